@@ -22,12 +22,13 @@ class Interpolation:
     They are a constant, a part that grows with the length, and one with its square (attention), none of them below 0.
     ``length`` has the seconds that the recorded micro-batches take without a profiler, ``class_seconds`` the shape
     (micro-batches, classes). ``sized`` tells that the lengths are known from the sizes; else they are those under the
-    profiler.
+    profiler. ``noise`` is the relative standard deviation of micro-batches of about the same size.
     """
 
     length: Floats
     class_seconds: Floats
     sized: bool
+    noise: float = 0.0
 
     def class_seconds_of(self, length: Floats) -> Floats:
         """Return the seconds of each class in micro-batches of these lengths: (micro-batches, classes)."""
@@ -46,16 +47,19 @@ class Interpolation:
     def half_widths(self, length: Floats) -> Floats:
         """Return the half-width of each class's share of all micro-batches of these lengths.
 
-        It is the largest of: the least one, what recorded micro-batches differ by from the fit, and what a fit of
-        shares instead of seconds would change.
+        It is the largest of: the least one, what recorded micro-batches differ by from the fit, what a fit of shares
+        instead of seconds would change, and the noise, which may lie in any class of the few recorded ones.
         """
         few = len(self.length) < FEW or not self.sized
         recorded = _normalized(self.class_seconds)
         shares = Interpolation(self.length, recorded * self.length[:, None], self.sized).shares_of(length)
-        bend = np.abs(weighted(shares, length) - weighted(self.shares_of(length), length))
+        whole = weighted(self.shares_of(length), length)
+        bend = np.abs(weighted(shares, length) - whole)
+        noise = self.noise * np.sqrt(whole * (1 - whole) / len(self.length))
         squares = ((recorded - self.shares_of(self.length)) ** 2).sum(axis=0)
         spread = 2 * np.sqrt(squares / max(len(recorded) - 2, 1) / len(recorded))
-        return np.asarray(np.maximum(np.maximum(bend, spread), ONE_WINDOW_HALF_WIDTH if few else LEAST_HALF_WIDTH))
+        least = np.full(len(whole), ONE_WINDOW_HALF_WIDTH if few else LEAST_HALF_WIDTH)
+        return np.asarray(np.max([least, bend, spread, noise], axis=0))
 
     def check(self, length: Floats) -> list[tuple[LoadCheck, NDArray[np.bool_]]]:
         """Return for each third of the lengths how well the recorded micro-batches predict it, and a mask of it.

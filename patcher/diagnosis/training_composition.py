@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from patcher.diagnosis.composition import weighted
@@ -113,12 +114,26 @@ def _diagnosed(stages: Sequence[TrainerStage], joined: Sequence[Joined]) -> Stag
     seconds, sized = measured, correlation(sizes, length) >= SIZED
     if sized:
         seconds, length = (_undisturbed(column, sizes, places) for column in (measured, length))
-    recorded = Interpolation(length[places], np.concatenate([part.class_seconds for part in joined]), sized)
+    recorded = Interpolation(
+        length[places],
+        np.concatenate([part.class_seconds for part in joined]),
+        sized,
+        noise(measured[counted], sizes[counted]),
+    )
     stage = replace(
         stage, seconds=float(seconds[counted].sum()) / processes, recorded=int(counted[places].sum()),
         recording_seconds=float((measured - seconds)[counted].sum()) / processes,
     )  # fmt: skip
     return _composed(stage, recorded, length[counted], seconds[counted])
+
+
+def noise(seconds: Floats, sizes: Floats) -> float:
+    """Return the relative standard deviation of micro-batches among those of about their size, robustly."""
+    ordered = seconds[np.argsort(sizes, kind="stable")]
+    near = sliding_window_view(ordered, min(ALIKE, len(ordered)))
+    usual = np.median(near, axis=1)
+    deviations = np.abs(near / np.maximum(usual, 1e-9)[:, None] - 1)
+    return 1.4826 * float(np.median(deviations))
 
 
 def _record(stages: Sequence[TrainerStage]) -> str:
