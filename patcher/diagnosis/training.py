@@ -24,6 +24,9 @@ LAST_S = 0.001
 SIZED, FEWEST = 0.5, 4
 """Rank correlation from which on a size predicts a length, and the fewest micro-batches for it."""
 
+LENGTH = 2
+"""Micro-batches of a window: two equal ones of a real update differed by 1.9 points in some class, two pairs by 1.1."""
+
 SLOWER = 1.05
 """Length of a rank's call in relation to the median from which on that rank is recorded instead of the first."""
 
@@ -188,17 +191,21 @@ def correlation(sizes: Floats, seconds: Floats) -> float:
 
 
 def choose_micro_batches(call: MicroBatches, *, sized: bool) -> list[tuple[int, int]]:
-    """Return the half-open ranges with the shortest and the longest micro-batch of a call, in order; [] without any.
+    """Return half-open ranges of micro-batches of a call: the shortest and the longest, each with a neighbour, in order.
 
-    That is by tokens if these explain the lengths. The first one would carry the start of the profiler, so it is chosen
-    only if there is no other. Windows leave room for a micro-batch to warm up in.
+    They are chosen by tokens if these explain the lengths; [] without any. The first micro-batch would carry the
+    profiler's start, so it is chosen only if there is no other. Windows leave room for a micro-batch to warm up in.
     """
     if not len(call):
         return []
     candidates = call.chosen(call.number > 0) if len(call) > 1 else call
     order = np.lexsort((candidates.length, candidates.size)) if sized else np.argsort(candidates.length)
-    first, last = sorted((int(candidates.number[order[0]]), int(candidates.number[order[-1]])))
-    return [(first, last + 1)] if last - first <= 1 else [(first, first + 1), (last, last + 1)]
+    least, most = int(candidates.number.min()), int(candidates.number.max()) + 1
+    first, last = sorted(
+        max(min(int(candidates.number[place]), most - LENGTH), least) for place in (order[0], order[-1])
+    )
+    windows = [(start, min(start + LENGTH, most)) for start in (first, last)]
+    return windows if last > first + LENGTH else [(windows[0][0], windows[1][1])]
 
 
 def slowest_rank(stages: Sequence[TrainerStage]) -> int | None:

@@ -61,7 +61,7 @@ def test_the_shortest_and_the_longest_micro_batch_tell_the_classes(tmp_path: Pat
         simulation = simulated(folder, seed)
         record_chosen(folder, simulation)
         stage = stage_of(folder)
-        assert (stage.turns, stage.iterations, stage.recorded) == (4, 40, 2)
+        assert (stage.turns, stage.iterations, stage.recorded) == (4, 40, 4)
         assert stage.seconds == pytest.approx(sum(call.us for call in simulation.calls[1:]) / 1e6, rel=0.01)
         assert stage.between_seconds == pytest.approx(4 * BETWEEN_US / 1e6, rel=1e-3)
         assert sum(part.share for part in stage.by_load) == pytest.approx(1)
@@ -103,14 +103,14 @@ def test_without_sizes_lengths_decide_and_intervals_are_wider(tmp_path: Path) ->
     assert not stage.micro_batches.sized
     record_chosen(tmp_path, simulation)
     told = stage_of(tmp_path)
-    assert told.recorded == 2
+    assert told.recorded == 4
     assert all(part.interval >= 0.02 for part in told.classes)
 
 
 def test_the_first_call_is_a_warm_up_unless_there_is_no_other(tmp_path: Path) -> None:
     simulation = simulated(tmp_path, calls=1)
     record_chosen(tmp_path, simulation, 0)
-    assert (stage_of(tmp_path).turns, stage_of(tmp_path).recorded) == (1, 2)
+    assert (stage_of(tmp_path).turns, stage_of(tmp_path).recorded) == (1, 4)
 
 
 @pytest.mark.parametrize("units", [True, False])
@@ -137,7 +137,7 @@ def test_ranks_are_told_together_and_stages_apart(tmp_path: Path) -> None:
     for at, end in next_micro_batches([stage for stage in stages(tmp_path) if stage.stage == "update-policy"]):
         first.write_window(tmp_path, 5, at, end)
     told = {stage.stage: stage for stage in diagnosed(tmp_path).stages}
-    assert (told["update-policy"].supported, told["update-policy"].recorded) == (True, 2)
+    assert (told["update-policy"].supported, told["update-policy"].recorded) == (True, 4)
     assert (told["compute-log-prob"].supported, told["compute-log-prob"].recorded) == (False, 0)
     of_both = [call.us for simulation in (first, second) for call in simulation.of_stage("update-policy")[1:]]
     assert told["update-policy"].seconds == pytest.approx(sum(of_both) / 2e6, rel=0.01)
@@ -155,8 +155,9 @@ def test_windows_of_another_process_or_stage_are_left_out(changed: dict[str, obj
 @pytest.mark.parametrize(
     ("sizes", "chosen"),
     [
-        ([5], [(0, 1)]), ([1, 5], [(1, 2)]), ([1, 5, 7], [(1, 3)]), ([1, 9, 5, 7], [(1, 3)]),
-        ([1, 2, 5, 7], [(1, 2), (3, 4)]), ([1, 9, 5, 3, 2], [(1, 2), (4, 5)]),
+        ([5], [(0, 1)]), ([1, 5], [(1, 2)]), ([1, 5, 7], [(1, 3)]), ([1, 9, 5, 7], [(1, 4)]),
+        ([1, 2, 5, 7, 8, 9], [(1, 3), (4, 6)]), ([1, 9, 5, 3, 2], [(1, 5)]), ([1, 5, 4, 3, 6, 2], [(4, 6)]),
+        ([9, 5, 8, 6, 6, 6, 6, 7], [(1, 4)]),
     ],
 )  # fmt: skip
 def test_windows_hold_the_extremes_and_leave_room_to_warm_up(
