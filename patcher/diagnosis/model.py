@@ -74,9 +74,10 @@ class StageDiagnosis(Payload):
     """One stage: its seconds by the timeline, and their classes if they are ``supported``; else ``why`` says why not.
 
     ``turns`` is the number of its rollouts, ``recorded`` how many of its ``iterations`` were recorded.
-    ``recording_seconds`` were lost to the recording itself, ``waiting_seconds`` lie in iterations that waited for
-    something, and ``between_seconds`` between micro-batches; none of them is in ``seconds``. ``step_seconds`` is the
-    stage's part of the critical path of all counted steps, and ``limited_by`` what most of that waited for.
+    ``recording_seconds`` were lost to the recording itself, and ``waiting_seconds`` lie in iterations that waited for
+    something; neither is in ``seconds``. ``between_seconds`` lie between the iterations of an engine, where they are
+    part of the others, or between the micro-batches of a call, where they are not. ``step_seconds`` is the stage's
+    part of the critical path of all counted steps, and ``limited_by`` what most of that waited for.
     ``record`` is the command that records the micro-batches that are lacking, "" if none are.
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -32,7 +33,7 @@ def diagnose(
     if not any(len(engine.iterations) for engine in engines):
         return RunDiagnosis(stages=stages, actions=(), windows=windows)
     rollouts = diagnose_rollouts(engines, [profile for profile in profiles if stage_of(profile) == STAGE])
-    stage = rollouts.stage
+    stage = replace(rollouts.stage, between_seconds=sum(engine.between_seconds for engine in engines))
     return RunDiagnosis(
         stages=(stage, *stages),
         actions=actions(stage, rollouts.iterations),

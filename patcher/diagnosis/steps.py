@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -35,7 +35,7 @@ class _Passage:
     """Seconds of the critical path in one stage, by what it waits for, and when it first comes there in a step."""
 
     first: float
-    waits_for: Counter[str] = field(default_factory=Counter)
+    waits_for: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     @property
     def seconds(self) -> float:
@@ -44,8 +44,8 @@ class _Passage:
     @property
     def limited_by(self) -> str:
         """Process and activity with most of the seconds, and their share."""
-        ((what, seconds),) = self.waits_for.most_common(1)
-        return Text("{what} ({share:.0f} %)", what, 100 * seconds / max(self.seconds, 1e-12))
+        most = max(self.waits_for, key=lambda what: self.waits_for[what])
+        return Text("{what} ({share:.0f} %)", most, 100 * self.waits_for[most] / max(self.seconds, 1e-12))
 
 
 def with_steps(diagnosis: RunDiagnosis, timeline: RunTimeline) -> RunDiagnosis:
@@ -71,13 +71,13 @@ def with_steps(diagnosis: RunDiagnosis, timeline: RunTimeline) -> RunDiagnosis:
     names = sorted({*known, *passages}, key=lambda name: passages[name].first if name in passages else 0.0)
     stages = []
     for name in names:
-        passage = passages.get(name)
-        seconds = synced if name == sync.STAGE else passage.seconds if passage else 0.0
+        passed = passages.get(name)
+        seconds = synced if name == sync.STAGE else passed.seconds if passed else 0.0
         stage = known.get(name) or _unrecorded(name, seconds, len(steps))
         if name == sync.STAGE and stage.recorded:
             stage = sync.scaled(stage, synced, len(steps))
-        if passage:
-            stage = replace(stage, step_seconds=passage.seconds, limited_by=passage.limited_by)
+        if passed:
+            stage = replace(stage, step_seconds=passed.seconds, limited_by=passed.limited_by)
         stages.append(stage)
     return replace(diagnosis, stages=tuple(stages), steps=len(steps), seconds=total)
 
@@ -105,16 +105,16 @@ def _stages_of_phases(
 
 def _most(segments: Sequence[PathSegment], works: Mapping[str, Sequence[tuple[float, float]]]) -> str:
     """Return the stage of more than half of the segments' seconds; "" if there is none."""
-    seconds = Counter[str](
-        {stage: sum(_overlap(segment, times) for segment in segments) for stage, times in works.items()}
-    )
+    seconds = defaultdict[str, float](float)
+    for stage, times in works.items():
+        seconds[stage] = sum(_overlap(segment, times) for segment in segments)
     for segment in segments:
         if segment.kind == "sync" or segment.phase in shares.SYNC:
             seconds[sync.STAGE] += segment.seconds
         elif segment.role in GENERATING:
             seconds[rollout.STAGE] += segment.seconds
-    ((stage, most),) = seconds.most_common(1) or [("", 0.0)]
-    return stage if most > 0.5 * sum(segment.seconds for segment in segments) else ""
+    most = max(seconds, key=lambda stage: seconds[stage], default="")
+    return most if seconds[most] > 0.5 * sum(segment.seconds for segment in segments) else ""
 
 
 def _overlap(segment: PathSegment, times: Sequence[tuple[float, float]]) -> float:
@@ -147,7 +147,8 @@ def _without_small(passages: Mapping[str, _Passage], keep: Iterable[str], least:
         if name in keep or (name != OTHER and passage.seconds >= least):
             merged[name] = passage
         else:
-            other.waits_for.update(passage.waits_for)
+            for what, seconds in passage.waits_for.items():
+                other.waits_for[what] += seconds
     return {**merged, OTHER: other} if other.waits_for else merged
 
 

@@ -186,12 +186,13 @@ def correlation(sizes: Floats, seconds: Floats) -> float:
     finite = len(sizes) >= FEWEST and bool(np.isfinite(sizes).all() and np.isfinite(seconds).all())
     if not finite or np.ptp(sizes) == 0 or np.ptp(seconds) == 0:
         return -1.0
-    ranks = [np.searchsorted(np.sort(column), column) for column in (sizes, seconds)]
-    return float(np.corrcoef(ranks)[0, 1])
+    first, second = (np.searchsorted(np.sort(column), column).astype(np.float64) for column in (sizes, seconds))
+    first, second = first - first.mean(), second - second.mean()
+    return float((first * second).sum() / np.sqrt((first**2).sum() * (second**2).sum()))
 
 
 def choose_micro_batches(call: MicroBatches, *, sized: bool) -> list[tuple[int, int]]:
-    """Return half-open ranges of micro-batches of a call: the shortest and the longest, each with a neighbour, in order.
+    """Return half-open ranges of micro-batches of a call: the shortest and the longest, with a neighbour of each.
 
     They are chosen by tokens if these explain the lengths; [] without any. The first micro-batch would carry the
     profiler's start, so it is chosen only if there is no other. Windows leave room for a micro-batch to warm up in.

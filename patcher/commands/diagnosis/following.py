@@ -28,7 +28,7 @@ LOOK_S = 2.0
 """Seconds between two looks at a run."""
 
 LEAST_PAUSE = 50.0
-"""A look is followed by a pause of so many times its own length, so that it takes 2 % of a core at most."""
+"""A look is followed by a pause of so many times its CPU time, so that it takes 2 % of a core at most."""
 
 STUDIED = 1
 """The rollout in which windows are chosen first; the one before it is the warm-up."""
@@ -103,10 +103,10 @@ class Follower:
 def follow(follower: Follower, ended: Callable[[float], bool]) -> None:
     """Look again and again until the follower has finished; `ended` waits for seconds, and tells whether to stop."""
     while not follower.finished:
-        before = time.monotonic()
+        before = time.thread_time()  # not by a clock on the wall: the run's own load would make it look less often
         with contextlib.suppress(OSError):  # a file that is being replaced
             follower.look()
-        if ended(max(LOOK_S, LEAST_PAUSE * (time.monotonic() - before))):
+        if ended(max(LOOK_S, LEAST_PAUSE * (time.thread_time() - before))):
             return
 
 

@@ -14,6 +14,9 @@ from patcher.messages.notes import wrapped
 LARGEST = 2
 """Classes that are named for a load."""
 
+LEAST_BETWEEN = 0.05
+"""Share of a rollout between its iterations from which on it is told."""
+
 LEAST_SHARE = 0.005
 """Share of a class from which on it is named."""
 
@@ -82,6 +85,10 @@ def _stage(stage: StageDiagnosis, windows: int, width: int | None) -> Iterator[s
     )
     if stage.recording_seconds >= 0.05:
         yield Text("  recording cost {seconds:.1f} s, left out below", stage.recording_seconds)
+    whole = stage.seconds + stage.waiting_seconds + stage.recording_seconds
+    if stage.between_seconds >= LEAST_BETWEEN * whole:
+        share = 100 * stage.between_seconds / max(whole, 1e-12)
+        yield Text("  {seconds:.1f} s ({share:.0f} %) lie between iterations", stage.between_seconds, share)
     if stage.classes:
         shares = (_share(part, with_interval=True) for part in stage.classes if part.share >= LEAST_SHARE)
         yield from wrapped(Text("where it went: {shares}", joined(COMMA, shares)))
@@ -139,4 +146,4 @@ def _check(diagnosis: RunDiagnosis, again: CommandLine | None) -> Iterator[str]:
     if again is not None:
         yield Text("next: {command}", again)
     for window in diagnosis.windows:
-        yield Detail("  {window}: {command}", window.window, window.report)
+        yield Detail("  {window}: {command}", window.window or window.stage, window.report)

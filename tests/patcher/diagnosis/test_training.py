@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -146,7 +147,7 @@ def test_ranks_are_told_together_and_stages_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changed", [{"pid": 1}, {"host": "elsewhere"}, {"stage": "update-critic"}, {"units": []}, {"format": 9}], ids=str
 )
-def test_windows_of_another_process_or_stage_are_left_out(changed: dict[str, object], tmp_path: Path) -> None:
+def test_windows_of_another_process_or_stage_are_left_out(changed: dict[str, Any], tmp_path: Path) -> None:
     simulation = simulated(tmp_path)
     simulation.write_window(tmp_path, 3, 2, 3, **changed)
     assert stage_of(tmp_path).recorded == 0
