@@ -16,6 +16,7 @@ from patcher.config import (
     WHOLE,
     BuiltinStage,
     NoProfiler,
+    NsysSettings,
     ProfileConfig,
     RangeOptions,
     Stage,
@@ -39,7 +40,7 @@ _BUILTIN = "Change settings of the framework's own profiler instead. Only the se
 _TIMELINE = (
     "Record what each process does and when, for `rlpatch timeline`. It needs no profiler and a few KB per step."
 )
-_TOOL = "Record with torch_npu.profiler or torch.profiler."
+_TOOL = "Record with torch_npu.profiler, torch.profiler, or nsys (Nsight Systems), which then has to start the run."
 _STAGES = Choice(STAGES, others=True, same={"update-actor": "update-policy"})
 _DECLARED = (
     OptionSpec("stage", _STAGES, WINDOW, _STAGE, shown="the target's first that has the window"),
@@ -219,12 +220,23 @@ def resolve(
     if request.stage in {recipe.stage for recipe in recipes} or not (request.windows or on_demand):
         recipes = recipes_of(upstream, request.stage, everyone)
     tool = next((name for package, name in upstream.runs_on.items() if target.beside(package)), upstream.tool)
+    _check_device(request, upstream, target)
     for unit in [window.unit for window in request.windows] or on_demand or [WHOLE]:
         counting = [recipe.stage for recipe in recipes if unit in recipe.windows]
         if counting:
             usual = kind_of(unit).NAMES[0]
             return request.config(usual if usual in counting else counting[0], unit, tool)
     raise _not_counted(request, upstream, recipes, everyone)
+
+
+def _check_device(request: ProfileRequest, upstream: Upstream, target: Target) -> None:
+    """Raise Problem (USAGE) for nsys where the target runs on NPUs: by its project, or by its environment."""
+    on_npus = target.beside("torch_npu") or "torch" not in {upstream.tool, *upstream.runs_on.values()}
+    if request.choices.get("tool") == NsysSettings.TOOL and on_npus:
+        cause = Text(
+            "--tool nsys: {name} runs on Ascend NPUs here, and nsys records GPUs of NVIDIA", upstream.project.name
+        )
+        raise usage(cause, "--tool npu")
 
 
 def takes(request: ProfileRequest, upstream: Upstream) -> bool:

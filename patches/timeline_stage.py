@@ -33,7 +33,8 @@ class Timeline(PackageStage):
     )
     HOW = Text(
         "one line at the start of each function; the span ends with the function's local variable: on return, on"
-        " an exception, or on close. Loops run over a wrapper of their items"
+        " an exception, or on close. Loops run over a wrapper of their items. If collectives block the host (gloo,"
+        " MPI), the methods Work.wait and DTensor.full_tensor of torch.distributed are replaced in memory, to time them"
     )
     REMOVE_WHEN = Text("the framework writes such a timeline itself, in a format that can be read without a server")
     AT_HEAD = "_rlpatch_span"

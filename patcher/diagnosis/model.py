@@ -115,6 +115,25 @@ class Action(Payload):
 
 
 @dataclass(frozen=True, slots=True)
+class WhatIf(Payload):
+    """Time of the same work under another ``setting``: between ``least_seconds`` and ``most_seconds``.
+
+    ``seconds`` is the estimate, None beyond what was seen; all three are None if nothing can be said. ``name`` is
+    ``max-num-seqs`` (with the number), ``tail-cut`` (at a number of output tokens), ``free-weight-sync`` or
+    ``perfect-balance`` (without a setting, and of the steps of the run, not the rollouts).
+    """
+
+    KEYS = ("name", "setting", "seconds", "least_seconds", "most_seconds", "because")
+
+    name: str
+    setting: int | None
+    seconds: float | None
+    least_seconds: float | None
+    most_seconds: float | None
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
 class DiagnosedWindow(Payload):
     """A recorded window: its stage, what it holds, how much of it is in the timeline, and the command to read it.
 
@@ -136,16 +155,21 @@ class RunDiagnosis(Payload):
     """The diagnosis of a run; ``next_windows`` is the option that records what is not supported yet, else "".
 
     ``notes`` are what the reader has to know of the numbers, ``package`` is that of the engine. ``steps`` is the number
-    of training steps that count, and ``seconds`` their length; 0 where no process marks steps.
+    of training steps that count, and ``seconds`` their length; 0 where no process marks steps. ``rollouts`` is how many
+    the engine with most of them had, with the warm-up.
     """
 
-    KEYS = ("schema", "steps", "seconds", "stages", "actions", "windows", "next_windows", "notes")
+    KEYS = (
+        "schema", "steps", "seconds", "stages", "actions", "windows", "next_windows", "notes", "what_ifs", "rollouts",
+    )  # fmt: skip
 
     stages: tuple[StageDiagnosis, ...]
     actions: tuple[Action, ...]
     windows: tuple[DiagnosedWindow, ...]
     next_windows: str = ""
     notes: tuple[str, ...] = ()
+    what_ifs: tuple[WhatIf, ...] = ()
+    rollouts: int = 0
     package: str = "vllm"
     schema: int = SCHEMA
     steps: int = 0

@@ -18,6 +18,7 @@ def page(diagnosis: RunDiagnosis, folder: str, again: CommandLine | None) -> str
         table_section(tables.stages(diagnosis)),
         [_stage(stage) for stage in diagnosis.stages if stage.iterations],
         table_section(tables.actions(diagnosis)),
+        table_section(tables.what_ifs(diagnosis)),
         table_section(tables.windows(diagnosis)),
         again and tag("p", Text("next: {command}", again)),
         [faint(note) for note in diagnosis.notes],

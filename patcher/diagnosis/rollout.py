@@ -158,7 +158,7 @@ def _load_part(
 def reason(load_check: LoadCheck) -> str:
     """Return why the recorded iterations do not support a load."""
     if load_check.unlike > loads.UNLIKE_SHARE:
-        return Text("no recorded iteration is like most of these")
+        return Text("no recorded iteration resembles most of these")
     return Text("the recorded iterations predict {error:+.0f} % of its time", 100 * load_check.relative)
 
 

@@ -15,6 +15,7 @@ from patcher.diagnosis.rollout import STAGE, DiagnosedRollouts, diagnose_rollout
 from patcher.diagnosis.sync import diagnose_sync
 from patcher.diagnosis.training import TrainerStage
 from patcher.diagnosis.training_composition import diagnose_training
+from patcher.diagnosis.whatif import what_ifs
 from patcher.diagnosis.windows import stage_of
 from patcher.messages import Text
 from patcher.traces.model import RankProfile
@@ -34,9 +35,12 @@ def diagnose(
         return RunDiagnosis(stages=stages, actions=(), windows=windows)
     rollouts = diagnose_rollouts(engines, [profile for profile in profiles if stage_of(profile) == STAGE])
     stage = replace(rollouts.stage, between_seconds=sum(engine.between_seconds for engine in engines))
+    replayed = tuple(what_ifs(rollouts.iterations))
     return RunDiagnosis(
         stages=(stage, *stages),
-        actions=actions(stage, rollouts.iterations),
+        actions=actions(stage, rollouts.iterations, replayed),
+        what_ifs=replayed,
+        rollouts=max(engine.rollouts for engine in engines),
         windows=(*rollouts.windows, *windows),
         next_windows="" if stage.supported else next_windows(engines),
         notes=tuple(_notes(engines, rollouts)),
@@ -65,6 +69,9 @@ def _notes(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator[s
     stage = rollouts.stage
     if all(int(engine.iterations.rollout.max(initial=0)) == 0 for engine in engines):
         yield Text("the run has one rollout, so its warm-up is included")
+    replicas = sum(engine.rollouts > 0 for engine in engines)
+    if replicas > 1:
+        yield Text("{count} engines: rollouts and seconds are those of all of them together", replicas)
     joined = sum(window.joined for window in rollouts.windows)
     recorded = sum(window.iterations for window in rollouts.windows)
     if joined < recorded:
@@ -79,4 +86,4 @@ def _notes(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator[s
             stage.waiting_seconds,
         )
     if not np.any([engine.iterations.context.any() for engine in engines]):
-        yield Text("the timeline has no contexts, so attention is predicted by requests alone")
+        yield Text("the timeline has no context lengths, so attention is predicted from the number of requests alone")

@@ -10,6 +10,7 @@ from patcher.messages import Text
 from patcher.table import COUNT, Column, Shown, Table, Unit
 
 SECONDS = Unit(lambda seconds: f"{seconds:,.1f} s")
+ESTIMATE = Unit(lambda seconds: f"{seconds:,.1f} s", missing="-")
 SHARE = Unit(lambda share: f"{100 * share:.1f} %", whole=1)
 HALF_WIDTH = Unit(lambda half_width: f"± {100 * half_width:.1f} %")
 SIGNED = Unit(lambda share: f"{100 * share:+.0f} %", missing="-")
@@ -23,6 +24,7 @@ def of_diagnosis(diagnosis: RunDiagnosis) -> Iterator[tuple[Mapping[str, object]
         for table in (classes(stage), loads(stage), load_classes(stage)):
             yield {"stage": stage.stage}, table
     yield {}, actions(diagnosis)
+    yield {}, what_ifs(diagnosis)
     yield {}, windows(diagnosis)
 
 
@@ -108,6 +110,24 @@ def actions(diagnosis: RunDiagnosis) -> Table:
     )
     rows = [(action.what, action.bound_seconds, action.because) for action in diagnosis.actions]
     return Table("diagnosed_actions", Text("At most to gain"), columns, rows, Text("These bounds overlap."))
+
+
+def what_ifs(diagnosis: RunDiagnosis) -> Table:
+    """Return the table of what other settings would take."""
+    columns = (
+        Column("name", Text("setting")),
+        Column("setting", Text("value"), Unit(lambda value: f"{value:,}", missing="-")),
+        Column("seconds", Text("estimate"), ESTIMATE),
+        Column("least_seconds", Text("at least"), ESTIMATE),
+        Column("most_seconds", Text("at most"), ESTIMATE),
+        Column("because", Text("because")),
+    )
+    rows = [
+        (row.name, row.setting, row.seconds, row.least_seconds, row.most_seconds, row.because)
+        for row in diagnosis.what_ifs
+    ]
+    about = Text("The seconds of the counted rollouts; for free weight sync and perfect balance, of the counted steps.")
+    return Table("diagnosed_what_ifs", Text("What if"), columns, rows, about)
 
 
 def windows(diagnosis: RunDiagnosis) -> Table:

@@ -34,9 +34,9 @@ _UNKNOWN = "rlpatch_unknown"
 """Stands in a configuration for what is not known; an identifier, so that it is valid wherever a text is."""
 _OPTION = r"(?m)^(?:--config-|-c)([pnd])\w*[=\n](.*)$"  # for path, name and dir
 _PRINTS = {"--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i"}  # then it runs nothing
-_ANY = Text("a word of it is only known when it runs, and may be any override")
-_NO_GROUP = Text("a configuration group that it uses is not here")
-_NO_CONFIG = Text("its configuration is not here, or only known when it runs; --config FILE names it")
+_ANY = Text("a word of the command is only known at run time, and may be any override")
+_NO_GROUP = Text("the configuration uses a group that was not found here")
+_NO_CONFIG = Text("the run's configuration was not found here or is only known at run time; name it with --config FILE")
 
 
 def configured(application: Application, checked: Checked, config: Path | None, reading: Reading) -> list[GuardResult]:
@@ -63,10 +63,10 @@ def _compositions(
     unclear = [text for text in mentions if not text.plain or "oc.env" in text.text]
     reading.hidden[:0] = [Hidden(text.where, text.text, NOT_PLAIN) for text in unclear]
     if root is None and not reading.texts:
-        reason = Text("{package} is not found here", application.packages[0])
+        reason = Text("{package} is not installed here", application.packages[0])
         reading.hidden.append(Hidden(reason, "", reason))
     if mentions and not starts:
-        reason = Text("nothing that can be read here starts {package}", application.packages[0])
+        reason = Text("the launch that rlpatch could read does not start {package}", application.packages[0])
         reading.hidden.append(Hidden(mentions[0].where, mentions[0].text, reason))
     for start, file in starts if not unclear and (mentions or _takes_others(application, reading)) else ():
         content = _composed(application, root, start, file)
@@ -95,8 +95,8 @@ def _mentions(
 def _check(config: Path) -> None:
     """Raise Problem (USAGE) unless ``config`` is an existing file that ends in .yaml."""
     if config.suffix != ".yaml" or not config.is_file():
-        reason = Text("Hydra reads files that end in .yaml") if config.is_file() else Text("there is no such file")
-        hint = Text("name the YAML file that configures the run")
+        reason = Text("Hydra reads files that end in .yaml") if config.is_file() else Text("this file does not exist")
+        hint = Text("name the YAML file that configures the run: --config FILE")
         raise Problem(Kind.USAGE, Text("cannot read the configuration: {reason}", reason), str(config), hint)
 
 
@@ -236,9 +236,11 @@ def _composed(application: Application, root: Path | None, start: Start, file: P
         yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # OmegaConf builds on it: half the time
         from hydra import compose, initialize_config_dir
     except ImportError:
-        return Text("no hydra-core: pip install hydra-core")
+        return Text("hydra-core is not installed (pip install hydra-core)")
     if file is None:
-        return Text("{package} is not found here: --path DIR or --python EXE leads to it", application.packages[0])
+        return Text(
+            "{package} is not installed here; say where with --path DIR or --python EXE", application.packages[0]
+        )
     words = [re.sub("[\0\1]", _UNKNOWN, word.replace(KEPT, "")) for word in start.words]
     if any(_UNKNOWN in word.partition("=")[0] for word in words):
         return _ANY
@@ -253,7 +255,7 @@ def _composed(application: Application, root: Path | None, start: Start, file: P
             return compose(file.stem, [*searched, *forced])
     except Exception as error:  # whatever YAML and resolvers of others raise is an answer
         first = str(error).strip().partition("\n")[0].replace(_UNKNOWN, "…")
-        return Text("Hydra cannot compose it: {error}", first[:270])
+        return Text("Hydra reports: {error}", first[:270])
     finally:
         gc.enable()
 
@@ -277,7 +279,7 @@ def _judged(switches: Sequence[ConfigSwitch], start: Start, config: Any, reading
         if line:
             off = Text("{change} as an override, or at {where}", change, within_sentence(where))
     if state is State.UNKNOWN:
-        reason = Text("a value is only known when it runs")
+        reason = Text("a value is only known at run time")
     elif not (start.sure and start.program):
         state, reason = State.UNKNOWN, NOT_PLAIN
     why = (state is State.ARMED and switch.armed) or switch.why

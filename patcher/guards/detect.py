@@ -31,9 +31,9 @@ from patcher.guards.result import NOT_PLAIN, Checked, GuardResult, Launch, compl
 from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.switches import Form, State, Switch
 
-_UNSEEN = Text("nothing known to be Python starts after it")
-_VALUE = Text("nobody documents this value, or it is only known when it runs")
-_WORDS = Text("some of its words are only known when it runs")
+_UNSEEN = Text("no Python program is known to start after this setting")
+_VALUE = Text("this value is not documented, or only known at run time")
+_WORDS = Text("some words of the command are only known at run time")
 
 
 def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[GuardResult, ...]:
@@ -100,7 +100,7 @@ def _results(switch: Switch, launch: Launch, reading: Reading) -> list[GuardResu
     armed = results[0]._replace(found=joined(SEMICOLON, (results[0].found, call)))
     if requests[0].sure:
         return [armed._replace(state=State.ON, off=Text("{off}; or leave out {call}", armed.off, call))]
-    return [armed._replace(state=State.UNKNOWN, reason=Text("whether this call is reached is not known"))]
+    return [armed._replace(state=State.UNKNOWN, reason=Text("rlpatch cannot tell whether this call is reached"))]
 
 
 def _judged(switch: Switch, state: State, where: str, text: str, reason: str = "") -> GuardResult:

@@ -21,24 +21,27 @@ _LOST = {
     rf"{_PYTHON}E.*": (Text("Python with -E ignores PYTHONPATH"), Text("leave -E out")),
     rf"{_PYTHON}S.*": (Text("Python with -S imports no sitecustomize"), Text("leave -S out")),
     r"(docker|podman|nerdctl) (.* )?(run|exec|start) .*": (
-        Text("a container has neither our environment nor our folder"),
-        Text("start rlpatch run within it"),
+        Text("the container has neither rlpatch's environment variables nor its folder"),
+        Text("start `rlpatch run` inside the container"),
     ),
     r"(ssh|pdsh|kubectl) .*": (
-        Text("another machine has neither our environment nor our folder"),
-        Text("start rlpatch run over there"),
+        Text("the other machine has neither rlpatch's environment variables nor its folder"),
+        Text("start `rlpatch run` on that machine"),
     ),
     rf"ray job submit(?!.*([\0\1]|{_OURS})).*": (
-        Text("the job runs with the environment of the cluster"),
+        Text("the job runs with the cluster's environment variables, not with those of this shell"),
         "",
     ),
     r"srun (.* )?--export=(?!ALL)(?!\S*PYTHONPATH).*": (
-        Text("srun passes on only what --export lists"),
+        Text("srun passes on only the variables in --export"),
         Text("add PYTHONPATH to --export, or leave --export out"),
     ),
-    r"sudo .*": (Text("sudo passes on only what its configuration allows"), "sudo env PYTHONPATH=$PYTHONPATH …"),
+    r"sudo .*": (
+        Text("sudo passes on only the variables that its configuration allows"),
+        "sudo env PYTHONPATH=$PYTHONPATH …",
+    ),
     r"env (.* )?(-i|-|--ignore-environment|(-u ?|--unset[= ])PYTHONPATH)( .*)?": (
-        Text("PYTHONPATH was unset, or the environment emptied (env -i)"),
+        Text("PYTHONPATH is unset, or the environment is emptied (env -i)"),
         Text("leave PYTHONPATH in the environment"),
     ),
 }
@@ -81,10 +84,13 @@ def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
     is_seen = any(start.program for start in starts)
     for start in starts[: last + 1]:
         value = start.variables.get("PYTHONPATH", KEPT)
-        why, instead = Text("PYTHONPATH is overwritten"), Text("export PYTHONPATH=…:$PYTHONPATH keeps what was there")
+        why, instead = (
+            Text("PYTHONPATH is overwritten"),
+            Text("use export PYTHONPATH=…:$PYTHONPATH, which keeps the old value"),
+        )
         text = f"PYTHONPATH={value}"
         if value is None:
-            why, instead, text = Text("PYTHONPATH was unset"), Text("leave it in the environment"), "PYTHONPATH"
+            why, instead, text = Text("PYTHONPATH is unset"), Text("keep PYTHONPATH in the environment"), "PYTHONPATH"
         is_lost = KEPT not in value if value is not None else start.words[0] == "unset"  # a bare `export` keeps it
         if is_lost:
             gaps.setdefault(start.where, HookGap(start.where, shown(text), why, instead, start.sure and is_seen))

@@ -12,7 +12,7 @@ from patcher.switches import Application, ConfigSwitch, Release, State, Switch
 
 _Switch = TypeVar("_Switch", Switch, ConfigSwitch)
 AGAIN = Text("the patch checks again before it records")
-NOT_PLAIN = Text("it is not a plain word that the launch certainly passes")
+NOT_PLAIN = Text("the launch may not pass this word, or passes it in a form that rlpatch cannot read")
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,10 @@ def completing(
 
     ``switches`` are those that the release has; ``off`` says how to switch the profiler off.
     """
-    why = switches[0].why if switches else Text("no switch of it exists in this release")
+    why = switches[0].why if switches else Text("this release has no switch for it")
     for text in hidden[:1] if switches else ():
         line = text.found.partition("\n")[0].strip()[:200]
         is_searched = text.where != text.reason
-        advice = Text("{off} there, if it is there", off) if is_searched else ""
+        advice = Text("{off}, if this setting exists there", off) if is_searched else ""
         yield GuardResult(profiler, State.UNKNOWN, text.where, line, advice, why, text.reason)
     yield GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why)

@@ -64,10 +64,10 @@ class Spent:
     """Times of one step's critical path by activity, in microseconds.
 
     ``late`` is the delay of each rank after the others and ``by_process`` the time on the path, by the process's index.
-    ``replica_late`` is the last replica and its delay. ``sync`` is the time of each part of the weight sync in each
-    process. ``unsafe`` says that a trainer stopped recording before the end of the step, "" if none did. ``stalled`` is
-    how long each process stood still during an activity, ``stopped`` how long a whole machine did. ``amounts`` is how
-    much there was to do. ``rewards_delay`` is by how much the rollout would end earlier without rewards.
+    ``replica_late`` is the last replica and its delay. ``sync`` is how long each process worked for each part of the
+    weight sync. ``unsafe`` says that a trainer stopped recording before the end of the step, "" if none did.
+    ``stalled`` is how long each process stood still during an activity, ``stopped`` how long a whole machine did.
+    ``amounts`` is how much there was to do, ``rewards_delay`` by how much a rollout would end earlier without rewards.
     """
 
     total: int
@@ -265,19 +265,19 @@ class _Comparison:
     def _judge(self, regular: Sequence[tuple[int, float]]) -> tuple[str, str, Sequence[What]]:
         """Return the verdict, the reason for it, and the activities that limited the step, the costliest first."""
         if len(self.others) < FEWEST:
-            return TYPICAL, Text("there are too few steps to compare it with"), ()
+            return TYPICAL, Text("too few steps to compare this step with"), ()
         if not self.excesses:
-            return TYPICAL, Text("nothing stands out over the other steps"), ()
+            return TYPICAL, Text("no part of this step is unusually long"), ()
         typical, spread = usual(regular)
         longer, least = self._longer(typical), STEP_SPREADS * spread
         ordered = sorted(self.excesses, key=self.excesses.__getitem__, reverse=True)
         standing = [key for key in ordered if self.excesses[key] > least or self.longer_answers(key)]
         if not standing or longer < LEAST * self.excesses[standing[0]]:
-            return TYPICAL, Text("it took no longer than the other steps"), ()
+            return TYPICAL, Text("the step took no longer than the others"), ()
         key, excess = standing[0], self.excesses[standing[0]]
         if excess < SINGLE * longer:
             why = Text(
-                "no single cause: {what} accounts for {seconds:.2f} s of {excess:.2f} s more",
+                "no single cause: {what} accounts for only {seconds:.2f} s of the additional {excess:.2f} s",
                 key.what,
                 seconds(excess),
                 seconds(longer),
@@ -286,7 +286,8 @@ class _Comparison:
         if unknown := self._unknown(key):
             return NOT_KNOWN, unknown, ()
         hidden = Text(
-            "the step is {seconds:.2f} s longer: the rest would have passed anyway, with polling for example",
+            "the step is only {seconds:.2f} s longer; the remaining seconds would have passed anyway, for example"
+            " in polling",
             seconds(longer),
         )
         also = [other for other in standing[1:] if other.role != "unrecorded"]
@@ -309,11 +310,12 @@ class _Comparison:
     def _unknown(self, key: What) -> str:
         """Return why it is unknown what the activity ``key``, which took longer, did; "" if it is known."""
         if key.role == "unrecorded":
-            return Text("{what} took longer, and what did it left no record", key.what)
+            return Text("{what} took longer, but the process that ran it recorded nothing", key.what)
         stopped = self.step.stopped.get(key, 0)
         if stopped >= MOSTLY * self.excesses[key]:
             return Text(
-                "several processes stood still for {seconds:.2f} s at one time: their machine was busy, or paused",
+                "several processes stopped at the same time for {seconds:.2f} s: their machine was overloaded or"
+                " paused",
                 seconds(stopped),
             )
         return self.step.unsafe if key.role == "trainer" else ""

@@ -34,16 +34,16 @@ def of_comparison(comparison: RunComparison) -> Iterator[tuple[Mapping[str, obje
 def parts(comparison: RunComparison) -> Table:
     """Return the table of the mean step and the parts of its critical path, which sum to it."""
     about = Text(
-        "Means over the steps. The parts are the critical path, and sum to the step. A change is longer or shorter if"
-        " its interval leaves out 0; the intervals of all parts hold together in 95 % of all cases. At equal: at equal"
-        " tokens, by a linear fit. Raw only: that is unclear at equal tokens."
+        "Means over the steps. The parts are those of the critical path and sum to the step. A part is longer or"
+        ' shorter if its interval does not contain 0; with 95 % probability, all intervals hold together. "At'
+        ' equal" is the change at equal tokens, from a linear fit. "Raw only": no clear change at equal tokens.'
     )
     return _changes("run_parts", Text("Where the change comes from"), (comparison.step, *comparison.parts), about)
 
 
 def beside(comparison: RunComparison) -> Table:
     """Return the table of tail, imbalance and idle roles, which are no part of the sum."""
-    about = Text("These lie within the parts or beside them: they are no part of the sum.")
+    about = Text("These times overlap with the parts above and are not in the sum.")
     return _changes("run_beside", Text("Tail, imbalance and idle time"), comparison.beside, about)
 
 
@@ -108,7 +108,7 @@ def causes(comparison: RunComparison) -> Table:
         for row in comparison.causes
     ]
     about = Text(
-        "Steps that a cause limited, and by how much they were longer than the typical one. Chance: Fisher's exact test"
-        " on the number of steps, for all causes together."
+        'Steps that a cause limited, and how much longer than the typical step they were. "May be chance" is by'
+        " Fisher's exact test on the number of steps, for all causes together."
     )
     return Table("run_causes", Text("Causes that came or went"), columns, rows, about)

@@ -33,19 +33,22 @@ MOSTLY = 0.5
 """Share of the steps in which the same rank or replica must be last to be named for the run."""
 
 ADVICE = {
-    "poll": Text("poll more often: shorten the interval of the replay buffer (poll_interval), or let it be notified"),
-    "tail": Text("cut or refill the tail: partial rollouts, more prompts than needed, a lower limit of tokens"),
-    "sync": Text("look at its parts; send larger buckets, or overlap it with the end of the update"),
-    "gap": Text("profile the driver here (py-spy dump --pid): it computes between its phases"),
-    "reward": Text("compute rewards while the rollout goes on, in workers of their own"),
+    "poll": Text("poll more often (poll_interval of the replay buffer), or use notifications"),
+    "tail": Text("shorten or fill the long tail: partial rollouts, more prompts than needed, a lower token limit"),
+    "sync": Text("look at the parts of the weight sync; send larger buckets, or overlap it with the end of the update"),
+    "gap": Text("the driver computes between its phases; profile it there (py-spy dump --pid)"),
+    "reward": Text("compute rewards during the rollout, in separate workers"),
     "driver": Text("profile the driver in this phase (py-spy record --pid)"),
+    "agent": Text("profile the agent loop (py-spy record --pid): its tools, and what it computes between requests"),
     "queue": Text("check whether the worker was still busy with an earlier call"),
-    "trainer": Text("record the micro-batch that the proposed window names"),
+    "trainer": Text("record this micro-batch with the window that is proposed below"),
     "unit": Text("record one of its micro-batches: rlpatch apply with --micro-batch and --training-steps"),
     "decode": Text("record some of its decode steps: rlpatch apply with --decode and --rollout"),
-    "rank": Text("look at this rank's host and data: sequence lengths (balance_batch), clocks, other processes"),
-    "engine": Text("record the decode steps that the proposed window names"),
-    "replica": Text("look at this replica's host and at how requests are spread over the replicas"),
+    "rank": Text(
+        "look at this rank's host and data: sequence lengths (balance_batch), clock frequency, other processes"
+    ),
+    "engine": Text("record these decode steps with the window that is proposed below"),
+    "replica": Text("look at this replica's host, and at how the requests are distributed over replicas"),
 }
 """Advice on the next action, by cause."""
 
@@ -80,7 +83,7 @@ def _outstanding(steps: Iterable[TrainingStep]) -> Iterator[RunCause]:
             group.append((step.step, cause))
     for group in grouped.values():
         largest = max((cause for _, cause in group), key=lambda cause: cause.excess_seconds)
-        title = Text("{label}, over the typical step", largest.label)
+        title = Text("{label}, longer than in the typical step", largest.label)
         total = sum(cause.excess_seconds for _, cause in group)
         saves = sum(cause.excess_seconds if cause.saves_seconds is None else cause.saves_seconds for _, cause in group)
         numbers = tuple(step for step, _ in group)
@@ -113,7 +116,7 @@ def advice(cause: Cause) -> str:
         return "replica" if cause.replica is not None else "engine"
     if cause.role == "trainer":
         return "rank" if cause.rank is not None else "trainer"
-    return "reward" if cause.role == "reward" else "driver"
+    return cause.role if cause.role in ("reward", "agent") else "driver"
 
 
 def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> Iterator[RunCause]:
@@ -121,7 +124,7 @@ def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> Iterator[
     polls = {key.what for path in paths for key in path.us if key.kind == "poll"}
     titles = {
         "poll": Text("polling ({names}) after the last trajectory had ended", ", ".join(sorted(polls)[:2])),
-        "tail": Text("the tail of the rollout, with fewer than a tenth of its requests"),
+        "tail": Text("long tail of the rollout, with fewer than a tenth of the peak requests"),
         "sync": Text("weight sync"),
         "gap": Text("the driver between its phases"),
         "reward": Text("rewards at the end of the rollout"),

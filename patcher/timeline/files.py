@@ -115,7 +115,8 @@ class RecordRow(msgspec.Struct, array_like=True):
     """A span in a block; ``start`` (relative to the block's time) and ``length`` are in microseconds.
 
     ``amount`` is a number (of prompt tokens, or of a step), or a list: this number and the mean age of the weights in
-    steps, or a micro-batch's tokens without and with padding and its CPU time.
+    steps, or a micro-batch's tokens without and with padding and its CPU time. ``waited`` are the microseconds in
+    collectives that blocked the host; None if they are unknown.
     """
 
     id: _Number
@@ -126,14 +127,16 @@ class RecordRow(msgspec.Struct, array_like=True):
     length: _Count | None = None
     key: Any = None
     amount: Any = None
+    waited: Any = None
 
 
 class KeptSpan(NamedTuple):
     """A span on the common clock, in microseconds; ``end`` is None while the span goes on.
 
     ``process`` is the index of the process in its run, ``amount`` a number (of prompt tokens, of a step, or of a
-    micro-batch's tokens) or None. ``more`` of a micro-batch are its tokens with padding, and the microseconds of its
-    thread's CPU time, None where unknown; else ().
+    micro-batch's tokens) or None. ``waited`` is the time in collectives that blocked the host, None if that is unknown.
+    ``more`` of a micro-batch are its tokens with padding, and the microseconds of its thread's CPU time, None where
+    unknown; else ().
     """
 
     start: int
@@ -144,6 +147,7 @@ class KeptSpan(NamedTuple):
     id: int
     parent: int
     process: int
+    waited: int | None = None
     more: tuple[int | None, ...] = ()
 
 
@@ -450,8 +454,10 @@ class Reader:
         end = None if row.length is None else start + row.length
         name = _clean(row.name, 60) if isinstance(row.name, str) else ""
         amount, parent = _number(next(iter(amounts), None)), _number(row.parent)
+        waited = _number(row.waited)
+        waited = None if waited is None or not 0 <= waited <= (row.length or 0) else waited
         more = tuple(map(_number, amounts[1:3])) if row.kind == "unit" else ()
-        span = KeptSpan(start, end, row.kind, name, amount, row.id, parent or 0, self.process, more)
+        span = KeptSpan(start, end, row.kind, name, amount, row.id, parent or 0, self.process, waited, more)
         self.highest = max(self.highest, span.id)
         self.count += 1
         if end is None:

@@ -222,12 +222,11 @@ class _Join:
         engines = {at: self.processes[at].rank for at in self.roles.get("engine", ())}
         prefill_tokens, decode_tokens = tokens.of_step(records, engines)
         stopped = self._incomplete(records)
-        sync_by_process = shares.sync_by_process(records)
         of_run = [piece for piece in path if piece.kind != "pause"]
         amounts = shares.amounts(records)
         rewards_delay = shares.rewards_delay(records)
         replica, stalled = _last_replica(uneven), self._stalls()
-        spent = causes.spent(of_run, replica, sync_by_process, stopped, stalled, self._machine_stalls())
+        spent = causes.spent(of_run, replica, shares.sync_work(records), stopped, stalled, self._machine_stalls())
         self.spent.append(replace(spent, amounts=amounts, rewards_delay=rewards_delay))
         self.curve += [(shares.seconds(time), count) for time, count in shares.thinned(curve, POINTS)]
         if len(self.curve) > MOST_POINTS:
@@ -237,7 +236,7 @@ class _Join:
                 number, shares.seconds(records.start), shares.seconds(records.end), shares.seconds(us),
                 "typical", "", None, None, (),
                 shares.role_uses(records, path, self.roles), tail.seconds if tail else 0.0, tail,
-                shares.seconds(length(sync)), shares.sync_parts(sync_by_process),
+                shares.seconds(length(sync)), shares.sync_parts(shares.sync_by_process(records)),
                 shares.seconds(length(piece for piece in path if piece.kind == "poll")),
                 shares.phase_parts(records), uneven, shares.what_if(us, path, tail, uneven, sync, rewards_delay),
                 max((count for _, count in curve), default=0), stale, not self.steps, (stopped,) if stopped else (),
@@ -303,19 +302,19 @@ class _Join:
                 count = records.count_works(span)
                 most = self.expected[span.name] = max(self.expected.get(span.name, 0), count)
                 if count < most and not records.has_twin(span):
-                    return Text("{count} of {total} ranks recorded nothing of {name}", most - count, most, span.name)
+                    return Text("{count} of {total} ranks have no record of {name}", most - count, most, span.name)
         return ""
 
     def _missing(self) -> Iterator[str]:
         """Yield texts on ranks and roles without a file, and on what is unknown for that reason."""
         yield from missing.trainers(self.lacking)
         if self.driver is None:
-            yield Text("no driver left a file: steps cannot be told apart")
+            yield Text("the driver left no file, so steps cannot be separated")
         elif self.steps:  # before the first one has ended, processes are still to come
             yield from missing.roles(self.processes, self.counterparts)
         for step in self.steps[-1:]:
             for text in step.missing:
-                yield Text("step {step}: {text}; their last second is lost if a process was killed", step.step, text)
+                yield Text("step {step}: {text}; if a process was killed, its last second is missing", step.step, text)
 
     def _lost(self, at: int) -> int:
         """Return the number of records that a process lost, by missing ids; 0 if few are missing."""
@@ -329,39 +328,42 @@ class _Join:
             name = process.head.path.name
             if reader.losses.too_large:
                 yield Text(
-                    "{name} unpacks to more than rlpatch packs: the rest of it is left out",
+                    "{name} unpacks to more than rlpatch ever writes; the remaining data was skipped",
                     reader.losses.too_large,
                 )
             elif reader.losses.cut:
-                yield Text("{name} is damaged: the rest of it is left out", name)
+                yield Text("{name} is damaged; data after the damage was skipped", name)
             if count := reader.losses.lines:
-                yield Text("{name}: {count:,} records are not understood and left out", name, count)
+                yield Text("{name}: {count:,} records are not readable and were skipped", name, count)
             if lost := self._lost(at):
                 who = label(process.role, process.replica, process.rank)
                 who = Text("{process} (pid {pid})", who, process.head.pid)
-                yield Text("{label} lacks {lost:,} records: dropped, or in a file that was replaced", who, lost)
+                yield Text(
+                    "{label} lacks {lost:,} records: they were dropped, or are in a file that was replaced", who, lost
+                )
         unbounded = [host for clock in self.aligned.clocks if clock.error_seconds is None for host in clock.hosts]
         if unbounded:
             some = ", ".join(unbounded[:8]) + (" …" if len(unbounded) > 8 else "")
-            yield Text("the clock of {hosts} is its wall clock: its error has no bound", some)
+            yield Text("for {hosts} only the wall clock is known, so the error of its times has no bound", some)
         for clock in self.aligned.clocks:
             hosts = ", ".join(clock.hosts)
             if clock.contradicts:
                 wrong = clock.error_seconds or 0
                 yield Text(
-                    "what {hosts} recorded contradicts the order of calls: times there may be {wrong:.3f} s wrong",
+                    "the records of {hosts} contradict the order of calls: their times may be wrong by {wrong:.3f} s",
                     hosts,
                     wrong,
                 )
         if paused := [step for step in self.steps if step.pause_seconds]:
             total = sum(step.pause_seconds for step in paused)
             yield Text(
-                "rlpatch opened and saved windows for {total:,.2f} s of {count} steps: no verdict counts that",
+                "rlpatch spent {total:,.2f} s of {count} steps on opening and saving windows; the verdicts leave"
+                " this time out",
                 total,
                 len(paused),
             )
         if self.steps and not self.marked:
-            yield Text("the driver marks no steps: they are counted by its phase `step`")
+            yield Text("the driver marks no steps, so its phase `step` is counted instead")
 
 
 def _last_replica(uneven: Sequence[Imbalance]) -> tuple[int | None, int]:

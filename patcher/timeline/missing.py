@@ -49,7 +49,7 @@ def trainers(lacking: dict[int, list[int]]) -> Iterator[str]:
     """Yield a text for each world size with ranks that left no file."""
     for size, ranks in lacking.items():
         yield Text(
-            "of {size} trainer ranks {ranks} left no file: whether one of them was late is unknown",
+            "of {size} trainer ranks, {ranks} left no file, so a straggler among them would not be seen",
             size,
             _listed(ranks),
         )
@@ -64,15 +64,17 @@ def roles(processes: Sequence[Process], counterparts: Counterparts) -> Iterator[
     places = by_role(processes)
     if any("call" in part.kinds for at in places.get("driver", ()) for part in processes[at].parts):
         if "trainer" not in places:
-            yield Text("no trainer left a file: what its calls waited for is unknown")
+            yield Text("no trainer left a file, so it is unknown what its calls waited for")
         if "engine" not in places:
-            yield Text("no engine left a file: what a request waited for is unknown")
+            yield Text("no engine left a file, so it is unknown what requests waited for")
     if any(process.head.number("VERL_REPLICA_RANK") is not None for process in processes):
         yield from _of_rollout(processes, places, counterparts)
     if counterparts.counts["waiting reward"] and not counterparts.counts["reward"]:
-        yield Text("no reward worker left a file: whether a reward was slow, or came late, is unknown")
+        yield Text("no reward worker left a file, so slow or late rewards would not be seen")
     elif count := counterparts.lacking("waiting reward", "reward"):
-        yield Text("{count:,} rewards are of workers without a file: whether they were slow is unknown", count)
+        yield Text(
+            "{count:,} rewards were computed by workers that left no file, so slow ones would not be seen", count
+        )
 
 
 def _of_rollout(
@@ -84,22 +86,24 @@ def _of_rollout(
     served = {process.replica for process in serving}
     if run and served - run:
         yield Text(
-            "no engine of replicas {replicas} left a file: what its requests waited for is unknown",
+            "no engine of replicas {replicas} left a file, so it is unknown what their requests waited for",
             _listed(served - run),
         )
     if not served:
-        yield Text("no server left a file: how long a request waited in it, or before it, is unknown")
+        yield Text("no server left a file, so it is unknown how long requests waited in it or before it")
     elif run - served:
         yield Text(
-            "no server of replicas {replicas} left a file: how long a request waited there is unknown",
+            "no server of replicas {replicas} left a file, so it is unknown how long requests waited there",
             _listed(run - served),
         )
     elif count := counterparts.lacking("request", "serve"):
-        yield Text("{count:,} requests went to servers without a file: what they waited for there is unknown", count)
+        yield Text(
+            "{count:,} requests went to servers that left no file, so it is unknown what they waited for there", count
+        )
     if served and not counterparts.counts["request"]:
-        yield Text("no agent loop left a file: what a trajectory did between its requests is unknown")
+        yield Text("no agent loop left a file, so it is unknown what trajectories did between their requests")
     elif count := counterparts.lacking("serve", "request"):
-        yield Text("{count:,} requests are of agent loops without a file: what these did is unknown", count)
+        yield Text("{count:,} requests came from agent loops that left no file, so it is unknown what those did", count)
 
 
 def _listed(numbers: Iterable[int | None]) -> str:

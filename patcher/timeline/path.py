@@ -657,23 +657,26 @@ class _Walk:
         """Append pieces between the points that all ranks reach: each piece is of the last rank to arrive.
 
         No rank is named if all arrive together. A delay that a rank already had at the point before does not count
-        again.
+        again. If a collective lets ranks end together, the rank that worked longest without waiting counts.
         """
         room = self._room(end_of(group) - group.start)
         stretches, before, lag = list[tuple[int, int, KeptSpan, int, bool]](), group.start, dict[int, int]()
+        earlier: tuple[Point, ...] = ()
         for points in zip(*courses, strict=True):
-            last = max(range(len(points)), key=lambda rank: points[rank].time)
-            other_times = sorted(point.time for rank, point in enumerate(points) if rank != last)
-            behind = points[last].time - other_times[len(other_times) // 2]
-            alone = points[last].time - other_times[-1] > room
-            late = max(behind - lag.get(last, 0), 0) if alone else 0
-            lag = {last: behind} if alone else {}
+            last, behind = _furthest([point.time for point in points], room)
             at = max(points[last].time, before)
+            late = max(behind - lag.get(last, 0), 0)
+            alone = behind > 0
+            lag = {last: behind} if alone else {}
+            is_leaf = earlier and points[0].label[0] and not earlier[0].label[0]
+            if is_leaf and (work := most_work([point.within for point in points])):
+                late = work[1] if work[1] > room else 0
+                last, alone = (work[0], True) if late else (last, alone)
             within = points[last].within
             if not stretches:
                 within = _start_of(within)
             stretches.append((before, at, within, late, not alone))
-            before = at
+            before, earlier = at, points
         for begin, end, span, late, together in reversed(stretches):
             if begin < high and end > low and end > begin:
                 self.add(span, max(begin, low), min(end, high), phase, late, all_ranks=together)
@@ -692,6 +695,39 @@ class _Walk:
     def _room(self, us: int) -> int:
         """Return the tolerance in microseconds for ranks that arrive together after works of ``us`` microseconds."""
         return max(TOLERANCE_US, int(SHARE * min(us, ENDLESS)), self.records.tolerance)
+
+
+def _furthest(values: Sequence[int], room: int) -> tuple[int, int]:
+    """Return the index of the largest value and its lead over the median of the others; 0 within ``room``."""
+    index = max(range(len(values)), key=values.__getitem__)
+    lower = sorted(value for at, value in enumerate(values) if at != index)
+    return index, values[index] - lower[len(lower) // 2] if values[index] - lower[-1] > room else 0
+
+
+def own_work(spans: Sequence[KeptSpan]) -> list[int] | None:
+    """Return the microseconds of each span in which no collective blocked its host; None if that is unknown of any."""
+    waits = [span.waited for span in spans if span.waited is not None]
+    if len(waits) < len(spans):
+        return None
+    return [end_of(span) - span.start - waited for span, waited in zip(spans, waits, strict=True)]
+
+
+def most_work(spans: Sequence[KeptSpan]) -> tuple[int, int] | None:
+    """Return the index of the span with most work between its waits, and its lead over the next one in microseconds.
+
+    The recorder misses waits in C++, as those for a rank that begins later: the lead must also be there without the
+    time before all have begun. Return None if the waits of any span are unknown, or there is a single one.
+    """
+    work = own_work(spans)
+    if work is None or len(work) < 2:
+        return None
+    begun = max(span.start for span in spans)
+    leads = []
+    for lengths in (work, [us - (begun - span.start) for us, span in zip(work, spans, strict=True)]):
+        *_, (before, _), (most, index) = sorted((us, -at) for at, us in enumerate(lengths))
+        leads.append((-index, most - before))
+    (longest, lead), (still, least) = leads
+    return longest, min(lead, least) if longest == still else 0
 
 
 def _start_of(work: KeptSpan) -> KeptSpan:

@@ -72,7 +72,7 @@ def _whole(timeline: RunTimeline) -> Iterator[Event]:
         if window.start is not None and window.end is not None:
             yield _slice(RUN, PROPOSED, window.what, "window", window.start, window.end, command=window.command)
     for at, count in timeline.requests:
-        name = "requests alive"
+        name = "running requests"
         yield {"ph": "C", "pid": RUN, "tid": 0, "name": name, "ts": round(at * 1e6), "args": {"requests": count}}
 
 

@@ -374,7 +374,7 @@ def _notes(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> Iter
     """Yield what one has to know of the numbers: few steps, the same steps, unknown tokens, what a run lacks."""
     if step.raw is None:
         yield Text(
-            "with {before} and {after} steps there is no interval: it needs {fewest} on each side",
+            "{before} and {after} steps are too few for a confidence interval: each side needs {fewest}",
             len(before.steps), len(after.steps), FEWEST,
         )  # fmt: skip
     elif step.equal_tokens is None:
@@ -382,10 +382,10 @@ def _notes(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> Iter
     if before.source == after.source and before.run.run == after.run.run:
         again = {step.step for step in before.steps} & {step.step for step in after.steps}
         if again:
-            yield Text("{count} steps are on both sides: a run is compared with itself there", len(again))
+            yield Text("{count} steps are on both sides, where the run is compared with itself", len(again))
     elif step.raw is not None:
         yield Text(
-            "one run a side is one sample: the interval is over these steps, repeats of a run may differ by more"
+            "with one run per side, the interval covers the variation between steps; repeated runs may differ by more"
         )
     for name, side in ((Text("before"), before), (Text("after"), after)):
         if side.steps[0].warm_up:
@@ -401,4 +401,6 @@ def _without_tokens(before: ChosenSteps, after: ChosenSteps) -> Text:
         return Text("at equal tokens: unknown, an engine left no file")
     if len({(step.decode_tokens, step.prefill_tokens) for step in steps}) == 1:
         return Text("at equal tokens: the steps have the same tokens anyway")
-    return Text("at equal tokens: unknown, the tokens differ with the side alone, or there are too few steps for a fit")
+    return Text(
+        "at equal tokens: unknown, because tokens differ only between the sides, or there are too few steps for a fit"
+    )

@@ -24,7 +24,7 @@ from patcher.timeline.model import (
     RoleUse,
     Tail,
 )
-from patcher.timeline.path import PathPiece, StepRecords, head_to_head
+from patcher.timeline.path import PathPiece, StepRecords, head_to_head, own_work
 
 T = TypeVar("T")
 
@@ -260,6 +260,19 @@ def sync_by_process(records: StepRecords) -> dict[str, dict[int, int]]:
     }
 
 
+def sync_work(records: StepRecords) -> dict[str, dict[int, int]]:
+    """Return the same without the waits of trainers in collectives, if these are known of all trainers."""
+    lengths = sync_by_process(records)
+    for name, by_process in lengths.items():
+        syncs = [
+            sync for sync in records.by_kind["sync"] if sync.name == name and records.roles[sync.process] == "trainer"
+        ]
+        if own_work(syncs):
+            for sync in syncs:
+                by_process[sync.process] = max(by_process[sync.process] - (sync.waited or 0), 0)
+    return lengths
+
+
 def sync_parts(by_process: Mapping[str, Mapping[int, int]]) -> tuple[Part, ...]:
     """Return the parts of the weight sync, the longest first; each as long as in its slowest process."""
     parts = [Part(name, seconds(max(lengths.values()))) for name, lengths in by_process.items()]
@@ -312,16 +325,16 @@ def what_if(
     saved = (
         (
             NO_TAIL, round(tail.saves_seconds * 1e6) if tail else 0,
-            Text("the step would not wait for the last requests; the rest of their work would be done later, or not"
-                " at all"),
+            Text("the step would not wait for the last requests; their remaining work would be done later, or not at"
+            " all"),
         ),
         (
             BALANCE, balance,
-            Text("the last replica and the last rank would finish when the mean one does; work moves, none disappears"),
+            Text("the slowest replica and rank would finish at the mean time; work is moved, not saved"),
         ),
         (
-            FREE_SYNC, sum(us for _, us in overlaps(path, sync)),
-            Text("nothing waits for the weights; what already runs beside the sync cannot be saved twice"),
+            FREE_SYNC, sum(us for piece, us in overlaps(path, sync) if piece.kind != "iteration"),
+            Text("nothing waits for the weights; work that already overlaps with the sync saves nothing more"),
         ),
         (
             FREE_REWARDS, min(rewards_us, length(piece for piece in path if piece.role == "reward")),
@@ -329,7 +342,8 @@ def what_if(
         ),
         (
             OVERLAP, min(of_rollout, of_trainer),
-            Text("rollout and training side by side, as in an asynchronous trainer: the longer of the two remains"),
+            Text("rollout and training run at the same time, as in an asynchronous trainer; only the longer of the"
+                " two counts"),
         ),
     )  # fmt: skip
     return tuple(Bound(name, seconds(step_us - us), seconds(us), why) for name, us, why in saved if us * 1000 > step_us)

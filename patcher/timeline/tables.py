@@ -22,8 +22,8 @@ SECONDS = Unit(
 SHARE = Unit(share, missing="?", whole=1)
 PLAIN = Unit(str)
 _OVER: dict[str, Text] = {"replicas": Text("replicas"), "ranks": Text("ranks")}
-_BOUNDS: dict[str, Text] = {OVERLAP: Text("overlap, as in an asynchronous trainer")}
-_CLOCKS: dict[str, Text] = {"causality": Text("calls and requests"), "wall clock": Text("wall clocks")}
+_BOUNDS: dict[str, Text] = {OVERLAP: Text("overlap of rollout and training, as in an asynchronous trainer")}
+_CLOCKS: dict[str, Text] = {"causality": Text("order of calls and requests"), "wall clock": Text("wall clocks")}
 _MEDIAN = Column("median_seconds", Text("median step"), SECONDS)
 _LONGEST = Column("longest_seconds", Text("longest"), SECONDS)
 
@@ -42,7 +42,7 @@ def verdict(step: TrainingStep) -> str:
         limit = Text("{cause} +{seconds} s", cause.label, brief(cause.excess_seconds))
     for phase in step.beside:
         limit = Text("{limit}, with {phase} {seconds} s", limit, phase.name, brief(phase.seconds))
-    return Text("{limit}, with the warm-up", limit) if step.warm_up else limit
+    return Text("{limit}, including warm-up", limit) if step.warm_up else limit
 
 
 def staleness(run: RunTimeline) -> float | None:
@@ -66,7 +66,7 @@ def trend(change: Trend) -> Text:
 def drivers(change: Trend) -> Text:
     """Return a text on the quantities that change with the length of the steps."""
     if not change.drivers:
-        return Text("no count that is recorded changes with it: neither tokens nor decode steps")
+        return Text("none of the recorded counts (tokens, decode steps) changes with it")
     texts = (
         Text(
             "{name} {before:,.4g} to {after:,.4g} (rank correlation {correlation:.2f})",
@@ -110,12 +110,12 @@ def steps(run: RunTimeline) -> Table:
         )  # fmt: skip
 
     about = Text(
-        "Below a role is the share of the step in which its processes were busy, on average; for engines, with gaps"
-        " between iterations of up to 20 ms, or three times their usual length."
+        "The column of a role is the mean share of the step in which its processes were busy. An engine also"
+        " counts as busy in gaps between iterations of up to 20 ms, or three times their usual length."
     )
     if stale := staleness(run):
         older = Text(
-            "Trajectories began with weights that were {versions} steps older than those trained on them, on average.",
+            "On average, trajectories began with weights {versions} steps older than those being trained.",
             f"{stale:.1f}",
         )
         about = sentences(about, older)
@@ -126,12 +126,12 @@ def steps(run: RunTimeline) -> Table:
 def bounds(run: RunTimeline) -> Table:
     """Return the table of upper bounds of savings, in the median step and in total, each with its best step."""
     columns = (
-        Column("bound", Text("if there were")),
-        Column("median_saves_seconds", Text("saves, median step"), SECONDS),
-        Column("saves_seconds", Text("saves, all steps"), SECONDS),
+        Column("bound", Text("with")),
+        Column("median_saves_seconds", Text("saving in the median step"), SECONDS),
+        Column("saves_seconds", Text("saving in all steps"), SECONDS),
         Column("share", Text("share of all steps"), SHARE),
-        Column("step", Text("most in step"), PLAIN),
-        Column("why", Text("why this is a bound, where it saves most")),
+        Column("step", Text("largest in step"), PLAIN),
+        Column("why", Text("why this is an upper bound (in the step of the largest saving)")),
     )
     savings = defaultdict[str, list[tuple[float, int, str]]](list)
     for step in run.steps:
@@ -143,8 +143,8 @@ def bounds(run: RunTimeline) -> Table:
         lengths = [length for length, _, _ in saved]
         most, total = max(saved), sum(lengths)
         rows.append((_BOUNDS.get(name, name), statistics.median(lengths), total, total / whole, *most[1:]))
-    about = Text("Bounds, not promises: each changes one thing and leaves all else as it was.")
-    return Table("bounds", Text("What there is to gain at best"), columns, rows, about)
+    about = Text("Upper bounds, not promises: each row changes one thing and nothing else.")
+    return Table("bounds", Text("Upper bounds of the saving"), columns, rows, about)
 
 
 def roles(run: RunTimeline) -> Table:
@@ -171,7 +171,7 @@ def roles(run: RunTimeline) -> Table:
         rows.append(
             (ROLES.get(role, role), max(lanes), statistics.mean(busy), statistics.mean(idles), joined(COMMA, reasons))
         )
-    return Table("roles", Text("Busy, and idle for whom"), columns, rows)
+    return Table("roles", Text("Busy and idle time, and what roles wait for"), columns, rows)
 
 
 def _in_steps(lengths: Mapping[str, list[float]]) -> Iterable[tuple[str, float, float]]:
@@ -199,7 +199,7 @@ def imbalance(run: RunTimeline) -> Table:
         if latest is not None and (before is None or latest[1] > before[1]):
             last[uneven.of][latest[0]] += 1
     columns = (
-        Column("over", Text("over")), _MEDIAN, _LONGEST, Column("", Text("most often last")),
+        Column("over", Text("over")), _MEDIAN, _LONGEST, Column("", Text("most often the slowest")),
         Column("last", shown=CSV), Column("last_in_steps", shown=CSV),
     )  # fmt: skip
     rows = []
@@ -207,7 +207,7 @@ def imbalance(run: RunTimeline) -> Table:
         number, often = next(iter(last[of].most_common(1)), (None, 0))
         shown = f"{number} ({often} / {len(late[of])})" if often else "?"
         rows.append((_OVER.get(of, of), median, longest, shown, number, often))
-    about = Text("How much later the last one finished than the mean.")
+    about = Text("How much later than the mean the slowest one finished.")
     return Table("imbalance", Text("Imbalance"), columns, rows, about)
 
 
@@ -216,8 +216,8 @@ def clocks(run: RunTimeline) -> Table:
     columns = (
         Column("hosts", Text("machine")),
         Column("ahead_seconds", Text("wall clock ahead of the driver's"), Unit("{:+.6f} s".format)),
-        Column("error_seconds", Text("may be wrong by"), Unit(seconds, missing="?")),
-        Column("source", Text("known from")),
+        Column("error_seconds", Text("error at most"), Unit(seconds, missing="?")),
+        Column("source", Text("derived from")),
         Column("contradicts", "", optional=True),
     )
     rows = [

@@ -15,7 +15,7 @@ from patcher.messages import CommandLine, Text
 from patcher.timeline.files import KeptSpan
 from patcher.timeline.intervals import ENDLESS, TimeRange, by_start, covered, end_of, length
 from patcher.timeline.model import ProposedWindow, TrainingStep
-from patcher.timeline.path import StepRecords
+from patcher.timeline.path import StepRecords, most_work
 from patcher.timeline.runs import Process
 from patcher.timeline.shares import seconds
 
@@ -90,7 +90,7 @@ class MicroBatch(NamedTuple):
 
     ``call`` is the training step from 1 as the probe counts it, ``number`` the micro-batch's index in it from 0; times
     are in microseconds. ``rank`` is that of the process, ``lead_us`` by how much it took longer than the same one on
-    the next rank.
+    the next rank, without waits in collectives if these are known.
     """
 
     step: int
@@ -234,10 +234,14 @@ class Collector:
             for number, unit in enumerate(units)
         )
         number, process = -number, -process
-        peers = [length([units[number]]) for other, units in of_ranks if other != process and number < len(units)]
+        peers = [(other, units[number]) for other, units in of_ranks if number < len(units)]
+        lead = us - max((length([peer]) for other, peer in peers if other != process), default=0)
+        if work := most_work([peer for _, peer in peers]):
+            index, lead = work
+            process, unit = peers[index]
         before = self.slow.get((step, method))
         if before is None or us > before.end - before.start:
-            rank, lead = self.processes[process].rank, us - max(peers, default=0)
+            rank = self.processes[process].rank
             self.slow[step, method] = MicroBatch(
                 step, method, call, first + number, unit.start, end_of(unit), rank, lead
             )
@@ -258,7 +262,9 @@ class Collector:
             return
         ordered = sorted(rollouts, key=lambda rollout: steps[rollout.step].seconds)
         typical = ordered[len(ordered) // 2]
-        why = Text("{median:,.1f} ms a decode step, the median of step {step}", typical.median_us / 1000, typical.step)
+        why = Text(
+            "{median:,.1f} ms per decode step, the median of step {step}", typical.median_us / 1000, typical.step
+        )
         yield self._decode(Text("typical decode"), typical, typical.usual, why)
         slowest = max(rollouts, key=lambda rollout: rollout.slowest.us / max(rollout.median_us, 1))
         if slowest.slowest.us > SLOW * slowest.median_us:
@@ -283,7 +289,7 @@ class Collector:
         tail = step.tail
         if of_step and tail:
             why = Text(
-                "{seconds:,.2f} s of step {step} with fewer than a tenth of its {peak} requests",
+                "{seconds:,.2f} s of step {step} had fewer than a tenth of its {peak} requests",
                 tail.seconds,
                 step.step,
                 tail.peak,
@@ -300,7 +306,7 @@ class Collector:
         replicas = ("--replicas", str(rollout.replica)) if by_verl else ()
         window = ("--decode", f"{decodes.first}:{decodes.end}", *more)
         if not rollout.single:
-            why = Text("{why}; its engine ran empty within the step, so count again with watch", why)
+            why = Text("{why}; the engine ran empty within the step, so count again with `rlpatch watch`", why)
         return ProposedWindow(
             what, str(CommandLine("apply", self._engine, *window, "--rollout", str(rollout.rollout), *replicas)),
             str(CommandLine("trigger", *window)), why, rollout.step, rollout.replica, None,

@@ -139,7 +139,7 @@ def rate_words(rates: Iterable[OperatorRate], device: str, kernel_ns: int, least
     """
     every = list(rates)
     for what, unit, group in (
-        (Text("matmuls and attention"), "TFLOPS", [rate for rate in every if rate.flops]),
+        (Text("matmul and attention"), "TFLOPS", [rate for rate in every if rate.flops]),
         (Text("elementwise and normalization"), "TB/s", [rate for rate in every if not rate.flops]),
     ):
         ns = sum(rate.ns for rate in group)
@@ -157,6 +157,6 @@ def _roofline(rates: Iterable[OperatorRate], device: str) -> str:
     """Return the share of the roofline that operators reached, in words, or that no roofline is known."""
     times = [(rate.least_ns, rate.ns) for rate in rates if rate.least_ns is not None]
     if not times:
-        return Text("no roofline is known for {device}", short(device))
+        return Text("no roofline known for {device}", short(device))
     least, took = map(sum, zip(*times, strict=True))
     return Text("{least} of the roofline", percent(least / (took or 1), 0))

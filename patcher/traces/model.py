@@ -28,7 +28,7 @@ FREE: Mapping[str, str] = {
     "free_latency_ns": Text("launch latency"),
     "free_blocked_ns": Text("a launch call blocks"),
     "free_waiting_ns": Text("stream wait"),
-    "free_unknown_ns": Text("launch unknown"),
+    "free_unknown_ns": Text("launch time unknown"),
 }
 """The parts of a unit in which nothing runs on the device, with the reason.
 
@@ -53,6 +53,7 @@ PROFILERS: Mapping[str, str] = {
     "ascend-text": "torch_npu.profiler",
     "ascend-db": "torch_npu.profiler",
     "ascend-tables": "torch_npu.profiler",
+    "nsys": "Nsight Systems",
 }
 """Form of a trace → the profiler that writes it."""
 
@@ -560,9 +561,9 @@ class RankProfile(Payload):
 
 TITLES = {
     "communication": Text("Exposed communication"),
-    "collective-idle": Text("The device is idle within collectives"),
-    "collective-outlier": Text("A collective takes much longer than its neighbours"),
-    "collective-unaligned": Text("Collectives move pieces of odd sizes"),
+    "collective-idle": Text("The device is idle inside collectives"),
+    "collective-outlier": Text("A collective takes much longer than similar ones"),
+    "collective-unaligned": Text("Collectives move pieces of unaligned sizes"),
     "pipeline-bubble": Text("Pipeline bubble: a stage waits for another"),
     "dispatch": Text("Host-bound: the device waits for the next launch"),
     "launch-blocked": Text("A launch call blocks while the device is empty"),
@@ -576,7 +577,7 @@ TITLES = {
     "host-compile": Text("No device: torch.compile takes the time"),
     "host-idle": Text("No device: the host spends the time outside of operators"),
     "host-small": Text("No device: many small operators take the time"),
-    "host-operators": Text("No device: the operators on the host take the time"),
+    "host-operators": Text("No device: operators on the host take the time"),
 }
 """Id of a diagnosis → its title, which is the verdict where it weighs most."""
 

@@ -7,14 +7,14 @@ from patcher.traces.model import FREE, LEAD_IN, PARTS, FreeGap, RankProfile
 from patcher.traces.words import apart, duration, host_name, in_ms, percent, short
 
 _SHORT = {
-    "free_host_late_ns": Text("between kernels launched one by one"),
-    "free_latency_ns": Text("between kernels launched one by one"),
-    "free_blocked_ns": Text("between kernels launched one by one"),
-    "free_waiting_ns": Text("between kernels that had been launched"),
+    "free_host_late_ns": Text("between kernels that are launched one by one"),
+    "free_latency_ns": Text("between kernels that are launched one by one"),
+    "free_blocked_ns": Text("between kernels that are launched one by one"),
+    "free_waiting_ns": Text("between kernels that were already launched"),
     LEAD_IN: Text("before the first kernel"),
 }
 _GRAPH = {
-    "within": Text("within a replayed graph"),
+    "within": Text("inside a replayed graph"),
     "behind": Text("after a replayed graph"),
     "before": Text("before a replayed graph"),
     "between": Text("between two replayed graphs"),
@@ -31,7 +31,9 @@ def place_of(gap: FreeGap) -> str:
         stream = short(gap.stream, 20)
         return Text("before {kernel} on {stream}", short(gap.after, _ROOM - len("before  on ") - len(stream)), stream)
     return (
-        Text("within replayed graphs") if gap.graph else _SHORT.get(gap.part, Text("between kernels without a launch"))
+        Text("inside replayed graphs")
+        if gap.graph
+        else _SHORT.get(gap.part, Text("between kernels whose launch is unknown"))
     )
 
 
@@ -68,11 +70,11 @@ def host_of(gap: FreeGap) -> str:
             call = Text("{call} ({around})", call, around)
         return Text("the host was in {call} for {share} of it", call, percent(gap.call_ns / gap.ns, 0))
     if gap.within:
-        return Text("the host was in {around}", around)
+        return Text("the host was inside {around}", around)
     launched = around and Text("launched by {around}", around)
     if gap.kind != "place" or gap.part not in ("free_host_late_ns", LEAD_IN):
         return launched
-    nothing: str = Text("no operator, call or frame that was recorded covers half of it")
+    nothing: str = Text("no recorded operator, call or frame covers half of it")
     if gap.returned_from:
         nothing = Text("after the host returned from {call} {nothing}", host_name(gap.returned_from), nothing)
     return joined(COMMA, (nothing, launched))

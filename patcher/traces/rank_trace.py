@@ -95,7 +95,7 @@ class RankTrace:
             if number == MOST_THREADS:
                 raise Problem(
                     Kind.TRACE,
-                    Text("it holds more than {number:,} threads", number),
+                    Text("the trace has more than {number:,} threads", number),
                     self.source,
                     Text("record the timeline again"),
                 )
@@ -176,7 +176,5 @@ def several(path: Path, what: str, values: Iterable[object]) -> Problem:
     names = sorted(map(str, values))
     if len(names) > _MOST_NAMES:
         names[_MOST_NAMES:] = [Text("and {count:,} more", len(names) - _MOST_NAMES)]
-    cause = Text("{name} holds several {what}: {names}", path.name, what, ", ".join(names))
-    return Problem(
-        Kind.TRACE, cause, str(path), Text("record, export or parse each rank by itself, in a folder of its own")
-    )
+    cause = Text("{name} contains several {what}: {names}", path.name, what, ", ".join(names))
+    return Problem(Kind.TRACE, cause, str(path), Text("record, export or parse each rank into a separate folder"))

@@ -236,12 +236,12 @@ def read(file: Path) -> Metadata:
         text = stream.read(_LARGEST + 1)
         content = json.loads(text) if len(text) <= _LARGEST else None
     if not isinstance(content, dict):
-        raise ValueError(Text("the facts beside it are not a JSON object, or not all of one"))  # noqa: TRY004  (as for any other file)
+        raise ValueError(Text("the step metadata beside the trace is not a JSON object, or incomplete"))  # noqa: TRY004  (as for any other file)
     if (version := content.get("format")) != FORMAT:
         version_text = version if isinstance(version, int | float) else Text("none")
         raise ValueError(
             Text(
-                "the format of the facts beside it is {format}, and this rlpatch reads {supported}",
+                "the step metadata beside the trace has format {format}, and this rlpatch reads {supported}",
                 version_text,
                 FORMAT,
             )
@@ -277,23 +277,27 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
     for name in _IDENTITY if fields_of_name["ours"] else ():
         value, expected = getattr(metadata, name), fields_of_name.get(name)
         if value not in (None, "") and expected not in (None, "") and value != expected:
-            yield Text("its name says {name} {expected}, its facts say {value}", name, expected, value)
+            yield Text(
+                "{name} is {expected} in the trace's name, but {value} in its step metadata", name, expected, value
+            )
     if {metadata.backend, form} == {"npu", "torch"}:
-        yield Text("its facts say that {backend} recorded it", metadata.backend)
+        yield Text("its step metadata says that {backend} recorded it", metadata.backend)
     recorded = sorted(metadata.units)
     if steps is not None and recorded and recorded != sorted(steps):
-        yield Text("its facts name {units}, and it has {actual}", _range(recorded), _range(sorted(steps)))
+        yield Text(
+            "its step metadata lists {units}, but the trace has {actual}", _range(recorded), _range(sorted(steps))
+        )
     count = (metadata.window.length if metadata.window else None) or 0
     whole = metadata.closed == "complete" and (metadata.piece or 1) == 1
     if whole and "units" in metadata.raw and len(recorded) < count:
-        yield Text("its facts call it complete, with {count} of {total} units", len(recorded), count)
+        yield Text("its step metadata says complete, but lists {count} of {total} units", len(recorded), count)
 
 
 def _range(units: Sequence[int]) -> str:
     """Return ascending units in words: ``no unit``, ``unit 5``, ``3 units, 5 to 7``, or ``2 of 5 to 9`` with gaps."""
     if len(units) < 2:
-        return Text("unit {number}", units[0]) if units else Text("no unit")
+        return Text("unit {number}", units[0]) if units else Text("no units")
     whole = len(units) == units[-1] - units[0] + 1
     if whole:
         return Text("{count} units, {first} to {last}", len(units), units[0], units[-1])
-    return Text("{count} of {first} to {last}", len(units), units[0], units[-1])
+    return Text("{count} of the units {first} to {last}", len(units), units[0], units[-1])

@@ -58,9 +58,9 @@ def of_comparison(comparison: Comparison) -> Iterator[tuple[Mapping[str, object]
     """Yield each table of a comparison, with an empty mapping."""
     yield {}, part_changes(comparison)
     titles = (
-        ("kernels", Text("Kernels, per unit"), Text("By what each adds to the difference.")),
+        ("kernels", Text("Kernels, per unit"), Text("Sorted by their contribution to the difference.")),
         ("operators", Text("Operators on the host, per unit"), Text("Without the operators that they called.")),
-        ("modules", Text("Modules and ranges, per unit"), Text("Including everything called within one.")),
+        ("modules", Text("Modules and ranges, per unit"), Text("Includes everything called within a module or range.")),
     )
     for name, title, about in titles:
         yield {}, changes(name, title, getattr(comparison, name), about)
@@ -72,17 +72,17 @@ def parts(profile: RankProfile) -> Table:
     sums = {part: ns for part in PARTS if (ns := profile.sum_ns(part))}
     columns = (
         Column("part", shown=CSV),
-        Column("", Text("part of a unit"), LABEL, TERMINAL),
+        Column("", Text("breakdown of a unit"), LABEL, TERMINAL),
         Column("ns_per_unit", Text("ms/unit"), MS, TERMINAL),
         Column("share", Text("share"), SHARE, TERMINAL, bar=True),
     )
     rows = [(part, PARTS[part], ns / count, ns / total) for part, ns in sums.items()]
     about = Text(
-        "They add up to its {total}; on the host it took {host_time}.",
+        "The rows add up to {total}; on the host the unit took {host_time}.",
         duration(profile.median_ns),
         duration(profile.host_median_ns),
     )
-    return Table("parts", Text("The parts of the unit"), columns, rows, about, tuple(sums))
+    return Table("parts", Text("Breakdown of the unit"), columns, rows, about, tuple(sums))
 
 
 def units(profile: RankProfile) -> Table:
@@ -127,8 +127,8 @@ def families(profile: RankProfile) -> Table:
     )
     rows = [(name, FAMILIES[name], ns / count, ns / total) for name, ns in profile.families.items()]
     about = Text(
-        "By the names of kernels; kernels at the same time count each by itself. Host-bound and outside the forward"
-        " pass are idle times of the device."
+        "Kernels are sorted into families by their names; kernels that overlap each count in full. Host-bound and"
+        " outside the forward pass are idle times of the device."
     )
     return Table("families", Text("Families of kernels"), columns, rows, about)
 
@@ -143,7 +143,7 @@ def phases(profile: RankProfile) -> Table:
         Column("share", Text("share of kernel time"), SHARE, bar=True),
     )
     rows = [(phase, ns / count, ns / total) for phase, ns in sums.items() if total]
-    about = Text("By the thread and the operator that launched a kernel.")
+    about = Text("By the thread and operator that launched a kernel.")
     return Table("phases", Text("Forward and backward"), columns, rows, about)
 
 
@@ -173,8 +173,8 @@ def gaps(profile: RankProfile) -> Table:
         for gap in profile.gaps
     ]  # fmt: skip
     about = Text(
-        "Nothing ran on the device there. A row sums the gaps between the same kernels, with the same call, operator"
-        " and module on the host. The first {marked} are framed in the units drawn above.",
+        "No task ran on the device in these gaps. A row sums gaps with the same kernels before and after, and the"
+        " same call, operator and module on the host. The first {marked} are framed in the picture above.",
         MARKED,
     )
     hues = [gap.part for gap in profile.gaps]
@@ -199,19 +199,17 @@ def kernels(profile: RankProfile) -> Table:
         )
         for kernel in profile.kernels
     ]  # fmt: skip
-    about = Text("Of the units that launched them. Kernels at the same time count each by itself.")
+    about = Text("Kernels count for the unit that launched them; kernels that overlap each count in full.")
     hues = [kernel.kind if kernel.kind in KINDS else "total" for kernel in profile.kernels]
     return Table("kernels", Text("Kernels"), columns, rows, about, hues)
 
 
 def callers(profile: RankProfile) -> tuple[Table, Table]:
     """Return the tables of operators, and of modules and ranges, longest kernel time first."""
-    operators = Text("Host time excludes the operators within.")
+    operators = Text("Host time excludes nested operators.")
     if profile.total_ns:
-        operators = Text(
-            "Kernels count for the operator that launched them itself; host time excludes the operators within."
-        )
-    modules = Text("Including everything called within one.")
+        operators = Text("A kernel counts for the operator that launched it; host time excludes nested operators.")
+    modules = Text("Includes everything called within a module or range.")
     count = len(profile.units) or 1
     columns = (
         _NAME,
@@ -235,7 +233,7 @@ def kernel_uses(profile: RankProfile) -> Table:
     count = len(profile.units) or 1
     columns = (
         _NAME, Column("shapes", Text("shapes"), NAME), Column("types", Text("types"), NAME), _PER_UNIT,
-        Column("bound", Text("bound by")), Column("pipes", Text("busiest pipes")),
+        Column("bound", Text("bound by")), Column("pipes", Text("busiest pipelines")),
         Column("blocks", Text("blocks"), COUNT), Column("core", Text("core")), _CALLS, _AVERAGE,
         Column("compiled", Text("compiled"), optional=True),
         Column("cube_utilization", Text("cube utilization"), SHARE, optional=True),
@@ -251,9 +249,10 @@ def kernel_uses(profile: RankProfile) -> Table:
         )  # fmt: skip
 
     about = Text(
-        "In what share of a core's cycles its pipes worked, averaged over alike kernels. A pipe bounds a kernel from"
-        " {busy} on; where none does, those of a vector core that move data and compute take turns from"
-        " {together} in sum on; else the kernel is too small for the core, or its pipes wait for others.",
+        "Share of a core's cycles in which each pipeline worked, averaged over kernels of the same shape. A"
+        " pipeline bounds a kernel at {busy} or more. If none does, and data movement and computing of a vector"
+        " core sum to {together} or more, they are not overlapped. Otherwise the kernel is too small for the"
+        " core, or its pipelines wait for each other.",
         percent(BUSY, 0),
         percent(TOGETHER, 0),
     )
@@ -272,7 +271,7 @@ def rates(profile: RankProfile) -> Table:
         _NAME, Column("shapes", Text("shapes"), NAME), Column("types", Text("types"), NAME), _PER_UNIT,
         Column("tflops", "TFLOPS", RATE), Column("tb_per_s", "TB/s", Unit("{:,.3f}".format)), _CALLS, _AVERAGE,
         Column("roofline_share", Text("of the roofline"), SHARE, optional=True),
-        Column("least_ns_per_unit", Text("at least, ms/unit"), MS, optional=True),
+        Column("least_ns_per_unit", Text("roofline, ms/unit"), MS, optional=True),
         Column("bound", Text("bound by"), optional=True),
     )  # fmt: skip
 
@@ -287,7 +286,8 @@ def rates(profile: RankProfile) -> Table:
         )  # fmt: skip
 
     about = Text(
-        "By shapes: two operations for each product, each tensor read or written once. Above 100 % data lay in a cache."
+        "Computed from shapes: two operations per product, each tensor read or written once. Above 100 %, data"
+        " was in a cache."
     )
     if not any(rate.bound for rate in profile.rates):
         about = sentences(about, Text("No roofline is known for {device}.", profile.device or Text("this device")))
@@ -297,8 +297,8 @@ def rates(profile: RankProfile) -> Table:
 def collectives(profile: RankProfile) -> Table:
     """Return the table of collectives of known size, with the largest excess over the usual time first."""
     times = {
-        "usual_ns": Text("by its neighbours"), "excess_ns": Text("longer by"),
-        "waits_ns": Text("waits for the last rank"), "transit_ns": "transit", "wait_ns": "waiting", "idle_ns": "idle",
+        "usual_ns": Text("expected from similar ones"), "excess_ns": Text("longer by"),
+        "waits_ns": Text("waits for the straggler"), "transit_ns": "transit", "wait_ns": "waiting", "idle_ns": "idle",
     }  # fmt: skip
     columns = (
         *_MEETING,
@@ -327,15 +327,15 @@ def collectives(profile: RankProfile) -> Table:
         key=lambda collective: (-collective.excess_ns, -collective.ns),
     )
     about = Text(
-        "GB/s is the size by the time without waiting, as far as that is known. By its neighbours: at the rate of those"
-        " of its kind and group that are nearest in size."
+        "GB/s is size by time, without waiting if that is known. “Expected” uses the rate of collectives of the"
+        " same kind and group with the nearest sizes."
     )
     return Table("collectives", Text("Collectives"), columns, [*map(row, ordered)], about)
 
 
 _MEETING = (
     _NAME, Column("group", Text("group"), NAME), Column("unit", Text("unit"), NUMBER),
-    Column("number", Text("n-th there"), COUNT),
+    Column("number", Text("occurrence"), COUNT),
 )  # fmt: skip
 
 
@@ -348,7 +348,7 @@ def vendor(profile: RankProfile) -> Table:
         *(Column(name, name.removesuffix("_ns").replace("_", " "), TIME) for name in names),
     )
     rows = [(step, *(row.get(name) for name in names)) for step, row in steps.items()]
-    return Table("vendor_steps", Text("What the profiler's own step file says"), columns, rows)
+    return Table("vendor_steps", Text("torch_npu's own step table"), columns, rows)
 
 
 def ranks(sums: Sequence[Rank]) -> Table:
@@ -360,8 +360,8 @@ def ranks(sums: Sequence[Rank]) -> Table:
         Column("median_ns", Text("median ms"), MS, TERMINAL),
         Column("collectives", Text("collectives"), COUNT, TERMINAL),
         Column("waits_ns_per_unit", Text("waits ms/unit"), MS, TERMINAL),
-        Column("awaited_ns_per_unit", Text("awaited ms/unit"), MS, TERMINAL),
-        Column("last", Text("came last"), COUNT, TERMINAL),
+        Column("awaited_ns_per_unit", Text("makes others wait, ms/unit"), MS, TERMINAL),
+        Column("last", Text("straggler"), COUNT, TERMINAL),
     )
     rows = [
         (
@@ -371,8 +371,8 @@ def ranks(sums: Sequence[Rank]) -> Table:
         for rank in sums
     ]  # fmt: skip
     about = Text(
-        "The n-th collective of a group is the same on all its ranks, and the rank that comes last spends the least"
-        " time in it. Where several come last together, none is waited for."
+        "The n-th collective of a group is the same on all its ranks. The rank that spends the least time in it"
+        " arrived last and is the straggler. If several arrive last together, none counts."
     )
     return Table("ranks", Text("Ranks"), columns, rows, about)
 
@@ -390,7 +390,7 @@ def meetings(profiles: Sequence[RankProfile]) -> Table:
         Column("shortest_ns", Text("shortest"), TIME),
         Column("longest_ns", Text("longest"), TIME),
         Column("waiting_ns", Text("waiting"), TIME),
-        Column("last", Text("came last"), NAME),
+        Column("last", Text("straggler"), NAME),
     )
     rows = []
     for (group, unit, index), times in together.items():
@@ -398,14 +398,14 @@ def meetings(profiles: Sequence[RankProfile]) -> Table:
             (shortest, last, name), (longest, _, _) = min(times), max(times)
             rows.append((name, group, unit, index + 1, shortest, longest, longest - shortest, last))
     rows.sort(key=lambda row: (-row[6], *row[1:4]))
-    return Table("meetings", Text("Who waits for whom"), columns, rows)
+    return Table("meetings", Text("Which rank waits for which"), columns, rows)
 
 
 def part_changes(comparison: Comparison) -> Table:
     """Return the table of the parts of the median unit on both sides."""
     columns = (
         Column("part", shown=CSV),
-        Column("", Text("part of the median unit"), LABEL, TERMINAL),
+        Column("", Text("breakdown of the median unit"), LABEL, TERMINAL),
         Column("before_ns", Text("before ms"), MS, TERMINAL),
         Column("after_ns", Text("after ms"), MS, TERMINAL),
         Column("change_ns", Text("change ms"), CHANGE, TERMINAL),

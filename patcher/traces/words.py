@@ -124,19 +124,19 @@ def uncounted_between(uncounted: Mapping[int, int]) -> str:
     """Return a phrase on uncounted iterations: how many, and before which units; ``uncounted`` is unit → how many."""
     count, units = sum(uncounted.values()), listed([f"#{at}" for at in sorted(uncounted)])
     if count == 1:
-        return Text("1 uncounted iteration lies between its units, before {units}", units)
-    return Text("{count:,} uncounted iterations lie between its units, before {units}", count, units)
+        return Text("1 uncounted iteration between the units, before {units}", units)
+    return Text("{count:,} uncounted iterations between the units, before {units}", count, units)
 
 
 def cold_units(numbers: Sequence[int]) -> str:
     """Return a phrase that units carry the profiler's start, because no unit came before to warm up in."""
     if len(numbers) == 1:
         return Text(
-            "#{number} is cold: it carries the profiler's own start, because nothing comes before to warm up in",
+            "#{number} includes the profiler's start-up cost, because nothing comes before it to warm up in",
             numbers[0],
         )
     return Text(
-        "{units} are cold: they carry the profiler's own start, because nothing comes before to warm up in",
+        "{units} include the profiler's start-up cost, because nothing comes before them to warm up in",
         listed([f"#{number}" for number in numbers]),
     )
 
@@ -144,11 +144,11 @@ def cold_units(numbers: Sequence[int]) -> str:
 def joined_replays(count: int, complete: int, why: Sequence[str]) -> str:
     """Return a phrase on how many of ``count`` replays have what was captured (``complete``), and ``why`` not all."""
     text = Text(
-        "{complete:,} of {count:,} replays of graphs have the operators, modules and shapes of their capture",
+        "{complete:,} of {count:,} graph replays were matched with the operators, modules and shapes of their capture",
         complete,
         count,
     )
-    return Text("{replays}; not joined: {why}", text, joined(SEMICOLON, why)) if why else text
+    return Text("{replays}; not matched: {why}", text, joined(SEMICOLON, why)) if why else text
 
 
 def host_name(name: str) -> str:

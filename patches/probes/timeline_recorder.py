@@ -39,6 +39,8 @@ class TimelineRecorder(Steerable):
     who: dict[str, int]
     who_written: dict[str, int]
     reported: set[int]
+    blocked: dict[int, int]  # nanoseconds in collectives, by thread
+    measured: bool | None = None  # whether these are measured; None: not decided yet
 
     def __init__(self) -> None:
         import itertools
@@ -47,12 +49,13 @@ class TimelineRecorder(Steerable):
         import time
         from collections import deque
         from contextvars import ContextVar
+        from threading import get_ident
 
-        self.clock = time.monotonic_ns
+        self.clock, self.thread = time.monotonic_ns, get_ident
         # Where all patched packages of a process meet: what they record goes into one file.
         self.first = first = sys.__dict__.setdefault("_rlpatch_timeline_1", self)
         if first is self:
-            self.rows, self.open, self.ids = deque(maxlen=131072), {}, itertools.count(1)
+            self.rows, self.open, self.ids, self.blocked = deque(maxlen=131072), {}, itertools.count(1), {}
             self.current = ContextVar("_rlpatch_timeline", default=0)
             self.begin()
             os.register_at_fork(after_in_child=self.begin)
@@ -80,6 +83,8 @@ class TimelineRecorder(Steerable):
         def __del__(self) -> None:
             row, timeline = self.row, self.timeline
             if timeline.open.pop(row[0], None) is row:  # else it began in the process of which this is a fork
+                if row[8] is not None:
+                    row[8] = timeline.waited() - row[8]
                 row[5] = timeline.clock()
                 timeline.rows.append(row)
                 if row[2] == "work" and not timeline.first.wake.is_set():
@@ -94,7 +99,8 @@ class TimelineRecorder(Steerable):
             if self.first.state != "on" and not self.first.start():
                 return None
             number, span = next(self.ids), self.Span()
-            span.row = row = [number, self.current.get(), kind, name, self.clock(), None, key, amount]
+            waited = None if kind == "iteration" else self.waited()
+            span.row = row = [number, self.current.get(), kind, name, self.clock(), None, key, amount, waited]
             span.timeline, span.token = self, self.current.set(number)
             self.open[number] = row
             if kind == "step":
@@ -102,6 +108,48 @@ class TimelineRecorder(Steerable):
             return span
         except Exception as e:  # nothing here may stop the run
             self.first.stop(e)
+
+    def waited(self) -> int | None:
+        """Return for how many nanoseconds collectives have blocked this thread so far; None if that is unknown."""
+        first = self.first
+        if first.measured is None:
+            first.measure()
+        return first.blocked.get(self.thread(), 0) if first.measured else None
+
+    def measure(self) -> None:
+        """Measure the waits in collectives from now on, if they block the host: a device's only queue work."""
+        import sys
+
+        dist: Any = sys.modules.get("torch.distributed")
+        try:
+            if not (dist and dist.is_available() and dist.is_initialized()):
+                return
+            self.measured = False
+            backends = {part.rpartition(":")[2] for part in dist.get_backend_config().split(",")}
+            if dist.get_world_size() > 1 and backends <= {"gloo", "mpi"}:
+                tensor = sys.modules.get("torch.distributed.tensor")
+                if tensor:  # it waits in C++
+                    self.measure_call(tensor.DTensor, "full_tensor")
+                self.measure_call(dist.Work, "wait")
+                self.measured = True
+        except Exception:  # noqa: S110  (a torch that is imported right now, or of another kind)
+            pass
+
+    def measure_call(self, owner: Any, name: str) -> None:
+        """Add the time of each call of a method to that in which collectives blocked its thread."""
+        import functools
+
+        call, blocked, clock, thread = getattr(owner, name), self.blocked, self.clock, self.thread
+
+        @functools.wraps(call)
+        def measured(*args: Any, **options: Any) -> Any:
+            start, before = clock(), blocked.get(thread(), 0)
+            try:
+                return call(*args, **options)
+            finally:
+                blocked[thread()] = before + clock() - start
+
+        setattr(owner, name, measured)
 
     def step(self, number: Any, metrics: Any = None, stale: str = "", log: str = "log") -> Any:
         """All that was done since the step before belongs to the step of that number; then its ``log`` is written.
@@ -298,12 +346,13 @@ class TimelineRecorder(Steerable):
             record["who"] = self.who_written = dict(self.who)
         spans, iterations = [], []
         for row in [*rows, *begun]:
-            number, parent, kind, name, start, end, key, amount = row
+            number, parent, kind, name, start, end, key, amount, waited = row
             start, length = start // 1000, None if end is None else end // 1000 - start // 1000
             if kind == "iteration" and length is not None:
                 iterations.append((number, start, length, *amount))
             elif kind != "iteration":
-                spans.append([number, parent, kind, name, start - at, length, key, amount])
+                waited = None if length is None or waited is None else waited // 1000
+                spans.append([number, parent, kind, name, start - at, length, key, amount, waited])
                 while spans[-1][-1] is None and len(spans[-1]) > 6:
                     spans[-1].pop()
         if spans:
@@ -371,7 +420,12 @@ class SglangTimeline(EngineTimeline):
 
                 dist: Any = sys.modules.get("torch.distributed")
                 in_a_world = dist and dist.is_available() and dist.is_initialized()
-                self.counted = self.chosen(dist.get_rank() if in_a_world else 0, getattr(worker, "dp_rank", 0) or 0)
+                parallel, context = getattr(worker, "ps", worker), sys.modules.get("sglang.srt.runtime_context")
+                if context and not hasattr(parallel, "dp_rank"):  # from 0.5.21 on
+                    parallel = context.get_parallel()
+                dp = getattr(parallel, "dp_rank", None)
+                dp = getattr(parallel, "attn_dp_rank", 0) if dp is None else dp
+                self.counted = self.chosen(dist.get_rank() if in_a_world else 0, dp or 0)
             requests = len(batch.reqs)
             if not (requests and self.counted):
                 return None

@@ -69,7 +69,7 @@ def _cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     crews: list[Processes] = []
 
     def connected(_address: str, chosen: str | None, search: SearchOptions, _gone: str | None = None) -> Nodes:
-        crews.append(Processes({"n1": (search.path or Path()).resolve()}))
+        crews.append(Processes({"n1": next(iter(search.path), Path()).resolve()}))
         return nodes(crews[-1], with_target="has-target" in (chosen or ""))
 
     monkeypatch.setattr("patcher.cluster.connecting.connect", connected)

@@ -83,6 +83,7 @@ def _stage(stage: StageDiagnosis, windows: int, width: int | None) -> Iterator[s
             *values,
         )
     )
+    yield Detail("  a rollout begins when an engine has no earlier request left")
     if stage.recording_seconds >= 0.05:
         yield Text("  recording cost {seconds:.1f} s, left out below", stage.recording_seconds)
     whole = stage.seconds + stage.waiting_seconds + stage.recording_seconds

@@ -13,6 +13,7 @@ from patcher.commands.reports.reporting import ReadOptions, read_profiles
 from patcher.commands.reports.timelines import chosen_run
 from patcher.commands.reports.writing import write
 from patcher.diagnosis import page, tables
+from patcher.diagnosis.actions import with_bounds
 from patcher.diagnosis.engines import engines
 from patcher.diagnosis.model import RunDiagnosis
 from patcher.diagnosis.run import diagnose as diagnosed
@@ -50,8 +51,11 @@ def of_processes(folder: Path, processes: tuple[Process, ...], display: Display,
 def _whole(folder: Path, processes: tuple[Process, ...], display: Display, result: CommandResult) -> RunDiagnosis:
     """Return the diagnosis of the run of `processes` with all stages of its steps. Raises Problem as `of_processes`."""
     diagnosis = of_processes(folder, processes, display, result)
+    if not any(process.marks or "driver" in process.roles for process in processes):
+        return diagnosis
     started = min(process.wall[0] for process in processes) / 1e6
-    return with_steps(diagnosis, join(Run(1, started, 0.0, len(processes), ()), processes))
+    timeline = join(Run(1, started, 0.0, len(processes), ()), processes)
+    return with_steps(with_bounds(diagnosis, timeline.steps), timeline)
 
 
 class Output(NamedTuple):

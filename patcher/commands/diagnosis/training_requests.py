@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from patcher.diagnosis.plan import as_option
@@ -13,7 +13,7 @@ from patcher.messages import Text
 from patcher.timeline.runs import Process
 from patcher.workers import progress
 from patcher.workers.folder import StateFolder
-from patcher.workers.progress import AT_WORK, DONE, WorkerProgress
+from patcher.workers.progress import AT_WORK, DONE, LOST, WorkerProgress
 from patcher.workers.request import FiledRequest, TriggerRequest
 
 STUDIED = 2
@@ -55,6 +55,14 @@ class TrainingRequests:
             by_stage.setdefault(stage.stage, []).append(stage)
         for name, stages in by_stage.items():
             self._look_at(name, stages, done={stage.name for stage in stages}.issubset(supported))
+
+    def notes(self) -> Iterator[str]:
+        """Yield which workers recorded nothing of what they were asked for, and why. Raises OSError."""
+        for name, asked in self.asked.items():
+            for row in self._rows(name, asked.request) if asked.request is not None else ():
+                if row.outcome == LOST:
+                    who = name, row.worker.host, row.worker.pid, row.worker.rank
+                    yield Text("{stage}: {host}, process {pid}, rank {rank} recorded nothing: {why}", *who, row.why)
 
     def _look_at(self, name: str, stages: Sequence[TrainerStage], *, done: bool) -> None:
         asked = self.asked.setdefault(name, _Asked())

@@ -13,6 +13,7 @@ from patcher import plan as planning
 from patcher.changes import edits
 from patcher.changes.change import Edit
 from patcher.commands.finding import Search
+from patcher.commands.patching.redirecting import redirected
 from patcher.config import ProfileConfig, Stage
 from patcher.messages import AND, OR, Note, Problem, StepResult, Text, joined, refused, usage
 from patcher.plan import Plan
@@ -74,6 +75,8 @@ class Planned(NamedTuple):
 
 def find(words: Sequence[str], search: Search, request: ProfileRequest, command: str) -> Attempted[Candidate]:
     """Return the targets of `words`, each once, with what `request` resolves to for each."""
+    if problem := redirected(words, search, request):
+        return Attempted(search, (), (problem,))
     targets = Attempted(search, [*dict.fromkeys(words)]).then(lambda word: search.find(word, command))
     first: dict[str, tuple[Upstream, Target]] = {}
     for upstream, target in targets.values:

@@ -127,7 +127,7 @@ def _detail(step: model.TrainingStep) -> Iterator[str]:
         yield Text("  weight sync: {parts}", _times((part.name, part.seconds) for part in step.sync[:8]))
     if step.what_if:
         yield Text(
-            "  upper bound of the saving: {bounds}", _times((bound.name, bound.seconds) for bound in step.what_if)
+            "  upper bound of the saving: {bounds}", _times((bound.name, bound.saves_seconds) for bound in step.what_if)
         )
 
 

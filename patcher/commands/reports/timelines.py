@@ -212,16 +212,8 @@ def _unreadable(folder: Path, surveyed: runs.Surveyed) -> Problem:
 
 
 def _newest(surveyed: runs.Surveyed, result: CommandResult) -> tuple[model.Run, tuple[runs.Process, ...]]:
-    """Return the newest run that has a driver, else the newest, and its processes.
-
-    Notes in `result` if there are several.
-    """
-    driven = [
-        (run, processes)
-        for run, processes in surveyed.runs
-        if any("driver" in process.roles or process.marks for process in processes)
-    ]
-    newest = (driven or surveyed.runs)[-1]
+    """Return the newest run and its processes; note in `result` which one it is, if there are several."""
+    newest = surveyed.runs[-1]
     if len(surveyed.runs) > 1:
         result.note(Text("run {number} of {count}, the newest", newest[0].number, len(surveyed.runs)))
     return newest

@@ -63,7 +63,7 @@ def _shortened(timeline: RunTimeline) -> RunTimeline:
     )
     notes = [
         Text(
-            "this page lists {count} of {all}: {what}; `rlpatch timeline --json` has all",
+            "this page lists {count} of {all} ({what}); `rlpatch timeline --json` lists all",
             most,
             f"{len(entries):,}",
             title,
@@ -86,7 +86,7 @@ def _newest(timeline: RunTimeline, steps: int) -> RunTimeline:
     if len(timeline.steps) <= steps:
         return timeline
     note = Text(
-        "this page shows the newest {count} of {all} steps; `rlpatch timeline --steps A:B` shows others",
+        "this page shows the newest {count} of {all} steps; show others with `rlpatch timeline --steps A:B`",
         steps,
         len(timeline.steps),
     )

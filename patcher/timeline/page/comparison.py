@@ -18,10 +18,10 @@ def comparison_page(comparison: RunComparison, sentences: list[str]) -> str:
     first, *more = sentences
     body = (
         tag("header", tag("h1", "rlpatch compare"), [faint(text) for text in more[:2]]),
-        alert(Text("These two cannot be compared as they are. What follows was forced:"), comparison.refused),
+        alert(Text("These two sides are not comparable; --force was given:"), comparison.refused),
         tag("p", first, class_="verdict"),
         [tag("p", text) for text in more[2:]],
-        [tag("p", Text("Not the same: {difference}.", difference)) for difference in comparison.differs],
+        [tag("p", Text("Different: {difference}.", difference)) for difference in comparison.differs],
         [tag("p", note) for note in comparison.notes],
         [table_section(table, MOST_LISTED) for _, table in tables.of_comparison(comparison)],
     )

@@ -31,16 +31,17 @@ from patcher.timeline.shares import highest_and_last
 
 RECORDED, WINDOWS = Text("Recorded windows"), Text("Windows to record next")
 CAUSES = Text("several causes")
-_PATH, _GAP = Text("critical path: who was waited for"), Text("critical path, covered by no record")
+_PATH, _GAP = Text("critical path: the process that the step waited for"), Text("critical path without a record")
 _ITERATING = {"iterations": Text("iterations"), "decodes": Text("iterations, mostly decode")}
 _WINDOWS = {
     "typical decode": Text("the typical decode step"),
     "slowest decode": Text("the slowest 1 % of decode steps"),
     "slow micro-batch": Text("the slow micro-batch"),
-    "tail": Text("the tail of the rollout"),
+    "tail": Text("the long tail of the rollout"),
 }
 _HINT = Text(
-    "Drag, pinch, or click the picture and use the wheel; keys: + − ← → 0, n and p for the step after or before."
+    "Drag, pinch, or click the picture and use the wheel. Keys: + \N{MINUS SIGN} ← → 0; n and p for the next and"
+    " previous step."
 )
 _DOT = " \N{MIDDLE DOT} "
 
@@ -118,7 +119,7 @@ def picture(timeline: RunTimeline, parts: int) -> Content:
     drawn = list(itertools.chain.from_iterable(_row(place, frame, counted) for place in placed))
     around = (_marks(timeline, frame), _requests(timeline, frame, curve), _ways(timeline, placed, frame))
     names = [tag("text", place.label, tag("title", place.label), x=0, y=place.top + 12) for place in placed]
-    names.append(tag("text", Text("requests alive"), x=0, y=curve + 14))
+    names.append(tag("text", Text("running requests"), x=0, y=curve + 14))
     most = max((count for _, count in timeline.requests), default=0)
     names.append(tag("text", Text("at most {count}", most), x=0, y=curve + 28, class_="less"))
     if timeline.windows or timeline.recorded:
@@ -160,7 +161,7 @@ def _places(timeline: RunTimeline, names: int) -> tuple[list[Placed], int, int]:
 def _label(row: Row, all_rows: Sequence[Row], timeline: RunTimeline) -> str:
     """Return the shortest name of a row that no other row has."""
     if len(row.lanes) > 1:
-        return Text("{role}: {count} as one", ROLES[row.role], len(row.lanes))
+        return Text("{role}: {count} drawn as one", ROLES[row.role], len(row.lanes))
     lane = timeline.lanes[row.lanes[0]]
     role_lanes = [timeline.lanes[at] for other in all_rows if other.role == row.role for at in other.lanes]
     in_replica = [other for other in role_lanes if other.replica == lane.replica]
@@ -239,7 +240,7 @@ def _requests(timeline: RunTimeline, frame: Frame, top: int) -> Iterator[Markup]
             level = count
         pieces.append(f"H{TICKS}V{base}")
         yield tag(
-            "path", tag("title", Text("requests alive, at most {count}", most)), d="".join(pieces), class_="curve"
+            "path", tag("title", Text("running requests, at most {count}", most)), d="".join(pieces), class_="curve"
         )
     if tails:
         yield _strokes(sorted(tails), frame, top, _CURVE, Text("tail"), ("b", "tail"))
@@ -362,9 +363,9 @@ def _legend(placed: Sequence[Placed], timeline: RunTimeline) -> Markup:
         "ul",
         entry(_PATH, "b way"),
         gap and entry(_GAP, "b gap"),
-        tail and entry(Text("tail: fewer than a tenth of the requests"), "b tail", 10),
+        tail and entry(Text("long tail: fewer than a tenth of the peak requests"), "b tail", 10),
         [entry(_ITERATING[name], f"b k-{name}", 10) for name in sorted(iterating)],
-        pale and entry(Text("paler: only some of them"), "b k-gen pale", 10),
+        pale and entry(Text("paler: only some of the processes are busy"), "b k-gen pale", 10),
         class_="legend",
     )
 
@@ -376,7 +377,7 @@ def _aggregated(placed: Sequence[Placed], timeline: RunTimeline, frame: Frame, j
     """
     if frame.seconds < 0.97 * timeline.seconds:
         yield Text(
-            "Drawn from {start} to {end} of {seconds}: what lies before and after the steps is left out.",
+            "Drawn from {start} to {end} of {seconds}; the time before the first and after the last step is not drawn.",
             seconds(frame.start),
             seconds(frame.end),
             seconds(timeline.seconds),
@@ -384,20 +385,20 @@ def _aggregated(placed: Sequence[Placed], timeline: RunTimeline, frame: Frame, j
     grouped = sum(len(place.row.lanes) for place in placed if len(place.row.lanes) > 1)
     if grouped:
         yield Text(
-            "{count} lanes that do the same are one here: solid where all of them are busy with it, paler where some"
-            " are.",
+            "{count} processes that do the same are drawn as one: solid where all of them are busy, paler where"
+            " some are.",
             grouped,
         )
     if joined:
         yield Text(
-            "{count} bars shorter than {seconds} were drawn as one with their neighbours.",
+            "{count} bars shorter than {seconds} are merged with their neighbours.",
             f"{joined:,}",
             seconds(frame.shortest),
         )
     if names := sum(place.row.joined for place in placed):
-        yield Text("{count} names of spans that do not last long are drawn as one: {name}.", f"{names:,}", OTHERS)
+        yield Text("{count} kinds of short spans are drawn under one name: {name}.", f"{names:,}", OTHERS)
     if omitted := sum(lane.left_out for lane in timeline.lanes):
-        yield Text("{count} short spans are left out.", f"{omitted:,}")
+        yield Text("{count} short spans are not drawn.", f"{omitted:,}")
 
 
 def _data(timeline: RunTimeline, frame: Frame) -> object:
@@ -418,7 +419,7 @@ def _data(timeline: RunTimeline, frame: Frame) -> object:
         [step.step, frame.ticks(step.start), frame.ticks(step.end), step_head(step), step_cause(step)]
         for step in timeline.steps
     ]
-    runs = Text("{all} iterations, {decodes} of them only decode, at most {requests} requests", "{0}", "{1}", "{2}")
+    runs = Text("{all} iterations ({decodes} with decode only), at most {requests} requests", "{0}", "{1}", "{2}")
     return {
         "start": frame.start,
         "seconds": frame.seconds,
@@ -426,7 +427,7 @@ def _data(timeline: RunTimeline, frame: Frame) -> object:
         "steps": steps,
         "names": list(names),
         "path": path,
-        "words": {"awaited": Text("the step waited for"), "runs": runs},
+        "words": {"awaited": Text("process that the step waited for"), "runs": runs},
     }
 
 

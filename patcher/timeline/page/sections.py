@@ -38,7 +38,7 @@ def head(timeline: RunTimeline) -> Content:
     )
     return (
         tag("header", tag("h1", Text("rlpatch timeline")), faint((origin, run.name and f" \N{MIDDLE DOT} {run.name}"))),
-        alert(Text("Not everything was recorded:"), timeline.missing),
+        alert(Text("The recording is incomplete:"), timeline.missing),
         tag("p", _sentence(timeline), class_="verdict"),
     )
 
@@ -46,13 +46,13 @@ def head(timeline: RunTimeline) -> Content:
 def _sentence(timeline: RunTimeline) -> str:
     """Return the verdict on the run in one line: number of steps, typical duration, costliest cause."""
     if not timeline.steps:
-        return Text("No step of training is recorded yet.")
+        return Text("No training step has been recorded yet.")
     count, typical = len(timeline.steps), seconds(_median(step.seconds for step in _after_warm_up(timeline)))
     if not timeline.causes:
-        return Text("{count} steps, typically {typical} each. Nothing stands out.", count, typical)
+        return Text("{count} steps, typically {typical} each. No step or cause stands out.", count, typical)
     most = timeline.causes[0]
     return Text(
-        "{count} steps, typically {typical} each. Costliest: {title} ({seconds}, {share} of the run).",
+        "{count} steps, typically {typical} each. Largest cost: {title} ({seconds}, {share} of the run).",
         count,
         typical,
         _title(most),
@@ -90,7 +90,7 @@ def causes(timeline: RunTimeline) -> Content:
         )
         for cause in timeline.causes
     ]  # fmt: skip
-    return cards and section(Text("What cost most, and what to do next"), tag("div", cards, class_="causes"))
+    return cards and section(Text("Largest costs, and what to do next"), tag("div", cards, class_="causes"))
 
 
 def _saves(cause: RunCause) -> Content:
@@ -141,12 +141,12 @@ def _limited(step: TrainingStep) -> Content:
         return (tag("strong", Text("+{seconds} {cause}", seconds(by.excess_seconds), by.label)), also, _beside(step))
     if step.verdict == TYPICAL:
         most = step.mostly
-        spent = most and Text("typical; most of it: {cause}, {seconds}", most.label, seconds(most.seconds))
+        spent = most and Text("typical; mainly {cause}, {seconds}", most.label, seconds(most.seconds))
         return (tag("span", spent or TYPICAL, class_="faint"), _beside(step))
     why = joined(SEMICOLON, (step.why, *step.missing))
     if step.verdict == SEVERAL:
         return tag("em", why or CAUSES)
-    return tag("em", Text("not known: {why}", why) if why else NOT_KNOWN)
+    return tag("em", Text("unknown: {why}", why) if why else NOT_KNOWN)
 
 
 def _beside(step: TrainingStep) -> Content:
@@ -169,7 +169,7 @@ def windows(timeline: RunTimeline) -> Content:
         """Return one proposed window: title, reason, and commands for the next and the present run."""
         where = [_link(proposed.step)] if proposed.step is not None else []
         name = (window_name(proposed.what), where and (" (", Text("step"), " ", where, ")"))
-        trigger = proposed.trigger and (faint(Text("while this run goes on:")), _command(proposed.trigger))
+        trigger = proposed.trigger and (faint(Text("in this run, while it goes on:")), _command(proposed.trigger))
         why = proposed.why and tag("p", proposed.why)
         return tag("article", tag("h3", name), why, _command(proposed.command), trigger)
 

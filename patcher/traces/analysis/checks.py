@@ -47,10 +47,12 @@ def tabled(profile: RankProfile, doubts: Sequence[str], only: tuple[int, int] | 
     chosen_profile = dataclasses.replace(profile, units=tuple(chosen), collectives=collectives)
     if len(chosen) < len(profile.units):
         chosen_profile = dataclasses.replace(chosen_profile, kernels=(), kernel_uses=())
-    unknown = Text("the tables hold no launch, and their Free counts copies: why the device was free is unknown")
+    unknown = Text(
+        "the tables contain no launches, and their Free includes copies, so it is unknown why the device was free"
+    )
     checks = [Check("launches", False, unknown, tuple(HOST)), _exposed_check(chosen_profile)]
     if chosen_profile.facts or doubts:
-        checks.append(_check("facts", joined(SEMICOLON, doubts), Text("they agree with the trace")))
+        checks.append(_check("facts", joined(SEMICOLON, doubts), Text("the step metadata agrees with the trace")))
     return dataclasses.replace(chosen_profile, checks=tuple(checks))
 
 
@@ -60,19 +62,22 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
     unread = Text("{lost:,} events could not be read", trace.lost) if trace.lost else ""
     lost = joined(SEMICOLON, (trace.cut, unread))
     yield _check(
-        "whole", lost and Text("{lost}: what came before was read", lost), Text("read to its end"), ("outlier",)
+        "whole",
+        lost and Text("{lost}; the events before that were read", lost),
+        Text("the whole file was read"),
+        ("outlier",),
     )
     missing = (
         ""
         if profile.marks
-        else Text("no ProfilerStep, execute_… or step[…] marks units: the whole trace is taken as one")
+        else Text("no marks of steps (ProfilerStep, execute_… or step[…]): the whole trace counts as one unit")
     )
     yield _check("marks", missing, Text("marked by {mark_name}", mark_name(profile.marks)), ("outlier",))
     idle = [unit.number for unit in units if not unit.kernels]
-    wrong = "" if units else Text("there is no unit")
+    wrong = "" if units else Text("the trace has no units")
     if idle:
         wrong = Text("{count} of {total} units launched no kernel: {numbers}", len(idle), len(units), _numbers(idle))
-    yield _check("kernels", wrong, Text("every unit has some"), ON_DEVICE if profile.on_host else EVERY)
+    yield _check("kernels", wrong, Text("every unit launched kernels"), ON_DEVICE if profile.on_host else EVERY)
     yield _count_check(units)
     yield _launches_check(attribution.launches)
     yield _clock_check(attribution)
@@ -83,10 +88,10 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
     yield from _computing_check(trace)
     yield from _events_check(trace)
     if profile.facts or trace.doubts:
-        yield _check("facts", joined(SEMICOLON, trace.doubts), Text("they agree with the trace"))
+        yield _check("facts", joined(SEMICOLON, trace.doubts), Text("the step metadata agrees with the trace"))
     if trace.unknown:
         types = ", ".join(map(short, sorted(trace.unknown)[:5]))
-        yield Check("types", False, Text("tasks of unknown type were taken for computing: {types}", types), ())
+        yield Check("types", False, Text("tasks of unknown type were counted as computing: {types}", types), ())
 
 
 def _check(name: str, wrong: str, fine: str, withdraws: tuple[str, ...] = ()) -> Check:
@@ -104,7 +109,7 @@ def _count_check(units: Sequence[RecordedUnit]) -> Check:
     median = statistics.median(unit.kernels for unit in units) if units else 0
     far = [unit.number for unit in units if not FEW * median <= unit.kernels <= MANY * median]
     wrong = Text(
-        "{count} of {total} units are far off the median of {median:,.0f} kernels: {numbers}",
+        "{count} of {total} units launched far more or fewer kernels than the median of {median:,.0f}: {numbers}",
         len(far),
         len(units),
         median,
@@ -113,7 +118,7 @@ def _count_check(units: Sequence[RecordedUnit]) -> Check:
     return _check(
         "count",
         wrong if far and len(units) > 2 else "",
-        Text("the median unit launched {median:,.0f}", median),
+        Text("the median unit launched {median:,.0f} kernels", median),
         ("outlier",),
     )
 
@@ -121,9 +126,12 @@ def _count_check(units: Sequence[RecordedUnit]) -> Check:
 def _launches_check(launches: Launches) -> Check:
     """Check that at least 95 % of the tasks are linked to a launch; ok without tasks."""
     share = launches.linked / launches.tasks if launches.tasks else 1.0
-    evidence = Text("{share} of {tasks:,} kernels and copies have a launch", percent(share), launches.tasks)
+    evidence = Text("the launch of {share} of {tasks:,} kernels and copies is known", percent(share), launches.tasks)
     return Check(
-        "launches", share >= LINKED, evidence if launches.tasks else Text("there is no kernel and no copy"), tuple(HOST)
+        "launches",
+        share >= LINKED,
+        evidence if launches.tasks else Text("the trace has no kernels or copies"),
+        tuple(HOST),
     )
 
 
@@ -143,9 +151,8 @@ def _clock_check(attribution: Attribution) -> Check:
         )
     moved = lead / early * tasks / max(attribution.profile.total_ns, 1)
     evidence = Text(
-        "{early:,} of {tasks:,} kernels begin more than {limit} µs before their launch: the clocks of host"
-        " and device differ by some {lead:.0f} µs, which moves at most {moved}"
-        " of the time",
+        "{early:,} of {tasks:,} kernels begin more than {limit} µs before their launch. The clocks of host and"
+        " device differ by about {lead:.0f} µs, which affects at most {moved} of the time",
         early,
         tasks,
         EARLY_NS // 1000,
@@ -165,12 +172,12 @@ def _alone_check(attribution: Attribution) -> Check:
     }  # fmt: skip
     kernel = short(next(iter(alone.values()), ""))
     wrong = Text(
-        "one kernel takes over {alone} of its unit in {numbers}: {kernel}",
-        percent(ALONE, 0),
+        "in {numbers}, a single kernel takes over {alone} of the unit: {kernel}",
         _numbers([*alone]),
+        percent(ALONE, 0),
         kernel,
     )
-    return _check("alone", wrong if alone else "", Text("no kernel takes most of its unit"), DEVICE)
+    return _check("alone", wrong if alone else "", Text("no single kernel takes most of its unit"), DEVICE)
 
 
 def _host_check(units: Sequence[RecordedUnit]) -> Check:
@@ -181,8 +188,8 @@ def _host_check(units: Sequence[RecordedUnit]) -> Check:
     if longer and beside > NOTABLE * sum(unit.device_ns for unit in units):
         unit = max(longer, key=_beside)
         wrong = Text(
-            "{numbers} took much longer on the host than on the device:"
-            " #{number} {host_time}, and {stage_time} from its first kernel on",
+            "{numbers} took much longer on the host than on the device: #{number} took {host_time} on the host,"
+            " and {stage_time} from its first kernel on",
             _numbers([candidate.number for candidate in longer]),
             unit.number,
             in_ms(unit.host_ns),
@@ -191,7 +198,7 @@ def _host_check(units: Sequence[RecordedUnit]) -> Check:
     return _check(
         "host",
         wrong,
-        Text("no unit is over {longer:.0f} times as long on the host as on the device", LONGER),
+        Text("no unit takes over {longer:.0f} times as long on the host as on the device", LONGER),
         ("compute",),
     )
 
@@ -207,15 +214,16 @@ def _exposed_check(profile: RankProfile) -> Check:
         exposed, whole = row.get("communication_not_overlapped_ns", 0), row.get("communication_ns", 0)
         if exposed > whole:
             evidence = Text(
-                "the vendor's step {step} has more communication not overlapped ({exposed}) than communication ({all})",
+                "in step {step} of torch_npu's table, exposed communication ({exposed}) exceeds all communication"
+                " ({all})",
                 step or "?",
                 in_ms(exposed),
                 in_ms(whole),
             )
             return Check("exposed", False, evidence, _COMMUNICATION)
-    fine = Text("exposed communication is not above communication")
+    fine = Text("exposed communication does not exceed all communication")
     if not profile.vendor:
-        fine = Text("exposed communication is not above communication: the vendor does not say")
+        fine = Text("exposed communication does not exceed all communication (torch_npu's table has neither)")
     return Check("exposed", True, fine, ("communication",))
 
 
@@ -229,7 +237,7 @@ def _events_check(trace: RankTrace) -> Iterator[Check]:
         yield Check("events", False, evidence, ())
         return
     evidence = Text(
-        "all that a device may have done is in events of categories that rlpatch does not know: {categories}", counts
+        "if a device was recorded, its events are of categories that rlpatch does not know: {categories}", counts
     )
     yield Check("events", False, evidence, EVERY)
 
@@ -248,9 +256,9 @@ def _computing_check(trace: RankTrace) -> Iterator[Check]:
             reach = tasks.end[task]
     values = in_ms(computing_ns), in_ms(vendor_ns)
     wrong = Text(
-        "the kernels that rlpatch knows compute for {ours}, the vendor's Overlap Analysis says {vendor}", *values
+        "computing time of the kernels that rlpatch knows: {ours}; torch_npu's Overlap Analysis: {vendor}", *values
     )
-    fine = Text("the device computes for {ours}, the vendor's Overlap Analysis says {vendor}", *values)
+    fine = Text("computing time: {ours}; torch_npu's Overlap Analysis: {vendor}", *values)
     apart = abs(computing_ns - vendor_ns) > APART * max(computing_ns, vendor_ns)
     yield _check("computing", wrong if apart else "", fine, EVERY)
 
@@ -261,9 +269,9 @@ def _overlap_check(segments: Sequence[Segment]) -> Check:
     for segment, following in itertools.pairwise(segments):
         marks += segment.mark is not None and segment.mark.end > following.begin
         device += bool(segment.tasks and following.tasks) and following.first < segment.first
-    wrong = Text("{marks} marks overlap on the host", marks) if marks else ""
-    wrong = Text("{device} units begin on the device before the one in front of them", device) if device else wrong
-    return _check("overlap", wrong, Text("no unit overlaps another one"), EVERY)
+    wrong = Text("{marks} step marks overlap on the host", marks) if marks else ""
+    wrong = Text("{device} units begin on the device before the previous unit", device) if device else wrong
+    return _check("overlap", wrong, Text("no units overlap"), EVERY)
 
 
 def _numbers(numbers: Sequence[int]) -> str:

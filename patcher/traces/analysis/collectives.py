@@ -106,21 +106,23 @@ def outlier(profile: RankProfile) -> Diagnosis | None:
     took = Text("{kind} of {size} in unit {unit} took {time}.", *values)
     if (neighbour := _neighbour(profile.collectives, worst)) is not None:
         took = Text(
-            "{kind} of {size} in unit {unit} took {time}, one of {other_size} {other_time}.",
+            "{kind} of {size} in unit {unit} took {time}; another of {other_size} took {other_time}.",
             *values,
             size(neighbour.size or 0),
             duration(neighbour.ns),
         )
-    less = Text("At the rate of its neighbours it would be {time} less.", duration(worst.excess_ns))
+    less = Text("At the rate of similar collectives it would take {time} less.", duration(worst.excess_ns))
     evidence = sentences(took, _split(worst), less)
     if more_slow := len(slow) - 1:
-        several = Text("{count:,} more of {total:,} stand out.", more_slow, len(profile.collectives))
+        several = Text(
+            "{count:,} more of {total:,} collectives are also unusually slow.", more_slow, len(profile.collectives)
+        )
         if more_slow == 1:
-            several = Text("1 more of {total:,} stands out.", len(profile.collectives))
+            several = Text("1 more of {total:,} collectives is also unusually slow.", len(profile.collectives))
         evidence = sentences(evidence, several)
     return Diagnosis(
-        "collective-outlier", "warning", evidence, saving // len(profile.units), Text("upper bound; by its neighbours"),
-        _advice(worst), profile.source,
+        "collective-outlier", "warning", evidence, saving // len(profile.units),
+        Text("upper bound, estimated from similar collectives"), _advice(worst), profile.source,
     )  # fmt: skip
 
 
@@ -139,24 +141,24 @@ def _split(collective: Collective) -> str:
     """Return a sentence on how much of a collective is waiting and how much transfer, if vendor or ranks tell."""
     if collective.transit_ns is not None:
         return Text(
-            "Of that {transit} transit, {waiting} waiting, {idle} idle, according to the vendor.",
+            "Of this, {transit} is transit, {waiting} waiting and {idle} idle, according to torch_npu.",
             in_ms(collective.transit_ns),
             in_ms(collective.wait_ns or 0),
             in_ms(collective.idle_ns or 0),
         )
     if collective.waits_ns is not None:
         waited, moved = in_ms(collective.waits_ns), in_ms(collective.moving_ns)
-        return Text("Of that it waited {waiting} for the last rank; {transfer} is transfer.", waited, moved)
-    return Text("Whether it waited for another rank cannot be told from this one.")
+        return Text("Of this, {waiting} is waiting for the straggler and {transfer} is transfer.", waited, moved)
+    return Text("This rank alone does not show whether the collective waited for another rank.")
 
 
 def _advice(collective: Collective) -> str:
     """Return what to look at next: all ranks if the wait is unknown, the device if mostly idle, else the link."""
     if collective.waits_ns is None and collective.transit_ns is None:
-        return Text("report all ranks, which tells waiting from transfer; then look at what shares the link")
+        return Text("report all ranks to separate waiting from transfer; then check what else uses the link")
     if 2 * (collective.idle_ns or 0) > collective.ns:
-        return Text("the network is not what takes the time: look at what the device and the other ranks do meanwhile")
-    return Text("look at what shares the link then: another collective, a copy, another job")
+        return Text("the network is not the cause: check what the device and the other ranks do meanwhile")
+    return Text("check what else uses the link then: another collective, a copy, another job")
 
 
 def is_unaligned(collective: Collective) -> bool:
@@ -187,8 +189,8 @@ def unaligned(profile: RankProfile) -> Diagnosis | None:
     share = sum(piece.ns for piece in odd) / whole
     example = Text("{bytes:,} bytes of {kind} in unit {unit}", largest.bytes, short(most.kind or most.name), most.unit)
     evidence = Text(
-        "{count:,} of {total:,} collectives move pieces whose size is no multiple"
-        " of {aligned} bytes, such as {example}: {share} of the time on links within the node.",
+        "{count:,} of {total:,} collectives move pieces whose size is no multiple of {aligned} bytes, such as"
+        " {example}. They take {share} of the time on links within the node.",
         len(odd_collectives),
         len(profile.collectives),
         ALIGNED,
@@ -211,10 +213,10 @@ def _beside(own_size: float, other: float) -> tuple[str, bool]:
     if not (own_size and other):
         return "", True
     slower = own_size < SLOWER * other
-    rates = Text("They moved at {rate:,.1f} GB/s, the others at {other:,.1f} GB/s", own_size, other)
+    rates = Text("They moved at {rate:,.1f} GB/s, all others at {other:,.1f} GB/s", own_size, other)
     if slower:
         return Text("{rates}.", rates), True
-    return Text("{rates}: padding them would gain nothing.", rates), False
+    return Text("{rates}, so padding would gain nothing.", rates), False
 
 
 def _is_odd(piece: LinkPiece) -> bool:

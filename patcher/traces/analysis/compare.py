@@ -181,7 +181,7 @@ def _models(before: Profiles, after: Profiles) -> Iterator[str]:
         common = set(times[0]) & set(times[1])
         share = statistics.mean(sum(side[name] for name in common) / sum(side.values()) for side in times)
         if share < least:
-            yield Text("{share:.0f} % of the time is in {what} that both have", 100 * share, what)
+            yield Text("{share:.0f} % of the time is in {what} that both sides have", 100 * share, what)
         return
 
 
@@ -238,18 +238,18 @@ def _reasons(before: Profiles, after: Profiles) -> Iterator[str]:
     both = [*before, *after]
     on_host = [profile for profile in both if profile.on_host]
     if 0 < len(on_host) < len(both):
-        yield Text("{captures}: nothing ran on a device, and in the others something did", _names(on_host))
+        yield Text("no kernel ran on a device in {captures}, but kernels ran in the other captures", _names(on_host))
     for name, side in ((Text("before"), before), (Text("after"), after)):
         yield from _failed(name, side, _carries_none)
     stages = [{profile.stage for profile in side} - {""} for side in (before, after)]
     marks = [{mark_name(profile.marks) or "nothing" for profile in side} for side in (before, after)]
     windows = [{_window(profile) for profile in side} for side in (before, after)]
     if all(stages) and stages[0] != stages[1]:
-        yield Text("other stage: {before} before, {after} after", *map(_joined, stages))
+        yield Text("different stages: {before} before, {after} after", *map(_joined, stages))
     if marks[0] != marks[1]:
-        yield Text("other units: marked by {before} before, by {after} after", *map(_joined, marks))
+        yield Text("different units: marked by {before} before, by {after} after", *map(_joined, marks))
     elif windows[0] != windows[1] and "" not in windows[0] | windows[1]:
-        yield Text("other window: {before} before, {after} after", *map(_joined, windows))
+        yield Text("different windows: {before} before, {after} after", *map(_joined, windows))
 
 
 def _names(profiles: Profiles) -> str:
@@ -293,17 +293,19 @@ def _notes(before: Profiles, after: Profiles, samples: Sequence[Captures]) -> It
     names = Text("Before"), Text("After")
     few = [name for name, captures in zip(names, samples, strict=True) if sum(map(len, captures)) < 2]
     if few:
-        yield Text("{sides} there is one unit: a difference of two units has no interval.", joined(AND, few))
+        yield Text("{sides} there is only one unit, so the difference has no confidence interval.", joined(AND, few))
     # The ranks of one window are one sample.
     if min(map(len, samples)) == 1:
         yield Text(
-            "One capture a side is one sample: two windows of one run differ by up to 15 % in public data."
-            " Compare several a side before you believe a difference: `rlpatch compare A1 A2 -- B1 B2`."
+            "With one capture per side, a difference may be chance: two windows of the same run differ by up to"
+            " 15 % in public data. Compare several per side: `rlpatch compare A1 A2 -- B1 B2`."
         )
     profilers = sorted({model.PROFILERS[profile.form] for profile in (*before, *after)})
     if len(profilers) > 1:
         both = joined(AND, profilers)
-        yield Text("The sides come from {names}: their kernels have other names, so compare parts, not kernels.", both)
+        yield Text(
+            "The sides come from {names}, whose kernels have different names: compare the breakdown, not kernels.", both
+        )
     yield from _loads(before, after)
     for side, profiles in zip(names, (before, after), strict=True):
         for profile in profiles:
@@ -324,7 +326,7 @@ def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
             if abs(second - first) > LOADED * max(first, second):
                 differing.append(Text("{name} {first:,} before, {second:,} after", name, first, second))
     if differing:
-        yield Text("The median units did not hold the same work: {differing}.", joined(SEMICOLON, differing))
+        yield Text("The median units did different amounts of work: {differing}.", joined(SEMICOLON, differing))
 
 
 # ---------------------------------------------------------------- how much

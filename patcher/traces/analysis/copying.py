@@ -31,17 +31,15 @@ _LABELS = {
 }
 _ADVICE = {
     _TO_DEVICE: Text(
-        "copy from pinned memory with non_blocking=True, on a stream of its own, or keep it on the device"
+        "copy from pinned memory with non_blocking=True on a separate stream, or keep the data on the device"
     ),
-    _TO_HOST: Text("fewer transfers of tensors to the host: .item(), .cpu(), .tolist(); read them later, all at once"),
-    _WITHIN: Text(
-        "fewer copies of tensors: contiguous(), clone(), cat; write into the destination; pinning gains nothing"
-    ),
+    _TO_HOST: Text("transfer fewer tensors to the host (.item(), .cpu(), .tolist()), or read them later in one copy"),
+    _WITHIN: Text("avoid copies of tensors (contiguous(), clone(), cat): write into the destination"),
     _PEER: Text("overlap transfers between devices with computing, or send less"),
     _SET: Text("reuse buffers instead of zeroing new ones"),
-    _UNKNOWN: Text("see which direction they have: the operators that launch them tell"),
+    _UNKNOWN: Text("find out their direction from the operators that launch them"),
 }
-_PINNED = Text("their source is pinned already: put them on a stream of their own, or keep the tensors on the device")
+_PINNED = Text("the source is already pinned: copy on a separate stream, or keep the tensors on the device")
 
 
 def direction(name: str) -> str:
@@ -69,6 +67,6 @@ def finding(profile: model.RankProfile) -> model.Diagnosis | None:
     )
     advice = _PINNED if largest == _TO_DEVICE and 2 * pinned > times[largest] else _ADVICE[largest]
     return model.Diagnosis(
-        "copies", "warning", evidence, exposed // count, Text("exact; the saving is an upper bound"), advice,
+        "copies", "warning", evidence, exposed // count, Text("measured; the saving is an upper bound"), advice,
         profile.source, headline=Text("Exposed copies, most of them {way}", _LABELS[largest]), culprit=_LABELS[largest],
     )  # fmt: skip

@@ -23,7 +23,7 @@ LOSS, HOST_LOSS = 0.05, 0.5
 There other processes on the cores make single units longer, too: a verdict takes most of the time.
 """
 
-_EXACT = Text("exact; the saving is an upper bound")
+_EXACT = Text("measured; the saving is an upper bound")
 
 
 def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
@@ -33,7 +33,7 @@ def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
         return _stage(profiles, named=len(profiles) > 1)
     stages = [_stage([profile for profile in profiles if profile.part == part], named=True) for part in parts]
     findings = tuple(finding for stage in stages for finding in stage.findings)
-    verdict = model.Verdict(Text("{count} stages, each by itself", len(stages)))
+    verdict = model.Verdict(Text("{count} stages, each reported separately", len(stages)))
     return model.TraceReport(tuple(profiles), findings, verdict, stages=tuple(stages))
 
 
@@ -48,7 +48,9 @@ def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.Trace
     ]  # fmt: skip
     if len(profiles) > 1 and (missing_ranks := missing(profiles)):
         there = Text("{count} of {total} ranks were reported", len(profiles), len(profiles) + len(missing_ranks))
-        evidence = Text("{reported}, without {ranks}: who waits for those is not known.", there, listed(missing_ranks))
+        evidence = Text(
+            "{reported}; {ranks} are missing, so waiting for them cannot be measured.", there, listed(missing_ranks)
+        )
         diagnoses.append(model.Diagnosis("missing-ranks", "note", evidence, None, "exact"))
     whose = {profile.source: profile.label or profile.source for profile in profiles} if named else {}
     ordered = [
@@ -93,7 +95,7 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     cold = Text("{sentence}.", cold_units([slowest.number])) if slowest.number in profile.cold else ""
     evidence = sentences(evidence, _excess(profile, slowest, usual), cold)
     late = [time(unit) - time(usual) for unit in units if time(unit) > SLOW * time(usual)]
-    advice = Text("look at what this unit held: its requests, a copy, a garbage collection, another process")
+    advice = Text("check what is special about this unit: its requests, a copy, garbage collection, another process")
     saving = sum(late) // len(profile.units)
     # A few slow units among many lose little: that is worth knowing, and no verdict.
     loss = HOST_LOSS if profile.on_host else LOSS
@@ -115,7 +117,9 @@ def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: mode
         most = sentences(most, Text("Most of that: {place}.", place_in_words(gap)))
     if slowest.kernels == usual.kernels:
         return most
-    kernels = Text("It launched {count:,} kernels, the median unit {median:,}.", slowest.kernels, usual.kernels)
+    kernels = Text(
+        "It launched {count:,} kernels; the median unit launched {median:,}.", slowest.kernels, usual.kernels
+    )
     return sentences(most, kernels)
 
 
@@ -133,14 +137,14 @@ def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
     whole = sum(kernel.ns for kernel in kernels) or 1
     largest = zip(kernels[:3], apart([kernel.name for kernel in kernels[:3]]), strict=True)
     longest = ", ".join(f"{name} ({percent(kernel.ns / whole, 0)})" for kernel, name in largest)
-    advice = Text("faster or fewer kernels: fusion, another precision, larger batches")
-    evidence = Text("{share} of the time is computing. The longest kernels: {longest}.", percent(share), longest)
+    advice = Text("make kernels faster or fewer: fusion, another precision, larger batches")
+    evidence = Text("{share} of the time is computing. Longest kernels: {longest}.", percent(share), longest)
     above = sum(max(rate.ns - rate.least_ns, 0) for rate in profile.rates if rate.least_ns is not None)
     if above:
         less = min(above, profile.sum_ns("compute_ns", "overlap_ns")) // len(profile.units)
         roofline = Text(
-            "At the roofline of the device, operators of known work, {share} of the kernel time, would take {time} less"
-            " per unit.",
+            "At the device's roofline, the operators whose work is known ({share} of the kernel time) would take"
+            " {time} less per unit.",
             percent(min(sum(rate.ns for rate in profile.rates) / whole, 1)),
             in_ms(less),
         )
@@ -161,7 +165,7 @@ def _verdict(
     withdrawn = {diagnosis for profile in profiles if not profile.on_host for diagnosis in profile.withdrawn}
     first = next((diagnosis for diagnosis in diagnoses if diagnosis.severity == "problem"), None)
     if not profiles or set(DEVICE) <= withdrawn:
-        title: str = Text("No verdict: the data does not support one")
+        title: str = Text("No verdict: the data is not sufficient")
     else:
         titles = (
             diagnosis.title
@@ -184,7 +188,7 @@ def _withdrawal(check: model.Check) -> str:
     """Return the evidence of a failed check, with the ids of the diagnoses that it withdraws."""
     names = [name for name in check.withdraws if name in model.TITLES]
     rests = Text("every verdict") if set(EVERY) <= set(names) else ", ".join(names)
-    return Text("{evidence} (withdrawn: {rests})", check.evidence, rests) if names else check.evidence
+    return Text("{evidence} (therefore withdrawn: {rests})", check.evidence, rests) if names else check.evidence
 
 
 def _guide(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None) -> tuple[str, str]:
@@ -195,19 +199,22 @@ def _guide(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None)
     reasons = {**model.FREE, "copy_ns": model.PARTS["copy_ns"]}
     profile = max(with_time, key=lambda candidate: candidate.free_share)
     free = profile.free_share
-    rule = Text("The guide's rule: Free is {share}", percent(free))
+    rule = Text("Free in torch_npu's step_trace_time is {share}", percent(free))
     if len(profiles) > 1:
-        rule = Text("The guide's rule: Free of {profile} is {share}", profile.label, percent(free))
+        rule = Text("Free of {profile} in torch_npu's step_trace_time is {share}", profile.label, percent(free))
     if free <= NOTABLE:
-        return Text("{rule}, not above 10 %: computing first, then communication.", rule), ""
-    rule = Text("{rule}, above 10 %: dispatch.", rule)
+        return Text(
+            "{rule}, which is not above 10 %: the Ascend guide then looks at computing first, then at communication.",
+            rule,
+        ), ""
+    rule = Text("{rule}, which is above 10 %: the Ascend guide then looks at the host's launches first.", rule)
     if first is not None and first.id == "dispatch":
         return rule, ""
     shares = ((reason, profile.share(part)) for part, reason in reasons.items())
     causes = joined(
         COMMA, (Text("{share} {reason}", percent(share), reason) for reason, share in shares if share >= 0.0005)
     )
-    difference = Text("That Free counts copies and every wait: {shares}.", causes)
+    difference = Text("This Free includes copies and all kinds of waiting: {shares}.", causes)
     if first is not None and first.saving_ns:
-        difference = sentences(difference, Text("Something else weighs more: {title}.", first.title))
+        difference = sentences(difference, Text("The largest finding is another one: {title}.", first.title))
     return rule, difference

@@ -164,16 +164,16 @@ def _said(largest: str, profile: model.RankProfile, profiles: Sequence[model.Ran
         return _waiting(profile, profiles, meetings)
     if largest == IDLE:
         return Said(
-            Text("The vendor calls it idle time within collectives."),
-            Text("the network is not what takes the time: look at what the device and the other ranks do meanwhile"),
-            Text("upper bound; the vendor's own parts"),
+            Text("torch_npu counts it as idle time within collectives."),
+            Text("the network is not the cause: check what the device and the other ranks do meanwhile"),
+            Text("upper bound, from torch_npu's own breakdown"),
         )
     if _tells_waiting(profile):
-        advice = Text("overlap it with computing; then look at the sizes of messages, and at the links")
+        advice = Text("overlap it with computing; then check message sizes and links")
         return Said("", advice, _UPPER)
     every = Text("all {world:,} ranks", profile.world) if profile.world else Text("all ranks")
     return Said(
-        Text("Whether that is transfer or waiting for a slow rank cannot be told from one rank."),
+        Text("One rank alone does not show whether this is transfer or waiting for a straggler."),
         Text("report {ranks} before you blame the network", every),
         _UPPER,
     )
@@ -186,20 +186,20 @@ def _bubble(profile: model.RankProfile, meetings: Meetings) -> Said:
     """Return what is said of the bubble of a pipeline: which stage takes longest without it, and by what."""
     count = sum(map(between_two, profile.collectives)) / (len(profile.units) or 1)
     evidence: str = Text("It sends and receives {count:,.0f} times per unit.", count)
-    advice = Text("more micro-batches, or an interleaved schedule: the transfer itself is the smaller part")
-    certainty = Text("upper bound; the transfer is in it")
+    advice = Text("use more micro-batches or an interleaved schedule; the transfer itself is the smaller part")
+    certainty = Text("upper bound; includes the transfer")
     slowest, fastest = _stages(meetings)
     if slowest is None or fastest is None:
         return Said(evidence, advice, certainty)
     values = slowest.name, in_ms(slowest.computing_ns), fastest.name, in_ms(fastest.computing_ns)
-    evidence = sentences(evidence, Text("{slow} computes {most} per unit, {fast} {least}.", *values))
+    evidence = sentences(evidence, Text("{slow} computes for {most} per unit, {fast} for {least}.", *values))
     more = excess(slowest.profiles, fastest.profiles)
     if more is not None and more.part == "compute_ns":
-        advice = Text("give {stage} fewer layers; then more micro-batches", slowest.name)
+        advice = Text("give {stage} fewer layers; then use more micro-batches", slowest.name)
     elif more is not None:
         extra = Text("{stage} has {time} more of this: {part}.", slowest.name, in_ms(more.ns), excess_words(more))
         evidence = sentences(evidence, extra)
-        advice = Text("look at the host of {stage} first; then more micro-batches", slowest.name)
+        advice = Text("check the host of {stage} first; then use more micro-batches", slowest.name)
     headline = Text("Pipeline bubble: {stage} takes longest", slowest.name)
     return Said(evidence, advice, certainty, slowest.name, headline)
 
@@ -235,39 +235,41 @@ def straggler(meetings: Meetings) -> model.Rank | None:
 
 def _waiting(profile: model.RankProfile, profiles: Sequence[model.RankProfile], meetings: Meetings) -> Said:
     """Return what is said of waiting for other ranks: for which one, how long, and what that has more of."""
-    certainty: str = "exact" if meetings.exact else Text("heuristic: the trace names no groups")
+    certainty: str = "exact" if meetings.exact else Text("heuristic: the trace does not name the process groups")
     slow = straggler(meetings)
     if slow is None:
         awaited = sorted((rank for rank in meetings.ranks if rank.awaited_ns), key=lambda rank: -rank.awaited_ns)[:2]
         advice = Text(
-            "look at what differs between the ranks from one collective to the next: lengths, experts, stages"
+            "check what differs between ranks from one collective to the next: sequence lengths, experts,"
+            " pipeline stages"
         )
         if not awaited:
-            return Said(Text("No rank is the slow one: several come last together."), advice, certainty)
+            return Said(Text("No single straggler: several ranks arrive last together."), advice, certainty)
         times = joined(
             COMMA, (Text("{time} for {rank}", in_ms(rank.awaited_per_unit), rank_words(rank)) for rank in awaited)
         )
-        return Said(
-            Text("No rank is the slow one: the others wait, in sum per unit, {times}.", times), advice, certainty
-        )
+        return Said(Text("No single straggler: per unit, the others wait {times}.", times), advice, certainty)
     last, others = rank_words(slow), [other for other in profiles if other.source != slow.source]
     evidence: str = Text(
-        "{last} comes last in {times} of {count} collectives: the other {ranks} wait {mean} per unit for it each.",
+        "{last} arrives last in {times} of {count} collectives; per unit, each other rank waits {mean} for it.",
         last,
         slow.last,
         slow.collectives,
-        len(meetings.ranks) - 1,
         in_ms(slow.awaited_per_unit / (len(meetings.ranks) - 1)),
     )
     if 2 * slow.at_first_ns > slow.awaited_ns and slow.units == 1:
         share = percent(slow.at_first_ns / slow.awaited_ns, 0)
         start = Text(
-            "{share} of that is at the first collective of the only unit: it may be the skew of the profilers' start.",
+            "{share} of that is at the first collective of the only unit, perhaps because the profilers started"
+            " at different times.",
             share,
         )
         evidence = sentences(evidence, start)
-        certainty = Text("{certainty}; unknown how much is the start of the profilers: record several units", certainty)
-    advice = Text("look at what {last} does before: its load, its host, its cores", last)
+        certainty = Text(
+            "{certainty}; part of it may come from the profilers' different start times: record several units",
+            certainty,
+        )
+    advice = Text("check what {last} does before the collectives: its load, its host, its CPU cores", last)
     blamed = [candidate for candidate in profiles if candidate.source == slow.source]
     more = excess(blamed, others) if blamed and others else None
     if more is not None and per_unit(profile, "communication_ns") and more.ns >= WAITS * blamed[0].median_ns:

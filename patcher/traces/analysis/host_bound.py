@@ -16,13 +16,17 @@ HOST_PARTS = HOST["dispatch"]
 
 _NAMED = 2  # modules or operators that a sentence names
 _STACKS = "rlpatch apply … --contents npu,cpu,stack"
+_ON_GPUS = Text("use CUDA graphs (without enforce_eager), asynchronous scheduling, or fewer and larger operators")
 _FASTER_LAUNCH = {
-    "torch.profiler": Text("CUDA graphs (without enforce_eager), asynchronous scheduling, fewer and larger operators"),
-    "torch_npu.profiler": Text("ACL graphs, TASK_QUEUE_ENABLE=2, binding processes to cores, asynchronous scheduling"),
+    "torch.profiler": _ON_GPUS,
+    "Nsight Systems": _ON_GPUS,
+    "torch_npu.profiler": Text(
+        "use ACL graphs, TASK_QUEUE_ENABLE=2, CPU binding of processes, or asynchronous scheduling"
+    ),
 }
 _ABOUT_CALL = {
     "graph": Text("a graph is instantiated or uploaded at its first launch: replay it once before, or use fewer nodes"),
-    "mem": Text("pinned memory and a copy that does not block, or fewer copies between host and device"),
+    "mem": Text("use pinned memory and non-blocking copies, or fewer copies between host and device"),
     "": Text(
         "the code of a kernel is loaded or compiled at its first launch: run the step once before the window, or load"
         " it early (CUDA_MODULE_LOADING=EAGER on NVIDIA)"
@@ -48,10 +52,10 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
     """Diagnose time in which the next kernel was not launched yet, with the launch latency that follows it."""
     late, latency = (profile.share(part) for part in HOST_PARTS)
     evidence = Text(
-        "For {share} of the time the device was empty and its next kernel had not been launched.", percent(late)
+        "For {share} of the time the device was idle and its next kernel had not been launched.", percent(late)
     )
     if latency >= NOTABLE / 10:
-        within = Text("Another {share} is the latency of launches into the empty device.", percent(latency))
+        within = Text("Another {share} is launch latency while the device was idle.", percent(latency))
         evidence = sentences(evidence, within)
     advice: str = _FASTER_LAUNCH[model.PROFILERS[profile.form]]
     place = first_place(profile, *HOST_PARTS)
@@ -64,7 +68,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
         if place:
             evidence = sentences(evidence, Text("The largest place: {first}.", place))
     saving = profile.sum_ns(*HOST_PARTS) // len(profile.units)
-    certainty = Text("upper bound; the profiler's own cost is in it")
+    certainty = Text("upper bound; includes the profiler's own overhead")
     return model.Diagnosis("dispatch", "warning", evidence, saving, certainty, advice, profile.source)
 
 
@@ -86,7 +90,7 @@ def _about_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
         )
     if profile.setting("stacks").lower() in ("1", "true"):
         return Text("several functions share that place: look at it in a viewer, {begin}", begin_of(gap))
-    return Text("nothing recorded covers that place: {command} also records the frames of Python", _STACKS)
+    return Text("nothing that was recorded covers this place; {command} also records Python frames", _STACKS)
 
 
 def lateness(profile: model.RankProfile) -> str:
@@ -102,14 +106,14 @@ def lateness(profile: model.RankProfile) -> str:
         )
         for row in rows
     ]  # fmt: skip
-    return Text("In each unit {names}.", joined(COMMA, names)) if names else ""
+    return Text("Per unit: {names}.", joined(COMMA, names)) if names else ""
 
 
 def _blocked(profile: model.RankProfile) -> model.Diagnosis:
     """Diagnose launch calls that keep the host while the device is empty."""
     share = percent(profile.share("free_blocked_ns"))
     evidence = Text(
-        "For {share} of the time the device was empty while the call that launches its next task blocked.", share
+        "For {share} of the time the device was idle while the call that launches its next task blocked.", share
     )
     longest = _largest(profile, "free_blocked_ns")
     call = longest.call if longest else ""
@@ -121,17 +125,15 @@ def _blocked(profile: model.RankProfile) -> model.Diagnosis:
         )  # fmt: skip
         evidence = sentences(evidence, in_call)
     saving = profile.sum_ns("free_blocked_ns") // len(profile.units)
-    certainty = Text("upper bound; why a call blocks is presumed")
+    certainty = Text("upper bound; why the call blocks is an assumption")
     return model.Diagnosis("launch-blocked", "warning", evidence, saving, certainty, advice, profile.source)
 
 
 def _stream_wait(profile: model.RankProfile) -> model.Diagnosis:
     """Diagnose time in which the next kernel had been launched while the device was still busy."""
     share = percent(profile.share("free_waiting_ns"))
-    evidence = Text(
-        "For {share} of the time the device was empty although its next kernel had been launched before that.", share
-    )
-    advice = Text("look at what streams wait for: events between them, copies, the start of a graph, synchronisation")
+    evidence = Text("For {share} of the time the device was idle although its next kernel was already launched.", share)
+    advice = Text("check what streams wait for: events between streams, copies, graph launches, synchronization")
     if place := first_place(profile, "free_waiting_ns"):
         evidence = sentences(evidence, Text("The largest place: {first}.", place))
     saving = profile.sum_ns("free_waiting_ns") // len(profile.units)
@@ -144,10 +146,10 @@ def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diag
     A note if the host waits there for work of before, or if other units show that it does not come back with each.
     """
     evidence: Text | str = Text(
-        "{time} lie before the first kernel of the first unit. They are no part of a unit.", in_ms(lead_in)
+        "{time} passed before the first kernel of the first unit, and are not part of any unit.", in_ms(lead_in)
     )
     longest = _largest(profile, model.LEAD_IN)
-    certainty = Text("upper bound; what ran before the recording is not in it")
+    certainty = Text("upper bound; work that began before the recording is not included")
     if longest and longest.call and WAITS.search(longest.call):
         waits = Text(
             "For {share} of that the host waits in {call}, presumably for work that was launched before the recording.",

@@ -43,7 +43,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> str:
     calls, usual_calls = sum(slow.calls.values()), sum(typical.calls.values())
     if most and most[0][0] in outside and 2 * most[0][1] >= whole:
         one_place = Text(
-            "Of the difference {time} are one stretch without an operator: {place}.", in_ms(most[0][1]), most[0][0]
+            "{time} of the difference is one stretch without operators: {place}.", in_ms(most[0][1]), most[0][0]
         )
         named_frame = any(_said(place) == most[0][0] and place.inside for place in slow.places)
         see = Text("{command} also records what Python does there.", _STACKS)
@@ -83,7 +83,8 @@ def _idle(profile: model.RankProfile) -> model.Diagnosis | None:
         return None
     (first, longest), *further = places
     evidence = Text(
-        "In {time} of {whole}, {share} of a unit, no operator ran on the host. The longest place: {place}, {longest}.",
+        "No operator ran on the host for {time} of {whole} ({share} of a unit). Longest stretch: {place},"
+        " {longest}.",
         in_ms(idle), in_ms(whole), percent(idle / (whole or 1), 0), _said(first), in_ms(longest),
     )  # fmt: skip
     if further:
@@ -112,7 +113,7 @@ def _shorten(place: model.HostPlace) -> str:
     if "DataLoader" in f"{place.inside} {place.around}":
         return Text("more workers of the data loader (num_workers, prefetch_factor), or less work for each sample")
     if place.inside:
-        return Text("make that shorter, or run it in another process or thread beside the step")
+        return Text("make it shorter, or run it in another process or thread")
     return Text("look at what Python does there; {command} also records its frames", _STACKS)
 
 
@@ -125,11 +126,11 @@ def _small(profile: model.RankProfile) -> model.Diagnosis | None:
     calls = sum((Counter(step.calls) for step in steps), Counter[str]())
     most = ", ".join(f"{host_name(name)} ({count / len(steps):,.0f})" for name, count in calls.most_common(_NAMED))
     evidence = Text(
-        "A unit of {whole} runs {count:,.0f} operators; those and the pauses below 0.1 ms take {time}. The most"
+        "A unit of {whole} runs {count:,.0f} operators, which take {time} including pauses below 0.1 ms. Most"
         " frequent: {names}.",
         in_ms(whole), calls.total() / len(steps), in_ms(small), most,
     )  # fmt: skip
-    advice = Text("fewer and larger operators: vectorise the loop, no .item() in it, torch.compile")
+    advice = Text("use fewer and larger operators: vectorise the loop, avoid .item() in it, or use torch.compile")
     return model.Diagnosis("host-small", "warning", evidence, small, Text("upper bound"), advice, profile.source)
 
 
@@ -141,10 +142,10 @@ def _compiling(profile: model.RankProfile) -> model.Diagnosis | None:
         return None
     affected = sum(2 * step.compiling_ns * len(steps) >= compiling for step in steps)
     evidence = Text(
-        "torch.compile works for {time} in {affected} of {count} units, {share} of their time.",
+        "torch.compile takes {time} in {affected} of {count} units, {share} of their time.",
         in_ms(compiling), affected, len(steps), percent(compiling / whole, 0),
     )  # fmt: skip
-    advice = Text("TORCH_LOGS=recompiles says why it compiles again: a shape that changes, for instance")
+    advice = Text("TORCH_LOGS=recompiles shows why it compiles again, for example because a shape changes")
     saving = compiling // len(steps)
     return model.Diagnosis("host-compile", "warning", evidence, saving, Text("upper bound"), advice, profile.source)
 
@@ -161,5 +162,7 @@ def _operators(profile: model.RankProfile) -> model.Diagnosis:
         " {longest}.",
         percent(ran / whole, 0), in_ms(ran / len(profile.units)), longest,
     )  # fmt: skip
-    advice = Text("more threads (OMP_NUM_THREADS), cores of their own, fewer and larger operators, another precision")
+    advice = Text(
+        "use more threads (OMP_NUM_THREADS), dedicated cores, fewer and larger operators, or another precision"
+    )
     return model.Diagnosis("host-operators", "note", evidence, None, "exact", advice, profile.source)

@@ -156,9 +156,9 @@ def _checks(pieces: Sequence[RankProfile]) -> Iterator[Check]:
     for group in _alike(pieces, "checks", ("id",)):
         failed = next((check for check in group if not check.ok), group[0])
         count = sum(not check.ok for check in group)
-        evidence = Text("{evidence} (in the first of {count} pieces)", failed.evidence, len(group))
+        evidence = Text("{evidence} (in the first of {count} parts)", failed.evidence, len(group))
         if count:
-            evidence = Text("{evidence} (failed in {count} of {total} pieces)", failed.evidence, count, len(group))
+            evidence = Text("{evidence} (failed in {count} of {total} parts)", failed.evidence, count, len(group))
         yield dataclasses.replace(failed, evidence=evidence)
 
 

@@ -162,7 +162,7 @@ def replayed(
             (captured_set.size for captured_set in sets if captured_set.size >= (tokens[segment] or _NEVER)),
             default=None,
         )
-        why: str = Text("no graph was captured for as many tokens")
+        why: str = Text("no captured graph has this number of tokens")
         for graphs in (captured_set.graphs for captured_set in sets if captured_set.size == size):
             why = _difference(trace, replays, graphs)
             if not why:
@@ -195,7 +195,7 @@ def _difference(trace: RankTrace, replays: Sequence[Sequence[int]], graphs: Sequ
     """Return how the replays of a unit differ from the captured ``graphs``, as a sentence; "" if they match."""
     if len(replays) != len(graphs):
         return Text(
-            "replays in a unit and captured graphs of its size differ in number: {count} and {captured}",
+            "replays in a unit: {count}; captured graphs of its size: {captured}",
             len(replays),
             len(graphs),
         )
@@ -203,14 +203,14 @@ def _difference(trace: RankTrace, replays: Sequence[Sequence[int]], graphs: Sequ
     for replay, graph in zip(replays, graphs, strict=True):
         if len(replay) != len(graph):
             return Text(
-                "kernels of a replay and of its capture differ in number: {count:,} and {captured:,}",
+                "a replay has {count:,} kernels, but its capture has {captured:,}",
                 len(replay),
                 len(graph),
             )
         for task, call in zip(replay, graph, strict=True):
             if call.copy != (tasks.kind[task] == _COPY) or (call.kernel and call.kernel != texts[tasks.name[task]]):
-                return Text("the kernels of a replay are others than those captured, or in another order")
+                return Text("a replay has different kernels than its capture, or in a different order")
         is_named = all(call.kernel for call in graph if not call.copy)
         if not is_named and any(tasks.end[task] > tasks.begin[following] for task, following in pairwise(replay)):
-            return Text("kernels of a replay overlap, so their order tells nothing without their names")
+            return Text("kernels of a replay overlap and have no names, so they cannot be matched by order")
     return ""

@@ -28,14 +28,14 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
     name = names.of(path)
     size, written = path.stat().st_size, changed(path)
     trace = RecordedTrace(
-        path, "torch", EMPTY, size, Text("it has 0 bytes"), ended=name.ended or written, **name.fields
+        path, "torch", EMPTY, size, Text("the file is empty"), ended=name.ended or written, **name.fields
     )
     if not size:
         return trace
     try:
         content = scan(path, progress)
     except OSError as error:
-        return replace(trace, state=CUT, why=Text("it cannot be read: {strerror}", error.strerror))
+        return replace(trace, state=CUT, why=Text("the file cannot be read: {strerror}", error.strerror))
     rank = content.distributed("rank") if trace.rank is None else trace.rank
     trace = replace(trace, steps=content.steps, rank=rank, world=content.distributed("world_size"))
     state, why = _state(content, trace, name, written)
@@ -46,22 +46,22 @@ def _state(content: Scan, trace: RecordedTrace, name: names.Name, written: float
     """Return the state of a scanned trace and the reason for it; the reason of a whole one is ""."""
     is_torch = names.is_torch(trace.path.name)
     if not content.is_json:
-        return (EMPTY, Text("it holds no JSON")) if is_torch else (FOREIGN, _NOT_READ)
+        return (EMPTY, Text("the file is not JSON")) if is_torch else (FOREIGN, _NOT_READ)
     if not content.events and not is_torch and b'"traceEvents"' not in content.head:
         return FOREIGN, _NOT_READ
     if content.cut:
         return (
-            (WRITING, Text("process {pid} writes it", trace.pid))
+            (WRITING, Text("process {pid} is writing this file", trace.pid))
             if _is_writing(trace, name, written)
             else (CUT, content.cut)
         )
     if not content.events:
-        return EMPTY, Text("it holds no event")
+        return EMPTY, Text("the file has no events")
     if trace.ours:
         return WHOLE, ""
     if is_torch or _KINETO.search(content.head):
-        return FOREIGN, Text("torch.profiler recorded it, not a probe of rlpatch")
-    return FOREIGN, Text("a trace in Chrome's format, by its begin not of torch.profiler")
+        return FOREIGN, Text("recorded by torch.profiler itself, not by rlpatch")
+    return FOREIGN, Text("a trace in Chrome's format, but by its beginning not one of torch.profiler")
 
 
 def _is_writing(trace: RecordedTrace, name: names.Name, written: float) -> bool:

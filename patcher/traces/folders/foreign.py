@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
 from patcher.messages import Text
 from patcher.store.filesystem.opened import reading
-from patcher.traces.formats import database
 from patcher.traces.formats.chrome import begin_of
 
 
@@ -19,36 +19,36 @@ class Foreign(NamedTuple):
     hint: str
 
 
-_NSYS = Foreign(Text("a trace of Nsight Systems"), Text("nsys-ui, or `nsys stats`, reads it"))
 _SNAPSHOT = Foreign(
     Text("a memory snapshot of torch"),
-    Text("`python -m torch.cuda._memory_viz trace_plot FILE -o memory.html` draws it"),
+    Text("draw it with `python -m torch.cuda._memory_viz trace_plot FILE -o memory.html`"),
 )
-_ZIP = Foreign(Text("a zip archive"), Text("unpack it, and type the same with the folder"))
-_PERFETTO = Foreign(Text("a trace of Perfetto"), Text("ui.perfetto.dev reads it"))
+_ZIP = Foreign(Text("a zip archive"), Text("unpack it, then run the same command with the folder"))
+_PERFETTO = Foreign(Text("a trace of Perfetto"), Text("open it in ui.perfetto.dev"))
 
-_ARCHIVE = Foreign(Text("an archive"), Text("unpack it, and type the same with the folder"))
-_PACKED = Foreign(Text("a packed database"), Text("unpack it with gunzip, and type the same with the file"))
+_ARCHIVE = Foreign(Text("an archive"), Text("unpack it, then run the same command with the folder"))
+_PACKED = Foreign(Text("a packed database"), Text("unpack it with gunzip, then run the same command with the file"))
 
 _BEGINS = (
     (
         re.compile(rb'\{\s*"rocprofiler-sdk(?:-json)?-tool"'),
         Foreign(
-            Text("a trace of rocprofv3"), Text("`rocprofv3 --output-format pftrace` writes what ui.perfetto.dev reads")
+            Text("a trace of rocprofv3"),
+            Text("run rocprofv3 with --output-format pftrace, and open the result in ui.perfetto.dev"),
         ),
     ),
     (
         re.compile(rb'\{\s*"schema"\s*:\s*"[^"]{1,40}".*"nodes"\s*:\s*\[', re.DOTALL),
         Foreign(
             Text("an execution trace of torch (ExecutionTraceObserver)"),
-            Text("Chakra and param read it; report needs the trace of torch.profiler"),
+            Text("read it with Chakra or param; `rlpatch report` needs a trace of torch.profiler"),
         ),
     ),
     (
         re.compile(rb"\[\s*\[\s*-?\d"),
         Foreign(
             Text("a memory timeline of torch"),
-            Text("export_memory_timeline with a name that ends with .html draws it"),
+            Text("for a picture, call export_memory_timeline with a file name that ends in .html"),
         ),
     ),
     (re.compile(rb".{257}ustar", re.DOTALL), _ARCHIVE),
@@ -57,24 +57,23 @@ _BEGINS = (
 """Begin of a file, unpacked if it is gzip → what it is: of rocprofiler-sdk, torch, or tar."""
 
 _ENDS = {
-    ".nsys-rep": _NSYS, ".qdrep": _NSYS,
-    ".ncu-rep": Foreign(Text("a trace of Nsight Compute"), Text("ncu-ui, or `ncu --import FILE`, reads it")),
+    ".ncu-rep": Foreign(Text("a trace of Nsight Compute"), Text("open it with ncu-ui or `ncu --import FILE`")),
     ".pftrace": _PERFETTO, ".perfetto-trace": _PERFETTO,
-    ".rpd": Foreign(Text("a trace of rocmProfileData"), Text("its own tools read it")),
-    ".xplane.pb": Foreign(Text("a trace of XLA"), Text("TensorBoard reads it")),
+    ".rpd": Foreign(Text("a trace of rocmProfileData"), Text("use the tools of rocmProfileData")),
+    ".xplane.pb": Foreign(Text("a trace of XLA"), Text("open it in TensorBoard")),
     "snapshot.pickle": _SNAPSHOT, "memory.pickle": _SNAPSHOT, ".zip": _ZIP,
     ".tar": _ARCHIVE, ".tar.gz": _ARCHIVE, ".tgz": _ARCHIVE, ".tar.xz": _ARCHIVE, ".tar.zst": _ARCHIVE,
     ".tar.bz2": _ARCHIVE, ".7z": _ARCHIVE,
 }  # fmt: skip
 """End of the name → what it is, where the name alone says so."""
 
-_NSYS_TABLES = "SELECT 1 FROM sqlite_master WHERE name LIKE 'CUPTI_ACTIVITY_%' OR name LIKE 'TARGET_INFO_%' LIMIT 1"
-
 
 def named(file: Path) -> Foreign | None:
-    """Return the other tool's format that a file has by its name, a ``.sqlite`` by its tables; None if none."""
-    if file.name.endswith(".sqlite"):
-        return _NSYS if database.rows(file, _NSYS_TABLES) else None
+    """Return the other tool's format that a file has by its name; None if none."""
+    if file.name.endswith((".nsys-rep", ".qdrep")):
+        export, read = shlex.quote(str(file)), shlex.quote(str(file.with_suffix(".sqlite")))
+        hint = Text("nsys export --type sqlite {report}; then rlpatch report {export}", export, read)
+        return Foreign(Text("a report of Nsight Systems that was not exported"), hint)
     return next((foreign for end, foreign in _ENDS.items() if file.name.endswith(end)), None)
 
 
@@ -93,7 +92,7 @@ def known(file: Path) -> Foreign | None:
     if head.startswith(b"PK\3\4"):
         return _ZIP
     if head.startswith(b"SQLite format 3\0"):
-        return _NSYS if database.rows(file, _NSYS_TABLES) else None
+        return None
     if head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5"):
         return _SNAPSHOT
     return begun(file)

@@ -39,7 +39,7 @@ def inspect(path: Path, progress: Progress = ignore) -> states.RecordedTrace:
             fields["rank"] = max(settings["rank_id"], 0)
     state, why = _state(path, name, info, settings, steps)
     if state == states.WHOLE and not fields["ours"]:
-        state, why = states.FOREIGN, Text("torch_npu recorded it, not a probe of rlpatch")
+        state, why = states.FOREIGN, Text("recorded by torch_npu itself, not by rlpatch")
     return states.RecordedTrace(
         path, "npu", state, states.size(path), why, exports=exported(path), raw=has_raw(path), steps=steps,
         ended=name.ended or states.changed(path), **fields,
@@ -56,20 +56,20 @@ def _state(
 ) -> tuple[str, str]:
     """Return the state of a rank's folder and the reason for it, "" if there is nothing to say."""
     if parsing(path):
-        return states.WRITING, Text("it is being parsed")
+        return states.WRITING, Text("another `rlpatch analyse` or torch_npu is parsing it")
     if info is None and not exported(path) and not tables(path):
         return _without_info(path, name)
     if info is not None and settings is None:
         if not info.stat().st_size:
-            return states.EMPTY, Text("{name} has 0 bytes", info.name)
+            return states.EMPTY, Text("{name} is empty", info.name)
         return states.CUT, Text("{name} is incomplete", info.name)
     if (path / BEFORE).is_dir():
-        return states.HALF_PARSED, Text("an `analyse` was killed; {before} has the earlier result", BEFORE)
+        return states.HALF_PARSED, Text("an `rlpatch analyse` was killed here; {before} has the earlier result", BEFORE)
     if (path / OUTPUT).is_dir():
         why = missing(path)
         return (states.HALF_PARSED, why) if why else (states.WHOLE, "")
     if not steps and not _device_data(path):
-        return states.EMPTY, Text("it has no step and no device data")
+        return states.EMPTY, Text("the folder has no steps and no device data")
     return states.NOT_PARSED, ""
 
 
@@ -77,10 +77,10 @@ def _without_info(path: Path, name: names.Name) -> tuple[str, str]:
     """Return the state of a folder without profiler_info.json, and the reason: being written, empty, or killed."""
     pid = name.fields["pid"]
     if pid and name.here and alive(pid, states.changed(path)):
-        return states.WRITING, Text("process {pid} records it", pid)
+        return states.WRITING, Text("process {pid} is recording it", pid)
     if not any((path / "FRAMEWORK").glob("*")) and not any(path.glob("PROF_*/*/*")):
-        return states.EMPTY, Text("there is neither FRAMEWORK nor PROF_ in it")
-    return states.KILLED, Text("there is no profiler_info.json")
+        return states.EMPTY, Text("the folder has neither FRAMEWORK nor PROF_…")
+    return states.KILLED, Text("profiler_info.json is missing")
 
 
 def _device_data(path: Path) -> bool:
@@ -108,15 +108,15 @@ def missing(path: Path) -> str:
     output = path / OUTPUT
     view, databases = output / "trace_view.json", database.parsed_into(output)
     if not view.is_file() and not databases:
-        return "" if tables(path) else Text("there is neither trace_view.json nor ascend_pytorch_profiler.db")
+        return "" if tables(path) else Text("trace_view.json and ascend_pytorch_profiler.db are both missing")
     if view.is_file() and not closed(view):
         return Text("trace_view.json ends in the middle")
     if any((output / f"{file.name}-journal").exists() for file in databases):
-        return Text("{name} was not closed", databases[0].name)
+        return Text("{name} was not closed, so it may be incomplete", databases[0].name)
     if any(database.broken(file) for file in databases):
         return Text("{name} is not a database", databases[0].name)
     if _device_data(path) and view.is_file() and not any(output.glob("kernel_details*.csv")):
-        return Text("the device left data, and there is no kernel_details.csv")
+        return Text("there is device data, but no kernel_details.csv")
     return ""
 
 

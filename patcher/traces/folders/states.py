@@ -22,14 +22,14 @@ NOT_PARSED = Text("not parsed")
 HALF_PARSED = Text("half parsed")
 FOREIGN = Text("of another tool")
 STATES: Mapping[str, Text] = {
-    CUT: Text("it ends in the middle: a full disk, or a process that ended while writing"),
-    KILLED: Text("torch_npu left no profiler_info: the process ended inside the window, and the data is lost"),
-    HALF_PARSED: Text("its parsing was interrupted, or failed"),
-    EMPTY: Text("it is empty"),
-    WRITING: Text("the process that records or parses it is at work"),
-    NOT_PARSED: Text("it was recorded, and has to be parsed before it can be read"),
+    CUT: Text("the file is cut off: the disk was full, or the process ended while writing"),
+    KILLED: Text("profiler_info.json is missing: the process ended inside the window, and the data is lost"),
+    HALF_PARSED: Text("the parsing was interrupted or failed"),
+    EMPTY: Text("the trace is empty"),
+    WRITING: Text("a process is still recording or parsing it"),
+    NOT_PARSED: Text("the trace must be parsed before it can be read"),
     FOREIGN: Text("another tool recorded it"),
-    WHOLE: Text("it has everything that a report needs"),
+    WHOLE: Text("complete: a report has everything that it needs"),
 }
 """Meaning of each state, worst first: a group has the worst state of its traces."""
 

@@ -34,7 +34,7 @@ _TABLES = _NEEDED.keys() | {
     "CANN_API", "COMMUNICATION_OP", "COMPUTE_TASK_INFO", "CONNECTION_IDS", "ENUM_HCCL_DATA_TYPE", "MSTX_EVENTS",
     "NPU_INFO", "PYTORCH_API", "RANK_DEVICE_MAP", "STEP_TIME", "TASK_PMU_INFO",
 }  # fmt: skip
-_PARSE_AGAIN = Text("parse the folder again with `rlpatch analyse`, if PROF_… is still there")
+_PARSE_AGAIN = Text("if PROF_… still exists, parse the folder again with `rlpatch analyse`")
 _COMPUTING = "LEFT JOIN COMPUTE_TASK_INFO i ON i.globalTaskId = t.globalTaskId"
 _OPERATOR, _TRACE = 50001, 50003  # of ENUM_API_TYPE: op, and functions of Python
 _LAUNCHES = """SELECT connectionId, MIN(startNs), globalTid FROM CANN_API
@@ -129,7 +129,8 @@ class DatabaseTrace(RankTrace):
         names = {name.upper() for name in _column(db, "SELECT name FROM sqlite_master")}
         if computed := sorted((_TABLES & names) - self.tables.keys()):
             cause = Text(
-                "{name} cannot be read: {computed} is computed, and torch_npu writes a plain table",
+                "{name} cannot be read: {computed} is a view, virtual table or generated column, but torch_npu"
+                " writes plain tables",
                 self.file.name,
                 computed[0],
             )
@@ -145,8 +146,8 @@ class DatabaseTrace(RankTrace):
                     if table in self.tables
                     else Text("the table {table}", table)
                 )
-                cause = Text("{name} is a database of another schema: it lacks {what}", self.file.name, what)
-                hint = Text("a report reads ascend_pytorch_profiler_<rank>.db of torch_npu.profiler")
+                cause = Text("{name} is a database with another schema: {what} is missing", self.file.name, what)
+                hint = Text("rlpatch reads ascend_pytorch_profiler_<rank>.db of torch_npu.profiler")
                 raise Problem(Kind.TRACE, cause, str(self.file), hint)
 
     def _rank(self, db: sqlite3.Connection) -> int | None:

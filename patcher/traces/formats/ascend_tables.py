@@ -44,9 +44,9 @@ def read(file: Path) -> RankProfile:
     if not units:
         raise Problem(
             Kind.TRACE,
-            Text("{name} holds no step", file.name),
+            Text("{name} has no steps", file.name),
             str(file),
-            Text("parse the folder again, if PROF_… is there"),
+            Text("if PROF_… exists, parse the folder again with `rlpatch analyse`"),
         )
     units.sort(key=lambda unit: unit.number)
     rank, world, settings = ascend.rank_folder(folder)

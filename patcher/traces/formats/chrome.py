@@ -190,7 +190,7 @@ def times(event: Event) -> tuple[int, int]:
     begin = nanoseconds(event.ts)
     end = begin + round(event.dur * 1000)
     if abs(end) >= BEYOND:
-        raise OverflowError(Text("no duration: {dur}", event.dur))
+        raise OverflowError(Text("invalid duration: {dur}", event.dur))
     return begin, end
 
 
@@ -238,7 +238,7 @@ class ChromeEvents:
             if ended:
                 unparsed = b"".join((unparsed, *iter(lambda: file.read(self.block), b""))).strip()
                 self.header.update(_loaded(b"{" + unparsed.removesuffix(b"}") + b"}") or {})
-            self.cut = file.cut or ("" if ended else Text("the file ends before the list of its events does"))
+            self.cut = file.cut or ("" if ended else Text("the file is cut off within its list of events"))
 
     def _begin(self, file: _Stream) -> bytes:
         """Read the header, and return the text after the opening of the list of events. Raises Problem (TRACE)."""
@@ -247,7 +247,7 @@ class ChromeEvents:
             return unparsed[1:]
         if not unparsed.startswith(b"{"):
             raise self._problem(
-                Text("{name} holds no JSON", self.path.name) if unparsed else Text("{name} is empty", self.path.name),
+                Text("{name} is not JSON", self.path.name) if unparsed else Text("{name} is empty", self.path.name),
                 file,
             )
         while True:
@@ -260,7 +260,7 @@ class ChromeEvents:
             if not more:
                 raise self._problem(
                     Text(
-                        "{name} holds no list traceEvents within its first {count:,} bytes",
+                        "{name} has no list traceEvents within its first {count:,} bytes",
                         self.path.name,
                         len(unparsed),
                     ),
@@ -271,7 +271,7 @@ class ChromeEvents:
     def _problem(self, cause: str, file: _Stream) -> Problem:
         if file.cut:
             cause = Text("{cause}: {reason}", cause, file.cut)
-        hint = Text("rlpatch traces {parent} shows which traces are whole", shlex.quote(str(self.path.parent)))
+        hint = Text("`rlpatch traces {parent}` shows which traces are complete", shlex.quote(str(self.path.parent)))
         return Problem(Kind.TRACE, cause, str(self.path), hint)
 
     def _decoded(self, unparsed: bytes) -> tuple[list[Event], int, bool]:
@@ -367,7 +367,7 @@ class _Stream:
                 if self.total > _LEAST_UNPACKED + _MOST_PACKED * self.raw.tell():
                     self.cut = Text("the gzip file unpacks to more than {most_packed} times its size", _MOST_PACKED)
         except EOFError:
-            self.cut = Text("the gzip file ends before its end")
+            self.cut = Text("the gzip file is cut off")
         except (gzip.BadGzipFile, zlib.error) as error:
             self.cut = Text("the gzip file is damaged ({error})", error)
         return b"".join(parts)
@@ -414,7 +414,7 @@ def scan(path: Path, progress: Progress = ignore) -> Scan:
             steps.update(int(match[1]) for match in _STEP.finditer(text) if match.end() < len(text))
             unparsed = text[-_LONGEST_STEP:]
     steps.update(int(match[1]) for match in _STEP.finditer(unparsed))
-    cut = stream.cut or ("" if _is_ended(head, tail) else Text("its JSON ends in the middle"))
+    cut = stream.cut or ("" if _is_ended(head, tail) else Text("the JSON ends in the middle"))
     return Scan(tuple(sorted(steps)), events, head, cut)
 
 

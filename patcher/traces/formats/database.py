@@ -68,7 +68,7 @@ class _Budget:
         self.bytes -= len(data)
         if self.bytes < 0:
             raise sqlite3.DataError(
-                Text("it holds more than {most:,} bytes of text, more than its size explains", self.most)
+                Text("the database has more than {most:,} bytes of text, too much for the size of the file", self.most)
             )
         return data.decode("utf-8", "replace")
 
@@ -105,14 +105,16 @@ def opened(file: Path) -> Iterator[sqlite3.Connection]:
         except sqlite3.OperationalError:
             if budget.steps >= 0:
                 raise
-            cause = Text("reading it takes more than {most:,} steps, more than its size explains", budget.most)
+            cause = Text(
+                "reading the database takes more than {most:,} steps, too many for the size of the file", budget.most
+            )
             raise sqlite3.OperationalError(cause) from None
 
 
 def columns(db: sqlite3.Connection) -> dict[str, set[str]]:
     """Return table → its columns, without virtual tables and tables with a computed column."""
     query = """SELECT m.name, c.name, c.hidden FROM sqlite_master m JOIN pragma_table_xinfo(m.name) c
- WHERE m.type = 'table' AND m.rootpage > 0 AND m.sql NOT LIKE '%VIRTUAL%'"""
+ WHERE m.type = 'table' AND m.rootpage > 0 AND m.sql LIKE 'CREATE TABLE %'"""
     tables: dict[str, set[str]] = {}
     computed = set()
     for table, column, hidden in db.execute(query):
@@ -165,12 +167,12 @@ def steps_in(file: Path) -> tuple[int, ...] | None:
     return None if numbers is None else tuple(sorted(int(step) for (step,) in numbers if str(step).isdigit()))
 
 
-def texts(db: sqlite3.Connection, query_of_numbers: str) -> dict[int, str]:
+def texts(db: sqlite3.Connection, query_of_numbers: str, table: str = "STRING_IDS") -> dict[int, str]:
     """Return number → text; ``query_of_numbers`` is a query for the numbers, or a list of them, as SQL.
 
-    One query reads all: the table has no index, so each look-up would be a full scan.
+    One query reads all: torch_npu's table has no index, so each look-up would be a full scan.
     """
-    query = f"SELECT n.id, n.value FROM STRING_IDS n WHERE n.id IN ({query_of_numbers}) AND n.value IS NOT NULL"  # noqa: S608
+    query = f"SELECT n.id, n.value FROM {table} n WHERE n.id IN ({query_of_numbers}) AND n.value IS NOT NULL"  # noqa: S608
     by_number: dict[int, str] = {}
     for number, text in db.execute(query):
         by_number.setdefault(number, str(text))

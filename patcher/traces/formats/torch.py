@@ -153,7 +153,7 @@ class _Reader:
                 thread = self._thread(event)
                 add_begin, add_end, add_name = thread.add_begin, thread.add_end, thread.add_name
             if not low < end < high:  # before anything is added: the columns stay as long as each other
-                raise OverflowError(Text("no duration: {dur}", event.dur))
+                raise OverflowError(Text("invalid duration: {dur}", event.dur))
             add_begin(begin)
             add_end(end)
             args = event.args

@@ -29,9 +29,9 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
                 for name, profile in sides.items()
             ],
         ),
-        alert(Text("These two cannot be compared as they are. What follows was forced:"), comparison.refused),
+        alert(Text("These two sides are not comparable; --force was given:"), comparison.refused),
         tag("p", _verdict(comparison), class_="verdict"),
-        [tag("p", Text("Not the same: {difference}.", difference)) for difference in comparison.differs],
+        [tag("p", Text("Different: {difference}.", difference)) for difference in comparison.differs],
         [tag("p", note) for note in comparison.notes],
         tiled(_tiles(comparison)),
         waterfall(comparison),
@@ -59,14 +59,14 @@ def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
             yield f"{sign(estimate)}{percent(abs(estimate) / first)}", Text("of the unit before")
         if equal := comparison.equal_load:
             low, estimate, high = equal.change
-            about = Text("at equal {by}; that fits {fit}", joined(AND, equal.by), percent(equal.fit, 0))
+            about = Text("at equal {by}; the fit explains {fit}", joined(AND, equal.by), percent(equal.fit, 0))
             yield Text("{change} ({low} to {high})", signed(estimate), signed(low), signed(high)), about
 
 
 def _verdict(comparison: Comparison) -> str:
     """Return the verdict of a comparison as a sentence, with the change of the median unit."""
     if not comparison.change:
-        return Text("There is nothing to compare: a side has fewer than two steps.")
+        return Text("Nothing can be compared: a side has fewer than two steps.")
     _, estimate, _ = comparison.change
     change = Text("{estimate} per unit", signed(estimate))
     verdicts: dict[str, Text] = {

@@ -30,18 +30,16 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
     each = math.ceil(len(units) / limits.bars)
     groups = [units[at : at + each] for at in range(0, len(units), each)]
     about = Text(
-        "A bar reaches from the first kernel that the unit launched to the first one of the next unit, the last bar to"
-        " the last kernel. The parts add up to it."
+        "A bar lasts from the first kernel of its unit to the first kernel of the next unit; the last bar ends"
+        " with the last kernel. The parts add up to the bar."
     )
     about = (
         about
         if profile.total_ns
-        else Text("There is no event of a known device: the line is how long each was on the host.")
+        else Text("The trace has no events of a known device; the line is the time on the host.")
     )
     if each > 1:
-        about = Text(
-            "Each bar is the average of {each} units: there are too many to draw one by one. {about}", each, about
-        )
+        about = Text("There are too many units to draw each: a bar is the mean of {each} units. {about}", each, about)
     legend = [tag("li", svg.icon(svg.swatch(part, rx=2)), PARTS[part]) for part in PARTS if profile.sum_ns(part)]
     legend.append(tag("li", svg.icon(svg.path([svg.stroke(0, 5, 10)], "host")), Text("time on the host")))
     figure = tag("figure", _stack(groups, profile.median_ns), tag("figcaption", about))
@@ -75,7 +73,7 @@ def _stack(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Markup:
         [svg.path(drawn, part) for part, drawn in boxes.items() if drawn],
         svg.path(marks, "host"), svg.rule(_LEFT, up(median), "median"), labels, titles,
     )  # fmt: skip
-    return svg.drawing(content, 250, Text("The parts of {count} bars, one for each unit", len(groups)))
+    return svg.drawing(content, 250, Text("Breakdown of {count} units, one bar each", len(groups)))
 
 
 def _title(group: Sequence[RecordedUnit], mean: Mapping[str, float], host: float) -> str:
@@ -109,13 +107,13 @@ def load_charts(profile: RankProfile) -> Content:
             before.append(values)
             times = [unit.device_ns if on_device else unit.host_ns for unit in units]
             points = list(zip(values, times, (unit.number for unit in units), strict=True))
-            caption = Text("Unit time against {load}", about)
+            caption = Text("Unit time by {load}", about)
             if not on_device:
-                caption = Text("Unit time on the host against {load}", about)
+                caption = Text("Unit time on the host by {load}", about)
             if explained := _explained(values, times):
                 caption = Text("{caption}: {explained}", caption, explained)
             drawn.append(tag("figure", tag("figcaption", caption), _scatter(points, about)))
-    return section(Text("What the units held"), drawn) if drawn else None
+    return section(Text("Load of the units"), drawn) if drawn else None
 
 
 def _explained(values: Sequence[int], times: Sequence[int]) -> str:
@@ -125,8 +123,12 @@ def _explained(values: Sequence[int], times: Sequence[int]) -> str:
     slope = statistics.linear_regression(values, times).slope
     explains = percent(statistics.correlation(values, times) ** 2, 0)
     if slope < 0:
-        return Text("{time} less for each, which explains {share} of the spread", duration(-slope), explains)
-    return Text("{time} more for each, which explains {share} of the spread", duration(slope), explains)
+        return Text(
+            "{time} less for each additional one, which explains {share} of the variation", duration(-slope), explains
+        )
+    return Text(
+        "{time} more for each additional one, which explains {share} of the variation", duration(slope), explains
+    )
 
 
 def _fit(points: Sequence[tuple[int, int, int]], across: Scale, up: Scale) -> Markup | None:
@@ -157,7 +159,7 @@ def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
         svg.shape("text", f"{value:,}", x=across(value), y=bottom + 16, text_anchor="middle") for value in (low, high)
     ]
     return svg.drawing(
-        (_axis(up), _fit(points, across, up), dots, ends), bottom + 22, Text("Unit time against {about}", about)
+        (_axis(up), _fit(points, across, up), dots, ends), bottom + 22, Text("Unit time by {about}", about)
     )
 
 
@@ -189,7 +191,7 @@ def waterfall(comparison: Comparison) -> Content:
         drawn.append(svg.shape("text", cut(name, 60), x=left - 8, y=y + 15, text_anchor="end", class_="strong"))
         drawn.append(svg.shape("rect", x=x, y=y + 3, width=wide, height=height - 6, class_=kind))
         drawn.append(svg.shape("text", label, x=x + wide + 6, y=y + 15))
-    about = Text("The parts of the unit, from before to after; they add up to the difference.")
+    about = Text("Breakdown of the change from before to after; the bars add up to the total difference.")
     if low > 0:
         about = sentences(about, Text("The axis begins at {time}.", duration(low)))
     figure = svg.drawing(drawn, len(bars) * height + 4, Text("Waterfall"))

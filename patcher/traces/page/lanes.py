@@ -26,7 +26,7 @@ LANE = 16
 """The height of a row, in pixels."""
 
 LEGEND = {
-    MARK: Text("the mark of a unit on the host"), CALL: Text("long calls on the host"), LAUNCH: Text("launches"),
+    MARK: Text("step mark on the host"), CALL: Text("long calls on the host"), LAUNCH: Text("launches"),
     COMPUTE: Text("computing"), COMMUNICATION: Text("communicating"), COPY: Text("copying"),
 }  # fmt: skip
 """Kind of a span → what its colour means, in the order of the rows."""
@@ -36,8 +36,8 @@ _AXIS = 20
 _LABEL = 15  # characters of the name of a row
 _STREAMS = 16
 _HINT = Text(
-    "Zoom with + and \N{MINUS SIGN}, two fingers, or Ctrl and the wheel (the wheel alone after a click); move it by"
-    " dragging or with the arrows; 0 shows all of it."
+    "Zoom with + and \N{MINUS SIGN}, two fingers, or Ctrl and the wheel (after a click, the wheel alone). Move by"
+    " dragging or with the arrow keys; 0 shows everything."
 )
 
 
@@ -58,7 +58,7 @@ def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
         across = Scale(0, lanes.device_ns or 1, 0, TICKS)
         rows = _rows(lanes, across, limits)
         marked = frames(profile, lanes, across, LANE * len(rows))
-        drawn = picture(rows, lanes.device_ns, Text("The streams in unit {number}", lanes.number), marked, hint=not at)
+        drawn = picture(rows, lanes.device_ns, Text("Streams in unit {number}", lanes.number), marked, hint=not at)
         figures.append(
             tag(
                 "figure",
@@ -68,7 +68,7 @@ def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
         )
     drawn_rows = [row for lanes in profile.lanes for kind in (lanes.host, lanes.streams) for row in kind.values()]
     spans = [span for row in drawn_rows for span in row]
-    paler = faint(Text("Paler: the mark and the launches of another unit, and what it launched."))
+    paler = faint(Text("Paler: marks, launches and kernels of another unit."))
     return section(Text("On the device"), legend(spans), figures, not all(span.own for span in spans) and paler)
 
 
@@ -147,7 +147,7 @@ def _spans(spans: Iterable[Span], across: Scale, y: int, shortest: int, near: fl
             if span.count > 1 and span.kind in KINDS:
                 title = Text("{name}\n{time} at {begin}, {count} tasks", *values, span.count)
             elif span.count > 1:
-                title = Text("{name}\n{time} at {begin}, {count} of them", *values, span.count)
+                title = Text("{name}\n{time} at {begin}, {count} events", *values, span.count)
             yield svg.shape("rect", title=title, x=begin, y=y, width=max(end - begin, 1), height=_BAR, class_=kind)
         else:
             small.setdefault(kind, []).append(ends)

@@ -87,4 +87,4 @@ def _checks(profile: RankProfile) -> Content:
         )
         for check in sorted(profile.checks, key=lambda check: check.ok)
     ]
-    return section(Text("Can this data be trusted?"), tag("ul", items))
+    return section(Text("Is this data reliable?"), tag("ul", items))

@@ -54,8 +54,8 @@ def ranks_below_each_other(profiles: Sequence[RankProfile], limits: PageLimits) 
         for at, (profile, lanes) in enumerate(pairs)
     ]
     about = Text(
-        "Unit #{number} of each rank, or its median unit where that one is not kept. Each begins where it begins on"
-        " that rank: clocks are not compared. Computing above, communication and copies below.",
+        "Unit #{number} of each rank; its median unit if #{number} is not in the page. All begin at the left"
+        " edge, because clocks of ranks are not compared. Computing is above, communication and copies below.",
         number,
     )
     spans = [span for _, lanes in pairs for row in lanes.streams.values() for span in row]
@@ -85,12 +85,12 @@ Measure = tuple[str, str, Callable[[RecordedUnit], int]]
 def _measures(profiles: Sequence[RankProfile]) -> Iterator[Measure]:
     """Yield the times that a map compares: of units and of computing, or of units on the host without a device."""
     if not any(profile.total_ns for profile in profiles):
-        about = Text("The time of each unit on the host: there is no event of a known device.")
+        about = Text("Host time of each unit, because the trace has no events of a known device.")
         yield Text("Unit time on the host"), about, lambda unit: unit.host_ns
         return
-    yield Text("Unit time"), Text("The time of each unit on the device."), lambda unit: unit.device_ns
+    yield Text("Unit time"), Text("Device time of each unit."), lambda unit: unit.device_ns
     if any(profile.sum_ns("communication_ns", "overlap_ns") for profile in profiles):
-        about = Text("How long each computed: no rank waits for another in that.")
+        about = Text("Computing time of each unit, which does not include waiting for other ranks.")
         yield Text("Computing"), about, lambda unit: unit.compute_ns + unit.overlap_ns
 
 
@@ -110,11 +110,11 @@ def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
         for measure in _measures(chosen)
     ]
     about = Text(
-        "A row for each rank, a column for each unit. The colour shows by how much, at least, a time differs from the"
-        " median of all ranks in that unit; hover to see the numbers."
+        "One row per rank, one column per unit. The colour shows how far a time is from the median of all ranks"
+        " in that unit; point at a cell for the numbers."
     )
     if each > 1:
-        several = Text("A column stands for {count} units: of each rank for the one that differs most.", each)
+        several = Text("A column covers {count} units and shows the largest deviation of each rank.", each)
         about = sentences(about, several)
     return section(Text("Ranks and units"), _legend(), figures, faint(about), _left_out(profiles))
 
@@ -152,7 +152,7 @@ def _map(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], meas
         svg.shape("text", numbers[0], x=_LEFT + (every * at + 0.5) * wide, y=height + 14, text_anchor="middle")
         for at, numbers in enumerate(columns[::every])
     ]
-    label = Text("{title} of {count} ranks, as far as it is from the median of each unit", title_of_all, len(profiles))
+    label = Text("{title} of {count} ranks: deviation from the median of each unit", title_of_all, len(profiles))
     return tag("div", svg.drawing((drawn, names, below), height + 20, label), class_="heat")
 
 
@@ -186,7 +186,7 @@ def _chosen(profiles: Sequence[RankProfile]) -> list[RankProfile]:
 
 def _left_out(profiles: Sequence[RankProfile]) -> Content:
     hidden = len(profiles) - MOST
-    return hidden > 0 and faint(Text("The {count} slowest ranks; {more} more are left out here.", MOST, hidden))
+    return hidden > 0 and faint(Text("The {count} slowest ranks; {more} more are not shown.", MOST, hidden))
 
 
 def _name(profile: RankProfile) -> str:

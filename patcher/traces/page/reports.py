@@ -19,8 +19,7 @@ def content(report: TraceReport, limits: PageLimits) -> tuple[str, Content]:
     """Return the title and the body of the page of a report."""
     profiles = report.captures
     stages = (
-        (tag("h2", stage.captures[0].part or Text("No stage is known")), _stage(stage, limits))
-        for stage in report.stages
+        (tag("h2", stage.captures[0].part or Text("Stage unknown")), _stage(stage, limits)) for stage in report.stages
     )
     body = (_head(profiles), list(stages) or _stage(report, limits))
     return Text(
@@ -36,7 +35,9 @@ def _stage(report: TraceReport, limits: PageLimits) -> Content:
     first = ordered[: limits.profiles]
     hidden = len(ordered) - len(first)
     many = len(profiles) > 1
-    withdrawn = Text("This data does not support every verdict. What rests on a failed check was withdrawn:")
+    withdrawn = Text(
+        "The data is not sufficient for every verdict. Verdicts that depend on a failed check were withdrawn:"
+    )
     return (
         alert(withdrawn, verdict.withdrawn),
         tag("p", verdict.title, class_="verdict"),
@@ -48,7 +49,8 @@ def _stage(report: TraceReport, limits: PageLimits) -> Content:
         many and ranks_below_each_other(profiles, limits),
         many and table_section(tables.meetings(profiles), limits.rows),
         [described(profile, limits, opened=not at, alone=not many) for at, profile in enumerate(first)],
-        hidden > 0 and faint(Text("{count} more are left out here: `rlpatch report` of one of them shows it.", hidden)),
+        hidden > 0
+        and faint(Text("{count} more captures are not shown; run `rlpatch report` on one of them to see it.", hidden)),
     )
 
 
@@ -69,18 +71,18 @@ def _tiles(profile: RankProfile, many: bool) -> Content:
     units = profile.units
     if not units:
         return faint(Text("No unit was found."))
-    title = many and tag("h2", Text("{profile}, the slowest one", profile.name))
+    title = many and tag("h2", Text("{profile}, the slowest rank", profile.name))
     about = Text("units, {numbers}", profile.span) if len(units) > 1 else Text("unit, {numbers}", profile.span)
     count = (str(len(units)), about)
     median = Text("median unit time") if len(units) > 1 else Text("unit time")
     if not profile.total_ns:
         on_host = (duration(profile.host_median_ns), Text("{median} on the host", median))
-        return (title, faint(Text("There is no event of a known device.")), tiled([count, on_host]))
+        return (title, faint(Text("The trace has no events of a known device.")), tiled([count, on_host]))
     tiles = [count, (duration(profile.median_ns), median), *_spread(profile)]
     tiles += [
         (percent(profile.share("compute_ns", "overlap_ns")), Text("computing")),
         (percent(profile.share("communication_ns")), Text("exposed communication")),
-        (percent(profile.free_share), Text("free (copies counted in, as in step_trace_time)")),
+        (percent(profile.free_share), Text("free (including copies, as in step_trace_time)")),
         (percent(profile.share("free_host_late_ns")), Text("host-bound")),
     ]
     if lead_in := profile.sum_ns(LEAD_IN):
@@ -108,10 +110,12 @@ def _diagnoses(report: TraceReport) -> Content:
         """Return one diagnosis with its evidence, advice and saving, as a time and as a share of the median unit."""
         profile = profiles.get(diagnosis.source)
         median = profile.median_ns if profile else overall
-        saving = diagnosis.saving_ns and Text("At most {time} per unit to gain.", duration(diagnosis.saving_ns))
+        saving = diagnosis.saving_ns and Text(
+            "Upper bound of the saving: {time} per unit.", duration(diagnosis.saving_ns)
+        )
         if diagnosis.saving_ns and median:
             saving = Text(
-                "At most {time} per unit to gain ({share}).",
+                "Upper bound of the saving: {time} per unit ({share}).",
                 duration(diagnosis.saving_ns),
                 percent(diagnosis.saving_ns / median, 0),
             )
@@ -121,7 +125,7 @@ def _diagnoses(report: TraceReport) -> Content:
             "article",
             tag("h3", Text("{profile}: {title}", whose, diagnosis.title) if whose else diagnosis.title),
             tag("p", diagnosis.evidence),
-            diagnosis.advice and tag("p", Text("Try: {advice}", diagnosis.advice)),
+            diagnosis.advice and tag("p", Text("Suggestion: {advice}", diagnosis.advice)),
             saving and tag("p", tag("strong", saving)),
             diagnosis.certainty and faint(diagnosis.certainty),
             class_=f"finding{severity}",

@@ -121,9 +121,7 @@ class Parser:
             if not self.child.idles(self.path, patience):
                 return None
             self.stop()
-            why: str = Text(
-                "the parser neither computed nor wrote anything for {patience:g} s, and was ended", patience
-            )
+            why: str = Text("the parser did nothing for {patience:g} s and was stopped", patience)
             return self._result(BACK, why)
         self.child.stop()
         why = npu_folders.missing(self.path)
@@ -131,7 +129,7 @@ class Parser:
             shutil.rmtree(self.before, ignore_errors=True)
             return self._result(DONE, "")
         died = (
-            Text("the parser died of signal {code}", -code)
+            Text("the parser was killed by signal {code}", -code)
             if code < 0
             else Text("the parser failed (exit {code})", code)
             if code
@@ -214,11 +212,13 @@ def locked(paths: Sequence[Path]) -> Iterator[tuple[int, ...]]:
                 file = stack.enter_context(_lock_file(folder))
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                cause = Text("another `rlpatch analyse` works in this folder")
-                raise Problem(Kind.ENVIRONMENT, cause, str(folder), Text("wait until it has ended")) from None
+                cause = Text("another `rlpatch analyse` is working in this folder")
+                raise Problem(
+                    Kind.ENVIRONMENT, cause, str(folder), Text("wait until the other command has ended")
+                ) from None
             except OSError as error:
-                cause = Text("the folder of the traces cannot be written: {strerror}", error.strerror)
-                hint = Text("parse a copy, or run rlpatch as its owner")
+                cause = Text("the folder of the traces is not writable: {strerror}", error.strerror)
+                hint = Text("parse a copy of the folder, or run rlpatch as its owner")
                 raise Problem(Kind.ENVIRONMENT, cause, error.filename or str(folder), hint) from None
             file.truncate(0)
             file.write("\n".join(path.name for path in paths if path.parent == folder))

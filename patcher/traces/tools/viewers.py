@@ -39,12 +39,14 @@ class ExpectedFile(NamedTuple):
 EXPECTED = {
     "text": (
         ExpectedFile("trace_view.json", Text("the timeline")),
-        ExpectedFile("kernel_details.csv", Text("the operators of the device"), Text("nothing ran on a device")),
+        ExpectedFile("kernel_details.csv", Text("operators on the device"), Text("no kernel ran on a device")),
         ExpectedFile(
-            "step_trace_time.csv", Text("the summary"), Text("there is no ProfilerStep, or nothing ran on a device")
+            "step_trace_time.csv",
+            Text("the summary"),
+            Text("the trace has no ProfilerStep, or no kernel ran on a device"),
         ),
         ExpectedFile("communication.json", "communication", Text("no collective was recorded")),
-        ExpectedFile("communication_matrix.json", Text("the links between ranks"), Text("no collective was recorded")),
+        ExpectedFile("communication_matrix.json", Text("links between ranks"), Text("no collective was recorded")),
     ),
     "db": (
         ExpectedFile(NAMED, "everything"),
@@ -83,7 +85,7 @@ def viewers(traces: Sequence[RecordedTrace]) -> Iterator[Viewer]:
     if npu:
         files = tuple(file for trace in npu for file in _files(trace))
         where = common(trace.path for trace in npu)
-        yield Viewer(INSIGHT, where, Text("Import Data, and choose this folder"), tuple(_missing(files)), files)
+        yield Viewer(INSIGHT, where, Text("choose Import Data, then this folder"), tuple(_missing(files)), files)
         yield _analyze(npu, where)
     for trace in traces:
         if trace.form == "torch" and trace.size:
@@ -103,10 +105,12 @@ def _missing(files: Sequence[FileCheck]) -> Iterator[str]:
         of = [file for file in files if file.name == name]
         missing = sum(not file.there for file in of)
         if missing:
-            lack = Text("no {file}, for {shows}", name, shows)
+            lack = Text("{file} is missing, which {shows} needs", name, shows)
             if len(of) > 1:
-                lack = Text("no {file} in {missing} of {count} traces, for {shows}", name, missing, len(of), shows)
-            yield Text("{lack}: right if {condition}", lack, unless) if unless else lack
+                lack = Text(
+                    "{file} is missing in {missing} of {count} traces; {shows} needs it", name, missing, len(of), shows
+                )
+            yield Text("{lack}. This is normal if {condition}", lack, unless) if unless else lack
 
 
 def _analyze(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
@@ -120,16 +124,18 @@ def _analyze(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
         names_found = [name[1] for name in names if name]
         numbers += names_found
         if not names_found:
-            unknown = Text("without torch.distributed torch_npu knows no rank")
+            unknown = Text("without torch.distributed, torch_npu does not know the rank")
             lacks.append(Text("{name} has no profiler_info_RANK.json: {unknown}", trace.path.name, unknown))
     if len(set(map(int, numbers))) < len(numbers):
-        lacks.append(Text("the same rank is there more than once: several windows would be mixed, so name one of them"))
+        lacks.append(
+            Text("a rank occurs more than once, so several windows would be mixed: choose the folder of one window")
+        )
     command = shlex.join([ANALYZE, "cluster", "-m", "all", "-d", str(where)])
     return Viewer(ANALYZE, where, command, tuple(lacks))
 
 
 def _limits(trace: RecordedTrace) -> Iterator[str]:
     if trace.state not in (WHOLE, FOREIGN):
-        yield Text("it is {state}: {why}", trace.state, trace.why)
+        yield Text("the trace is {state}: {why}", trace.state, trace.why)
     if trace.size > PERFETTO_BYTES and trace.path.suffix != ".gz":
-        yield Text("it is larger than a browser can hold: trace_processor --httpd FILE opens it there")
+        yield Text("the file is too large for a browser: run `trace_processor --httpd FILE`, then open Perfetto")

@@ -111,7 +111,7 @@ def test_without_a_window_the_timeline_is_told_and_windows_are_chosen(tmp_path: 
     assert (stage.supported, stage.recorded, stage.classes) == (False, 0, ())
     assert {part.load for part in stage.by_load} == {"prefill", "full", "middle", "tail"}
     assert diagnosis.next_windows
-    assert [action.what for action in diagnosis.actions] == ["fuller batches"]
+    assert "fuller batches" in [action.what for action in diagnosis.actions]
 
 
 def test_what_the_recording_costs_is_left_out(tmp_path: Path) -> None:

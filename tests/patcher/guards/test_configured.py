@@ -354,7 +354,7 @@ def test_a_configuration_that_is_made_of_others(tmp_path: Path, tool: str, expec
     assert guard("0.9.1", command=PPO, config=mine)[MEMORY].state is expected
 
 
-@pytest.mark.parametrize(("name", "cause"), [("no.yaml", "there is no such file"), ("a.json", "end in .yaml")])
+@pytest.mark.parametrize(("name", "cause"), [("no.yaml", "this file does not exist"), ("a.json", "end in .yaml")])
 def test_a_configuration_that_is_none(tmp_path: Path, name: str, cause: str) -> None:
     (tmp_path / "a.json").write_text("{}")
     with pytest.raises(Problem, match=cause) as caught:

@@ -237,11 +237,11 @@ def test_a_script_that_unsets_what_the_environment_sets_is_off(tmp_path: Path) -
 def test_unknown_says_the_reason(tmp_path: Path) -> None:
     reasons = {
         "export PROFILING_MODE=$1\npython -m a\n": "",
-        "export PROFILING_MODE=$(x)\npython -m a\n": "only known when it runs",
-        "if x; then export PROFILING_MODE=true; fi\npython -m a\n": "not a plain word",
-        "export PROFILING_MODE=false\npython -m a\n": "nobody documents",
-        "export PROFILING_MODE=true\nmy_launcher\n": "nothing known to be Python",
-        "python a.py\n": "is not here",
+        "export PROFILING_MODE=$(x)\npython -m a\n": "only known at run time",
+        "if x; then export PROFILING_MODE=true; fi\npython -m a\n": "may not pass this word",
+        "export PROFILING_MODE=false\npython -m a\n": "not documented",
+        "export PROFILING_MODE=true\nmy_launcher\n": "no Python program",
+        "python a.py\n": "was not found here",
     }
     for text, reason in reasons.items():
         finding = one(in_script(tmp_path, text), MSPROF)

@@ -28,29 +28,29 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "a value with letters of options, then -E": ("python -Xfrozen_modules -E -m x", ("-E ignores PYTHONPATH",)),
     "of another program": ("curl -I x", ()),
     "torchrun": ("torchrun --nproc-per-node 8 -m x", ()),
-    "env -i": ("env -i A=1 python -m x", ("the environment emptied",)),
-    "env -u": ("env -u PYTHONPATH python -m x", ("PYTHONPATH was unset",)),
+    "env -i": ("env -i A=1 python -m x", ("PYTHONPATH is unset, or the environment is emptied (env -i",)),
+    "env -u": ("env -u PYTHONPATH python -m x", ("PYTHONPATH is unset",)),
     "env": ("env A=1 python -m x", ()),
     "anew": ("export PYTHONPATH=/a\npython -m x", ("PYTHONPATH is overwritten",)),
     "anew for one": ("PYTHONPATH=/a python -m x", ("PYTHONPATH is overwritten",)),
     "anew by what only the run tells": ("export PYTHONPATH=$(tool)\npython -m x", ("PYTHONPATH is overwritten",)),
-    "anew, not exported": ("unset PYTHONPATH\npython -m x", ("PYTHONPATH was unset",)),
+    "anew, not exported": ("unset PYTHONPATH\npython -m x", ("PYTHONPATH is unset",)),
     "kept": ("export PYTHONPATH=/a:$PYTHONPATH\npython -m x", ()),
     "kept if there": ("export PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}/a\npython -m x", ()),
     "kept beside what only the run tells": ("export PYTHONPATH=$(tool):$PYTHONPATH\npython -m x", ()),
     "in a branch": ("if [ -e $X ]; then export PYTHONPATH=/a; fi\npython -m x", ("(perhaps) PYTHONPATH is overwritten",)),
     "in a function that nothing may call": ("f() { PYTHONPATH=/a python -m x; }", ("(perhaps) PYTHONPATH is overwritten",)),
-    "srun": ("srun --export=NONE python -m x", ("srun passes on only what --export lists",)),
+    "srun": ("srun --export=NONE python -m x", ("srun passes on only the variables in --export",)),
     "srun with all": ("srun --export=ALL,A=1 python -m x", ()),
     "anew behind all": ("python -m x\nexport PYTHONPATH=/a", ()),
     "sudo": ("sudo python -m x", ("(perhaps) sudo passes on",)),
-    "docker": ("docker run -e A=1 image python -m x", ("a container has neither",)),
-    "ssh": ("ssh host python -m x", ("another machine has neither",)),
+    "docker": ("docker run -e A=1 image python -m x", ("the container has neither rlpatch's environment variables nor its folder",)),
+    "ssh": ("ssh host python -m x", ("the other machine has neither rlpatch's environment variables nor its folder",)),
     "a pattern": ("case $1 in\n  ssh|docker) A=1;;\n  srun) A=2;;\nesac\npython -m x", ()),
-    "ray job submit": ("ray job submit -- python -m x", ("the job runs with the environment of the cluster",)),
+    "ray job submit": ("ray job submit -- python -m x", ("the job runs with the cluster's environment variables, not with those of this shell",)),
     "ray job submit with ours": (f"ray job submit {SUBMITTED} -- python -m x", ()),
     "ray job submit with what only the run tells": ("ray job submit --runtime-env-json $(cat env) -- python -m x", ()),
-    "ray job submit with others": ("ray job submit --runtime-env-json '{}' -- python -m x", ("the environment of the cluster",)),
+    "ray job submit with others": ("ray job submit --runtime-env-json '{}' -- python -m x", ("the job runs with the cluster's environment variables, not with those of this shell",)),
     "ray start": ("ray start --head", ()),
 }  # fmt: skip
 
@@ -74,7 +74,7 @@ def test_the_line_that_sets_it_is_named(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("cd /\nexport PYTHONPATH=/verl\nexport A=1\npython -m x\ntorchrun -m y\n")
     (gap,) = gaps({}, tmp_path / "run.sh", ())
     assert (gap.where, gap.found) == (f"{tmp_path}/run.sh:2", "PYTHONPATH=/verl")
-    assert gap.instead == "export PYTHONPATH=…:$PYTHONPATH keeps what was there"
+    assert gap.instead == "use export PYTHONPATH=…:$PYTHONPATH, which keeps the old value"
 
 
 def test_a_command_without_a_script() -> None:
@@ -141,4 +141,6 @@ def test_the_verdict_on_pythonpath_is_that_of_bash(
     for command in (["bash", "inner.sh"], ["bash", "outer.sh"], ["bash", "-c", text]):
         losses = gaps(environ, None, command)
         assert bool(losses) is not is_kept, command
-        assert program == "python" or not any(loss.sure for loss in losses), "nothing known to be Python starts"
+        assert program == "python" or not any(loss.sure for loss in losses), (
+            "no Python program is known to start after this setting"
+        )

@@ -56,13 +56,13 @@ def test_what_is_on_is_an_error_unless_it_is_forced(root: Path) -> None:
     assert (forced.problems, len(forced.messages)) == ([], 1)
 
 
-@pytest.mark.parametrize(("words", "said"), [("mode=ready", "mode=ready"), ("mode=[", "Hydra cannot compose it")])
+@pytest.mark.parametrize(("words", "said"), [("mode=ready", "mode=ready"), ("mode=[", "Hydra reports")])
 def test_what_may_be_on_is_a_warning_that_says_what_was_seen(root: Path, words: str, said: str) -> None:
     found = report(root, words)
     assert found.problems == []
     (note,) = found.notes
     assert said in " ".join(note)
-    assert "to switch it off: mode=null " in note.detail
+    assert "to switch it off: mode=null" in note.detail
     assert len(note.line) <= 100
 
 
@@ -70,7 +70,7 @@ def test_profilers_of_which_the_same_is_not_known_are_one_warning(root: Path) ->
     switches = tuple(APPLICATION.switches[0]._replace(profiler=f"profiler {number}") for number in range(3))
     found = report(root, "mode=[", application=APPLICATION._replace(switches=switches))
     (note,) = found.notes
-    assert note.text == "3 profilers may be on: Hydra cannot compose it: no viable alternative at input '['"
+    assert note.text == "3 profilers may be on: Hydra reports: no viable alternative at input '['"
     assert all(f"profiler {number} (command after --)" in note.detail for number in range(3))
 
 
@@ -85,7 +85,7 @@ def test_a_profiler_of_which_nothing_is_known_on_several_lines_is_one(root: Path
     (note,) = found.notes
     assert (
         note.text
-        == f"{ENGINE_VARIABLE.profiler} may be on: a file that it names is not here, or only known when it runs"
+        == f"{ENGINE_VARIABLE.profiler} may be on: it names a file that was not found here or is only known at run time"
     )
     assert "run.sh:1)" in note.detail
 
@@ -105,8 +105,8 @@ def test_a_user_without_hydra_is_told_once(root: Path, monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "hydra", None)
     switches = tuple(APPLICATION.switches[0]._replace(profiler=f"profiler {number}") for number in range(3))
     (note,) = report(root, "mode=record", application=APPLICATION._replace(switches=switches)).notes
-    assert note.text == "3 profilers may be on: no hydra-core: pip install hydra-core"
-    assert "no hydra-core" not in note.detail
+    assert note.text == "3 profilers may be on: hydra-core is not installed (pip install hydra-core)"
+    assert "hydra-core is not installed" not in note.detail
     assert note.detail.endswith("the patch checks again before it records")
     assert report(root, "other=1", application=APPLICATION._replace(switches=switches)).notes == []
 

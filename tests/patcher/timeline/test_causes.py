@@ -328,3 +328,19 @@ def test_what_hides_an_excess_is_said(decode: float, hides: bool) -> None:
     found = verdicts([*[step()] * 5, step(update=5, decode=decode)], WHO)[-1]
     assert (found.verdict, bool(found.why)) == ("limited", hides)
     assert verdicts([*[step()] * 5, step(update=5, decode=2.4)], WHO)[-1].verdict == "typical"
+
+
+@pytest.mark.parametrize(("role", "replica"), [("server", 0), ("engine", 0), ("agent", None)])
+def test_the_replica_with_most_of_an_activity_is_named(role: str, replica: int | None) -> None:
+    held = What(role, "serve", "generate", "gen")
+
+    def stuck(long: float, short: float, late: float) -> Spent:
+        us = {held: round((long + short) * S), UPDATE: 2 * S}
+        return Spent(
+            sum(us.values()), us, {}, {held: {4: round(short * S), 3: round(long * S)}, UPDATE: {None: 2 * S}},
+            (0, round(late * S)),
+        )  # fmt: skip
+
+    found = verdicts([*[stuck(1, 1, 0)] * 4, stuck(5, 1, 4)], WHO)[-1].limited_by
+    assert found is not None
+    assert (found.role, found.replica, found.excess_seconds) == (role, replica, 4.0)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from patcher.timeline.causes import Spent, What
-from patcher.timeline.costs import advice, path_seconds, run_causes
+from patcher.timeline.costs import ADVICE, advice, applicable, path_seconds, run_causes
 from patcher.timeline.model import Bound, Cause, Imbalance, PathSegment, RunCause, TrainingStep
 
 S = 1_000_000
@@ -45,8 +45,8 @@ def test_excesses_of_a_cause_are_summed_with_what_they_save() -> None:
     steps = [step(1, (cause(50),)), step(2, (cause(3, 2.0),)), step(3), step(4, (cause(1), cause(2, 1.5, key=DECODE)))]
     found = said(steps)
     update, decode = (
-        found["trainer: micro-batch in update, over the typical step"],
-        found["engine: decode in gen, over the typical step"],
+        found["trainer: micro-batch in update, longer than in the typical step"],
+        found["engine: decode in gen, longer than in the typical step"],
     )
     assert (update.seconds, update.share, update.steps, update.saves_seconds) == (4, 0.1333, (2, 4), 3.0)
     assert update.cause == cause(3, 2.0)
@@ -80,12 +80,12 @@ def test_each_step_loses_less_its_own_excess() -> None:
     assert (poll.seconds, poll.steps, poll.saves_seconds) == (6, (2, 3), 6)
     assert "(sample)" in str(poll.title)
     assert poll.cause == Cause("driver", None, None, "sample", "gen", 2, 0.0, "poll")
-    assert found["the tail of the rollout, with fewer than a tenth of its requests"].seconds == 4
+    assert found["long tail of the rollout, with fewer than a tenth of the peak requests"].seconds == 4
     assert found["weight sync"].seconds == 2.0
     small = said(
         [step(1), step(2, (cause(9, key=GAP),), saves={"free rewards": 0.5})], [spent(gap=9.0), spent(gap=8.0)]
     )
-    assert {title: one.seconds for title, one in small.items() if "over" not in title} == {
+    assert {title: one.seconds for title, one in small.items() if "longer than" not in title} == {
         "rewards at the end of the rollout": 0.5
     }
     gap = said([step(1), step(2)], [spent(gap=9.0), spent(gap=8.0)])["the driver between its phases"]
@@ -150,7 +150,24 @@ def test_the_path_of_a_run_is_that_of_all_steps_but_the_first() -> None:
         (Cause("server", None, None, "receive", "", 1, 0, "sync"), "sync"),
         (Cause("reward", None, None, "compute_score", "", 1, 0, "reward"), "reward"),
         (Cause("reward", None, None, "start", "", 1, 0, "work"), "reward"),
+        (Cause("agent", None, None, "trajectory", "gen", 1, 0, "trajectory"), "agent"),
+        (Cause("unrecorded", None, None, "generate", "gen", 1, 0, "gap"), "gap"),
+        (Cause("other", None, None, "train", "gen", 1, 0, "work"), "driver"),
     ],
 )
 def test_what_to_do_next(found: Cause, expected: str) -> None:
     assert advice(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("windows", "trainers", "expected"),
+    [
+        (("slow micro-batch", "typical decode"), 2, ("trainer", "rank", "engine", "sync")),
+        (("slow micro-batch",), 1, ("trainer", "trainer", "decode", "sync")),
+        (("typical decode",), 2, ("unit", "rank", "engine", "sync")),
+        ((), 1, ("unit", "unit", "decode", "sync")),
+    ],
+)
+def test_advice_follows_what_can_be_done(windows: tuple[str, ...], trainers: int, expected: tuple[str, ...]) -> None:
+    causes = [RunCause("", 1, 0.1, (), ADVICE[key]) for key in ("trainer", "rank", "engine", "sync")]
+    assert [cause.advice for cause in applicable(causes, windows, trainers)] == [ADVICE[key] for key in expected]

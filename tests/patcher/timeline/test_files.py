@@ -8,6 +8,7 @@ import random
 import tracemalloc
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,6 +50,17 @@ def test_what_a_writer_writes_is_what_a_reader_reads(tmp_path: Path) -> None:
     assert (found.highest, found.count) == (4, 4)
 
 
+@pytest.mark.parametrize(
+    ("waited", "expected"),
+    [(0, 0), (40, 40), (100, 100), (101, None), (-1, None), (None, None), (1.5, None), ("4", None), ([], None)],
+)
+def test_a_span_waits_no_longer_than_it_lasts(waited: Any, expected: int | None, tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    writer.add("unit", "micro-batch", 900, 1_000, waited=waited)
+    writer.flush((1_200, 5_000))
+    assert [span.waited for span in reader(writer.path).spans] == [expected]
+
+
 def test_a_file_that_is_still_written_reads_up_to_its_last_flush(tmp_path: Path) -> None:
     small(tmp_path, ended=False)
     assert [step.step for step in only(tmp_path).steps] == [1, 2, 3, 4, 5]
@@ -75,7 +87,7 @@ def test_a_damaged_file_is_read_up_to_the_damage(part: float, tmp_path: Path) ->
     driver.write_bytes(whole[:at] + b"\xff" * 64 + whole[at + 64 :])
     found = only(tmp_path)
     assert abs(len(found.steps) - 40 * part) < 4
-    assert f"{driver.name} is damaged: the rest of it is left out" in found.notes
+    assert f"{driver.name} is damaged; data after the damage was skipped" in found.notes
 
 
 def test_an_older_part_of_a_file_comes_before_the_newer_one(tmp_path: Path) -> None:
@@ -213,7 +225,7 @@ def test_a_file_that_unpacks_to_too_much_is_read_in_part_and_named(name: str, tm
         joined = join(run, processes)
     assert unpacked <= MB + 50 * path.stat().st_size
     assert len(joined.steps) == 5
-    named = f"{path.name} unpacks to more than rlpatch packs: the rest of it is left out" in joined.notes
+    named = f"{path.name} unpacks to more than rlpatch ever writes; the remaining data was skipped" in joined.notes
     assert named != (surveyed.unread == (runs.Unread(path),))
 
 

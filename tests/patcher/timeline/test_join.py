@@ -12,11 +12,11 @@ import pytest
 from fixtures.timeline.scene import Scene
 from fixtures.timeline.small import MS, STEP, WALL, ZERO, small
 from fixtures.timeline.writer import Writer
-from patcher.timeline import costs, runs
+from patcher.timeline import costs, recorded, runs
 from patcher.timeline import join as joining
 from patcher.timeline.files import IterationColumns, paths
 from patcher.timeline.intervals import TimeRange
-from patcher.timeline.model import OVERLAP, Imbalance, RunTimeline
+from patcher.timeline.model import OVERLAP, Cause, Clock, Imbalance, RunTimeline, Tail
 from patcher.timeline.path import PathPiece, StepRecords
 from patcher.timeline.windows import Collector
 
@@ -178,7 +178,7 @@ def test_who_receives_weights_for_a_rollout_is_no_trainer(tmp_path: Path) -> Non
     ]
     shares = {use.role: use.busy_share for use in found.steps[2].roles}
     assert shares["trainer"] == pytest.approx(0.89, abs=0.01)
-    assert found.missing == ("no agent loop left a file: what a trajectory did between its requests is unknown",)
+    assert [text.partition(",")[0] for text in found.missing] == ["no agent loop left a file"]
 
 
 @pytest.mark.parametrize(
@@ -257,3 +257,225 @@ def test_stalls_of_three_roles_on_one_machine_are_those_of_the_machine(tmp_path:
     for at in first_host[3:]:
         state.readers[at].stalls.clear()
     assert state._machine_stalls() == []
+
+
+def joined(folder: Path) -> RunTimeline:
+    run, processes = runs.survey(paths(folder)).runs[0]
+    return joining.join(run, processes)
+
+
+def test_each_value_of_a_step_follows_from_its_records(tmp_path: Path) -> None:
+    small(tmp_path, slow={4: 300}, stale={4: 1.5})
+    run = joined(tmp_path)
+    step = run.steps[3]
+    path = [
+        (piece.seconds, piece.role, piece.replica, piece.rank, piece.kind, piece.what, piece.phase, piece.late_seconds)
+        for piece in step.critical_path
+    ]
+    assert path == [
+        (0.001, "agent", None, None, "trajectory", "trajectory", "gen", 0),
+        (0.001, "server", 0, None, "serve", "start of generate", "gen", 0),
+        (0.001, "server", 0, None, "serve", "generate", "gen", 0),
+        (0.02, "engine", 0, None, "iteration", "prefill", "gen", 0),
+        (0.366, "engine", 0, None, "iteration", "decode", "gen", 0),
+        (0.001, "agent", None, None, "request", "request", "gen", 0),
+        (0.001, "agent", None, None, "trajectory", "trajectory", "gen", 0),
+        (0.009, "driver", None, None, "phase", "gen", "gen", 0),
+        (0.1, "driver", None, None, "phase", "adv", "adv", 0),
+        (0.001, "trainer", None, None, "work", "start of update_actor", "update_actor", 0),
+        (0.149, "trainer", None, None, "unit", "micro-batch", "update_actor", 0),
+        (0.45, "trainer", None, 1, "unit", "micro-batch", "update_actor", 0.3),
+        (0.01, "trainer", None, None, "wait", "all_gather_object", "update_actor", 0),
+        (0.088, "trainer", None, None, "unit", "optimizer-step", "update_actor", 0),
+        (0.001, "trainer", None, None, "work", "update_actor", "update_actor", 0),
+        (0.001, "driver", None, None, "call", "call group_update_actor", "update_actor", 0),
+        (0.1, "driver", None, None, "phase", "update_weights", "update_weights", 0),
+    ]
+    assert [run.lanes[piece.lane].role for piece in step.critical_path if piece.lane is not None] == [
+        role for _, role, _, rank, *_ in path if role != "trainer" or rank == 1
+    ]
+    at = 3.0
+    for piece in step.critical_path:
+        assert piece.start == pytest.approx(at)
+        at = piece.end
+    cause = Cause("trainer", None, 1, "micro-batch", "update_actor", 0.599, 0.3, "unit", 0.3)
+    assert (step.step, step.start, step.end, step.seconds, step.warm_up, step.missing) == (4, 3, 4.3, 1.3, False, ())
+    assert (step.verdict, step.limited_by, step.mostly, step.also, step.beside) == ("limited", cause, cause, (), ())
+    assert step.tail == Tail(3.289, 3.389, 0.1, 12, 0.1)
+    assert (step.tail_seconds, step.sync_seconds, step.sync, step.poll_seconds) == (0.1, 0.1, (), 0)
+    assert (step.requests, step.decode_steps, step.tokens, step.stale_versions) == (12, 37, 346, 1.5)
+    assert (step.prefill_tokens, step.decode_tokens, step.pause_seconds) == (1200, 334, 0)
+    assert {part.name: part.seconds for part in step.phases} == {
+        "gen": 0.4, "step": 1.3, "adv": 0.1, "update_actor": 0.7, "update_weights": 0.1
+    }  # fmt: skip
+    assert step.imbalance == (Imbalance("ranks", ((0, 0.398), (1, 0.698)), 0.15),)
+    assert {bound.name: bound.saves_seconds for bound in step.what_if} == {
+        "no tail": 0.1, "perfect balance": 0.15, "free weight sync": 0.1, "overlap": 0.391
+    }  # fmt: skip
+    assert {use.role: (use.lanes, use.busy_seconds, use.idle_seconds) for use in step.roles} == {
+        "driver": (1, 0.209, 1.091), "trainer": (2, 0.538, 0.762), "engine": (1, 0.39, 0.91),
+    }  # fmt: skip
+
+
+def test_windows_and_advice_are_of_the_step_that_stands_out(tmp_path: Path) -> None:
+    small(tmp_path, slow={4: 300})
+    run = joined(tmp_path)
+    assert {str(window.what): window.command for window in run.windows} == {
+        "typical decode": "rlpatch apply vllm --decode 19:38 --rollout 4 --replicas 0",
+        "tail": "rlpatch apply vllm --decode 0:20 --at-tail 1 --rollout 1 --replicas 0",
+        "slow micro-batch": "rlpatch apply verl --micro-batch 1:2 --ranks 1 --training-steps 4",
+    }
+    costly = {str(cause.title).partition(":")[0]: (cause.seconds, cause.steps, cause.advice) for cause in run.causes}
+    assert costly["trainer, rank 1"] == (0.3, (4,), costs.ADVICE["rank"])
+    assert costly["weight sync"] == (0.4, (2, 3, 4, 5), costs.ADVICE["sync"])
+
+
+def test_recorded_windows_are_put_on_the_clock_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small(tmp_path)
+    starts = list[float]()
+
+    def windows(_folder: Path, _lanes: object, _run: object, start: float) -> tuple[()]:
+        starts.append(start)
+        return ()
+
+    monkeypatch.setattr(recorded, "windows", windows)
+    run, processes = runs.survey(paths(tmp_path)).runs[0]
+    joining.join(run, processes, tmp_path)
+    joining.join(run, processes)
+    assert starts == [pytest.approx(WALL / 1e6, abs=0.01, rel=0)]
+
+
+def test_lanes_have_all_that_was_recorded_from_the_first_record_on(tmp_path: Path) -> None:
+    small(tmp_path)
+    append(tmp_path, 20, ("unit", "late", ZERO + 6 * STEP, ZERO + 12 * STEP))
+    run = joined(tmp_path)
+    assert [(lane.role, lane.rank, lane.seen, len(lane.spans), lane.dropped) for lane in run.lanes] == [
+        ("driver", None, (0, 5), 30, 0), ("trainer", 0, (0.501, 12), 26, 8974), ("trainer", 1, (0.501, 4.899), 25, 0),
+        ("engine", None, (0.003, 4.393), 0, 0), ("server", None, (0.002, 4.389), 60, 0), ("agent", None, (0, 4.391), 120, 0),
+    ]  # fmt: skip
+    (engine,) = (lane for lane in run.lanes if lane.role == "engine")
+    assert [(part.start, part.end, part.iterations, part.decodes, part.requests) for part in engine.iterations] == [
+        (at + 0.003, at + 0.393, 38, 37, 12) for at in range(5)
+    ]
+    assert [*run.requests][:6] == [(0.002, 12), (0.289, 1), (0.389, 0), (1.002, 12), (1.289, 1), (1.389, 0)]
+    assert run.seconds == pytest.approx(5.002)
+    assert [("trainer, rank 0 (pid 20)" in note, "8,974" in note) for note in run.notes] == [(True, True)]
+
+
+Row = tuple[str, str, int, int | None]
+FIRST_STEPS: dict[str, tuple[list[Row], float | None]] = {
+    "its phase named step": ([("phase", "gen", 50, 100), ("phase", "step", 100, 1_000), ("phase", "x", 80, 90)], 0.9),
+    "the first of those that ended": ([("phase", "gen", 200, 300), ("phase", "adv", 150, 400), ("phase", "x", 10, None)], 0.85),
+    "one that goes on": ([("phase", "gen", 300, None), ("work", "train", 400, None)], 0.7),
+    "one that ends behind it": ([("phase", "gen", 600, 1_400)], 0.4),
+    "a work": ([("work", "train", 250, 900)], 0.75),
+    "no call": ([("call", "train", 250, 900)], None),
+    "nothing that begins with its end": ([("phase", "log", 1_000, 1_100)], None),
+    "a step that began before the first record": ([("phase", "step", -500, 1_000)], 1.5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FIRST_STEPS)
+def test_the_first_step_begins_with(case: str, tmp_path: Path) -> None:
+    rows, seconds = FIRST_STEPS[case]
+    writer = Writer(tmp_path, pid=10, started_ms=WALL // 1000)
+    for kind, name, start, end in rows:
+        writer.add(kind, name, ZERO + start * MS, None if end is None else ZERO + end * MS)
+    writer.add("step", "", ZERO + STEP, ZERO + STEP, amount=1)
+    writer.close((ZERO + 2 * STEP, WALL))
+    assert [step.seconds for step in joined(tmp_path).steps] == ([] if seconds is None else [pytest.approx(seconds)])
+
+
+def test_a_pause_of_the_driver_is_rlpatchs_own(tmp_path: Path) -> None:
+    small(tmp_path)
+    append(tmp_path, 10, ("pause", "window saved", ZERO + 3_420 * MS, ZERO + 3_450 * MS))
+    step = joined(tmp_path).steps[3]
+    assert [(piece.what, piece.seconds) for piece in step.critical_path if piece.start > 3.39 and piece.end < 3.501] == [
+        ("gen", 0.009), ("adv", 0.02), ("a window opened or saved", 0.03), ("adv", 0.05)
+    ]  # fmt: skip
+    assert step.pause_seconds == pytest.approx(0.03)
+
+
+@pytest.mark.parametrize("spmd", [False, True])
+def test_ranks_that_recorded_nothing_of_a_call_are_counted(spmd: bool, tmp_path: Path) -> None:
+    """Rank 1 is killed in the last step; without a driver its works are told by their number."""
+    if spmd:
+        for rank in range(2):
+            writer = Writer(tmp_path, pid=21 + rank, run="r", environ={"RANK": str(rank)}, started_ms=WALL // 1000)
+            for step in range(1, 6 - rank):
+                end = ZERO + step * STEP
+                writer.add("work", "train", end - STEP + MS, end - MS, amount=step)
+                writer.add("step", "", end, end, amount=step)
+                writer.flush((end, WALL + end - ZERO))
+            writer.close((ZERO + 6 * STEP, WALL + 6 * STEP))
+    else:
+        small(tmp_path)
+        (path,) = (path for path in paths(tmp_path) if "_21_" in path.name)
+        path.write_bytes(gzip.compress(b"".join(gzip.decompress(path.read_bytes()).splitlines(keepends=True)[:5])))
+    run = joined(tmp_path)
+    text = f"1 of 2 ranks have no record of {'train' if spmd else 'group_update_actor'}"
+    assert [step.missing for step in run.steps] == [(), (), (), (), (text,)]
+    assert [note for note in run.missing if text in note and note.startswith("step 5: ")]
+
+
+def test_only_of_the_last_step_it_is_said_that_ranks_recorded_nothing(tmp_path: Path) -> None:
+    small(tmp_path)
+    append(tmp_path, 10, ("call", "group_save", ZERO + STEP, ZERO + STEP + MS))
+    (path,) = (path for path in paths(tmp_path) if "_21_" in path.name)
+    lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
+    path.write_bytes(gzip.compress(b"".join([*lines[:3], *lines[4:]])))
+    run = joined(tmp_path)
+    assert [len(step.missing) for step in run.steps] == [0, 0, 1, 0, 0]
+    assert run.missing == ()
+
+
+def test_before_the_first_step_has_ended_nobody_is_missing(tmp_path: Path) -> None:
+    writer = Writer(tmp_path, pid=10, started_ms=WALL // 1000)
+    writer.add("call", "group_init_model", ZERO, ZERO + STEP)
+    writer.close((ZERO + 2 * STEP, WALL))
+    run = joined(tmp_path)
+    assert (run.steps, run.missing) == ((), ())
+
+
+def test_a_clock_without_a_bound_or_against_the_order_of_calls_is_named(tmp_path: Path) -> None:
+    small(tmp_path)
+    run, processes = runs.survey(paths(tmp_path)).runs[0]
+    state = joining._Join(run, processes, lambda _count: None)
+    assert [*state._notes()] == []
+    hosts = tuple(f"node{at}" for at in range(9))
+    unbounded = Clock(hosts, 0.0, None, "wall clock")
+    wrong = Clock(("other",), 0.0, 0.25, "causality", contradicts=True)
+    state.aligned = state.aligned._replace(clocks=(*state.aligned.clocks, unbounded, wrong))
+    first, second = map(str, state._notes())
+    assert "node0, node1, " in first
+    assert "node7 …" in first
+    assert "node8" not in first
+    assert "other" in second
+    assert "0.250 s" in second
+
+
+def test_a_driver_that_marks_no_steps_has_its_phases_counted(tmp_path: Path) -> None:
+    writer = Writer(tmp_path, pid=10, started_ms=WALL // 1000)
+    writer.add("call", "init_model", ZERO, ZERO + MS)
+    for step in range(3):
+        writer.add("phase", "step", ZERO + step * STEP, ZERO + (step + 1) * STEP - MS)
+    writer.close((ZERO + 4 * STEP, WALL))
+    run = joined(tmp_path)
+    assert [(step.step, step.seconds) for step in run.steps] == [(1, 0.999), (2, 1.0), (3, 1.0)]
+    assert len(run.notes) == 1
+    assert "`step`" in run.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("ended", "missing", "dropped"), [(True, 1, 1), (True, 0, 0), (False, 5, 0), (False, 1_001, 1_001)]
+)
+def test_records_are_lost_where_ids_are_missing(ended: bool, missing: int, dropped: int, tmp_path: Path) -> None:
+    """A process that was killed had spans open, whose ids are missing, too."""
+    writer = Writer(tmp_path, pid=10, started_ms=WALL // 1000)
+    writer.last_id = missing
+    writer.add("phase", "gen", ZERO, ZERO + STEP)
+    if ended:
+        writer.close((ZERO + 2 * STEP, WALL))
+    else:
+        writer.flush((ZERO + 2 * STEP, WALL))
+    assert [lane.dropped for lane in joined(tmp_path).lanes] == [dropped]

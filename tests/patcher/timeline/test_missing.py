@@ -52,11 +52,11 @@ LACKING: dict[str, tuple[tuple[int, ...], list[str]]] = {
     "an engine": (ENGINES[1:], ["no engine of replicas 1"]),
     "all engines": (ENGINES, ["no engine left"]),
     "a replica": ((SERVERS[0], ENGINES[0]), ["12 requests went to servers"]),
-    "an agent loop": ((AGENT,), ["12 requests are of agent loops"]),
+    "an agent loop": ((AGENT,), ["12 requests came from agent loops"]),
     "all agent loops": ((AGENT, OTHER_AGENT), ["no agent loop left"]),
     "the reward worker": ((REWARD,), ["no reward worker left"]),
     "the trainer": ((TRAINER,), ["no trainer left"]),
-    "the driver": ((DRIVER,), ["no driver left"]),
+    "the driver": ((DRIVER,), ["the driver left no file"]),
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from patcher.timeline.files import IterationColumns, KeptSpan
 from patcher.timeline.intervals import TimeRange
-from patcher.timeline.path import PAUSE, PathPiece, StepRecords, critical_path, walk_back
+from patcher.timeline.path import PAUSE, PathPiece, StepRecords, critical_path, iteration_pieces, merged, walk_back
 
 MS = 1_000
 DRIVER, FIRST, SECOND, SERVER, ENGINE, AGENT, REWARD = range(7)
@@ -30,10 +30,12 @@ class Rows:
         end: float | None,
         parent: int = 0,
         amount: int | None = None,
+        waited: float | None = None,
     ) -> int:
         identity = len(self.spans) + 1
         stop = None if end is None else round(end * MS)
-        self.spans.append(KeptSpan(round(start * MS), stop, kind, name, amount, identity, parent, process))
+        waits = None if waited is None else round(waited * MS)
+        self.spans.append(KeptSpan(round(start * MS), stop, kind, name, amount, identity, parent, process, waits))
         return identity
 
     def iterate(self, start: float, end: float, tokens: int) -> None:
@@ -69,6 +71,48 @@ def test_the_walk_goes_to_who_ended_last(name: str) -> None:
     parts = [KeptSpan(begin, end, "work", "", None, at, 0, 0) for at, (begin, end) in enumerate(intervals)]
     found = [(None if one is None else one.id, begin, end) for one, begin, end in walk_back(parts, 0, 10)]
     assert found == expected
+
+
+MERGED: dict[str, tuple[list[tuple[int, int, str, int | None, int]], list[tuple[int, int, str, int]]]] = {
+    "alike, with their delays": ([(0, 5, "a", 1, 2), (5, 9, "a", 1, 3)], [(0, 9, "a", 5)]),
+    "apart": ([(0, 5, "a", 1, 0), (6, 9, "a", 1, 0)], [(0, 5, "a", 0), (6, 9, "a", 0)]),
+    "of two activities": ([(0, 5, "a", 1, 0), (5, 9, "b", 1, 0)], [(0, 5, "a", 0), (5, 9, "b", 0)]),
+    "of two processes": ([(0, 5, "a", 1, 0), (5, 9, "a", None, 0)], [(0, 5, "a", 0), (5, 9, "a", 0)]),
+    "empty": ([(0, 0, "a", 1, 0), (0, 5, "b", 1, 0), (5, 5, "c", 1, 0)], [(0, 5, "b", 0)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MERGED)
+def test_pieces_that_differ_only_in_time_are_one(name: str) -> None:
+    rows, expected = MERGED[name]
+    pieces = [PathPiece(start, end, "r", "k", what, "p", at, late) for start, end, what, at, late in rows]
+    assert [(piece.start, piece.end, piece.what, piece.late) for piece in merged(pieces)] == expected
+
+
+ITERATIONS: dict[str, tuple[list[tuple[int, int, int, int]], list[tuple[int, int, str]]]] = {
+    "decode steps": ([(10, 20, 2, 2), (25, 30, 2, 1)], [(10, 30, "decode")]),
+    "a prefill before them": ([(10, 20, 2, 30), (25, 30, 2, 2)], [(10, 25, "prefill"), (25, 30, "decode")]),
+    "20 ms apart": ([(15, 20, 2, 2), (40, 45, 2, 2)], [(15, 45, "decode")]),
+    "21 ms apart": ([(15, 20, 2, 2), (41, 46, 2, 2)], [(15, 20, "decode"), (41, 46, "decode")]),
+    "thrice their length apart": ([(0, 30, 1, 1), (90, 99, 1, 1), (120, 150, 1, 1)], [(0, 150, "decode")]),
+    "one before that goes on": ([(-5, 4, 2, 2), (-3, 9, 2, 2), (20, 30, 2, 2)], [(-3, 30, "decode")]),
+    "one before, whose gap is short": ([(-30, -4, 2, 2), (5, 30, 2, 2)], [(-30, 30, "decode")]),
+    "one long before": ([(-200, -170, 1, 1), (5, 30, 1, 1), (30, 31, 1, 1)], [(5, 31, "decode")]),
+    "one behind": ([(10, 20, 1, 1), (200, 210, 1, 1)], [(10, 20, "decode")]),
+    "one that overlaps the next": ([(10, 60, 2, 9), (20, 30, 2, 2)], [(10, 20, "prefill"), (20, 30, "decode")]),
+    "none": ([], []),
+}
+
+
+@pytest.mark.parametrize("name", ITERATIONS)
+def test_iterations_head_to_head_are_one_piece(name: str) -> None:
+    rows, expected = ITERATIONS[name]
+    columns = IterationColumns()
+    for start, end, requests, tokens in rows:
+        columns.extend([start * MS], [end * MS], [requests], [tokens])
+    pieces = iteration_pieces(columns, 0, 200 * MS, "gen", ENGINE)
+    assert [(piece.start // MS, piece.end // MS, piece.what) for piece in pieces] == expected
+    assert {piece[2:4] + piece[5:] for piece in pieces} <= {("engine", "iteration", "gen", ENGINE, 0)}
 
 
 def test_phases_calls_works_and_units() -> None:
@@ -110,24 +154,25 @@ def test_calls_that_give_futures_at_once_are_waited_for_one_behind_the_other() -
     ]  # fmt: skip
 
 
-def ranks(
-    first: Sequence[tuple[str, str, float, float]], second: Sequence[tuple[str, str, float, float]], end: float
-) -> Rows:
+Course = tuple[str, str, float, float, float | None]
+
+
+def ranks(first: Sequence[Course], second: Sequence[Course], end: float) -> Rows:
     rows = Rows()
     rows.add(DRIVER, "call", "train", 0, end)
     for process, course in ((FIRST, first), (SECOND, second)):
         work = rows.add(process, "work", "train", 0, max(one[3] for one in course))
-        for kind, name, begin, stop in course:
-            rows.add(process, kind, name, begin, stop, work)
+        for kind, name, begin, stop, waited in course:
+            rows.add(process, kind, name, begin, stop, work, waited=waited)
     return rows
 
 
-def unit(begin: float, end: float) -> tuple[str, str, float, float]:
-    return "unit", "micro-batch", begin, end
+def unit(begin: float, end: float, waited: float | None = None) -> Course:
+    return "unit", "micro-batch", begin, end, waited
 
 
-def gather(begin: float, end: float) -> tuple[str, str, float, float]:
-    return "wait", "all_gather", begin, end
+def gather(begin: float, end: float, waited: float | None = None) -> Course:
+    return "wait", "all_gather", begin, end, waited
 
 
 def test_ranks_without_a_driver_are_compared_by_the_number_of_their_work() -> None:
@@ -190,6 +235,20 @@ LOCKSTEP = {
         {SECOND: 200.0}, 100,
     ),
     "a collective within hides who was late": ([unit(0, 200), unit(200, 300)], [unit(0, 200), unit(200, 300)], {None: 300.0}, 0),
+    "waits within tell who was late": (
+        [unit(0, 200, 120), unit(200, 300, 2)], [unit(0, 200, 0), unit(200, 300, 1)], {SECOND: 200.0, None: 100.0}, 120,
+    ),
+    "alike without their waits": ([unit(0, 200, 90)], [unit(0, 200, 88)], {None: 200.0}, 0),
+    "waits that one rank lacks tell nothing": ([unit(0, 200, 120)], [unit(0, 200)], {None: 200.0}, 0),
+    "late before, and as long within": (
+        [unit(0, 50, 0), unit(50, 200, 100)], [unit(0, 150, 0), unit(150, 200, 0)], {SECOND: 150.0, None: 50.0}, 100,
+    ),
+    "a wait in C++ for a rank that begins later": (
+        [unit(0, 50, 0), unit(50, 250, 0)], [unit(0, 150, 0), unit(150, 250, 0)], {SECOND: 150.0, None: 100.0}, 100,
+    ),
+    "a rank that begins later, and works longer": (
+        [unit(0, 50, 0), unit(50, 400, 200)], [unit(0, 150, 0), unit(150, 400, 0)], {SECOND: 400.0}, 200,
+    ),
     "courses that differ, ends that do too": ([unit(0, 50)], [unit(0, 50), unit(50, 90)], {SECOND: 90.0}, 40),
     "courses that differ, ends that do not": ([unit(0, 90)], [unit(0, 50), unit(50, 90)], {None: 90.0}, 0),
 }  # fmt: skip
@@ -256,6 +315,22 @@ def test_a_rollout_goes_to_its_last_trajectory_its_request_and_the_iterations() 
         (3, 10, "server", "generate", SERVER), (10, 30, "engine", "prefill", ENGINE), (30, 90, "engine", "decode", ENGINE),
         (90, 91, "server", "generate", SERVER), (91, 92, "agent", "request", AGENT),
         (92, 95, "reward", "compute_score", AGENT), (95, 100, "driver", "gen", DRIVER),
+    ]  # fmt: skip
+
+
+def test_a_request_that_no_server_recorded_is_explained_by_what_lies_within() -> None:
+    rows = Rows()
+    rows.add(DRIVER, "phase", "gen", 0, 100)
+    trajectory = rows.add(AGENT, "trajectory", "", 0, 100)
+    request = rows.add(AGENT, "request", "generate", 10, 90, trajectory, 100)
+    rows.add(AGENT, "phase", "tool", 20, 60, request)
+    assert short(rows.path(100))[1:4] == [
+        (10, 20, "agent", "request", AGENT), (20, 60, "agent", "tool", AGENT), (60, 90, "agent", "request", AGENT)
+    ]  # fmt: skip
+    rows.spans.pop()
+    unrecorded = [piece for piece in rows.path(100) if piece.role == "unrecorded"]
+    assert [(piece.start, piece.end, piece.kind, piece.what) for piece in unrecorded] == [
+        (10 * MS, 90 * MS, "gap", "generate")
     ]  # fmt: skip
 
 

@@ -221,7 +221,7 @@ def test_few_steps_have_no_interval(count: int) -> None:
     found = compared(side(noisy(1, count)), side(noisy(2, 9, decode=5), "b"))
     assert (found.step.raw is None, found.verdict == FEW) == (count < 4, count < 4)
     assert found.step.change_seconds == pytest.approx(5, abs=1)
-    assert any("no interval" in note for note in found.notes) == (count < 4)
+    assert any("too few for a confidence interval" in note for note in found.notes) == (count < 4)
     assert {part.changed for part in found.parts} != {"unknown"} or count < 4
 
 
@@ -307,7 +307,7 @@ def test_a_run_is_compared_with_itself_without_a_word_on_samples() -> None:
 
     def notes(found: RunComparison) -> tuple[bool, bool]:
         text = " ".join(found.notes)
-        return "sample" in text, "both sides" in text
+        return "one run per side" in text, "both sides" in text
 
     assert notes(compared(side(steps[:12]), side(steps[12:]))) == (False, False)
     assert notes(compared(side(steps[:12]), side(steps[8:]))) == (False, True)

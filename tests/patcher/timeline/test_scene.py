@@ -90,6 +90,20 @@ def test_the_micro_batch_of_all_ranks_is_proposed_where_none_is_known_to_be_slow
         assert window.command.endswith("--training-steps 10")
 
 
+@pytest.mark.parametrize(("measured", "rank"), [(False, None), (True, 1)])
+def test_a_rank_that_the_others_wait_for_within_a_micro_batch_is_named_if_their_waits_are_measured(
+    measured: bool, rank: int | None, tmp_path: Path
+) -> None:
+    Scene(tmp_path, 1, 16, measured=measured, injected=[Injected("hidden micro-batch", 10, 2, 1)]).write()
+    run = joined(tmp_path)
+    (cause,) = (cause for step in run.steps[1:] if (cause := step.limited_by))
+    assert (cause.phase, cause.rank) == ("old_log_prob", rank)
+    (window,) = (window for window in run.windows if window.what == "slow micro-batch")
+    assert window.rank == rank
+    alone = {cause.rank for step in run.steps[1:] for cause in step.also}
+    assert alone <= {None}
+
+
 def test_the_second_cause_the_saving_and_the_phases_beside_are_shown(tmp_path: Path) -> None:
     """Two replicas have a long answer each: a fix of one of the delays saves what the other does not hide."""
     causes = [
@@ -107,6 +121,8 @@ def test_the_second_cause_the_saving_and_the_phases_beside_are_shown(tmp_path: P
     shown = page.page(run)
     assert "with testing, " in shown
     assert "; +1.0" in shown
+    for bound in run.steps[11].what_if:
+        assert any(f"{bound.name} {brief(bound.saves_seconds)} s" in line for line in lines)
     for cause in run.causes:
         if cause.saves_seconds is not None and cause.saves_seconds < 0.9 * cause.seconds:
             assert any(f"a fix saves at most {brief(cause.saves_seconds)} s" in line for line in lines)

@@ -12,13 +12,16 @@ from patcher.timeline.shares import (
     Amounts,
     alive,
     amounts,
+    highest_and_last,
     imbalances,
     phase_parts,
     rewards_delay,
     role_uses,
+    side_by_side,
     sync_by_process,
     sync_intervals,
     sync_parts,
+    sync_work,
     tail,
     thinned,
     what_if,
@@ -61,6 +64,8 @@ def test_a_thinned_curve_keeps_its_peaks_and_its_end() -> None:
     assert found == sorted(found)
     assert thinned(curve[:50], 50) == curve[:50]
     assert len(thinned(curve[:51], 50)) < 51
+    assert highest_and_last([(1, 3), (2, 5)]) == [(2, 5)]
+    assert highest_and_last([(1, 5), (2, 5)]) == [(1, 5), (2, 5)]
 
 
 def test_bounds_are_of_what_lies_on_the_path_and_none_is_said_that_saves_nothing() -> None:
@@ -71,6 +76,19 @@ def test_bounds_are_of_what_lies_on_the_path_and_none_is_said_that_saves_nothing
         for one in what_if(10 * S, path, None, uneven, [TimeRange(9 * S, 12 * S)])
     }
     assert found == {"perfect balance": (6.5, 3.5), "free weight sync": (9, 1), "overlap": (7, 3)}
+
+
+@pytest.mark.parametrize(("of", "saves"), [("replicas", 1.0), ("ranks", 2.0)])
+def test_balance_saves_at_most_what_is_on_the_path_of_who_is_uneven(of: str, saves: float) -> None:
+    path = [piece("engine", 0, 1), piece("driver", 1, 2), piece("trainer", 2, 10)]
+    bounds = what_if(10 * S, path, None, [Imbalance(of, ((0, 1.0), (1, 5.0)), 2.0)], ())
+    assert {bound.name: bound.saves_seconds for bound in bounds}["perfect balance"] == saves
+
+
+def test_an_iteration_that_a_sync_waits_for_is_not_the_syncs() -> None:
+    path = [piece("engine", 0, 4, "iteration"), piece("server", 4, 5, "sync"), piece("trainer", 5, 10)]
+    bounds = {bound.name: bound.saves_seconds for bound in what_if(10 * S, path, None, (), [TimeRange(0, 6 * S)])}
+    assert bounds["free weight sync"] == 2
 
 
 # ---------------------------------------------------------------- a step from its records
@@ -89,9 +107,13 @@ class Made:
         self.spans: list[KeptSpan] = []
         self.columns = {ENGINE: IterationColumns(), OTHER_ENGINE: IterationColumns()}
 
-    def add(self, process: int, kind: str, start: float, end: float | None, name: str = "x", parent: int = 0) -> int:
+    def add(
+        self, process: int, kind: str, start: float, end: float | None, name: str = "x", parent: int = 0,
+        waited: float | None = None,
+    ) -> int:  # fmt: skip
         stop = None if end is None else round(end * S)
-        self.spans.append(KeptSpan(round(start * S), stop, kind, name, None, len(self.spans) + 1, parent, process))
+        waits, identity = None if waited is None else round(waited * S), len(self.spans) + 1
+        self.spans.append(KeptSpan(round(start * S), stop, kind, name, None, identity, parent, process, waits))
         return len(self.spans)
 
     def iterate(self, process: int, *rows: tuple[float, float, int, int]) -> None:
@@ -254,6 +276,34 @@ def test_the_weight_sync_is_that_of_the_driver_else_of_any_process() -> None:
     made.add(FIRST, "phase", 17, 18, "update_weights")
     made.add(DRIVER, "phase", 18, 19, "gen")
     assert sync_intervals(made.records) == [TimeRange(11 * S, 17 * S)]
+
+
+@pytest.mark.parametrize(
+    ("waits", "work"),
+    [((0, 4, None), (5, 1, 5)), ((None, 4, None), (5, 5, 5)), ((6, 4, 4), (0, 1, 5)), ((None, None, None), (5, 5, 5))],
+)
+def test_of_a_weight_sync_trainers_worked_when_they_did_not_wait_for_each_other(
+    waits: Sequence[float | None], work: Sequence[float]
+) -> None:
+    made = Made()
+    for process, waited in zip((FIRST, SECOND, SERVER), waits, strict=True):
+        made.add(process, "sync", 11, 16, "send", waited=waited)
+    assert sync_work(made.records) == {
+        "send": {process: us * S for process, us in zip((FIRST, SECOND, SERVER), work, strict=True)}
+    }
+    assert sync_by_process(made.records) == {"send": dict.fromkeys((FIRST, SECOND, SERVER), 5 * S)}
+
+
+@pytest.mark.parametrize(("end", "beside"), [(12.2, False), (12.3, True)])
+def test_engines_iterate_beside_the_units_of_trainers_only_in_asynchronous_training(end: float, beside: bool) -> None:
+    """A fiftieth of the ten seconds of units may be an error of the clocks."""
+    made = Made()
+    for process in (FIRST, SECOND):
+        made.add(process, "unit", 10, 20)
+    made.add(FIRST, "unit", 5, 9)
+    made.add(FIRST, "work", 0, 30)
+    made.iterate(ENGINE, (6, 8, 1, 1), (12, end, 1, 1))
+    assert side_by_side(made.records) is beside
 
 
 def test_phases_are_those_of_the_driver_by_their_starts() -> None:

@@ -13,20 +13,26 @@ S = 1_000_000
     ("engines", "expected"),
     [
         ({}, (None, None)),
-        ({0: (0, 0)}, (20, 8)),
-        ({0: (0, 0), 1: (0, 1)}, (20, 8)),  # all ranks of a replica do the same
-        ({0: (0, 1), 1: (0, 2)}, (20, 8)),
-        ({0: (0, 0), 1: (0, 0)}, (40, 16)),  # data parallel: each has requests of its own
-        ({0: (0, 0), 1: (1, 0)}, (40, 16)),
-        ({0: (None, None)}, (20, 8)),
+        ({0: (0, 0)}, (20, 12)),
+        ({0: (0, 0), 1: (0, 1)}, (20, 12)),  # all ranks of a replica do the same
+        ({0: (0, 2), 1: (0, 1)}, (20, 9)),
+        ({0: (0, None), 1: (0, 1)}, (20, 12)),
+        ({0: (0, 1), 1: (0, None)}, (20, 9)),
+        ({0: (0, 0), 1: (0, 0)}, (40, 21)),  # data parallel: each has requests of its own
+        ({0: (0, 0), 1: (1, 0)}, (40, 21)),
+        ({0: (0, 0), 1: (1, 3)}, (40, 21)),
+        ({0: (None, None)}, (20, 12)),
     ],
 )
 def test_tokens_of_a_step_are_counted_once(
     engines: dict[int, tuple[int | None, int | None]], expected: tuple[int | None, int | None]
 ) -> None:
-    columns = IterationColumns()
-    # Before the step, a prefill, two decode steps, and one that ends behind the step.
-    columns.extend([0, 1 * S, 2 * S, 3 * S, 9 * S], [1 * S, 2 * S, 3 * S, 4 * S, 11 * S], [4] * 5, [4, 20, 4, 4, 4])
+    columns = {at: IterationColumns() for at in engines}
+    for at, iterations in columns.items():
+        # Before the step, a prefill, decode steps (the last of them ends with it), and one that ends behind the step.
+        starts, ends = [0, 1, 2, 3, 8, 9], [1, 2, 3, 4, 10, 11]
+        decoded = [4 - at] * 3
+        iterations.extend([S * start for start in starts], [S * end for end in ends], [4] * 6, [4, 20, *decoded, 4])
     replicas = [replica for replica, _ in engines.values()]
-    records = StepRecords(1 * S, 10 * S, 9, [], dict.fromkeys(engines, columns), [], replicas)
+    records = StepRecords(1 * S, 10 * S, 9, [], columns, [], replicas)
     assert of_step(records, {at: rank for at, (_, rank) in engines.items()}) == expected

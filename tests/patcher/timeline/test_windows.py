@@ -44,10 +44,12 @@ class Made:
         self.columns = IterationColumns()
 
     def add(
-        self, at: int, kind: str, name: str, start: float, end: float | None, parent: int = 0, amount: int | None = None
-    ) -> int:
+        self, at: int, kind: str, name: str, start: float, end: float | None, parent: int = 0,
+        amount: int | None = None, waited: int | None = None,
+    ) -> int:  # fmt: skip
         stop = None if end is None else round(end * MS)
-        self.spans.append(KeptSpan(round(start * MS), stop, kind, name, amount, len(self.spans) + 1, parent, at))
+        identity = len(self.spans) + 1
+        self.spans.append(KeptSpan(round(start * MS), stop, kind, name, amount, identity, parent, at, waited))
         return len(self.spans)
 
     def decode(self, *rows: tuple[float, float, int, int]) -> Made:
@@ -62,10 +64,12 @@ class Made:
         name: str = "update_actor",
         begin: float = 8_000,
         amount: int | None = None,
+        waited: int | None = None,
     ) -> Made:
         identity = self.add(at, "work", name, begin, begin + sum(lengths) + 1, amount=amount)
         for length in lengths:
-            self.add(at, "unit", "micro-batch", begin, begin + length, identity)
+            waits = None if waited is None else waited if length == max(lengths) else 0
+            self.add(at, "unit", "micro-batch", begin, begin + length, identity, waited=waits)
             begin += length
         return self
 
@@ -114,6 +118,14 @@ def test_a_rollout_begins_where_the_engine_ran_empty() -> None:
     assert "ran empty" not in proposed(Made().decode(*decoding(6)))["typical decode"].why or True
 
 
+@pytest.mark.parametrize(("begins", "decodes"), [(600, "5:9"), (600.001, "8:15")])
+def test_a_rollout_begins_with_the_iteration_of_its_first_request(begins: float, decodes: str) -> None:
+    made = Made().decode(*decoding(6), *decoding(8, begin=600))
+    made.add(SERVER, "serve", "generate", 90, 300)
+    made.add(SERVER, "serve", "generate", begins, 600.002)
+    assert f"--decode {decodes} " in proposed(made)["typical decode"].command
+
+
 def test_what_came_before_the_first_step_counts_but_is_not_proposed() -> None:
     made = Made().decode(*decoding(6), *decoding(8, begin=600))
     made.add(SERVER, "serve", "generate", 90, 300)
@@ -145,7 +157,7 @@ def test_the_window_around_a_slow_step_begins_at_the_first_one() -> None:
 def test_the_tail_is_proposed_on_the_replica_that_finished_last() -> None:
     step = replace(
         USUAL, tail_seconds=2.0, tail=Tail(3.0, 5.0, 2.0, 40, 2.0),
-        imbalance=(Imbalance("replicas", ((0, 1.0), (1, 5.0)), 2.0),),
+        imbalance=(Imbalance("ranks", ((0, 9.0), (1, 5.0)), 2.0), Imbalance("replicas", ((0, 1.0), (1, 5.0)), 2.0)),
     )  # fmt: skip
     made = Made().decode(*[(start, end, 40, 40) for start, end, _, _ in decoding(6)])
     found = proposed(made, step)["tail"]
@@ -185,6 +197,20 @@ def test_the_slow_micro_batch_is_that_of_the_rank_that_took_longer() -> None:
 def test_ranks_that_took_it_alike_are_all_proposed(other: float, ranks: str) -> None:
     """Half of the excess over the usual 100 ms is what one rank must lead by."""
     made = Made().work(FIRST, [100, 400, 100]).work(SECOND, [100, other, 100])
+    assert f"--ranks {ranks} " in proposed(made)["slow micro-batch"].command
+
+
+@pytest.mark.parametrize(
+    ("waits", "ranks"),
+    [((0, 300), "0"), ((300, 0), "1"), ((150, 10), "all"), ((145, 150), "all"), ((0, None), "all")],
+)
+def test_of_ranks_that_wait_for_each_other_the_one_that_worked_longest_is_proposed(
+    waits: tuple[int | None, int | None], ranks: str
+) -> None:
+    """Half of the excess over the usual 100 ms is what one rank must lead by, without its waits."""
+    made = Made()
+    for process, waited, length in ((FIRST, waits[0], 400), (SECOND, waits[1], 401)):
+        made.work(process, [100, length, 100], waited=waited and waited * MS)
     assert f"--ranks {ranks} " in proposed(made)["slow micro-batch"].command
 
 
@@ -260,6 +286,18 @@ def test_micro_batches_within_mini_batches_are_counted_through_the_call() -> Non
     found = proposed(made)["slow micro-batch"]
     assert "--micro-batch 2:3 " in found.command
     assert "took 0.40 s, 4.0 times" in found.why
+
+
+def test_a_micro_batch_of_trl_that_generates_begins_with_its_loss() -> None:
+    made = Made()
+    work = made.add(FIRST, "work", "train", 8_000, 9_000, amount=3)
+    for begin, loss in ((8_000, 8_500), (8_600, 8_610), (8_700, 8_700)):
+        unit = made.add(FIRST, "phase", "training_step", begin, loss + 90 + (300 if begin == 8_600 else 0), work)
+        made.add(FIRST, "phase", "generate", begin, loss, unit)
+        made.add(FIRST, "phase", "compute_loss", loss, loss + 50, unit)
+    found = proposed(made)["slow micro-batch"]
+    assert (found.start, found.end) == (8.61, 9.0)
+    assert "--micro-batch 1:2 " in found.command
 
 
 def test_the_slowest_decode_step_is_that_of_the_rollout_in_which_it_stands_out_most() -> None:

@@ -195,7 +195,7 @@ def test_only_what_the_policy_names_runs(made):
 
 def test_the_parts_of_a_bar_add_up_to_it():
     text = page.page(report(slow=1))
-    (drawing,) = re.findall(r"<svg[^>]*one for each unit[^>]*>(.*?)</svg>", text, re.DOTALL)
+    (drawing,) = re.findall(r"<svg[^>]*one bar each[^>]*>(.*?)</svg>", text, re.DOTALL)
     heights = {
         part: [float(height) for height in re.findall(r"v([\d.]+)h", path)]
         for path, part in re.findall(r'<path d="([^"]*)" class="(\w+_ns)"', drawing)
@@ -211,9 +211,9 @@ def test_what_a_report_says():
     text = Seen(page.page(report("aten::mm"))).text
     for said in (
         "units, #30 to #4112", "median unit time70.00 ms", "slowest unit / median3.00 \N{MULTIPLICATION SIGN}", "computing64.3 %",
-        "At most 8.00 ms per unit to gain (11 %).", "torch.profiler", "rollout 3", "The median unit, #31",
-        "Unit time against requests", "Unit time against tokens of context", "Paler: the mark and the launches of another unit, and what it launched.",
-        "forward30.000", "failed kernel-count", "What the profiler's own step file says",
+        "Upper bound of the saving: 8.00 ms per unit (11 %).", "torch.profiler", "rollout 3", "The median unit, #31",
+        "Unit time by requests", "Unit time by tokens of context", "Paler: marks, launches and kernels of another unit.",
+        "forward30.000", "failed kernel-count", "torch_npu's own step table",
     ):  # fmt: skip
         assert said in text, said
     assert "tokens scheduled" not in text  # the same numbers as the requests
@@ -256,12 +256,12 @@ def test_the_numbers_of_the_tables():
 
 def test_one_unit_is_a_table_of_its_parts_and_no_card_repeats_it():
     text = page.page(report("x", units=1))
-    assert [cells(text, "The parts of the unit", row)[0][0] for row in range(9)] == list(PARTS.values())
-    assert cells(text, "The parts of the unit", 0)[1:] == [
+    assert [cells(text, "Breakdown of the unit", row)[0][0] for row in range(9)] == list(PARTS.values())
+    assert cells(text, "Breakdown of the unit", 0)[1:] == [
         ("40.000", "40000000.0", None),
         ("57.1 %", "0.571429", "57.1"),
     ]
-    assert "They add up to its 70.00 ms; on the host it took 68.00 ms." in text
+    assert "The rows add up to 70.00 ms; on the host the unit took 68.00 ms." in text
     assert not drawn(text, "Each unit")
     seen = Seen(text).text
     assert "unit time70.00 ms" in seen
@@ -320,7 +320,7 @@ def test_where_the_device_was_free_is_framed_where_it_is_drawn():
         "before x on x", "the host was in x (x in x) for 75 % of it", "3.333", "4.1 %", "2", "#31 at 20.00 ms", "4", "11.00 ms",
         "host-bound", "after x",
     ]  # fmt: skip
-    assert cells(text, "Where the device was free", 1)[0][0] == "between kernels launched one by one"
+    assert cells(text, "Where the device was free", 1)[0][0] == "between kernels that are launched one by one"
     assert cells(text, "Where the device was free", 2)[5][0] == "#33 at 5.00 ms"
 
 
@@ -339,16 +339,16 @@ def test_where_nothing_ran_on_a_device():
     """As in a trace of a CPU: the times of the host, and no share of nothing."""
     units = tuple(RecordedUnit(number=number, host_ns=(number + 1) * MS, kernels=0) for number in (7, 8, 9))
     text = Seen(page.page(TraceReport((RankProfile("a", "torch", 0, "CPU", units),)))).text
-    assert "There is no event of a known device." in text
+    assert "The trace has no events of a known device." in text
     assert "median unit time on the host9.00 ms" in text
     assert "computing" not in text
 
 
 def test_what_several_ranks_say():
     text = Seen(page.page(report("x", ranks=3))).text
-    assert "Who waits for whom" in text
-    assert "came last" in text
-    assert "the slowest one" in text
+    assert "Which rank waits for which" in text
+    assert "straggler" in text
+    assert "the slowest rank" in text
     assert text.count("median unit 70.00 ms") == 3
     assert all(title in text for title in ("Ranks and units", "Ranks below each other"))
     assert text.count("x, #35: 210.00 ms, \N{PLUS-MINUS SIGN}0.0 %") == 3
@@ -362,7 +362,7 @@ def test_what_several_ranks_say():
         ((-2 * MS, -1 * MS, 1 * MS), "No certain difference: \N{MINUS SIGN}1.00 ms per unit"),
         ((4 * MS, 4 * MS, 4 * MS), "Not enough data: +4.00 ms per unit"),
         ((4 * MS, 4 * MS, 5 * MS), "The profiler recorded differently: +4.00 ms per unit"),
-        (None, "There is nothing to compare: a side has fewer than two steps."),
+        (None, "Nothing can be compared: a side has fewer than two steps."),
     ],
 )
 def test_what_a_comparison_says(change, verdict):
@@ -373,10 +373,10 @@ def test_what_a_comparison_says(change, verdict):
     }
     fitted = EqualLoad((1 * MS, 2 * MS, 3 * MS), 0.97, ("requests", "context"))
     text = Seen(page.page(comparison("x", change=change, refused=("another window",), equal_load=fitted, **known))).text
-    assert "Not the same: level Level0 before, Level1 after." in text
-    assert ("at equal requests and context; that fits 97 %" in text) == bool(change)
+    assert "Different: level Level0 before, Level1 after." in text
+    assert ("at equal requests and context; the fit explains 97 %" in text) == bool(change)
     assert verdict in text
-    assert "cannot be compared as they are" in text
+    assert "These two sides are not comparable; --force was given" in text
     assert "another window" in text
     assert "before, x: median unit 70.00 ms" in text
     assert ("95 % interval" in text) == bool(change)
@@ -414,7 +414,7 @@ def test_what_ran_on_no_device_has_the_columns_of_the_host():
     none: dict[str, Any] = dict.fromkeys(PARTS, 0)
     units = tuple(replace(unit(30 + at), **none) for at in range(3))
     text = Seen(page.page(TraceReport((replace(capture(), units=units),), (), Verdict("a verdict")))).text
-    assert "There is no event of a known device: the line is how long each was on the host." in text
+    assert "The trace has no events of a known device; the line is the time on the host." in text
     assert "host ms/unit" in text
     assert "ms of kernels per unit" not in text
 
@@ -427,7 +427,7 @@ def test_details_give_way_before_the_page_grows_too_large():
     seen = Seen(text).text
     assert "14 more are left out here" in seen
     assert "more rows are not shown here; `--json` has them." in seen
-    assert re.search(r"Each bar is the average of \d+ units", seen)
+    assert re.search("There are too many units to draw each: a bar is the mean of \\d+ units units.", seen)
 
 
 def test_the_page_of_many_units_does_not_add_them_all_up_for_each(monkeypatch):

@@ -147,7 +147,7 @@ def test_uncounted_iterations_are_said(saved: Saved) -> None:
     path.with_name(f"{NAME}.rlpatch.json").write_text(json.dumps(content))
     report, (row,) = told(saved)
     assert row["uncounted"] == {30: 5, 32: 2}
-    assert "  1  7 uncounted iterations lie between its units, before #30, #32" in report.lines
+    assert "  1  7 uncounted iterations between the units, before #30, #32" in report.lines
 
 
 # ---------------------------------------------------------------- what they contradict
@@ -155,23 +155,23 @@ def test_uncounted_iterations_are_said(saved: Saved) -> None:
 THIRTY = steps(*range(30, 60))
 DOUBTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "nothing": (THIRTY, {}, []),
-    "another rank": (THIRTY, {"rank": 2}, ["its name says rank 0, its facts say 2"]),
-    "another process": (THIRTY, {"pid": 1}, ["its name says pid 4711, its facts say 1"]),
-    "another host": (THIRTY, {"host": "node2"}, ["its name says host node1, its facts say node2"]),
-    "another stage": (THIRTY, {"stage": "update-policy"}, ["its name says stage rollout, its facts say update-policy"]),
-    "another replica": (THIRTY, {"dp": 3}, ["its name says replica 0, its facts say 3"]),
-    "another profiler": (THIRTY, {"backend": "npu"}, ["its facts say that npu recorded it"]),
-    "other units": (
-        THIRTY, {"units": range(60, 90)}, ["its facts name 30 units, 60 to 89, and it has 30 units, 30 to 59"]),
+    "another rank": (THIRTY, {"rank": 2}, ["rank is 0 in the trace's name, but 2 in its step metadata"]),
+    "another process": (THIRTY, {"pid": 1}, ["pid is 4711 in the trace's name, but 1 in its step metadata"]),
+    "another host": (THIRTY, {"host": "node2"}, ["host is node1 in the trace's name, but node2 in its step metadata"]),
+    "another stage": (THIRTY, {"stage": "update-policy"}, ["stage is rollout in the trace's name, but update-policy in its step metadata"]),
+    "another replica": (THIRTY, {"dp": 3}, ["replica is 0 in the trace's name, but 3 in its step metadata"]),
+    "another profiler": (THIRTY, {"backend": "npu"}, ["its step metadata says that npu recorded it"]),
+    "different units: marked by": (
+        THIRTY, {"units": range(60, 90)}, ["its step metadata lists 30 units, 60 to 89, but the trace has 30 units, 30 to 59"]),
     "more units": (
         steps(30, 31, 35), {"why": "the rollout ended"},
-        ["its facts name 30 units, 30 to 59, and it has 3 of 30 to 35"]),
-    "none": (steps(), {}, ["its facts name 30 units, 30 to 59, and it has no unit"]),
+        ["its step metadata lists 30 units, 30 to 59, but the trace has 3 of the units 30 to 35"]),
+    "none": (steps(), {}, ["its step metadata lists 30 units, 30 to 59, but the trace has no units"]),
     "complete with too few": (
-        steps(30, 31), {"units": range(30, 32)}, ["its facts call it complete, with 2 of 30 units"]),
+        steps(30, 31), {"units": range(30, 32)}, ["its step metadata says complete, but lists 2 of 30 units"]),
     "complete with too few from where a condition holds": (
         steps(70, 71), {"units": range(70, 72), "window": "0:10", "tail": 8},
-        ["its facts call it complete, with 2 of 10 units"]),
+        ["its step metadata says complete, but lists 2 of 10 units"]),
 }  # fmt: skip
 
 
@@ -206,12 +206,12 @@ def test_training_stages_have_step_and_role(saved: Saved) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "the facts beside it are not a JSON object, or not all of one"),
-        ('{"format": 1, "units": [', "the facts beside it are not a JSON object, or not all of one"),
-        ("[" * 100_000, "the facts beside it are not a JSON object, or not all of one"),
-        ("[1]", "the facts beside it are not a JSON object, or not all of one"),
-        ('{"format": 7}', "the format of the facts beside it is 7, and this rlpatch reads 1"),
-        ('{"format": "\\u001b[2J"}', "the format of the facts beside it is none, and this rlpatch reads 1"),
+        ("", "the step metadata beside the trace is not a JSON object, or incomplete"),
+        ('{"format": 1, "units": [', "the step metadata beside the trace is not a JSON object, or incomplete"),
+        ("[" * 100_000, "the step metadata beside the trace is not a JSON object, or incomplete"),
+        ("[1]", "the step metadata beside the trace is not a JSON object, or incomplete"),
+        ('{"format": 7}', "the step metadata beside the trace has format 7, and this rlpatch reads 1"),
+        ('{"format": "\\u001b[2J"}', "the step metadata beside the trace has format none, and this rlpatch reads 1"),
     ],
 )
 def test_facts_that_are_none_are_said_and_nothing_else_is_taken(saved: Saved, text: str, why: str) -> None:

@@ -114,6 +114,56 @@ def test_each_step_of_a_trainer_is_one_work_with_its_number(
     assert [row[1] for row in left.rows if row[2] == "phase" and row[1]] == logs
 
 
+COLLECTIVES = """
+class Work:
+    def wait(self, seconds=0.05): time.sleep(seconds)
+class DTensor:
+    def full_tensor(self): Work().wait(0.05)
+dist = Some(Work=Work, is_available=lambda: True, is_initialized=lambda: True)
+dist.get_world_size, dist.get_backend_config = lambda: %d, lambda: "%s"
+def alone(name):
+    s = span("unit", name)
+alone("before")
+sys.modules.update({"torch.distributed": dist, "torch.distributed.tensor": Some(DTensor=DTensor)})
+def inner():
+    s = span("wait", "all_reduce")
+    Work().wait(seconds=0.1)
+def outer():
+    s = span("unit", "micro-batch")
+    beside = threading.Thread(target=Work().wait, args=(0.4,))
+    beside.start()
+    inner()
+    time.sleep(0.05)
+    DTensor().full_tensor()
+    with contextlib.suppress(TypeError): Work().wait("soon")
+    beside.join()
+outer()
+alone("after")
+"""
+
+
+@pytest.mark.parametrize(
+    ("ranks", "backends", "measured"),
+    [
+        (2, "cpu:gloo,cuda:gloo", True), (2, "mpi", True), (1, "cpu:gloo,cuda:gloo", False),
+        (2, "cpu:gloo,cuda:nccl", False), (2, "nccl", False),
+    ],
+)  # fmt: skip
+def test_a_span_has_the_time_in_collectives_that_block_its_thread(
+    tmp_path: Path, ranks: int, backends: str, measured: bool
+) -> None:
+    left = left_by(COLLECTIVES % (ranks, backends), tmp_path)
+    assert (left.status, left.output) == (0, "")
+    rows = {row[3]: row[8] for row in left.rows}
+    assert rows["before"] is None  # before torch.distributed was imported
+    assert rows["after"] == (0 if measured else None)
+    if not measured:
+        assert {*rows.values()} == {None}
+        return
+    assert rows["all_reduce"] == pytest.approx(100_000, abs=20_000)
+    assert rows["micro-batch"] == pytest.approx(150_000, abs=40_000)
+
+
 WINDOW = """
 from patches.probes.recorder import Recorder
 profiler = Some()
@@ -206,7 +256,7 @@ def test_lengths_and_starts_are_microseconds(tmp_path: Path) -> None:
     assert 200_000 <= row[5] <= after - before
     assert before <= start_of <= after - row[5]
     assert row[2:4] == ["work", "f"]
-    assert row[6:] == ["key", 5]
+    assert row[6:] == ["key", 5, None]
     assert abs(line["at"][1] - time.time_ns() // 1000) < 60_000_000
 
 
@@ -475,6 +525,29 @@ def test_an_iteration_of_sglang_holds_requests_tokens_and_context(
     )
     assert recorder.iteration(Some(tp_rank=0), batch) == amount
     assert recorder.iteration(Some(tp_rank=0), Some(reqs=[])) is None
+
+
+@pytest.mark.parametrize(
+    ("worker", "context", "dp"),
+    [
+        (Some(), None, 0), (Some(dp_rank=None), None, 0), (Some(dp_rank=3), None, 3),
+        (Some(dp_rank=None, attn_dp_rank=2), None, 2), (Some(ps=Some(dp_rank=5, attn_dp_rank=0)), None, 5),
+        (Some(), Some(dp_rank=4), 4), (Some(ps=Some(dp_rank=1)), Some(dp_rank=4), 1),
+    ],
+    ids=["alone", "not parallel", "0.4.9", "attention", "0.5.13", "0.5.21", "both"],
+)  # fmt: skip
+def test_an_engine_of_sglang_tells_its_rank_and_that_of_its_replica(
+    monkeypatch: pytest.MonkeyPatch, worker: Some, context: Some | None, dp: int
+) -> None:
+    modules = {"torch.distributed": Some(is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: 6)}
+    if context:
+        modules["sglang.srt.runtime_context"] = Some(get_parallel=lambda: context)
+    for name, module in modules.items():
+        monkeypatch.setitem(__import__("sys").modules, name, module)
+    recorder = SglangTimeline.__new__(SglangTimeline)
+    recorder.first, recorder.who = recorder, {}
+    recorder.iteration(worker, Some(reqs=[]))
+    assert recorder.who == {"rank": 6, "dp": dp}
 
 
 def test_iterations_are_columns_of_differences(tmp_path: Path) -> None:

@@ -30,9 +30,9 @@ class Left(NamedTuple):
 
     @property
     def rows(self) -> list[list[Any]]:
-        """The spans of all files, each filled up to eight columns, as they were written."""
+        """The spans of all files, each filled up to nine columns, as they were written."""
         rows = [row for lines in self.files for line in lines[1:] for row in line.get("spans", ())]
-        return [[*row, *[None] * (8 - len(row))] for row in rows]
+        return [[*row, *[None] * (9 - len(row))] for row in rows]
 
     @property
     def ended(self) -> list[str]:

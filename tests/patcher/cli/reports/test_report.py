@@ -47,7 +47,7 @@ def test_a_report_names_the_verdict_the_parts_and_what_to_try(trace: Path) -> No
     assert result.stdout.startswith(TITLES["dispatch"])
     assert "  4 units, #30 to #33: median 10.00 ms" in result.stdout
     assert "problem: Host-bound" in result.stdout
-    assert "  suggestion: nothing recorded covers that place: rlpatch apply" in result.stdout
+    assert "  suggestion: nothing that was recorded covers this place; rlpatch apply" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= max(80, len(str(trace)) + 4)
 
 
@@ -56,7 +56,7 @@ def test_a_report_names_the_places_where_the_device_was_free(trace: Path) -> Non
     assert places[:3] == [
         "  ms/unit   share  units  place",
         "    4.250  42.5 %      3  before kernel0 on stream 7",
-        "    after kernel9; host-bound, no operator, call or frame that was recorded",
+        "    after kernel9; host-bound, no recorded operator, call or frame covers half",
     ]
     assert "before the first kernel" in "".join(places), "worth less than a percent, but there are few"
     assert "  3 places in total; -o FILE.html and --json list them all" in places
@@ -67,7 +67,7 @@ def test_details_have_each_unit_and_each_check(trace: Path) -> None:
     rows = [line.split() for line in result.stdout.splitlines()]
     at = rows.index(["unit", "ms", "host", "ms", "kernels"])
     assert rows[at + 3] == ["#32", "15.000", "15.000", "10"]
-    assert "ok launches: 100.0 % of 40 kernels and copies have a launch" in result.stdout
+    assert "ok launches: the launch of 100.0 % of 40 kernels and copies is known" in result.stdout
 
 
 def test_json_is_the_promise_within_the_envelope_of_every_command(trace: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_range_without_units_is_answered_with_all_of_them(trace: Path) -> None
     assert "next: --units 30:34 covers all units" in result.stderr
 
 
-@pytest.mark.parametrize("form", ["torch", "text", "db"])
+@pytest.mark.parametrize("form", ["torch", "text", "db", "nsys"])
 @pytest.mark.parametrize(
     ("marks", "units"),
     [(r"^train step (?P<number>\d+)$", [7, 8]), ("train|within", [0, 1]), (r"^batch", [0])],
@@ -110,7 +110,7 @@ def test_the_units_of_foreign_traces_are_named(tmp_path: Path, form: str, marks:
     )
     tasks = (Task(110, 120, launch=1, ask=1), Task(210, 220, launch=101, ask=101))
     run = Run(tasks, (Range("ProfilerStep#3", 0, 200),), operators=names)
-    path = run.torch(tmp_path / "a.json") if form == "torch" else getattr(run, form)(tmp_path / "a_ascend_pt")
+    path = getattr(run, form)(tmp_path / {"torch": "a.json", "nsys": "a.sqlite"}.get(form, "a_ascend_pt"))
     assert [one["number"] for one in data(typed("report", path, "--json"))["captures"][0]["units"]] == [3]
     (found,) = data(typed("report", path, "--marks", marks, "--json"))["captures"]
     assert [one["number"] for one in found["units"]] == units
@@ -165,7 +165,7 @@ def test_the_ranks_of_a_run_make_one_report(tmp_path: Path) -> None:
         Run(tasks, marks, rank=rank).db(tmp_path / f"rank{rank}_ascend_pt")
     result = typed("report", tmp_path, "-v")
     assert result.exit_code == 0
-    assert "rank 1 comes last in 1 of 1 collectives: the other 1 wait 60.00 ms per unit" in " ".join(
+    assert "rank 1 arrives last in 1 of 1 collectives; per unit, each other rank waits 60.00 ms" in " ".join(
         result.stdout.split()
     )
     (first, second) = (line.split() for line in result.stdout.splitlines() if line.startswith(("     0 ", "     1 ")))
@@ -207,7 +207,7 @@ def test_the_windows_of_a_folder_are_told_apart_by_their_units(tmp_path: Path, d
     page = (tmp_path / "page.html").read_text()
     median = "15.00 ms" if device else "15.00 ms on the host"
     assert f"rank 0, #100 to #102: median unit {median}" in page
-    assert page.count(f"Unit time{'' if device else ' on the host'} against requests</figcaption>") == 2
+    assert page.count(f"Unit time{'' if device else ' on the host'} by requests</figcaption>") == 2
     assert "more ranks" not in page
 
 
@@ -220,7 +220,7 @@ def test_what_ran_on_no_device_is_compared_by_the_host_if_it_must_be(tmp_path: P
     assert forced.exit_code == 0
     assert "\nmedian unit on the host: 10.00 ms before, 15.00 ms after, +5.000 ms\n" in forced.stdout
     assert forced.stdout.count("launched no kernel") == 2, "as the reasons, and not once more as notes"
-    assert "part of the median unit" not in forced.stdout
+    assert "breakdown of the median unit" not in forced.stdout
     assert max(map(len, forced.stdout.partition("\n\nwrote ")[0].splitlines())) <= 80
     assert "median unit on the host before, of 3" in (tmp_path / "page.html").read_text()
     told = data(typed("compare", before, after, "--force", "--json"))
@@ -241,7 +241,7 @@ def test_many_ranks_are_told_by_the_slowest(tmp_path: Path) -> None:
             tmp_path / f"rank{rank}.pt.trace.json"
         )
     lines = typed("report", tmp_path, "-v").stdout
-    assert lines.count("part of a unit") == 1
+    assert lines.count("breakdown of a unit") == 1
     assert "these are of rank 5" in lines
 
 
@@ -285,19 +285,19 @@ def test_a_run_on_cpus_is_told_stage_by_stage_by_its_operators(cpu: Path, tmp_pa
     assert result.exit_code == 0
     assert "withdrawn" not in result.stdout
     rollout, training = result.stdout.split("== update-policy actor ==\n")
-    assert rollout.startswith("== rollout ==\nNo device: the operators on the host take the time\n")
+    assert rollout.startswith("== rollout ==\nNo device: operators on the host take the time\n")
     assert "The longest: aten::mm (100 %)." in " ".join(rollout.split())
     assert "cold" not in rollout
     assert training.startswith("One unit takes much longer than the others")
     said = " ".join(training.split())
-    assert "#0 is cold: it carries the profiler's own start, because nothing comes before to warm up in" in said
+    assert "#0 includes the profiler's start-up cost" in said
     assert "Unit 0 took 400.00 ms on the host, 4.0 times the median." in said
     assert "aten::addmm 300.00 ms" in said
     assert "aten::addmm" in said
     assert "is the slowest" not in result.stdout
     page = (tmp_path / "page.html").read_text()
     assert page.index("<h2>rollout</h2>") < page.index("aten::mm") < page.index("<h2>update-policy actor</h2>")
-    assert "#0 is cold" in page
+    assert "start-up cost, because nothing comes before" in page
     found = data(typed("report", cpu, "--json"))
     assert [one["id"] for one in found["findings"]] == ["host-idle", "host-operators", "outlier", "host-operators"]
 
@@ -392,20 +392,20 @@ BAD: dict[str, tuple[Callable[[Path], Path], int, str]] = {
     "nothing there": (lambda place: place / "nowhere", 3, "does not exist"),
     "an empty folder": (lambda place: place, 3, "no traces found in"),
     "0 bytes": (content("a.json", b""), 4, "is empty"),
-    "no JSON": (content("a.json", b"hello"), 4, "holds no JSON"),
+    "no JSON": (content("a.json", b"hello"), 4, "is not JSON"),
     "JSON of another kind": (content("a.json", b'{"a": 1}'), 4, "no list traceEvents"),
     "no event": (content("a.json", b'{"traceEvents": []}'), 3, "contains no kernels, operators or step marks"),
     "gzip cut in its head": (content("a.json.gz", gzip.compress(b"[1]" * 99)[:9]), 4, "gzip"),
     "a database of 0 bytes": (content("ascend_pytorch_profiler_0.db", b""), 4, "is empty"),
-    "a database of another schema": (other_schema, 4, "another schema: it lacks"),
+    "is a database with another schema": (other_schema, 4, "is a database with another schema"),
     "a damaged database": (damaged, 4, "cannot be read"),
     "a folder that was not parsed": (unparsed, 3, "next: rlpatch analyse"),
     "a folder of folders that were not parsed": (lambda place: unparsed(place).parent, 3, "next: rlpatch analyse"),
     "tables without a trace": (tables_alone, 3, "neither trace_view.json nor a database"),
     "two devices": (two_devices, 4, "several devices: 0, 1"),
-    "two NPUs": (two_npus, 4, "holds several devices"),
-    "two ranks": (two_ranks, 4, "holds several ranks"),
-    "two databases": (two_databases, 4, "holds several ranks"),
+    "two NPUs": (two_npus, 4, "contains several devices"),
+    "two ranks": (two_ranks, 4, "contains several ranks"),
+    "two databases": (two_databases, 4, "contains several ranks"),
     "text that is not there yet": (content("trace_view.json", b"["), 3, "contains no kernels, operators or step marks"),
 }
 
@@ -454,7 +454,7 @@ def test_a_cut_trace_is_read_up_to_the_cut_and_said(trace: Path, tmp_path: Path)
     (tmp_path / "cut.json").write_bytes(text[: len(text) * 2 // 3])
     result = typed("report", tmp_path / "cut.json")
     assert result.exit_code == 0
-    assert result.stdout.startswith("warning: the file ends before the list")
+    assert result.stdout.startswith("warning: the file is cut off within its list of events")
 
 
 def test_a_folder_gives_all_that_lies_below(trace: Path, tmp_path: Path) -> None:
@@ -494,11 +494,11 @@ def test_a_report_says_what_the_units_held(trace: Path) -> None:
     assert "  vllm 0.32.0 · rollout · decode 0:4 at tail 8 · rollout 2 · host\n" in said
     held = "in each step: requests 5 to 8, tokens 16, drafts 8, longest 2,000 to 2,003, context 9,000 to 9,003"
     assert held in " ".join(said.split())
-    assert "  2 uncounted iterations lie between its units, before #32\n" in said
+    assert "2 uncounted iterations between the units, before #32" in said
     lines = [line.split() for line in said.splitlines()]
     at = lines.index(["unit", "ms", "host", "ms", "kernels", "requests", "longest", "context", "uncounted"])
     assert lines[at + 3] == ["#32", "15.000", "15.000", "10", "6", "2,002", "9,002", "2"]
-    assert "ok facts: they agree with the trace" in said
+    assert "ok facts: the step metadata agrees with the trace" in said
     assert max(map(len, said.splitlines())) <= max(80, len(str(trace)) + 4)
 
 
@@ -525,17 +525,17 @@ def test_the_page_has_what_the_units_held(trace: Path, tmp_path: Path) -> None:
     typed("report", trace, "-o", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     for said in ("Units one by one", "sequences", "padded to", "4 \N{MULTIPLICATION SIGN} 1024", "uncounted", "decode 0:4 at tail 8",
-                 "4 uncounted iterations lie between its units, before #30, #31, #32, #33."):  # fmt: skip
+                 "4 uncounted iterations between the units, before #30, #31, #32, #33."):  # fmt: skip
         assert said in page, said
 
 
 @pytest.mark.parametrize(
     ("more", "doubt"),
     [
-        ({"rank": 3}, "its name says rank 0, its facts say 3"),
-        ({"backend": "npu"}, "its facts say that npu recorded it"),
-        ({"units": [{"number": 7}]}, "its facts name unit 7, and it has 4 units, 30 to 33"),
-        ({"format": 9}, "the format of the facts beside it is 9, and this rlpatch reads 1"),
+        ({"rank": 3}, "rank is 0 in the trace's name, but 3 in its step metadata"),
+        ({"backend": "npu"}, "its step metadata says that npu recorded it"),
+        ({"units": [{"number": 7}]}, "its step metadata lists unit 7, but the trace has 4 units, 30 to 33"),
+        ({"format": 9}, "the step metadata beside the trace has format 9, and this rlpatch reads 1"),
     ],
 )
 def test_facts_that_contradict_the_trace_are_said_at_the_top(trace: Path, more: dict[str, Any], doubt: str) -> None:
@@ -565,15 +565,15 @@ def test_analyse_says_what_the_units_held(trace: Path) -> None:
     assert held == {
         "path": str(trace), "asked": "0:4 at tail 8", "requests": [5, 8], "tokens": [16, 16], "drafts": [8, 8],
         "longest": [2000, 2003], "context": [9000, 9003], "uncounted": {"32": 2},
-        "doubts": ["its name says rank 0, its facts say 3"],
+        "doubts": ["rank is 0 in the trace's name, but 3 in its step metadata"],
     }  # fmt: skip
     said = typed("analyse", trace.parent)
     assert f"{trace.name}: requested 0:4 at tail 8, contains requests 5 to 8, tokens 16, " in " ".join(
         said.stdout.split()
     )
     assert max(len(line) for line in said.stdout.splitlines() if str(trace.parent) not in line) <= 80
-    assert "  2 uncounted iterations lie between its units, before #32" in said.stdout
-    assert f"warning: {trace.name}: its name says rank 0" in said.stderr
+    assert "  2 uncounted iterations between the units, before #32" in said.stdout
+    assert f"warning: {trace.name}: rank is 0 in the trace's name" in said.stderr
 
 
 # ---------------------------------------------------------------- compare
@@ -586,7 +586,7 @@ def test_a_comparison_says_what_changed_and_how_sure_that_is(tmp_path: Path) -> 
     assert result.exit_code == 0
     assert result.stdout.startswith("median unit: 10.00 ms before, 13.00 ms after, +3.000 ms\n  95 % interval ")
     assert "free: host-bound" in result.stdout
-    assert "One capture a side is one sample" in result.stdout
+    assert "With one capture per side" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert data(typed("compare", before, after, "--json"))["median_ns"] == [10 * MS, 13 * MS]
 
@@ -688,9 +688,11 @@ def test_a_refusal_names_the_reason_and_the_way_on(tmp_path: Path) -> None:
     before, after = steps(4).torch(tmp_path / "a.json"), steps(4, first=100).torch(tmp_path / "b.json")
     result = typed("compare", before, after)
     assert result.exit_code == 4
-    assert "not comparable: other window: 30:34 before, 100:104 after" in result.stderr
-    assert data(typed("compare", before, after, "--json"))["refused"] == ["other window: 30:34 before, 100:104 after"]
+    assert "not comparable: different windows: 30:34 before, 100:104 after" in result.stderr
+    assert data(typed("compare", before, after, "--json"))["refused"] == [
+        "different windows: 30:34 before, 100:104 after"
+    ]
     forced = typed("compare", before, after, "--force", "-o", tmp_path / "page.html")
     assert forced.exit_code == 0
-    assert forced.stdout.startswith("warning: other window")
+    assert forced.stdout.startswith("warning: different windows")
     assert "<html" in (tmp_path / "page.html").read_text()

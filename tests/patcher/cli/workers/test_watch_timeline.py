@@ -14,7 +14,8 @@ import pytest
 from click.testing import Result
 
 from fixtures.cache import REPOSITORY
-from fixtures.timeline.small import small
+from fixtures.timeline.small import WALL, ZERO, small
+from fixtures.timeline.writer import Writer
 from patcher.commands.reports import timelines
 from tests.patches.probes.timelines import start
 
@@ -62,6 +63,16 @@ def test_of_several_runs_the_newest_is_watched(run: Run, tmp_path: Path) -> None
         "step 1", "step 2", "step 3",
     ]  # fmt: skip
     assert "run 2 of 2, the newest" in found.stderr
+
+
+def test_the_newest_run_is_watched_even_if_it_has_no_driver_yet(run: Run, tmp_path: Path) -> None:
+    small(tmp_path)
+    engine = Writer(tmp_path, run="next", started_ms=(WALL + 3_600 * 10**6) // 1000)
+    engine.iterate(ZERO, ZERO + 10_000, 4, 4)
+    engine.close((ZERO + 20_000, WALL + 3_600 * 10**6))
+    found = run("watch", tmp_path, "--timeline", "--once")
+    assert "run 2 of 2, the newest" in found.stderr
+    assert "no driver" in found.stdout
 
 
 @pytest.mark.parametrize("height", [14, 20, 60])

@@ -104,13 +104,13 @@ def test_what_it_says_first() -> None:
     """Who is missing, one sentence, the causes with what to do next, then the picture, then the steps."""
     text = page.page(made.run())
     order = [
-        "engine, replica 1, rank 1: no file", "6 steps, typically 8.87 s each. Costliest: trainer, rank 1",
+        "engine, replica 1, rank 1: no file", "6 steps, typically 8.87 s each. Largest cost: trainer, rank 1",
         "18.4 s, 31 % of the run · in steps ", "lower poll_interval", "<h2>The run</h2>",
     ]  # fmt: skip
     places = [text.index(one) for one in order]
     assert places == sorted(places)
     assert re.findall(r"<h2>(.*?)</h2>", text) == [
-        "What cost most, and what to do next", "The run", "Steps", "What there is to gain at best", "Busy, and idle for whom",
+        "Largest costs, and what to do next", "The run", "Steps", "Upper bounds of the saving", "Busy and idle time, and what roles wait for",
         "Weight sync by part", "Imbalance", "Windows to record next", "Recorded windows", "Clocks", "Notes",
     ]  # fmt: skip
 
@@ -123,9 +123,9 @@ def test_the_steps_and_their_places() -> None:
         assert f'href="#step-{step}"' in text
     rows = re.findall(r"<tr>(.*?)</tr>", text.split("<h2>Steps</h2>")[1].split("</table>")[0])
     said = [Seen(row).text for row in rows]
-    assert "typical; most of it: trainer: micro-batch in update_actor, 2.60 s (warm-up)" in said[1]
+    assert "typical; mainly trainer: micro-batch in update_actor, 2.60 s (warm-up)" in said[1]
     assert "+1.50 s engine, replica 0: micro-batch in gen" in said[2]
-    assert "not known: engine, replica 1 has no file" in said[5]
+    assert "unknown: engine, replica 1 has no file" in said[5]
     assert "<strong>" in rows[2]
     assert "<strong>" not in rows[1] + rows[5]
 
@@ -135,14 +135,14 @@ def test_a_step_that_was_slower_in_many_parts_is_not_called_unknown() -> None:
     steps = (replace(found.steps[1], verdict="several", limited_by=None, why="no single cause"), *found.steps[2:])
     text = page.page(replace(found, steps=steps))
     assert "no single cause" in Seen(text).text
-    assert "not known" not in Seen(page.page(replace(found, steps=steps[:1], missing=()))).text
+    assert "unknown" not in Seen(page.page(replace(found, steps=steps[:1], missing=()))).text
 
 
 def test_what_stands_out_nowhere_is_said_calmly() -> None:
     found = made.run(steps=3)
     text = Seen(page.page(replace(found, causes=(), missing=()))).text
-    assert "3 steps, typically 8.23 s each. Nothing stands out." in text
-    assert "Not everything" not in text
+    assert "3 steps, typically 8.23 s each. No step or cause stands out." in text
+    assert "The recording is incomplete" not in text
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -187,7 +187,9 @@ def test_the_critical_path_goes_through_the_rows_of_those_that_were_waited_for()
     text = page.page(found)
     start = found.steps[0].start
     ticks = TICKS / (found.seconds - start)
-    drawn = strokes(text, "critical path: who was waited for") + strokes(text, "critical path, covered by no record")
+    drawn = strokes(text, "critical path: the process that the step waited for") + strokes(
+        text, "critical path without a record"
+    )
     late = [one for step in found.steps for one in step.critical_path if one.role == "trainer" and one.rank is not None]
     rank = {at: strokes(text, f"update_actor · trainer, rank {at}")[0][2] for at in (0, 1)}
     for one in late:
@@ -202,12 +204,12 @@ def test_the_start_of_a_run_leaves_room_for_its_steps() -> None:
     found = made.run()
     moved = replace(found, seconds=found.seconds + 3600)
     assert data(page.page(moved))["seconds"] == pytest.approx(1.02 * found.seconds)
-    assert "what lies before and after the steps is left out" in page.page(moved)
+    assert "after the last step is not drawn" in page.page(moved)
 
 
 def test_what_is_drawn_as_one_is_said() -> None:
     text = Seen(page.page(made.run(steps=1, ranks=12))).text
-    assert re.search(r"1[01] lanes", text)
+    assert re.search(r"1[01] processes", text)
     lane = replace(made.run(steps=1).lanes[0], left_out=7)
     assert "7 short spans" in page.page(replace(made.run(steps=1), lanes=(lane,)))
 
@@ -221,7 +223,7 @@ def test_a_run_that_is_too_much_is_drawn_more_coarsely(monkeypatch: pytest.Monke
     monkeypatch.setattr(page, "LIMIT", len(whole.encode()) * 3 // 4)
     text = page.page(found)
     assert len(text.encode()) < page.LIMIT
-    assert re.search(r"[\d,]+ bars shorter than .* were drawn as one with their neighbours", text)
+    assert re.search(r"[\d,]+ bars shorter than .* are merged with their neighbours", text)
 
 
 def test_of_very_many_steps_the_newest_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +248,7 @@ def test_names_that_are_too_many_are_drawn_as_one(form: str) -> None:
     with at_most(60):
         text = page.page(found)
     assert len(text.encode()) < page.LIMIT
-    assert re.search(r"[\d,]+ names of spans that do not last long are drawn as one: other spans", text)
+    assert re.search(r"[\d,]+ kinds of short spans are drawn under one name: other spans", text)
     shape(text)
 
 
@@ -258,7 +260,7 @@ def test_of_a_list_that_is_too_long_the_first_are_shown(field: str) -> None:
     found = replace(found, **more)
     text = page.page(found)
     assert len(text.encode()) < page.LIMIT
-    assert re.search(r"this page lists 200 of [\d,]+: .*rlpatch timeline --json", text)
+    assert re.search(r"this page lists 200 of [\d,]+ .*rlpatch timeline --json", text)
 
 
 def test_steps_are_left_out_where_nothing_else_helps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,12 @@ def usual(*found: Collective) -> list[float | None]:
 
 def finding(*profiles: RankProfile) -> Diagnosis | None:
     return next(
-        (one for one in analysis.reported(profiles).findings if "At the rate of its neighbours" in one.evidence), None
+        (
+            one
+            for one in analysis.reported(profiles).findings
+            if "At the rate of similar collectives it would take" in one.evidence
+        ),
+        None,
     )
 
 
@@ -82,10 +87,8 @@ def test_the_outlier_is_named_with_its_size_and_a_neighbour() -> None:
     found = finding(profile(*made(*SLOW)))
     assert found is not None
     assert found.id == "collective-outlier"
-    assert found.evidence.endswith(
-        "allreduce of 28.6 MB in unit 30 took 86.50 ms, one of 117.0 MB 2.30 ms. Whether it waited for another rank cannot be"
-        " told from this one. At the rate of its neighbours it would be 84.10 ms less."
-    )
+    for fact in ("allreduce of 28.6 MB in unit 30", "86.50 ms", "117.0 MB", "2.30 ms", "84.10 ms less"):
+        assert fact in found.evidence
     assert (found.saving_ns, found.source, found.title) == (84_100_000, "/rank0", TITLES["collective-outlier"])
     assert found.advice.startswith("report all ranks")
     assert finding(profile(*made(*SLOW[:2], *SLOW[3:], (28.6, 4.4)))) is None
@@ -98,7 +101,7 @@ def test_what_the_vendor_calls_waiting_is_no_outlier() -> None:
     assert finding(profile(*fast, waiting)) is None
     found = finding(profile(*fast, idle))
     assert found is not None
-    assert "Of that 1.00 ms transit, 0.00 ms waiting, 85.00 ms idle, according to the vendor." in found.evidence
+    assert "Of this, 1.00 ms is transit, 0.00 ms waiting and 85.00 ms idle, according to torch_npu." in found.evidence
     assert found.advice.startswith("the network is not")
     both = finding(profile(*fast, waiting, idle))
     assert both is not None
@@ -111,7 +114,7 @@ def test_other_ranks_tell_waiting_from_transfer() -> None:
     found = finding(*ranks)
     assert found is not None
     assert found.saving_ns == 44 * MS
-    assert "Of that it waited 40.00 ms for the last rank; 46.50 ms is transfer." in found.evidence
+    assert "Of this, 40.00 ms is waiting for the straggler and 46.50 ms is transfer." in found.evidence
     first, second = analysis.reported(ranks).captures
     assert [one.waits_ns for one in (*first.collectives, *second.collectives)] == [0, 0, 40 * MS, 0, 0, 0]
     assert first.collectives[2].gb_per_s == second.collectives[2].gb_per_s == pytest.approx(28.6 / 46.5, abs=1e-3)

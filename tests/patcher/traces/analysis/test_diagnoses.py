@@ -57,7 +57,7 @@ GOOD = steps(4)
 BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
     "the end is missing": (GOOD, {"cut": "the gzip file ends before its end"}, "whole", "the gzip file ends"),
     "events were lost": (GOOD, {"lost": 3}, "whole", "3 events could not be read"),
-    "nothing marks units": (replace(GOOD, marks=()), {}, "marks", "the whole trace is taken as one"),
+    "nothing marks units": (replace(GOOD, marks=()), {}, "marks", "the whole trace counts as one"),
     "units without kernels": (
         Run((Task(10, 20, launch=1),), (*MARKS, Range("ProfilerStep#3", 200, 300))), {}, "kernels",
         "2 of 3 units launched no kernel: #2, #3",
@@ -68,7 +68,7 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
     ),
     "a count far off": (
         Run(tuple(Task(n * 10 + 5, n * 10 + 9, launch=n * 10) for n in (*range(10, 30), 31)), (*(Range(f"ProfilerStep#{n}", n * 100, n * 100 + 100) for n in range(1, 4)),)),
-        {}, "count", "1 of 3 units are far off the median of 10 kernels: #3",
+        {}, "count", "1 of 3 units launched far more or fewer kernels than the median of 10: #3",
     ),
     "kernels without a launch": (
         Run((Task(10, 20, launch=1), Task(30, 40), Task(110, 120, launch=101)), MARKS), {}, "launches", "66.7 % of 3 kernels",
@@ -78,18 +78,18 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
         {}, "clocks", "8 of 8 kernels begin more than 10 µs before their launch",
     ),
     "one kernel is the unit": (
-        Run((Task(10, 99, launch=1), Task(110, 120, launch=101)), MARKS), {}, "alone", "one kernel takes over 90 % of its unit",
+        Run((Task(10, 99, launch=1), Task(110, 120, launch=101)), MARKS), {}, "alone", "a single kernel takes over 90 %",
     ),
     "a host that goes on after its last kernel": (
         Run((Task(10, 90, launch=1), Task(110, 130, launch=101)), (MARKS[0], Range("ProfilerStep#2", 100, 400))), {},
-        "host", "#2 took much longer on the host than on the device: #2 0.00 ms, and 0.00 ms from its first kernel on",
+        "host", "#2 took much longer on the host than on the device: #2 took 0.00 ms",
     ),
     "the vendor's sums": (
         GOOD, {"vendor": {"30": {"communication_not_overlapped_ns": 101 * MS, "communication_ns": 27 * MS}}}, "exposed",
-        "has more communication not overlapped (101.00 ms)",
+        "exposed communication (101.00 ms)",
     ),
     "marks that overlap": (
-        Run(GOOD.tasks, (Range("ProfilerStep#30", 0, 15 * MS), *GOOD.marks[1:])), {}, "overlap", "1 marks overlap",
+        Run(GOOD.tasks, (Range("ProfilerStep#30", 0, 15 * MS), *GOOD.marks[1:])), {}, "overlap", "1 step marks overlap",
     ),
     "a unit that begins before the one in front of it": (
         Run((Task(110, 120, launch=1), Task(50, 60, launch=101)), MARKS), {}, "overlap", "begin on the device before",
@@ -103,7 +103,6 @@ def test_bad_data_is_known(run: Run, more: dict[str, object], check: str, says: 
     found = checks_of(run, **more)[check]
     assert not found.ok
     assert says in found.evidence
-    assert (" more" in found.evidence) == (" more" in says or check == "exposed")
 
 
 def test_good_data_fails_no_check() -> None:
@@ -138,7 +137,7 @@ def test_some_microseconds_before_the_launch_are_normal() -> None:
 WITHDRAWN = {
     "launches": ({"free_host_late": 50, "compute": 50}, ("dispatch", "waiting"), "Nothing stands out"),
     "exposed": ({"communication": 50, "compute": 50}, ("communication", "slow-rank"), "Nothing stands out"),
-    "kernels": ({"communication": 50, "compute": 50}, checks.EVERY, "No verdict: the data does not support one"),
+    "kernels": ({"communication": 50, "compute": 50}, checks.EVERY, "No verdict: the data is not sufficient"),
 }
 
 
@@ -151,7 +150,7 @@ def test_a_failed_check_withdraws_what_rests_on_it(
     assert [finding.severity for finding in good.findings] == ["problem"]
     assert bad.findings == ()
     assert bad.verdict.title == title
-    assert "why (withdrawn: " in bad.verdict.withdrawn[0]
+    assert "why (therefore withdrawn: " in bad.verdict.withdrawn[0]
 
 
 # ---------------------------------------------------------------- findings
@@ -180,16 +179,14 @@ def test_a_device_that_computes_has_nothing_to_be_blamed_for() -> None:
     found = report(capture(unit(compute=95, free_waiting=5), kernels=(Kernel("MatMul", "compute", 10, 90 * MS),)))
     assert [(one.id, one.severity, one.saving_ns) for one in found.findings] == [("compute", "note", None)]
     assert found.verdict.title == TITLES["compute"]
-    assert (
-        found.verdict.guide == "The guide's rule: Free is 5.0 %, not above 10 %: computing first, then communication."
-    )
+    assert "is 5.0 %, which is not above 10 %" in found.verdict.guide
 
 
 def test_the_guide_says_dispatch_where_the_host_was_not_late() -> None:
     found = report(capture(unit(compute=50, free_waiting=40, copy=10)))
-    assert found.verdict.guide == "The guide's rule: Free is 50.0 %, above 10 %: dispatch."
+    assert "is 50.0 %, which is above 10 %" in found.verdict.guide
     assert found.verdict.difference.startswith(
-        "That Free counts copies and every wait: 40.0 % stream wait, 10.0 % copying."
+        "This Free includes copies and all kinds of waiting: 40.0 % stream wait, 10.0 % copying."
     )
     assert found.verdict.title == TITLES["waiting"]
 
@@ -209,7 +206,7 @@ def test_transit_waiting_and_idle_are_told_apart_before_the_network_is_blamed() 
     found = report(capture(unit(compute=40, communication=60), collectives=(told,)))
     (idle,) = found.findings
     assert (idle.id, idle.severity, idle.saving_ns) == ("collective-idle", "problem", 50 * MS)
-    assert "the network is not what takes the time" in idle.advice
+    assert "the network is not the cause" in idle.advice
     assert idle.parts == {"waiting": 8 * MS, "idle": 50 * MS, "transfer": 2 * MS}
     alone = report(
         capture(
@@ -228,7 +225,7 @@ def test_what_lies_before_the_first_kernel_is_no_slow_unit() -> None:
     assert found.verdict.title == TITLES["compute"]
     alone = report(capture(units[0]))
     assert [(one.id, one.saving_ns) for one in alone.findings] == [("lead-in", 60 * MS), ("compute", None)]
-    assert found.verdict.guide.startswith("The guide's rule: Free is 0.0 %")
+    assert found.verdict.guide.startswith("Free in torch_npu's step_trace_time is 0.0 %")
 
 
 def test_a_unit_without_a_kernel_is_no_median() -> None:
@@ -270,7 +267,7 @@ def test_the_slow_rank_is_the_finding_of_all() -> None:
     found = report(*meeting((40, 10), (10, 10)))
     slow = found.findings[0]
     assert (slow.id, slow.severity, slow.source, slow.culprit) == ("slow-rank", "problem", "/traces/rank0", "rank 1")
-    assert "rank 1 comes last in 1 of 2 collectives: the other 1 wait 30.00 ms per unit" in slow.evidence
+    assert "rank 1 arrives last in 1 of 2 collectives; per unit, each other rank waits 30.00 ms" in slow.evidence
     assert (slow.saving_ns, slow.parts) == (30 * MS, {"waiting": 30 * MS, "transfer": 20 * MS})
     assert found.verdict.title == "Ranks wait for rank 1"
     assert report(*meeting((40, 10), group="")).findings[0].certainty.startswith("heuristic")
@@ -286,7 +283,7 @@ def test_times_of_ranks_are_of_a_unit() -> None:
     ]  # fmt: skip
     slow = report(*made).findings[0]
     assert (slow.id, slow.saving_ns) == ("slow-rank", 17 * MS)
-    assert "17.00 ms per unit" in slow.evidence
+    assert "each other rank waits 17.00 ms" in slow.evidence
 
 
 def test_waiting_is_never_more_than_the_exposed_communication() -> None:
@@ -298,7 +295,7 @@ def test_waiting_is_never_more_than_the_exposed_communication() -> None:
 def test_the_first_collective_of_the_only_unit_may_be_the_start_of_the_profilers() -> None:
     """Of a single unit nothing tells; of several the first collective counts as much as in the others."""
     slow = report(*meeting((40, 10), (10, 10))).findings[0]
-    assert "skew of the profilers' start" in slow.evidence
+    assert "profilers started at different times" in slow.evidence
     later = report(*meeting((10, 10), (40, 10))).findings[0]
     assert "skew" not in later.evidence
     units = tuple(unit(number, compute=50, communication=50) for number in range(2))
@@ -319,7 +316,7 @@ def test_the_first_collective_of_the_only_unit_may_be_the_start_of_the_profilers
 def test_no_rank_is_blamed_where_waits_are_nearly_equal(times: list[tuple[int, ...]], culprit: str) -> None:
     (slow,) = (finding for finding in report(*meeting(*times)).findings if finding.id == "slow-rank")
     assert slow.culprit == culprit
-    assert ("look at what rank 1 does before" in slow.advice) == bool(culprit)
+    assert ("check what rank 1 does before" in slow.advice) == bool(culprit)
 
 
 def test_the_straggler_is_told_with_what_it_has_more_of() -> None:

@@ -212,8 +212,9 @@ def other_stream_and_calls(machine: Machine, number: int, here: int) -> None:
 
 
 LATE, WAITING = "free_host_late_ns", "free_waiting_ns"
-ALL = ("torch", "text", "db")
-GPU = ("torch",)
+ALL = ("torch", "text", "db", "nsys")
+GPU = ("torch", "nsys")
+STACKS = ("torch",)  # with the functions of Python
 NPU = ("text", "db")
 Case = tuple[Inject, dict[str, Any], tuple[str, ...]]
 CASES: dict[str, Case] = {
@@ -228,11 +229,11 @@ CASES: dict[str, Case] = {
     ),
     "a sleep in a trace with stacks": (
         at(4, lambda machine: machine.built_in("function sleep", 3 * MS)),
-        {"part": LATE, "after": "out", "call": "built-in function sleep", "operator": "", "units": 4}, GPU,
+        {"part": LATE, "after": "out", "call": "built-in function sleep", "operator": "", "units": 4}, STACKS,
     ),
     "a method of an object in a trace with stacks": (
         at(4, lambda machine: machine.built_in("method recv of zmq.Socket object", 3 * MS)),
-        {"part": LATE, "after": "out", "call": "built-in method recv", "units": 4}, GPU,
+        {"part": LATE, "after": "out", "call": "built-in method recv", "units": 4}, STACKS,
     ),
     "an operator that takes its time": (
         at(5, lambda machine: machine.kernel("custom", inside=3 * MS)),
@@ -247,7 +248,7 @@ CASES: dict[str, Case] = {
     ),
     ".item() and the host's answer to it": (
         at(9, lambda machine: machine.item("cudaStreamSynchronize")),
-        {"part": LATE, "after": "argmax", "call": "", "returned_from": "cudaStreamSynchronize", "within": False}, GPU,
+        {"part": LATE, "after": "argmax", "call": "", "returned_from": "cudaStreamSynchronize", "within": False}, STACKS,
     ),
     ".item() on an NPU": (
         at(9, lambda machine: machine.item("aclrtSynchronizeStream")),
@@ -271,11 +272,11 @@ CASES: dict[str, Case] = {
     ),
     "Python after a synchronisation that returned while the device ran empty": (
         at(9, sorted_answer),
-        {"part": LATE, "after": "argmax", "call": "built-in function sort", "operator": "", "returned_from": ""}, GPU,
+        {"part": LATE, "after": "argmax", "call": "built-in function sort", "operator": "", "returned_from": ""}, STACKS,
     ),
     "a function of Python that is called three times": (
         at(4, zoomed),
-        {"part": LATE, "after": "out", "call": "built-in function zoom", "operator": ""}, GPU,
+        {"part": LATE, "after": "out", "call": "built-in function zoom", "operator": ""}, STACKS,
     ),
     "memory that is allocated": (
         at(7, lambda machine: machine.call("cudaMalloc", 3 * MS)), {"part": LATE, "after": "down", "call": "cudaMalloc"},
@@ -319,7 +320,7 @@ GRAPHS: dict[str, Case] = {
         at(1, lambda machine: machine.sleep(5 * MS)),
         {"part": LATE, "graph": "before", "before": "prepare", "after": "embedding", "units": 4}, GPU,
     ),
-    "within a replay": (
+    "inside a replayed graph": (
         at(1, lambda machine: machine.replay(LAYERS, stop=2 * MS, key=50 + len(machine.tasks))),
         {"part": WAITING, "graph": "within", "before": "out", "after": "norm2", "units": 4}, GPU,
     ),
@@ -337,7 +338,8 @@ def profile(run: Run, form: str, place: Path) -> RankProfile:
     """Of a run as a profiler writes it; in db without the queue, whose rows are operators of their own there."""
     if form == "db":
         run = replace(run, tasks=tuple(replace(task, ask=None) for task in run.tasks))
-    path = run.torch(place / "host_1.pt.trace.json") if form == "torch" else getattr(run, form)(place / "x_ascend_pt")
+    names = {"torch": "host_1.pt.trace.json", "nsys": "a.sqlite"}
+    path = getattr(run, form)(place / names.get(form, "x_ascend_pt"))
     (readable,) = folders.readable(path)
     (read,) = formats.read(readable)
     return analysis.attributed(read).profile
@@ -377,13 +379,13 @@ def test_what_comes_before_the_first_kernel_is_a_place_too(tmp_path: Path) -> No
     assert "hipMemcpyWithStream" in finding.evidence
 
 
-NOTHING = "no operator, call or frame that was recorded covers half of it"
+NOTHING = "no recorded operator, call or frame covers half of it"
 SENTENCES = {
     "a sleep before a launch": (
         "before out on stream 7", "after attention", f"host-bound, {NOTHING}, launched by aten::out",
     ),
     "an operator that takes its time": (
-        "before custom on stream 7", "after out", "host-bound, the host was in aten::custom",
+        "before custom on stream 7", "after out", "host-bound, the host was inside aten::custom",
     ),
     ".item() and the host's answer to it": (
         "before argmax on stream 7", "after logits",
@@ -397,7 +399,7 @@ SENTENCES = {
         f"host-bound, {NOTHING}, launched by aten::sample",
     ),
     "a batch whose graph was not captured": (
-        "between kernels launched one by one", "33 short gaps", "host-bound",
+        "between kernels that are launched one by one", "33 short gaps", "host-bound",
     ),
 }  # fmt: skip
 
@@ -423,7 +425,7 @@ def test_short_gaps_within_replays_are_told_from_others(tmp_path: Path) -> None:
     found = profile(recorded(inject, graph=True), "torch", tmp_path).gaps
     (within,) = (gap for gap in found if gap.graph == "within")
     assert (within.kind, within.count, within.units, within.ns) == ("several", 4, 4, 4 * US)
-    assert place_of(within) == "within replayed graphs"
+    assert place_of(within) == "inside replayed graphs"
 
 
 def test_of_very_many_the_longest_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,12 @@ CASES: dict[str, tuple[Inject, str, int | None, str]] = {
     "a sleep without a stack": (sleep, "host-idle", 20 * MS, "before aten::randn"),
     "Python with a stack": (frame, "host-idle", 20 * MS, "loop.py(12): reward"),
     "thousands of small operators": (items, "host-small", 12 * MS, "aten::item (2,000)"),
-    "a pause in one step": (pause, "outlier", 300 * MS // 8, "300.00 ms are one stretch without an operator"),
+    "a pause in one step": (
+        pause,
+        "outlier",
+        300 * MS // 8,
+        "300.00 ms of the difference is one stretch without operators",
+    ),
     "larger inputs in one step": (larger, "outlier", 199 * MS // 8, "aten::linear 199.00 ms"),
     "more operators in one step": (more, "outlier", 49 * 4 * MS // 8, "It ran 53 operators, the median unit 4."),
     "compiling again": (recompile, "host-compile", 5 * 100 * MS // 8, "in 5 of 8 units"),

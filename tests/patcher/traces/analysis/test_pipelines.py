@@ -51,7 +51,7 @@ def test_a_stage_is_in_sends_and_receives() -> None:
     assert found is not None
     assert found.parts == {"pipeline": 50 * MS, "transfer": 10 * MS}
     assert (found.saving_ns, found.source, found.title) == (50 * MS, "/rank0", TITLES["pipeline-bubble"])
-    assert found.advice.startswith("more micro-batches")
+    assert found.advice.startswith("use more micro-batches")
 
 
 def test_no_more_is_gained_than_nothing_hides_and_a_check_allows() -> None:

@@ -12,6 +12,8 @@ import pytest
 from patcher.commands.reports import reporting
 from patcher.messages.report import json_of
 from patcher.traces import analysis, formats, page
+from patcher.traces.analysis import replays
+from patcher.traces.analysis.replays import CapturedCall
 from patcher.traces.model import RankProfile
 from tests.patcher.traces.recorded import NO_CAPTURES, SHARED
 
@@ -105,7 +107,7 @@ def test_a_replay_has_the_operators_modules_and_shapes_of_its_capture(tmp_path: 
     assert sorted((one.operator, one.shapes[0], one.calls, one.ns) for one in found.rates) == [
         ("_C::rms_norm", (4, 64), 2, 32_000), ("aten::mm", (4, 32), 2, 16_000), ("aten::mm", (4, 64), 2, 16_000),
     ]  # fmt: skip
-    shown = "2 of 2 replays of graphs have the operators, modules and shapes of their capture"
+    shown = "2 of 2 graph replays were matched with the operators, modules and shapes of their capture"
     assert shown in " ".join(" ".join(result.lines).split())
     assert f"{shown}." in page.page(result.data)
 
@@ -123,22 +125,22 @@ def test_pieces_of_one_size_are_joined_in_their_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("captures", "unit", "why"),
     [
-        ([captured(4, 5000, named=BARE)], replayed(1, 8), "no graph was captured for as many tokens"),
+        ([captured(4, 5000, named=BARE)], replayed(1, 8), "no captured graph has this number of tokens"),
         (
             [captured(4, 5000, named=BARE)], replayed(1, 4, kernels=KERNELS[1:]),
-            "kernels of a replay and of its capture differ in number: 3 and 4",
+            "a replay has 3 kernels, but its capture has 4",
         ),
         (
             [captured(4, 5000, named=BARE)], replayed(1, 4, graphs=2),
-            "replays in a unit and captured graphs of its size differ in number: 2 and 1",
+            "replays in a unit: 2; captured graphs of its size: 1",
         ),
         (
             [captured(4, 5000, named=NAMED)], replayed(1, 4, kernels=(KERNELS[1], KERNELS[0], *KERNELS[2:])),
-            "the kernels of a replay are others than those captured, or in another order",
+            "a replay has different kernels than its capture, or in a different order",
         ),
         (
             [captured(4, 5000, named=BARE)], replayed(1, 4, kernels=(*KERNELS[:2], KERNELS[3], KERNELS[2])),
-            "the kernels of a replay are others than those captured, or in another order",
+            "a replay has different kernels than its capture, or in a different order",
         ),
     ],
 )  # fmt: skip
@@ -150,7 +152,7 @@ def test_what_differs_is_not_joined_and_that_is_said(
     assert found.replays is not None
     assert (found.replays.joined, found.replays.why) == (0, (why,))
     assert (found.operators, found.modules, found.rates) == ((), (), ())
-    assert f"not joined: {why}" in " ".join(" ".join(result.lines).split())
+    assert f"not matched: {why}" in " ".join(" ".join(result.lines).split())
 
 
 def test_kernels_that_overlap_are_joined_by_their_names_alone(tmp_path: Path) -> None:
@@ -162,7 +164,7 @@ def test_kernels_that_overlap_are_joined_by_their_names_alone(tmp_path: Path) ->
     assert bare is not None
     assert named is not None
     assert (bare.joined, named.joined) == (0, 1)
-    assert bare.why == ("kernels of a replay overlap, so their order tells nothing without their names",)
+    assert bare.why == ("kernels of a replay overlap and have no names, so they cannot be matched by order",)
 
 
 @pytest.mark.parametrize("dims", ["[" * 1990, "[[], [[4]], 7, [true, 2]]", '{"a": 1}', "[[4.5, 2]]"])
@@ -173,6 +175,21 @@ def test_shapes_that_nobody_can_read_tell_no_size(tmp_path: Path, dims: str) -> 
     found.shapes = {number: (dims, *others) for number, (_, *others) in found.shapes.items()}
     assert found.shapes
     assert analysis.captured(found) == ()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "size"),
+    [
+        ([[[4, 64]], [[4, 32]], [[8, 64]]], 4), ([[[4, 64]], [[8, 64]]], 8), ([[[64], [8, 2]]], 8), ([[], [[64]]], None),
+        ([None, [[4, 64]]], 4), ([], None),
+    ],
+)  # fmt: skip
+def test_the_size_of_a_graph_is_that_of_most_operators(shapes: list[Any], size: int | None) -> None:
+    graph = [
+        CapturedCall("", False, ("mm",) if dims is None else ("mm", json.dumps(dims)), at, ())
+        for at, dims in enumerate(shapes)
+    ]
+    assert replays._size([*graph, *graph]) == size
 
 
 def test_without_a_capture_nothing_is_said_of_replays(tmp_path: Path) -> None:

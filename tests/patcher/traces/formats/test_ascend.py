@@ -52,7 +52,7 @@ def test_a_database_has_no_table_of_tasks_where_nothing_ran_on_a_device(tmp_path
     folder = changed(steps(3).db(tmp_path / "rank0_ascend_pt"), "DROP TABLE TASK", "DROP TABLE COMMUNICATION_OP")
     units = analysis.attributed(read(folder)).profile.units
     assert [(unit.number, unit.host_ns, unit.kernels) for unit in units] == [(n, 10 * MS, 0) for n in (30, 31, 32)]
-    with pytest.raises(Problem, match="it lacks the table TASK"):
+    with pytest.raises(Problem, match="the table TASK is missing"):
         read(changed(folder, "DROP TABLE PYTORCH_API"))
 
 
@@ -206,7 +206,7 @@ def test_mstx_and_module_ranges_of_text(tmp_path: Path) -> None:
         {"ph": "X", "name": "decode 3", "pid": 5, "tid": 1, **span(0, MS), "args": {"domain": "default"}},
         {"ph": "X", "name": "a range of others", "pid": 5, "tid": 1, **span(0, MS), "args": {"domain": "default"}},
         {"ph": "X", "cat": "cpu_op", "name": "no arguments", "pid": 1, "tid": 1, **span(MS, 2 * MS)},
-        {"ph": "X", "name": "nothing of ours", "pid": 5, "tid": 1, **span(0, MS), "args": {"MB": 3}},
+        {"ph": "X", "name": "ranks have no record of ours", "pid": 5, "tid": 1, **span(0, MS), "args": {"MB": 3}},
         {"ph": "X", "cat": "cpu_op", "name": "no time", "pid": 1, "tid": 1, "ts": "soon", "dur": 1},
         {
             "ph": "X",
@@ -302,9 +302,9 @@ def test_without_a_table_of_computing_tasks_their_type_tells(tmp_path: Path) -> 
 
 
 TWO = {
-    "ranks": ("INSERT INTO RANK_DEVICE_MAP VALUES (1, 1)", "holds several ranks"),
-    "devices": (f"INSERT INTO TASK VALUES ({START}, {START}, 1, NULL, 98, 1, 7)", "holds several devices: 0, 1"),
-    "a column less": ("ALTER TABLE TASK RENAME COLUMN streamId TO stream", "it lacks streamId in the table TASK"),
+    "ranks": ("INSERT INTO RANK_DEVICE_MAP VALUES (1, 1)", "contains several ranks"),
+    "devices": (f"INSERT INTO TASK VALUES ({START}, {START}, 1, NULL, 98, 1, 7)", "contains several devices: 0, 1"),
+    "a column less": ("ALTER TABLE TASK RENAME COLUMN streamId TO stream", "streamId in the table TASK is missing"),
 }
 
 

@@ -205,7 +205,7 @@ def test_the_list_of_events_is_looked_for_near_the_beginning(tmp_path: Path, mon
     listed = json.dumps({"a": [{"traceEvents": [1]}], "traceEvents": EVENTS})
     assert read(tmp_path / "a.json", listed.encode())[1] == known(20)
     for header in ({"a": "x" * 5000}, {"a": [{"traceEvents": [1]}] * 10}):
-        with pytest.raises(Problem, match=r"holds no list traceEvents within its first [\d,]+ bytes"):
+        with pytest.raises(Problem, match=r"has no list traceEvents within its first [\d,]+ bytes"):
             read(tmp_path / "b.json", json.dumps({**header, "traceEvents": EVENTS}).encode())
 
 
@@ -265,7 +265,7 @@ def test_a_kernel_whose_correlation_is_beyond_all_is_lost_alone(tmp_path: Path) 
 NONE = {
     "nothing": (b"", "is empty"),
     "spaces": (b" \n ", "is empty"),
-    "no JSON": (b"PROFILE\0\1\2", "holds no JSON"),
+    "no JSON": (b"PROFILE\0\1\2", "is not JSON"),
     "another object": (b'{"a": [1, 2]}', "no list traceEvents"),
     "an object cut in its head": (b'{"schemaVersion": 1, "dev', "no list traceEvents"),
     "gzip of nothing": (gzip.compress(b""), "is empty"),

@@ -21,26 +21,26 @@ ENDLESS = ROWS.format("")
 TASK = "x AS startNs, x + 1 AS endNs, 0 AS deviceId, x AS connectionId, x AS globalTaskId, 1 AS taskType, 1 AS streamId"
 
 DOCTORED = {
-    "a view of tasks": (f"DROP TABLE TASK; CREATE VIEW TASK AS {ENDLESS} SELECT {TASK} FROM r", "TASK is computed"),
-    "a view in small letters": (f"DROP TABLE TASK; CREATE VIEW task AS {ENDLESS} SELECT {TASK} FROM r", "TASK is computed"),
+    "a view of tasks": (f"DROP TABLE TASK; CREATE VIEW TASK AS {ENDLESS} SELECT {TASK} FROM r", "TASK is a view"),
+    "a view in small letters": (f"DROP TABLE TASK; CREATE VIEW task AS {ENDLESS} SELECT {TASK} FROM r", "TASK is a view"),
     "a view that gives no row": (
         f"DROP TABLE NPU_INFO; CREATE VIEW NPU_INFO AS {ENDLESS} SELECT x AS id, 'a' AS name FROM r WHERE x < 0",
-        "NPU_INFO is computed",
+        "NPU_INFO is a view",
     ),
     "a column that is computed": (
         ("DROP TABLE STRING_IDS; CREATE TABLE STRING_IDS (id INTEGER, value TEXT AS (hex(zeroblob(200000000))));"
         "INSERT INTO STRING_IDS (id) VALUES (0), (1), (2), (3)"),
-        "STRING_IDS is computed",
+        "STRING_IDS is a view",
     ),
     "a virtual table": (
         "DROP TABLE STRING_IDS; CREATE VIRTUAL TABLE STRING_IDS USING rtree(id, low, high)",
-        "STRING_IDS is computed",
+        "STRING_IDS is a view",
     ),
     "a hundred thousand views": (
         ("PRAGMA writable_schema = ON;"
         f"{ROWS.format('LIMIT 100000')} INSERT INTO sqlite_master (type, name, tbl_name, rootpage, sql)"
         " SELECT 'view', 'v' || x, 'v' || x, 0, 'CREATE VIEW v' || x || ' AS SELECT 1' FROM r"),
-        "more than its size explains",
+        "steps, too many for the size of the file",
     ),
     "two hundred thousand ranks": (
         f"{ROWS.format('LIMIT 200000')} INSERT INTO RANK_DEVICE_MAP SELECT x, x FROM r", "and 199,937 more",

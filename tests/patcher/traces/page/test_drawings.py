@@ -105,8 +105,16 @@ def test_the_dots_of_a_chart_lie_at_their_values_and_times() -> None:
 @pytest.mark.parametrize(
     ("loads", "more", "said"),
     [
-        ((1, 2, 3, 4, 5, 6, 7), (0, 0, 0, 0, 0, 0, 0), ": 5.00 ms more for each, which explains 100 % of the spread"),
-        ((7, 6, 5, 4, 3, 2, 1), (0, 0, 0, 0, 0, 0, 0), ": 5.00 ms less for each, which explains 100 % of the spread"),
+        (
+            (1, 2, 3, 4, 5, 6, 7),
+            (0, 0, 0, 0, 0, 0, 0),
+            ": 5.00 ms more for each additional one, which explains 100 % of the variation",
+        ),
+        (
+            (7, 6, 5, 4, 3, 2, 1),
+            (0, 0, 0, 0, 0, 0, 0),
+            ": 5.00 ms less for each additional one, which explains 100 % of the variation",
+        ),
         ((1, 2, 3, 4, 3, 2, 1), (0, 9, 1, 9, 1, 9, 0), "explains "),
         ((1, 2, 3, 4, 5, 6), (0, 0, 0, 0, 0, 0), ""),
     ],
@@ -117,7 +125,7 @@ def test_a_line_goes_through_the_dots_of_many_units(loads: tuple[int, ...], more
         for at, (load, extra) in enumerate(zip(loads, more, strict=True))
     )
     text = str(drawings.load_charts(profile(units)))
-    caption = re.search(r"Unit time against requests([^<]*)<", text)
+    caption = re.search("Unit time by requests([^<]*)<", text)
     assert caption is not None
     assert said in caption[1]
     line = re.search(r'<line class="fit" x1="([\d.]+)" y1="([\d.]+)" x2="([\d.]+)" y2="([\d.]+)"', text)

@@ -87,13 +87,13 @@ def test_a_column_of_several_units_shows_the_one_that_differs_most() -> None:
     (found,) = maps(many)
     assert len(found) <= 1200
     assert [title for title, kind in found if kind != "s0"] == ["rank 5, #80: 14.00 ms, +40.0 %"]
-    assert "A column stands for 6 units" in str(ranks.heat_map(many, PAGE_LIMITS[0]))
+    assert "A column covers 6 units" in str(ranks.heat_map(many, PAGE_LIMITS[0]))
 
 
 def test_of_too_many_ranks_the_slowest_are_drawn() -> None:
     many = [profile(rank, [10 + rank] * 3) for rank in range(70)]
     text = str(ranks.heat_map(many, PAGE_LIMITS[0]))
-    assert "The 64 slowest ranks; 6 more are left out here." in text
+    assert "The 64 slowest ranks; 6 more are not shown." in text
     assert "rank 5, " not in text
     assert "rank 6, " in text
 

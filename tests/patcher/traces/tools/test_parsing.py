@@ -115,10 +115,10 @@ def test_the_real_torch_npu(
     ("how", "ended", "code", "why"),
     [
         ("whole", "parsed", 0, ""),
-        ("dies", "as before", 6, f"the parser died of signal {signal.SIGSEGV}"),
+        ("dies", "as before", 6, f"the parser was killed by signal {signal.SIGSEGV}"),
         ("fails", "as before", 6, "the parser failed (exit 3)"),
-        ("hangs", "as before", 6, "the parser neither computed nor wrote anything for 0.6 s, and was ended"),
-        ("nothing", "as before", 6, "there is neither trace_view.json nor ascend_pytorch_profiler.db"),
+        ("hangs", "as before", 6, "the parser did nothing for 0.6 s and was stopped"),
+        ("nothing", "as before", 6, "trace_view.json and ascend_pytorch_profiler.db are both missing"),
         ("half", "not whole", 1, "trace_view.json ends in the middle"),
     ],
 )
@@ -411,7 +411,7 @@ def test_an_interrupt(started, traces: Path, number: signal.Signals, how: str) -
     before = content(path)
     process = started(how)
     assert folders.inspect(path).state == states.WRITING
-    assert folders.inspect(path).why == "it is being parsed"
+    assert folders.inspect(path).why == "another `rlpatch analyse` or torch_npu is parsing it"
     process.send_signal(number)
     _, said = process.communicate()
     assert process.returncode == 130, said
@@ -508,7 +508,7 @@ def test_a_lock_that_is_no_file_is_neither_followed_nor_waited_for(
     ODD_LOCKS[what](traces / ".rlpatch" / LOCK, victim)
     with at_most(30):
         (problem,) = analyse(traces, code=5)["problems"]
-    assert "cannot be written" in problem["cause"]
+    assert "the folder of the traces is not writable" in problem["cause"]
     assert ".rlpatch" in problem["where"]
     assert victim.read_text() == "of somebody else"
 
@@ -518,10 +518,10 @@ def test_a_second_analyse_of_the_same_folder(started, analyse, traces: Path) -> 
     process = started()
     (traces / "begun").unlink()
     document = analyse(traces / NAME.format(0), code=0)
-    assert any("still written, not parsed: it is being parsed" in message for message in document["messages"])
+    assert any("still written, not parsed: another" in message for message in document["messages"])
     not_parsed(traces, 1)
     document = analyse(traces, code=5)
-    assert document["problems"][0]["cause"] == "another `rlpatch analyse` works in this folder"
+    assert document["problems"][0]["cause"] == "another `rlpatch analyse` is working in this folder"
     process.send_signal(signal.SIGINT)
     assert process.wait() == 130
 
@@ -584,7 +584,7 @@ def test_traces_of_torch_need_nothing(recorded: Path, run) -> None:
     shown = {Path(one["where"]).name: one["lacks"] for one in document["result"]["opens"]}
     assert {one["program"] for one in document["result"]["opens"]} == {viewers.PERFETTO}
     assert sorted(map(bool, shown.values())) == [False, False, True]  # an empty one cannot be opened at all
-    assert ["it is cut off: its JSON ends in the middle"] in shown.values()
+    assert ["it is cut off: the JSON ends in the middle"] in shown.values()
     text = run("analyse", recorded / "torch").stdout
     assert "open it in Perfetto (ui.perfetto.dev, Open trace file):\n  /" in text
     assert "next: rlpatch report " in text
@@ -640,7 +640,7 @@ def test_a_folder_that_may_not_be_written(analyse, traces: Path) -> None:
     traces.chmod(0o500)
     document = analyse(traces, code=5)
     traces.chmod(0o700)
-    assert "the folder of the traces cannot be written" in document["problems"][0]["cause"]
+    assert "the folder of the traces is not writable" in document["problems"][0]["cause"]
 
 
 @pytest.mark.parametrize("words", [(), ("-q",)])
@@ -674,17 +674,17 @@ def test_what_insight_lacks(tmp_path: Path) -> None:
     (other / OUTPUT / "kernel_details.csv").write_text("")
     insight, analyze = viewers.viewers([folders.inspect(one), folders.inspect(other)])
     assert (insight.program, insight.where) == (viewers.INSIGHT, tmp_path)
-    assert [lack.partition(",")[0] for lack in insight.lacks] == [
-        "no kernel_details.csv in 1 of 2 traces",
-        "no step_trace_time.csv in 2 of 2 traces",
-        "no communication.json in 1 of 2 traces",
-        "no communication_matrix.json in 2 of 2 traces",
+    assert [lack.partition(";")[0] for lack in insight.lacks] == [
+        "kernel_details.csv is missing in 1 of 2 traces",
+        "step_trace_time.csv is missing in 2 of 2 traces",
+        "communication.json is missing in 1 of 2 traces",
+        "communication_matrix.json is missing in 2 of 2 traces",
     ]
     assert (analyze.where, analyze.lacks) == (tmp_path, ())
     assert analyze.how == f"msprof-analyze cluster -m all -d {tmp_path}"
     (one / "profiler_info_0.json").rename(one / "profiler_info.json")
     *_, analyze = viewers.viewers([folders.inspect(one), folders.inspect(other)])
-    assert "no rank" in analyze.lacks[0]
+    assert "does not know the rank" in analyze.lacks[0]
 
 
 def test_a_file_that_no_browser_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
