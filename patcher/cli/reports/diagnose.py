@@ -93,9 +93,9 @@ OPTIONS = Group(
 def command(
     targets: tuple[str, ...], chosen: DiagnoseOptions, search: SearchOptions, launch: Launch, force: bool
 ) -> CommandResult:
-    """Show where the time of whole rollouts went, down to classes of kernels, from a few recorded iterations.
+    """Show where the time of whole steps went, down to classes of kernels, from a few recorded iterations.
 
-    The timeline gives the seconds of each iteration, and windows of a few iterations what they consist of. With a
+    The timeline gives the seconds of each iteration and micro-batch, and windows of a few what they consist of. With a
     command behind `--`, run it with patched TARGETs, choose the windows while it runs, and ask its workers for them.
 
     Without one, read DIR, by default rlpatch_traces. If its run goes on, patched for a timeline and for windows on
