@@ -66,11 +66,13 @@ AllUpstreams = Callable[[], "Sequence[Upstream]"]
 class ProfileRequest(NamedTuple):
     """Request as typed: the windows, and the values of other options in `OPTIONS`, by name.
 
-    A command may patch several targets; a window or option applies to each stage that has it.
+    A command may patch several targets; a window or option applies to each stage that has it. `beside` are requests of
+    a single stage each: a target takes one if it has the stage, and goes without it if the stage cannot be patched.
     """
 
     windows: tuple[Window, ...] = ()
     choices: Mapping[str, Any] = MappingProxyType({})
+    beside: tuple[ProfileRequest, ...] = ()
 
     @property
     def stage(self) -> str:
@@ -86,13 +88,16 @@ class ProfileRequest(NamedTuple):
         return bool(self.windows or {"stage", "builtin", "timeline", "on_demand"} & self.choices.keys())
 
     def parts(self) -> list[ProfileRequest]:
-        """Return the request split into its window and its timeline; [self] if it has only the one or the other."""
+        """Return the request split into its window and its timeline; [self] if it has only the one or the other.
+
+        `beside` is left out.
+        """
         if "timeline" not in self.choices or self.stage == TIMELINE:
             return [self]
         timeline_names = {"timeline", *options_of(TimelineStage)}
         timeline = {name: value for name, value in self.choices.items() if name in timeline_names | SHARED}
         window_choices = {name: value for name, value in self.choices.items() if name not in timeline_names}
-        return [self._replace(choices=window_choices), ProfileRequest((), timeline)]
+        return [self._replace(choices=window_choices, beside=()), ProfileRequest((), timeline)]
 
     def checked(self) -> ProfileRequest:
         """Return the request itself. Raises Problem (USAGE) if no target could record it."""
@@ -240,6 +245,12 @@ def takes(request: ProfileRequest, upstream: Upstream) -> bool:
     if request.choices.get("on_demand") and not units:
         units |= {kind.UNITS[0].name for kind in KINDS if kind.UNITS}
     return any(recipe.stage == request.stage or not units.isdisjoint(recipe.windows) for recipe in upstream.recipes)
+
+
+def has_stage(request: ProfileRequest, upstream: Upstream) -> bool:
+    """Tell whether `upstream` has the very stage of the request, in its window if there is one."""
+    units = {window.unit for window in request.windows}
+    return any(recipe.stage == request.stage and units.issubset(recipe.windows) for recipe in upstream.recipes)
 
 
 def _not_counted(

@@ -19,12 +19,35 @@ MILLISECONDS = Unit(lambda milliseconds: f"{milliseconds:,.1f} ms")
 
 def of_diagnosis(diagnosis: RunDiagnosis) -> Iterator[tuple[Mapping[str, object], Table]]:
     """Yield every table for CSV files, each with the stage that its rows are of."""
+    yield {}, stages(diagnosis)
     for stage in diagnosis.stages:
         for table in (classes(stage), loads(stage), load_classes(stage)):
             yield {"stage": stage.stage}, table
     yield {}, actions(diagnosis)
     yield {}, what_ifs(diagnosis)
     yield {}, windows(diagnosis)
+
+
+def stages(diagnosis: RunDiagnosis) -> Table:
+    """Return the table of the stages of the steps, which is empty where no process marks steps."""
+    columns = (
+        Column("stage", Text("stage")),
+        Column("step_seconds", Text("of the steps"), SECONDS, bar=True),
+        Column("share", Text("share"), SHARE),
+        Column("seconds", Text("working"), SECONDS),
+        Column("limited_by", Text("mostly waits for")),
+        Column("supported", Text("supported"), Unit(lambda supported: Text("yes") if supported else Text("no"))),
+        Column("why", Text("why not"), optional=True),
+    )
+    total = max(diagnosis.seconds, 1e-12)
+    rows = [
+        (row.stage, row.step_seconds, row.step_seconds / total, row.seconds, row.limited_by, row.supported, row.why)
+        for row in (diagnosis.stages if diagnosis.steps else ())
+    ]
+    about = Text(
+        "The parts of the steps add up to these; working are the seconds of iterations and micro-batches alone."
+    )
+    return Table("diagnosed_stages", Text("Stages of the steps"), columns, rows, about)
 
 
 def classes(stage: StageDiagnosis) -> Table:
@@ -110,6 +133,7 @@ def what_ifs(diagnosis: RunDiagnosis) -> Table:
 def windows(diagnosis: RunDiagnosis) -> Table:
     """Return the table of the recorded windows, with the command to read each."""
     columns = (
+        Column("stage", Text("stage")),
         Column("window", Text("window")),
         Column("iterations", Text("iterations"), COUNT),
         Column("joined", Text("found in the timeline"), COUNT),
@@ -117,6 +141,7 @@ def windows(diagnosis: RunDiagnosis) -> Table:
         Column("trace", shown=Shown.CSV),
     )
     rows = [
-        (window.window, window.iterations, window.joined, window.report, window.trace) for window in diagnosis.windows
+        (window.stage, window.window, window.iterations, window.joined, window.report, window.trace)
+        for window in diagnosis.windows
     ]
     return Table("diagnosed_windows", Text("Recorded windows"), columns, rows)

@@ -114,8 +114,9 @@ class Block(msgspec.Struct):
 class RecordRow(msgspec.Struct, array_like=True):
     """A span in a block; ``start`` (relative to the block's time) and ``length`` are in microseconds.
 
-    ``amount`` is a number (of prompt tokens, or of a step), or a list of this number and the mean age of the weights in
-    steps. ``waited`` are the microseconds in collectives that blocked the host; None if they are unknown.
+    ``amount`` is a number (of prompt tokens, or of a step), or a list: this number and the mean age of the weights in
+    steps, or a micro-batch's tokens without and with padding and its CPU time. ``waited`` are the microseconds in
+    collectives that blocked the host; None if they are unknown.
     """
 
     id: _Number
@@ -132,8 +133,10 @@ class RecordRow(msgspec.Struct, array_like=True):
 class KeptSpan(NamedTuple):
     """A span on the common clock, in microseconds; ``end`` is None while the span goes on.
 
-    ``process`` is the index of the process in its run, ``amount`` a number (of prompt tokens, or of a step) or None.
-    ``waited`` is the time in collectives that blocked the host, None if that is unknown.
+    ``process`` is the index of the process in its run, ``amount`` a number (of prompt tokens, of a step, or of a
+    micro-batch's tokens) or None. ``waited`` is the time in collectives that blocked the host, None if that is unknown.
+    ``more`` of a micro-batch are its tokens with padding, and the microseconds of its thread's CPU time, None where
+    unknown; else ().
     """
 
     start: int
@@ -145,6 +148,7 @@ class KeptSpan(NamedTuple):
     parent: int
     process: int
     waited: int | None = None
+    more: tuple[int | None, ...] = ()
 
 
 class IterationColumns:
@@ -448,7 +452,8 @@ class Reader:
         amount, parent = _number(next(iter(amounts), None)), _number(row.parent)
         waited = _number(row.waited)
         waited = None if waited is None or not 0 <= waited <= (row.length or 0) else waited
-        span = KeptSpan(start, end, row.kind, name, amount, row.id, parent or 0, self.process, waited)
+        more = tuple(map(_number, amounts[1:3])) if row.kind == "unit" else ()
+        span = KeptSpan(start, end, row.kind, name, amount, row.id, parent or 0, self.process, waited, more)
         self.highest = max(self.highest, span.id)
         self.count += 1
         if end is None:

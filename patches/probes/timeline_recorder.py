@@ -183,13 +183,31 @@ class TimelineRecorder(Steerable):
             return len(self.units)
 
         def __iter__(self) -> Any:
+            import time
+
             for item in self.units:
-                span = self.timeline.span("unit", self.name)
+                span = self.timeline.span("unit", self.name, None, self.timeline.size(item))
+                begin = time.thread_time_ns()
                 yield item
+                if span:
+                    span.row[7].append((time.thread_time_ns() - begin) // 1000)
                 del span
 
     def units(self, name: str, units: Any) -> Any:
         return self.Units(self, name, units)
+
+    def size(self, batch: Any) -> Any:
+        """Return the tokens of a batch, and those with its padding; None where that is unknown or on a device."""
+        try:
+            batch = getattr(batch, "batch", batch)
+            ids = batch["input_ids"]
+            if ids.is_nested:
+                lengths = ids.offsets().diff()
+                return [ids.values().size(0), len(lengths) * int(lengths.max()) if lengths.is_cpu else None]
+            mask = batch["attention_mask"]
+            return [int(mask.sum()) if mask.is_cpu else None, ids.numel()]
+        except Exception:  # a batch of another form
+            return [None, None]
 
     def start(self) -> bool:
         """Whether anything is recorded; the first one who asks starts what writes it."""

@@ -18,12 +18,15 @@ from patcher.cli.reports.report import CSV
 from patcher.cli.search import SEARCH
 from patcher.commands.finding import SearchOptions
 from patcher.commands.patching import running
-from patcher.config import Window
+from patcher.config import TrainingStage, Window
 from patcher.guards.result import Launch
 from patcher.messages import CommandResult, Kind, Problem, Text, tables, usage
 from patcher.messages.language import translate
 from patcher.options.headings import OUTPUT, READ
 from patcher.request import ProfileRequest
+
+STUDIED_SYNC = 2
+"""The weight sync that is recorded: the first ones warm up."""
 
 NEEDED = ("numpy",)
 """Packages that the diagnosis computes with; they come with the extra ``diagnose``."""
@@ -90,9 +93,9 @@ OPTIONS = Group(
 def command(
     targets: tuple[str, ...], chosen: DiagnoseOptions, search: SearchOptions, launch: Launch, force: bool
 ) -> CommandResult:
-    """Show where the time of whole rollouts went, down to classes of kernels, from a few recorded iterations.
+    """Show where the time of whole steps went, down to classes of kernels, from a few recorded iterations.
 
-    The timeline gives the seconds of each iteration, and windows of a few iterations what they consist of. With a
+    The timeline gives the seconds of each iteration and micro-batch, and windows of a few what they consist of. With a
     command behind `--`, run it with patched TARGETs, choose the windows while it runs, and ask its workers for them.
 
     Without one, read DIR, by default rlpatch_traces. If its run goes on, patched for a timeline and for windows on
@@ -143,8 +146,7 @@ def _run(
     from patcher.commands.diagnosis.beside import DiagnosisBeside
 
     folder, say = chosen.save_path.resolve(), _speaker()
-    window = Window("iterations", 0, 0, none=True)
-    request = ProfileRequest((window,), {"timeline": True, "on_demand": True, "save_path": str(folder)})
+    request = ProfileRequest((), {"timeline": True, "save_path": str(folder)}, _beside(str(folder)))
 
     def meanwhile(show: running.Show) -> DiagnosisBeside:
         """Follow the run from now on."""
@@ -154,6 +156,16 @@ def _run(
     return running.run(
         targets, search, request.checked(), launch, dry_run=False, force=force, require=False, meanwhile=meanwhile
     )
+
+
+def _beside(folder: str) -> tuple[ProfileRequest, ...]:
+    """Return the requests for the windows of each stage on demand, and for one weight sync."""
+    units = {"rollout": "iterations", **dict.fromkeys(TrainingStage.NAMES, "micro-batch")}
+    on_demand = (
+        ProfileRequest((Window(unit, 0, 0, none=True),), {"stage": stage, "on_demand": True, "save_path": folder})
+        for stage, unit in units.items()
+    )
+    return *on_demand, ProfileRequest((), {"stage": "weight-sync", "sync": STUDIED_SYNC, "save_path": folder})
 
 
 def _speaker() -> Callable[[str], None]:

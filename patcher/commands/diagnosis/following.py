@@ -13,6 +13,7 @@ from pathlib import Path
 
 from patcher.commands.diagnosis import reading
 from patcher.commands.diagnosis.asked import STAGE, alive, takes
+from patcher.commands.diagnosis.training_requests import TrainingRequests
 from patcher.diagnosis.engines import Engine, engines
 from patcher.diagnosis.model import PlannedWindows, RunDiagnosis
 from patcher.diagnosis.run import planned_windows
@@ -58,10 +59,11 @@ class Follower:
         self.asked: FiledRequest | None = None
         self.asked_in = self.rollouts = 0
         self.requests = 0
-        self.finished = self.reached = False
+        self.finished = self.rollouts_finished = self.reached = False
         self.trouble = ""
         self.reading_s = 0.0
         self.diagnosis: RunDiagnosis | None = None
+        self.training = TrainingRequests(self.states, rounds, say)
 
     @property
     def over(self) -> bool:
@@ -71,19 +73,26 @@ class Follower:
     def look(self) -> None:
         """Look at the run once: ask for windows if it is time to, or read those that have been saved."""
         processes = reading.newest_since(self.folder, self.started)
+        if not self.finished:
+            self.training.look(processes, self.diagnosis.supported if self.diagnosis else ())
+            if self.training.news:
+                self._read(processes)
         of_run = [engine for engine in engines(processes) if len(engine.iterations)]
         self.rollouts = max((engine.rollouts for engine in of_run), default=0)
         self.reached = self.steps is not None and steps_ended(processes, of_run) >= self.steps
-        if self.finished or self.rollouts <= STUDIED + 1:
-            return
+        if not (self.rollouts_finished or self.rollouts <= STUDIED + 1):
+            self._look_at_rollouts(processes, of_run)
+        self.finished = self.finished or (self.rollouts_finished and not self.training.pending)
+
+    def _look_at_rollouts(self, processes: tuple[Process, ...], of_run: Sequence[Engine]) -> None:
         rows = self._rows()
         living = [row for row in rows if not row.life.gone]
         if self.rollouts <= self.asked_in + PATIENCE and any(row.outcome == AT_WORK for row in living):
             return
         if self.asked is not None and any(row.outcome == DONE for row in rows):
             self._read(processes)
-        self.finished = self._supported or self.requests >= self.rounds
-        if living and not self.finished:
+        self.rollouts_finished = self._supported or self.requests >= self.rounds
+        if living and not self.rollouts_finished:
             self._ask(of_run, living)
 
     def look_safely(self) -> None:
@@ -102,6 +111,8 @@ class Follower:
         """Yield why windows are lacking, as far as the workers and the requests tell."""
         if self.trouble:
             yield self.trouble
+        with contextlib.suppress(OSError):
+            yield from self.training.notes()
         if self._supported:
             return
         rows = list[WorkerProgress]()
@@ -127,7 +138,7 @@ class Follower:
 
     @property
     def _supported(self) -> bool:
-        return self.diagnosis is not None and self.diagnosis.supported
+        return self.diagnosis is not None and STAGE in self.diagnosis.supported
 
     def _read(self, processes: tuple[Process, ...]) -> None:
         """Diagnose what has been recorded so far; what cannot be read now may be readable later."""

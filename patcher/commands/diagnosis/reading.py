@@ -17,6 +17,8 @@ from patcher.diagnosis.actions import with_bounds
 from patcher.diagnosis.engines import engines
 from patcher.diagnosis.model import RunDiagnosis
 from patcher.diagnosis.run import diagnose as diagnosed
+from patcher.diagnosis.steps import with_steps
+from patcher.diagnosis.training import trainer_stages
 from patcher.diagnosis.windows import traces
 from patcher.messages import CommandLine, CommandResult, Kind, Problem, Text
 from patcher.progress import Display, silent
@@ -36,23 +38,24 @@ def read(folder: Path, number: int | None, display: Display, result: CommandResu
     return _whole(folder, processes, display, result)
 
 
+def of_processes(folder: Path, processes: tuple[Process, ...], display: Display, result: CommandResult) -> RunDiagnosis:
+    """Return the diagnosis of the run of `processes`. Raises Problem (NO_TRACE) without an engine among them."""
+    of_run, trainers = engines(processes), trainer_stages(processes)
+    if not (trainers or any(len(engine.iterations) for engine in of_run)):
+        raise _no_engine(folder)
+    paths = traces(folder, of_run, trainers)
+    profiles = read_profiles(result, paths, ReadOptions(), partial(display, Text("reading"))) if paths else []
+    return diagnosed(of_run, profiles, trainers)
+
+
 def _whole(folder: Path, processes: tuple[Process, ...], display: Display, result: CommandResult) -> RunDiagnosis:
-    """Return the diagnosis of the run of `processes`, with its steps. Raises Problem as `of_processes`."""
+    """Return the diagnosis of the run of `processes` with all stages of its steps. Raises Problem as `of_processes`."""
     diagnosis = of_processes(folder, processes, display, result)
     if not any(process.marks or "driver" in process.roles for process in processes):
         return diagnosis
     started = min(process.wall[0] for process in processes) / 1e6
-    return with_bounds(diagnosis, join(Run(1, started, 0.0, len(processes), ()), processes).steps)
-
-
-def of_processes(folder: Path, processes: tuple[Process, ...], display: Display, result: CommandResult) -> RunDiagnosis:
-    """Return the diagnosis of the run of `processes`. Raises Problem (NO_TRACE) without an engine among them."""
-    of_run = engines(processes)
-    if not any(len(engine.iterations) for engine in of_run):
-        raise _no_engine(folder)
-    paths = traces(folder, of_run)
-    profiles = read_profiles(result, paths, ReadOptions(), partial(display, Text("reading"))) if paths else []
-    return diagnosed(of_run, profiles)
+    timeline = join(Run(1, started, 0.0, len(processes), ()), processes)
+    return with_steps(with_bounds(diagnosis, timeline.steps), timeline)
 
 
 class Output(NamedTuple):

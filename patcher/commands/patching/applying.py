@@ -67,7 +67,7 @@ def _guarded(candidates: Sequence[Attempted[Candidate]], where: Where, launch: L
     step = StepResult()
     if any(tried.problems for tried in candidates):  # which the reader mends first
         return step
-    for search, upstream, target, config, _ in (candidate for tried in candidates for candidate in tried.values):
+    for search, upstream, target, config, *_ in (candidate for tried in candidates for candidate in tried.values):
         if not config.profiler.MODULE:
             continue
         profiler, recorder = planning.profiler(upstream, config), config.profiler.STARTED_BY

@@ -75,8 +75,9 @@ def run(
     step = StepResult()
     if not candidates.problems:
         readable, gaps, step = _read(launch)
-        for _, upstream, target, config, _ in (item for item in candidates.values if item.config.profiler.MODULE):
-            profiler, recorder = planning.profiler(upstream, config), config.profiler.STARTED_BY
+        for candidate in (item for item in candidates.values if item.config.profiler.MODULE):
+            upstream, target = candidate.upstream, candidate.target
+            profiler, recorder = planning.profiler(upstream, candidate.config), candidate.config.profiler.STARTED_BY
             step += guard(
                 upstream, target.version, readable, force=force, target=target, profiler=profiler, recorder=recorder
             )

@@ -273,6 +273,29 @@ def test_lengths_and_starts_are_microseconds(tmp_path: Path) -> None:
     assert abs(line["at"][1] - time.time_ns() // 1000) < 60_000_000
 
 
+def test_a_micro_batch_keeps_its_tokens_and_cpu_time_and_never_waits_for_a_device(tmp_path: Path) -> None:
+    code = """
+from types import SimpleNamespace
+class Lengths(list):
+    def max(self): return max(self)
+def nested(cpu):
+    lengths = Lengths([3, 4])
+    lengths.is_cpu = cpu
+    values = SimpleNamespace(size=lambda _: 7)
+    return SimpleNamespace(is_nested=True, values=lambda: values, offsets=lambda: SimpleNamespace(diff=lambda: lengths))
+def padded(cpu):
+    mask = SimpleNamespace(is_cpu=cpu, sum=lambda: 9)
+    return {"input_ids": SimpleNamespace(is_nested=False, numel=lambda: 12), "attention_mask": mask}
+batches = {"input_ids": nested(True)}, {"input_ids": nested(False)}, padded(True), padded(False)
+for _ in units("micro-batch", [*batches, SimpleNamespace(batch=padded(True)), {}, 3]): pass
+"""
+    left = left_by(code, tmp_path)
+    assert (left.status, left.output) == (0, "")
+    sizes = [[7, 8], [7, None], [9, 12], [None, 12], [9, 12], [None, None], [None, None]]
+    assert [row[7][:2] for row in left.rows] == sizes
+    assert all(0 <= row[7][2] <= row[5] + 2 for row in left.rows)
+
+
 def test_a_span_knows_the_one_around_it_in_tasks_and_threads(tmp_path: Path) -> None:
     code = """
 async def inner(name):

@@ -123,7 +123,8 @@ def test_a_page_and_tables_are_written(run: Run, recorded: Path, tmp_path: Path)
     assert head == "stage,class,share,interval,seconds"
     assert {row.split(",")[1] for row in rows} >= {"gemm", "attention", "outside-forward"}
     assert {path.name for path in tables.iterdir()} == {
-        f"diagnosed_{name}.csv" for name in ("classes", "loads", "load_classes", "actions", "what_ifs", "windows")
+        f"diagnosed_{name}.csv"
+        for name in ("stages", "classes", "loads", "load_classes", "actions", "what_ifs", "windows")
     }
 
 
