@@ -32,7 +32,7 @@ class MemoryUse(Steerable):
         self.device, self.debt, self.private, self.changed = None, 0, 0, False
 
     def note(self, often: bool) -> None:
-        """Note the memory now; of edges that come often, only so many that an edge takes 20 microseconds on average."""
+        """Note the memory now; of edges that come often, so many that an edge takes 20 microseconds on average."""
         if often and self.debt > 0:
             self.debt -= 20000
             return
