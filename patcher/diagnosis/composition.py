@@ -1,8 +1,9 @@
 """The classes of a whole rollout, from a few iterations that were recorded with a profiler.
 
 For each class c the time of an iteration with features x is B_c · x with B_c ≥ 0, fitted to the recorded iterations.
-Only the shares of the classes come from that fit. The seconds that they share are those of the timeline, so the classes
-always add up to what was measured.
+The timeline knows how long every iteration took, so the fit then gives way to these seconds as far as their division
+among the classes allows. Only the shares come from it: the seconds that they share are those of the timeline, so the
+classes always add up to what was measured.
 """
 
 from __future__ import annotations
@@ -22,6 +23,14 @@ ONE_WINDOW_HALF_WIDTH = 0.02
 
 RESAMPLES = 40
 """Fits to resampled residuals, from which an interval is estimated."""
+
+TIMELINE_WEIGHT = 0.2
+"""Weight of the timeline's seconds in the fit, where the recorded iterations have 1: with it five windows of random
+rollouts were 1.3 points off at most on average, and 1.6 without it.
+"""
+
+MOST_ITERATIONS = 2_000
+"""Iterations of the timeline that take part in the fit, evenly spaced."""
 
 _ROUNDS = 3
 _OUTLIER = 2.0
@@ -64,9 +73,10 @@ class Composition:
 
 def compose(recorded: RecordedIterations, features: Floats, seconds: Floats) -> Composition:
     """Return the composition of iterations with these ``features`` and ``seconds``, by the ``recorded`` ones."""
-    coefficients = fit(recorded)
+    recorded_alone = fit(recorded)
+    coefficients = fit_to_timeline(recorded, recorded_alone, features, seconds)
     by_iteration = predicted_shares(coefficients, features)
-    half_widths = _half_widths(recorded, coefficients, features, seconds)
+    half_widths = _half_widths(recorded, recorded_alone, features, seconds)
     return Composition(coefficients, by_iteration, weighted(by_iteration, seconds), half_widths)
 
 
@@ -84,6 +94,31 @@ def fit(recorded: RecordedIterations) -> Floats:
             coefficients[:, place] = nonnegative(recorded.features, seconds, weights)
         predicted = np.maximum(recorded.features @ coefficients.sum(axis=1), 1e-9)
         weights = huber_weights(totals / predicted - 1) / predicted
+    return coefficients
+
+
+def fit_to_timeline(recorded: RecordedIterations, coefficients: Floats, features: Floats, seconds: Floats) -> Floats:
+    """Return ``coefficients`` fitted again, also to the timeline's ``features`` and ``seconds``.
+
+    These are divided among the classes as the coefficients so far predict, again and again, so they change the sum of
+    the classes more than their shares in an iteration.
+    """
+    some = slice(None, None, max(1, len(features) // MOST_ITERATIONS))
+    features, seconds = features[some], seconds[some]
+    predicted = features @ coefficients.sum(axis=1)
+    usable = predicted > 0
+    if not usable.any():
+        return coefficients
+    features, predicted = features[usable], predicted[usable]
+    seconds = seconds[usable] / np.median(seconds[usable] / predicted)  # as if it was recorded, too
+    weight = np.sqrt(TIMELINE_WEIGHT * len(recorded.features) / len(features))
+    weights = np.concatenate([1 / np.maximum(recorded.class_seconds.sum(axis=1), 1e-9), weight / predicted])
+    weights[len(recorded.features) :] *= huber_weights(seconds / predicted - 1)
+    all_features = np.concatenate([recorded.features, features])
+    for _ in range(_ROUNDS):
+        divided = predicted_shares(coefficients, features) * seconds[:, None]
+        class_seconds = np.concatenate([recorded.class_seconds, divided])
+        coefficients = np.stack([nonnegative(all_features, column, weights) for column in class_seconds.T], axis=1)
     return coefficients
 
 
@@ -135,7 +170,8 @@ def _half_widths(recorded: RecordedIterations, coefficients: Floats, features: F
     """Return the half-width of each share's 95 % interval: the residuals' part, and that of how much windows differ."""
 
     def shares_by(sample: RecordedIterations) -> Floats:
-        return weighted(predicted_shares(fit(sample), features), seconds)
+        coefficients = fit_to_timeline(sample, fit(sample), features, seconds)
+        return weighted(predicted_shares(coefficients, features), seconds)
 
     generator = np.random.default_rng(0)
     fitted = recorded.features @ coefficients

@@ -13,6 +13,9 @@ from patcher.timeline.files import Reader
 from patcher.timeline.runs import Process
 from patcher.timeline.windows import ENGINES
 
+NEWEST = 4
+"""Rollouts that tell what the next one will be like."""
+
 
 @dataclass(frozen=True)
 class Engine:
@@ -40,6 +43,13 @@ class Engine:
         return int(self.iterations.rollout.max(initial=-1)) + 1
 
     @property
+    def whole_rollouts(self) -> list[Iterations]:
+        """The newest rollouts that have ended for sure, without the warm-up if there is any other."""
+        last = max(self.rollouts - 2, 0)
+        numbers = range(min(max(last + 1 - NEWEST, 1), last), min(last + 1, self.rollouts))
+        return [self.iterations.chosen(self.iterations.rollout == number) for number in numbers]
+
+    @property
     def newest_whole_rollout(self) -> Iterations:
         """Iterations of the last rollout but one, which has ended for sure; of the only one if there is no other."""
         return self.iterations.chosen(self.iterations.rollout == max(self.rollouts - 2, 0))
@@ -57,17 +67,15 @@ def engine(process: Process, progress: Progress = ignore) -> Engine:
     while reader.step():
         reader.spans.clear()  # a long run has millions of them
     columns = reader.iterations
+    in_order = np.argsort(np.asarray(columns.start), kind="stable")
     start, end, requests, tokens, context = (
-        np.asarray(column, dtype=np.float64)
+        np.asarray(column, dtype=np.float64)[in_order]
         for column in (columns.start, columns.end, columns.requests, columns.tokens, columns.context)
     )
-    in_order = np.argsort(start, kind="stable")
-    start, end, requests, tokens, context = (
-        column[in_order] for column in (start / 1e6, end / 1e6, requests, tokens, context)
-    )
+    identity, rollout = (np.asarray(column, dtype=np.int64)[in_order] for column in (columns.id, columns.rollout))
     head = process.head
     package = head.package.partition(" ")[0]  # that of the trainer where both share a process
     package = package if package in ENGINES else "vllm"
-    every = iterations(start, end - start, requests, tokens, context)
-    between = np.maximum(every.seconds - (end - start), 0.0)
+    every = iterations(start / 1e6, (end - start) / 1e6, requests, tokens, context, rollout, identity)
+    between = np.maximum(every.seconds - (end - start) / 1e6, 0.0)
     return Engine(head.host, head.pid, process.replica, package, every, between)

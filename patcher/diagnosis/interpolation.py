@@ -9,10 +9,18 @@ from numpy.typing import NDArray
 
 from patcher.diagnosis.composition import LEAST_HALF_WIDTH, ONE_WINDOW_HALF_WIDTH, nonnegative, weighted
 from patcher.diagnosis.iterations import Floats
-from patcher.diagnosis.loads import LONG, MEDIUM, NEAR, SHORT, LoadCheck
+from patcher.diagnosis.loads import LONG, MEDIUM, MOST_MISFIT, SHORT, LoadCheck
 
 FEW = 4
 """Recorded micro-batches below which an interval is wider: nothing tells how much equal ones differ."""
+
+NEAR = (0.8, 1.25)
+"""Lengths are near the recorded ones from this share of the shortest to this multiple of the longest."""
+
+UNLIKE_SHARE, UNLIKE_ERROR = 0.1, 0.02
+"""Share of a stage in micro-batches that are not near the recorded ones, with the error of their predicted time as
+share of the stage, above which these are not known.
+"""
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,8 @@ class Interpolation:
             measured = float(length[mask].sum())
             error = float(predicted[mask].sum()) - measured
             unlike = float(length[mask & far].sum()) / total
-            checks.append((LoadCheck(load, error / max(measured, 1e-12), error / total, unlike), mask))
+            unknown = np.inf if unlike > UNLIKE_SHARE and abs(error) > UNLIKE_ERROR * total else 0.0
+            checks.append((LoadCheck(load, error / max(measured, 1e-12), error / total, MOST_MISFIT, unknown), mask))
         return checks
 
 

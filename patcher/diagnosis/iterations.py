@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Numbers = NDArray[np.int64]
 
 FEATURES = ("iteration", "requests", "prefill tokens", "context", "prefill tokens by mean context")
 """Features of an iteration: its time grows with each of them, and none makes it shorter."""
@@ -20,7 +21,7 @@ class Iterations:
 
     ``start`` is in seconds since 1970. ``seconds`` reaches from an iteration's start to that of the next one in its
     rollout; the last one of a rollout takes its own time. ``tokens`` are the scheduled ones without drafts, ``context``
-    is the sum over the requests, and ``rollout`` counts from 0.
+    is the sum over the requests, and ``rollout`` counts from 0. ``id`` is the timeline's, 0 where that has none.
     """
 
     start: Floats
@@ -28,21 +29,15 @@ class Iterations:
     requests: Floats
     tokens: Floats
     context: Floats
-    rollout: NDArray[np.int64]
+    rollout: Numbers
+    id: Numbers
 
     def __len__(self) -> int:
         return len(self.start)
 
     def chosen(self, selection: NDArray[np.bool_]) -> Iterations:
         """Return the iterations where ``selection`` is True."""
-        return Iterations(
-            self.start[selection],
-            self.seconds[selection],
-            self.requests[selection],
-            self.tokens[selection],
-            self.context[selection],
-            self.rollout[selection],
-        )
+        return Iterations(*(getattr(self, field.name)[selection] for field in fields(self)))
 
     @property
     def prefill(self) -> Floats:
@@ -57,13 +52,16 @@ class Iterations:
         return np.stack(columns, axis=1)
 
 
-def iterations(start: Floats, length: Floats, requests: Floats, tokens: Floats, context: Floats) -> Iterations:
+def iterations(
+    start: Floats, length: Floats, requests: Floats, tokens: Floats, context: Floats, *numbers: Numbers
+) -> Iterations:
     """Return the iterations of an engine, split into rollouts; ``start`` and ``length`` are in seconds.
 
-    A rollout begins where every scheduled token is the whole context: no request is older. With prefix caching a new
-    request has context already, so a rollout may include the next one.
+    ``numbers`` are those of the rollouts, from any number on, and the ids. Without them, or where they are all 0, a
+    rollout begins where every scheduled token is the whole context, which prefix caching hides.
     """
-    begins = tokens >= context
+    rollout, identity = numbers or (np.zeros(len(start), dtype=np.int64),) * 2
+    begins = np.diff(rollout, prepend=0) != 0 if rollout.any() else tokens >= context
     if len(begins):
         begins[0] = True
     rollout = np.cumsum(begins) - 1
@@ -71,20 +69,15 @@ def iterations(start: Floats, length: Floats, requests: Floats, tokens: Floats, 
     if len(start) > 1:
         goes_on = rollout[1:] == rollout[:-1]
         seconds[:-1][goes_on] = np.diff(start)[goes_on]
-    return Iterations(start, seconds, requests, tokens, context, rollout.astype(np.int64))
+    return Iterations(start, seconds, requests, tokens, context, rollout.astype(np.int64), identity)
 
 
 def concatenated(parts: Sequence[Iterations]) -> Iterations:
     """Return the iterations of several engines one after the other; their rollouts are counted on."""
-    if not parts:
-        empty = np.zeros(0)
-        return Iterations(empty, empty, empty, empty, empty, np.zeros(0, dtype=np.int64))
+    empty = np.zeros(0)
+    parts = [iterations(empty, empty, empty, empty, empty), *parts]
     ends = np.cumsum([0, *(int(part.rollout.max(initial=-1)) + 1 for part in parts[:-1])])
+    numbered = [replace(part, rollout=part.rollout + before) for part, before in zip(parts, ends, strict=True)]
     return Iterations(
-        np.concatenate([part.start for part in parts]),
-        np.concatenate([part.seconds for part in parts]),
-        np.concatenate([part.requests for part in parts]),
-        np.concatenate([part.tokens for part in parts]),
-        np.concatenate([part.context for part in parts]),
-        np.concatenate([part.rollout + before for part, before in zip(parts, ends, strict=True)]),
+        *(np.concatenate([getattr(part, field.name) for part in numbered]) for field in fields(Iterations))
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from patcher.diagnosis.design import RIDGE, scaling
 from patcher.diagnosis.iterations import Floats, Iterations
 from patcher.messages import Text
 
@@ -21,39 +22,44 @@ LOADS = {
 FULL_SHARE, TAIL_SHARE = 2 / 3, 0.1
 """Share of the most requests at once from which on the load is full, and below which it is a tail."""
 
-MOST_ERROR = 0.05
-"""Error of a predicted time, as share of the whole, above which the recorded iterations do not support a load."""
+LEAST_MISFIT, MOST_MISFIT = 0.03, 0.05
+"""Error of a load's predicted time, as share of the whole, above which it is not supported: as large as an iteration
+differs from the next one for no reason that the timeline knows, but not below or above these.
+"""
 
-UNLIKE_SHARE, UNLIKE_ERROR = 0.1, 0.02
-"""Where more than this share of the whole lies in iterations unlike any recorded one, the error above which a load is
-not supported. With random windows in one real and four simulated rollouts this noticed 82 % of the plans whose classes
-were over two points off, and flagged 18 % of the others.
+MOST_UNKNOWN = 3.0
+"""How many times the noise of one recorded iteration a load's error may be, as a share of the whole. With designed
+windows it is 0.1 to 0.2 times. Beyond this, no recorded iteration tells what some feature of the load costs.
 """
 
 WAIT = 3.0
 """An iteration that takes this many times its predicted time waited for something that no recorded one shows."""
-
-NEAR = (0.8, 1.25)
-"""Features are near the recorded ones from this share of the smallest to this multiple of the largest."""
 
 
 @dataclass(frozen=True)
 class LoadCheck:
     """Check of the iterations of one load.
 
-    ``relative`` is the predicted over the measured time, less 1; ``of_whole`` is the same error as a share of all
-    seconds, and ``unlike`` the share of all seconds in iterations whose features no recorded iteration is near.
+    ``relative`` is the predicted over the measured time, less 1, ``of_whole`` the same error as a share of all seconds,
+    and ``allowed`` how large that may be. ``unknown`` is the error that comes of one recorded iteration's noise, as a
+    multiple of it and a share of all seconds.
     """
 
     load: str
     relative: float
     of_whole: float
-    unlike: float
+    allowed: float
+    unknown: float
 
     @property
     def supported(self) -> bool:
-        """Whether the recorded iterations predict the time of this load well enough."""
-        return abs(self.of_whole) <= (UNLIKE_ERROR if self.unlike > UNLIKE_SHARE else MOST_ERROR)
+        """Whether the recorded iterations tell the time of this load, and agree with the timeline."""
+        return self.is_known and abs(self.of_whole) <= self.allowed
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the recorded iterations tell what each feature of this load costs."""
+        return self.unknown <= MOST_UNKNOWN
 
 
 def by_load(iterations: Iterations) -> dict[str, NDArray[np.bool_]]:
@@ -78,16 +84,25 @@ def excess(seconds: Floats, predicted: Floats, times: float) -> Floats:
 
 def check(predicted: Floats, iterations: Iterations, recorded_features: Floats) -> list[LoadCheck]:
     """Return for each load how well ``predicted`` agrees with the timeline's seconds, after one common factor."""
-    total = max(float(iterations.seconds.sum()), 1e-12)
+    seconds = iterations.seconds
+    total = max(float(seconds.sum()), 1e-12)
     predicted = predicted * total / max(float(predicted.sum()), 1e-12)
-    low, high = recorded_features.min(axis=0) * NEAR[0], recorded_features.max(axis=0) * NEAR[1]
-    varying = slice(1, 4)  # the other features follow from these
-    features = iterations.features
-    far = ((features < low) | (features > high))[:, varying].any(axis=1)
+    allowed = min(max(_noise(seconds / np.maximum(predicted, 1e-12)), LEAST_MISFIT), MOST_MISFIT)
+    scale = scaling(iterations)
+    recorded, scaled = scale(recorded_features), scale(iterations.features)
+    information = RIDGE * np.eye(scaled.shape[1]) + recorded.T @ recorded
     checks = []
     for load, mask in by_load(iterations).items():
-        measured = float(iterations.seconds[mask].sum())
+        measured = float(seconds[mask].sum())
         error = float(predicted[mask].sum()) - measured
-        unlike = float(iterations.seconds[mask & far].sum()) / total
-        checks.append(LoadCheck(load, error / max(measured, 1e-12), error / total, unlike))
+        mean = (scaled[mask] * seconds[mask, None]).sum(axis=0) / total
+        unknown = float(np.sqrt(mean @ np.linalg.solve(information, mean)))
+        checks.append(LoadCheck(load, error / max(measured, 1e-12), error / total, allowed, unknown))
     return checks
+
+
+def _noise(ratios: Floats) -> float:
+    """Return the robust relative standard deviation between neighbours, which have nearly the same load."""
+    if len(ratios) < 2:
+        return 0.0
+    return float(1.4826 * np.median(np.abs(np.diff(ratios))) / np.sqrt(2) / max(float(np.median(ratios)), 1e-12))

@@ -150,23 +150,50 @@ class DiagnosedWindow(Payload):
     report: str
 
 
+@dataclass(frozen=True)
+class PlannedWindows:
+    """Half-open ranges of iterations to record in one rollout, in order.
+
+    They count from its begin or, with ``load`` or ``tail``, from behind the first iteration with so many requests, or
+    with no more than so many after there were more.
+    """
+
+    windows: tuple[tuple[int, int], ...]
+    load: int = 0
+    tail: int = 0
+
+    @property
+    def option(self) -> str:
+        """The windows as they are typed: ``5:10,40:45``."""
+        return ",".join(f"{first}:{end}" for first, end in self.windows)
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The words of a command line for the state that the windows count from."""
+        states = {"--at-load": self.load, "--at-tail": self.tail}
+        return tuple(word for name, value in states.items() if value for word in (name, str(value)))
+
+
 @dataclass(frozen=True, slots=True)
 class RunDiagnosis(Payload):
-    """The diagnosis of a run; ``next_windows`` is the option that records what is not supported yet, else "".
+    """The diagnosis of a run; ``planned`` windows would record what is not supported yet, None where all is.
 
-    ``notes`` are what the reader has to know of the numbers, ``package`` is that of the engine. ``steps`` is the number
-    of training steps that count, and ``seconds`` their length; 0 where no process marks steps. ``rollouts`` is how many
-    the engine with most of them had, with the warm-up.
+    ``planned_decodes`` are the same for workers that count decode steps. ``notes`` are what the reader has to know of
+    the numbers, ``package`` is that of the engine. ``steps`` is the number of training steps that count, and
+    ``seconds`` their length; 0 where no process marks steps. ``rollouts`` is how many the engine with most of them had,
+    with the warm-up.
     """
 
     KEYS = (
-        "schema", "steps", "seconds", "stages", "actions", "windows", "next_windows", "notes", "what_ifs", "rollouts",
+        "schema", "steps", "seconds", "stages", "actions", "windows", "next_windows", "next_conditions", "notes",
+        "what_ifs", "rollouts",
     )  # fmt: skip
 
     stages: tuple[StageDiagnosis, ...]
     actions: tuple[Action, ...]
     windows: tuple[DiagnosedWindow, ...]
-    next_windows: str = ""
+    planned: PlannedWindows | None = None
+    planned_decodes: PlannedWindows | None = None
     notes: tuple[str, ...] = ()
     what_ifs: tuple[WhatIf, ...] = ()
     rollouts: int = 0
@@ -174,6 +201,16 @@ class RunDiagnosis(Payload):
     schema: int = SCHEMA
     steps: int = 0
     seconds: float = 0.0
+
+    @property
+    def next_windows(self) -> str:
+        """The value of ``--iterations`` that records what is not supported yet, else ""."""
+        return self.planned.option if self.planned else ""
+
+    @property
+    def next_conditions(self) -> str:
+        """The options for the state that these windows count from; "" for the begin of a rollout."""
+        return " ".join(self.planned.conditions) if self.planned else ""
 
     @property
     def supported(self) -> frozenset[str]:

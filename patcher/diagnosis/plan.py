@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 
 import numpy as np
+from numpy.typing import NDArray
 
-from patcher.diagnosis.composition import nonnegative
+from patcher.diagnosis import loads
+from patcher.diagnosis.design import RIDGE, scaling
 from patcher.diagnosis.iterations import Floats, Iterations
 
 WINDOWS, LENGTH = 5, 5
@@ -14,28 +16,49 @@ WINDOWS, LENGTH = 5, 5
 
 
 def choose_windows(
-    rollout: Iterations, windows: int = WINDOWS, length: int = LENGTH, first: int = 0
+    rollout: Iterations,
+    windows: int = WINDOWS,
+    length: int = LENGTH,
+    first: int = 0,
+    *,
+    recorded: Floats | None = None,
+    taken: Collection[int] = (),
+    lacking: NDArray[np.bool_] | None = None,
 ) -> list[tuple[int, int]]:
     """Return the half-open ranges of iterations of a rollout from which its composition is known best, in order.
 
     Greedy I-optimal design: each next window is the one that most lowers the mean variance of the predictions of all
     iterations, which weigh by their seconds. Windows do not touch, because opening one disturbs the next iteration.
-    None begins before iteration ``first``.
+    None begins before iteration ``first``. The features of the iterations that were ``recorded`` count as known. As far
+    as possible, half of the windows lie where ``lacking`` is True, and none where one of the iterations ``taken`` was
+    recorded.
     """
     count = len(rollout)
     if count - first <= length:
         return [(first, count)] if count > first else []
-    scaled = _scaled(rollout)
-    importance = (scaled * rollout.seconds[:, None]).T @ scaled / rollout.seconds.sum()
-    starts = range(first, count - length + 1, max(1, length // 2))
-    gains = {start: scaled[start : start + length].T @ scaled[start : start + length] for start in starts}
-    information = 1e-3 * np.eye(scaled.shape[1])
+    everywhere = np.ones(count, dtype=bool)
+    lacking = everywhere if lacking is None or not lacking.any() else lacking
+    scale = scaling(rollout)
+    scaled = scale(rollout.features)
+    gains = {
+        start: scaled[start : start + length].T @ scaled[start : start + length]
+        for start in range(first, count - length + 1, max(1, length // 2))
+    }
+    information = RIDGE * np.eye(scaled.shape[1])
+    if recorded is not None and len(recorded):
+        information = information + scale(recorded).T @ scale(recorded)
     chosen: list[int] = []
     for _ in range(windows):
-        free = [start for start in starts if all(abs(start - taken) > length for taken in chosen)]
-        if not free:
+        # What is lacking comes first. The others are for everything, which needs windows that differ from these.
+        wanted = lacking if 2 * len(chosen) < windows else everywhere
+        importance = (scaled[wanted] * rollout.seconds[wanted, None]).T @ scaled[wanted] / rollout.seconds[wanted].sum()
+        apart = [start for start in gains if all(abs(start - other) > length for other in chosen)]
+        fitting = [start for start in apart if 2 * wanted[start : start + length].sum() >= length] or apart
+        untouched = [at for at in fitting if not any(at - length <= place < at + 2 * length for place in taken)]
+        candidates = untouched or fitting
+        if not candidates:
             break
-        best = min(free, key=lambda start: _mean_variance(information + gains[start], importance))
+        best = min(candidates, key=lambda start: _mean_variance(information + gains[start], importance))
         chosen.append(best)
         information = information + gains[best]
     return [(start, start + length) for start in sorted(chosen)]
@@ -45,17 +68,17 @@ def _mean_variance(information: Floats, importance: Floats) -> float:
     return float(np.trace(np.linalg.solve(information, importance)))
 
 
-def _scaled(rollout: Iterations) -> Floats:
-    """Return the features over the usual time of each iteration, each column with a root mean square of 1."""
-    features = rollout.features
-    usual = features @ nonnegative(features, rollout.seconds, 1 / np.maximum(rollout.seconds, 1e-6))
-    scaled = features / np.maximum(usual, 0.3 * np.percentile(rollout.seconds, 1))[:, None]
-    sizes = np.sqrt((scaled**2).mean(axis=0))
-    sizes[sizes == 0] = 1.0
-    columns: Floats = scaled / sizes
-    return columns
+def state(rollout: Iterations, load: str) -> tuple[int, int, int]:
+    """Return the requests at once, or the most that are left, where a load begins, and the iteration behind that.
 
-
-def as_option(windows: Sequence[tuple[int, int]]) -> str:
-    """Return half-open ranges as a window is typed: ``5:10,40:45``."""
-    return ",".join(f"{first}:{end}" for first, end in windows)
+    Both numbers are 0 for prefill, which begins with the rollout.
+    """
+    requests, peak = rollout.requests, float(rollout.requests.max(initial=0))
+    if load == loads.PREFILL:
+        return 0, 0, 0
+    if load == loads.FULL:
+        least = int(loads.FULL_SHARE * peak) + 1
+        return least, 0, int(np.argmax(requests >= least)) + 1
+    most = int(max(loads.TAIL_SHARE * peak, 1)) if load == loads.TAIL else int(loads.FULL_SHARE * peak)
+    holds = (requests <= most) & (np.maximum.accumulate(requests) > most)
+    return (0, most, int(np.argmax(holds)) + 1) if holds.any() else (0, 0, 0)

@@ -29,11 +29,22 @@ SLOWED = 1.5
 
 @dataclass(frozen=True)
 class DiagnosedRollouts:
-    """The stage's diagnosis, its iterations without waits and recording cost, and the windows that were joined."""
+    """The stage's diagnosis, its iterations without waits and recording cost, and the windows that were joined.
+
+    ``recorded_features`` are those of the recorded iterations, and ``recorded_numbers`` count from 0 in each rollout.
+    """
 
     stage: StageDiagnosis
     iterations: Iterations
     windows: tuple[DiagnosedWindow, ...]
+    recorded_features: Floats
+    recorded_numbers: tuple[int, ...]
+
+    @property
+    def withheld(self) -> tuple[str, ...]:
+        """The loads that the recorded iterations were not enough for, the largest first."""
+        parts = [part for part in self.stage.by_load if part.error is not None and not part.supported]
+        return tuple(part.load for part in sorted(parts, key=lambda part: -part.share))
 
 
 def diagnose_rollouts(engines: Sequence[Engine], profiles: Iterable[RankProfile]) -> DiagnosedRollouts:
@@ -42,15 +53,18 @@ def diagnose_rollouts(engines: Sequence[Engine], profiles: Iterable[RankProfile]
     joined = [join(engine, profiles) for engine in engines]
     every = concatenated([engine.iterations for engine in engines])
     recorded, places = _recorded(engines, joined, every)
+    begins = np.searchsorted(every.rollout, every.rollout[places])
+    numbers = tuple(int(place - begin) for place, begin in zip(places, begins, strict=True))
     disturbed = near(places, len(every))
     warm = np.concatenate([_warm(engine.iterations) for engine in engines]) if engines else np.zeros(0, dtype=bool)
     windows = tuple(window for part in joined for window in part.windows)
     mask = np.zeros(len(every), dtype=bool)
     mask[places] = True
     if len(places) < FEWEST_RECORDED:
-        stage = _unrecorded(every.chosen(warm), len(places))
-        return DiagnosedRollouts(stage, every.chosen(warm), windows)
-    return _diagnosed(every, warm, recorded, mask, disturbed, windows)
+        stage, working = _unrecorded(every.chosen(warm), len(places)), every.chosen(warm)
+    else:
+        stage, working = _diagnosed(every, warm, recorded, mask, disturbed)
+    return DiagnosedRollouts(stage, working, windows, recorded.features, numbers)
 
 
 def _diagnosed(
@@ -59,8 +73,7 @@ def _diagnosed(
     recorded: RecordedIterations,
     is_recorded: NDArray[np.bool_],
     disturbed: NDArray[np.bool_],
-    windows: tuple[DiagnosedWindow, ...],
-) -> DiagnosedRollouts:
+) -> tuple[StageDiagnosis, Iterations]:
     """Compose the ``counted`` iterations, after the recording's own cost and waits are taken out of their seconds."""
     predicted = (every.features @ fit(recorded)).sum(axis=1)
     free = counted & ~disturbed
@@ -80,7 +93,7 @@ def _diagnosed(
         classes=class_shares(composition.shares, composition.half_widths, total) if supported else (),
         by_load=tuple(_load_part(load_check, working, masks[load_check.load], composition) for load_check in checks),
     )  # fmt: skip
-    return DiagnosedRollouts(stage, working, windows)
+    return stage, working
 
 
 def _recorded(
@@ -157,7 +170,7 @@ def _load_part(
 
 def reason(load_check: LoadCheck) -> str:
     """Return why the recorded iterations do not support a load."""
-    if load_check.unlike > loads.UNLIKE_SHARE:
+    if not load_check.is_known:
         return Text("no recorded iteration resembles most of these")
     return Text("the recorded iterations predict {error:+.0f} % of its time", 100 * load_check.relative)
 
@@ -167,5 +180,5 @@ def supported_loads(checks: Sequence[LoadCheck]) -> tuple[bool, str]:
     failed = [load_check for load_check in checks if not load_check.supported]
     if not failed:
         return True, ""
-    worst = max(failed, key=lambda load_check: max(abs(load_check.of_whole), load_check.unlike))
+    worst = max(failed, key=lambda load_check: (not load_check.is_known, abs(load_check.of_whole)))
     return False, Text("{load}: {reason}", LOADS[worst.load], reason(worst))

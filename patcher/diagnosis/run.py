@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from patcher.diagnosis import loads
 from patcher.diagnosis.actions import actions
 from patcher.diagnosis.engines import Engine
-from patcher.diagnosis.model import RunDiagnosis
-from patcher.diagnosis.plan import as_option, choose_windows
+from patcher.diagnosis.iterations import Iterations
+from patcher.diagnosis.model import PlannedWindows, RunDiagnosis
+from patcher.diagnosis.plan import choose_windows, state
 from patcher.diagnosis.rollout import STAGE, DiagnosedRollouts, diagnose_rollouts
 from patcher.diagnosis.sync import diagnose_sync
 from patcher.diagnosis.training import TrainerStage
@@ -22,6 +24,9 @@ from patcher.traces.model import RankProfile
 
 SETTLED = 1
 """The first iteration of a rollout that a window may begin with: the one before it warms the profiler up."""
+
+ALIKE = 1.1
+"""Rollouts are alike if the longest has at most this many times the iterations of the shortest."""
 
 
 def diagnose(
@@ -42,26 +47,48 @@ def diagnose(
         what_ifs=replayed,
         rollouts=max(engine.rollouts for engine in engines),
         windows=(*rollouts.windows, *windows),
-        next_windows="" if stage.supported else next_windows(engines),
+        planned=None if stage.supported else planned_windows(engines, rollouts),
+        planned_decodes=None if stage.supported else planned_windows(engines, rollouts, decode_only=True),
         notes=tuple(_notes(engines, rollouts)),
         package=engines[0].package,
     )
 
 
-def next_windows(engines: Sequence[Engine], *, decode_only: bool = False) -> str:
-    """Return the windows to record in a later rollout, as typed; "" if there is no iteration.
+def planned_windows(
+    engines: Sequence[Engine], rollouts: DiagnosedRollouts | None = None, *, decode_only: bool = False
+) -> PlannedWindows | None:
+    """Return the windows to record in a later rollout; None if there is no iteration.
 
-    They are chosen in the newest whole rollout of the first engine that has one. With ``decode_only`` the numbers are
-    those of decode steps, which count from 1; else of iterations, from 0.
+    They are chosen in the newest rollouts of the first engine that has any, in the one that took longest. What
+    ``rollouts`` have of them already counts, and loads that these do not support come first. Where rollouts differ in
+    length, the numbers of one mean little in the next, so the windows for such a load count from where it begins. With
+    ``decode_only`` the numbers are those of decode steps, which count from 1; else of iterations, from 0.
     """
     for engine in engines:
-        rollout = engine.newest_whole_rollout
-        if decode_only:
-            rollout = rollout.chosen(rollout.prefill == 0)
-        if len(rollout):
-            first = int(decode_only)
-            return as_option([(start + first, end + first) for start, end in choose_windows(rollout, first=SETTLED)])
-    return ""
+        studied = [_countable(rollout, decode_only=decode_only) for rollout in engine.whole_rollouts]
+        if not any(map(len, studied)):
+            continue
+        rollout = max(studied, key=lambda iterations: float(iterations.seconds.sum()))
+        masks = loads.by_load(rollout)
+        withheld = [load for load in (rollouts.withheld if rollouts else ()) if load in masks]
+        alike = max(map(len, studied)) <= ALIKE * min(map(len, studied))
+        least, most, origin = (0, 0, 0) if alike or not withheld else state(rollout, withheld[0])
+        wanted = withheld if alike else withheld[:1]
+        windows = choose_windows(
+            rollout,
+            first=max(SETTLED, origin),
+            recorded=rollouts.recorded_features if rollouts else None,
+            taken=rollouts.recorded_numbers if rollouts and alike and not decode_only else (),
+            lacking=np.logical_or.reduce([masks[load] for load in wanted]) if wanted else None,
+        )
+        before = origin if least or most else -int(decode_only)
+        return PlannedWindows(tuple((start - before, end - before) for start, end in windows), least, most)
+    return None
+
+
+def _countable(rollout: Iterations, *, decode_only: bool) -> Iterations:
+    """Return the iterations of a rollout that windows count: all, or those that only decode."""
+    return rollout.chosen(rollout.prefill == 0) if decode_only else rollout
 
 
 def _notes(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator[str]:

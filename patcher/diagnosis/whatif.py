@@ -183,8 +183,8 @@ class _Clock:
 
     def _seconds(self, rows: Floats) -> Floats:
         requests, tokens, context = rows.T
-        empty = np.zeros(len(rows))
-        made = Iterations(empty, empty, requests, tokens, context, empty.astype(np.int64))
+        unset, no_numbers = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64)
+        made = Iterations(unset, unset, requests, tokens, context, no_numbers, no_numbers)
         ratios = np.interp(np.log2(np.maximum(requests, 1)), self.loads, self.ratios)
         seconds: Floats = made.features @ self.cost * np.where(made.prefill > 0, 1.0, ratios)
         return seconds

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,18 +70,19 @@ def stage_of(profile: RankProfile) -> str:
 def join(engine: Engine, profiles: Iterable[RankProfile]) -> Joined:
     """Find the units of ``profiles`` among the iterations of an engine.
 
-    A unit is the iteration with the same requests, tokens and context that began nearest to it by the clock of its
-    host. Units without metadata, and those that carry the start of the profiler, are left out.
+    The metadata of a unit name its iteration by the id in the timeline. Those of an older rlpatch do not: there it is
+    the iteration with the same requests, tokens and context that began nearest to it by the clock of its host. Units
+    without metadata, and those that carry the start of the profiler, are left out.
     """
     places, class_seconds, window, windows = list[int](), list[list[float]](), list[int](), list[DiagnosedWindow]()
     number = 0
     for profile in profiles:
         if not _of_engine(profile, engine):
             continue
-        cold, begins = set(profile.cold), unit_begins(profile)
+        cold, entries = set(profile.cold), unit_entries(profile)
         count = 0
         for unit in profile.units:
-            place = _place(engine, unit, begins.get(unit.number))
+            place = _place(engine, unit, entries.get(unit.number, {}))
             if place is None or unit.number in cold or not unit.classes:
                 continue
             places.append(place)
@@ -102,23 +104,21 @@ def _of_engine(profile: RankProfile, engine: Engine) -> bool:
     return metadata is not None and metadata.pid == engine.pid and plain_host(metadata.host) == plain_host(engine.host)
 
 
-def unit_begins(profile: RankProfile) -> dict[int, float]:
-    """Return unit → its begin in seconds since 1970, from the metadata."""
-    return dict(_begin_times(profile.facts.get("units") if profile.facts else None))
+def unit_entries(profile: RankProfile) -> dict[object, Mapping[str, Any]]:
+    """Return unit → its entry in the metadata."""
+    return {entry.get("number"): entry for entry in sidecar.listed_units(profile.facts or {})}
 
 
-def _begin_times(units: object) -> Iterator[tuple[int, float]]:
-    for unit in units if isinstance(units, list) else []:
-        if isinstance(unit, dict) and type(unit.get("number")) is int and type(unit.get("begin")) is int:
-            yield unit["number"], unit["begin"] / 1e9
-
-
-def _place(engine: Engine, unit: RecordedUnit, begin: float | None) -> int | None:
+def _place(engine: Engine, unit: RecordedUnit, entry: Mapping[str, Any]) -> int | None:
     """Return the place of the iteration that ``unit`` is; None if the timeline has none."""
-    iterations = engine.iterations
-    if begin is None or unit.requests is None or unit.tokens is None:
+    iterations, identity, begin = engine.iterations, entry.get("iteration"), entry.get("begin")
+    if type(identity) is int:
+        places = np.flatnonzero(iterations.id == identity)
+        return int(places[0]) if len(places) else None
+    if type(begin) is not int or unit.requests is None or unit.tokens is None:
         return None
-    first, end = np.searchsorted(iterations.start, (begin - FARTHEST_S, begin + FARTHEST_S))
+    begin_s = begin / 1e9
+    first, end = np.searchsorted(iterations.start, (begin_s - FARTHEST_S, begin_s + FARTHEST_S))
     near = slice(int(first), int(end))
     same = (iterations.requests[near] == unit.requests) & (iterations.tokens[near] == unit.tokens - (unit.drafts or 0))
     if unit.context is not None:
@@ -126,7 +126,7 @@ def _place(engine: Engine, unit: RecordedUnit, begin: float | None) -> int | Non
     candidates = np.flatnonzero(same) + int(first)
     if not len(candidates):
         return None
-    return int(candidates[np.argmin(np.abs(iterations.start[candidates] - begin))])
+    return int(candidates[np.argmin(np.abs(iterations.start[candidates] - begin_s))])
 
 
 def described(profile: RankProfile, joined: int) -> DiagnosedWindow:

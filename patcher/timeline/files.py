@@ -12,7 +12,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain, repeat
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -99,9 +99,9 @@ class ProcessIdentity(msgspec.Struct):
 class Block(msgspec.Struct):
     """Records that a process wrote together; ``at`` are its monotonic and wall clocks then, in microseconds.
 
-    ``spans`` are rows. ``iterations`` are columns: ids, starts, lengths, requests, tokens, contexts, and columns that
-    are not read. All but the lengths are differences to the value before; the first start is relative to the block's
-    time.
+    ``spans`` are rows. ``iterations`` are columns: ids, starts, lengths, requests, tokens, contexts, longest contexts,
+    the thread's CPU times at the starts, rollouts, and columns that are not read. All but the lengths are differences
+    to the value before; the first start is relative to the block's time.
     """
 
     at: tuple[_Count, _Number] | None = None
@@ -152,14 +152,17 @@ class KeptSpan(NamedTuple):
 
 
 class IterationColumns:
-    """Iterations of an engine as columns, in order: start and end in microseconds, requests, tokens, and contexts.
+    """Iterations of an engine as columns, in order: start and end in microseconds, requests, tokens, and more.
 
-    ``context`` is the sum over the requests; 0 where a file does not have it.
+    ``context`` is the sum over the requests, ``longest`` that of one request, ``cpu`` the CPU time of the engine's
+    thread at the start, in microseconds, ``rollout`` counts from 1, and ``id`` is the record's. They are 0 where a file
+    does not have them.
     """
 
     def __init__(self) -> None:
-        self._columns = tuple(array("q") for _ in range(5))
-        self.start, self.end, self.requests, self.tokens, self.context = self._columns
+        self._columns = tuple(array("q") for _ in range(9))
+        self.start, self.end, self.requests, self.tokens, *more = self._columns
+        self.context, self.longest, self.cpu, self.rollout, self.id = more
 
     def __len__(self) -> int:
         return len(self.start)
@@ -168,17 +171,10 @@ class IterationColumns:
         """Yield start, end, requests and tokens of each iteration."""
         return zip(self.start, self.end, self.requests, self.tokens, strict=True)
 
-    def extend(
-        self,
-        start: Sequence[int],
-        end: Iterable[int],
-        requests: Iterable[int],
-        tokens: Iterable[int],
-        context: Iterable[int] | None = None,
-    ) -> None:
-        """Append iterations as columns; without ``context`` it is 0."""
-        context = [0] * len(start) if context is None else context
-        for column, values in zip(self._columns, (start, end, requests, tokens, context), strict=True):
+    def extend(self, start: Sequence[int], *columns: Iterable[int]) -> None:
+        """Append iterations as columns in the order of the class; those that are lacking at the end are 0."""
+        zeros = repeat([0] * len(start), len(self._columns) - 1 - len(columns))
+        for column, values in zip(self._columns, (start, *columns, *zeros), strict=True):
             column.extend(values)
 
     def forget(self, count: int) -> None:
@@ -480,18 +476,18 @@ class Reader:
         ids = list(accumulate(columns[0][:count]))
         starts = list(accumulate(columns[1][:count], initial=now))[1:]
         lengths = columns[2][:count]
-        requests, tokens, context = (
+        amounts = [
             list(accumulate(column)) if len(column) == count else [0] * count
-            for column in (*columns[3:], [], [], [])[:3]
-        )
+            for column in (*columns[3:9], *[[]] * 6)[:6]
+        ]
         latest = now + _LATE_US
-        counts = [0, *ids, *lengths, *requests, *tokens, *context]
+        counts = [0, *ids, *lengths, *chain(*amounts)]
         begin, end = min(starts, default=now), max(starts, default=now)
         if min(counts) < 0 or max(counts) >= _LATEST or begin <= now - _EARLY_US or end > latest:
             self.losses.lines += 1
             return
         ends = [min(start + length, latest) for start, length in zip(starts, lengths, strict=True)]
-        self.iterations.extend(starts, ends, requests, tokens, context)
+        self.iterations.extend(starts, ends, *amounts, ids)
         self.highest = max(self.highest, *ids, 0)
         self.count += count
 

@@ -37,6 +37,9 @@ class StepMetadata(Recorder):
         if number >= self.first:
             contents = self.contents(batch)
             unit = {"number": number, "begin": self.clock(), "uncounted": self.uncounted}
+            row = getattr(self.timeline(), "iterating", None)
+            if row and row[5] is None:  # it goes on, so it is the iteration of this unit
+                unit["iteration"] = row[0]
             self.units.append({**unit, **contents})
 
     def end_unit(self) -> None:

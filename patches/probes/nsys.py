@@ -27,7 +27,7 @@ class NsysCapture(WindowTool):
         self.synchronize()
         torch.cuda.profiler.start()
         turn = getattr(self, "rollout", getattr(self, "step", getattr(self, "sync", 0)))
-        self.push("rlpatch %s %s %s" % (self.STAGE, turn, self.prof))
+        self.push("rlpatch:%s %s %s" % (self.STAGE, turn, self.prof))
 
     def push(self, name: str) -> None:
         import torch

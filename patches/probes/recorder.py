@@ -178,11 +178,15 @@ class Recorder(WindowTool):
         amount = self.measure(count)
         self.finish("%s, recorded%s: %s" % (why, amount, ", ".join(traces) or "no trace"), traces)
 
-    def paused(self, what: str) -> Any:
-        """Return a span of the timeline, if this process keeps one: the run waits here for the recorder."""
+    def timeline(self) -> Any:
+        """Return the timeline of this process, if it keeps one."""
         import sys
 
-        timeline: Any = getattr(sys, "_rlpatch_timeline_1", None)
+        return getattr(sys, "_rlpatch_timeline_1", None)
+
+    def paused(self, what: str) -> Any:
+        """Return a span of the timeline, if there is one: the run waits here for the recorder."""
+        timeline = self.timeline()
         return timeline and timeline.span("pause", what)
 
     def measure(self, count: int) -> str:

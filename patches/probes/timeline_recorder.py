@@ -359,8 +359,9 @@ class TimelineRecorder(Steerable):
             record["spans"] = spans
         if iterations:
             columns = [list(column) for column in zip(*iterations)]  # noqa: B905
-            for column, before in zip(columns, (0, at, None, 0, 0, 0)):  # noqa: B905
-                if before is not None:
+            for place, column in enumerate(columns):
+                if place != 2:  # lengths stay as they are
+                    before = at if place == 1 else 0
                     column[:] = [value - earlier for value, earlier in zip(column, [before, *column])]  # noqa: B905
             record["iterations"] = columns
         return record
@@ -370,12 +371,24 @@ class EngineTimeline(TimelineRecorder):
     """Keeps the iterations of an engine, too, on the ranks that were chosen."""
 
     counted: bool | None = None  # None: no iteration was seen yet
-    requests = context = 0
+    requests = context = longest = rollout = 0
+    cpu_clock: Any  # of the calling thread, in nanoseconds
+    iterating: Any  # row of the newest iteration
 
     def chosen(self, rank: int, dp: int) -> bool:
+        import time
+
+        self.cpu_clock = time.thread_time_ns
         ranks = self.setting("RLPATCH_RANKS", self.RANKS, r"all|\d+(,\d+)*").split(",")
         self.first.who = {"rank": rank, "dp": dp}
         return bool({"all", str(rank)} & {*ranks})
+
+    def iterate(self, is_first: bool, *amount: int) -> Any:
+        """Begin an iteration with these amounts, which are kept with the thread's CPU time and the rollout."""
+        self.rollout += is_first
+        span = self.span("iteration", "", None, (*amount, self.cpu_clock() // 1000, self.rollout))
+        self.first.iterating = span and span.row  # for a window that is recorded in this process
+        return span
 
 
 class VllmTimeline(EngineTimeline):
@@ -394,17 +407,26 @@ class VllmTimeline(EngineTimeline):
             if not (tokens and self.counted):
                 return None
             new = batch.scheduled_new_reqs
-            if requests == self.requests and not new and not drafts and not batch.finished_req_ids:
+            if tokens == requests == self.requests and not new and not drafts and not batch.finished_req_ids:
                 self.context += tokens  # nobody came or went: to add all of them up takes longer than all the rest
+                self.longest += 1
             else:
                 cached = batch.scheduled_cached_reqs
                 if isinstance(cached, list):  # before vLLM 0.9.2
-                    before = sum(request.num_computed_tokens for request in cached)
+                    names, before = [request.req_id for request in cached], [r.num_computed_tokens for r in cached]
                 else:
-                    before = sum(cached.num_computed_tokens)
-                self.context = tokens + before + sum(request.num_computed_tokens for request in new)
+                    names, before = cached.req_ids, cached.num_computed_tokens
+                names, before = [*names], [*before]
+                for request in new:
+                    names.append(request.req_id)
+                    before.append(request.num_computed_tokens)
+                self.context = tokens + sum(before)
+                self.longest = 1 + max(before)
+                if tokens > requests:  # some request has more than one token
+                    counts = batch.num_scheduled_tokens
+                    self.longest = max(map(sum, zip(before, map(counts.get, names))))  # noqa: B905
             self.requests = requests
-            return self.span("iteration", "", None, (requests, tokens, self.context))
+            return self.iterate(len(new) == requests, requests, tokens, self.context, self.longest)
         except Exception as e:
             self.counted = False
             self.first.stop(e)
@@ -412,6 +434,8 @@ class VllmTimeline(EngineTimeline):
 
 class SglangTimeline(EngineTimeline):
     """Keeps the iterations of SGLang (``ScheduleBatch`` of ``sglang/srt/managers/schedule_batch.py``)."""
+
+    batch: Any = ()  # the requests of the last one
 
     def iteration(self, worker: Any, batch: Any) -> Any:
         try:
@@ -430,10 +454,21 @@ class SglangTimeline(EngineTimeline):
             if not (requests and self.counted):
                 return None
             tokens = batch.extend_num_tokens if batch.forward_mode.is_extend() else requests
-            return self.span("iteration", "", None, (requests, tokens or 0, batch.seq_lens_sum or 0))
+            lengths = getattr(batch, "seq_lens_cpu", None)  # on the host, from 0.5.3 on
+            total, longest = batch.seq_lens_sum or 0, 0
+            if lengths is not None:
+                total, longest = total or int(lengths.sum()), int(lengths.max())
+            return self.iterate(self.begins(worker, batch), requests, tokens or 0, total, longest)
         except Exception as e:
             self.counted = False
             self.first.stop(e)
+
+    def begins(self, scheduler: Any, batch: Any) -> bool:
+        """Tell whether no request of the engine was in a batch before: those that decode wait for prefills."""
+        before, self.batch = self.batch, batch.reqs
+        if not batch.forward_mode.is_extend() or getattr(getattr(scheduler, "running_batch", None), "reqs", []):
+            return False
+        return {*map(id, before)}.isdisjoint(map(id, batch.reqs))  # else it is the next part of a prompt
 
 
 class TrainerTimeline(TimelineRecorder):

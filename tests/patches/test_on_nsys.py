@@ -40,6 +40,6 @@ def test_the_stages_of_verl(workers: Workers, tmp_path: Path) -> None:
     for case, calls in zip(tree.cases, after.runs, strict=True):
         assert dict(traces(tmp_path / case.name)) == case.expected(calls, tree), f"{case.name}: {after.log}"
         for named in names(tmp_path / case.name):
-            assert re.match(rf"rlpatch {case.stage} \d+ \w+_rank0_\d+_\d+$", named[0])
+            assert re.match(rf"rlpatch:{case.stage} \d+ \w+_rank0_\d+_\d+$", named[0])
             first = int(case.window.partition(":")[0])
             assert named[1].startswith("warm-up ") is bool(first)

@@ -15,8 +15,8 @@ from patcher.commands.diagnosis import reading
 from patcher.commands.diagnosis.asked import STAGE, alive, takes
 from patcher.commands.diagnosis.training_requests import TrainingRequests
 from patcher.diagnosis.engines import Engine, engines
-from patcher.diagnosis.model import RunDiagnosis
-from patcher.diagnosis.run import next_windows
+from patcher.diagnosis.model import PlannedWindows, RunDiagnosis
+from patcher.diagnosis.run import planned_windows
 from patcher.messages import CommandResult, Kind, Problem, Text, failed
 from patcher.progress import silent
 from patcher.timeline.files import Reader
@@ -30,7 +30,9 @@ LOOK_S = 2.0
 """Seconds between two looks at a run."""
 
 LEAST_PAUSE = 50.0
-"""A look is followed by a pause of so many times its CPU time, so that it takes 2 % of a core at most."""
+"""A look is followed by a pause of so many times its CPU time, so that looking takes 2 % of a core at most. Reading
+windows does not count: it happens once for each request.
+"""
 
 STUDIED = 1
 """The rollout in which windows are chosen first; the one before it is the warm-up."""
@@ -59,6 +61,7 @@ class Follower:
         self.requests = 0
         self.finished = self.rollouts_finished = self.reached = False
         self.trouble = ""
+        self.reading_s = 0.0
         self.diagnosis: RunDiagnosis | None = None
         self.training = TrainingRequests(self.states, rounds, say)
 
@@ -139,24 +142,34 @@ class Follower:
 
     def _read(self, processes: tuple[Process, ...]) -> None:
         """Diagnose what has been recorded so far; what cannot be read now may be readable later."""
+        before = time.thread_time()
         with contextlib.suppress(Problem):
             self.diagnosis = reading.of_processes(self.folder, processes, silent, CommandResult("diagnose"))
+        self.reading_s += time.thread_time() - before
 
     def _ask(self, of_run: Sequence[Engine], living: Sequence[WorkerProgress]) -> None:
         """Write a request for the rollout after the present one."""
         units = {row.worker.unit for row in living}
-        window = next_windows(of_run, decode_only="iterations" not in units)
+        planned = self._planned(of_run, decode_only="iterations" not in units)
         turns = [row.worker.turn for row in living if row.worker.turn is not None]
-        if not window or not turns:
+        if planned is None or not planned.windows or not turns:
             return
         request = TriggerRequest(
-            id=secrets.token_hex(6), window=window, ranks="0", at=max(turns) + 1, expires=time.time() + EXPIRES_S
-        )
+            id=secrets.token_hex(6), window=planned.option, ranks="0", at=max(turns) + 1, load=planned.load,
+            tail=planned.tail, expires=time.time() + EXPIRES_S,
+        )  # fmt: skip
         self.asked = self.states.write(STAGE, request)
         self.asked_in = self.rollouts
         self.requests += 1
         unit = "iterations" if "iterations" in units else "decode"
+        window = " ".join((planned.option, *planned.conditions))
         self.say(Text("asked for --{unit} {window} of rollout {number}", unit, window, request.at))
+
+    def _planned(self, of_run: Sequence[Engine], *, decode_only: bool) -> PlannedWindows | None:
+        """Return the windows to ask for: those that the last diagnosis lacks, or the first ones."""
+        if self.diagnosis is None:
+            return planned_windows(of_run, decode_only=decode_only)
+        return self.diagnosis.planned_decodes if decode_only else self.diagnosis.planned
 
 
 def steps_ended(processes: Sequence[Process], of_run: Sequence[Engine]) -> int:
@@ -191,9 +204,9 @@ def described(error: BaseException) -> Text:
 def follow(follower: Follower, ended: Callable[[float], bool]) -> None:
     """Look again and again until the follower has finished; `ended` waits for seconds, and tells whether to stop."""
     while not follower.over:
-        before = time.thread_time()  # not by a clock on the wall: the run's own load would make it look less often
+        before = time.thread_time() - follower.reading_s
         follower.look_safely()
-        if ended(max(LOOK_S, LEAST_PAUSE * (time.thread_time() - before))):
+        if ended(max(LOOK_S, LEAST_PAUSE * (time.thread_time() - follower.reading_s - before))):
             return
 
 

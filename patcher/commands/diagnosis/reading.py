@@ -122,9 +122,9 @@ def newest(folder: Path, result: CommandResult, started: float, output: Output =
 
 def _again(diagnosis: RunDiagnosis, folder: Path) -> CommandLine | None:
     """Return the command that records what is lacking, in a later run if this one has ended; None for nothing."""
-    if not diagnosis.next_windows:
+    if not diagnosis.planned or not diagnosis.next_windows:
         return None
-    windows = ("--iterations", diagnosis.next_windows)
+    windows = ("--iterations", diagnosis.next_windows, *diagnosis.planned.conditions)
     if alive(folder):
         return CommandLine("trigger", *windows, "--save-path", str(folder))
     return CommandLine("run", diagnosis.package, "--timeline", *windows, "--rollout", "2", "--", "bash", "run.sh")

@@ -60,8 +60,8 @@ _EMITTED = re.compile(r", (?:seq|op_id) = -?\d+(?:, |$).*", re.DOTALL)
 """What torch writes behind the name of an operator (``torch/csrc/profiler/util.cpp`` ``getNvtxStr``)."""
 
 _CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
-_WINDOW = re.compile(r"rlpatch (?P<stage>[\w-]+) (?P<turn>\d{1,9}) (?P<name>\w+)", re.ASCII)
-"""Name of the range around a window's units (``patches/probes/nsys.py``): ``rlpatch rollout 0 HOST_dp0_rank0_7``."""
+_WINDOW = re.compile(r"rlpatch:(?P<stage>[\w-]+) (?P<turn>\d{1,9}) (?P<name>\w+)", re.ASCII)
+"""Name of the range around a window's units (``patches/probes/nsys.py``): ``rlpatch:rollout 0 HOST_dp0_rank0_7``."""
 
 SUFFIX = ".nsys"
 """End of the name of a window, by which its step metadata are found beside the export."""

@@ -9,7 +9,9 @@ import pytest
 
 from fixtures.rollouts import Request, SimulatedEngine, requests
 from patcher.diagnosis.iterations import Iterations, concatenated, iterations
-from patcher.diagnosis.plan import as_option, choose_windows
+from patcher.diagnosis.loads import by_load
+from patcher.diagnosis.model import PlannedWindows
+from patcher.diagnosis.plan import choose_windows, state
 
 
 def rollout(of: list[Request], seed: int = 0) -> Iterations:
@@ -44,7 +46,49 @@ def test_a_short_rollout_has_fewer_windows(count: int, most: int) -> None:
 
 
 def test_windows_are_typed_as_an_option() -> None:
-    assert as_option([(1, 6), (40, 45)]) == "1:6,40:45"
+    assert PlannedWindows(((1, 6), (40, 45))).option == "1:6,40:45"
+    assert PlannedWindows(((0, 5),), tail=2).conditions == ("--at-tail", "2")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_windows_complement_what_is_recorded(seed: int) -> None:
+    of = rollout(requests(seed), seed)
+    first = choose_windows(of, first=1)
+    taken = [number for start, end in first for number in range(start, end)]
+    second = choose_windows(of, first=1, recorded=of.features[taken], taken=taken)
+    assert len(second) == 5
+    assert not any(start - 5 <= number < end + 5 for start, end in second for number in taken)
+    all_prefills = [at for at, tokens in enumerate(of.prefill) if tokens > 300]
+    third = choose_windows(of, first=1, windows=1, recorded=of.features[all_prefills])
+    assert not {*range(*third[0])} & {*all_prefills}  # what is known needs no window
+
+
+@pytest.mark.parametrize("load", ["prefill", "full", "middle", "tail"])
+def test_windows_lie_where_something_is_lacking(load: str) -> None:
+    of = rollout(requests(0))
+    lacking = by_load(of)[load]
+    windows = choose_windows(of, first=1, lacking=lacking)
+    assert sum(2 * lacking[first:end].sum() >= 5 for first, end in windows) >= 3
+    assert len(windows) == 5
+
+
+def test_a_load_begins_behind_the_first_iteration_in_its_state() -> None:
+    of = rollout(requests(0))
+    counts = [int(count) for count in of.requests]
+    least, _, origin = state(of, "full")
+    assert least == 11
+    assert counts[origin - 1] >= 11 > max(counts[: origin - 1], default=0)
+    for load, most in (("middle", 10), ("tail", 1)):
+        assert state(of, load)[1] == most
+        origin = state(of, load)[2]
+        assert counts[origin - 1] <= most < min(counts[origin - 3 : origin - 1])
+    assert state(of, "prefill") == (0, 0, 0)
+
+
+def test_rollouts_begin_where_the_timeline_says_also_with_cached_prefixes() -> None:
+    ones, numbers = np.ones(6), np.array([3, 3, 4, 4, 4, 5])
+    assert [*iterations(np.arange(6.0), ones, ones, ones, 100 * ones, numbers, numbers).rollout] == [0, 0, 1, 1, 1, 2]
+    assert [*iterations(np.arange(6.0), ones, ones, ones, 100 * ones, 0 * numbers, numbers).rollout] == [0] * 6
 
 
 def test_rollouts_begin_where_all_requests_are_new_and_are_counted_on_from_engine_to_engine() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -38,7 +39,9 @@ def iterations(*rows: Sequence[tuple[int, ...]]) -> Iterations:
     columns = np.concatenate([np.array(part, dtype=float)[:, :3] for part in rows])
     took = seconds(columns)
     rollout = np.repeat(np.arange(len(rows)), [len(part) for part in rows])
-    return Iterations(np.cumsum(took), took, columns[:, 0], columns[:, 1], columns[:, 2], rollout)
+    return Iterations(
+        np.cumsum(took), took, columns[:, 0], columns[:, 1], columns[:, 2], rollout, np.zeros_like(rollout)
+    )
 
 
 BATCHES = [(48, 16, 512, 60), (60, 4, 512, 30), (120, 32, 2048, 80), (40, 64, 10**6, 50)]
@@ -125,7 +128,21 @@ def test_few_iterations(count: int) -> None:
 
 def test_without_contexts_nothing_is_replayed() -> None:
     rows = [(count, tokens, 0) for count, tokens, *_ in rollouts.scheduled(requests(3, 8, 60))]
+    assert {what_if.because for what_if in what_ifs(iterations(rows))} == {"the timeline has no contexts"}
     assert {what_if.least_seconds for what_if in what_ifs(iterations(rows))} == {None}
+
+
+def test_what_grows_less_than_the_requests_is_fitted_at_each_load() -> None:
+    def took(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        seconds_each: NDArray[np.float64] = (6 * np.sqrt(rows[:, 0]) + 0.1 * (rows[:, 1] - rows[:, 0])) / 1000
+        return seconds_each
+
+    of = requests(3, 120, 60)
+    rollout = iterations(rollouts.scheduled(of, 16))
+    rows = np.stack([rollout.requests, rollout.tokens, rollout.context], axis=1)
+    fewer = by_setting(replace(rollout, seconds=took(rows)))[MAX_NUM_SEQS, 8]
+    truth = took(np.array(rollouts.scheduled(of, 8), dtype=float)).sum()
+    assert fewer.seconds == pytest.approx(truth, rel=ERROR / 2)
 
 
 def step(number: int, sync: float, balance: float, *, warm_up: bool = False) -> TrainingStep:

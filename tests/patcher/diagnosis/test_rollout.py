@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fixtures.rollouts import OUTSIDE_US, Iteration, SimulatedEngine, requests
 from patcher.commands.diagnosis import reading
 from patcher.diagnosis.engines import Engine, engines
+from patcher.diagnosis.loads import by_load
 from patcher.diagnosis.model import CLASSES, RunDiagnosis, StageDiagnosis
 from patcher.diagnosis.plan import choose_windows
+from patcher.diagnosis.run import planned_windows
 from patcher.messages import CommandResult
 from patcher.progress import silent
 from patcher.timeline import files, runs
@@ -99,10 +102,43 @@ def test_windows_that_tell_too_little_are_noticed(where: str, tmp_path: Path) ->
     assert not stage.supported
     assert not stage.classes
     assert stage.why
-    assert diagnosis.next_windows.count(":") == 5
     withheld = [part for part in stage.by_load if not part.supported]
     assert withheld
     assert not any(part.classes for part in withheld)
+    assert diagnosis.planned
+    of = read_engine(tmp_path).newest_whole_rollout
+    masks = by_load(of)
+    lacking = np.logical_or.reduce([masks[part.load] for part in withheld])
+    hits = [2 * lacking[first:end].sum() >= end - first for first, end in diagnosis.planned.windows]
+    assert sum(hits) >= 3  # what was withheld gets most of the next windows
+
+
+def test_the_next_round_supports_what_was_withheld(tmp_path: Path) -> None:
+    simulation = simulated(tmp_path)
+    fitting = [WHERE["full load alone"](iteration) for iteration in simulation.rollouts[2]]
+    diagnosis = diagnosed(tmp_path, simulation, [(at, at + 1) for at, fits in enumerate(fitting) if at and fits][::9])
+    assert diagnosis.planned
+    (stage,) = diagnosed(tmp_path, simulation, diagnosis.planned.windows).stages
+    assert stage.supported
+    assert max(errors(stage, simulation).values()) < 0.02
+
+
+def test_where_rollouts_differ_in_length_windows_count_from_a_state(tmp_path: Path) -> None:
+    simulation = SimulatedEngine()
+    for of in (requests(99, 4), requests(0, 48), [request._replace(output=30) for request in requests(1)], requests(2)):
+        simulation.run(of)
+    simulation.write_timeline(tmp_path)
+    first = planned_windows([read_engine(tmp_path)])
+    assert first
+    assert not first.conditions
+    prefills = [(at, at + 1) for at, row in enumerate(simulation.rollouts[2]) if at and row.tokens > 100]
+    diagnosis = diagnosed(tmp_path, simulation, prefills)
+    withheld = {part.load for part in diagnosis.stages[0].by_load if not part.supported} - {"prefill"}
+    assert withheld
+    assert diagnosis.planned
+    assert bool(diagnosis.planned.load) != bool(diagnosis.planned.tail)
+    assert diagnosis.next_conditions.startswith("--at-")
+    assert 0 <= diagnosis.planned.windows[0][0] < 20
 
 
 def test_without_a_window_the_timeline_is_told_and_windows_are_chosen(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,42 @@ def joined(folder: Path, engine: Engine) -> list[int]:
     return list(map(int, join(engine, profiles).places))
 
 
-def test_each_unit_is_its_iteration(tmp_path: Path) -> None:
+def change_units(trace: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    metadata = trace.with_name(trace.name + ".rlpatch.json")
+    content = json.loads(metadata.read_text())
+    for unit in content["units"]:
+        change(unit)
+    metadata.write_text(json.dumps(content))
+
+
+def forget_id(unit: dict[str, Any]) -> None:
+    """Make the metadata of a unit those of an older rlpatch."""
+    del unit["iteration"]
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_each_unit_is_its_iteration(old: bool, tmp_path: Path) -> None:
     simulation, engine = engine_of(tmp_path)
-    simulation.write_window(tmp_path, 1, 40, 45)
+    path = simulation.write_window(tmp_path, 1, 40, 45)
+    if old:
+        change_units(path, forget_id)
     before = len(simulation.rollouts[0])
     assert joined(tmp_path, engine) == [before + number for number in range(40, 45)]
+
+
+def test_ids_need_no_clock_and_no_contents(tmp_path: Path) -> None:
+    simulation, engine = engine_of(tmp_path)
+    path = simulation.write_window(tmp_path, 1, 40, 45)
+    change_units(path, lambda unit: unit.update(begin=7, requests=1, tokens=1, context=1))
+    before = len(simulation.rollouts[0])
+    assert joined(tmp_path, engine) == [before + number for number in range(40, 45)]
+
+
+def test_an_id_that_the_timeline_has_lost_is_left_out(tmp_path: Path) -> None:
+    simulation, engine = engine_of(tmp_path)
+    path = simulation.write_window(tmp_path, 1, 40, 45)
+    change_units(path, lambda unit: unit.update(iteration=unit["iteration"] + 10**6 * (unit["number"] == 42)))
+    assert len(joined(tmp_path, engine)) == 4
 
 
 @pytest.mark.parametrize(
@@ -59,20 +91,15 @@ def test_what_is_of_another_process_or_says_nothing_is_left_out(changed: dict[st
 def test_a_unit_that_is_no_iteration_is_left_out(changed: dict[str, int], places: int, tmp_path: Path) -> None:
     simulation, engine = engine_of(tmp_path)
     path = simulation.write_window(tmp_path, 1, 40, 45)
-    metadata = path.with_name(path.name + ".rlpatch.json")
-    content = json.loads(metadata.read_text())
-    content["units"][2].update(changed)
-    metadata.write_text(json.dumps(content))
+    change_units(path, forget_id)
+    change_units(path, lambda unit: unit.update(changed if unit["number"] == 42 else {}))
     assert len(joined(tmp_path, engine)) == places
 
 
 def test_clocks_may_differ_a_little(tmp_path: Path) -> None:
     simulation, engine = engine_of(tmp_path)
     path = simulation.write_window(tmp_path, 1, 40, 45)
-    metadata = path.with_name(path.name + ".rlpatch.json")
-    content = json.loads(metadata.read_text())
-    for unit in content["units"]:
-        unit["begin"] += 100_000_000
-    metadata.write_text(json.dumps(content))
+    change_units(path, forget_id)
+    change_units(path, lambda unit: unit.update(begin=unit["begin"] + 100_000_000))
     before = len(simulation.rollouts[0])
     assert joined(tmp_path, engine) == [before + number for number in range(40, 45)]

@@ -38,16 +38,19 @@ def reader(path: Path) -> Reader:
 def test_what_a_writer_writes_is_what_a_reader_reads(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     writer.add("work", "update", 900, 1_000, key="Worker", amount=7)
-    writer.iterate(500, 540, 2, 20, 100)
-    writer.iterate(600, 610, 3, 3, 103)
+    writer.iterate(500, 540, 2, 20, 100, 60, 7_000, 1)
+    writer.iterate(600, 610, 3, 3, 103, 61, 7_009, 2)
     writer.flush((1_200, 5_000))
     writer.add("phase", "gen", 1_100, None)
+    writer.iterate(1_300, 1_310, 3, 3, 106)  # as an older recorder does
     writer.flush((2_200, 6_000))
     found = reader(writer.path)
     assert [(one.start, one.end, one.name, one.amount) for one in found.spans] == [(900, 1_000, "update", 7)]
     assert [one.name for one in found.open.values()] == ["gen"]
-    assert list(found.iterations) == [(500, 540, 2, 20), (600, 610, 3, 3)]
-    assert (found.highest, found.count) == (4, 4)
+    assert list(found.iterations) == [(500, 540, 2, 20), (600, 610, 3, 3), (1_300, 1_310, 3, 3)]
+    columns = (getattr(found.iterations, name) for name in ("context", "longest", "cpu", "rollout", "id"))
+    assert [[*column] for column in columns] == [[100, 103, 106], [60, 61, 0], [7_000, 7_009, 0], [1, 2, 0], [2, 3, 5]]
+    assert (found.highest, found.count) == (5, 5)
 
 
 @pytest.mark.parametrize(

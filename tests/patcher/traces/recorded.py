@@ -277,7 +277,7 @@ class Run:
             ranges = [(one, one.name) for one in (*self.marks, *self.annotations, *self.modules)]
             ranges += [(one, f"{one.name}, op_id = {number}") for number, one in enumerate(self.operators)]
             if self.rank is not None and self.tasks:
-                name = f"rlpatch rollout 0 host_dp0_rank{self.rank}_{pid}"
+                name = f"rlpatch:rollout 0 host_dp0_rank{self.rank}_{pid}"
                 ranges.append((Range(name, 0, max(task.end for task in self.tasks)), name))
             for number, (one, name) in enumerate(ranges):  # a registered text is a number
                 texts = (name, None) if number % 2 else (None, text(name))

@@ -6,6 +6,7 @@ import builtins
 import json
 import mmap
 import os
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -408,6 +409,22 @@ def test_the_number_is_seen_live(told: dict[str, Any], tmp_path: Path) -> None:
     assert not worker.made
 
 
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_each_unit_names_its_iteration_in_the_timeline(
+    goes_on: bool, told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [[17 + n, 0, "iteration", "", 0, None if goes_on else 1, None, ()] for n in range(5)]
+    timeline = SimpleNamespace(iterating=None, span=lambda *_: None)
+    monkeypatch.setitem(vars(sys), "_rlpatch_timeline_1", timeline)
+    worker = V1Worker(WINDOW="2:4", **told)
+    worker.iterate(batch({"a": 5}, {"a": 5}), "prefill")
+    for row in rows:
+        timeline.iterating = row
+        worker.iterate(with_lists(batch({"a": 1}), "a"), "decode")
+    (found,) = facts(tmp_path)
+    assert [unit.get("iteration") for unit in found["units"]] == ([18, 19] if goes_on else [None, None])
+
+
 # --- lines ---
 
 
@@ -422,7 +439,7 @@ def lines(words: str) -> int:
 
 @pytest.mark.parametrize(
     ("words", "most"),
-    [("", 334), ("--no-facts", 280), ("--at-tail 8", 406), ("--decode 1:200", 429), ("--on-demand", 665)],
+    [("", 341), ("--no-facts", 282), ("--at-tail 8", 413), ("--decode 1:200", 436), ("--on-demand", 672)],
 )
 def test_what_is_asked_for_takes_few_lines(words: str, most: int) -> None:
     assert lines(words) <= most

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,19 +24,6 @@ from tests.patches.step_metadata import facts, states
 from tests.patches.training_stages import Stage
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
-
-
-@pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch, stand_in_torch: None) -> list[str]:
-    """What is called of torch.cuda, in order."""
-    log: list[str] = []
-    sys.modules["torch"].cuda = SimpleNamespace(  # type: ignore[attr-defined]
-        profiler=SimpleNamespace(start=lambda: log.append("start"), stop=lambda: log.append("stop")),
-        nvtx=SimpleNamespace(range_push=lambda name: log.append(f"push {name}"), range_pop=lambda: log.append("pop")),
-        is_available=lambda: False,
-    )
-    monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "7")
-    return log
 
 
 @pytest.fixture
@@ -199,7 +184,7 @@ def test_a_stage_of_training(log: list[str], chosen: dict[str, Any]) -> None:
     stage = Stage(UNIT="micro-batch", WINDOW="1:3", **chosen)
     stage.update(minis=2, micros=2)
     ((outer, *ranges),) = captures(log)
-    assert outer[0].startswith("rlpatch update-policy 1 ")
+    assert outer[0].startswith("rlpatch:update-policy 1 ")
     shown = [name.partition(",")[0] for name, _ in ranges]
     assert shown == ["warm-up micro-batch 0", "micro-batch 1", "rlpatch:uncounted", "micro-batch 2"], (
         "an optimizer step"
@@ -209,7 +194,7 @@ def test_a_stage_of_training(log: list[str], chosen: dict[str, Any]) -> None:
 def test_the_capture_of_graphs_is_one_unit(log: list[str], chosen: dict[str, Any]) -> None:
     Capturing([], **chosen).start("capture")
     ((outer, unit),) = captures(log)
-    assert outer[0].startswith("rlpatch graph-capture 0 ")
+    assert outer[0].startswith("rlpatch:graph-capture 0 ")
     assert unit[0] == "call 0"
 
 

@@ -130,7 +130,7 @@ def test_the_phases_are_ranges_of_nvtx_in_a_capture_of_nsys(
     cuda = SimpleNamespace(
         profiler=SimpleNamespace(start=lambda: log.append("start"), stop=lambda: log.append("stop")),
         nvtx=SimpleNamespace(
-            range_push=lambda name: log.append(" ".join(name.split()[:3])), range_pop=lambda: log.append("pop"),
+            range_push=lambda name: log.append(" ".join(name.split()[:2])), range_pop=lambda: log.append("pop"),
             range_start=begin, range_end=log.append,
         ),
     )  # fmt: skip
@@ -141,7 +141,7 @@ def test_the_phases_are_ranges_of_nvtx_in_a_capture_of_nsys(
         sides.train(label)
     assert sides.ranges == []
     phases = ["update_weights", "nested", *["gather", "/gather"] * 3, "/nested", "/update_weights"]
-    assert log == ["start", "rlpatch weight-sync 1", "call 0", *phases, "pop", "pop", "stop"]
+    assert log == ["start", "rlpatch:weight-sync 1", "call 0", *phases, "pop", "pop", "stop"]
 
 
 def test_a_sync_of_several_calls_ends_with_the_next_batch(

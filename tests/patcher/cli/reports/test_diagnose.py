@@ -155,6 +155,7 @@ def windows_of_another_process(folder: Path) -> None:
     killed(folder)
     other = SimulatedEngine(pid=99)
     other.run(requests(0))
+    other.write_timeline(folder.with_name("elsewhere"))
     other.write_window(folder, 0, 1, 6)
 
 

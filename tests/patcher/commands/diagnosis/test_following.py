@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from fixtures.rollouts import START_S, SimulatedEngine, requests
 from fixtures.timeline.writer import Writer
-from patcher.commands.diagnosis import asked, following
+from patcher.commands.diagnosis import asked, following, reading
 from patcher.commands.diagnosis.following import Follower
 from tests.patcher.workers.maker import ON_DEMAND, Saved, here
 
@@ -257,3 +258,28 @@ def test_steps_are_those_of_a_trainer_that_marks_them(live: LiveRun) -> None:
         trainer.flush((at, START_S * 10**6 + at))
         follower.look()
         assert follower.reached is (number == 2)
+
+
+def test_a_look_is_followed_by_a_pause_but_for_the_windows_that_were_read(
+    live: LiveRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    def burn(seconds: float) -> None:
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            pass
+
+    def look(self: Follower) -> None:
+        burn(0.05)
+        self._read(())
+
+    monkeypatch.setattr(Follower, "look", look)
+    monkeypatch.setattr(reading, "of_processes", lambda *_: burn(0.4))
+
+    def ended(seconds: float) -> bool:
+        pauses.append(seconds)
+        return True
+
+    following.follow(Follower(live.folder, 3, lambda _text: None), ended)
+    assert following.LEAST_PAUSE * 0.05 <= pauses[0] < following.LEAST_PAUSE * 0.2

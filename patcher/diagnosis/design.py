@@ -1,0 +1,27 @@
+"""Features of iterations on one scale, by which a plan of windows is judged before and after they are recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from patcher.diagnosis.composition import nonnegative
+from patcher.diagnosis.iterations import Floats, Iterations
+
+RIDGE = 1e-3
+"""What counts as known of a feature that no recorded iteration has."""
+
+
+def scaling(rollout: Iterations) -> Callable[[Floats], Floats]:
+    """Return a function of features: over the usual time of each iteration, root mean squares 1 in ``rollout``."""
+    features, least = rollout.features, 0.3 * np.percentile(rollout.seconds, 1)
+    coefficients = nonnegative(features, rollout.seconds, 1 / np.maximum(rollout.seconds, 1e-6))
+
+    def over_usual(features: Floats) -> Floats:
+        columns: Floats = features / np.maximum(features @ coefficients, least)[:, None]
+        return columns
+
+    sizes = np.sqrt((over_usual(features) ** 2).mean(axis=0))
+    sizes[sizes == 0] = 1.0
+    return lambda features: over_usual(features) / sizes
