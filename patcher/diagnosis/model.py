@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from patcher.messages import Text
@@ -151,11 +150,6 @@ class DiagnosedWindow(Payload):
     report: str
 
 
-def as_option(windows: Iterable[tuple[int, int]]) -> str:
-    """Return half-open ranges as a window is typed: ``5:10,40:45``."""
-    return ",".join(f"{first}:{end}" for first, end in windows)
-
-
 @dataclass(frozen=True)
 class PlannedWindows:
     """Half-open ranges of iterations to record in one rollout, in order.
@@ -171,7 +165,7 @@ class PlannedWindows:
     @property
     def option(self) -> str:
         """The windows as they are typed: ``5:10,40:45``."""
-        return as_option(self.windows)
+        return ",".join(f"{first}:{end}" for first, end in self.windows)
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -191,18 +185,9 @@ class RunDiagnosis(Payload):
     """
 
     KEYS = (
-        "schema",
-        "steps",
-        "seconds",
-        "stages",
-        "actions",
-        "windows",
-        "next_windows",
-        "next_conditions",
-        "notes",
-        "what_ifs",
-        "rollouts",
-    )
+        "schema", "steps", "seconds", "stages", "actions", "windows", "next_windows", "next_conditions", "notes",
+        "what_ifs", "rollouts",
+    )  # fmt: skip
 
     stages: tuple[StageDiagnosis, ...]
     actions: tuple[Action, ...]

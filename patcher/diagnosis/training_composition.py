@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from patcher.diagnosis.composition import weighted
 from patcher.diagnosis.interpolation import Interpolation
 from patcher.diagnosis.iterations import Floats
-from patcher.diagnosis.model import DiagnosedWindow, LoadPart, StageDiagnosis, as_option
+from patcher.diagnosis.model import DiagnosedWindow, LoadPart, PlannedWindows, StageDiagnosis
 from patcher.diagnosis.rollout import class_shares, reason, supported_loads
 from patcher.diagnosis.training import SIZED, MicroBatches, TrainerStage, correlation, next_micro_batches
-from patcher.diagnosis.windows import FARTHEST_S, NAMES, Joined, described, unit_begins
+from patcher.diagnosis.windows import FARTHEST_S, NAMES, Joined, described, unit_entries
 from patcher.messages import CommandLine, Text
 from patcher.timeline.recorded import plain_host
 from patcher.traces.model import RankProfile
@@ -55,9 +55,9 @@ def join(stage: TrainerStage, profiles: Iterable[RankProfile]) -> Joined:
     for profile in profiles:
         if not _of_stage(profile, stage):
             continue
-        begins, before = unit_begins(profile), len(places)
+        entries, before = unit_entries(profile), len(places)
         for unit in profile.units:
-            place = _place(stage.micro_batches, unit.number, begins.get(unit.number))
+            place = _place(stage.micro_batches, unit.number, entries.get(unit.number, {}).get("begin"))
             if place is not None and unit.classes and unit.number not in profile.cold:
                 places.append(place)
                 class_seconds.append([unit.classes.get(name, 0) / 1e9 for name in NAMES])
@@ -79,11 +79,11 @@ def _of_stage(profile: RankProfile, stage: TrainerStage) -> bool:
     return same_role and plain_host(metadata.host) == plain_host(stage.host)
 
 
-def _place(micro_batches: MicroBatches, number: int, begin: float | None) -> int | None:
-    """Return the place of the micro-batch ``number`` of a call that began nearest to ``begin``; None without one."""
-    if begin is None:
+def _place(micro_batches: MicroBatches, number: int, begin: object) -> int | None:
+    """Return the place of the micro-batch ``number`` that began nearest to ``begin`` (ns since 1970), if any did."""
+    if type(begin) is not int:
         return None
-    away = np.where(micro_batches.number == number, np.abs(micro_batches.start - begin), np.inf)
+    away = np.where(micro_batches.number == number, np.abs(micro_batches.start - begin / 1e9), np.inf)
     nearest = int(np.argmin(away)) if len(away) else 0
     return nearest if len(away) and away[nearest] <= FARTHEST_S else None
 
@@ -137,7 +137,7 @@ def noise(seconds: Floats, sizes: Floats) -> float:
 
 def _record(stages: Sequence[TrainerStage]) -> str:
     """Return the command that records micro-batches of one of ``stages`` in a later run; "" without any."""
-    windows = as_option(next_micro_batches(stages))
+    windows = PlannedWindows(tuple(next_micro_batches(stages))).option
     window = ("--stage", stages[0].stage, "--micro-batch", windows, "--training-steps", "3")
     command = CommandLine("run", stages[0].package or "verl", "--timeline", *window, "--", "bash", "run.sh")
     return str(command) if windows else ""

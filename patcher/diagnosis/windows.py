@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ def join(engine: Engine, profiles: Iterable[RankProfile]) -> Joined:
     for profile in profiles:
         if not _of_engine(profile, engine):
             continue
-        cold, entries = set(profile.cold), _entries(profile)
+        cold, entries = set(profile.cold), unit_entries(profile)
         count = 0
         for unit in profile.units:
             place = _place(engine, unit, entries.get(unit.number, {}))
@@ -104,20 +104,9 @@ def _of_engine(profile: RankProfile, engine: Engine) -> bool:
     return metadata is not None and metadata.pid == engine.pid and plain_host(metadata.host) == plain_host(engine.host)
 
 
-def _entries(profile: RankProfile) -> dict[object, Mapping[str, Any]]:
+def unit_entries(profile: RankProfile) -> dict[object, Mapping[str, Any]]:
     """Return unit → its entry in the metadata."""
     return {entry.get("number"): entry for entry in sidecar.listed_units(profile.facts or {})}
-
-
-def unit_begins(profile: RankProfile) -> dict[int, float]:
-    """Return unit → its begin in seconds since 1970, from the metadata."""
-    return dict(_begin_times(profile.facts.get("units") if profile.facts else None))
-
-
-def _begin_times(units: object) -> Iterator[tuple[int, float]]:
-    for unit in units if isinstance(units, list) else []:
-        if isinstance(unit, dict) and type(unit.get("number")) is int and type(unit.get("begin")) is int:
-            yield unit["number"], unit["begin"] / 1e9
 
 
 def _place(engine: Engine, unit: RecordedUnit, entry: Mapping[str, Any]) -> int | None:

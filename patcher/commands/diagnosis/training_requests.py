@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from patcher.diagnosis.model import as_option
+from patcher.diagnosis.model import PlannedWindows
 from patcher.diagnosis.training import TrainerStage, next_micro_batches, slowest_rank, trainer_stages
 from patcher.messages import Text
 from patcher.timeline.runs import Process
@@ -93,8 +93,9 @@ class TrainingRequests:
         turns = [row.worker.turn for row in living if row.worker.turn is not None]
         if not windows or not turns:
             return
+        window = PlannedWindows(tuple(windows)).option
         request = TriggerRequest(
-            id=secrets.token_hex(6), window=as_option(windows), ranks=str(rank or 0), at=max(turns) + 1,
+            id=secrets.token_hex(6), window=window, ranks=str(rank or 0), at=max(turns) + 1,
             expires=time.time() + EXPIRES_S,
         )  # fmt: skip
         asked = self.asked[name]
