@@ -262,7 +262,7 @@ def restart_lines(running: Sequence[RunningProcess] = ()) -> list[str]:
     elsewhere = [process.line for process in running if not process.here]
     if not here and not elsewhere:
         return [Text("next: restart the engine; an engine that is already running has the old code")]
-    lines = [Text("next: restart these processes, which may still run the old code:")] if here else []
+    lines: list[str] = [Text("next: restart these processes, which may still run the old code:")] if here else []
     lines += [f"  {line}" for line in here]
     if elsewhere:
         lines.append(Text("if they use this environment, restart these engines, too:"))

@@ -81,7 +81,7 @@ def _expected(targets: Sequence[Target], version: str | None, again: Callable[[s
     if not right:
         raise _mismatch(targets[0], version or "", again)
     if len({target.root for target in right}) > 1:
-        roots = joined(AND, (target.root for target in right))
+        roots = joined(AND, (str(target.root) for target in right))
         raise usage(
             Text("{name} is in {roots}, and this command changes one at a time", right[0].project.name, roots),
             Text("type one --path, and the command again for the other"),
