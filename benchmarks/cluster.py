@@ -103,7 +103,7 @@ def turn(ray: Any, nodes: Sequence[RayNode], site: Path) -> tuple[float, float, 
 
 def surveyed(ray: Any, nodes: Sequence[RayNode], site: Path) -> RayNodeGroup:
     """Our actors, each of which has answered."""
-    group = RayNodeGroup(ray, nodes, SearchOptions(path=site), ("--ray",))
+    group = RayNodeGroup(ray, nodes, SearchOptions(path=(site,)), ("--ray",))
     group.call("survey", all_of(group.names, ["vllm-ascend"], "apply", {}))
     return group
 

@@ -32,10 +32,14 @@ class Processes(NamedTuple):
 
 
 class RunningProcess(NamedTuple):
-    """Process as `PID COMMAND`; for another user's process the line also has the user and start time."""
+    """Process as `PID COMMAND`; for another user's process the line also has the user and start time.
+
+    `here` tells that it has loaded the code, or would find it first where it looks for modules.
+    """
 
     line: str
     user: str = ""
+    here: bool = False
 
 
 def running(
@@ -67,13 +71,15 @@ def _running(process: Path, declared: Sequence[Processes], packages: Sequence[Pa
     maps = _read(process / "maps")
     loaded = maps or b""
     if python and any(os.fsencode(f" {package}{os.sep}") in loaded for package in packages):
-        return described
+        return described._replace(here=True)
     if script is None:
         return None
     search = _search(process)
     sites = _sites((argv[0], script), loaded)
-    if all(_has_another(package, search or [Path(os.devnull)], sites) for package in packages):
+    finds = [_finds(package, search or [Path(os.devnull)], sites) for package in packages]
+    if all(find is False for find in finds):
         return None
+    described = described._replace(here=True in finds)
     if None in (maps, search):
         return described._replace(line=Text("{line} (rlpatch cannot see which code it loaded)", described.line))
     return described
@@ -143,16 +149,16 @@ def _sites(programs: Iterable[str], maps: bytes) -> set[Path]:
     return {site for prefix in prefixes for site in prefix.glob("lib*/python3*/*-packages")} | set(map(Path, mapped))
 
 
-def _has_another(package: Path, search: Sequence[Path], sites: Iterable[Path]) -> bool:
-    """Tell whether a process imports another copy of `package`, as far as visible from outside."""
+def _finds(package: Path, search: Sequence[Path], sites: Iterable[Path]) -> bool | None:
+    """Tell whether a process imports `package`, False for another copy of it; None if it finds none where one sees."""
     here, *paths = search
     if here == package.parent:
-        return False
+        return True
     for copy in (path / package.name for path in paths):
         if copy == package or (copy / "__init__.py").is_file():
-            return copy.resolve() != package
+            return copy.resolve() == package
     copies = {(site / package.name).resolve() for site in sites if (site / package.name).is_dir()}
-    return bool(copies) and package not in copies
+    return package in copies if copies else None
 
 
 def alive(pid: int, since: float, proc: Path = Path("/proc")) -> bool:

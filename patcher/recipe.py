@@ -219,7 +219,8 @@ class Upstream(NamedTuple):
     besides rlpatch's; `application` tells how a configuration switches others on; `gaps` are unavailable windows;
     `processes` identifies a running engine. `builtin` maps a version specifier to what the project's own profiler can
     do; `neighbours` maps a package in the same environment to a note. `runs_on` maps packages to the tool that their
-    presence implies, the first wins; `tool` is the default.
+    presence implies, the first wins; `tool` is the default. `engines` are the projects that generate for it, an overlay
+    before the project below.
     """
 
     project: Project
@@ -232,6 +233,7 @@ class Upstream(NamedTuple):
     neighbours: Mapping[str, Note] = MappingProxyType({})
     runs_on: Mapping[str, str] = MappingProxyType({"torch_npu": "npu", "torch": "torch"})
     application: Application | None = None
+    engines: tuple[str, ...] = ()
 
     @property
     def releases(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from patcher.config import (
     WHOLE,
     BuiltinStage,
     NoProfiler,
+    NsysSettings,
     ProfileConfig,
     RangeOptions,
     Stage,
@@ -39,7 +40,7 @@ _BUILTIN = "Change settings of the framework's own profiler instead. Only the se
 _TIMELINE = (
     "Record what each process does and when, for `rlpatch timeline`. It needs no profiler and a few KB per step."
 )
-_TOOL = "Record with torch_npu.profiler or torch.profiler."
+_TOOL = "Record with torch_npu.profiler, torch.profiler, or nsys (Nsight Systems), which then has to start the run."
 _STAGES = Choice(STAGES, others=True, same={"update-actor": "update-policy"})
 _DECLARED = (
     OptionSpec("stage", _STAGES, WINDOW, _STAGE, shown="the target's first that has the window"),
@@ -65,11 +66,13 @@ AllUpstreams = Callable[[], "Sequence[Upstream]"]
 class ProfileRequest(NamedTuple):
     """Request as typed: the windows, and the values of other options in `OPTIONS`, by name.
 
-    A command may patch several targets; a window or option applies to each stage that has it.
+    A command may patch several targets; a window or option applies to each stage that has it. `beside` are requests of
+    a single stage each: a target takes one if it has the stage, and goes without it if the stage cannot be patched.
     """
 
     windows: tuple[Window, ...] = ()
     choices: Mapping[str, Any] = MappingProxyType({})
+    beside: tuple[ProfileRequest, ...] = ()
 
     @property
     def stage(self) -> str:
@@ -85,13 +88,16 @@ class ProfileRequest(NamedTuple):
         return bool(self.windows or {"stage", "builtin", "timeline", "on_demand"} & self.choices.keys())
 
     def parts(self) -> list[ProfileRequest]:
-        """Return the request split into its window and its timeline; [self] if it has only the one or the other."""
+        """Return the request split into its window and its timeline; [self] if it has only the one or the other.
+
+        `beside` is left out.
+        """
         if "timeline" not in self.choices or self.stage == TIMELINE:
             return [self]
         timeline_names = {"timeline", *options_of(TimelineStage)}
         timeline = {name: value for name, value in self.choices.items() if name in timeline_names | SHARED}
         window_choices = {name: value for name, value in self.choices.items() if name not in timeline_names}
-        return [self._replace(choices=window_choices), ProfileRequest((), timeline)]
+        return [self._replace(choices=window_choices, beside=()), ProfileRequest((), timeline)]
 
     def checked(self) -> ProfileRequest:
         """Return the request itself. Raises Problem (USAGE) if no target could record it."""
@@ -214,6 +220,7 @@ def resolve(
     if request.stage in {recipe.stage for recipe in recipes} or not (request.windows or on_demand):
         recipes = recipes_of(upstream, request.stage, everyone)
     tool = next((name for package, name in upstream.runs_on.items() if target.beside(package)), upstream.tool)
+    _check_device(request, upstream, target)
     for unit in [window.unit for window in request.windows] or on_demand or [WHOLE]:
         counting = [recipe.stage for recipe in recipes if unit in recipe.windows]
         if counting:
@@ -222,12 +229,28 @@ def resolve(
     raise _not_counted(request, upstream, recipes, everyone)
 
 
+def _check_device(request: ProfileRequest, upstream: Upstream, target: Target) -> None:
+    """Raise Problem (USAGE) for nsys where the target runs on NPUs: by its project, or by its environment."""
+    on_npus = target.beside("torch_npu") or "torch" not in {upstream.tool, *upstream.runs_on.values()}
+    if request.choices.get("tool") == NsysSettings.TOOL and on_npus:
+        cause = Text(
+            "--tool nsys: {name} runs on Ascend NPUs here, and nsys records GPUs of NVIDIA", upstream.project.name
+        )
+        raise usage(cause, "--tool npu")
+
+
 def takes(request: ProfileRequest, upstream: Upstream) -> bool:
     """Tell whether a recipe of `upstream` has a window or the stage of the request."""
     units = {window.unit for window in request.windows}
     if request.choices.get("on_demand") and not units:
         units |= {kind.UNITS[0].name for kind in KINDS if kind.UNITS}
     return any(recipe.stage == request.stage or not units.isdisjoint(recipe.windows) for recipe in upstream.recipes)
+
+
+def has_stage(request: ProfileRequest, upstream: Upstream) -> bool:
+    """Tell whether `upstream` has the very stage of the request, in its window if there is one."""
+    units = {window.unit for window in request.windows}
+    return any(recipe.stage == request.stage and units.issubset(recipe.windows) for recipe in upstream.recipes)
 
 
 def _not_counted(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
-from patcher.config import ProfileConfig, Stage, TorchNpuSettings
-from patches.probes import ranges, tools
+from patcher.config import NsysSettings, ProfileConfig, Stage, TorchNpuSettings
+from patches.probes import nsys, ranges, tools
 from patches.probes.facts import CompressedMetadata, StepMetadata
 from patches.probes.recorder import WindowTool
 
@@ -63,6 +63,7 @@ def _npu_arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str
 TOOLS = {
     "npu": Tool(tools.NpuProfiler, ranges.NpuRanges, (StepMetadata,), arguments=_npu_arguments),
     "torch": Tool(tools.TorchProfiler, ranges.TorchRanges, (CompressedMetadata,), (tools.BareCompression,)),
+    "nsys": Tool(nsys.NsysCapture, nsys.NvtxRanges, (nsys.NsysMetadata,)),
 }
 """Word of ``--tool`` → the tool."""
 WINDOWS = {name: tool.window for name, tool in TOOLS.items()}
@@ -74,8 +75,10 @@ def tool(config: ProfileConfig[Any]) -> Tool:
 
 
 def arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
-    """Return the code of the profiler's constructor arguments, by (function, keyword)."""
+    """Return the code of the profiler's constructor arguments, by (function, keyword); nsys has none."""
     profiler = config.profiler
+    if isinstance(profiler, NsysSettings):
+        return {}
     words = {"cpu": "CPU", "npu": profiler.DEVICE}
     activities = [f"{profiler.MODULE}.ProfilerActivity.{words[word]}" for word in words if word in profiler.contents]
     keywords = {("profile", keyword): str(word in profiler.contents) for word, keyword in _CONTENTS.items()}

@@ -5,11 +5,12 @@ As of the timeline, the recorder stands at the end of the package: a sync goes t
 
 from __future__ import annotations
 
-from patcher.config import ProfileConfig, SyncStage
+from patcher.config import NsysSettings, ProfileConfig, SyncStage
 from patcher.messages import Note, Text
 from patcher.recipe import Around, Insertion, Probe, Recipe
 from patches import recording
 from patches.package_stage import PackageStage, line
+from patches.probes.nsys import NvtxPhases
 from patches.probes.weight_sync import WeightSync
 from patches.probes.windows import RepeatedSyncs
 from patches.releases import Releases
@@ -29,7 +30,8 @@ def settings(config: ProfileConfig[SyncStage]) -> dict[str, object]:
 
 def _layers(config: ProfileConfig[SyncStage], release: str) -> tuple[type, ...]:  # noqa: ARG001
     repeated = (RepeatedSyncs,) if config.stage.repeat > 1 else ()
-    return (*repeated, *recording.several_traces(config))
+    phases = (NvtxPhases,) if isinstance(config.profiler, NsysSettings) else ()
+    return (*repeated, *recording.several_traces(config), *phases)
 
 
 class Weights(PackageStage):

@@ -39,7 +39,8 @@ class Machine(NamedTuple):
 
     def discover(self) -> Discovery:
         """Return the installed targets of the bundle and every root with a store."""
-        return targets.discover(self.bundle.projects, path=self.path, python=self.python, git=False)
+        paths = [self.path] if self.path else []
+        return targets.discover(self.bundle.projects, paths=paths, python=self.python, git=False)
 
     def patched(self, discovery: Discovery) -> list[PatchedRoot]:
         """Return the roots with patches of the bundle's projects, whether the bundle applied them or not."""

@@ -32,7 +32,7 @@ COMMANDS = {
     "analyse": ("reports.analyse", "Parse what torch_npu recorded."),
     "report": ("reports.report", "Show where the time of the recorded steps went."),
     "timeline": ("reports.timeline", "Show where the time of a run's steps went."),
-    "diagnose": ("reports.diagnose", "Show where the time of whole rollouts went, from a few recorded iterations."),
+    "diagnose": ("reports.diagnose", "Show where the time of whole steps went, from a few recorded iterations."),
     "compare": ("reports.compare", "Show what changed between two captures."),
     "demo": ("about.demo", "Patch a copy of a real release, and revert it."),
     "completion": ("about.completion", "Print the completion script for a shell."),

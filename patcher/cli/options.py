@@ -14,12 +14,12 @@ from click.core import ParameterSource
 
 from patcher.cli import reported, spoken
 from patcher.cli.candidates import candidates
-from patcher.messages import CommandResult, Kind, Text, failed
+from patcher.messages import CommandResult, Kind, Text, failed, usage
 from patcher.messages.language import translate
 from patcher.messages.notes import wrapped
 from patcher.options import OptionSpec, flag, options_of
 from patcher.options.headings import HEADINGS, OUTPUT
-from patcher.options.notations import AnyText, FilePath, Flag
+from patcher.options.notations import AnyText, FilePath, Flag, FolderPaths
 from patcher.targets import versions
 from patches.projects import projects, upstream, upstreams
 
@@ -118,7 +118,17 @@ class Command(click.Command):
                 return super().parse_args(ctx, args)
             for group in self.groups:
                 group.check(self, ctx.meta.get("typed", ()))
+            self._refuse_repeated(ctx, args)
             return super().parse_args(ctx, self._configured(ctx, args))
+
+    def _refuse_repeated(self, ctx: click.Context, args: Sequence[str]) -> None:
+        """Raise Problem (USAGE) for an option whose second value would silently replace the first."""
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for param in {param for param in order if order.count(param) > 1}:
+            if isinstance(param, click.Option) and not (param.multiple or param.is_flag):
+                name = param.opts[0]
+                hint = Text("type {option} once; values that belong together are separated by commas", name)
+                raise usage(Text("{option} is given {count} times", name, order.count(param)), hint)
 
     def _configured(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Return `args` with the words of the folder's configuration in front, if the command searches for targets."""
@@ -141,6 +151,8 @@ class Command(click.Command):
                 raise
             report = CommandResult(str(self.name), problems=[problem])
         report.notes[:0] = ctx.meta.get("configured", ())
+        if report.problems:
+            importlib.import_module("patcher.cli.mistakes").correct(report, ctx.meta.get("typed", ()))
         end(report, output)
 
     def get_help(self, ctx: click.Context) -> str:
@@ -191,8 +203,8 @@ def click_option(spec: OptionSpec, **more: Any) -> Option:
         return Option(names, heading=spec.heading, is_flag=True, default=False, help=spec.help)
 
     attributes: dict[str, Any] = {"type": lambda text: notation.read(spec.flag, text), "shell_complete": offer(spec)}
-    if isinstance(notation, FilePath):
-        attributes = {"type": click.Path(readable=False, path_type=Path)}
+    if isinstance(notation, (FilePath, FolderPaths)):
+        attributes = {"type": click.Path(readable=False, path_type=Path), "multiple": isinstance(notation, FolderPaths)}
     if isinstance(notation, AnyText) and notation.alone is not None:
         attributes |= {"is_flag": False, "flag_value": notation.alone}
     attributes |= {"metavar": notation.metavar, "help": spec.help, "aliases": [*map(flag, spec.aliases)]}
@@ -260,13 +272,13 @@ def command(
 
 
 def targets(metavar: str, *, nargs: int = -1, required: bool = False) -> click.Argument:
-    """Return the argument for targets; its completion offers releases, too, if `metavar` contains `==`."""
+    """Return the argument for targets; with `==` in `metavar`, its completion offers releases after `==`."""
 
     def complete(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
         """Return the targets, and releases if allowed, that begin with the incomplete word."""
         known = projects()
         offered = [project.name for project in known]
-        if "==" in metavar:
+        if "==" in metavar and "==" in incomplete:
             offered += [f"{project.name}=={release}" for project in known for release in project.releases]
         return [text for text in offered if text.startswith(incomplete)]
 

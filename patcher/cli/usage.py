@@ -8,11 +8,9 @@ from collections.abc import Sequence
 
 import click
 
+from patcher.cli import mistakes
 from patcher.cli.options import COLORS, OutputOptions, end
 from patcher.messages import CommandLine, CommandResult, Message, Problem, Text, Warned, failed, usage
-
-_OF_OTHERS = {"help": "--help", "version": "--version", "remove": "revert", "restore": "revert", "undo": "revert"}
-"""Names that other tools use for rlpatch's commands and options, and rlpatch's own."""
 
 
 def end_wrong(error: BaseException, ctx: click.Context, command: str) -> None:
@@ -36,6 +34,7 @@ def end_wrong(error: BaseException, ctx: click.Context, command: str) -> None:
         return
     report = CommandResult(command, problems=[problem])
     report.notes += [note for note in notes if isinstance(note, Warned)]
+    mistakes.correct(report, typed)
     end(report, OutputOptions(as_json="--json" in typed, color=_color(typed)))
 
 
@@ -68,7 +67,7 @@ def _meant(error: click.UsageError, command: str, typed: Sequence[str]) -> str:
     if error.ctx and isinstance(error.ctx.command, click.Group):
         word = _command_word(typed)
         near = difflib.get_close_matches(word, error.ctx.command.list_commands(error.ctx), 1)
-        meant = _OF_OTHERS.get(word) or next(iter(near), "--help")
+        meant = mistakes.SYNONYMS.get(word) or next(iter(near), "--help")
         return CommandLine(meant) if meant.startswith("-") else _again(typed, word, meant)
     if isinstance(error, click.NoSuchOption):
         near = difflib.get_close_matches(error.option_name, error.possibilities or (), 1, cutoff=0.75)

@@ -6,7 +6,7 @@ folder of their kind.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,9 +45,9 @@ class Mirror:
         """Return the path on `node` that corresponds to `root`, a path on the first node."""
         return self.surveys[node].roots[self._survey.roots.index(root)]
 
-    def again(self, word: str, instead: str) -> CommandLine:
+    def again(self, instead: Mapping[str, Sequence[str]]) -> CommandLine:
         """See `Search`."""
-        return self.typed.again(word, instead)
+        return self.typed.again(instead)
 
     def find(self, word: str, command: str) -> tuple[Upstream, Target]:  # noqa: ARG002
         """Return the copy of a target. Raises the node's Problem for a word that names no target of the node."""

@@ -107,14 +107,14 @@ class NodeWorker:
 
         return check(words, self._search, Launch(os.environ))
 
-    def guard(self, word: str, profiler: str, force: bool) -> StepResult:
-        """Report other profilers for the target `word`, as `apply` does; `profiler` is the framework's own or ""."""
+    def guard(self, word: str, profiler: str, force: bool, recorder: str) -> StepResult:
+        """Report other profilers for the target `word`; see `patcher.commands.guarding.guard`."""
         from patcher.commands.guarding import guard
         from patcher.guards.result import Launch
 
         upstream, target = self._search.find(word, "apply")
         launch = Launch(os.environ)
-        return guard(upstream, target.version, launch, force=force, target=target, profiler=profiler)
+        return guard(upstream, target.version, launch, force=force, target=target, profiler=profiler, recorder=recorder)
 
     def preflight(self, edits: Sequence[Edit]) -> tuple[Note, ...]:
         """Check edits as the store does before writing, and return its notes. Raises Problem."""
@@ -173,10 +173,10 @@ class NodeWorker:
 
 def start(search: Mapping[str, Any], typed: Sequence[str]) -> NodeWorker:
     """Return the worker for the `search` that `patcher.cluster.rays` sends; `typed` is the whole command line."""
-    path = search["path"]
+    path = tuple(map(Path, search["path"]))
     # What a clean interpreter of the workers' environment would import, without what Ray has put on this path.
     python = search["python"] or (None if path else sys.executable)
-    return NodeWorker(SearchOptions(path and Path(path), python, tuple(typed[1:])), search["origin"])
+    return NodeWorker(SearchOptions(path, python, tuple(typed[1:])), search["origin"])
 
 
 def answer(worker: NodeWorker, method: str, arguments: Sequence[Any]) -> tuple[object, Problem | None]:

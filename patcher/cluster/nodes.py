@@ -85,11 +85,12 @@ class Nodes:
         return [self._mirror(kind) for kind in alike(surveys)], step
 
     def guard(
-        self, search: Search, upstream: Upstream, target: Target, profiler: str, launch: Launch, *, force: bool
-    ) -> StepResult:
+        self, search: Search, upstream: Upstream, target: Target, profiler: str, launch: Launch, *, force: bool,
+        recorder: str,
+    ) -> StepResult:  # fmt: skip
         """Report other profilers: the launch is read on this machine, environment and files on each node."""
-        step = guard(upstream, target.version, launch, force=force, profiler=profiler)
-        answers = self.group.call("guard", all_of(search.nodes, upstream.project.name, profiler, force))
+        step = guard(upstream, target.version, launch, force=force, profiler=profiler, recorder=recorder)
+        answers = self.group.call("guard", all_of(search.nodes, upstream.project.name, profiler, force, recorder))
         return step + summary.failures(answers) + summary.merge(values(answers))
 
     def carry_out(self, work: Work, verb: str, *, dry_run: bool) -> Committed:

@@ -64,7 +64,7 @@ class RayNodeGroup:
     def __init__(self, ray: Any, nodes: Iterable[RayNode], search: SearchOptions, origin: tuple[str, ...]) -> None:
         self._ray = ray
         self.nodes = {node.name: node for node in nodes}
-        self._search = {"path": str(search.path) if search.path else None, "python": search.python, "origin": origin}
+        self._search = {"path": [*map(str, search.path)], "python": search.python, "origin": origin}
         self._typed = ["rlpatch", *search.typed]
         ray.cloudpickle.register_pickle_by_value(actor)
         self._class = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(actor.NodeActor)

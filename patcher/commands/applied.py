@@ -19,6 +19,7 @@ from patcher.targets.patched import PatchedRoot, patched
 if TYPE_CHECKING:
     from patcher.changes.change import Edit, PatchId, Record
     from patcher.changes.state import FileState
+    from patcher.processes import RunningProcess
     from patcher.store.transaction import Recovered
     from patcher.targets.target import Discovery
 
@@ -255,9 +256,14 @@ def next_lines(*words: str) -> list[str]:
     return [Text("next: `{command}` shows every line", diff), Text("      `{command}` removes the patch", revert)]
 
 
-def restart_lines(running: Sequence[str] = ()) -> list[str]:
-    """Return lines that tell the user to restart the engine, or the processes named in `running` if there are any."""
-    if not running:
+def restart_lines(running: Sequence[RunningProcess] = ()) -> list[str]:
+    """Return lines that tell the user to restart the processes `running`, or the engine if none is known."""
+    here = [process.line for process in running if process.here]
+    elsewhere = [process.line for process in running if not process.here]
+    if not here and not elsewhere:
         return [Text("next: restart the engine; an engine that is already running has the old code")]
-    processes = (f"  {process}" for process in running)
-    return [Text("next: restart these processes, which may still run the old code:"), *processes]
+    lines: list[str] = [Text("next: restart these processes, which may still run the old code:")] if here else []
+    lines += [f"  {line}" for line in here]
+    if elsewhere:
+        lines.append(Text("if they use this environment, restart these engines, too:"))
+    return lines + [f"  {line}" for line in elsewhere]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from patcher.messages import SEMICOLON, CommandLine, Note, StepResult, Text, joined, usage
 from patcher.options import option, words_of
 from patcher.options.headings import PLACE
-from patcher.options.notations import AnyText, FilePath
+from patcher.options.notations import AnyText, FolderPaths
 from patcher.targets import find as targets
 from patches import projects
 
@@ -32,8 +32,8 @@ class Search(Protocol):
     def nodes(self) -> tuple[str, ...]:
         """Cluster nodes with the same installation, whose paths are those on the first node; () for this machine."""
 
-    def again(self, word: str, instead: str) -> CommandLine:
-        """Return the whole command line again, with `instead` in place of `word`."""
+    def again(self, instead: Mapping[str, Sequence[str]]) -> CommandLine:
+        """Return the whole command line again, with the words of `instead` in place of its keys."""
 
     def find(self, word: str, command: str) -> tuple[Upstream, Target]:
         """Return the installed project that `word` names. Raises Problem (NO_TARGET, VERSION, ENVIRONMENT, USAGE)."""
@@ -51,8 +51,12 @@ class SearchOptions:
     """
 
     nodes: ClassVar[tuple[str, ...]] = ()
-    path: Path | None = option(
-        FilePath("DIR"), PLACE, "Site-packages, unpacked wheel or checkout with the package.", default=None
+    path: tuple[Path, ...] = option(
+        FolderPaths("DIR"),
+        PLACE,
+        "Site-packages, unpacked wheel or checkout with the package. Repeat it for more.",
+        default=(),
+        shown="",
     )
     python: str | None = option(AnyText("EXE"), PLACE, "Look in the environment of this interpreter.", default=None)
     typed: tuple[str, ...] = ()
@@ -76,12 +80,12 @@ class SearchOptions:
         known_projects = projects.projects()
         return targets.find(
             next(project for project in known_projects if project.name == name),
-            path=self.path,
+            paths=self.path,
             python=self.python,
             version=version,
             projects=known_projects,
             command=command,
-            again=lambda text: self.again(word, text),
+            again=lambda text: self.again({word: [text]}),
             environment=self.environment,
         )
 
@@ -89,13 +93,13 @@ class SearchOptions:
         """See `Search`."""
         # A checkout's version costs git 0.1 s, and nobody needs it of all that is there.
         found = targets.discover(
-            projects.projects(), path=self.path, python=self.python, git=False, environment=self.environment
+            projects.projects(), paths=self.path, python=self.python, git=False, environment=self.environment
         )
         return found if self.origin is None else found._replace(searched=(shlex.join(self.origin),))
 
-    def again(self, word: str, instead: str) -> CommandLine:
+    def again(self, instead: Mapping[str, Sequence[str]]) -> CommandLine:
         """See `Search`."""
-        return CommandLine(*(instead if typed == word else typed for typed in self.typed))
+        return CommandLine(*(word for typed in self.typed for word in instead.get(typed, (typed,))))
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -123,7 +127,9 @@ def named_projects(names: Sequence[str], search: Search) -> set[str]:
     for word in names:
         name, _ = targets.parse(word.partition("==")[0], known_projects)
         if "==" in word:
-            raise usage(Text("{word}: this command takes a target without a version", word), search.again(word, name))
+            raise usage(
+                Text("{word}: this command takes a target without a version", word), search.again({word: [name]})
+            )
         chosen.add(name)
     return chosen
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from patcher.commands.finding import SearchOptions, parse_target
+from patcher.config import PROFILERS
 from patcher.guards.detect import detect
 from patcher.guards.result import AGAIN, Checked, GuardResult, Launch
 from patcher.messages import COMMA, OR, SEMICOLON, CommandResult, Detail, Kind, Problem, StepResult, Text, joined
 from patcher.messages.notes import WIDEST, Note
 from patcher.recipe import Upstream
+from patcher.store.folder import StoreFolder
 from patcher.switches import Release, State
 from patcher.targets.target import Target
 from patches import projects
@@ -33,10 +36,11 @@ _UNSEEN = Text(
 def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> CommandResult:
     """Report every profiler that is, or could be, switched on besides rlpatch's own; one that is on is a problem.
 
-    Empty `words` mean every target. Without a place in `search`, a target that is not installed is checked by the
-    switches of its releases; with a place it is a problem.
+    Empty `words` mean every target that is installed, and every target for the command or the script of a `launch`.
+    Without a place in `search`, a target that is named and not installed is checked by the switches of its releases;
+    with a place it is a problem.
     """
-    placed = search.path is not None or search.python is not None
+    placed = bool(search.path) or search.python is not None
     step, data = StepResult(), dict[str, TargetCheck]()
     absent: dict[str, Problem] = {}
     for word in words or [project.name for project in projects.projects()]:
@@ -49,13 +53,15 @@ def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> Comman
                 step += StepResult(problems=(problem,))
                 continue
             absent[word] = problem
-            if placed:
+            if placed or not (words or launch.command or launch.script):
                 continue
         checked, data[name] = _check(upstream, version or "", target, launch)
         step += checked
-    if absent and not placed:
+    if absent and not (words or placed or data):
+        step += StepResult((Text("no target is installed here; name one to check its switches: rlpatch check verl"),))
+    elif absent and not placed:
         step += StepResult.noted([Note(Text("not installed here: {absent}", ", ".join(absent)), _UNSEEN)])
-    if not data and not step.problems:
+    if not data and not step.problems and (words or placed):
         step += StepResult(problems=tuple(absent.values())[:1])
     return CommandResult("check", step, data=data)
 
@@ -65,8 +71,14 @@ def _check(upstream: Upstream, version: str, target: Target | None, launch: Laun
     version = target.version if target else version
     results, step = _look(upstream, version, target, launch, severe=False)
     lines = [f"{upstream.project.name} {version}".rstrip()]
-    lines += [line for alike in _grouped(results) for line in _lines(alike)]
-    problems = tuple(_problem(upstream, result, result.off) for result in results if result.state is State.ON)
+    recorder = _recorder(target)
+    lines += [line for alike in _grouped(results) for line in _lines(alike, recorder)]
+    problems = tuple(
+        _problem(upstream, result, result.off)
+        for result in results if result.state is State.ON and result.profiler != recorder
+    )  # fmt: skip
+    if recorder and _is_missing(recorder, results, launch):
+        problems = (*problems, _unstarted(recorder))
     return step + StepResult(tuple(lines), problems=problems), TargetCheck(version or None, results)
 
 
@@ -78,13 +90,18 @@ def guard(
     force: bool,
     target: Target | None = None,
     profiler: str = "",
+    recorder: str = "",
 ) -> StepResult:
     """Report a problem for each other profiler that is on, and a warning for each that may be.
 
     With `force`, or for a patch that only sets up the framework's own `profiler` and records nothing itself, one that
-    is on gets a warning instead; `profiler` itself, unless it is off, gets a note.
+    is on gets a warning instead; `profiler` itself, unless it is off, gets a note. `recorder` is the profiler that
+    records for rlpatch ("" for none): it gets a warning where the launch does not start it.
     """
     results, step = _look(upstream, version, target, launch, severe=True)
+    if recorder and _is_missing(recorder, results, launch):
+        step += StepResult.noted([Note(_unstarted(recorder).cause, _unstarted(recorder).hint)], "warning")
+    results = tuple(result for result in results if result.profiler != recorder)
     doubtful = []
     for result in results:
         if result.state is State.OFF:
@@ -100,6 +117,26 @@ def guard(
         elif result.reason != result.where:  # else nothing was looked at, which `check` says
             doubtful.append(result)
     return step + StepResult.noted(map(_warning, _grouped(doubtful)), "warning")
+
+
+def _is_missing(recorder: str, results: Iterable[GuardResult], launch: Launch) -> bool:
+    """Tell whether a launch that can be read surely does not start the profiler `recorder`."""
+    states = {result.state for result in results if result.profiler == recorder}
+    return bool(launch.command or launch.script) and states <= {State.OFF}
+
+
+def _unstarted(recorder: str) -> Problem:
+    cause = Text("the launch does not start {recorder}, so no window is recorded", recorder)
+    hint = Text("put `nsys profile …` in front of the command: `rlpatch apply --dry-run` prints it with its options")
+    return Problem(Kind.ENVIRONMENT, cause, hint=hint)
+
+
+def _recorder(target: Target | None) -> str:
+    """Return the profiler that records the windows of a patched target; "" for none, or a tool of its own process."""
+    records = StoreFolder(target.folder).records() if target else ()
+    words = {pair for record in records for pair in pairwise(record.options)}
+    names = (kind.STARTED_BY for tool, kind in PROFILERS.items() if ("--tool", tool) in words)
+    return next(filter(None, names), "")
 
 
 def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
@@ -149,8 +186,11 @@ def _warning(alike: Sequence[GuardResult]) -> Note:
     return Note(typed if len(f"warning: {typed}") <= WIDEST else text, joined("\n", details))
 
 
-def _lines(alike: Sequence[GuardResult]) -> Iterator[str]:
-    """Yield the lines on a group: state, profilers and place, then what was found and how to switch it off."""
+def _lines(alike: Sequence[GuardResult], recorder: str) -> Iterator[str]:
+    """Yield the lines on a group: state, profilers and place, then what was found and how to switch it off.
+
+    The profiler `recorder` is to be on.
+    """
     first = alike[0]
     names = dict.fromkeys(result.profiler for result in alike)
     place, *places = dict.fromkeys(result.where for result in alike)
@@ -167,7 +207,9 @@ def _lines(alike: Sequence[GuardResult]) -> Iterator[str]:
         yield from (
             Detail("    {line}", line) for line in (*heading, *_seen(result), *(_off(result) if unknown else ()))
         )
-    if not unknown:
+    if first.profiler == recorder:
+        yield Text("    it records the windows of the patch")
+    elif not unknown:
         yield from (Text("    {line}", line) for line in _off(first))
     elif first.reason not in ("", first.where):
         yield Text("    {line}", first.reason)

@@ -44,8 +44,9 @@ class NodeCommands(Protocol):
         """Return a search for each kind of installation; end interrupted runs first if the command `writes`."""
 
     def guard(
-        self, search: Search, upstream: Upstream, target: Target, profiler: str, launch: Launch, *, force: bool
-    ) -> StepResult:
+        self, search: Search, upstream: Upstream, target: Target, profiler: str, launch: Launch, *, force: bool,
+        recorder: str,
+    ) -> StepResult:  # fmt: skip
         """Report other profilers on the nodes of `search` for `target`; see `patcher.commands.guarding.guard`."""
 
     def carry_out(self, work: Work, verb: str, *, dry_run: bool) -> Committed:

@@ -13,6 +13,7 @@ from patcher.config.profilers import (
     PROFILERS,
     TOOLS,
     NoProfiler,
+    NsysSettings,
     RangeOptions,
     TorchNpuSettings,
     TorchSettings,
@@ -34,7 +35,7 @@ from patcher.config.windows import OPEN_END, UNITS, WHOLE, Window, typed_as
 
 __all__ = [
     "AIC_METRICS", "CONTENTS", "EXPORT_TYPES", "KINDS", "LEVELS", "OPEN_END", "PROFILERS", "STAGES",
-    "TOOLS", "UNITS", "WHOLE", "BuiltinStage", "NoProfiler", "ProfileConfig", "RangeOptions", "RolloutStage", "Stage",
-    "SyncStage", "TimelineStage", "TorchNpuSettings", "TorchSettings", "TrainingStage", "WholeStage", "Window",
-    "WindowedStage", "kind_of", "typed_as",
+    "TOOLS", "UNITS", "WHOLE", "BuiltinStage", "NoProfiler", "NsysSettings", "ProfileConfig", "RangeOptions",
+    "RolloutStage", "Stage", "SyncStage", "TimelineStage", "TorchNpuSettings", "TorchSettings", "TrainingStage",
+    "WholeStage", "Window", "WindowedStage", "kind_of", "typed_as",
 ]  # fmt: skip

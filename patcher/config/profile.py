@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from patcher.config.profilers import NO_RANGES, ProfilerSettings, RangeOptions
 from patcher.config.stages import BuiltinStage, RolloutStage, Stage, TimelineStage, WholeStage, WindowedStage
+from patcher.config.windows import OPEN_END
 from patcher.messages import Note, Text, usage
 from patcher.options import changed, option, words_of
 from patcher.options.headings import OUTPUT, WHOSE
@@ -65,6 +66,8 @@ class ProfileConfig(Generic[StageT_co]):
                 Text("{word} needs step metadata, but --no-facts switches it off", word),
                 Text("leave out one of these two options"),
             )
+        if not self.saves and not isinstance(self.stage, TimelineStage):
+            self._check_saved()
         if isinstance(self.stage, BuiltinStage):
             more = {*changed(self), *changed(self.profiler)}.difference(self.stage.named)
             if more or not isinstance(self.profiler, self.stage.PROFILER):
@@ -75,6 +78,21 @@ class ProfileConfig(Generic[StageT_co]):
                 Text("--save-path {save_path}: torch_npu does not accept this path", self.save_path),
                 Text("use an absolute path of letters, digits and underscores: --save-path /tmp/rlpatch_traces"),
             )
+
+    def _check_saved(self) -> None:
+        """Raise Problem (USAGE) for options that only a tool has which saves traces in the process."""
+        tool = f"--tool {self.profiler.TOOL}"
+        if self.max_trace_gb:
+            cause = Text("{tool} writes no trace in the process, so --max-trace-gb cannot limit it", tool)
+            raise usage(cause, Text("leave out --max-trace-gb, and choose a shorter window"))
+        if not self.facts:
+            cause = Text("{tool} needs step metadata: they name the range of each unit", tool)
+            raise usage(cause, Text("leave out --no-facts"))
+
+    @property
+    def saves(self) -> bool:
+        """Whether the profiled process saves the trace, and waits for it."""
+        return self.profiler.unit_stall_ms > 0
 
     @property
     def cold(self) -> bool:
@@ -90,7 +108,9 @@ class ProfileConfig(Generic[StageT_co]):
 
     @property
     def first_piece(self) -> int:
-        """Number of units in the first piece of a window that is saved in pieces, at least 1."""
+        """Number of units in the first piece of a window that is saved in pieces, at least 1; all if nothing is."""
+        if not self.saves:
+            return OPEN_END
         return 1 if self.max_trace_gb else max(1, min(FIRST_PIECE, int(self.max_stall * 1000 / self.unit_stall_ms)))
 
     @property
@@ -98,7 +118,11 @@ class ProfileConfig(Generic[StageT_co]):
         """Whether a window may be saved in pieces, because it is long or `trigger` may request a long one."""
         stage = self.stage
         lengths = [end - first for first, end in stage.window.all]
-        return isinstance(stage, WindowedStage) and (stage.on_demand or max(lengths, default=0) > self.first_piece)
+        return (
+            self.saves
+            and isinstance(stage, WindowedStage)
+            and (stage.on_demand or max(lengths, default=0) > self.first_piece)
+        )
 
     @property
     def ranges(self) -> RangeOptions:

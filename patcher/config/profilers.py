@@ -78,11 +78,13 @@ class ProfilerSettings:
     """Settings of a profiler; each subclass is a profiler.
 
     `TOOL` is its word for `--tool`, `MODULE` its Python name, `NEEDED` the contents that ranges need, `DEVICE` its name
-    for the accelerator, `PATHS` the pattern of paths that it documents.
+    for the accelerator, `PATHS` the pattern of paths that it documents. `STARTED_BY` is the program that must have
+    started the process, as guards name it; "" for none.
     """
 
     TOOL: ClassVar[str]
     MODULE: ClassVar[str]
+    STARTED_BY: ClassVar[str] = ""
     NEEDED: ClassVar[str]
     DEVICE: ClassVar[str] = "CUDA"
     PATHS: ClassVar[str] = r".*"
@@ -218,6 +220,28 @@ class TorchSettings(ProfilerSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NsysSettings(ProfilerSettings):
+    """Nsight Systems, which records from outside: what it records are options of ``nsys profile``."""
+
+    TOOL: ClassVar = "nsys"
+    MODULE: ClassVar = "nsys"
+    NEEDED: ClassVar = "npu"
+    STARTED_BY: ClassVar = "Nsight Systems"
+    contents: tuple[str, ...] = ("npu",)
+
+    def check(self, ranges: RangeOptions) -> None:
+        """Raise Problem (USAGE) for ranges that are there anyway."""
+        if ranges.markers:
+            cause = Text("--markers adds nothing with --tool nsys: each unit has a range of NVTX anyway")
+            raise usage(cause, Text("leave out --markers"))
+
+    @property
+    def unit_stall_ms(self) -> int:
+        """Zero: nsys writes the report, in a process of its own."""
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class NoProfiler(ProfilerSettings):
     """Placeholder for the timeline, which uses no profiler."""
 
@@ -227,8 +251,8 @@ class NoProfiler(ProfilerSettings):
     contents: tuple[str, ...] = ("cpu",)
 
 
-PROFILERS: Mapping[str, type[TorchNpuSettings | TorchSettings]] = {
-    kind.TOOL: kind for kind in (TorchNpuSettings, TorchSettings)
+PROFILERS: Mapping[str, type[TorchNpuSettings | TorchSettings | NsysSettings]] = {
+    kind.TOOL: kind for kind in (TorchNpuSettings, TorchSettings, NsysSettings)
 }
 """Word of ``--tool`` → the class of its settings."""
 TOOLS = tuple(PROFILERS)

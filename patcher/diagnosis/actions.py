@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from patcher.diagnosis.iterations import Iterations
-from patcher.diagnosis.model import Action, StageDiagnosis
+from patcher.diagnosis.model import Action, RunDiagnosis, StageDiagnosis, WhatIf
+from patcher.diagnosis.whatif import FREE_WEIGHT_SYNC, MAX_NUM_SEQS, PERFECT_BALANCE, TAIL_CUT, of_steps
 from patcher.messages import Text
+from patcher.timeline.model import TrainingStep
 
 LEAST_SHARE = 0.02
 """Share of the stage below which nothing is proposed."""
@@ -19,11 +22,68 @@ AT_LOAD = 0.95
 """Share of the most requests from which on an iteration shows what a token costs at full load."""
 
 
-def actions(stage: StageDiagnosis, iterations: Iterations) -> tuple[Action, ...]:
+def what(what_if: WhatIf) -> Text:
+    """Return the name of a what-if for people, such as "max_num_seqs 32"."""
+    names = {
+        MAX_NUM_SEQS: Text("max_num_seqs {setting}", what_if.setting),
+        TAIL_CUT: Text("outputs of at most {setting} tokens", what_if.setting),
+        FREE_WEIGHT_SYNC: Text("a weight sync that nobody waits for"),
+        PERFECT_BALANCE: Text("perfect balance"),
+    }
+    return names[what_if.name]
+
+
+def actions(stage: StageDiagnosis, iterations: Iterations, what_ifs: Iterable[WhatIf] = ()) -> tuple[Action, ...]:
     """Return at most three things to do, the largest bound first. Bounds overlap: they do not add up."""
-    proposals = [*_fuller_batches(iterations), *_of_classes(stage)]
-    worthwhile = [action for action in proposals if action.bound_seconds >= LEAST_SHARE * stage.seconds]
+    proposals = [*_fuller_batches(iterations), *_of_classes(stage), *_of_what_ifs(what_ifs, stage.seconds, iterations)]
+    return _largest(proposals, stage.seconds)
+
+
+def with_bounds(diagnosis: RunDiagnosis, steps: Sequence[TrainingStep]) -> RunDiagnosis:
+    """Return the diagnosis with what the steps of its run would gain from free weight sync and perfect balance.
+
+    A note says so if there are more rollouts than steps.
+    """
+    what_ifs = tuple(of_steps(steps))
+    more = [
+        Action(what(what_if), what_if.most_seconds - what_if.least_seconds, what_if.because)
+        for what_if in what_ifs
+        if what_if.least_seconds is not None and what_if.most_seconds is not None
+    ]
+    seconds = max((stage.seconds for stage in diagnosis.stages), default=0.0)
+    largest = _largest([*diagnosis.actions, *more], seconds)
+    notes = diagnosis.notes
+    if 0 < len(steps) < diagnosis.rollouts - 1:  # the last rollout may be of the step that goes on
+        text = Text(
+            "{rollouts} rollouts were counted in {steps} training steps: an engine that runs empty, in validation or"
+            " while agents pause, begins another one",
+            diagnosis.rollouts,
+            len(steps),
+        )
+        notes = (*notes, text)
+    return replace(diagnosis, what_ifs=(*diagnosis.what_ifs, *what_ifs), actions=largest, notes=notes)
+
+
+def _largest(proposals: Iterable[Action], seconds: float) -> tuple[Action, ...]:
+    worthwhile = [action for action in proposals if action.bound_seconds >= LEAST_SHARE * seconds]
     return tuple(sorted(worthwhile, key=lambda action: -action.bound_seconds)[:MOST_ACTIONS])
+
+
+def _of_what_ifs(what_ifs: Iterable[WhatIf], took: float, iterations: Iterations) -> Iterator[Action]:
+    """Yield what the next larger ``max_num_seqs``, and outputs without their tail, save at most of ``took`` seconds."""
+    peak = int(iterations.requests.max(initial=0))
+    names = set[str]()
+    for what_if in what_ifs:
+        least, most = what_if.least_seconds, what_if.most_seconds
+        smaller = what_if.name == MAX_NUM_SEQS and (what_if.setting or 0) <= peak
+        if least is None or most is None or smaller or what_if.name in names:
+            continue
+        names.add(what_if.name)
+        if (what_if.seconds or least) <= (1 - LEAST_SHARE) * took:
+            because = Text(
+                "{least:.1f} to {most:.1f} instead of {took:.1f} s. {why}", least, most, took, what_if.because
+            )
+            yield Action(what(what_if), took - least, because)
 
 
 def _fuller_batches(iterations: Iterations) -> Iterator[Action]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from patcher.diagnosis.iterations import Iterations, iterations
+from patcher.diagnosis.iterations import Floats, Iterations, iterations
 from patcher.progress import Progress, ignore
 from patcher.timeline.files import Reader
 from patcher.timeline.runs import Process
@@ -19,13 +19,23 @@ NEWEST = 4
 
 @dataclass(frozen=True)
 class Engine:
-    """One engine process: host, process id, replica (None if unknown) and package, and all its iterations."""
+    """One engine process: host, process id, replica (None if unknown) and package, and all its iterations.
+
+    ``between`` has the seconds from each iteration's end to the next one in its rollout.
+    """
 
     host: str
     pid: int
     replica: int | None
     package: str
     iterations: Iterations
+    between: Floats
+
+    @property
+    def between_seconds(self) -> float:
+        """Seconds between iterations of the rollouts behind the first; of that if there is no other."""
+        counted = self.iterations.rollout > 0
+        return float(self.between[counted if counted.any() else ~counted].sum())
 
     @property
     def rollouts(self) -> int:
@@ -67,4 +77,5 @@ def engine(process: Process, progress: Progress = ignore) -> Engine:
     package = head.package.partition(" ")[0]  # that of the trainer where both share a process
     package = package if package in ENGINES else "vllm"
     every = iterations(start / 1e6, (end - start) / 1e6, requests, tokens, context, rollout, identity)
-    return Engine(head.host, head.pid, process.replica, package, every)
+    between = np.maximum(every.seconds - (end - start) / 1e6, 0.0)
+    return Engine(head.host, head.pid, process.replica, package, every, between)

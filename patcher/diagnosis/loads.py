@@ -12,8 +12,12 @@ from patcher.diagnosis.iterations import Floats, Iterations
 from patcher.messages import Text
 
 PREFILL, FULL, MIDDLE, TAIL = "prefill", "full", "middle", "tail"
-LOADS = {PREFILL: Text("prefill"), FULL: Text("full load"), MIDDLE: Text("middle load"), TAIL: Text("tail")}
-"""Load of an iteration → its name for people."""
+SHORT, MEDIUM, LONG = "short", "medium", "long"
+LOADS = {
+    PREFILL: Text("prefill"), FULL: Text("full load"), MIDDLE: Text("middle load"), TAIL: Text("tail"),
+    SHORT: Text("short"), MEDIUM: Text("medium"), LONG: Text("long"),
+}  # fmt: skip
+"""Load of an iteration, or length of a micro-batch → its name for people."""
 
 FULL_SHARE, TAIL_SHARE = 2 / 3, 0.1
 """Share of the most requests at once from which on the load is full, and below which it is a tail."""

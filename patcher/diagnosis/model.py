@@ -75,12 +75,15 @@ class StageDiagnosis(Payload):
 
     ``turns`` is the number of its rollouts, ``recorded`` how many of its ``iterations`` were recorded.
     ``recording_seconds`` were lost to the recording itself, and ``waiting_seconds`` lie in iterations that waited for
-    something; neither is in ``seconds``.
+    something; neither is in ``seconds``. ``between_seconds`` lie between the iterations of an engine, where they are
+    part of the others, or between the micro-batches of a call, where they are not. ``step_seconds`` is the stage's
+    part of the critical path of all counted steps, and ``limited_by`` what most of that waited for.
+    ``record`` is the command that records the micro-batches that are lacking, "" if none are.
     """
 
     KEYS = (
         "stage", "seconds", "supported", "why", "turns", "iterations", "recorded", "recording_seconds",
-        "waiting_seconds", "classes", "by_load",
+        "waiting_seconds", "between_seconds", "classes", "by_load", "step_seconds", "limited_by", "record",
     )  # fmt: skip
 
     stage: str
@@ -94,6 +97,10 @@ class StageDiagnosis(Payload):
     waiting_seconds: float
     classes: tuple[ClassShare, ...] = ()
     by_load: tuple[LoadPart, ...] = ()
+    between_seconds: float = 0.0
+    step_seconds: float = 0.0
+    limited_by: str = ""
+    record: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +115,34 @@ class Action(Payload):
 
 
 @dataclass(frozen=True, slots=True)
+class WhatIf(Payload):
+    """Time of the same work under another ``setting``: between ``least_seconds`` and ``most_seconds``.
+
+    ``seconds`` is the estimate, None beyond what was seen; all three are None if nothing can be said. ``name`` is
+    ``max-num-seqs`` (with the number), ``tail-cut`` (at a number of output tokens), ``free-weight-sync`` or
+    ``perfect-balance`` (without a setting, and of the steps of the run, not the rollouts).
+    """
+
+    KEYS = ("name", "setting", "seconds", "least_seconds", "most_seconds", "because")
+
+    name: str
+    setting: int | None
+    seconds: float | None
+    least_seconds: float | None
+    most_seconds: float | None
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
 class DiagnosedWindow(Payload):
-    """A recorded window: what it holds, how many iterations of it are in the timeline, and the command to read it."""
+    """A recorded window: its stage, what it holds, how much of it is in the timeline, and the command to read it.
 
-    KEYS = ("window", "trace", "iterations", "joined", "report")
+    ``iterations`` are those of an engine, or micro-batches.
+    """
 
+    KEYS = ("stage", "window", "trace", "iterations", "joined", "report")
+
+    stage: str
     window: str
     trace: str
     iterations: int
@@ -149,10 +179,15 @@ class RunDiagnosis(Payload):
     """The diagnosis of a run; ``planned`` windows would record what is not supported yet, None where all is.
 
     ``planned_decodes`` are the same for workers that count decode steps. ``notes`` are what the reader has to know of
-    the numbers, ``package`` is that of the engine.
+    the numbers, ``package`` is that of the engine. ``steps`` is the number of training steps that count, and
+    ``seconds`` their length; 0 where no process marks steps. ``rollouts`` is how many the engine with most of them had,
+    with the warm-up.
     """
 
-    KEYS = ("schema", "stages", "actions", "windows", "next_windows", "next_conditions", "notes")
+    KEYS = (
+        "schema", "steps", "seconds", "stages", "actions", "windows", "next_windows", "next_conditions", "notes",
+        "what_ifs", "rollouts",
+    )  # fmt: skip
 
     stages: tuple[StageDiagnosis, ...]
     actions: tuple[Action, ...]
@@ -160,8 +195,12 @@ class RunDiagnosis(Payload):
     planned: PlannedWindows | None = None
     planned_decodes: PlannedWindows | None = None
     notes: tuple[str, ...] = ()
+    what_ifs: tuple[WhatIf, ...] = ()
+    rollouts: int = 0
     package: str = "vllm"
     schema: int = SCHEMA
+    steps: int = 0
+    seconds: float = 0.0
 
     @property
     def next_windows(self) -> str:
@@ -174,6 +213,6 @@ class RunDiagnosis(Payload):
         return " ".join(self.planned.conditions) if self.planned else ""
 
     @property
-    def supported(self) -> bool:
-        """Whether the classes of all stages are supported."""
-        return all(stage.supported for stage in self.stages)
+    def supported(self) -> frozenset[str]:
+        """Stages whose classes are supported."""
+        return frozenset(stage.stage for stage in self.stages if stage.supported)

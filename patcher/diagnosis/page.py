@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from patcher.diagnosis import tables
 from patcher.diagnosis.model import RunDiagnosis, StageDiagnosis
+from patcher.diagnosis.rollout import STAGE
 from patcher.messages import CommandLine, Text
 from patcher.page import document
 from patcher.page.markup import Content, alert, faint, tag
@@ -14,8 +15,10 @@ def page(diagnosis: RunDiagnosis, folder: str, again: CommandLine | None) -> str
     """Return the page of the run in ``folder``, as HTML; ``again`` is the command that records what is lacking."""
     body = (
         tag("header", tag("h1", "rlpatch diagnose"), faint(folder)),
-        [_stage(stage) for stage in diagnosis.stages],
+        table_section(tables.stages(diagnosis)),
+        [_stage(stage) for stage in diagnosis.stages if stage.iterations],
         table_section(tables.actions(diagnosis)),
+        table_section(tables.what_ifs(diagnosis)),
         table_section(tables.windows(diagnosis)),
         again and tag("p", Text("next: {command}", again)),
         [faint(note) for note in diagnosis.notes],
@@ -25,7 +28,21 @@ def page(diagnosis: RunDiagnosis, folder: str, again: CommandLine | None) -> str
 
 def _stage(stage: StageDiagnosis) -> Content:
     """Return the verdict of a stage and its tables."""
-    measured = Text(
+    verdict = Text("What {stage} consists of", stage.stage)
+    if not stage.supported:
+        verdict = Text("{stage}: shares are not supported", stage.stage)
+    return (
+        tag("p", verdict, class_="verdict"),
+        tag("p", _rollouts(stage) if stage.stage == STAGE else _micro_batches(stage)),
+        alert(Text("The recorded iterations are not enough:"), [stage.why] if stage.why else []),
+        table_section(tables.classes(stage)),
+        table_section(tables.loads(stage)),
+        table_section(tables.load_classes(stage)),
+    )
+
+
+def _rollouts(stage: StageDiagnosis) -> Text:
+    return Text(
         "{count} rollouts, {seconds:,.1f} s, {iterations:,} iterations, {recorded} of them recorded. Left out:"
         " recording {cost:.1f} s, waits {waits:.1f} s.",
         stage.turns,
@@ -35,12 +52,16 @@ def _stage(stage: StageDiagnosis) -> Content:
         stage.recording_seconds,
         stage.waiting_seconds,
     )
-    verdict = Text("What the rollouts consist of") if stage.supported else Text("Shares are not supported")
-    return (
-        tag("p", verdict, class_="verdict"),
-        tag("p", measured),
-        alert(Text("The recorded iterations are not enough:"), [stage.why] if stage.why else []),
-        table_section(tables.classes(stage)),
-        table_section(tables.loads(stage)),
-        table_section(tables.load_classes(stage)),
+
+
+def _micro_batches(stage: StageDiagnosis) -> Text:
+    return Text(
+        "{calls} calls, {seconds:,.1f} s in {count:,} micro-batches, {recorded} of them recorded. Left out: recording"
+        " {cost:.1f} s, between micro-batches {between:,.1f} s.",
+        stage.turns,
+        stage.seconds,
+        stage.iterations,
+        stage.recorded,
+        stage.recording_seconds,
+        stage.between_seconds,
     )

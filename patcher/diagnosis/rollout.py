@@ -84,13 +84,13 @@ def _diagnosed(
     composition = compose(recorded, working.features, working.seconds)
     checks = loads.check(predicted[counted], working, recorded.features)
     masks = loads.by_load(working)
-    supported, why = _supported(checks)
+    supported, why = supported_loads(checks)
     total = float(working.seconds.sum())
     stage = StageDiagnosis(
         stage=STAGE, seconds=total, supported=supported, why=why,
         turns=len(np.unique(working.rollout)), iterations=len(working), recorded=int((is_recorded & counted).sum()),
         recording_seconds=float(cost[counted].sum()), waiting_seconds=float(waits[counted].sum()),
-        classes=_classes(composition.shares, composition.half_widths, total) if supported else (),
+        classes=class_shares(composition.shares, composition.half_widths, total) if supported else (),
         by_load=tuple(_load_part(load_check, working, masks[load_check.load], composition) for load_check in checks),
     )  # fmt: skip
     return stage, working
@@ -143,7 +143,7 @@ def _unrecorded(iterations: Iterations, recorded: int) -> StageDiagnosis:
     )  # fmt: skip
 
 
-def _classes(shares: Floats, half_widths: Floats, seconds: float) -> tuple[ClassShare, ...]:
+def class_shares(shares: Floats, half_widths: Floats, seconds: float) -> tuple[ClassShare, ...]:
     """Return the classes that take any time, largest first."""
     rows = [
         ClassShare(name, float(share), float(half_width), float(share) * seconds)
@@ -160,25 +160,25 @@ def _load_part(
     seconds, count = float(working.seconds[mask].sum()), int(mask.sum())
     classes: tuple[ClassShare, ...] = ()
     if load_check.supported:
-        classes = _classes(composition.of(mask, working.seconds), composition.half_widths, seconds)
+        classes = class_shares(composition.of(mask, working.seconds), composition.half_widths, seconds)
     return LoadPart(
         load=load_check.load, share=seconds / max(float(working.seconds.sum()), 1e-12), iterations=count,
         ms_each=1e3 * seconds / count, classes=classes, error=load_check.relative, supported=load_check.supported,
-        why="" if load_check.supported else _reason(load_check),
+        why="" if load_check.supported else reason(load_check),
     )  # fmt: skip
 
 
-def _reason(load_check: LoadCheck) -> str:
+def reason(load_check: LoadCheck) -> str:
     """Return why the recorded iterations do not support a load."""
     if not load_check.is_known:
         return Text("no recorded iteration resembles most of these")
     return Text("the recorded iterations predict {error:+.0f} % of its time", 100 * load_check.relative)
 
 
-def _supported(checks: Sequence[LoadCheck]) -> tuple[bool, str]:
+def supported_loads(checks: Sequence[LoadCheck]) -> tuple[bool, str]:
     """Return whether all loads are supported, and if not, why not."""
     failed = [load_check for load_check in checks if not load_check.supported]
     if not failed:
         return True, ""
     worst = max(failed, key=lambda load_check: (not load_check.is_known, abs(load_check.of_whole)))
-    return False, Text("{load}: {reason}", LOADS[worst.load], _reason(worst))
+    return False, Text("{load}: {reason}", LOADS[worst.load], reason(worst))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,7 +13,12 @@ from patcher.diagnosis.engines import Engine
 from patcher.diagnosis.iterations import Iterations
 from patcher.diagnosis.model import PlannedWindows, RunDiagnosis
 from patcher.diagnosis.plan import choose_windows, state
-from patcher.diagnosis.rollout import DiagnosedRollouts, diagnose_rollouts
+from patcher.diagnosis.rollout import STAGE, DiagnosedRollouts, diagnose_rollouts
+from patcher.diagnosis.sync import diagnose_sync
+from patcher.diagnosis.training import TrainerStage
+from patcher.diagnosis.training_composition import diagnose_training
+from patcher.diagnosis.whatif import what_ifs
+from patcher.diagnosis.windows import stage_of
 from patcher.messages import Text
 from patcher.traces.model import RankProfile
 
@@ -23,14 +29,24 @@ ALIKE = 1.1
 """Rollouts are alike if the longest has at most this many times the iterations of the shortest."""
 
 
-def diagnose(engines: Sequence[Engine], profiles: Iterable[RankProfile]) -> RunDiagnosis:
-    """Diagnose a run from the iterations of its engines, and the profiles of the windows recorded in it."""
-    rollouts = diagnose_rollouts(engines, profiles)
-    stage = rollouts.stage
+def diagnose(
+    engines: Sequence[Engine], profiles: Iterable[RankProfile], trainers: Sequence[TrainerStage] = ()
+) -> RunDiagnosis:
+    """Diagnose a run from its engines' iterations, its trainers' micro-batches, and profiles of recorded windows."""
+    profiles = tuple(profiles)
+    training, (synced, sync_windows) = diagnose_training(trainers, profiles), diagnose_sync(profiles)
+    stages, windows = (*training.stages, *synced), (*training.windows, *sync_windows)
+    if not any(len(engine.iterations) for engine in engines):
+        return RunDiagnosis(stages=stages, actions=(), windows=windows)
+    rollouts = diagnose_rollouts(engines, [profile for profile in profiles if stage_of(profile) == STAGE])
+    stage = replace(rollouts.stage, between_seconds=sum(engine.between_seconds for engine in engines))
+    replayed = tuple(what_ifs(rollouts.iterations))
     return RunDiagnosis(
-        stages=(stage,),
-        actions=actions(stage, rollouts.iterations),
-        windows=rollouts.windows,
+        stages=(stage, *stages),
+        actions=actions(stage, rollouts.iterations, replayed),
+        what_ifs=replayed,
+        rollouts=max(engine.rollouts for engine in engines),
+        windows=(*rollouts.windows, *windows),
         planned=None if stage.supported else planned_windows(engines, rollouts),
         planned_decodes=None if stage.supported else planned_windows(engines, rollouts, decode_only=True),
         notes=tuple(_notes(engines, rollouts)),
@@ -80,6 +96,9 @@ def _notes(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator[s
     stage = rollouts.stage
     if all(int(engine.iterations.rollout.max(initial=0)) == 0 for engine in engines):
         yield Text("the run has one rollout, so its warm-up is included")
+    replicas = sum(engine.rollouts > 0 for engine in engines)
+    if replicas > 1:
+        yield Text("{count} engines: rollouts and seconds are those of all of them together", replicas)
     joined = sum(window.joined for window in rollouts.windows)
     recorded = sum(window.iterations for window in rollouts.windows)
     if joined < recorded:

@@ -10,6 +10,7 @@ from patcher.messages import Text
 from patcher.table import COUNT, Column, Shown, Table, Unit
 
 SECONDS = Unit(lambda seconds: f"{seconds:,.1f} s")
+ESTIMATE = Unit(lambda seconds: f"{seconds:,.1f} s", missing="-")
 SHARE = Unit(lambda share: f"{100 * share:.1f} %", whole=1)
 HALF_WIDTH = Unit(lambda half_width: f"± {100 * half_width:.1f} %")
 SIGNED = Unit(lambda share: f"{100 * share:+.0f} %", missing="-")
@@ -18,11 +19,35 @@ MILLISECONDS = Unit(lambda milliseconds: f"{milliseconds:,.1f} ms")
 
 def of_diagnosis(diagnosis: RunDiagnosis) -> Iterator[tuple[Mapping[str, object], Table]]:
     """Yield every table for CSV files, each with the stage that its rows are of."""
+    yield {}, stages(diagnosis)
     for stage in diagnosis.stages:
         for table in (classes(stage), loads(stage), load_classes(stage)):
             yield {"stage": stage.stage}, table
     yield {}, actions(diagnosis)
+    yield {}, what_ifs(diagnosis)
     yield {}, windows(diagnosis)
+
+
+def stages(diagnosis: RunDiagnosis) -> Table:
+    """Return the table of the stages of the steps, which is empty where no process marks steps."""
+    columns = (
+        Column("stage", Text("stage")),
+        Column("step_seconds", Text("of the steps"), SECONDS, bar=True),
+        Column("share", Text("share"), SHARE),
+        Column("seconds", Text("working"), SECONDS),
+        Column("limited_by", Text("mostly waits for")),
+        Column("supported", Text("supported"), Unit(lambda supported: Text("yes") if supported else Text("no"))),
+        Column("why", Text("why not"), optional=True),
+    )
+    total = max(diagnosis.seconds, 1e-12)
+    rows = [
+        (row.stage, row.step_seconds, row.step_seconds / total, row.seconds, row.limited_by, row.supported, row.why)
+        for row in (diagnosis.stages if diagnosis.steps else ())
+    ]
+    about = Text(
+        "The parts of the steps add up to these; working are the seconds of iterations and micro-batches alone."
+    )
+    return Table("diagnosed_stages", Text("Stages of the steps"), columns, rows, about)
 
 
 def classes(stage: StageDiagnosis) -> Table:
@@ -87,9 +112,28 @@ def actions(diagnosis: RunDiagnosis) -> Table:
     return Table("diagnosed_actions", Text("At most to gain"), columns, rows, Text("These bounds overlap."))
 
 
+def what_ifs(diagnosis: RunDiagnosis) -> Table:
+    """Return the table of what other settings would take."""
+    columns = (
+        Column("name", Text("setting")),
+        Column("setting", Text("value"), Unit(lambda value: f"{value:,}", missing="-")),
+        Column("seconds", Text("estimate"), ESTIMATE),
+        Column("least_seconds", Text("at least"), ESTIMATE),
+        Column("most_seconds", Text("at most"), ESTIMATE),
+        Column("because", Text("because")),
+    )
+    rows = [
+        (row.name, row.setting, row.seconds, row.least_seconds, row.most_seconds, row.because)
+        for row in diagnosis.what_ifs
+    ]
+    about = Text("The seconds of the counted rollouts; for free weight sync and perfect balance, of the counted steps.")
+    return Table("diagnosed_what_ifs", Text("What if"), columns, rows, about)
+
+
 def windows(diagnosis: RunDiagnosis) -> Table:
     """Return the table of the recorded windows, with the command to read each."""
     columns = (
+        Column("stage", Text("stage")),
         Column("window", Text("window")),
         Column("iterations", Text("iterations"), COUNT),
         Column("joined", Text("found in the timeline"), COUNT),
@@ -97,6 +141,7 @@ def windows(diagnosis: RunDiagnosis) -> Table:
         Column("trace", shown=Shown.CSV),
     )
     rows = [
-        (window.window, window.iterations, window.joined, window.report, window.trace) for window in diagnosis.windows
+        (window.stage, window.window, window.iterations, window.joined, window.report, window.trace)
+        for window in diagnosis.windows
     ]
     return Table("diagnosed_windows", Text("Recorded windows"), columns, rows)

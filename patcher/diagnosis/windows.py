@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from patcher.diagnosis.composition import RecordedIterations
 from patcher.diagnosis.engines import Engine
 from patcher.diagnosis.model import CLASSES, DiagnosedWindow
+from patcher.diagnosis.training import TrainerStage
 from patcher.messages import CommandLine
 from patcher.timeline.recorded import plain_host
 from patcher.traces import sidecar
@@ -46,16 +47,24 @@ class Joined:
         return RecordedIterations(features[self.places], self.class_seconds, self.window)
 
 
-def traces(folder: Path, engines: Iterable[Engine]) -> list[Path]:
-    """Return the traces in ``folder`` that a rollout's window of one of ``engines`` left, by their metadata."""
-    processes = {(engine.pid, plain_host(engine.host)) for engine in engines}
+def traces(folder: Path, engines: Iterable[Engine], trainers: Iterable[TrainerStage] = ()) -> list[Path]:
+    """Return the traces in ``folder`` that a window of one of ``engines`` or ``trainers`` left, by their metadata."""
+    places = [("rollout", engine.pid, engine.host) for engine in engines]
+    places += [(trainer.stage, trainer.pid, trainer.host) for trainer in trainers]
+    places += [("weight-sync", pid, host) for _, pid, host in places]
+    processes = {(stage, pid, plain_host(host)) for stage, pid, host in places}
     recorded = list[Path]()
     for file in sorted(folder.glob(f"*{sidecar.SUFFIX}")):
         with contextlib.suppress(ValueError):  # damaged, or of a newer rlpatch
             metadata = sidecar.read(file)
-            if metadata.stage == "rollout" and (metadata.pid, plain_host(metadata.host)) in processes:
+            if (metadata.stage, metadata.pid, plain_host(metadata.host)) in processes:
                 recorded.append(sidecar.trace_of(file))
     return recorded
+
+
+def stage_of(profile: RankProfile) -> str:
+    """Return the stage that a profile is of by its metadata; "" without any."""
+    return profile.metadata.stage if profile.metadata else ""
 
 
 def join(engine: Engine, profiles: Iterable[RankProfile]) -> Joined:
@@ -70,7 +79,7 @@ def join(engine: Engine, profiles: Iterable[RankProfile]) -> Joined:
     for profile in profiles:
         if not _of_engine(profile, engine):
             continue
-        cold, entries = set(profile.cold), _entries(profile)
+        cold, entries = set(profile.cold), unit_entries(profile)
         count = 0
         for unit in profile.units:
             place = _place(engine, unit, entries.get(unit.number, {}))
@@ -81,7 +90,7 @@ def join(engine: Engine, profiles: Iterable[RankProfile]) -> Joined:
             window.append(number + count // LONGEST_WINDOW)
             count += 1
         number += 1 + count // LONGEST_WINDOW
-        windows.append(_window(profile, count))
+        windows.append(described(profile, count))
     return Joined(
         np.array(places, dtype=np.int64),
         np.array(class_seconds, dtype=np.float64).reshape(len(places), len(NAMES)),
@@ -95,7 +104,7 @@ def _of_engine(profile: RankProfile, engine: Engine) -> bool:
     return metadata is not None and metadata.pid == engine.pid and plain_host(metadata.host) == plain_host(engine.host)
 
 
-def _entries(profile: RankProfile) -> dict[object, Mapping[str, Any]]:
+def unit_entries(profile: RankProfile) -> dict[object, Mapping[str, Any]]:
     """Return unit → its entry in the metadata."""
     return {entry.get("number"): entry for entry in sidecar.listed_units(profile.facts or {})}
 
@@ -120,11 +129,12 @@ def _place(engine: Engine, unit: RecordedUnit, entry: Mapping[str, Any]) -> int 
     return int(candidates[np.argmin(np.abs(iterations.start[candidates] - begin_s))])
 
 
-def _window(profile: RankProfile, joined: int) -> DiagnosedWindow:
+def described(profile: RankProfile, joined: int) -> DiagnosedWindow:
+    """Return the window of a profile, of whose units ``joined`` are in the timeline."""
     metadata = profile.metadata
     window = f"--{metadata.unit} {metadata.window.text}" if metadata and metadata.window else ""
     report = str(CommandLine("report", profile.source))
-    return DiagnosedWindow(window, profile.source, len(profile.units), joined, report)
+    return DiagnosedWindow(stage_of(profile), window, profile.source, len(profile.units), joined, report)
 
 
 def near(joined: Sequence[int] | NDArray[np.int64], count: int) -> NDArray[np.bool_]:

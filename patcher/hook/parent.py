@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import re
 import resource
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn, Protocol
 
 from patcher.messages import Kind, Problem, Text
 from patcher.store.filesystem.mounts import kernel_text
@@ -27,6 +28,23 @@ _OTHERS = frozenset(
 _OURS = signal.valid_signals() - _OTHERS
 _RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores from its start on, and that a command expects to have their default action."""
+_TERMINAL = (signal.SIGTTIN, signal.SIGTTOU)
+"""Signals that stop a process of another group which reads from the terminal, or sets it."""
+_ENDING = ((signal.SIGINT, 30.0), (signal.SIGTERM, 30.0), (signal.SIGKILL, math.inf))
+"""Signals that end a command, and the seconds after which the next one follows."""
+
+
+class Companion(Protocol):
+    """Something that goes on beside a command, which then has a process group of its own."""
+
+    def interrupted(self) -> None:
+        """Handle the first Ctrl-C, which the command does not get; it gets the next one."""
+
+    def ends_command(self) -> bool:
+        """Tell whether to end the command now; called about once a second."""
+
+    def finish(self) -> int:
+        """Show the result after the command's end, and return the exit code."""
 
 
 def findable(program: str) -> None:
@@ -47,36 +65,47 @@ def findable(program: str) -> None:
 _HINT = Text("after `--`, type the command exactly as without rlpatch; for a script: -- bash run.sh")
 
 
-def run(command: Sequence[str], environ: Mapping[str, str]) -> int:
+def run(command: Sequence[str], environ: Mapping[str, str], companion: Companion | None = None) -> int:
     """Run ``command`` to its end; return its status as ``os.waitpid`` gives it.
 
     Forward signals that are sent to this process alone. The command receives signals to the whole process group by
-    itself. On return these signals stay blocked until `leave`, so that none prevents the report. Raises Problem
-    (NO_COMMAND or NOT_EXECUTABLE) if the command does not start.
+    itself. On return these signals stay blocked until `leave`, so that none prevents the report. With a ``companion``
+    the command has a process group of its own, and cannot read from the terminal. Raises Problem (NO_COMMAND or
+    NOT_EXECUTABLE) if the command does not start.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would take the status from us
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _OURS)
     try:
-        pid = _spawn(command, environ, before)
+        pid = _spawn(command, environ, before) if companion is None else _spawn_apart(command, environ, before)
     except OSError as error:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         kind = Kind.NO_COMMAND if isinstance(error, FileNotFoundError) else Kind.NOT_EXECUTABLE
         raise Problem(kind, f"{command[0]}: {error.strerror}", hint=_HINT) from None
-    return _follow(pid)
+    return _follow(pid) if companion is None else _accompany(pid, companion)
 
 
-def _spawn(command: Sequence[str], environ: Mapping[str, str], mask: Collection[int]) -> int:
+def _spawn_apart(command: Sequence[str], environ: Mapping[str, str], mask: Collection[int]) -> int:
+    """Start ``command`` as `_spawn` in a process group of its own, which the terminal does not stop."""
+    handlers = [signal.signal(number, signal.SIG_IGN) for number in _TERMINAL]
+    try:
+        return _spawn(command, environ, mask, setpgroup=0)
+    finally:
+        for number, handler in zip(_TERMINAL, handlers, strict=True):
+            signal.signal(number, handler)
+
+
+def _spawn(command: Sequence[str], environ: Mapping[str, str], mask: Collection[int], **more: Any) -> int:
     """Start ``command`` with the signal ``mask`` and return its process id; raises OSError.
 
-    A script without an interpreter line is run by /bin/sh.
+    A script without an interpreter line is run by /bin/sh. ``more`` is for `os.posix_spawn`.
     """
     try:
-        return os.posix_spawnp(command[0], [*command], environ, setsigmask=mask, setsigdef=_RESTORED)
+        return os.posix_spawnp(command[0], [*command], environ, setsigmask=mask, setsigdef=_RESTORED, **more)
     except OSError as error:
         if error.errno != errno.ENOEXEC:
             raise
         shell = ["/bin/sh", shutil.which(command[0]) or command[0], *command[1:]]  # a script that does not name its own
-        return os.posix_spawnp(shell[0], shell, environ, setsigmask=mask, setsigdef=_RESTORED)
+        return os.posix_spawnp(shell[0], shell, environ, setsigmask=mask, setsigdef=_RESTORED, **more)
 
 
 class _Witness:
@@ -117,6 +146,37 @@ def _follow(pid: int) -> int:
         if os.getpgid(pid) != os.getpgrp() or not witness.has_received(info.si_signo):
             os.kill(pid, info.si_signo)
         else:
+            witness.close()
+            witness = _Witness()  # on which it is not pending
+
+
+def _accompany(pid: int, companion: Companion) -> int:
+    """Wait until the process ``pid``, which leads its group, ends; return its status as ``os.waitpid`` gives it.
+
+    Its group gets what this process's group gets; the first SIGINT goes to ``companion`` instead.
+    """
+    witness, interrupted, ending, due = _Witness(), False, iter(_ENDING), 0.0
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            witness.close()
+            return status
+        if time.monotonic() >= due and companion.ends_command():
+            number, patience = next(ending)
+            os.killpg(pid, number)
+            due = time.monotonic() + patience
+        info = signal.sigtimedwait(_OURS, 1)
+        if info is None or info.si_signo == signal.SIGCHLD or info.si_pid == pid:
+            continue
+        of_group = info.si_code > 0 or witness.has_received(info.si_signo)  # the terminal's, or a caller's
+        if info.si_signo == signal.SIGINT and not interrupted:
+            interrupted = True
+            companion.interrupted()
+        elif of_group:
+            os.killpg(pid, info.si_signo)
+        else:
+            os.kill(pid, info.si_signo)
+        if of_group:
             witness.close()
             witness = _Witness()  # on which it is not pending
 

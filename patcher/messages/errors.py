@@ -31,6 +31,7 @@ class Kind(enum.Enum):
     NOT_COMPARABLE = (4, Text("not comparable"))
     PROFILER_ON = (8, Text("another profiler is switched on"))
     SLOWER = (9, Text("slower than --fail-above allows"))
+    LOST = (10, Text("a patch is lost"))
     NOT_EXECUTABLE = (126, Text("command cannot be executed"))
     NO_COMMAND = (127, Text("no such command"))
     INTERRUPTED = (130, Text("interrupted, nothing was changed"))

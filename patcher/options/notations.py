@@ -234,6 +234,16 @@ class FilePath(Notation[Path]):
         self.metavar = metavar
 
 
+class FolderPaths(Notation["tuple[Path, ...]"]):
+    """Folders, one each time that the option is typed; parsed by click, so that shells complete them."""
+
+    def __init__(self, metavar: str) -> None:
+        self.metavar = metavar
+
+    def typed(self, option: str, value: tuple[Path, ...]) -> tuple[str, ...]:
+        return tuple(word for path in value for word in (option, str(path)))
+
+
 def amount_text(value: float) -> str:
     """Return an `Amount` as typed, without trailing zeros."""
     return f"{value:.9f}".rstrip("0").rstrip(".")

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.messages import Kind, Problem, Text
+from patcher.messages import AND, Kind, Problem, Text, joined, usage
 from patcher.store import STORE
 from patcher.targets import interpreters, provenance, sources, versions
 from patcher.targets.interpreters import Environment
@@ -34,7 +34,7 @@ def parse(text: str, projects: Sequence[Project]) -> tuple[str, str | None]:
 def find(
     project: Project,
     *,
-    path: Path | None = None,
+    paths: Sequence[Path] = (),
     python: str | None = None,
     version: str | None = None,
     projects: Sequence[Project] = (),
@@ -44,32 +44,49 @@ def find(
 ) -> Target:
     """Return the installed target of a project.
 
-    `path` is a folder that holds the package, `python` an interpreter. Without both, the running interpreter is
-    searched, then $VIRTUAL_ENV, $CONDA_PREFIX and python3 on PATH. `version` is the expected release; `projects` are
+    `paths` are folders of which one holds the package, `python` an interpreter. Without both, the running interpreter
+    is searched, then $VIRTUAL_ENV, $CONDA_PREFIX and python3 on PATH. `version` is the expected release; `projects` are
     named in the error if this project is missing; `command` is the command typed; `again` returns the command line with
     another `TARGET==VERSION`; `environment` is an earlier answer of `python`. Raises Problem (NO_TARGET, VERSION,
     USAGE), or ENVIRONMENT if the package is compiled or zipped, or the interpreter fails.
     """
     searched: list[str] = []
-    for place in _places((project, *projects), path, python, environment, searched):
+    targets: list[Target] = []
+    for place in _places((project, *projects), paths, python, environment, searched):
         try:
             target = place.search(project)
         except Problem as problem:
-            if path or python or problem.kind is not Kind.NO_TARGET:
+            if paths or python or problem.kind is not Kind.NO_TARGET:
                 raise
             searched.append(Text("{place}: {cause}", place.name, problem.cause))
             continue
         if target is None:
             searched.append(Text("{place}: {cause}", place.name, _nothing(project, place, projects)))
-        elif version is None or versions.holds(target.version, version):
-            return target
+        elif len(paths) > 1:
+            targets.append(target)
         else:
-            raise _mismatch(target, version, again)
+            return _expected([target], version, again)
+    if targets:
+        return _expected(targets, version, again)
     cause = Text("{name} (package {package}) is not installed here", project.name, project.package)
     hint = Text(
         "say where it is installed: rlpatch {command} {name} --python EXE, or --path DIR", command, project.name
     )
     raise Problem(Kind.NO_TARGET, cause, hint=hint, notes=tuple(searched))
+
+
+def _expected(targets: Sequence[Target], version: str | None, again: Callable[[str], str]) -> Target:
+    """Return the only one of `targets` that is `version`. Raises Problem: VERSION for none, USAGE for several."""
+    right = [target for target in targets if version is None or versions.holds(target.version, version)]
+    if not right:
+        raise _mismatch(targets[0], version or "", again)
+    if len({target.root for target in right}) > 1:
+        roots = joined(AND, (str(target.root) for target in right))
+        raise usage(
+            Text("{name} is in {roots}, and this command changes one at a time", right[0].project.name, roots),
+            Text("type one --path, and the command again for the other"),
+        )
+    return right[0]
 
 
 def environment_of(python: str, projects: Iterable[Project]) -> Environment:
@@ -81,24 +98,24 @@ def environment_of(python: str, projects: Iterable[Project]) -> Environment:
 def discover(
     projects: Sequence[Project],
     *,
-    path: Path | None = None,
+    paths: Sequence[Path] = (),
     python: str | None = None,
     git: bool = True,
     environment: Environment | None = None,
 ) -> Discovery:
     """Return all installed `projects` and every root with a store.
 
-    Parameters as for `find`; `git=False` skips the version of checkouts, which takes 0.1 s. Raises Problem if `path` or
-    `python` does not exist; a problem with a single target is returned.
+    Parameters as for `find`; `git=False` skips the version of checkouts, which takes 0.1 s. Raises Problem if one of
+    `paths` or `python` does not exist; a problem with a single target is returned.
     """
     targets: list[Target] = []
     problems: list[Problem] = []
     searched: list[str] = []
     folders: list[Path] = []
-    for place in _places(projects, path, python, environment, searched, git=git):
+    for place in _places(projects, paths, python, environment, searched, git=git):
         searched.append(place.name)
         folders += _roots(projects, place.folders)
-        there = {target.project for target in targets}
+        there = set() if paths else {target.project for target in targets}
         for project in (project for project in projects if project not in there):
             try:
                 targets += filter(None, [place.search(project)])
@@ -119,7 +136,7 @@ class _Place(NamedTuple):
 
 def _places(
     projects: Sequence[Project],
-    path: Path | None,
+    paths: Sequence[Path],
     python: str | None,
     environment: Environment | None,
     searched: list[str],
@@ -128,16 +145,17 @@ def _places(
 ) -> Iterator[_Place]:
     """Yield the places to search in order; an interpreter that does not answer is added to `searched` as text.
 
-    Raises Problem (USAGE) if both `path` and `python` are given.
+    Raises Problem (USAGE) if both `paths` and `python` are given.
     """
-    if path is not None and python is not None:
+    if paths and python is not None:
         raise Problem(
             Kind.USAGE,
             Text("--path and --python cannot be combined: both say where to look"),
             hint=Text("use only one of them"),
         )
-    if path is not None:
+    for path in paths:
         yield _Place(f"--path {path}", (_folder(path),), partial(_below, path=path, git=git))
+    if paths:
         return
     if python is not None:
         environments = iter([environment or environment_of(python, projects)])

@@ -67,6 +67,9 @@ _LATE_US = 10_000_000
 _EARLY_US = 100 * 86_400_000_000
 """No record began so long before the block that has it: a hundred days."""
 
+_LARGEST_MIB = 1 << 40
+"""No memory is as large."""
+
 _Number = Annotated[int, msgspec.Meta(gt=-_LATEST, lt=_LATEST)]
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=_LATEST)]
 
@@ -101,12 +104,18 @@ class Block(msgspec.Struct):
 
     ``spans`` are rows. ``iterations`` are columns: ids, starts, lengths, requests, tokens, contexts, longest contexts,
     the thread's CPU times at the starts, rollouts, and columns that are not read. All but the lengths are differences
-    to the value before; the first start is relative to the block's time.
+    to the value before; the first start is relative to the block's time. ``memory`` are rows for `MemoryNote`, in MiB.
+    ``blocks`` are the size of a KV cache, and columns of times and of blocks in use, as differences. ``host`` is what
+    is available on the host and its size, in MiB.
     """
 
     at: tuple[_Count, _Number] | None = None
     spans: list[msgspec.Raw] = []
     iterations: msgspec.Raw = msgspec.Raw()
+    memory: msgspec.Raw = msgspec.Raw()
+    blocks: msgspec.Raw = msgspec.Raw()
+    host: msgspec.Raw = msgspec.Raw()
+    device: msgspec.Raw = msgspec.Raw()
     who: ProcessIdentity | None = None
     end: Any = None
 
@@ -114,8 +123,9 @@ class Block(msgspec.Struct):
 class RecordRow(msgspec.Struct, array_like=True):
     """A span in a block; ``start`` (relative to the block's time) and ``length`` are in microseconds.
 
-    ``amount`` is a number (of prompt tokens, or of a step), or a list of this number and the mean age of the weights in
-    steps. ``waited`` are the microseconds in collectives that blocked the host; None if they are unknown.
+    ``amount`` is a number (of prompt tokens, or of a step), or a list: this number and the mean age of the weights in
+    steps, or a micro-batch's tokens without and with padding and its CPU time. ``waited`` are the microseconds in
+    collectives that blocked the host; None if they are unknown.
     """
 
     id: _Number
@@ -132,8 +142,10 @@ class RecordRow(msgspec.Struct, array_like=True):
 class KeptSpan(NamedTuple):
     """A span on the common clock, in microseconds; ``end`` is None while the span goes on.
 
-    ``process`` is the index of the process in its run, ``amount`` a number (of prompt tokens, or of a step) or None.
-    ``waited`` is the time in collectives that blocked the host, None if that is unknown.
+    ``process`` is the index of the process in its run, ``amount`` a number (of prompt tokens, of a step, or of a
+    micro-batch's tokens) or None. ``waited`` is the time in collectives that blocked the host, None if that is unknown.
+    ``more`` of a micro-batch are its tokens with padding, and the microseconds of its thread's CPU time, None where
+    unknown; else ().
     """
 
     start: int
@@ -145,6 +157,56 @@ class KeptSpan(NamedTuple):
     parent: int
     process: int
     waited: int | None = None
+    more: tuple[int | None, ...] = ()
+
+
+class Device(msgspec.Struct, frozen=True):
+    """Device of a process: its index among those that ``visible`` lets the process see, and its size in MiB."""
+
+    index: _Count
+    visible: str = ""
+    name: str = ""
+    uuid: str = ""
+    total: _Count = 0
+
+
+class MemoryNote(NamedTuple):
+    """Memory of a process at a time on the common clock (microseconds), in bytes.
+
+    ``private`` is resident and not shared. ``free`` is that of the device, ``allocated``, ``reserved`` and ``peak`` are
+    this process's share of it; None without a device.
+    """
+
+    at: int
+    private: int
+    free: int | None = None
+    allocated: int | None = None
+    reserved: int | None = None
+    peak: int | None = None
+
+
+class HostNote(NamedTuple):
+    """Memory that is available on a host at a time (microseconds), and its size, in bytes."""
+
+    at: int
+    available: int
+    total: int
+
+
+class CacheNote(NamedTuple):
+    """KV-cache blocks in use at a time (microseconds), and how many there are."""
+
+    at: int
+    used: int
+    total: int
+
+
+class Notes(NamedTuple):
+    """Memory noted by one process, each list in the order of the file."""
+
+    memory: list[MemoryNote]
+    host: list[HostNote]
+    cache: list[CacheNote]
 
 
 class IterationColumns:
@@ -314,6 +376,8 @@ def _decoder(kind: type[_T]) -> Callable[[bytes | msgspec.Raw], _T | None]:
 
 _decode_block, _decode_header, _decode_version = _decoder(Block), _decoder(Header), _decoder(_Version)
 _decode_row, _decode_columns = _decoder(RecordRow), _decoder(list[list[int]])
+_decode_device, _decode_host = _decoder(Device), _decoder(tuple[_Count, _Count])
+_decode_cache = _decoder(tuple[_Count, list[_Number], list[_Number]])
 
 _clean = functools.lru_cache(4096)(short)
 
@@ -380,7 +444,8 @@ class Reader:
     ``offset`` is added to the process's clock to get the common clock, in microseconds. Everything that ended
     before ``upto`` has been read. ``open`` are spans that go on, by id; ``marks`` are the spans that end a step;
     ``stale`` is the mean age of a step's weights, by the mark's id. ``stalls`` are times in which the process
-    certainly stood still. ``highest`` id and ``count`` of records show how many are missing.
+    certainly stood still. ``notes`` are those of memory, ``device`` is the one noted. ``highest`` id and ``count`` of
+    records show how many are missing.
     """
 
     def __init__(self, files: Sequence[Path], process: int, offset: int = 0, progress: Progress = ignore) -> None:
@@ -395,6 +460,8 @@ class Reader:
         self.stale: dict[int, float] = {}
         self.iterations = IterationColumns()
         self.stalls: list[TimeRange] = []
+        self.notes = Notes([], [], [])
+        self.device: Device | None = None
         self._blocks_taken = self._late_blocks = 0
         self.upto, self.done = -_LATEST, False
         self.losses = Losses()
@@ -426,6 +493,7 @@ class Reader:
                 self._take_row(_decode_row(raw), now)
             if block.iterations:
                 self._take_iterations(_decode_columns(block.iterations), now)
+            self._take_notes(block, now)
             ended = [(span.start, end_of(span)) for span in self.spans[counts[0] :]]
             ended += zip(self.iterations.start[counts[1] :], self.iterations.end[counts[1] :], strict=True)
             begun = [span.start for span in self.open.values() if span.id not in open_before]
@@ -448,7 +516,8 @@ class Reader:
         amount, parent = _number(next(iter(amounts), None)), _number(row.parent)
         waited = _number(row.waited)
         waited = None if waited is None or not 0 <= waited <= (row.length or 0) else waited
-        span = KeptSpan(start, end, row.kind, name, amount, row.id, parent or 0, self.process, waited)
+        more = tuple(map(_number, amounts[1:3])) if row.kind == "unit" else ()
+        span = KeptSpan(start, end, row.kind, name, amount, row.id, parent or 0, self.process, waited, more)
         self.highest = max(self.highest, span.id)
         self.count += 1
         if end is None:
@@ -486,6 +555,37 @@ class Reader:
         self.highest = max(self.highest, *ids, 0)
         self.count += count
 
+    def _take_notes(self, block: Block, now: int) -> None:
+        """Add the memory that a block with the time ``now`` notes; count each invalid part as one loss."""
+        rows = _decode_columns(block.memory) if block.memory else []
+        host = _decode_host(block.host) if block.host else None
+        cache = _decode_cache(block.blocks) if block.blocks else None
+        device = _decode_device(block.device) if block.device else None
+        parts = ((rows, block.memory), (host, block.host), (cache, block.blocks), (device, block.device))
+        self.losses.lines += sum(part is None and bool(raw) for part, raw in parts)
+        self.device = device or self.device
+        for at, *sizes in (row for row in rows or () if len(row) in (3, 7)):
+            if min(sizes) >= 0 and max(sizes) < _LARGEST_MIB and -_EARLY_US < at < _LATE_US:
+                resident, shared, *of_device = (size << 20 for size in sizes)
+                self.notes.memory.append(MemoryNote(now + at, max(resident - shared, 0), *of_device))
+        if host:
+            self.notes.host.append(HostNote(now, *(min(size, _LARGEST_MIB) << 20 for size in host)))
+        if cache and len(cache[1]) == len(cache[2]):
+            times, used = (accumulate(column, initial=first) for column, first in ((cache[1], now), (cache[2], 0)))
+            pairs = [*zip(times, used, strict=True)][1:]
+            self.notes.cache.extend(
+                CacheNote(at, blocks, cache[0])
+                for at, blocks in pairs
+                if 0 <= blocks <= cache[0] and now - _EARLY_US < at < now + _LATE_US
+            )
+
+    def take_notes(self, until: int) -> Notes:
+        """Return the notes of memory up to ``until`` (microseconds), and drop them."""
+        memory, host, cache = self.notes
+        taken = Notes(_until(memory, until), _until(host, until), _until(cache, until))
+        self.notes = Notes(_behind(memory, until), _behind(host, until), _behind(cache, until))
+        return taken
+
     def forget(self, before: int) -> list[KeptSpan]:
         """Drop spans and iterations that ended by ``before`` (microseconds); return these spans."""
         ended = [span for span in self.spans if end_of(span) <= before]
@@ -495,6 +595,17 @@ class Reader:
         ends = self.iterations.end
         self.iterations.forget(next((at for at, end in enumerate(ends) if end > before), len(ends)))
         return ended
+
+
+_N = TypeVar("_N", MemoryNote, HostNote, CacheNote)
+
+
+def _until(notes: Iterable[_N], time: int) -> list[_N]:
+    return [note for note in notes if note.at <= time]
+
+
+def _behind(notes: Iterable[_N], time: int) -> list[_N]:
+    return [note for note in notes if note.at > time]
 
 
 def _number(value: object) -> int | None:

@@ -13,6 +13,7 @@ from patcher.timeline import causes, clocks, costs, missing, recorded, runs, sha
 from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.intervals import ENDLESS, TimeRange, covered, end_of, length
 from patcher.timeline.lanes import RunLanes
+from patcher.timeline.memory import MemoryCollector
 from patcher.timeline.model import OVERLAP, Imbalance, PathSegment, Run, RunTimeline, TrainingStep, label
 from patcher.timeline.path import PathPiece, StepRecords, critical_path
 from patcher.timeline.runs import Process
@@ -88,6 +89,7 @@ class _Join:
         self.tolerance = 1_000 + max(errors, default=0)
         self.lanes = RunLanes(self.processes)
         self.collector = Collector(self.processes)
+        self.memory = MemoryCollector(self.processes, self.driver, self.lanes)
         self.counterparts = missing.Counterparts()
         self.lacking = runs.missing_ranks(self.processes)
 
@@ -97,6 +99,7 @@ class _Join:
             records = self._records(start, end)
             self._explain(records, number, stale)
             self.collector.feed(records if self.steps[1:] else self._records(-ENDLESS, end), number, start)
+            self._feed_memory(number, end)
             self._forget(end)
         end = self._rest()
         lanes, steps = self.lanes.built(), self._judged()
@@ -110,7 +113,7 @@ class _Join:
             self.run, shares.seconds(end), lanes, steps, run_causes, windows,
             recorded.windows(folder, lanes, self.run, (wall - mono + self.origin) / 1e6) if folder else (),
             tuple(self.curve), self.aligned.clocks, costs.path_seconds(self.spent),
-            tuple(self._missing()), tuple(self._notes()), trends.trend(steps, self.spent),
+            tuple(self._missing()), tuple(self._notes()), trends.trend(steps, self.spent), self.memory.built(),
         )  # fmt: skip
 
     # ------------------------------------------------------------ reading
@@ -184,6 +187,13 @@ class _Join:
             stalls=self._stalls(),
         )
 
+    def _feed_memory(self, number: int | None, end: int) -> None:
+        """Add the memory noted up to ``end`` (microseconds) to step ``number``, None for the time after the last."""
+        notes = {at: reader.take_notes(end) for at, reader in enumerate(self.readers)}
+        spans = (span for reader in self.readers for span in (*reader.spans, *reader.open.values()))
+        devices = {at: reader.device for at, reader in enumerate(self.readers) if reader.device}
+        self.memory.feed(number, (span for span in spans if span.start < end), notes, devices)
+
     def _forget(self, before: int) -> None:
         for at, reader in enumerate(self.readers):
             self.lanes.take(at, reader, before)
@@ -194,8 +204,10 @@ class _Join:
         while reading := [reader for reader in self.readers if not reader.done]:
             for reader in reading:
                 reader.advance(until)
+            self._feed_memory(None, until - SLACK_US)
             self._forget(until - SLACK_US)
             until = max(until + STRIDE_US, min((reader.upto for reader in reading if not reader.done), default=until))
+        self._feed_memory(None, ENDLESS)
         self._forget(ENDLESS)
         for at, reader in enumerate(self.readers):
             lane = self.lanes.builders[self.lanes.index(at, "")]

@@ -49,9 +49,9 @@ def trainers(lacking: dict[int, list[int]]) -> Iterator[str]:
     """Yield a text for each world size with ranks that left no file."""
     for size, ranks in lacking.items():
         yield Text(
-            "of {size} trainer ranks, {ranks} left no file, so a straggler among them would not be seen",
-            size,
+            "rank {ranks} of {size} trainers left no file, so a straggler there would not be seen",
             _listed(ranks),
+            size,
         )
 
 

@@ -377,6 +377,139 @@ class Run:
     name: str = ""
 
 
+class MemoryHolder(NamedTuple):
+    """Memory that a process holds at a peak, in bytes; ``doing`` is its span then.
+
+    ``lane`` is its index in ``RunTimeline.lanes``. ``asleep`` tells that its last sleep has not ended.
+    """
+
+    who: str
+    lane: int
+    bytes: int
+    asleep: bool = False
+    doing: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryPeak:
+    """Most memory in use at once in a step, in bytes, and who held it, the largest first.
+
+    ``of`` is ``device`` or ``host``, ``place`` names it. ``step`` is None after the last step that ended. ``other`` is
+    in use and belongs to no recorded process: contexts and libraries, shared memory, other programs. ``phase`` is the
+    driver's, ``at`` in seconds.
+    """
+
+    of: str
+    place: str
+    step: int | None
+    at: float
+    phase: str
+    used: int
+    total: int
+    holders: tuple[MemoryHolder, ...]
+    other: int
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryChange:
+    """Device memory given back by a process of a role in ``what``, in bytes: median and maximum over ``times``.
+
+    ``kind`` is ``sleep`` (negative if memory is taken back), ``offload`` (less reserved at the end of a work than in
+    it), or ``sync`` (needed beside what is in use at its start and its end; ``role`` is then empty).
+    """
+
+    kind: str
+    role: str
+    what: str
+    times: int
+    median: int
+    most: int
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryGrowth:
+    """Memory of a process that grows over the steps: bytes at the first and last of ``steps``, and for each step.
+
+    ``of`` is ``device`` (allocated) or ``host`` (private). ``full_in`` is in how many steps that alone fills what is
+    free, None if unknown.
+    """
+
+    of: str
+    who: str
+    lane: int
+    first: int
+    last: int
+    per_step: int
+    steps: int
+    full_in: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryExcess:
+    """Step in which a process had more private memory than usual: ``bytes`` more than ``usual``, for ``seconds``.
+
+    ``step`` is None after the last step that ended.
+    """
+
+    who: str
+    lane: int
+    step: int | None
+    at: float
+    seconds: float
+    bytes: int
+    usual: int
+    doing: str
+
+
+@dataclasses.dataclass(frozen=True)
+class CacheUse:
+    """Most KV-cache blocks in use at once in an engine, of ``total``; SGLang counts tokens."""
+
+    who: str
+    lane: int
+    step: int | None
+    used: int
+    total: int
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryPlace:
+    """A device or host: ``joined_by`` tells how its processes were found (``uuid``, ``index`` or ``host``).
+
+    ``points`` are times in seconds, with the bytes in use and those that each of ``roles`` holds.
+    """
+
+    of: str
+    place: str
+    joined_by: str
+    identity: str
+    name: str
+    total: int
+    lanes: tuple[int, ...]
+    roles: tuple[str, ...] = ()
+    points: tuple[tuple[float, int, tuple[int, ...]], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryUse:
+    """Memory of a run: its places, the peak of each in each step, and what changes it."""
+
+    places: tuple[MemoryPlace, ...] = ()
+    peaks: tuple[MemoryPeak, ...] = ()
+    changes: tuple[MemoryChange, ...] = ()
+    growth: tuple[MemoryGrowth, ...] = ()
+    excesses: tuple[MemoryExcess, ...] = ()
+    cache: tuple[CacheUse, ...] = ()
+
+    def highest(self) -> tuple[MemoryPeak, ...]:
+        """Return the highest peak of each place, devices first, the fullest first."""
+        best: dict[tuple[str, str], MemoryPeak] = {}
+        for peak in self.peaks:
+            key = (peak.of, peak.place)
+            best[key] = max(best.get(key, peak), peak, key=lambda one: one.used)
+        return tuple(sorted(best.values(), key=lambda peak: (peak.of, -peak.used / max(peak.total, 1))))
+
+
 @dataclasses.dataclass(frozen=True)
 class RunTimeline:
     """All results for one run.
@@ -399,3 +532,4 @@ class RunTimeline:
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     trend: Trend | None = None
+    memory: MemoryUse = MemoryUse()

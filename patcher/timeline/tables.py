@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from patcher.messages import COMMA, Text, joined, sentences
 from patcher.table import COUNT, LABEL, Column, Shown, Table, Unit
+from patcher.timeline import memory_tables
 from patcher.timeline.lengths import brief, seconds, share
 from patcher.timeline.model import OVERLAP, ROLES, RunTimeline, TrainingStep, Trend
 
@@ -32,6 +33,8 @@ def of_run(run: RunTimeline) -> Iterator[tuple[Mapping[str, object], Table]]:
     """Yield every table of ``run`` for CSV files; the mapping of common values is always empty."""
     for table in (steps, bounds, roles, sync, imbalance, clocks):
         yield {}, table(run)
+    for of_memory in memory_tables.tables(run):
+        yield {}, of_memory
 
 
 def verdict(step: TrainingStep) -> str:

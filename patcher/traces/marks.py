@@ -48,12 +48,16 @@ FAMILIES = {
         r"step\[\w+ bs=(?P<requests>\d{1,9})(?: toks=(?P<tokens>\d{1,12}))?"
         r"(?:[^\]]* g_sk=(?P<context>\d{1,12}))?[^\]]*\]"
     ),
-    "mark": r"(?:decode|prefill|iteration|mini-batch|micro-batch|call) (?P<number>\d{1,18})",
+    "mark": (
+        r"(?:decode|prefill|iteration|dummy|aligned|mini-batch|micro-batch|call) (?P<number>\d{1,18})"
+        r"(?P<listed>(?:, \d{1,12} (?:requests|tokens|drafts|longest|context|sequences))*)"
+    ),
     UNCOUNTED: re.escape(UNCOUNTED) + "|uncounted(?: decode| prefill| iteration)?",
 }
 """Family of marks → the pattern of a name; the first family in a trace gives its units.
 
-The groups are the number and the contents of a mark; groups that differ only in a digit are summed.
+The groups are the number and the contents of a mark; groups that differ only in a digit are summed. ``listed`` are
+numbers with their names, as rlpatch writes them for nsys: ``decode 30, 64 requests, 64 tokens``.
 """
 
 
@@ -68,7 +72,9 @@ def mark_named(name: str, mark_pattern: re.Pattern[str] | None = None) -> Mark |
         return Mark(WANTED, name, 0, 0, int(digits) if re.fullmatch(r"\d{1,18}", digits, re.ASCII) else None)
     for family, pattern in FAMILIES.items():
         if match := re.fullmatch(pattern, name):
-            contents = _summed(match.groupdict())
+            groups = match.groupdict()
+            listed = re.findall(r"(\d+) (\w+)", groups.pop("listed", None) or "")
+            contents = _summed(groups) | {word: int(digits) for digits, word in listed}
             if name.startswith("step[DECODE ") and contents["tokens"] is None:  # a token for each request
                 contents["tokens"] = contents["requests"]
             return Mark(family, name, 0, 0, contents.pop("number", None), contents)

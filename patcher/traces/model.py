@@ -53,6 +53,7 @@ PROFILERS: Mapping[str, str] = {
     "ascend-text": "torch_npu.profiler",
     "ascend-db": "torch_npu.profiler",
     "ascend-tables": "torch_npu.profiler",
+    "nsys": "Nsight Systems",
 }
 """Form of a trace → the profiler that writes it."""
 

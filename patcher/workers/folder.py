@@ -23,6 +23,9 @@ NAME = ".rlpatch"
 FACTS = ".rlpatch.json"
 """Suffix of the step metadata's file beside a trace."""
 
+NSYS = ".nsys"
+"""End of the name of a window that nsys recorded: its step metadata are all that lies here by this name."""
+
 LARGEST = 1 << 26
 """Bytes of a file of ours: a state may tell of every unit of its last window."""
 
@@ -101,6 +104,7 @@ class StateFolder:
         The time is in seconds since 1970, None if the trace is gone. A metadata file decides the time, if there is one,
         because the trace itself may be parsed (torch_npu) or compressed later.
         """
+        name = f"{name}{FACTS}" if name.endswith(NSYS) else name
         for form in (name, f"{name}.gz"):
             path = self.save_path / form
             for file in (self.save_path / f"{form}{FACTS}", path):

@@ -144,6 +144,7 @@ UPSTREAM = Upstream(
     ),
     switches=SWITCHES,
     application=PROFILING,
+    engines=("sglang", "vllm-ascend", "vllm"),
     tool="torch",
     processes=Processes(modules=("areal.infra.rpc.rpc_server",), titles=("ray::RayRPCServer",)),
     gaps=(

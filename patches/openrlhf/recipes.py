@@ -143,6 +143,7 @@ UPSTREAM = Upstream(
         *openrlhf_timeline.RECIPES,
     ),
     switches=SWITCHES,
+    engines=("vllm-ascend", "vllm"),
     tool="torch",
     processes=Processes(
         modules=("openrlhf.cli",), titles=("ray::PolicyModelActor", "ray::ReferenceModelActor", "ray::CriticModelActor")

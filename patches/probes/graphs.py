@@ -14,6 +14,8 @@ class GraphCapture(VllmWorker):
     There is nothing before it that could be a warm-up, so the profiler starts at once.
     """
 
+    UNIT = "call"
+
     call: str
 
     def __init__(self, worker: Any) -> None:

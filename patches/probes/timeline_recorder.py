@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from patches.probes.steering import Steerable
+from patches.probes.memory_use import MemoryUse
 
 
-class TimelineRecorder(Steerable):
+class TimelineRecorder(MemoryUse):
     """Keeps what this process does and when, in a file of its own."""
 
     STAGE = "timeline"
@@ -38,6 +38,7 @@ class TimelineRecorder(Steerable):
     written: int  # bytes, into the file
     who: dict[str, int]
     who_written: dict[str, int]
+    device_written: Any
     reported: set[int]
     blocked: dict[int, int]  # nanoseconds in collectives, by thread
     measured: bool | None = None  # whether these are measured; None: not decided yet
@@ -68,6 +69,7 @@ class TimelineRecorder(Steerable):
 
         self.rows.clear()
         self.open.clear()
+        self.begin_notes()
         self.state, self.file, self.lock, self.wake, self.who, self.reported = "", None, Lock(), Event(), {}, set()
         self.before = next(self.ids)
 
@@ -87,6 +89,8 @@ class TimelineRecorder(Steerable):
                     row[8] = timeline.waited() - row[8]
                 row[5] = timeline.clock()
                 timeline.rows.append(row)
+                if row[2] in ("phase", "call", "work", "unit", "sync", "sleep"):
+                    timeline.first.note(row[2] == "unit")
                 if row[2] == "work" and not timeline.first.wake.is_set():
                     timeline.first.wake.set()  # the last one of a run is followed by the end of its process
                 try:  # noqa: SIM105
@@ -98,6 +102,8 @@ class TimelineRecorder(Steerable):
         try:
             if self.first.state != "on" and not self.first.start():
                 return None
+            if kind in ("phase", "call", "work", "unit", "sync", "sleep"):
+                self.first.note(kind == "unit")
             number, span = next(self.ids), self.Span()
             waited = None if kind == "iteration" else self.waited()
             span.row = row = [number, self.current.get(), kind, name, self.clock(), None, key, amount, waited]
@@ -183,13 +189,31 @@ class TimelineRecorder(Steerable):
             return len(self.units)
 
         def __iter__(self) -> Any:
+            import time
+
             for item in self.units:
-                span = self.timeline.span("unit", self.name)
+                span = self.timeline.span("unit", self.name, None, self.timeline.size(item))
+                begin = time.thread_time_ns()
                 yield item
+                if span:
+                    span.row[7].append((time.thread_time_ns() - begin) // 1000)
                 del span
 
     def units(self, name: str, units: Any) -> Any:
         return self.Units(self, name, units)
+
+    def size(self, batch: Any) -> Any:
+        """Return the tokens of a batch, and those with its padding; None where that is unknown or on a device."""
+        try:
+            batch = getattr(batch, "batch", batch)
+            ids = batch["input_ids"]
+            if ids.is_nested:
+                lengths = ids.offsets().diff()
+                return [ids.values().size(0), len(lengths) * int(lengths.max()) if lengths.is_cpu else None]
+            mask = batch["attention_mask"]
+            return [int(mask.sum()) if mask.is_cpu else None, ids.numel()]
+        except Exception:  # a batch of another form
+            return [None, None]
 
     def start(self) -> bool:
         """Whether anything is recorded; the first one who asks starts what writes it."""
@@ -232,6 +256,7 @@ class TimelineRecorder(Steerable):
             self.wake.wait(0.5)
             time.sleep(0.02)  # for what ends together
             self.wake.clear()
+            self.note_change()
             self.write()
 
     def write(self, last: bool = False) -> None:
@@ -248,9 +273,14 @@ class TimelineRecorder(Steerable):
             begun = [row for row in lasting if row[0] not in self.reported]
             self.reported.update(row[0] for row in begun)
             self.reported.difference_update(row[0] for row in rows)
-            if self.state == "on" and (rows or begun or (last and self.file is not None)):
+            noted = self.changed or self.in_use
+            if self.state == "on" and (rows or begun or noted or (last and self.file is not None)):
                 self.open_file(time.time_ns() // 10**6)
                 line = {"at": [now // 1000, time.time_ns() // 1000], **self.columns(rows, begun, now // 1000)}
+                line.update(self.memory_columns(now // 1000))
+                line["host"] = self.host_memory()
+                if self.device and self.device != self.device_written:
+                    line["device"] = self.device_written = dict(self.device)
                 if last:
                     line["end"] = "off"
                 self.put(self.stream.compress(json.dumps(line, separators=(",", ":")).encode() + b"\n"))
@@ -292,7 +322,7 @@ class TimelineRecorder(Steerable):
         header.update({"host": os.uname().nodename, "boot": self.boot(), "pid": self.pid, "parent": os.getppid()})
         header.update({"command": self.command(), "run": self.run(), "before": self.before})
         header["environ"] = {name: os.environ[name] for name in names if name in os.environ}
-        self.written, self.who_written = 0, {}
+        self.written, self.who_written, self.device_written = 0, {}, None
         self.put(self.stream.compress(json.dumps(header, separators=(",", ":")).encode() + b"\n"))
 
     def host(self) -> str:
@@ -354,7 +384,9 @@ class EngineTimeline(TimelineRecorder):
 
     counted: bool | None = None  # None: no iteration was seen yet
     requests = context = longest = rollout = 0
+    cached = True  # False: the KV cache of this engine cannot be read
     cpu_clock: Any  # of the calling thread, in nanoseconds
+    iterating: Any  # row of the newest iteration
 
     def chosen(self, rank: int, dp: int) -> bool:
         import time
@@ -371,9 +403,28 @@ class EngineTimeline(TimelineRecorder):
         self.first.iterating = span and span.row  # for a window that is recorded in this process
         return span
 
+    def blocks(self, scheduler: Any) -> None:
+        """Note the KV-cache blocks in use, of all."""
+        try:
+            first = self.first
+            if self.cached and (first.state == "on" or first.start()):
+                used, first.cache_size = self.read_cache(scheduler)
+                first.in_use.append((self.clock(), used))
+        except Exception as e:
+            self.cached = False
+            self.say("the KV cache in use is not noted: %s: %s" % (type(e).__name__, e))
+
+    def read_cache(self, scheduler: Any) -> Any:
+        """Return the blocks in use, and how many there are."""
+        raise NotImplementedError
+
 
 class VllmTimeline(EngineTimeline):
     """Keeps the iterations of vLLM's V1 engine (``SchedulerOutput`` of ``vllm/v1/core/sched/output.py``)."""
+
+    def read_cache(self, scheduler: Any) -> Any:
+        pool = scheduler.kv_cache_manager.block_pool  # one of its blocks, the null block, is never free
+        return pool.num_gpu_blocks - 1 - pool.get_num_free_blocks(), pool.num_gpu_blocks - 1
 
     def iteration(self, worker: Any, batch: Any) -> Any:
         try:
@@ -418,6 +469,11 @@ class SglangTimeline(EngineTimeline):
 
     batch: Any = ()  # the requests of the last one
 
+    def read_cache(self, scheduler: Any) -> Any:
+        pool = getattr(scheduler, "token_to_kv_pool_allocator", None) or scheduler.token_to_kv_pool  # before 0.4.4
+        total = scheduler.max_total_num_tokens  # its blocks are tokens
+        return total - pool.available_size() - scheduler.tree_cache.evictable_size(), total
+
     def iteration(self, worker: Any, batch: Any) -> Any:
         try:
             if self.counted is None:
@@ -434,12 +490,13 @@ class SglangTimeline(EngineTimeline):
             requests = len(batch.reqs)
             if not (requests and self.counted):
                 return None
+            self.blocks(worker)
             tokens = batch.extend_num_tokens if batch.forward_mode.is_extend() else requests
             lengths = getattr(batch, "seq_lens_cpu", None)  # on the host, from 0.5.3 on
-            context, longest = batch.seq_lens_sum or 0, 0
+            total, longest = batch.seq_lens_sum or 0, 0
             if lengths is not None:
-                context, longest = context or int(lengths.sum()), int(lengths.max())
-            return self.iterate(self.begins(worker, batch), requests, tokens or 0, context, longest)
+                total, longest = total or int(lengths.sum()), int(lengths.max())
+            return self.iterate(self.begins(worker, batch), requests, tokens or 0, total, longest)
         except Exception as e:
             self.counted = False
             self.first.stop(e)
@@ -447,7 +504,7 @@ class SglangTimeline(EngineTimeline):
     def begins(self, scheduler: Any, batch: Any) -> bool:
         """Tell whether no request of the engine was in a batch before: those that decode wait for prefills."""
         before, self.batch = self.batch, batch.reqs
-        if not batch.forward_mode.is_extend() or getattr(getattr(scheduler, "running_batch", None), "reqs", ()):
+        if not batch.forward_mode.is_extend() or getattr(getattr(scheduler, "running_batch", None), "reqs", []):
             return False
         return {*map(id, before)}.isdisjoint(map(id, batch.reqs))  # else it is the next part of a prompt
 

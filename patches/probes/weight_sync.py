@@ -18,6 +18,7 @@ class WeightSync(OneWorld):
     STAGE = "weight-sync"
     SYNC = "0"
     REPLICAS = "0"
+    UNIT = "call"
 
     role: str
     sync: int

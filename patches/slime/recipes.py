@@ -166,6 +166,7 @@ UPSTREAM = Upstream(
         _stage("compute-values"),
     ),
     switches=SWITCHES,
+    engines=("sglang",),
     tool="torch",
     processes=Processes(titles=("ray::MegatronTrainRayActor",)),
     builtin={

@@ -57,7 +57,7 @@ def _survey(word: str, path: Path | None) -> list[str]:
         raise Problem(Kind.USAGE, f"{name} is not on the package index", hint=hint)
     with tempfile.TemporaryDirectory() as scratch:
         folder = path or fits.fetch(upstream.project, version or "", Path(scratch) / "release")
-        target = find.find(upstream.project, path=folder, version=version, again=lambda text: f"{AGAIN} {text}")
+        target = find.find(upstream.project, paths=(folder,), version=version, again=lambda text: f"{AGAIN} {text}")
         return fits.report(upstream, target)
 
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.config import WHOLE, BuiltinStage, SyncStage
+from patcher.config import WHOLE, BuiltinStage
 from patcher.messages import Kind, Problem
 from patcher.recipe import Recipe, Upstream
-from patcher.request import TIMELINE
 from patches.projects import upstreams
 from patches.rollout import ALIGNED
 from patches.training import CALL, MICRO, MINI
@@ -49,12 +48,12 @@ class StageGroup(NamedTuple):
     releases: tuple[str, ...]
 
 
-def table(words: Words = ENGLISH, *, without: Sequence[str] = ()) -> list[str]:
+def table(words: Words = ENGLISH, *, short: bool = False) -> list[str]:
     """Return the lines of the Markdown table: rollouts, then training stages, then stages recorded as a whole.
 
-    The stages `without` are left out.
+    The `short` table has a row for each project, with its windows alone.
     """
-    rows = [row for upstream in upstreams() for row in grouped(upstream, without)]
+    rows = [row for upstream in upstreams() for row in (windowed(upstream) if short else grouped(upstream))]
     rows.sort(key=lambda row: (_BUILTIN in row.stages, _ORDER.index(row.windows[0])))
     return [words.head, "|---|---|---|---|", *(_line(row, words) for row in rows)]
 
@@ -71,19 +70,24 @@ def rewrite(file: Path) -> str:
         raise Problem(Kind.STRUCTURE, cause, str(file), f"put this line where the table goes: {words.head}")
     first = lines.index(words.head)
     end = next((at for at in range(first, len(lines)) if not lines[at].startswith("|")), len(lines))
-    # The README is short: these have a section or a page of their own.
-    without = (TIMELINE, *SyncStage.NAMES) if file.name.startswith("README") else ()
-    after = [*lines[:first], *table(words, without=without), *lines[end:]]
+    after = [*lines[:first], *table(words, short=file.name.startswith("README")), *lines[end:]]
     if after == lines:
         return f"{file} is as the recipes say"
     file.write_text("\n".join(after), "utf-8")
     return f"{file} has the table of the recipes now"
 
 
-def grouped(upstream: Upstream, without: Sequence[str] = ()) -> Iterator[StageGroup]:
-    """Yield the project's stages, except those in `without`; those with the same windows and releases share a group."""
+def windowed(upstream: Upstream) -> Iterator[StageGroup]:
+    """Yield the project's stages with a window as a single group, with all their windows and releases."""
+    recipes = [recipe for recipe in upstream.recipes if recipe.windows != (WHOLE,)]
+    stages = tuple(dict.fromkeys(recipe.stage for recipe in recipes))
+    yield StageGroup(upstream, stages, _windows(recipes), _releases(upstream, recipes))
+
+
+def grouped(upstream: Upstream) -> Iterator[StageGroup]:
+    """Yield the project's stages; those with the same windows and releases share a group."""
     alike: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
-    for stage in dict.fromkeys(recipe.stage for recipe in upstream.recipes if recipe.stage not in without):
+    for stage in dict.fromkeys(recipe.stage for recipe in upstream.recipes):
         recipes = [recipe for recipe in upstream.recipes if recipe.stage == stage]
         alike.setdefault((_windows(recipes), _releases(upstream, recipes)), []).append(stage)
     return (StageGroup(upstream, tuple(stages), *same) for same, stages in alike.items())

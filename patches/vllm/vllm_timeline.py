@@ -1,4 +1,4 @@
-"""vLLM: the iterations of its V1 engine, its weights and its sleep."""
+"""vLLM: the iterations of its V1 engine, its KV cache, its weights and its sleep."""
 
 from __future__ import annotations
 
@@ -26,6 +26,12 @@ RECIPES = _TIMELINE.recipes(
         _CPU_WORKER,
         *vllm_engine.spans("CPUWorker"),
         needed="CPUWorker.execute_model",
+    ),
+    _TIMELINE.sites(
+        Text("KV cache of the V1 scheduler"),
+        "v1/core/sched/scheduler.py",
+        RELEASES,
+        ("Scheduler.update_from_output", "blocks(self)", Text("the batch that has run still holds its blocks here")),
     ),
     logger="vllm.rlpatch",
     kind=VllmTimeline,

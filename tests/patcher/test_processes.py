@@ -145,7 +145,8 @@ def test_an_engine_of_another_environment_does_not_hold_the_code(tmp_path: Path)
     for pid, prefix in ((1, "ours"), (2, "theirs"), (3, "none")):
         command = f"{tmp_path / prefix}/bin/python {tmp_path / prefix}/bin/vllm serve"
         process(proc, pid, command, environ="HOME=/root\0", cwd="/")
-    assert [line.split()[0] for line in lines(KNOWN, [ours], proc)] == ["1", "3"]
+    named = processes.running(KNOWN, [ours], proc)
+    assert [(process.line.split()[0], process.here) for process in named] == [("1", True), ("3", False)]
 
 
 def test_an_engine_of_another_environment_counts_if_its_search_path_leads_here(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class Insertion:
         self.records: dict[PatchId, Record] = {}
 
     def apply(self, words: str) -> PatchId:
-        target = find.find(VERL.project, path=self.root)
+        target = find.find(VERL.project, paths=[self.root])
         made = plan.apply(VERL, target, config(words), tuple(self.records.values()))
         self._write(made.edit)
         self.records[made.patch] = made.edit.add[0] if made.edit.add else self.records[made.patch]

@@ -6,7 +6,7 @@ import sys
 from contextlib import nullcontext
 from multiprocessing import util
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -35,6 +35,19 @@ def stand_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("", "_WINDOW", "_RANKS", "_REPLICAS", "_ROLLOUT", "_SYNC", "_SAVE_PATH", "_TRAINING_STEPS"):
         monkeypatch.delenv(f"RLPATCH{name}", raising=False)
     monkeypatch.delenv("VERL_REPLICA_RANK", raising=False)
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch, stand_in_torch: None) -> list[str]:
+    """What is called of torch.cuda, in order."""
+    log: list[str] = []
+    sys.modules["torch"].cuda = SimpleNamespace(  # type: ignore[attr-defined]
+        profiler=SimpleNamespace(start=lambda: log.append("start"), stop=lambda: log.append("stop")),
+        nvtx=SimpleNamespace(range_push=lambda name: log.append(f"push {name}"), range_pop=lambda: log.append("pop")),
+        is_available=lambda: False,
+    )
+    monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "7")
+    return log
 
 
 @pytest.fixture

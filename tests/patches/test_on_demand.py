@@ -87,6 +87,23 @@ def test_several_requests_are_served_one_after_the_other(
     assert "decode 2:4 of rollout 2: complete, recorded 2 of 2" in caplog.text
 
 
+def test_nsys_captures_each_request(
+    waiting: dict[str, Any], tmp_path: Path, log: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = V1Worker(**{**waiting, "parts": ()}, backend="nsys", **STATES, UNIT="decode")
+    rollout(worker)
+    assert log == []
+    ask(tmp_path, id="first", at=1)
+    rollout(worker)
+    ask(tmp_path, id="second", at=2, window="0:1", load=1)
+    rollout(worker)
+    assert [event for event in log if event in ("start", "stop")] == ["start", "stop"] * 2
+    units = [event.split()[2].rstrip(",") for event in log if event.startswith("push decode")]
+    assert units == ["2", "3", "1"]
+    assert [one["request"] for one in facts(tmp_path)] == ["first", "second"]
+    assert "failed" not in caplog.text
+
+
 def test_a_request_during_a_rollout_is_served_in_the_next(waiting: dict[str, Any], tmp_path: Path) -> None:
     worker = V1Worker(**waiting, **STATES)
     worker.iterate(listed({"a": 1}, {"a": 1}), "prefill")

@@ -2,7 +2,8 @@
 
 ``rlpatch apply`` patches a copy of a release. Its scheduler, its worker with its overlapped thread, and
 ``ModelRunner.forward`` run with stand-ins for all around them (``fixtures/engines/sglang_drive.py``), on the real
-torch_npu over the fake CANN and on torch.profiler. What the driver knows of each batch is compared with the traces.
+torch_npu over the fake CANN, on torch.profiler, and under a stand-in for nsys. What the driver knows of each batch is
+compared with the traces.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 import pytest
 from click.testing import CliRunner
 
-from fixtures import environments, releases
+from fixtures import environments, nsys, releases
 from fixtures.ascend import trace
 from fixtures.cache import REPOSITORY, Once
 from patcher.cli import rlpatch
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("unwatched")
 
 # Each structure of the scheduler, and each shape of ModelRunner.forward, once.
 SAMPLE = ("0.4.0", "0.4.7", "0.5.3", "0.5.5", "0.5.10", "0.5.15", "0.5.23")
-BACKENDS = ("npu", "torch")
+BACKENDS = ("npu", "torch", "nsys")
 # What differs between the backends does not depend on the release, but the thread of the forward is gone after 0.5.3.
 ON_TORCH = ("0.4.0", "0.5.3", "0.5.23")
 OPTIONS = {
@@ -151,6 +152,8 @@ class Run(NamedTuple):
     backend: str
 
     def has(self, scenario: Scenario) -> bool:
+        if self.backend == "nsys" and scenario not in COUNTING:  # what else there is does not depend on the tool
+            return False
         return bool(releases.SGLANG.index(self.release) >= releases.SGLANG.index(scenario.since))
 
 
@@ -160,7 +163,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         Run(release, backend)
         for release in chosen
         for backend in BACKENDS
-        if backend == "npu" or release in ON_TORCH or chosen is releases.SGLANG
+        if backend != "torch" or release in ON_TORCH or chosen is releases.SGLANG
     ]
     short: list[Run] = []  # the short run drives a worker of vllm-ascend
     if "scenario" not in metafunc.fixturenames:
@@ -201,14 +204,14 @@ def drive(npu_python: Path, once: Once) -> Callable[[Run], Report]:
 
 
 def _drive(driven: Run, folder: Path, python: Path) -> None:
-    sites = {}
-    for name, options in OPTIONS.items():
+    sites, scenarios = {}, [scenario for scenario in SCENARIOS if driven.has(scenario)]
+    for name in {scenario.site for scenario in scenarios}:
         sites[name] = str(shutil.copytree(releases.release(driven.release, "sglang"), folder / "sites" / name))
-        words = ["apply", f"sglang=={driven.release}", *options, "--tool", driven.backend, "--path", sites[name]]
+        words = ["apply", f"sglang=={driven.release}", *OPTIONS[name], "--tool", driven.backend, "--path", sites[name]]
         applied = CliRunner().invoke(rlpatch, words)
         assert applied.exit_code == 0, applied.output
-    scenarios = [scenario.as_job(folder) for scenario in SCENARIOS if driven.has(scenario)]
-    job = {"backend": driven.backend, "sites": sites, "scenarios": scenarios, "report": str(folder / "report")}
+    jobs = [scenario.as_job(folder) for scenario in scenarios]
+    job = {"backend": driven.backend, "sites": sites, "scenarios": jobs, "report": str(folder / "report")}
     (folder / "job.json").write_text(json.dumps(job))
     # Without a compiler the functions that SGLang compiles run as they are.
     variables = environments.variables(npu=driven.backend == "npu", PYTHONPATH=str(REPOSITORY), TORCHDYNAMO_DISABLE="1")
@@ -239,7 +242,7 @@ def check(report: Report, scenario: Scenario) -> None:
     found = trace.find(report.folder / scenario.folder)
     assert len(found) == len(scenario.recorded), found
     for path, recorded in zip(found, scenario.recorded, strict=True):
-        assert any(str(path).removesuffix(".gz") in line for line in said)
+        assert any(str(path).removesuffix(".gz").removesuffix(".pt.trace.json") in line for line in said)
         compare(path, recorded, OPTIONS[scenario.site][0][2:], report.of(scenario, "batch"))
 
 
@@ -251,6 +254,8 @@ def compare(path: Path, recorded: Recorded, unit: str, batches: list[dict[str, A
     assert [step.number for step in held.units] == list(range(recorded.first, recorded.end))
     marks = [item for item in held.ranges if item.name == "rlpatch:uncounted"]
     assert len(marks) == recorded.uncounted
+    for names in path.parent.glob(f"{path.name.partition('.')[0]}{nsys.NAMES}"):
+        assert json.loads(names.read_text()).count("rlpatch:uncounted") == recorded.uncounted
     for step in held.units:
         ours = [item for item in step.ranges if re.match("(draft|forward|sample):", item.name)]
         own = [item.name for item in ours if not any(mark.holds(item) for mark in marks)]

@@ -208,6 +208,11 @@ class Worker:
     def sleep(self, level=1):
         raise KeyError(level)
 """
+SCHEDULER = """
+class Scheduler:
+    def update_from_output(self, scheduler_output, model_runner_output):
+        return {}
+"""
 START = """
 import contextlib
 import vllm.v1.worker.gpu_worker as worker
@@ -219,9 +224,10 @@ with contextlib.suppress(KeyError): worker.Worker().sleep()
 def fork(tmp_path: Path) -> Path:
     """A vLLM of somebody's own, as small as can be."""
     site = tmp_path / "site"
-    for package in ("vllm", "vllm/v1", "vllm/v1/worker"):
+    for package in ("vllm", "vllm/v1", "vllm/v1/worker", "vllm/v1/core/sched"):
         (site / package).mkdir(parents=True)
         (site / package / "__init__.py").write_text("")
+    (site / "vllm/v1/core/sched/scheduler.py").write_text(SCHEDULER)
     (site / "vllm/v1/worker/gpu_worker.py").write_text(WORKER)
     return site
 

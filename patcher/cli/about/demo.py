@@ -11,7 +11,7 @@ from patcher.messages import CommandResult
 from patcher.options import options_of
 
 _PATH = "Copy the package from this folder instead of downloading it. The folder is not changed."
-PATH = options.click_option(options_of(SearchOptions)["path"]._replace(about=_PATH))
+PATH = options.click_option(options_of(SearchOptions)["path"]._replace(about=_PATH), multiple=False)
 
 
 @options.command("demo", PATH)

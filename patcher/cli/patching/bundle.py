@@ -22,8 +22,8 @@ from patcher.request import ProfileRequest
 def _places(values: Mapping[str, Any]) -> list[SearchOptions]:
     """Return a search for each typed `--path` and `--python`, or the default search without any."""
     typed = options.typed_words()
-    places = [SearchOptions(path, None, typed) for path in values["path"]]
-    places += [SearchOptions(None, python, typed) for python in values["python"]]
+    places = [SearchOptions((path,), None, typed) for path in values["path"]]
+    places += [SearchOptions((), python, typed) for python in values["python"]]
     return places or [SearchOptions(typed=typed)]
 
 
@@ -33,7 +33,7 @@ _SEARCH = options_of(SearchOptions)
 PLACES = Group(
     "places",
     _places,
-    click_option(_SEARCH["path"]._replace(about=_PATH), metavar="DIR|WHEEL", multiple=True),
+    click_option(_SEARCH["path"]._replace(about=_PATH), metavar="DIR|WHEEL"),
     click_option(_SEARCH["python"]._replace(about=_PYTHON), multiple=True),
 )
 FILE = Option(

@@ -18,22 +18,26 @@ from patcher.cli.reports.report import CSV
 from patcher.cli.search import SEARCH
 from patcher.commands.finding import SearchOptions
 from patcher.commands.patching import running
-from patcher.config import Window
+from patcher.config import TrainingStage, Window
 from patcher.guards.result import Launch
 from patcher.messages import CommandResult, Kind, Problem, Text, tables, usage
 from patcher.messages.language import translate
 from patcher.options.headings import OUTPUT, READ
 from patcher.request import ProfileRequest
 
+STUDIED_SYNC = 2
+"""The weight sync that is recorded: the first ones warm up."""
+
 NEEDED = ("numpy",)
 """Packages that the diagnosis computes with; they come with the extra ``diagnose``."""
 
 
 class DiagnoseOptions(NamedTuple):
-    """Choices for `diagnose`: the run's number, the most requests, whether to ask at all, and where files go."""
+    """Choices for `diagnose`: the run's number, the most requests and steps, whether to ask at all, where files go."""
 
     run: int | None
     rounds: int
+    steps: int | None
     once: bool
     save_path: Path
     page: Path | None
@@ -57,6 +61,13 @@ OPTIONS = Group(
         default=3,
         metavar="N",
         help="Ask for windows at most N times. Default: 3.",
+    ),
+    Option(
+        ["--steps"],
+        heading=READ,
+        type=click.IntRange(1),
+        metavar="N",
+        help="End the command after N training steps, or after N rollouts if no trainer marks steps.",
     ),
     switch(READ, "Read what is there, and ask running workers for nothing.", "--once"),
     Option(
@@ -82,19 +93,22 @@ OPTIONS = Group(
 def command(
     targets: tuple[str, ...], chosen: DiagnoseOptions, search: SearchOptions, launch: Launch, force: bool
 ) -> CommandResult:
-    """Show where the time of whole rollouts went, down to classes of kernels, from a few recorded iterations.
+    """Show where the time of whole steps went, down to classes of kernels, from a few recorded iterations.
 
-    The timeline gives the seconds of each iteration, and windows of a few iterations what they consist of. With a
+    The timeline gives the seconds of each iteration and micro-batch, and windows of a few what they consist of. With a
     command behind `--`, run it with patched TARGETs, choose the windows while it runs, and ask its workers for them.
 
     Without one, read DIR, by default rlpatch_traces. If its run goes on, patched for a timeline and for windows on
-    demand, ask its workers for what is lacking. Ctrl-C then ends the diagnosis, not the run.
+    demand, ask its workers for what is lacking.
+
+    Ctrl-C ends the diagnosis, not the run, and shows what there is. A second one ends the command.
 
     The diagnosis checks itself: shares that the windows do not support are withheld.
 
     \b
     Examples:
       rlpatch diagnose vllm verl -- bash run_grpo.sh
+      rlpatch diagnose vllm verl --steps 6 -o step.html -- bash run_grpo.sh
       rlpatch diagnose
       rlpatch diagnose /data/rlpatch_traces --once --json
     """
@@ -103,18 +117,25 @@ def command(
         return _run(targets, chosen, search, launch, force=force)
     if len(targets) > 1:
         cause = Text("the command to run is missing: type it after `--`")
-        raise usage(cause, f"{search.again('', '')} -- bash run.sh")
+        raise usage(cause, f"{search.again({})} -- bash run.sh")
+    if chosen.steps is not None:
+        raise usage(Text("--steps ends the command that is typed after `--`"), "rlpatch diagnose vllm -- bash run.sh")
     folder = Path(targets[0]) if targets else chosen.save_path
     from patcher.commands.diagnosis import asked, following, reading
 
+    notes: tuple[str, ...] = ()
     if not chosen.once and asked.alive(folder):
         say = _speaker()
         follower = following.Follower(folder.resolve(), chosen.rounds, say)
         say(Text("the run goes on: its workers are asked for windows; Ctrl-C ends the diagnosis, not the run"))
         following.wait(follower)
-    return reading.diagnose(
+        notes = tuple(follower.notes())
+    result = reading.diagnose(
         folder, chosen.run, terminal.reading, tables.room(), reading.Output(chosen.page, chosen.csv)
     )
+    for note in notes:
+        result.note(note)
+    return result
 
 
 def _run(
@@ -122,30 +143,29 @@ def _run(
 ) -> CommandResult:
     """Run the command with a timeline and windows on demand, and diagnose it meanwhile."""
     from patcher.commands.diagnosis import following, reading
+    from patcher.commands.diagnosis.beside import DiagnosisBeside
 
     folder, say = chosen.save_path.resolve(), _speaker()
-    window = Window("iterations", 0, 0, none=True)
-    request = ProfileRequest((window,), {"timeline": True, "on_demand": True, "save_path": str(folder)})
+    request = ProfileRequest((), {"timeline": True, "save_path": str(folder)}, _beside(str(folder)))
 
-    def meanwhile() -> Callable[[Callable[[CommandResult], int]], int]:
-        """Follow the run; return what ends that, reads the folder, and shows the diagnosis."""
-        follower = following.Follower(folder, chosen.rounds, say, time.time())
-        end = following.start(follower)
-
-        def afterwards(show: Callable[[CommandResult], int]) -> int:
-            end()
-            result = CommandResult("diagnose", aside=True, tells_all=True)
-            try:
-                reading.newest(folder, result, follower.started, reading.Output(chosen.page, chosen.csv))
-            except Problem as problem:
-                result.problems.append(problem)
-            return show(result)
-
-        return afterwards
+    def meanwhile(show: running.Show) -> DiagnosisBeside:
+        """Follow the run from now on."""
+        follower = following.Follower(folder, chosen.rounds, say, time.time(), chosen.steps)
+        return DiagnosisBeside(follower, reading.Output(chosen.page, chosen.csv), show)
 
     return running.run(
         targets, search, request.checked(), launch, dry_run=False, force=force, require=False, meanwhile=meanwhile
     )
+
+
+def _beside(folder: str) -> tuple[ProfileRequest, ...]:
+    """Return the requests for the windows of each stage on demand, and for one weight sync."""
+    units = {"rollout": "iterations", **dict.fromkeys(TrainingStage.NAMES, "micro-batch")}
+    on_demand = (
+        ProfileRequest((Window(unit, 0, 0, none=True),), {"stage": stage, "on_demand": True, "save_path": folder})
+        for stage, unit in units.items()
+    )
+    return *on_demand, ProfileRequest((), {"stage": "weight-sync", "sync": STUDIED_SYNC, "save_path": folder})
 
 
 def _speaker() -> Callable[[str], None]:

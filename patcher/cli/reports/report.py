@@ -14,6 +14,7 @@ from patcher.commands.reports import reporting
 from patcher.commands.reports.reporting import ReadOptions
 from patcher.messages import CommandResult, Kind, Problem, Text
 from patcher.options.headings import OUTPUT, READ
+from patcher.request import DEFAULT_FOLDER
 
 
 def half_open(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:  # noqa: ARG001
@@ -87,18 +88,18 @@ READING = Group(
 )
 
 
-def paths(metavar: str) -> click.Argument:
+def paths(metavar: str, *, required: bool = True) -> click.Argument:
     """Return the argument for traces."""
     kind = click.Path(readable=False, path_type=Path)  # `find` says more of what is missing or closed
-    return click.Argument(["paths"], nargs=-1, required=True, type=kind, metavar=metavar)
+    return click.Argument(["paths"], nargs=-1, required=required, type=kind, metavar=metavar)
 
 
-@options.command("report", paths("PATH..."), groups=(READING,))
+@options.command("report", paths("[PATH]...", required=False), groups=(READING,))
 def command(paths: tuple[Path, ...], options: ReadOptions) -> CommandResult:
     """Show where the time of the recorded steps went, and how much could be saved.
 
     PATH is a trace of torch.profiler (.json, .json.gz), a parsed *_ascend_pt folder, the database in it, or a folder
-    of these. Several ranks of one run make one report.
+    of these; default: rlpatch_traces in the working directory. Several ranks of one run make one report.
 
     \b
     Examples:
@@ -106,4 +107,4 @@ def command(paths: tuple[Path, ...], options: ReadOptions) -> CommandResult:
       rlpatch report rlpatch_traces -o report.html
       rlpatch report rank0_ascend_pt rank1_ascend_pt --units 30:60 --json
     """
-    return reporting.report(paths, options, terminal.reading)
+    return reporting.report(paths or (Path(DEFAULT_FOLDER),), options, terminal.reading)

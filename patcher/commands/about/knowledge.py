@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -95,12 +95,25 @@ def listing(words: Sequence[str] = ()) -> CommandResult:
     return CommandResult("list", data=RecipeList(tuple(rows)))
 
 
-def stages() -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
-    """Yield (target, stages, windows, releases) rows; stages with the same windows and releases share a row."""
-    for upstream in upstreams():
+def stages(names: Collection[str] = ()) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
+    """Yield (target, stages, windows, releases) rows of the projects `names` (none: all).
+
+    Stages with the same windows and releases share a row.
+    """
+    for upstream in (upstream for upstream in upstreams() if not names or upstream.project.name in names):
         for row in grouped(upstream):
             windows = " ".join(f"--{unit}" for unit in row.windows if unit != WHOLE)
             yield upstream.project.name, " ".join(row.stages), windows, row.releases
+
+
+def releases(name: str) -> Sequence[str]:
+    """Return the published releases of a project that any recipe covers, oldest first."""
+    return parse_target(name)[0].releases
+
+
+def installed(names: Collection[str], search: SearchOptions) -> list[Target]:
+    """Return the targets among `names` that are installed here."""
+    return [target for target in search.discover().targets if target.project.name in names]
 
 
 def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResult:

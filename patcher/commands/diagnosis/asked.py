@@ -22,4 +22,4 @@ def alive(folder: Path) -> bool:
     if not folder.is_dir():
         return False
     rows = progress.collect(StateFolder(folder), time.time()).rows
-    return any(takes(row) and row.life.alive for row in rows)
+    return any(row.worker.on_demand and row.life.alive for row in rows)

@@ -7,73 +7,145 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from patcher.commands.diagnosis import reading
 from patcher.commands.diagnosis.asked import STAGE, alive, takes
+from patcher.commands.diagnosis.training_requests import TrainingRequests
 from patcher.diagnosis.engines import Engine, engines
 from patcher.diagnosis.model import PlannedWindows, RunDiagnosis
 from patcher.diagnosis.run import planned_windows
-from patcher.messages import CommandResult, Problem, Text
+from patcher.messages import CommandResult, Kind, Problem, Text, failed
 from patcher.progress import silent
+from patcher.timeline.files import Reader
 from patcher.timeline.runs import Process
 from patcher.workers import progress
 from patcher.workers.folder import StateFolder
-from patcher.workers.progress import AT_WORK, DONE, WorkerProgress
+from patcher.workers.progress import AT_WORK, DONE, LOST, WorkerProgress
 from patcher.workers.request import FiledRequest, TriggerRequest
 
 LOOK_S = 2.0
 """Seconds between two looks at a run."""
 
 LEAST_PAUSE = 50.0
-"""A look is followed by a pause of so many times its own length, so that it takes 2 % of a core at most."""
+"""A look is followed by a pause of so many times its CPU time, so that looking takes 2 % of a core at most. Reading
+windows does not count: it happens once for each request.
+"""
 
 STUDIED = 1
 """The rollout in which windows are chosen first; the one before it is the warm-up."""
 
 EXPIRES_S = 86_400.0
 
+PATIENCE = 3
+"""Rollouts that begin while a worker has not answered, after which nobody waits for it."""
+
 
 class Follower:
     """Asks the workers of a run for windows, reads these, and asks again while the diagnosis is not supported.
 
-    `rounds` is the most requests, `say` gets a line for each. `finished` tells that nothing is asked for any more;
-    `started` is in seconds since 1970: runs that began before it are of no interest.
+    `rounds` is the most requests, `say` gets a line for each. `finished` tells that nothing is asked for any more, and
+    `reached` that the run has made `steps` steps; None for any number. `started` is in seconds since 1970: runs that
+    began before it are of no interest.
     """
 
-    def __init__(self, folder: Path, rounds: int, say: Callable[[str], None], started: float = 0.0) -> None:
-        self.folder, self.rounds, self.say, self.started = folder, rounds, say, started
+    def __init__(
+        self, folder: Path, rounds: int, say: Callable[[str], None], started: float = 0.0, steps: int | None = None
+    ) -> None:
+        self.folder, self.rounds, self.say, self.started, self.steps = folder, rounds, say, started, steps
         self.states = StateFolder(folder)
         self.asked: FiledRequest | None = None
+        self.asked_in = self.rollouts = 0
         self.requests = 0
-        self.finished = False
+        self.finished = self.rollouts_finished = self.reached = False
+        self.trouble = ""
+        self.reading_s = 0.0
         self.diagnosis: RunDiagnosis | None = None
+        self.training = TrainingRequests(self.states, rounds, say)
+
+    @property
+    def over(self) -> bool:
+        """Whether another look would change nothing."""
+        return self.reached or (self.finished and self.steps is None)
 
     def look(self) -> None:
         """Look at the run once: ask for windows if it is time to, or read those that have been saved."""
-        rows = [row for row in progress.collect(self.states, time.time(), requested=self.asked).rows if takes(row)]
-        living = [row for row in rows if not row.life.gone]
-        if self.asked is not None and any(row.outcome == AT_WORK for row in living):
-            return
         processes = reading.newest_since(self.folder, self.started)
+        if not self.finished:
+            self.training.look(processes, self.diagnosis.supported if self.diagnosis else ())
+            if self.training.news:
+                self._read(processes)
         of_run = [engine for engine in engines(processes) if len(engine.iterations)]
-        if max((engine.rollouts for engine in of_run), default=0) <= STUDIED + 1:
+        self.rollouts = max((engine.rollouts for engine in of_run), default=0)
+        self.reached = self.steps is not None and steps_ended(processes, of_run) >= self.steps
+        if not (self.rollouts_finished or self.rollouts <= STUDIED + 1):
+            self._look_at_rollouts(processes, of_run)
+        self.finished = self.finished or (self.rollouts_finished and not self.training.pending)
+
+    def _look_at_rollouts(self, processes: tuple[Process, ...], of_run: Sequence[Engine]) -> None:
+        rows = self._rows()
+        living = [row for row in rows if not row.life.gone]
+        if self.rollouts <= self.asked_in + PATIENCE and any(row.outcome == AT_WORK for row in living):
             return
         if self.asked is not None and any(row.outcome == DONE for row in rows):
             self._read(processes)
-        self.finished = self._supported or self.requests >= self.rounds
-        if living and not self.finished:
+        self.rollouts_finished = self._supported or self.requests >= self.rounds
+        if living and not self.rollouts_finished:
             self._ask(of_run, living)
+
+    def look_safely(self) -> None:
+        """Look once; nothing that goes wrong reaches the run. An unexpected error ends the diagnosis."""
+        try:
+            self.look()
+            self.trouble = ""
+        except OSError as error:  # a file that is being replaced, or a full disk
+            self.trouble = described(error)
+        except Exception as error:
+            self.finished, self.steps = True, None
+            self.trouble = Text("the run goes on, but is not followed any more: {fault}", described(error))
+            self.say(self.trouble)
+
+    def notes(self) -> Iterator[str]:
+        """Yield why windows are lacking, as far as the workers and the requests tell."""
+        if self.trouble:
+            yield self.trouble
+        with contextlib.suppress(OSError):
+            yield from self.training.notes()
+        if self._supported:
+            return
+        rows = list[WorkerProgress]()
+        with contextlib.suppress(OSError):
+            rows = self._rows()
+        if not rows:
+            yield Text("no worker that records a rollout on demand has started")
+        elif self.asked is None:
+            yield Text(
+                "nothing was asked for: rollouts so far: {count}; windows are asked for in the third one",
+                self.rollouts,
+            )
+        for row in rows if self.asked is not None else ():
+            who = row.worker.host, row.worker.pid, row.worker.rank
+            if row.outcome == LOST:
+                yield Text("{host}, process {pid}, rank {rank} recorded nothing: {why}", *who, row.why)
+            elif row.outcome == AT_WORK:
+                yield Text("{host}, process {pid}, rank {rank} has not answered the request", *who)
+
+    def _rows(self) -> list[WorkerProgress]:
+        collected = progress.collect(self.states, time.time(), requested=self.asked).rows
+        return [row for row in collected if takes(row)]
 
     @property
     def _supported(self) -> bool:
-        return self.diagnosis is not None and self.diagnosis.supported
+        return self.diagnosis is not None and STAGE in self.diagnosis.supported
 
     def _read(self, processes: tuple[Process, ...]) -> None:
         """Diagnose what has been recorded so far; what cannot be read now may be readable later."""
+        before = time.thread_time()
         with contextlib.suppress(Problem):
             self.diagnosis = reading.of_processes(self.folder, processes, silent, CommandResult("diagnose"))
+        self.reading_s += time.thread_time() - before
 
     def _ask(self, of_run: Sequence[Engine], living: Sequence[WorkerProgress]) -> None:
         """Write a request for the rollout after the present one."""
@@ -87,6 +159,7 @@ class Follower:
             tail=planned.tail, expires=time.time() + EXPIRES_S,
         )  # fmt: skip
         self.asked = self.states.write(STAGE, request)
+        self.asked_in = self.rollouts
         self.requests += 1
         unit = "iterations" if "iterations" in units else "decode"
         window = " ".join((planned.option, *planned.conditions))
@@ -99,13 +172,41 @@ class Follower:
         return self.diagnosis.planned_decodes if decode_only else self.diagnosis.planned
 
 
+def steps_ended(processes: Sequence[Process], of_run: Sequence[Engine]) -> int:
+    """Return how many steps of a run have ended: those that its trainer marks, or else rollouts before the last."""
+    marked = [_marks(process) for process in processes if process.marks]
+    return max(marked or [engine.rollouts - 1 for engine in of_run], default=0)
+
+
+def _marks(process: Process) -> int:
+    """Return the number of steps whose end a process marks; some trainers mark the same one twice."""
+    reader = Reader(process.paths, 0)
+    while reader.step():
+        reader.spans.clear()
+    return len({mark.id if mark.amount is None else mark.amount for mark in reader.marks if mark.kind == "step"})
+
+
+def placed(error: BaseException) -> Problem:
+    """Return the problem for an error beside a run; an unforeseen one has its place in the code."""
+    problem = failed(error)
+    if problem.kind is not Kind.UNEXPECTED:
+        return problem
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return problem.replace(where=f"{frame.filename}:{frame.lineno}", hint=Text("please report this"))
+
+
+def described(error: BaseException) -> Text:
+    """Return place and cause of an error in a line."""
+    problem = placed(error)
+    return Text("{where}: {cause}", problem.where, problem.cause)
+
+
 def follow(follower: Follower, ended: Callable[[float], bool]) -> None:
     """Look again and again until the follower has finished; `ended` waits for seconds, and tells whether to stop."""
-    while not follower.finished:
-        before = time.monotonic()
-        with contextlib.suppress(OSError):  # a file that is being replaced
-            follower.look()
-        if ended(max(LOOK_S, LEAST_PAUSE * (time.monotonic() - before))):
+    while not follower.over:
+        before = time.thread_time() - follower.reading_s
+        follower.look_safely()
+        if ended(max(LOOK_S, LEAST_PAUSE * (time.thread_time() - follower.reading_s - before))):
             return
 
 

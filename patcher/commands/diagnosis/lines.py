@@ -6,12 +6,16 @@ from collections.abc import Iterator
 
 from patcher.diagnosis.loads import LOADS
 from patcher.diagnosis.model import CLASSES, Action, ClassShare, LoadPart, RunDiagnosis, StageDiagnosis
+from patcher.diagnosis.rollout import STAGE
 from patcher.messages import COMMA, CommandLine, Detail, Text, joined
 from patcher.messages import tables as drawn
 from patcher.messages.notes import wrapped
 
 LARGEST = 2
 """Classes that are named for a load."""
+
+LEAST_BETWEEN = 0.05
+"""Share of a rollout between its iterations from which on it is told."""
 
 LEAST_SHARE = 0.005
 """Share of a class from which on it is named."""
@@ -22,12 +26,51 @@ def report(diagnosis: RunDiagnosis, again: CommandLine | None, width: int | None
 
     `width` is the terminal's, None if stdout is no terminal.
     """
-    lines = [line for stage in diagnosis.stages for line in _stage(stage, len(diagnosis.windows), width)]
+    lines = list(_steps(diagnosis, width))
+    for stage in diagnosis.stages:
+        windows = sum(window.stage == stage.stage for window in diagnosis.windows)
+        lines += _stage(stage, windows, width) if stage.stage == STAGE else _micro_batches(stage)
     if diagnosis.actions:
         lines.append(Text("at most to gain (these bounds overlap)"))
         for number, action in enumerate(diagnosis.actions, 1):
             lines += wrapped(_action(number, action), "  ", "     ")
     return lines + list(_check(diagnosis, again))
+
+
+def _steps(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
+    """Yield the table of the stages of the steps; nothing where no process marks steps."""
+    if not diagnosis.steps:
+        return
+    total = max(diagnosis.seconds, 1e-12)
+    yield Text("{count} steps, {seconds:,.1f} s, by stage on their critical path", diagnosis.steps, diagnosis.seconds)
+    titles = [Text("stage"), Text("seconds"), Text("share"), Text("most of it, in %"), Text("mostly waits for")]
+    rows = [
+        (
+            stage.stage, f"{stage.step_seconds:,.1f}", f"{100 * stage.step_seconds / total:.0f} %",
+            joined(COMMA, (_share(part, with_interval=False) for part in stage.classes[:LARGEST])), stage.limited_by,
+        )
+        for stage in diagnosis.stages if stage.step_seconds >= LEAST_SHARE * total
+    ]  # fmt: skip
+    yield from filter(str.strip, drawn.drawn(titles, rows, width))
+
+
+def _micro_batches(stage: StageDiagnosis) -> Iterator[str]:
+    """Yield the details of a training stage: what was recorded, its classes, and its micro-batches by length."""
+    if not stage.iterations:
+        return
+    values = stage.stage, stage.turns, stage.seconds, stage.iterations, stage.recorded, stage.between_seconds
+    yield Detail(
+        "{stage}: {calls} calls, {seconds:,.1f} s in {count:,} micro-batches, {recorded} recorded; {between:,.1f} s"
+        " between them",
+        *values,
+    )
+    if stage.classes:
+        shares = (_share(part, with_interval=True) for part in stage.classes if part.share >= LEAST_SHARE)
+        yield Detail("  where it went: {shares}", joined(COMMA, shares))
+    for part in stage.by_load:
+        most = joined(COMMA, (_share(row, with_interval=False) for row in part.classes[:LARGEST])) or part.why
+        values_of_part = LOADS[part.load], 100 * part.share, part.ms_each, most
+        yield Detail("  {length}: {share:.0f} %, {ms:,.1f} ms each: {most}", *values_of_part)
 
 
 def _stage(stage: StageDiagnosis, windows: int, width: int | None) -> Iterator[str]:
@@ -40,8 +83,13 @@ def _stage(stage: StageDiagnosis, windows: int, width: int | None) -> Iterator[s
             *values,
         )
     )
+    yield Detail("  a rollout begins when an engine has no earlier request left")
     if stage.recording_seconds >= 0.05:
         yield Text("  recording cost {seconds:.1f} s, left out below", stage.recording_seconds)
+    whole = stage.seconds + stage.waiting_seconds + stage.recording_seconds
+    if stage.between_seconds >= LEAST_BETWEEN * whole:
+        share = 100 * stage.between_seconds / max(whole, 1e-12)
+        yield Text("  {seconds:.1f} s ({share:.0f} %) lie between iterations", stage.between_seconds, share)
     if stage.classes:
         shares = (_share(part, with_interval=True) for part in stage.classes if part.share >= LEAST_SHARE)
         yield from wrapped(Text("where it went: {shares}", joined(COMMA, shares)))
@@ -77,18 +125,26 @@ def _action(number: int, action: Action) -> Text:
 
 def _check(diagnosis: RunDiagnosis, again: CommandLine | None) -> Iterator[str]:
     """Yield whether the recorded iterations support the shares, and what to type next."""
-    for stage in diagnosis.stages:
-        if stage.supported:
-            error = 100 * max((abs(part.error or 0) * part.share for part in stage.by_load), default=0.0)
-            yield from wrapped(
-                Text("check: each load is predicted within {error:.1f} % of the rollout: shares are supported", error)
-            )
-        else:
-            yield from wrapped(Text("check: shares are not supported: {why}", stage.why))
+    recordable = [stage for stage in diagnosis.stages if stage.iterations]
+    supported = [stage for stage in recordable if stage.supported]
+    if supported:
+        error = max(100 * abs(part.error or 0) * part.share for stage in supported for part in stage.by_load)
+        names = joined(COMMA, (stage.stage for stage in supported))
+        text = Text(
+            "check: {stages}: each load is predicted within {error:.1f} % of its stage: shares are supported",
+            names,
+            error,
+        )
+        yield from wrapped(text)
+    for stage in recordable:
+        if not stage.supported:
+            yield from wrapped(Text("check: {stage}: shares are not supported: {why}", stage.stage, stage.why))
         for part in stage.by_load:
             if part.why:
                 yield Detail("  {load}: {why}", LOADS[part.load], part.why)
+        if stage.record:
+            yield Detail("  record them: {command}", stage.record)
     if again is not None:
         yield Text("next: {command}", again)
     for window in diagnosis.windows:
-        yield Detail("  {window}: {command}", window.window, window.report)
+        yield Detail("  {window}: {command}", window.window or window.stage, window.report)

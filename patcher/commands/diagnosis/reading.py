@@ -13,13 +13,18 @@ from patcher.commands.reports.reporting import ReadOptions, read_profiles
 from patcher.commands.reports.timelines import chosen_run
 from patcher.commands.reports.writing import write
 from patcher.diagnosis import page, tables
+from patcher.diagnosis.actions import with_bounds
 from patcher.diagnosis.engines import engines
 from patcher.diagnosis.model import RunDiagnosis
 from patcher.diagnosis.run import diagnose as diagnosed
+from patcher.diagnosis.steps import with_steps
+from patcher.diagnosis.training import trainer_stages
 from patcher.diagnosis.windows import traces
 from patcher.messages import CommandLine, CommandResult, Kind, Problem, Text
 from patcher.progress import Display, silent
 from patcher.timeline import files, runs
+from patcher.timeline.join import join
+from patcher.timeline.model import Run
 from patcher.timeline.runs import Process
 
 
@@ -30,17 +35,27 @@ def read(folder: Path, number: int | None, display: Display, result: CommandResu
     TRACE if no file can be read, USAGE if there is no such run.
     """
     _, processes = chosen_run(folder, number, display, result, newest=number is None)
-    return of_processes(folder, processes, display, result)
+    return _whole(folder, processes, display, result)
 
 
 def of_processes(folder: Path, processes: tuple[Process, ...], display: Display, result: CommandResult) -> RunDiagnosis:
     """Return the diagnosis of the run of `processes`. Raises Problem (NO_TRACE) without an engine among them."""
-    of_run = engines(processes)
-    if not any(len(engine.iterations) for engine in of_run):
+    of_run, trainers = engines(processes), trainer_stages(processes)
+    if not (trainers or any(len(engine.iterations) for engine in of_run)):
         raise _no_engine(folder)
-    paths = traces(folder, of_run)
+    paths = traces(folder, of_run, trainers)
     profiles = read_profiles(result, paths, ReadOptions(), partial(display, Text("reading"))) if paths else []
-    return diagnosed(of_run, profiles)
+    return diagnosed(of_run, profiles, trainers)
+
+
+def _whole(folder: Path, processes: tuple[Process, ...], display: Display, result: CommandResult) -> RunDiagnosis:
+    """Return the diagnosis of the run of `processes` with all stages of its steps. Raises Problem as `of_processes`."""
+    diagnosis = of_processes(folder, processes, display, result)
+    if not any(process.marks or "driver" in process.roles for process in processes):
+        return diagnosis
+    started = min(process.wall[0] for process in processes) / 1e6
+    timeline = join(Run(1, started, 0.0, len(processes), ()), processes)
+    return with_steps(with_bounds(diagnosis, timeline.steps), timeline)
 
 
 class Output(NamedTuple):
@@ -101,7 +116,7 @@ def newest(folder: Path, result: CommandResult, started: float, output: Output =
             str(folder),
             Text("the log of the run may say why: look for rlpatch lines"),
         )
-    diagnosis = of_processes(folder, processes, silent, result)
+    diagnosis = _whole(folder, processes, silent, result)
     return shown(result, diagnosis, folder, None, output)
 
 

@@ -67,14 +67,16 @@ def _guarded(candidates: Sequence[Attempted[Candidate]], where: Where, launch: L
     step = StepResult()
     if any(tried.problems for tried in candidates):  # which the reader mends first
         return step
-    for search, upstream, target, config, _ in (candidate for tried in candidates for candidate in tried.values):
+    for search, upstream, target, config, *_ in (candidate for tried in candidates for candidate in tried.values):
         if not config.profiler.MODULE:
             continue
-        profiler = planning.profiler(upstream, config)
+        profiler, recorder = planning.profiler(upstream, config), config.profiler.STARTED_BY
         if where.nodes:
-            step += where.nodes.guard(search, upstream, target, profiler, launch, force=force)
+            step += where.nodes.guard(search, upstream, target, profiler, launch, force=force, recorder=recorder)
         else:
-            step += guarding.guard(upstream, target.version, launch, force=force, target=target, profiler=profiler)
+            step += guarding.guard(
+                upstream, target.version, launch, force=force, target=target, profiler=profiler, recorder=recorder
+            )
     return step
 
 
@@ -100,9 +102,8 @@ def _applied(
         step += StepResult(tuple(applied.next_lines(*dict.fromkeys(marked), *_from_anywhere(plans))))
     if any(planned.plan.changed for planned in plans):
         engines = running(where, [(planned.search, planned.upstream, planned.plan.target.root) for planned in plans])
-        lines = tuple(engine.line for engine in engines)
-        step = _others(engines, plans) + step + StepResult(tuple(applied.restart_lines(lines)))
-        data = replace(data, restart=lines)
+        step = _others(engines, plans) + step + StepResult(tuple(applied.restart_lines(engines)))
+        data = replace(data, restart=tuple(engine.line for engine in engines))
     return CommandResult("apply", step, data=data)
 
 
@@ -117,7 +118,7 @@ def _from_anywhere(plans: Sequence[Planned]) -> tuple[str, ...]:
     if len({target.root for target in targets}) == 1:
         return ("--path", str(targets[0].root))
     if words:
-        return ("--path", str(Path(words[1]).absolute()))
+        return tuple(word for path in words[1::2] for word in ("--path", str(Path(path).absolute())))
     prefixes = {target.prefix for target in targets}
     return ("--python", str(Path(targets[0].prefix, "bin", "python"))) if len(prefixes) == 1 else ()
 

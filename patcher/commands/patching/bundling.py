@@ -128,18 +128,19 @@ def _from_pristine(planned: Planned, place: SearchOptions) -> Plan:
     """Plan again as if the target were unpatched; name the wheel as its root if `place` is a wheel."""
     target = planned.plan.target
     plan = planning.apply(planned.upstream, _Pristine._make(target), planned.plan.config)
-    root = place.path if place.path and place.path.is_file() else target.root
-    found_by = f"--path {place.path}" if root == place.path else target.found_by
-    return plan._replace(target=target._replace(root=root, found_by=found_by))
+    for wheel in (path for path in place.path if path.is_file()):
+        target = target._replace(root=wheel, found_by=f"--path {wheel}")
+    return plan._replace(target=target)
 
 
 @contextlib.contextmanager
 def _unpacked(place: SearchOptions) -> Iterator[SearchOptions]:
     """Yield `place`; a wheel is unpacked into a temporary folder first. Raises Problem (ENVIRONMENT) if damaged."""
-    wheel = place.path
-    if wheel is None or wheel.suffix != ".whl" or not zipfile.is_zipfile(wheel):
+    wheels = [path for path in place.path if path.suffix == ".whl" and zipfile.is_zipfile(path)]
+    if not wheels:
         yield place
         return
+    (wheel,) = wheels  # the command line gives each place one path
     with tempfile.TemporaryDirectory(prefix="rlpatch-") as folder:
         try:
             with zipfile.ZipFile(wheel) as archive:
@@ -148,7 +149,7 @@ def _unpacked(place: SearchOptions) -> Iterator[SearchOptions]:
         except (zipfile.BadZipFile, zlib.error) as error:
             cause = Text("the wheel is damaged: {error}", error)
             raise Problem(Kind.ENVIRONMENT, cause, str(wheel), Text("download the wheel again")) from None
-        yield replace(place, path=Path(folder))
+        yield replace(place, path=(Path(folder),))
 
 
 def _bundled(plan: Plan) -> bundles.BundledPlan:

@@ -11,6 +11,7 @@ from patcher import plan as planning
 from patcher.changes import markers
 from patcher.changes.change import Change, PatchId
 from patcher.commands.guarding import switched_on_by
+from patcher.commands.patching import starting
 from patcher.messages import AND, COMMA, Text, joined
 from patcher.messages.report import OMIT_NONE, StepResult
 from patcher.plan import Place, Plan
@@ -135,6 +136,9 @@ def _lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
     }
     if any(kinds.values()):
         yield Text("  marks {kinds}", joined(AND, (kind for kind, marked in kinds.items() if marked)))
+    if config.profiler.STARTED_BY:
+        yield from starting.commands(config.save_path)
+        return
     yield Text("  traces of {module} go to {save_path}", config.profiler.MODULE, config.save_path)
     yield Text("    set RLPATCH_SAVE_PATH to use another folder for one run")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Generic, NamedTuple, TypeVar
@@ -13,11 +13,12 @@ from patcher import plan as planning
 from patcher.changes import edits
 from patcher.changes.change import Edit
 from patcher.commands.finding import Search
+from patcher.commands.patching.redirecting import redirected
 from patcher.config import ProfileConfig, Stage
 from patcher.messages import AND, OR, Note, Problem, StepResult, Text, joined, refused, usage
 from patcher.plan import Plan
 from patcher.recipe import Upstream
-from patcher.request import ProfileRequest, no_stage, resolve, takes
+from patcher.request import ProfileRequest, has_stage, no_stage, resolve, takes
 from patcher.store import STORE
 from patcher.store.folder import StoreFolder
 from patcher.targets.target import Target
@@ -51,13 +52,17 @@ class Attempted(Generic[T]):
 
 
 class Candidate(NamedTuple):
-    """Target that was found, with what to record there, before it is planned."""
+    """Target that was found, with what to record there, before it is planned.
+
+    An `optional` one is left out if it cannot be planned.
+    """
 
     search: Search
     upstream: Upstream
     target: Target
     config: ProfileConfig[Stage]
     notes: tuple[Note, ...] = ()
+    optional: bool = False
 
 
 class Planned(NamedTuple):
@@ -70,6 +75,8 @@ class Planned(NamedTuple):
 
 def find(words: Sequence[str], search: Search, request: ProfileRequest, command: str) -> Attempted[Candidate]:
     """Return the targets of `words`, each once, with what `request` resolves to for each."""
+    if problem := redirected(words, search, request):
+        return Attempted(search, (), (problem,))
     targets = Attempted(search, [*dict.fromkeys(words)]).then(lambda word: search.find(word, command))
     first: dict[str, tuple[Upstream, Target]] = {}
     for upstream, target in targets.values:
@@ -81,8 +88,14 @@ def find(words: Sequence[str], search: Search, request: ProfileRequest, command:
         for part in parts
         if len(parts) == 1 or part is parts[-1] or takes(part, upstream)  # the timeline may be all that it takes
     ]
-    parted = Attempted(search, wanted, targets.problems)
-    return parted.then(lambda pair: _candidate(search, *pair))
+    found = Attempted(search, wanted, targets.problems).then(lambda pair: _candidate(search, *pair))
+    optional = [
+        _candidate(search, upstream, target, part)._replace(optional=True)
+        for upstream, target in first.values()
+        for part in request.beside
+        if not found.problems and has_stage(part, upstream)
+    ]
+    return replace(found, values=[*found.values, *optional])
 
 
 def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
@@ -99,7 +112,18 @@ def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
         before.update((change.path, change.after) for change in plan.edit.changes)
         return Planned(candidate.search, candidate.upstream, plan._replace(notes=(*plan.notes, *candidate.notes)))
 
-    return candidates.then(planned)
+    required = [candidate for candidate in candidates.values if not candidate.optional]
+    plans = replace(candidates, values=required).then(planned)
+    optional = [candidate for candidate in candidates.values if candidate.optional and not plans.problems]
+    more = replace(candidates, values=optional, problems=()).then(planned)
+    left_out = tuple(
+        Note(Text("a stage is left out, because it cannot be patched: {why}", problem.cause))
+        for problem in more.problems
+    )
+    values = [*plans.values, *more.values]
+    if left_out and values:
+        values[0] = values[0]._replace(plan=values[0].plan._replace(notes=(*values[0].plan.notes, *left_out)))
+    return replace(plans, values=values)
 
 
 def work(plans: Iterable[Planned]) -> list[tuple[Search, Edit]]:

@@ -64,9 +64,9 @@ def _reverted(
         applied = ((search, one.root.path, record.patch.target) for search, one in taken for record in one.root.records)
         names = {project.name for project in projects.projects()}
         upstreams = [(search, projects.upstream(name), root) for search, root, name in applied if name in names]
-        engines = tuple(engine.line for engine in running(where, upstreams))
+        engines = running(where, upstreams)
         step += StepResult(tuple(restart_lines(engines)))
-        data = replace(data, restart=engines)
+        data = replace(data, restart=tuple(engine.line for engine in engines))
     return CommandResult("revert", step, data=data)
 
 

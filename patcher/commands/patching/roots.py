@@ -23,10 +23,14 @@ def status(
 
     With `everywhere` the roots elsewhere are reported in full, too, and the third result is empty.
     """
-    local = [(search, root) for root in patched(discovery, named_projects(names, search))]
+    several = len(search.path) > 1
+    local = [
+        (replace(search, path=(root.path,)) if several else search, root)
+        for root in patched(discovery, named_projects(names, search))
+    ]
     elsewhere = patched_elsewhere(names, search, discovery) if everywhere or not search.words else []
     if everywhere:
-        searches = [replace(search, path=other.path, python=None, environment=None) for other in elsewhere]
+        searches = [replace(search, path=(other.path,), python=None, environment=None) for other in elsewhere]
         local += [(other, root) for other in searches for root in patched_roots(names, other)[0]]
         elsewhere = []
     step = StepResult() if local else report_nothing(names, discovery, here=bool(elsewhere))
@@ -63,6 +67,13 @@ def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchP
         edited = [*applied.edited_files(root, {record.patch for record in root.records})]
         hint = restore_hint(root) if edited else CommandLine("revert", "--path", str(root.path))
         step += StepResult(problems=(Problem(Kind.FOREIGN_EDIT, cause, changed[0], hint),))
+    for record, patch in zip(root.records, patches, strict=True):
+        gone = [file for file in patch.files if file.state in ("lost", "missing")]
+        for file in gone[:1]:
+            cause = Text("{patch} records nothing there any more: {why}", record.patch, file.detail)
+            forget = CommandLine("revert", record.patch.target, "--path", str(root.path))
+            hint = (file.state == "lost" and again(record)) or forget
+            step += StepResult(problems=(Problem(Kind.LOST, cause, str(root.path / file.path), hint),))
     return step + state, patches
 
 

@@ -17,6 +17,7 @@ from patcher.guards.gaps import HookGap, hook_gaps
 from patcher.guards.result import Launch
 from patcher.hook import folder as folders
 from patcher.hook import parent
+from patcher.hook.parent import Companion
 from patcher.messages import Kind, Note, Problem, Text, joined, usage
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patcher.plan import Plan
@@ -24,8 +25,8 @@ from patcher.request import ProfileRequest
 
 Show = Callable[[CommandResult], int]
 
-Meanwhile = Callable[[], Callable[[Show], int]]
-"""Starts something that goes on beside the command, and returns what is to be called after it, which shows a result."""
+Meanwhile = Callable[[Show], Companion]
+"""Starts something beside the command."""
 
 # Ray's agents find out by themselves that their driver is gone: on a busy machine that took them more than 3 s.
 _PATIENCE_S, _PATIENCE_WITH_RAY_S = 3.0, 15.0
@@ -66,7 +67,7 @@ def run(
     Raises Problem (USAGE) without a command, or if the program does not exist.
     """
     if not launch.command:
-        raise usage(Text("type the command to run after `--`"), f"{search.again('', '')} -- bash run.sh")
+        raise usage(Text("type the command to run after `--`"), f"{search.again({})} -- bash run.sh")
     parent.findable(launch.command[0])
     data = RunPlan(dry_run, launch.command)
     candidates = find(words, search, request, "run")
@@ -74,9 +75,12 @@ def run(
     step = StepResult()
     if not candidates.problems:
         readable, gaps, step = _read(launch)
-        for _, upstream, target, config, _ in (item for item in candidates.values if item.config.profiler.MODULE):
-            profiler = planning.profiler(upstream, config)
-            step += guard(upstream, target.version, readable, force=force, target=target, profiler=profiler)
+        for candidate in (item for item in candidates.values if item.config.profiler.MODULE):
+            upstream, target = candidate.upstream, candidate.target
+            profiler, recorder = planning.profiler(upstream, candidate.config), candidate.config.profiler.STARTED_BY
+            step += guard(
+                upstream, target.version, readable, force=force, target=target, profiler=profiler, recorder=recorder
+            )
         step = sum((_foreseen(gap, require=require) for gap in gaps), step)
         data = replace(data, losses=gaps)
     if not step.problems:
@@ -96,7 +100,7 @@ def run(
         result.then = _with_hook(changed, launch, gaps, meanwhile, require=require)
     else:
         result.lines.append(Text("the installed files already have these patches, so the command runs unchanged"))
-        result.then = lambda _show: parent.leave(parent.run(launch.command, launch.environ))
+        result.then = _unchanged(launch, meanwhile)
     return result
 
 
@@ -125,6 +129,28 @@ def _foreseen(gap: HookGap, *, require: bool) -> StepResult:
     return StepResult((Text("in {where}: {advice}", gap.where, gap.instead),)) + StepResult.noted([note], "warning")
 
 
+def _unchanged(launch: Launch, meanwhile: Meanwhile | None) -> Callable[[Show], int]:
+    """Return a function that runs the command as it is."""
+
+    def then(show: Show) -> int:
+        companion = meanwhile(show) if meanwhile else None
+        try:
+            status = parent.run(launch.command, launch.environ, companion)
+        except Problem as problem:
+            return show(CommandResult("run", problems=[problem]))
+        return _left_with(status, 0, companion)
+
+    return then
+
+
+def _left_with(status: int, code: int, companion: Companion | None) -> int:
+    """Finish the `companion`; return its exit code, or `code`, if the command did not fail, else exit as it did."""
+    if companion is not None:
+        code = companion.finish() or code
+    ended_here = companion is not None and companion.ends_command()
+    return code if status == 0 or ended_here else parent.leave(status)
+
+
 def _with_hook(
     plans: Sequence[Plan], launch: Launch, gaps: Sequence[HookGap], meanwhile: Meanwhile | None, *, require: bool
 ) -> Callable[[Show], int]:
@@ -134,9 +160,9 @@ def _with_hook(
 
     def then(show: Show) -> int:
         """Run the command, show what became of each plan, and exit as the command did if it failed."""
-        afterwards = meanwhile() if meanwhile else None
+        companion = meanwhile(show) if meanwhile else None
         try:
-            status = parent.run(launch.command, folder.environ(launch.environ))
+            status = parent.run(launch.command, folder.environ(launch.environ), companion)
         except Problem as problem:
             folder.leave()
             return show(CommandResult("run", problems=[problem]))
@@ -154,9 +180,7 @@ def _with_hook(
             text = Text("{count} of the run are still alive ({processes})", _processes(len(still)), processes)
             step += StepResult.noted([Note(text, detail)])
         code = show(CommandResult("run", step, data=RunOutcome(patched), aside=True, tells_all=True))
-        if afterwards is not None:
-            code = afterwards(show) or code
-        return code if status == 0 else parent.leave(status)
+        return _left_with(status, code, companion)
 
     return then
 

@@ -10,13 +10,16 @@ from patcher.messages import COMMA, Detail, Text, joined
 from patcher.messages import tables as drawn
 from patcher.messages.notes import wrapped
 from patcher.table import Shown
-from patcher.timeline import model, tables
+from patcher.timeline import memory_tables, model, tables
 from patcher.timeline.lengths import brief
 from patcher.timeline.tables import verdict
 from patcher.traces.words import percent
 
 SHOWN = 40
 """Steps of the table; of more the newest."""
+
+PLACES, MEMORY = 3, 12
+"""Devices and hosts, and further lines on memory, that are shown without -v."""
 
 PATH = 6
 """Rows of the run's critical path that the terminal shows."""
@@ -29,6 +32,7 @@ def report(timeline: model.RunTimeline, width: int | None, shown: int = SHOWN) -
         _steps(timeline, width, shown),
         _path(timeline),
         _trend(timeline),
+        _memory(timeline),
         _causes(timeline),
         _windows(timeline),
     )
@@ -164,6 +168,32 @@ def _trend(timeline: model.RunTimeline) -> Iterator[str]:
         parts = (Text("{what} {seconds:+.2f} s", part.name, part.seconds) for part in timeline.trend.parts)
         yield from wrapped(Text("of it: {parts}", joined(COMMA, parts)), "  ", "    ")
     yield from wrapped(tables.drivers(timeline.trend), "  ", "    ")
+
+
+def _memory(timeline: model.RunTimeline) -> Iterator[str]:
+    """Yield who holds the memory at the peak of the fullest places, what gives it back, and what grows."""
+    memory = timeline.memory
+    if not memory.peaks:
+        return
+    yield Text("memory at its peak (GB: 10^9 bytes)")
+    highest = memory.highest()
+    for of in ("device", "host"):
+        places = [peak for peak in highest if peak.of == of]
+        for peak in places[:PLACES]:
+            yield from wrapped(memory_tables.peak_line(peak), "  ", "    ")
+        for peak in places[PLACES:]:
+            yield Detail("  {peak}", memory_tables.peak_line(peak))
+    if not any(peak.of == "device" for peak in highest):
+        yield Text("  no device memory was noted: no recorded process had allocated any on a GPU or NPU")
+    lines = (
+        *map(memory_tables.growth_line, memory.growth),
+        *map(memory_tables.excess_line, memory.excesses),
+        *map(memory_tables.cache_line, memory.cache),
+        *map(memory_tables.change_line, memory.changes),
+    )
+    for line in lines[:MEMORY]:
+        yield from wrapped(line, "  ", "    ")
+    yield from (Detail("  {line}", line) for line in lines[MEMORY:])
 
 
 def _causes(timeline: model.RunTimeline) -> Iterator[str]:

@@ -105,7 +105,9 @@ def _fitting(joined_run: model.RunTimeline, width: int | None, height: int | Non
     def report(run: model.RunTimeline, steps: int) -> list[str]:
         return [line for line in lines.report(run, width, steps) if not isinstance(line, Detail)]
 
-    bare = dataclasses.replace(joined_run, path_seconds=(), causes=(), windows=(), recorded=())
+    bare = dataclasses.replace(
+        joined_run, path_seconds=(), causes=(), windows=(), recorded=(), memory=model.MemoryUse()
+    )
     count = lines.SHOWN
     if height is not None:
         count = next((most for most in range(count, 1, -1) if len(report(bare, most)) < height), 1)

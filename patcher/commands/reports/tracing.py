@@ -25,6 +25,7 @@ from patcher.progress import Display, silent
 from patcher.targets import interpreters
 from patcher.traces import folders
 from patcher.traces.folders import RecordedTrace, TraceGroup, states
+from patcher.traces.model import PROFILERS
 from patcher.traces.sidecar import unit_contents
 from patcher.traces.tools import parsing
 from patcher.traces.tools.parsing import ParseResult
@@ -181,8 +182,8 @@ def _contents(report: CommandResult, trace: RecordedTrace) -> dict[str, Any]:
 def _to_parse(report: CommandResult, trace: RecordedTrace, exports: tuple[str, ...]) -> bool:
     """Tell whether a trace needs parsing and can be parsed; if not, report the reason."""
     readable = trace.state in (states.WHOLE, states.FOREIGN)
-    if trace.form == "torch":
-        report.note(Text("traces of torch.profiler need no parsing"), str(trace.path))
+    if trace.form in ("torch", "nsys"):
+        report.note(Text("traces of {profiler} need no parsing", PROFILERS[trace.form]), str(trace.path))
     elif trace.form == "other":
         report.note(Text("not parsed: {why}", trace.why), str(trace.path))
     elif readable and set(exports) <= set(trace.exports):

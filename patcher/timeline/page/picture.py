@@ -20,12 +20,14 @@ from patcher.timeline.model import (
     ROLES,
     SEVERAL,
     TYPICAL,
+    MemoryPlace,
     PathSegment,
     RunTimeline,
     TrainingStep,
     doing,
     label,
 )
+from patcher.timeline.page import memory
 from patcher.timeline.page.rows import OTHERS, Interval, Row, merged, rows
 from patcher.timeline.shares import highest_and_last
 
@@ -52,6 +54,7 @@ _HEAD = 36
 _CURVE = 44
 _AXIS = 20
 _MARKS = 12
+_LANE = memory.HEIGHT + memory.GAP
 _LABELLED = 0.04  # of the run: bars that long have their name without the script, too
 _CROWDED = 120  # lines from one row to another, or steps: beyond, they hide what they explain
 _NAMED = 12  # steps whose heads have room for words then
@@ -115,6 +118,8 @@ def picture(timeline: RunTimeline, parts: int) -> Content:
     placed, curve, height = _places(timeline, max(parts // 100, 1))
     if not placed:
         return None
+    lanes = [(place, height - _AXIS + at * _LANE) for at, place in enumerate(memory.places(timeline))]
+    height += len(lanes) * _LANE
     counted = [0]  # bars that were joined to others
     drawn = list(itertools.chain.from_iterable(_row(place, frame, counted) for place in placed))
     around = (_marks(timeline, frame), _requests(timeline, frame, curve), _ways(timeline, placed, frame))
@@ -124,16 +129,21 @@ def picture(timeline: RunTimeline, parts: int) -> Content:
     names.append(tag("text", Text("at most {count}", most), x=0, y=curve + 28, class_="less"))
     if timeline.windows or timeline.recorded:
         names.append(tag("text", Text("windows"), x=0, y=_HEAD + 9))
+    names += itertools.chain.from_iterable(memory.names(place, top) for place, top in lanes)
     over = (_heads(timeline, frame, height), _axis(frame, height), tag("g", _labels(placed, frame), class_="labels"))
     hatch = tag("pattern", tag("path", d=f"M0 1H{TICKS}", class_="hatch"), id="hatch", width=TICKS, height=4,
                 patternUnits="userSpaceOnUse")  # fmt: skip
-    bars = (tag("defs", hatch), around[0], around[1], drawn, around[2])
+    held = (
+        memory.areas(place, top, frame.ticks, (frame.start, frame.end), max(frame.shortest, frame.seconds / 5_000))
+        for place, top in lanes
+    )
+    bars = (tag("defs", hatch), around[0], around[1], drawn, list(itertools.chain.from_iterable(held)), around[2])
     steps = [tag("option", step_head(step), value=step.step) for step in timeline.steps]
     choice = tag("select", tag("option", Text("all steps"), value=""), steps, aria_label=Text("step"))
     return tag(
         "div",
         zoomable(names, bars, over, (TICKS, height), (Text("The run"), Text("all steps"), _HINT), choice),
-        _legend(placed, timeline),
+        _legend(placed, timeline, [place for place, _ in lanes]),
         map(faint, _aggregated(placed, timeline, frame, counted[0])),
         data_block("run", _data(timeline, frame)),
         class_="picture",
@@ -348,7 +358,7 @@ def _labels(placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
                     yield tag("svg", text, x=frame.percent(interval.start), y=place.top + bars.top, **size)
 
 
-def _legend(placed: Sequence[Placed], timeline: RunTimeline) -> Markup:
+def _legend(placed: Sequence[Placed], timeline: RunTimeline, lanes: Sequence[MemoryPlace]) -> Markup:
     """Return the legend of lines and shades."""
 
     def entry(meaning: str, class_: str, height: int = 3) -> Markup:
@@ -366,6 +376,10 @@ def _legend(placed: Sequence[Placed], timeline: RunTimeline) -> Markup:
         tail and entry(Text("long tail: fewer than a tenth of the peak requests"), "b tail", 10),
         [entry(_ITERATING[name], f"b k-{name}", 10) for name in sorted(iterating)],
         pale and entry(Text("paler: only some of the processes are busy"), "b k-gen pale", 10),
+        [
+            entry(Text("memory: {who}", ROLES[role]), f"b m-{role}", 10)
+            for role in dict.fromkeys(role for lane in lanes for role in lane.roles)
+        ],
         class_="legend",
     )
 

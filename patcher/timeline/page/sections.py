@@ -9,7 +9,7 @@ from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.messages.language import translate_for_page
 from patcher.page.markup import Content, Markup, alert, faint, section, tag
 from patcher.page.table import table_section
-from patcher.timeline import tables
+from patcher.timeline import memory_tables, tables
 from patcher.timeline.lengths import seconds, share
 from patcher.timeline.model import (
     NOT_KNOWN,
@@ -160,6 +160,7 @@ def measured(timeline: RunTimeline) -> Iterator[Content]:
     yield table_section(bounds, instead={"step": [_link(row[4]) for row in bounds.rows]})
     for table in (tables.roles, tables.sync, tables.imbalance):
         yield table_section(table(timeline))
+    yield from map(table_section, memory_tables.tables(timeline))
 
 
 def windows(timeline: RunTimeline) -> Content:

@@ -231,9 +231,9 @@ def _kernels(
 def _graph_share(trace: RankTrace, owner: Sequence[int], chosen: Container[int]) -> float | None:
     """Return the share of kernels in the ``chosen`` segments that share their launch with others; None if none has one.
 
-    Only torch's traces tell: all kernels of a replayed graph have the correlation of its launch.
+    Only traces of CUDA and HIP tell: all kernels of a replayed graph have the correlation of its launch.
     """
-    if trace.form != "torch":
+    if trace.form not in ("torch", "nsys"):
         return None
     tasks = trace.tasks
     counts = Counter(

@@ -16,10 +16,10 @@ HOST_PARTS = HOST["dispatch"]
 
 _NAMED = 2  # modules or operators that a sentence names
 _STACKS = "rlpatch apply … --contents npu,cpu,stack"
+_ON_GPUS = Text("use CUDA graphs (without enforce_eager), asynchronous scheduling, or fewer and larger operators")
 _FASTER_LAUNCH = {
-    "torch.profiler": Text(
-        "use CUDA graphs (without enforce_eager), asynchronous scheduling, or fewer and larger operators"
-    ),
+    "torch.profiler": _ON_GPUS,
+    "Nsight Systems": _ON_GPUS,
     "torch_npu.profiler": Text(
         "use ACL graphs, TASK_QUEUE_ENABLE=2, CPU binding of processes, or asynchronous scheduling"
     ),

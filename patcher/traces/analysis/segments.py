@@ -72,9 +72,12 @@ def split(trace: RankTrace) -> Split:
     begins = [segment.begin for segment in segments]
     end = segments[-1].end if segments else 0
     owner = array("i", (bisect_right(begins, time) - 1 if time < end else UNKNOWN for time in enqueued))
+    is_whole = not family and len(segments) == 1
+    if is_whole:  # every task is of the only unit, whether or not its launch was recorded
+        owner = array("i", [0]) * len(owner)
     _place(trace, segments, owner, order)
     unlinked = [at for at in order if enqueued[at] == UNKNOWN]
-    if unlinked:
+    if unlinked and not is_whole:
         _own_unlinked(trace, segments, owner, unlinked)
         segments = [Segment(segment.begin, segment.end, segment.mark) for segment in segments]
         _place(trace, segments, owner, order)

@@ -7,6 +7,7 @@ outermost operators of the thread that runs it, and what lies between these.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from patcher.traces.analysis.segments import Segment, Split
 from patcher.traces.families import (
     COLLECTIVE,
     COPIES,
+    ELEMENTWISE,
     GEMM,
     HOST_BOUND,
     OTHER,
@@ -31,8 +33,11 @@ from patcher.traces.trace_columns import UNKNOWN
 
 _COMPUTE = KINDS.index(COMPUTE)
 
-TRANSPARENT = ("Torch-Compiled Region", "## Call CompiledFxGraph", "CompiledFunction")
-"""Operators that only stand around those of compiled code."""
+TRANSPARENT = re.compile(
+    r"Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction"
+    r"|autograd::engine::evaluate_function|\w+Backward\w*$"
+)
+"""Operators that only stand around those of compiled code, or of a backward."""
 
 
 def of_units(
@@ -44,7 +49,10 @@ def of_units(
     """
     if any(unit.device_ns for unit in units.values()):
         return _on_device(trace, cuts, units)
-    return {segment: _on_host(trace, cuts.segments[segment], threads) for segment in units}
+    return {
+        segment: _on_host(trace, cuts.segments[segment], threads, samples=unit.sequences is None)
+        for segment, unit in units.items()
+    }
 
 
 def _on_device(trace: RankTrace, cuts: Split, units: Mapping[int, RecordedUnit]) -> dict[int, dict[str, int]]:
@@ -102,11 +110,12 @@ class OutermostOperator(NamedTuple):
     end: int
 
 
-def _on_host(trace: RankTrace, segment: Segment, threads: Sequence[HostThread]) -> dict[str, int]:
-    """Return class → ns of a unit that ran on the host.
+def _on_host(trace: RankTrace, segment: Segment, threads: Sequence[HostThread], *, samples: bool) -> dict[str, int]:
+    """Return class → ns of a unit that ran on the host; ``samples`` is False for a micro-batch.
 
-    The forward reaches from the first to the last operator before sampling that multiplies matrices. What lies between
-    its operators is host-bound, and what lies before it or behind sampling is outside of it.
+    The forward, with its backward, reaches from the first to the last operator before sampling that multiplies
+    matrices. What lies between its operators is host-bound, and what lies before it or behind sampling is outside of
+    it. Softmax is elementwise there, as on a device: it is part of attention or of a loss.
     """
     mark = segment.mark
     if mark is None:
@@ -120,9 +129,10 @@ def _on_host(trace: RankTrace, segment: Segment, threads: Sequence[HostThread]) 
         if place < first or place > sampled:
             around = name = OUTSIDE_FORWARD
         elif place > last:
-            around = name = SAMPLING
+            around = name = SAMPLING if samples else ELEMENTWISE
         else:
             around, name = HOST_BOUND if place > first else OUTSIDE_FORWARD, operator.family
+            name = ELEMENTWISE if name == SAMPLING else name
         classes[around] += max(operator.begin - before, 0)
         classes[name] += operator.end - max(operator.begin, before)
         before = operator.end
@@ -143,6 +153,6 @@ def _outermost(trace: RankTrace, operators: NestedRanges, begin: int, end: int) 
     texts, until = trace.names.texts, begin
     for index in range(bisect_left(operators.begin, begin), bisect_left(operators.begin, end)):
         name = texts[operators.name[index]]
-        if operators.begin[index] >= until and not name.startswith(TRANSPARENT):
+        if operators.begin[index] >= until and not TRANSPARENT.match(name):
             until = min(operators.end[index], end)
             yield OutermostOperator(operator_family(name), operators.begin[index], until)

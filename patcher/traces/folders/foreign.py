@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
 from patcher.messages import Text
 from patcher.store.filesystem.opened import reading
-from patcher.traces.formats import database
 from patcher.traces.formats.chrome import begin_of
 
 
@@ -19,7 +19,6 @@ class Foreign(NamedTuple):
     hint: str
 
 
-_NSYS = Foreign(Text("a trace of Nsight Systems"), Text("open it with nsys-ui or `nsys stats`"))
 _SNAPSHOT = Foreign(
     Text("a memory snapshot of torch"),
     Text("draw it with `python -m torch.cuda._memory_viz trace_plot FILE -o memory.html`"),
@@ -58,7 +57,6 @@ _BEGINS = (
 """Begin of a file, unpacked if it is gzip → what it is: of rocprofiler-sdk, torch, or tar."""
 
 _ENDS = {
-    ".nsys-rep": _NSYS, ".qdrep": _NSYS,
     ".ncu-rep": Foreign(Text("a trace of Nsight Compute"), Text("open it with ncu-ui or `ncu --import FILE`")),
     ".pftrace": _PERFETTO, ".perfetto-trace": _PERFETTO,
     ".rpd": Foreign(Text("a trace of rocmProfileData"), Text("use the tools of rocmProfileData")),
@@ -69,13 +67,13 @@ _ENDS = {
 }  # fmt: skip
 """End of the name → what it is, where the name alone says so."""
 
-_NSYS_TABLES = "SELECT 1 FROM sqlite_master WHERE name LIKE 'CUPTI_ACTIVITY_%' OR name LIKE 'TARGET_INFO_%' LIMIT 1"
-
 
 def named(file: Path) -> Foreign | None:
-    """Return the other tool's format that a file has by its name, a ``.sqlite`` by its tables; None if none."""
-    if file.name.endswith(".sqlite"):
-        return _NSYS if database.rows(file, _NSYS_TABLES) else None
+    """Return the other tool's format that a file has by its name; None if none."""
+    if file.name.endswith((".nsys-rep", ".qdrep")):
+        export, read = shlex.quote(str(file)), shlex.quote(str(file.with_suffix(".sqlite")))
+        hint = Text("nsys export --type sqlite {report}; then rlpatch report {export}", export, read)
+        return Foreign(Text("a report of Nsight Systems that was not exported"), hint)
     return next((foreign for end, foreign in _ENDS.items() if file.name.endswith(end)), None)
 
 
@@ -94,7 +92,7 @@ def known(file: Path) -> Foreign | None:
     if head.startswith(b"PK\3\4"):
         return _ZIP
     if head.startswith(b"SQLite format 3\0"):
-        return _NSYS if database.rows(file, _NSYS_TABLES) else None
+        return None
     if head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5"):
         return _SNAPSHOT
     return begun(file)

@@ -15,13 +15,13 @@ from patcher.traces import names, sidecar
 from patcher.traces.folders import chrome_files, foreign, npu_folders
 from patcher.traces.folders.npu_folders import STORE
 from patcher.traces.folders.states import FOREIGN, RecordedTrace, size
-from patcher.traces.formats import ascend_tables, database, is_ascend_text
+from patcher.traces.formats import ascend_tables, database, is_ascend_text, nsys
 from patcher.traces.formats.chrome import has_events
 from patcher.traces.names import OUTPUT
 from patcher.traces.rank_trace import several
 from patcher.traces.sidecar import SUFFIX, TraceOrigin
 
-NPU, CANN, CHROME, DATABASE, OTHER = "npu", "cann", "chrome", "database", "other"
+NPU, CANN, CHROME, DATABASE, NSYS, OTHER = "npu", "cann", "chrome", "database", "nsys", "other"
 
 
 def walk(top: Path, failed: Callable[[OSError], None]) -> Iterator[tuple[Path, str]]:
@@ -46,13 +46,15 @@ def _folder_kind(folder: Path) -> str:
 
 
 def _file_kind(file: Path) -> str:
-    """Return CHROME, OTHER or DATABASE for a file that is a trace; "" for any other file, and for step metadata."""
+    """Return the kind of a file that is a trace; "" for any other file, and for step metadata."""
     if file.name.endswith(SUFFIX):
         return ""
     if names.is_torch(file.name) or (file.name.endswith(names.JSON) and has_events(file)):
         return CHROME
     if foreign.named(file) or (file.name.endswith(names.JSON) and foreign.begun(file)):
         return OTHER
+    if file.name.endswith(".sqlite") and nsys.is_export(file):
+        return NSYS
     return DATABASE if file.match(database.NAMED) else ""
 
 
@@ -79,7 +81,7 @@ def to_scan(path: Path) -> int:
     """Return the bytes that `inspect` scans of a trace."""
     if path.is_dir():
         return npu_folders.to_scan(path) if _folder_kind(path) == NPU else 0
-    return 0 if foreign.named(path) or foreign.begun(path) else path.stat().st_size
+    return 0 if _file_kind(path) in (NSYS, OTHER) or foreign.begun(path) else path.stat().st_size
 
 
 def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
@@ -88,6 +90,8 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
         trace = npu_folders.inspect(path, progress)
     elif path.is_dir():
         trace = RecordedTrace(path, "other", FOREIGN, size(path), Text("a trace of CANN without torch_npu"))
+    elif _file_kind(path) == NSYS:
+        trace = RecordedTrace(path, "nsys", FOREIGN, size(path), Text("nsys recorded it: its state is not known"))
     elif other := foreign.named(path) or foreign.begun(path):
         trace = RecordedTrace(path, "other", FOREIGN, size(path), other.what)
     else:
@@ -120,6 +124,8 @@ def readable(path: Path) -> list[Path]:
         raise Problem(
             Kind.NO_TRACE, Text("{path} does not exist", path), hint=Text("`rlpatch traces` shows what was recorded")
         )
+    if path.name.endswith(f"{nsys.SUFFIX}{SUFFIX}"):  # the window lies in a report of nsys, whose name nobody knows
+        return readable(path.parent)
     if not path.is_dir():
         trace = sidecar.trace_of(path)
         if trace == path and (other := foreign.known(path)):
@@ -195,5 +201,11 @@ def _msprof(folder: Path) -> Path | None:
     return files[0] if len(files) == 1 else None
 
 
-_EXPORTS: Mapping[str, Callable[[Path], Path | None]] = {NPU: _export, CANN: _msprof, CHROME: Path, DATABASE: Path}
+_EXPORTS: Mapping[str, Callable[[Path], Path | None]] = {
+    NPU: _export,
+    CANN: _msprof,
+    CHROME: Path,
+    DATABASE: Path,
+    NSYS: Path,
+}
 """Kind of what a report may read → the file in it that it reads."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from patcher.progress import Progress, ignore
 from patcher.store.filesystem.opened import reading
 from patcher.traces import sidecar
-from patcher.traces.formats import ascend_db, ascend_tables, ascend_text, torch
+from patcher.traces.formats import ascend_db, ascend_tables, ascend_text, nsys, torch
 from patcher.traces.formats.chrome import begin_of
 from patcher.traces.marks import NUMBERED
 from patcher.traces.model import RankProfile
@@ -34,7 +35,7 @@ def is_ascend_text(path: Path) -> bool:
 
 
 def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Progress = ignore) -> list[RankTrace]:
-    """Return the trace of each rank in a file, with its metadata: one trace, unless SGLang merged several ranks.
+    """Return the trace of each rank in a file, with its metadata: one, unless SGLang or nsys put several into it.
 
     A range of the host whose name matches ``mark_pattern`` marks a unit. ``progress`` gets the bytes read of a text; a
     database reports none. Raises Problem (TRACE) for a file that is no trace.
@@ -42,6 +43,8 @@ def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Prog
     with reading(path) as file:
         head = file.read(16)
     if head.startswith(b"SQLite format 3\0"):
+        if nsys.is_export(path):
+            return [*_exported(path, mark_pattern)]
         traces = [ascend_db.read(path, mark_pattern)]
     elif is_ascend_text(path):
         traces = [ascend_text.read(path, mark_pattern, progress)]
@@ -50,6 +53,14 @@ def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Prog
     for trace in traces:
         _add_metadata(trace, path)
     return traces
+
+
+def _exported(path: Path, mark_pattern: re.Pattern[str] | None) -> Iterator[RankTrace]:
+    """Yield the traces in an export of nsys, with the metadata of their windows, and what the export lacks."""
+    for trace in nsys.read(path, mark_pattern):
+        _add_metadata(trace, path.with_name(f"{trace.window}{nsys.SUFFIX}"))
+        trace.doubts += trace.notes
+        yield trace
 
 
 def tables(path: Path) -> tuple[RankProfile, tuple[str, ...]] | None:
@@ -72,7 +83,7 @@ def _add_metadata(trace: RankTrace, path: Path) -> None:
         place = path.parent.parent
         trace.source = str(place)
     steps = {mark.number for _, mark in trace.marks if mark.number is not None and mark.family == NUMBERED}
-    form = "torch" if trace.form == "torch" else "npu"
+    form = trace.form.partition("-")[0].replace("ascend", "npu")
     trace.metadata, trace.doubts = sidecar.checked(place, form, sorted(steps) or None)
     if trace.metadata:
         trace.rank = trace.metadata.rank if trace.rank is None else trace.rank

@@ -114,7 +114,7 @@ def opened(file: Path) -> Iterator[sqlite3.Connection]:
 def columns(db: sqlite3.Connection) -> dict[str, set[str]]:
     """Return table → its columns, without virtual tables and tables with a computed column."""
     query = """SELECT m.name, c.name, c.hidden FROM sqlite_master m JOIN pragma_table_xinfo(m.name) c
- WHERE m.type = 'table' AND m.rootpage > 0 AND m.sql NOT LIKE '%VIRTUAL%'"""
+ WHERE m.type = 'table' AND m.rootpage > 0 AND m.sql LIKE 'CREATE TABLE %'"""
     tables: dict[str, set[str]] = {}
     computed = set()
     for table, column, hidden in db.execute(query):
@@ -167,12 +167,12 @@ def steps_in(file: Path) -> tuple[int, ...] | None:
     return None if numbers is None else tuple(sorted(int(step) for (step,) in numbers if str(step).isdigit()))
 
 
-def texts(db: sqlite3.Connection, query_of_numbers: str) -> dict[int, str]:
+def texts(db: sqlite3.Connection, query_of_numbers: str, table: str = "STRING_IDS") -> dict[int, str]:
     """Return number → text; ``query_of_numbers`` is a query for the numbers, or a list of them, as SQL.
 
-    One query reads all: the table has no index, so each look-up would be a full scan.
+    One query reads all: torch_npu's table has no index, so each look-up would be a full scan.
     """
-    query = f"SELECT n.id, n.value FROM STRING_IDS n WHERE n.id IN ({query_of_numbers}) AND n.value IS NOT NULL"  # noqa: S608
+    query = f"SELECT n.id, n.value FROM {table} n WHERE n.id IN ({query_of_numbers}) AND n.value IS NOT NULL"  # noqa: S608
     by_number: dict[int, str] = {}
     for number, text in db.execute(query):
         by_number.setdefault(number, str(text))

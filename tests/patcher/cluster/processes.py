@@ -100,7 +100,7 @@ def _serve(site: Path, pipe: Connection, others: list[int], deaths: Sequence[Dea
     for other in others:  # else a node would not see that the driver has gone
         os.close(other)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    worker = NodeWorker(SearchOptions(path=site), wait=wait_s)
+    worker = NodeWorker(SearchOptions(path=(site,)), wait=wait_s)
     while True:
         try:
             method, arguments = pipe.recv()
@@ -116,4 +116,4 @@ def _serve(site: Path, pipe: Connection, others: list[int], deaths: Sequence[Dea
 
 def nodes(group: Processes, path: Path | None = None, **options: Any) -> Nodes:
     """The machines of a command."""
-    return Nodes(group, SearchOptions(path=path), **options)
+    return Nodes(group, SearchOptions(path=(path,) if path else ()), **options)

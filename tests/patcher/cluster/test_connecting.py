@@ -238,7 +238,7 @@ def test_an_address_in_the_environment_is_refused_by_its_name(
     ("address", "nodes", "search", "words"),
     [
         ("auto", None, SearchOptions(), ("--ray",)),
-        ("auto", None, SearchOptions(Path("a b")), ("--ray", "--path", "a b")),
+        ("auto", None, SearchOptions((Path("a b"),)), ("--ray", "--path", "a b")),
         ("h:1", "head", SearchOptions(python="py"), ("--ray", "h:1", "--python", "py", "--nodes", "head")),
     ],
 )

@@ -60,7 +60,7 @@ def test_the_status_of_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     monkeypatch.setattr(
         "patcher.processes.running", lambda _known, packages: tuple(RunningProcess(str(one)) for one in packages)
     )
-    status = NodeWorker(SearchOptions(path=site)).status([], ENGINES).data
+    status = NodeWorker(SearchOptions(path=(site,))).status([], ENGINES).data
     assert (status.state, status.patches) == (state, patches)
     assert status.unfinished == ((str(site),) if state == "interrupted" else ())
     if there:

@@ -26,7 +26,7 @@ for name in ("click", "git", "importlib.metadata", "libcst", "rich"):
 sys.path[:] = [entry for entry in sys.path if entry not in ("", {repository!r})]
 names = {{"__name__": "actor"}}
 exec(open({actor!r}).read(), names)
-node = names["NodeActor"](open({archive!r}, "rb").read(), {{"path": {site!r}, "python": None, "origin": ("--ray",)}}, ["rlpatch", "status"])
+node = names["NodeActor"](open({archive!r}, "rb").read(), {{"path": ({site!r},), "python": None, "origin": ("--ray",)}}, ["rlpatch", "status"])
 def call(method, *arguments):
     value, problem = pickle.loads(node.answer(pickle.dumps((method, arguments))))
     if problem:

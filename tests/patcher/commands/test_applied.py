@@ -10,6 +10,7 @@ from patcher.changes.change import Change, Edit, PatchId, Record
 from patcher.commands.applied import Removal, RevertedFile, next_lines, refuse_several, restart_lines
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
+from patcher.processes import RunningProcess
 from patcher.targets.patched import PatchedRoot
 
 ROOT = Path("/site")
@@ -56,5 +57,5 @@ def test_a_diff_has_one_root() -> None:
 
 def test_what_can_be_done_next() -> None:
     assert next_lines("vllm")[0] == f"next: `{CommandLine('diff', 'vllm')}` shows every line"
-    assert restart_lines(["17 vllm"])[1:] == ["  17 vllm"]
+    assert restart_lines([RunningProcess("17 vllm", here=True)])[1:] == ["  17 vllm"]
     assert len(restart_lines()) == 1

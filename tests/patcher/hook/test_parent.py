@@ -25,6 +25,15 @@ sys.path.insert(0, {str(REPOSITORY)!r})
 from patcher.hook import parent
 parent.leave(parent.run(sys.argv[1:], os.environ))
 """
+ACCOMPANIED = f"""
+import os, sys
+sys.path.insert(0, {str(REPOSITORY)!r})
+from patcher.hook import parent
+class Companion:
+    def interrupted(self): os.write(1, b"interrupted\\n")
+    def ends_command(self): return os.path.exists(sys.argv[1])
+parent.leave(parent.run(sys.argv[2:], os.environ, Companion()))
+"""
 # Says each signal that it gets, and ends with 5 at the end of its input.
 LISTENS = """
 import os, select, signal, sys
@@ -173,6 +182,75 @@ def _read(terminal: int) -> bytes:
         return os.read(terminal, 100)
     except OSError:  # the last process of the terminal has ended
         return b""
+
+
+def test_with_a_companion_the_first_ctrl_c_is_its_own_and_the_next_one_ends_the_command(tmp_path: Path) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        words = [sys.executable, "-c", ACCOMPANIED, str(tmp_path / "end"), sys.executable, "-c", LISTENS, "SIGINT"]
+        os.execv(words[0], words)
+    out = b""
+    for expected in (b"ready", b"interrupted", b"SIGINT", b"SIGINT"):
+        while expected not in out:
+            out += os.read(terminal, 100)
+        out = out.partition(expected)[2]
+        time.sleep(0.1)
+        os.write(terminal, b"\x03")
+    os.kill(pid, signal.SIGTERM)
+    _, status = os.waitpid(pid, 0)
+    assert os.WTERMSIG(status) == signal.SIGTERM
+
+
+def test_with_a_companion_a_command_that_reads_from_the_terminal_is_not_stopped(tmp_path: Path) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        words = ["sh", "-c", "stty -echo; stty echo; read word || echo unread; exit 4"]
+        words = [sys.executable, "-c", ACCOMPANIED, str(tmp_path / "end"), *words]
+        os.execv(words[0], words)
+    out = b""
+    with at_most(30):
+        while b"unread" not in out:
+            out += os.read(terminal, 100)
+        _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 4
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGUSR1"])
+def test_with_a_companion_the_command_gets_what_its_callers_send(name: str, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", ACCOMPANIED, str(tmp_path / "end"), sys.executable, "-c", LISTENS, name]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    with at_most(30):
+        for send in (os.killpg, os.kill):
+            send(process.pid, getattr(signal, name))
+            assert process.stdout.readline() == f"{name}\n"
+            time.sleep(0.2)
+        out, _ = process.communicate()
+    assert (out, process.returncode) == ("", 5)
+
+
+def test_a_companion_ends_the_command_and_what_that_started(tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    words = [sys.executable, "-c", ACCOMPANIED, str(end), "sh", "-c", "sleep 60 & echo $!; wait"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    process.stdout.readline()
+    end.touch()
+    with at_most(30):
+        assert process.wait() == -signal.SIGINT
+
+
+def test_a_companion_ends_a_command_that_does_not_want_to(tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    impatient = ACCOMPANIED.replace("class", "parent._ENDING = ((2, 0.1), (15, 0.1), (9, 60))\nclass", 1)
+    words = [sys.executable, "-c", impatient, str(end), "sh", "-c", "trap '' INT TERM; echo ready; sleep 60; sleep 60"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    process.stdout.readline()
+    end.touch()
+    with at_most(30):
+        assert process.wait() == -signal.SIGKILL
 
 
 def test_ctrl_c_ends_both_by_the_signal() -> None:

@@ -98,7 +98,7 @@ def test_a_wrong_target_is_refused(text: str, kind: Kind, hint: str) -> None:
 
 
 def test_a_target_reads_below_its_root(tmp_path: Path) -> None:
-    target = targets.find(ASCEND, path=wheel(tmp_path))
+    target = targets.find(ASCEND, paths=[wheel(tmp_path)])
     worker = PurePosixPath("vllm_ascend/worker/worker_v1.py")
     assert target.exists(worker)
     assert target.read(worker) == b"class NPUWorker: ...\n"
@@ -122,40 +122,40 @@ def test_path_by_any_way(
     (tmp_path / "link").symlink_to("site")
     monkeypatch.chdir(tmp_path)
     path = Path(given) if relative else tmp_path / given
-    target = targets.find(ASCEND, path=path)
+    target = targets.find(ASCEND, paths=[path])
     assert (target.root, target.found_by) == (tmp_path / "site", found_by.format(path))
 
 
 def test_path_is_dot_inside_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel(tmp_path)
     monkeypatch.chdir(tmp_path / "vllm_ascend")
-    assert targets.find(ASCEND, path=Path()).root == tmp_path
+    assert targets.find(ASCEND, paths=[Path()]).root == tmp_path
 
 
 def test_path_is_a_link_named_like_the_package(tmp_path: Path) -> None:
     package(tmp_path, "fork")
     (tmp_path / "vllm_ascend").symlink_to("fork")
-    assert targets.find(ASCEND, path=tmp_path / "vllm_ascend").root == tmp_path
+    assert targets.find(ASCEND, paths=[tmp_path / "vllm_ascend"]).root == tmp_path
 
 
 @pytest.mark.parametrize("given", [".", "python", "python/sglang"])
 def test_path_of_a_checkout_with_the_package_below(tmp_path: Path, given: str) -> None:
     repository(tmp_path, tag="v0.5.3", below="python", name="sglang")
-    target = targets.find(SGLANG, path=tmp_path / given, version="0.5.3")
+    target = targets.find(SGLANG, paths=[tmp_path / given], version="0.5.3")
     assert (target.root, target.installed_as) == (tmp_path / "python", "checkout")
 
 
 def test_a_checkout_named_like_its_package(tmp_path: Path) -> None:
     package(tmp_path / "vllm", "vllm")
     write(tmp_path / "vllm/__init__.py")
-    assert targets.find(VLLM, path=tmp_path / "vllm").root == tmp_path / "vllm"
+    assert targets.find(VLLM, paths=[tmp_path / "vllm"]).root == tmp_path / "vllm"
 
 
 def test_path_of_site_packages_with_an_editable_install(tmp_path: Path) -> None:
     site, source = tmp_path / "site-packages", tmp_path / "src"
     package(source / "python", "sglang")
     info = dist_info(site, "0.5.3", name="sglang", lists="x.pth", editable=source)
-    target = targets.find(SGLANG, path=site)
+    target = targets.find(SGLANG, paths=[site])
     assert (target.root, target.installed_as, target.version) == (source / "python", "editable", "0.5.3")
     assert target.found_by == f"--path {site}, where {info.name} points to {source}"
 
@@ -164,13 +164,13 @@ def test_path_without_the_package_says_what_is_there(tmp_path: Path) -> None:
     package(tmp_path, "vllm")
     write(tmp_path / "verl/__init__.abi3.so")
     dist_info(tmp_path, "0.11.0rc1", editable=tmp_path / "gone")
-    found = problem(path=tmp_path, projects=ALL)
+    found = problem(paths=[tmp_path], projects=ALL)
     info = tmp_path / "vllm_ascend-0.11.0rc1.dist-info"
     although = f"although {info} exists; it points to {tmp_path}/gone"
     searched = f"--path {tmp_path}: package vllm_ascend not found, {although}; packages there: vllm"
     assert (found.kind, found.notes) == (Kind.NO_TARGET, (searched,))
     below = tmp_path / "vllm" / "worker"
-    assert problem(path=below).notes == (f"--path {below}: package vllm_ascend not found",)
+    assert problem(paths=[below]).notes == (f"--path {below}: package vllm_ascend not found",)
 
 
 @pytest.mark.parametrize(
@@ -189,23 +189,23 @@ def test_path_that_leads_nowhere(tmp_path: Path, given: str, kind: Kind, says: s
     for name in ("file", "exe", "v-0.11.0rc1-py3-none-any.whl", "left/vllm_ascend/data.txt"):
         write(tmp_path / name)
     (tmp_path / "exe").chmod(0o755)
-    found = problem(path=tmp_path / given)
+    found = problem(paths=[tmp_path / given])
     assert (found.kind, says in str(found)) == (kind, True), str(found)
 
 
 def test_path_and_python_are_one_too_many(tmp_path: Path) -> None:
-    assert problem(path=tmp_path, python="python3").kind is Kind.USAGE
+    assert problem(paths=[tmp_path], python="python3").kind is Kind.USAGE
     with pytest.raises(Problem, match="--path and --python"):
-        targets.discover(ALL, path=tmp_path, python="python3")
+        targets.discover(ALL, paths=[tmp_path], python="python3")
 
 
 @pytest.mark.parametrize("asserted", ["0.11.0rc1", "0.11.0RC1"])
 def test_an_assertion_that_holds(tmp_path: Path, asserted: str) -> None:
-    assert targets.find(ASCEND, path=wheel(tmp_path), version=asserted).version == "0.11.0rc1"
+    assert targets.find(ASCEND, paths=[wheel(tmp_path)], version=asserted).version == "0.11.0rc1"
 
 
 def test_an_assertion_that_does_not_hold(tmp_path: Path) -> None:
-    found = problem(path=wheel(tmp_path / "a b"), version="0.13.0", again="rlpatch diff {}".format)
+    found = problem(paths=[wheel(tmp_path / "a b")], version="0.13.0", again="rlpatch diff {}".format)
     assert (found.kind, found.kind.exit_code) == (Kind.VERSION, 3)
     assert found.cause == "vllm-ascend is 0.11.0rc1 here, not 0.13.0"
     assert found.hint == "rlpatch diff vllm-ascend==0.11.0rc1"
@@ -213,7 +213,7 @@ def test_an_assertion_that_does_not_hold(tmp_path: Path) -> None:
 
 def test_an_assertion_that_nothing_can_answer(tmp_path: Path) -> None:
     package(tmp_path)
-    found = problem(path=tmp_path, version="0.13.0")
+    found = problem(paths=[tmp_path], version="0.13.0")
     assert (found.kind, found.hint) == (Kind.VERSION, "vllm-ascend")
     assert "cannot be determined, so ==" in found.cause
 
@@ -325,13 +325,13 @@ def test_discover_below_a_path(tmp_path: Path) -> None:
     package(tmp_path, "verl")
     (tmp_path / "python/.rlpatch").mkdir(parents=True)
     write(tmp_path / "vllm/data.txt")
-    found = targets.discover(ALL, path=tmp_path)
+    found = targets.discover(ALL, paths=[tmp_path])
     assert [target.project.name for target in found.targets] == ["vllm-ascend", "verl"]
     assert found.stores == (tmp_path / "python",)
     assert ["no __init__.py" in problem.cause for problem in found.problems] == [True]
     assert found.searched == (f"--path {tmp_path}",)
     with pytest.raises(Problem, match=r"the folder .* does not exist"):
-        targets.discover(ALL, path=tmp_path / "none")
+        targets.discover(ALL, paths=[tmp_path / "none"])
 
 
 def test_discover_finds_the_store_of_a_package_that_is_gone(tmp_path: Path) -> None:
@@ -341,7 +341,7 @@ def test_discover_finds_the_store_of_a_package_that_is_gone(tmp_path: Path) -> N
     for root in (site, source / "python"):
         (root / ".rlpatch").mkdir(parents=True)
     assert targets.discover(ALL, python=exe).stores == (site, source / "python")
-    assert targets.discover(ALL, path=site).stores == (site, source / "python")
+    assert targets.discover(ALL, paths=[site]).stores == (site, source / "python")
     assert targets.discover(ALL, python=exe).targets == ()
 
 
@@ -349,8 +349,8 @@ def test_discover_names_a_root_once(tmp_path: Path) -> None:
     wheel(tmp_path / "real")
     (tmp_path / "real/.rlpatch").mkdir()
     (tmp_path / "link").symlink_to("real")
-    assert targets.discover(ALL, path=tmp_path / "link").stores == (tmp_path / "real",)
-    assert targets.discover(ALL, path=tmp_path / "real/vllm_ascend").stores == (tmp_path / "real",)
+    assert targets.discover(ALL, paths=[tmp_path / "link"]).stores == (tmp_path / "real",)
+    assert targets.discover(ALL, paths=[tmp_path / "real/vllm_ascend"]).stores == (tmp_path / "real",)
 
 
 def test_discover_goes_on_for_the_projects_that_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,7 +372,7 @@ def test_discover_goes_on_for_the_projects_that_are_missing(tmp_path: Path, monk
 def test_discover_may_leave_git_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository(tmp_path, tag="v0.11.0rc1")
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
-    (target,) = targets.discover(ALL, path=tmp_path, git=False).targets
+    (target,) = targets.discover(ALL, paths=[tmp_path], git=False).targets
     assert (target.installed_as, target.version, target.notes) == ("checkout", "", ())
 
 

@@ -69,6 +69,14 @@ def test_a_file_that_is_still_written_reads_up_to_its_last_flush(tmp_path: Path)
     assert [step.step for step in only(tmp_path).steps] == [1, 2, 3, 4, 5]
 
 
+def test_progress_counts_the_bytes_of_a_file(tmp_path: Path) -> None:
+    small(tmp_path)
+    for path in files.paths(tmp_path):
+        counts = list[int]()
+        files.survey(path, counts.append)
+        assert sum(counts) == path.stat().st_size
+
+
 def test_a_file_that_was_cut_anywhere_has_the_steps_before(tmp_path: Path) -> None:
     small(tmp_path, steps=40)
     (driver,) = (tmp_path / "timeline").glob("node0_10_*")

@@ -26,6 +26,7 @@ def test_a_run_that_goes_on_is_joined_up_to_its_last_step(tmp_path: Path) -> Non
     going_on = {lane.role for lane in run.lanes for span in lane.spans if span.end is None}
     assert going_on == {"driver", "trainer", "agent", "server"}
     assert [clock.source for clock in run.clocks] == ["same clock", "causality"]
+    assert [clock.ahead_seconds for clock in run.clocks] == pytest.approx([0, 0], abs=0.01)
     assert run.missing == ()
     for step in run.steps:
         assert sum(piece.seconds for piece in step.critical_path) == pytest.approx(step.seconds, rel=1e-6)

@@ -260,6 +260,61 @@ class Run:
             db.executemany("INSERT INTO STRING_IDS VALUES (?,?)", [(number, value) for value, number in texts.items()])
         return folder
 
+    # ------------------------------------------------------------ Nsight Systems, exported as SQLite
+
+    def nsys(self, file: Path, pid: int = 4711, device: int = 0) -> Path:
+        """Write, or add to what lies there, what one process did on one GPU."""
+        process = pid << 24
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(file)) as db, db:
+            for table, columns in NSYS_TABLES.items():
+                db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
+
+            def text(value: str) -> int:
+                db.execute("INSERT OR IGNORE INTO StringIds (value) VALUES (?)", (value,))
+                return int(db.execute("SELECT id FROM StringIds WHERE value = ?", (value,)).fetchone()[0])
+
+            ranges = [(one, one.name) for one in (*self.marks, *self.annotations, *self.modules)]
+            ranges += [(one, f"{one.name}, op_id = {number}") for number, one in enumerate(self.operators)]
+            if self.rank is not None and self.tasks:
+                name = f"rlpatch:rollout 0 host_dp0_rank{self.rank}_{pid}"
+                ranges.append((Range(name, 0, max(task.end for task in self.tasks)), name))
+            for number, (one, name) in enumerate(ranges):  # a registered text is a number
+                texts = (name, None) if number % 2 else (None, text(name))
+                row = (one.begin, one.end, 59, *texts, process + one.thread, 0)
+                db.execute("INSERT INTO NVTX_EVENTS VALUES (?,?,?,?,?,?,?)", row)
+            db.execute("INSERT INTO NVTX_EVENTS VALUES (0, NULL, 34, 'a moment', NULL, ?, 0)", (process + 1,))
+            for one in self.calls:
+                call = (one.begin, one.end, process + one.thread, None, text(f"{one.name}_v3020"))
+                db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?,?,?,?,?)", call)
+            for number, task, first in self.keyed():
+                on_device = (task.begin, task.end, device, task.stream, number, process)
+                if task.kind == "copy":
+                    db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?,?,?,?,?,?,1)", on_device)
+                else:
+                    name = f"nccl{task.name}" if task.kind == "communication" else task.name
+                    kernel = (*on_device, text(name))
+                    db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?,?,?,?,?,?,?)", kernel)
+                if task.launch is not None and first:
+                    words, ns = task.call
+                    launch = (task.launch, task.launch + ns, process + task.thread, number, text(f"{words}_v7000"))
+                    db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?,?,?,?,?)", launch)
+            db.execute("INSERT OR REPLACE INTO TARGET_INFO_GPU VALUES (?, 'NVIDIA H100')", (device,))
+            db.execute("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (?, ?, ?)", (device, device, pid))
+        return file
+
+
+_ON_DEVICE = "start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER"
+NSYS_TABLES = {
+    "StringIds": "id INTEGER PRIMARY KEY, value TEXT UNIQUE NOT NULL",
+    "CUPTI_ACTIVITY_KIND_KERNEL": f"{_ON_DEVICE}, demangledName INTEGER NOT NULL",
+    "CUPTI_ACTIVITY_KIND_MEMCPY": f"{_ON_DEVICE}, copyKind INTEGER NOT NULL /* its REFERENCES say virtualAddress */",
+    "CUPTI_ACTIVITY_KIND_RUNTIME": "start INTEGER NOT NULL, end INTEGER NOT NULL, globalTid INTEGER, correlationId INTEGER, nameId INTEGER NOT NULL",
+    "NVTX_EVENTS": "start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL, text TEXT, textId INTEGER, globalTid INTEGER, domainId INTEGER",
+    "TARGET_INFO_GPU": "id INTEGER PRIMARY KEY, name TEXT",
+    "TARGET_INFO_CUDA_DEVICE": "gpuId INTEGER, cudaId INTEGER, pid INTEGER",
+}
+"""The tables of an export of nsys, with the columns that a report reads (schema 3.25 and before)."""
 
 _TABLES = {
     "TASK": "startNs INTEGER, endNs INTEGER, deviceId INTEGER, connectionId INTEGER, globalTaskId INTEGER,"

@@ -6,6 +6,7 @@ import ast
 import asyncio
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -117,6 +118,32 @@ def test_the_log_and_the_ranges_say_what_it_was(
     assert line.endswith(", weight sync 0, trainer: complete, recorded: 0")
 
 
+def test_the_phases_are_ranges_of_nvtx_in_a_capture_of_nsys(
+    made: list[Profiler], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log: list[str] = []
+
+    def begin(name: str) -> str:
+        log.append(name.removeprefix("rlpatch:"))
+        return f"/{log[-1]}"
+
+    cuda = SimpleNamespace(
+        profiler=SimpleNamespace(start=lambda: log.append("start"), stop=lambda: log.append("stop")),
+        nvtx=SimpleNamespace(
+            range_push=lambda name: log.append(" ".join(name.split()[:2])), range_pop=lambda: log.append("pop"),
+            range_start=begin, range_end=log.append,
+        ),
+    )  # fmt: skip
+    monkeypatch.setattr("torch.cuda", cuda, raising=False)
+    monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "7")
+    sides = Sides(made, monkeypatch, backend="nsys", METADATA=True, SAVE_PATH=str(tmp_path), SYNC="1")
+    for label in "012":
+        sides.train(label)
+    assert sides.ranges == []
+    phases = ["update_weights", "nested", *["gather", "/gather"] * 3, "/nested", "/update_weights"]
+    assert log == ["start", "rlpatch:weight-sync 1", "call 0", *phases, "pop", "pop", "stop"]
+
+
 def test_a_sync_of_several_calls_ends_with_the_next_batch(
     made: list[Profiler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,7 +242,7 @@ def test_a_run_that_ends_before_the_sync_says_so(
     assert caplog.messages[0].endswith(" weight sync 7")
 
 
-@pytest.mark.parametrize("backend", ["npu", "torch"])
+@pytest.mark.parametrize("backend", ["npu", "torch", "nsys"])
 def test_what_goes_in_compiles_on_python_3_8(backend: str) -> None:
     chosen = config(f"--stage weight-sync --sync 2 --repeat 3 --ranks all --tool {backend}")
     patch = PatchId("verl", "weight-sync")

@@ -96,6 +96,7 @@ def test_bash_lists_the_releases_behind_the_equals_signs(terminal: Callable[[str
     [
         ("revert vllm-a", ["vllm-ascend"]),
         ("status vllm-a", ["vllm-ascend"]),
+        ("apply vllm-a", ["vllm-ascend"]),
         ("explain vllm-ascend==0.12.0", ["vllm-ascend==0.12.0rc1"]),
         ("revert vllm-ascend --stage ", ["rollout", "graph-capture", "builtin", "timeline", "weight-sync"]),
         ("apply VLLM_Ascend==0.11.0rc1 sglang --decode 1:2 --stage r", ["rollout"]),

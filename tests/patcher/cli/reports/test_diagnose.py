@@ -46,6 +46,7 @@ def test_json_has_the_fields_that_are_promised(run: Run, recorded: Path) -> None
     assert {*stage["classes"][0]} == {"name", "share", "interval", "seconds"}
     assert {"load", "share", "ms_each", "classes", "error"} <= {*stage["by_load"][0]}
     assert {*result["actions"][0]} == {"what", "bound_seconds", "because"}
+    assert {*result["what_ifs"][0]} == {"name", "setting", "seconds", "least_seconds", "most_seconds", "because"}
     assert [window["joined"] for window in result["windows"]] == [5] * 5
     assert sum(part["share"] for part in stage["classes"]) == pytest.approx(1)
 
@@ -122,5 +123,84 @@ def test_a_page_and_tables_are_written(run: Run, recorded: Path, tmp_path: Path)
     assert head == "stage,class,share,interval,seconds"
     assert {row.split(",")[1] for row in rows} >= {"gemm", "attention", "outside-forward"}
     assert {path.name for path in tables.iterdir()} == {
-        f"diagnosed_{name}.csv" for name in ("classes", "loads", "load_classes", "actions", "windows")
+        f"diagnosed_{name}.csv"
+        for name in ("stages", "classes", "loads", "load_classes", "actions", "what_ifs", "windows")
     }
+
+
+def two_replicas(folder: Path) -> None:
+    for pid in (4711, 4712):
+        engine = SimulatedEngine(seed=pid, pid=pid)
+        for of in (requests(99, 4), requests(pid), requests(pid)):
+            engine.run(of)
+        engine.write_timeline(folder)
+        for first in (1, 30, 120, 200, 250):
+            engine.write_window(folder, 2, first, first + 5)
+
+
+def one_step(folder: Path) -> None:
+    engine = SimulatedEngine()
+    engine.run(requests(0))
+    engine.write_timeline(folder)
+
+
+def killed(folder: Path) -> None:
+    engine = SimulatedEngine()
+    for of in (requests(99, 4), requests(0)):
+        engine.run(of)
+    engine.write_timeline(folder, ended=False)
+
+
+def windows_of_another_process(folder: Path) -> None:
+    killed(folder)
+    other = SimulatedEngine(pid=99)
+    other.run(requests(0))
+    other.write_timeline(folder.with_name("elsewhere"))
+    other.write_window(folder, 0, 1, 6)
+
+
+def agents_that_pause(folder: Path) -> None:
+    from fixtures.rollouts import START_S
+    from fixtures.timeline.writer import Writer
+
+    engine = SimulatedEngine()
+    for number in range(12):
+        engine.run(requests(number, 4))
+    engine.write_timeline(folder)
+    trainer = Writer(folder, pid=7, started_ms=START_S * 1000, run=engine.name)
+    for number in (1, 2, 3):
+        at = number * (engine.now - START_S * 10**6) // 3
+        trainer.add("phase", "gen", at - 2_000_000, at - 1_000_000)
+        trainer.add("step", "", at, at, amount=number)
+    trainer.close((engine.now - START_S * 10**6, engine.now))
+
+
+@pytest.mark.parametrize(
+    ("made", "head", "note"),
+    [
+        (two_replicas, "rollout: 4 rollouts", "2 engines"),
+        (one_step, "rollout: 1 rollout", "warm-up is included"),
+        (killed, "rollout: 1 rollout", ""),
+        (windows_of_another_process, "0 recorded", ""),
+        (agents_that_pause, "rollout: 11 rollouts", "12 rollouts were counted in 3 training steps"),
+    ],
+)
+def test_what_is_known_of_an_unusual_run_is_told(
+    run: Run, tmp_path: Path, made: Callable[[Path], None], head: str, note: str
+) -> None:
+    made(tmp_path)
+    result = run("diagnose", tmp_path, "-o", tmp_path / "page.html")
+    assert head in result.stdout
+    assert note in result.stderr.replace("\n", " ").replace("  ", " ")
+    assert "check: " in result.stdout
+    assert "<!doctype html>" in (tmp_path / "page.html").read_text()
+
+
+def test_a_page_that_cannot_be_written_is_a_message_behind_the_text(run: Run, recorded: Path) -> None:
+    result = run("diagnose", recorded, "-o", "/dev/full", code=5)
+    assert "cannot be written" in result.stderr
+    assert "attention" in result.stdout
+
+
+def test_steps_need_a_command(run: Run, recorded: Path) -> None:
+    assert "--steps" in run("diagnose", recorded, "--steps", "2", code=2).stderr

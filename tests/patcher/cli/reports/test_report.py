@@ -102,7 +102,7 @@ def test_a_range_without_units_is_answered_with_all_of_them(trace: Path) -> None
     assert "next: --units 30:34 covers all units" in result.stderr
 
 
-@pytest.mark.parametrize("form", ["torch", "text", "db"])
+@pytest.mark.parametrize("form", ["torch", "text", "db", "nsys"])
 @pytest.mark.parametrize(
     ("marks", "units"),
     [(r"^train step (?P<number>\d+)$", [7, 8]), ("train|within", [0, 1]), (r"^batch", [0])],
@@ -117,7 +117,7 @@ def test_the_units_of_foreign_traces_are_named(tmp_path: Path, form: str, marks:
     )
     tasks = (Task(110, 120, launch=1, ask=1), Task(210, 220, launch=101, ask=101))
     run = Run(tasks, (Range("ProfilerStep#3", 0, 200),), operators=names)
-    path = run.torch(tmp_path / "a.json") if form == "torch" else getattr(run, form)(tmp_path / "a_ascend_pt")
+    path = getattr(run, form)(tmp_path / {"torch": "a.json", "nsys": "a.sqlite"}.get(form, "a_ascend_pt"))
     assert [one["number"] for one in data(typed("report", path, "--json"))["captures"][0]["units"]] == [3]
     (found,) = data(typed("report", path, "--marks", marks, "--json"))["captures"]
     assert [one["number"] for one in found["units"]] == units

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 
 from fixtures.rollouts import START_S, SimulatedEngine, requests
 from fixtures.timeline.writer import Writer
-from patcher.commands.diagnosis import asked, following
+from patcher.commands.diagnosis import asked, following, reading
 from patcher.commands.diagnosis.following import Follower
 from tests.patcher.workers.maker import ON_DEMAND, Saved, here
 
@@ -177,3 +179,107 @@ def test_ctrl_c_ends_the_diagnosis_alone(live: LiveRun, monkeypatch: pytest.Monk
     live.state(rollout=0)
     following.wait(Follower(live.folder, 3, lambda _text: None))
     assert asked.alive(live.folder)
+
+
+def test_an_unexpected_fault_ends_the_diagnosis_with_its_place(live: LiveRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "engines", lambda _processes: 1 // 0)
+    said: list[str] = []
+    follower = Follower(live.folder, 3, said.append, steps=9)
+    end = following.start(follower)
+    end()
+    assert follower.over
+    assert "test_following.py:" in said[0]
+    assert "ZeroDivisionError" in said[0]
+    assert said[0] in list(follower.notes())
+
+
+def test_a_full_disk_is_told_and_tried_again(live: LiveRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "rollout.request")
+
+    follower = Follower(live.folder, 3, lambda _text: None)
+    with monkeypatch.context() as patched:
+        patched.setattr(follower.states, "write", full)
+        for of in (requests(99, 4), None, None):
+            live.rollout(of)
+        follower.look_safely()
+    assert any("No space left" in note for note in follower.notes())
+    follower.look_safely()
+    assert live.asked()
+    assert not follower.trouble
+
+
+def test_a_worker_that_never_answers_is_named_and_no_longer_waited_for(live: LiveRun) -> None:
+    follower = Follower(live.folder, 2, lambda _text: None)
+    live.state(rollout=0)
+    for of in (requests(99, 4), None, None):
+        live.rollout(of)
+        live.state(rollout=0)  # as if it were stuck
+    follower.look()
+    assert any("has not answered" in note for note in follower.notes())
+    for _ in range(2 * (following.PATIENCE + 1)):
+        live.rollout()
+        live.state(rollout=0)
+        follower.look()
+    assert (follower.requests, follower.finished) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("rollouts", "worker", "said"),
+    [(1, True, "so far: 1;"), (2, True, "so far: 2;"), (4, False, "no worker")],
+)
+def test_it_says_why_nothing_was_recorded(rollouts: int, worker: bool, said: str, live: LiveRun) -> None:
+    follower = Follower(live.folder, 3, lambda _text: None)
+    for _ in range(rollouts):
+        live.rollout()
+    if not worker:
+        for path in live.saved.folder.iterdir():
+            path.unlink()
+    follower.look()
+    assert any(said in note for note in follower.notes())
+
+
+def test_it_tells_when_the_run_has_made_its_steps(live: LiveRun) -> None:
+    follower = Follower(live.folder, 3, lambda _text: None, steps=2)
+    for reached in (False, False, True):
+        live.rollout()
+        follower.look()
+        assert follower.reached is reached
+
+
+def test_steps_are_those_of_a_trainer_that_marks_them(live: LiveRun) -> None:
+    follower = Follower(live.folder, 3, lambda _text: None, steps=2)
+    for _ in range(4):
+        live.rollout()
+    started_ms = START_S * 1000
+    trainer = Writer(live.folder, pid=7, started_ms=started_ms, run=live.engine.name)
+    for number, at in ((1, 1_000_000), (1, 1_000_100), (2, 2_000_000)):  # the first one twice
+        trainer.add("step", "", at, at, amount=number)
+        trainer.flush((at, START_S * 10**6 + at))
+        follower.look()
+        assert follower.reached is (number == 2)
+
+
+def test_a_look_is_followed_by_a_pause_but_for_the_windows_that_were_read(
+    live: LiveRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    def burn(seconds: float) -> None:
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            pass
+
+    def look(self: Follower) -> None:
+        burn(0.05)
+        self._read(())
+
+    monkeypatch.setattr(Follower, "look", look)
+    monkeypatch.setattr(reading, "of_processes", lambda *_: burn(0.4))
+
+    def ended(seconds: float) -> bool:
+        pauses.append(seconds)
+        return True
+
+    following.follow(Follower(live.folder, 3, lambda _text: None), ended)
+    assert following.LEAST_PAUSE * 0.05 <= pauses[0] < following.LEAST_PAUSE * 0.2

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, cast
 
 import pytest
 
 from patcher.commands.finding import Search
-from patcher.commands.patching.planning import Attempted, find
+from patcher.commands.patching.planning import Attempted, find, plan
 from patcher.config import Window
 from patcher.messages.errors import Kind, Problem
 from patcher.recipe import Upstream
@@ -95,3 +96,37 @@ def test_a_timeline_leaves_windows_on_demand_in_place(
     candidates = find([word], cast("Search", Site(tmp_path)), ProfileRequest((), choices), "apply")
     assert not candidates.problems
     assert [candidate.config.stage.name for candidate in candidates.values] == stages
+
+
+def on_demand(stage: str, unit: str) -> ProfileRequest:
+    return ProfileRequest((Window(unit, 0, 0, none=True),), {"stage": stage, "on_demand": True})
+
+
+BESIDE = (
+    on_demand("rollout", "iterations"), on_demand("update-policy", "micro-batch"),
+    on_demand("compute-values", "micro-batch"), ProfileRequest((), {"stage": "weight-sync", "sync": 2}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("word", "stages"),
+    [
+        ("vllm", ["timeline", "rollout", "weight-sync"]),
+        ("verl", ["timeline", "update-policy", "compute-values", "weight-sync"]),
+        ("trl", ["timeline", "update-policy"]),
+    ],
+)
+def test_a_target_takes_those_stages_beside_that_it_has(tmp_path: Path, word: str, stages: list[str]) -> None:
+    request = ProfileRequest((), {"timeline": True}, BESIDE)
+    candidates = find([word], cast("Search", Site(tmp_path)), request.checked(), "run")
+    assert not candidates.problems
+    assert [candidate.config.stage.name for candidate in candidates.values] == stages
+    assert [candidate.optional for candidate in candidates.values] == [False, *[True] * (len(stages) - 1)]
+
+
+def test_a_stage_beside_that_cannot_be_patched_is_left_out_with_a_note(tmp_path: Path) -> None:
+    request = ProfileRequest((), {"timeline": True}, BESIDE[:1])
+    candidates = find(["vllm"], cast("Search", Site(tmp_path)), request, "run")
+    required = replace(candidates, values=candidates.values[1:])
+    assert plan(required).problems == ()
+    assert plan(replace(candidates, values=[value._replace(optional=False) for value in required.values])).problems

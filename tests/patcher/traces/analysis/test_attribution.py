@@ -19,7 +19,7 @@ from patcher.traces.trace_columns import UNKNOWN, HostCalls, RangeColumns
 from tests.matrix import examples
 from tests.patcher.traces.recorded import MARKS, MS, START, Range, Run, Task, free_ns, steps, timeline
 
-WRITERS = ("torch", "gzip", "text", "db")
+WRITERS = ("torch", "gzip", "text", "db", "nsys")
 
 
 def written(run: Run, form: str, place: Path) -> Path:
@@ -27,10 +27,10 @@ def written(run: Run, form: str, place: Path) -> Path:
     if form in ("torch", "gzip"):
         return run.torch(place / f"host_1.{form}.pt.trace.json{'.gz' if form == 'gzip' else ''}")
     write: Callable[[Path], Path] = getattr(run, form)
-    return write(place / f"{form}_ascend_pt")
+    return write(place / ("a.sqlite" if form == "nsys" else f"{form}_ascend_pt"))
 
 
-FOLDERS = {"torch": "1.pt.trace.json", "text": "1_ascend_pt", "db": "1_ascend_pt"}
+FOLDERS = {"torch": "1.pt.trace.json", "text": "1_ascend_pt", "db": "1_ascend_pt", "nsys": "1.sqlite"}
 """What writes a run → how its file or folder is called."""
 
 
@@ -364,6 +364,11 @@ def test_the_whole_trace_begins_where_the_first_kernel_was_asked_for() -> None:
     assert (unit.kernels, unit.host_ns) == (2, 40)
 
 
+def test_without_marks_the_only_unit_has_every_task_also_those_without_a_launch() -> None:
+    (found,) = units(Run((Task(5, 8), Task(10, 20, launch=1), Task(90, 95)), (), (Range("aten::mm", 0, 5),)))
+    assert (found.kernels, found.device_ns) == (3, 90)
+
+
 def test_without_marks_the_whole_trace_is_one_unit() -> None:
     (found,) = units(Run((Task(10, 20, launch=1), Task(30, 40, launch=2)), (), (Range("aten::mm", 0, 5),)))
     assert (found.number, found.kernels, found.device_ns, found.lead_in_ns) == (0, 2, 30, 10)
@@ -539,10 +544,11 @@ def test_collectives_are_numbered_in_their_unit_and_group(tmp_path: Path) -> Non
     )  # fmt: skip
     for form in WRITERS:
         found = capture(Run(tasks, MARKS), form, tmp_path).collectives
+        group = "" if form == "nsys" else "586"  # a kernel of NCCL does not tell it
         assert [(one.unit, one.index, one.group, one.ns) for one in found] == [
-            (1, 0, "586", 30),
-            (1, 1, "586", 20),
-            (2, 0, "586", 40),
+            (1, 0, group, 30),
+            (1, 1, group, 20),
+            (2, 0, group, 40),
         ]
 
 

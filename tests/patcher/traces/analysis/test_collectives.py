@@ -235,4 +235,4 @@ def test_the_collective_that_is_idle_is_named_in_both_exports(form: str) -> None
     found = finding(*profiles)
     assert found is not None
     assert "hcom_allReduce of 16.4 MB in unit 50 took " in found.evidence
-    assert ", one of 67.1 MB 2." in found.evidence
+    assert "; another of 67.1 MB took 2." in found.evidence

@@ -212,8 +212,9 @@ def other_stream_and_calls(machine: Machine, number: int, here: int) -> None:
 
 
 LATE, WAITING = "free_host_late_ns", "free_waiting_ns"
-ALL = ("torch", "text", "db")
-GPU = ("torch",)
+ALL = ("torch", "text", "db", "nsys")
+GPU = ("torch", "nsys")
+STACKS = ("torch",)  # with the functions of Python
 NPU = ("text", "db")
 Case = tuple[Inject, dict[str, Any], tuple[str, ...]]
 CASES: dict[str, Case] = {
@@ -228,11 +229,11 @@ CASES: dict[str, Case] = {
     ),
     "a sleep in a trace with stacks": (
         at(4, lambda machine: machine.built_in("function sleep", 3 * MS)),
-        {"part": LATE, "after": "out", "call": "built-in function sleep", "operator": "", "units": 4}, GPU,
+        {"part": LATE, "after": "out", "call": "built-in function sleep", "operator": "", "units": 4}, STACKS,
     ),
     "a method of an object in a trace with stacks": (
         at(4, lambda machine: machine.built_in("method recv of zmq.Socket object", 3 * MS)),
-        {"part": LATE, "after": "out", "call": "built-in method recv", "units": 4}, GPU,
+        {"part": LATE, "after": "out", "call": "built-in method recv", "units": 4}, STACKS,
     ),
     "an operator that takes its time": (
         at(5, lambda machine: machine.kernel("custom", inside=3 * MS)),
@@ -247,7 +248,7 @@ CASES: dict[str, Case] = {
     ),
     ".item() and the host's answer to it": (
         at(9, lambda machine: machine.item("cudaStreamSynchronize")),
-        {"part": LATE, "after": "argmax", "call": "", "returned_from": "cudaStreamSynchronize", "within": False}, GPU,
+        {"part": LATE, "after": "argmax", "call": "", "returned_from": "cudaStreamSynchronize", "within": False}, STACKS,
     ),
     ".item() on an NPU": (
         at(9, lambda machine: machine.item("aclrtSynchronizeStream")),
@@ -271,11 +272,11 @@ CASES: dict[str, Case] = {
     ),
     "Python after a synchronisation that returned while the device ran empty": (
         at(9, sorted_answer),
-        {"part": LATE, "after": "argmax", "call": "built-in function sort", "operator": "", "returned_from": ""}, GPU,
+        {"part": LATE, "after": "argmax", "call": "built-in function sort", "operator": "", "returned_from": ""}, STACKS,
     ),
     "a function of Python that is called three times": (
         at(4, zoomed),
-        {"part": LATE, "after": "out", "call": "built-in function zoom", "operator": ""}, GPU,
+        {"part": LATE, "after": "out", "call": "built-in function zoom", "operator": ""}, STACKS,
     ),
     "memory that is allocated": (
         at(7, lambda machine: machine.call("cudaMalloc", 3 * MS)), {"part": LATE, "after": "down", "call": "cudaMalloc"},
@@ -337,7 +338,8 @@ def profile(run: Run, form: str, place: Path) -> RankProfile:
     """Of a run as a profiler writes it; in db without the queue, whose rows are operators of their own there."""
     if form == "db":
         run = replace(run, tasks=tuple(replace(task, ask=None) for task in run.tasks))
-    path = run.torch(place / "host_1.pt.trace.json") if form == "torch" else getattr(run, form)(place / "x_ascend_pt")
+    names = {"torch": "host_1.pt.trace.json", "nsys": "a.sqlite"}
+    path = getattr(run, form)(place / names.get(form, "x_ascend_pt"))
     (readable,) = folders.readable(path)
     (read,) = formats.read(readable)
     return analysis.attributed(read).profile

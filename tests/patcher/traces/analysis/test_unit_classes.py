@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from patcher.traces import analysis
 from patcher.traces.model import RecordedUnit
 from patcher.traces.operator_families import operator_family
+from patcher.traces.sidecar import Metadata, UnitMetadata
 from tests.patcher.traces.recorded import Range, Run, Task, timeline
 
 
@@ -83,6 +86,26 @@ def test_a_host_without_a_device_is_divided_by_the_outermost_operators() -> None
 def test_a_host_with_odd_operators(operators: tuple[Range, ...], classes: dict[str, int]) -> None:
     (unit,) = units(Run(tasks=(), marks=(Range("ProfilerStep#1", 0, 1000),), operators=operators))
     assert unit.classes == classes
+
+
+BACKWARD = "autograd::engine::evaluate_function: MmBackward0"
+
+
+@pytest.mark.parametrize(("sequences", "behind"), [(4, "elementwise"), (None, "sampling")])
+def test_a_backward_is_told_by_what_it_calls_and_a_micro_batch_samples_nothing(
+    sequences: int | None, behind: str
+) -> None:
+    operators = (
+        Range("aten::mm", 100, 200), Range("aten::_softmax", 200, 250), Range("aten::mm", 250, 300),
+        Range(BACKWARD, 300, 500), Range("MmBackward0", 310, 490), Range("aten::mm", 320, 480),
+        Range("aten::_log_softmax", 500, 600),
+    )  # fmt: skip
+    trace = timeline(Run(tasks=(), marks=(Range("ProfilerStep#1", 0, 1000),), operators=operators))
+    trace.metadata = Metadata(raw={}, units={1: UnitMetadata(sequences=sequences)})
+    (unit,) = analysis.attributed(trace).profile.units
+    elementwise = Counter({"elementwise": 50})
+    elementwise[behind] += 120
+    assert unit.classes == {"gemm": 310, "host-bound": 20, "outside-forward": 500, **elementwise}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,45 @@
+"""The diagnosis of a command while that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from patcher.commands.diagnosis import following, reading
+from patcher.commands.diagnosis.following import Follower
+from patcher.commands.patching.running import Show
+from patcher.messages import CommandResult, Text
+
+
+class DiagnosisBeside:
+    """Follows a command, and shows its diagnosis at the command's end, or at the first Ctrl-C."""
+
+    def __init__(self, follower: Follower, output: reading.Output, show: Show) -> None:
+        self.follower, self.output, self.show = follower, output, show
+        self.end: Callable[[], None] = following.start(follower)
+        self.shown = False
+
+    def interrupted(self) -> None:
+        """Show what there is, and let the command go on."""
+        self.follower.finished = True
+        self._show()
+        self.follower.say(Text("the run goes on; Ctrl-C again ends it"))
+
+    def ends_command(self) -> bool:
+        """Tell whether the run has made the steps that it was to make."""
+        return self.follower.reached
+
+    def finish(self) -> int:
+        """Show the diagnosis unless Ctrl-C has shown it, and return the exit code."""
+        self.end()
+        return 0 if self.shown else self._show()
+
+    def _show(self) -> int:
+        self.shown = True
+        result = CommandResult("diagnose", aside=True, tells_all=True)
+        try:
+            reading.newest(self.follower.folder, result, self.follower.started, self.output)
+        except Exception as error:
+            result.problems.append(following.placed(error))
+        for note in self.follower.notes():
+            result.note(note)
+        return self.show(result)

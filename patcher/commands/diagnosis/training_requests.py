@@ -1,0 +1,106 @@
+"""Requests for the micro-batches of each training stage, while a run goes on."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from patcher.diagnosis.model import PlannedWindows
+from patcher.diagnosis.training import TrainerStage, next_micro_batches, slowest_rank, trainer_stages
+from patcher.messages import Text
+from patcher.timeline.runs import Process
+from patcher.workers import progress
+from patcher.workers.folder import StateFolder
+from patcher.workers.progress import AT_WORK, DONE, LOST, WorkerProgress
+from patcher.workers.request import FiledRequest, TriggerRequest
+
+STUDIED = 2
+"""Calls that have ended when micro-batches are chosen first: of the warm-up, and of the one that is studied."""
+
+EXPIRES_S = 86_400.0
+
+
+@dataclass
+class _Asked:
+    """Requests for one stage so far: the last one, how many, and whether its windows have been read."""
+
+    request: FiledRequest | None = None
+    count: int = 0
+    read: bool = False
+
+
+class TrainingRequests:
+    """Asks the trainers of a run for the shortest and the longest micro-batch of each of their stages.
+
+    `rounds` is the most requests for a stage, `say` gets a line for each.
+    """
+
+    def __init__(self, states: StateFolder, rounds: int, say: Callable[[str], None]) -> None:
+        self.states, self.rounds, self.say = states, rounds, say
+        self.asked: dict[str, _Asked] = {}
+        self.pending = False
+        self.news = False
+
+    def look(self, processes: Sequence[Process], supported: Collection[str]) -> None:
+        """Ask for what is lacking; `supported` are the stages of the diagnosis so far that need no more windows.
+
+        Afterwards `pending` tells whether a stage may still be recorded, and `news` whether windows have been saved
+        that were not reported before.
+        """
+        self.pending = self.news = False
+        by_stage = dict[str, list[TrainerStage]]()
+        for stage in trainer_stages(processes):
+            by_stage.setdefault(stage.stage, []).append(stage)
+        for name, stages in by_stage.items():
+            self._look_at(name, stages, done={stage.name for stage in stages}.issubset(supported))
+
+    def notes(self) -> Iterator[str]:
+        """Yield which workers recorded nothing of what they were asked for, and why. Raises OSError."""
+        for name, asked in self.asked.items():
+            for row in self._rows(name, asked.request) if asked.request is not None else ():
+                if row.outcome == LOST:
+                    who = name, row.worker.host, row.worker.pid, row.worker.rank
+                    yield Text("{stage}: {host}, process {pid}, rank {rank} recorded nothing: {why}", *who, row.why)
+
+    def _look_at(self, name: str, stages: Sequence[TrainerStage], *, done: bool) -> None:
+        asked = self.asked.setdefault(name, _Asked())
+        rows = self._rows(name, asked.request)
+        living = [row for row in rows if not row.life.gone]
+        if asked.request is not None and any(row.outcome == AT_WORK for row in living):
+            self.pending = True
+            return
+        if not asked.read and any(row.outcome == DONE for row in rows):
+            asked.read = self.news = True
+        if living and not done and asked.count < self.rounds:
+            self.pending = True
+            if not self.news:  # else the diagnosis says first whether that was enough
+                self._ask(name, stages, living)
+
+    def _rows(self, name: str, request: FiledRequest | None) -> list[WorkerProgress]:
+        return [
+            row
+            for row in progress.collect(self.states, time.time(), requested=request).rows
+            if row.worker.on_demand and row.worker.stage == name
+        ]
+
+    def _ask(self, name: str, stages: Sequence[TrainerStage], living: Sequence[WorkerProgress]) -> None:
+        """Write a request for the training step after the present one."""
+        rank = slowest_rank(stages)
+        of_rank = [stage for stage in stages if stage.rank == rank and len(stage.call_seconds) >= STUDIED]
+        windows = next_micro_batches(of_rank)
+        turns = [row.worker.turn for row in living if row.worker.turn is not None]
+        if not windows or not turns:
+            return
+        window = PlannedWindows(tuple(windows)).option
+        request = TriggerRequest(
+            id=secrets.token_hex(6), window=window, ranks=str(rank or 0), at=max(turns) + 1,
+            expires=time.time() + EXPIRES_S,
+        )  # fmt: skip
+        asked = self.asked[name]
+        asked.request, asked.read, asked.count = self.states.write(name, request), False, asked.count + 1
+        where = Text(
+            "asked for --micro-batch {window} of {stage}, training step {step}", request.window, name, request.at
+        )
+        self.say(where)

@@ -1,0 +1,81 @@
+"""Windows that the engine of a trainer records, or the trainer of an engine: the command that was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from patcher.commands.finding import Search, parse_target
+from patcher.config import RolloutStage, TrainingStage, kind_of
+from patcher.messages import AND, OR, CommandLine, Kind, Problem, Text, joined
+from patcher.recipe import Upstream
+from patcher.request import BUILTIN, TIMELINE, ProfileRequest, takes
+from patches import projects
+
+_EXAMPLES = dict.fromkeys(RolloutStage.NAMES, ("--decode", "30:60")) | dict.fromkeys(
+    TrainingStage.NAMES, ("--micro-batch", "0:4")
+)
+"""Window to propose for a stage that was asked for without one."""
+
+
+def redirected(words: Sequence[str], search: Search, request: ProfileRequest) -> Problem | None:
+    """Return the Problem that some of `words` have no part in `request`, with the command line that has.
+
+    None if every word has one and no window is left over, or if no engine or trainer of them has that window.
+    """
+    part = request.parts()[0]
+    upstreams: dict[str, Upstream] = {}
+    for word in words:
+        with suppress(Problem):  # the search for targets reports it
+            upstreams[word] = parse_target(word)[0]
+    if part.stage in (BUILTIN, TIMELINE) or len(upstreams) < len(set(words)):
+        return None
+    pieces = [ProfileRequest((window,)) for window in part.windows] or [part]
+    missing = [piece for piece in pieces if not any(takes(piece, upstream) for upstream in upstreams.values())]
+    idle = [word for word, upstream in upstreams.items() if not any(takes(piece, upstream) for piece in pieces)]
+    partners = [name for piece in missing[:1] for name in _partners(piece, upstreams.values())]
+    if part is not request:  # each of them keeps a timeline
+        idle = []
+    if len(missing) != bool(partners) or not (missing or idle):
+        return None
+    installed = {target.project.name for target in search.discover().targets}
+    likely = [name for name in partners if name in installed] or partners
+    cause = _cause(pieces if idle else missing, idle or [*upstreams], upstreams, likely)
+    shown = likely[:1] if installed.intersection(likely) else likely
+    hint = joined(OR, (_again(search, [*upstreams], idle, name, part) for name in shown or [""]))
+    absent = [Text("not installed here: {names}; type its --python EXE or --path DIR", ", ".join(partners))]
+    notes = tuple(absent) if partners and installed.isdisjoint(partners) else ()
+    return Problem(Kind.USAGE if part.windows else Kind.NO_RECIPE, cause, hint=hint, notes=notes)
+
+
+def _partners(piece: ProfileRequest, upstreams: Iterable[Upstream]) -> list[str]:
+    """Return the engines and trainers of `upstreams` that take `piece`."""
+    names = {upstream.project.name for upstream in upstreams}
+    engines = [projects.upstream(name) for upstream in upstreams for name in upstream.engines]
+    trainers = [trainer for trainer in projects.upstreams() if not names.isdisjoint(trainer.engines)]
+    return [*dict.fromkeys(other.project.name for other in (*engines, *trainers) if takes(piece, other))]
+
+
+def _cause(
+    pieces: Sequence[ProfileRequest], words: Sequence[str], upstreams: Mapping[str, Upstream], partners: Sequence[str]
+) -> str:
+    """Return the text that `words` lack `pieces`, and which `partners` have them."""
+    names = joined(AND, dict.fromkeys(upstreams[word].project.name for word in words))
+    what = joined(AND, (piece.window_flags or f"--stage {piece.stage}" for piece in pieces))
+    if not partners:
+        return Text("{names} has no {what}", names, what)
+    (unit,) = [window.unit for window in pieces[0].windows] or [""]
+    if kind_of(unit) is TrainingStage or pieces[0].stage in TrainingStage.NAMES:
+        return Text("{names} has no {what}: the training runs in {trainers}", names, what, joined(OR, partners))
+    return Text("{names} has no {what}: its rollout runs in {engines}", names, what, joined(OR, partners))
+
+
+def _again(
+    search: Search, words: Sequence[str], idle: Sequence[str], partner: str, part: ProfileRequest
+) -> CommandLine:
+    """Return the command line with `partner` ("" for none) in place of the `idle` words, or before the first word."""
+    example = () if part.windows or part.choices.get("on_demand") else _EXAMPLES.get(part.stage, ())
+    added = (partner, *example) if partner else ()
+    if not idle:
+        return search.again({words[0]: (*added, words[0])})
+    return search.again({word: added if word == idle[0] else () for word in idle})

@@ -1,0 +1,247 @@
+"""The requests of a rollout, told from its iterations, and a first-come scheduler that runs them once more.
+
+A request that ends takes its context with it, and nothing else makes the sum of contexts smaller. So the iterations
+tell when a request came, with which prompt, and when it ended. With chunked prefill as in vLLM's V1 scheduler, requests
+that run go first and get one token each, then prompts in the order of their arrival, up to a budget of tokens.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from patcher.diagnosis.iterations import Floats, Iterations
+
+MOST_AT_ONCE = 4
+"""Requests more than necessary that may have ended together."""
+
+MOST_TRIED = 4
+"""Requests without a prompt of their own that are tried as one that ended: those with the likeliest contexts."""
+
+
+class Request(NamedTuple):
+    """Tokens of a request, and the iteration in which it was there at the latest."""
+
+    prompt: int
+    output: int
+    arrival: int = 0
+
+
+class Scheduler(NamedTuple):
+    """Most requests at once, and most tokens of an iteration."""
+
+    requests: int
+    tokens: float
+
+
+@dataclass(slots=True)
+class _Running:
+    """A request that runs: tokens so far, the iteration that ended its prompt, and its place in the queue.
+
+    ``error`` is by how much ``computed`` may be wrong, 0 if the prompt came alone, and not with others.
+    """
+
+    order: int
+    arrival: int
+    computed: float = 0.0
+    since: int = -1
+    error: float = 0.0
+
+    @property
+    def exact(self) -> bool:
+        return self.error == 0
+
+
+@dataclass
+class _Reconstruction:
+    """The requests of a rollout so far."""
+
+    scheduler: Scheduler
+    running: list[_Running] = field(default_factory=list)
+    partial: _Running | None = None
+    requests: dict[int, Request] = field(default_factory=dict)
+    came: int = 0
+    prompt_tokens: float = 0.0
+
+    def end(self, ended: Sequence[_Running], iteration: int, context: float) -> None:
+        """Note that requests ended before an iteration, with the ``context`` that they had together."""
+        missing = _missing(ended, context)
+        errors = sum(request.error for request in ended)
+        for request in ended:
+            correction = missing * request.error / errors if errors else missing / len(ended)
+            output = max(iteration - request.since, 1)
+            prompt = max(round(request.computed + correction) - output + 1, 1)
+            self.requests[request.order] = Request(prompt, output, request.arrival)
+        ids = {request.order for request in ended}
+        self.running = [request for request in self.running if request.order not in ids]
+
+    def admit(self, count: int, tokens: float, iteration: int, arrival: int, *, full: bool) -> None:
+        """Give the ``tokens`` of prompts to the request whose prompt is partial, and to ``count`` new ones."""
+        new = [_Running(self.came + number, arrival) for number in range(count)]
+        self.came += count
+        self.running += new
+        if self.partial and not new and tokens == 1:  # its prompt was whole already
+            self.partial.computed += 1
+            self.partial = None
+            return
+        prefilling = [self.partial, *new] if self.partial else new
+        tokens = max(tokens, 0.0)
+        self.prompt_tokens += tokens
+        # The first and the last one may have only a part of their prompts in this iteration.
+        weights = [1.0] * len(prefilling)
+        weights[:1] = [0.5 if self.partial else 1.0][: len(weights)]
+        weights[-1:] = [0.5 if full else 1.0][: len(weights)]
+        for request, weight in zip(prefilling, weights, strict=True):
+            share = tokens * weight / sum(weights)
+            request.computed += share
+            request.since = iteration
+            request.error += share if len(prefilling) > 1 else 0.0
+        self.partial = prefilling[-1] if full and prefilling else None
+
+
+def requests_of(rollout: Iterations, scheduler: Scheduler) -> list[Request]:
+    """Return the requests of a rollout in the order in which they came.
+
+    Those that end together, and prompts that come together, are told apart only as far as their sums allow.
+    """
+    rebuilt = _Reconstruction(scheduler)
+    most_tokens = rollout.tokens.max(initial=1)
+    arrival, before = 0, 0.0
+    columns = zip(rollout.requests.tolist(), rollout.tokens.tolist(), rollout.context.tolist(), strict=True)
+    waited = True
+    for iteration, (requests, tokens, context) in enumerate(columns):
+        left = before + tokens - context
+        ended = _ended(rebuilt, left, int(requests), int(tokens)) if left > 0 else []
+        rebuilt.end(ended, iteration, left)
+        new = max(int(requests) - len(rebuilt.running), 0)
+        decoding = len(rebuilt.running) - (rebuilt.partial is not None)
+        arrival = arrival if waited else iteration
+        full = tokens >= most_tokens
+        for request in rebuilt.running:
+            request.computed += request is not rebuilt.partial
+        rebuilt.admit(new, tokens - decoding, iteration, arrival, full=full)
+        waited = full or requests >= scheduler.requests
+        before = context
+    rebuilt.end(rebuilt.running, len(rollout), sum(request.computed for request in rebuilt.running))
+    return [request for _, request in sorted(rebuilt.requests.items())]
+
+
+def _ended(rebuilt: _Reconstruction, context: float, requests: int, tokens: int) -> list[_Running]:
+    """Return the requests that ended with a ``context`` before an iteration of ``requests`` and ``tokens``.
+
+    As few as possible, whose contexts add up to it, and in whose place prompts of the usual length come.
+    """
+    candidates = sorted(
+        (request for request in rebuilt.running if request is not rebuilt.partial),
+        key=lambda request: request.computed,
+    )
+    least = min(max(len(rebuilt.running) - requests, 1), len(candidates))
+    if tokens == requests and rebuilt.partial is None:  # there is no prompt, so nobody came
+        return _told(candidates, context, least)
+    most = min(least + MOST_AT_ONCE, len(candidates))
+    choices = [_told(candidates, context, count) for count in range(least, most + 1)]
+    usual = rebuilt.prompt_tokens / max(rebuilt.came, 1)
+
+    def cost(chosen: Sequence[_Running]) -> float:
+        left = len(rebuilt.running) - len(chosen)
+        each = (tokens - left) / max(requests - left, 1)
+        unusual = abs(math.log2(max(each, 1) / max(usual, 1)))
+        missing = abs(_missing(chosen, context))
+        return len(chosen) + unusual + missing / max(sum(request.error for request in chosen), 1)
+
+    return min(choices, key=cost, default=[])
+
+
+def _told(candidates: Sequence[_Running], context: float, count: int) -> list[_Running]:
+    """Return ``count`` candidates with that ``context``, exactly if their prompts are known, else nearly."""
+    exact = _nearest([request for request in candidates if request.exact], context, count)
+    if len(exact) == count and _missing(exact, context) == 0:
+        return exact
+    shared = [request for request in candidates if not request.exact]
+    likely = heapq.nsmallest(MOST_TRIED, shared, key=lambda request: abs(request.computed - context / max(count, 1)))
+    choices = [_with(request, candidates, context, count) for request in likely]
+    choices = choices or [_nearest(candidates, context, count)]
+    return min(choices, key=lambda chosen: abs(_missing(chosen, context)))
+
+
+def _missing(chosen: Sequence[_Running], context: float) -> float:
+    return context - sum(request.computed for request in chosen)
+
+
+def _with(request: _Running, candidates: Sequence[_Running], context: float, count: int) -> list[_Running]:
+    """Return ``count`` candidates, a given one among them, whose contexts add up to about ``context``."""
+    others = [candidate for candidate in candidates if candidate is not request]
+    return [request, *_nearest(others, context - request.computed, count - 1)]
+
+
+def _nearest(candidates: Sequence[_Running], context: float, count: int) -> list[_Running]:
+    """Return ``count`` requests, of ``candidates`` by context, whose contexts add up to about ``context``."""
+    chosen, remaining = list[_Running](), list(candidates)
+    while len(chosen) < count and remaining:
+        left = count - len(chosen)
+        if left == 2 and len(remaining) > 1:
+            return chosen + _pair(remaining, context)
+        target = context / left
+        at = bisect_left(remaining, target, key=lambda request: request.computed)
+        around = range(max(at - 1, 0), min(at + 1, len(remaining)))
+        best = remaining.pop(min(around, key=lambda place: abs(remaining[place].computed - target)))
+        chosen.append(best)
+        context -= best.computed
+    return chosen
+
+
+def _pair(ordered: Sequence[_Running], context: float) -> list[_Running]:
+    """Return the two requests, of those ``ordered`` by context, whose sum is nearest to ``context``."""
+    low, high = 0, len(ordered) - 1
+    best, distance = (low, high), float("inf")
+    while low < high:
+        error = ordered[low].computed + ordered[high].computed - context
+        if abs(error) < distance:
+            best, distance = (low, high), abs(error)
+        if error < 0:
+            low += 1
+        else:
+            high -= 1
+    return [ordered[place] for place in best]
+
+
+def scheduled(requests: Sequence[Request], scheduler: Scheduler) -> Floats:
+    """Return requests, tokens and context of each iteration in which a scheduler runs them: shape (iterations, 3)."""
+    rows = list[tuple[int, int, int]]()
+    ends = list[tuple[int, int]]()  # the last iteration of each request that decodes, and its context then
+    decoding = context = at = now = 0
+    partial: tuple[Request, int] | None = None
+    while at < len(requests) or decoding or partial:
+        if not decoding and partial is None:
+            now = max(now, requests[at].arrival)
+        left = max(scheduler.tokens - decoding, 0)
+        context += decoding
+        prefilling = [partial] if partial else []
+        room = scheduler.requests - decoding - len(prefilling)
+        wanted = sum(request.prompt - computed for request, computed in prefilling)
+        while at < len(requests) and room > 0 and wanted < left and requests[at].arrival <= now:
+            prefilling.append((requests[at], 0))
+            wanted += requests[at].prompt
+            at, room = at + 1, room - 1
+        tokens, of_prompts, partial = decoding, 0, None
+        scheduled_here = decoding + len(prefilling)
+        for request, computed in prefilling:
+            part = int(min(request.prompt - computed, left))
+            left, tokens, of_prompts = left - part, tokens + part, of_prompts + computed + part
+            if computed + part < request.prompt:
+                partial = (request, computed + part)
+            else:
+                heapq.heappush(ends, (now + request.output - 1, request.prompt + request.output - 1))
+                decoding, context = decoding + 1, context + request.prompt
+        rows.append((scheduled_here, tokens, context + (partial[1] if partial else 0)))
+        while ends and ends[0][0] <= now:
+            context -= heapq.heappop(ends)[1]
+            decoding -= 1
+        now += 1
+    return np.array(rows, dtype=np.float64).reshape(len(rows), 3)

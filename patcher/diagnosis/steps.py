@@ -1,0 +1,161 @@
+"""The stages of a step as the critical path passes through them, with what limits each."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from patcher.diagnosis import rollout, sync
+from patcher.diagnosis.model import RunDiagnosis, StageDiagnosis
+from patcher.diagnosis.training import stage_name
+from patcher.messages import Text
+from patcher.timeline import shares
+from patcher.timeline.model import PathSegment, RunTimeline, doing, label
+from patcher.timeline.windows import STAGES
+
+OTHER = "other"
+
+GENERATING = frozenset({"engine", "server", "agent"})
+"""Roles whose work is the rollout, unless it is a weight sync."""
+
+NEIGHBOURS = 64
+"""Calls that are looked at for a segment: those of as many ranks."""
+
+OUTER = frozenset({"", "step"})
+"""Phases of the driver that say nothing of what it does."""
+
+LEAST_SHARE = 0.005
+"""Share of the steps below which a stage without kernels is told with the others."""
+
+
+@dataclass
+class _Passage:
+    """Seconds of the critical path in one stage, by what it waits for, and when it first comes there in a step."""
+
+    first: float
+    waits_for: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.waits_for.values())
+
+    @property
+    def limited_by(self) -> str:
+        """Process and activity with most of the seconds, and their share."""
+        most = max(self.waits_for, key=lambda what: self.waits_for[what])
+        return Text("{what} ({share:.0f} %)", most, 100 * self.waits_for[most] / max(self.seconds, 1e-12))
+
+
+def with_steps(diagnosis: RunDiagnosis, timeline: RunTimeline) -> RunDiagnosis:
+    """Return the diagnosis with the part of each stage in the steps, and with the stages that record no window.
+
+    The first step is a warm-up if there are more. The parts add up to the steps, for each step is on the path.
+    """
+    steps = [step for step in timeline.steps if not step.warm_up] or list(timeline.steps)
+    if not steps:
+        return diagnosis
+    works = _works(timeline)
+    passages = dict[str, _Passage]()
+    stage_of = _stages_of_phases([segment for step in steps for segment in step.critical_path], works)
+    for step in steps:
+        for segment in step.critical_path:
+            name = stage_of.get(segment.phase) or _of_segment(segment)
+            passage = passages.setdefault(name, _Passage(segment.start - step.start))
+            passage.waits_for[_doing(segment)] += segment.seconds
+    total = sum(step.seconds for step in steps)
+    known = {stage.stage: stage for stage in diagnosis.stages}
+    synced = sum(step.sync_seconds for step in steps)
+    passages = _without_small(passages, [*known, sync.STAGE], LEAST_SHARE * total)
+    names = sorted({*known, *passages}, key=lambda name: passages[name].first if name in passages else 0.0)
+    stages = []
+    for name in names:
+        passed = passages.get(name)
+        seconds = synced if name == sync.STAGE else passed.seconds if passed else 0.0
+        stage = known.get(name) or _unrecorded(name, seconds, len(steps))
+        if name == sync.STAGE and stage.recorded:
+            stage = sync.scaled(stage, synced, len(steps))
+        if passed:
+            stage = replace(stage, step_seconds=passed.seconds, limited_by=passed.limited_by)
+        stages.append(stage)
+    return replace(diagnosis, stages=tuple(stages), steps=len(steps), seconds=total)
+
+
+def _works(timeline: RunTimeline) -> Mapping[str, list[tuple[float, float]]]:
+    """Return training stage → the times of its calls, on any trainer."""
+    works = defaultdict[str, list[tuple[float, float]]](list)
+    for lane in timeline.lanes:
+        for span in lane.spans:
+            if span.kind == "work" and span.name in STAGES and span.end is not None:
+                works[stage_name(*STAGES[span.name])].append((span.start, span.end))
+    return {stage: sorted(times) for stage, times in works.items()}
+
+
+def _stages_of_phases(
+    path: Sequence[PathSegment], works: Mapping[str, Sequence[tuple[float, float]]]
+) -> dict[str, str]:
+    """Return phase of the driver → the stage that most of its part of the path is of; itself if it is of none."""
+    by_phase = defaultdict[str, list[PathSegment]](list)
+    for segment in path:
+        if segment.phase not in OUTER:
+            by_phase[segment.phase].append(segment)
+    return {phase: _most(segments, works) or phase for phase, segments in by_phase.items()}
+
+
+def _most(segments: Sequence[PathSegment], works: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+    """Return the stage of more than half of the segments' seconds; "" if there is none."""
+    seconds = defaultdict[str, float](float)
+    for stage, times in works.items():
+        seconds[stage] = sum(_overlap(segment, times) for segment in segments)
+    for segment in segments:
+        if segment.kind == "sync" or segment.phase in shares.SYNC:
+            seconds[sync.STAGE] += segment.seconds
+        elif segment.role in GENERATING:
+            seconds[rollout.STAGE] += segment.seconds
+    most = max(seconds, key=lambda stage: seconds[stage], default="")
+    return most if seconds[most] > 0.5 * sum(segment.seconds for segment in segments) else ""
+
+
+def _overlap(segment: PathSegment, times: Sequence[tuple[float, float]]) -> float:
+    """Return the seconds of a segment within the longest of ``times``, which are in order, that begins before its end.
+
+    Ranks make a call together, so only the last calls that begin before the end of a segment can overlap it.
+    """
+    until = bisect_left(times, (segment.end, 0.0))
+    near = times[max(until - NEIGHBOURS, 0) : until]
+    return max([0.0, *(min(segment.end, end) - max(segment.start, start) for start, end in near)])
+
+
+def _of_segment(segment: PathSegment) -> str:
+    """Return the stage of a segment outside of all phases, by its own activity."""
+    if segment.kind == "sync":
+        return sync.STAGE
+    if segment.role in GENERATING:
+        return rollout.STAGE
+    return stage_name(*STAGES[segment.what]) if segment.what in STAGES else OTHER
+
+
+def _doing(segment: PathSegment) -> str:
+    return doing(label(segment.role, segment.replica, segment.rank), segment.what, "")
+
+
+def _without_small(passages: Mapping[str, _Passage], keep: Iterable[str], least: float) -> dict[str, _Passage]:
+    """Return the passages with those below ``least`` seconds put together, except the stages to ``keep``."""
+    merged, other = dict[str, _Passage](), _Passage(float("inf"))
+    for name, passage in passages.items():
+        if name in keep or (name != OTHER and passage.seconds >= least):
+            merged[name] = passage
+        else:
+            for what, seconds in passage.waits_for.items():
+                other.waits_for[what] += seconds
+    return {**merged, OTHER: other} if other.waits_for else merged
+
+
+def _unrecorded(name: str, seconds: float, steps: int) -> StageDiagnosis:
+    """Return a stage of which no window is recorded."""
+    why = Text("it was not recorded") if name == sync.STAGE else Text("no window can be recorded of it")
+    return StageDiagnosis(
+        stage=name, seconds=seconds, supported=False, why=why, turns=steps, iterations=0, recorded=0,
+        recording_seconds=0.0, waiting_seconds=0.0,
+    )  # fmt: skip

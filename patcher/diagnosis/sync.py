@@ -1,0 +1,50 @@
+"""The diagnosis of the weight sync, of which one is recorded as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from patcher.diagnosis.composition import ONE_WINDOW_HALF_WIDTH
+from patcher.diagnosis.loads import WAIT
+from patcher.diagnosis.model import DiagnosedWindow, StageDiagnosis
+from patcher.diagnosis.rollout import class_shares
+from patcher.diagnosis.windows import NAMES, described, stage_of
+from patcher.messages import Text
+from patcher.traces.model import RankProfile
+
+STAGE = "weight-sync"
+
+
+def diagnose_sync(profiles: Sequence[RankProfile]) -> tuple[tuple[StageDiagnosis, ...], tuple[DiagnosedWindow, ...]]:
+    """Return the stage as the trainer recorded it, else an engine, and its windows; () without any."""
+    of_sync = [profile for profile in profiles if stage_of(profile) == STAGE and profile.units]
+    windows = tuple(described(profile, len(profile.units)) for profile in of_sync)
+    if not of_sync:
+        return (), ()
+    chosen = max(of_sync, key=lambda profile: profile.metadata is not None and profile.metadata.role == "trainer")
+    seconds = np.array([sum(unit.classes.get(name, 0) for unit in chosen.units) / 1e9 for name in NAMES])
+    total = float(seconds.sum())
+    half_widths = np.full(len(NAMES), ONE_WINDOW_HALF_WIDTH)
+    stage = StageDiagnosis(
+        stage=STAGE, seconds=total, supported=total > 0, why="" if total else Text("its trace has no kernels"),
+        turns=1, iterations=len(chosen.units), recorded=len(chosen.units), recording_seconds=0.0, waiting_seconds=0.0,
+        classes=class_shares(seconds / max(total, 1e-12), half_widths, total),
+    )  # fmt: skip
+    return (stage,), windows
+
+
+def scaled(stage: StageDiagnosis, seconds: float, steps: int) -> StageDiagnosis:
+    """Return the stage of one sync as that of all syncs of ``steps`` steps, which take ``seconds``.
+
+    It is not supported if the recorded sync took several times as long as they do on average.
+    """
+    usual = seconds / max(steps, 1)
+    if usual and stage.seconds > WAIT * usual:
+        times = stage.seconds / usual
+        why = Text("the recorded sync took {times:.0f} times as long as the others", times)
+        return replace(stage, seconds=seconds, turns=steps, supported=False, why=why, classes=())
+    classes = tuple(replace(part, seconds=part.share * seconds) for part in stage.classes)
+    return replace(stage, seconds=seconds, turns=steps, classes=classes)

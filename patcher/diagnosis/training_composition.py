@@ -1,0 +1,186 @@
+"""The diagnosis of the training stages: what all micro-batches consist of, by the few that were recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from patcher.diagnosis.composition import weighted
+from patcher.diagnosis.interpolation import Interpolation
+from patcher.diagnosis.iterations import Floats
+from patcher.diagnosis.model import DiagnosedWindow, LoadPart, PlannedWindows, StageDiagnosis
+from patcher.diagnosis.rollout import class_shares, reason, supported_loads
+from patcher.diagnosis.training import SIZED, MicroBatches, TrainerStage, correlation, next_micro_batches
+from patcher.diagnosis.windows import FARTHEST_S, NAMES, Joined, described, unit_entries
+from patcher.messages import CommandLine, Text
+from patcher.timeline.recorded import plain_host
+from patcher.traces.model import RankProfile
+
+ALIKE = 8
+"""Micro-batches of about the same size by which the length of a recorded one is expected."""
+
+
+@dataclass(frozen=True)
+class DiagnosedTraining:
+    """The training stages, and the windows of them that were recorded."""
+
+    stages: tuple[StageDiagnosis, ...]
+    windows: tuple[DiagnosedWindow, ...]
+
+
+def diagnose_training(stages: Sequence[TrainerStage], profiles: Iterable[RankProfile]) -> DiagnosedTraining:
+    """Diagnose each stage over all its processes, with the ``profiles`` of windows recorded in them."""
+    profiles = tuple(profiles)
+    by_name = dict[str, list[TrainerStage]]()
+    for stage in stages:
+        by_name.setdefault(stage.name, []).append(stage)
+    diagnosed, windows = list[StageDiagnosis](), list[DiagnosedWindow]()
+    for of_name in by_name.values():
+        joined = [join(stage, profiles) for stage in of_name]
+        windows += [window for part in joined for window in part.windows]
+        diagnosed.append(_diagnosed(of_name, joined))
+    return DiagnosedTraining(tuple(diagnosed), tuple(windows))
+
+
+def join(stage: TrainerStage, profiles: Iterable[RankProfile]) -> Joined:
+    """Find the units of ``profiles`` among the micro-batches of a stage, by their numbers and times.
+
+    Units that carry the start of the profiler are left out.
+    """
+    places, class_seconds, window, windows = list[int](), list[list[float]](), list[int](), list[DiagnosedWindow]()
+    for profile in profiles:
+        if not _of_stage(profile, stage):
+            continue
+        entries, before = unit_entries(profile), len(places)
+        for unit in profile.units:
+            place = _place(stage.micro_batches, unit.number, entries.get(unit.number, {}).get("begin"))
+            if place is not None and unit.classes and unit.number not in profile.cold:
+                places.append(place)
+                class_seconds.append([unit.classes.get(name, 0) / 1e9 for name in NAMES])
+                window.append(len(windows))
+        windows.append(described(profile, len(places) - before))
+    return Joined(
+        np.array(places, dtype=np.int64),
+        np.array(class_seconds, dtype=np.float64).reshape(len(places), len(NAMES)),
+        np.array(window, dtype=np.int64),
+        tuple(windows),
+    )
+
+
+def _of_stage(profile: RankProfile, stage: TrainerStage) -> bool:
+    metadata = profile.metadata
+    if metadata is None or (metadata.stage, metadata.pid) != (stage.stage, stage.pid):
+        return False
+    same_role = not stage.role or metadata.role == stage.role
+    return same_role and plain_host(metadata.host) == plain_host(stage.host)
+
+
+def _place(micro_batches: MicroBatches, number: int, begin: object) -> int | None:
+    """Return the place of the micro-batch ``number`` that began nearest to ``begin`` (ns since 1970), if any did."""
+    if type(begin) is not int:
+        return None
+    away = np.where(micro_batches.number == number, np.abs(micro_batches.start - begin / 1e9), np.inf)
+    nearest = int(np.argmin(away)) if len(away) else 0
+    return nearest if len(away) and away[nearest] <= FARTHEST_S else None
+
+
+def _diagnosed(stages: Sequence[TrainerStage], joined: Sequence[Joined]) -> StageDiagnosis:
+    """Diagnose one stage; its seconds are the mean over its processes, without the first call, which is a warm-up."""
+    processes, calls = len(stages), max(len(stage.call_seconds) for stage in stages)
+    first = int(calls > 1)
+    of_calls = sum(float(stage.call_seconds[first:].sum()) for stage in stages) / processes
+    every = [stage.micro_batches for stage in stages]
+    counted = np.concatenate([part.call >= first for part in every])
+    measured, sizes, length = (
+        np.concatenate([getattr(part, name) for part in every]) for name in ("seconds", "size", "length")
+    )
+    inside = float(measured[counted].sum()) / processes
+    stage = StageDiagnosis(
+        stage=stages[0].name, seconds=inside, supported=False, why="", turns=calls - first,
+        iterations=round(int(counted.sum()) / processes), recorded=0, recording_seconds=0.0, waiting_seconds=0.0,
+        between_seconds=of_calls - inside, record=_record(stages),
+    )  # fmt: skip
+    offsets = np.cumsum([0, *(len(part) for part in every)])
+    places = np.concatenate([part.places + offset for part, offset in zip(joined, offsets, strict=False)])
+    if not counted.any():
+        return replace(stage, why=Text("its micro-batches are not in the timeline"))
+    if not len(places):
+        return replace(stage, why=Text("none of its micro-batches was recorded"))
+    seconds, sized = measured, correlation(sizes, length) >= SIZED
+    if sized:
+        seconds, length = (_undisturbed(column, sizes, places) for column in (measured, length))
+    recorded = Interpolation(
+        length[places],
+        np.concatenate([part.class_seconds for part in joined]),
+        sized,
+        noise(measured[counted], sizes[counted]),
+    )
+    stage = replace(
+        stage, seconds=float(seconds[counted].sum()) / processes, recorded=int(counted[places].sum()),
+        recording_seconds=float((measured - seconds)[counted].sum()) / processes,
+    )  # fmt: skip
+    return _composed(stage, recorded, length[counted], seconds[counted])
+
+
+def noise(seconds: Floats, sizes: Floats) -> float:
+    """Return the relative standard deviation of micro-batches among those of about their size, robustly."""
+    ordered = seconds[np.argsort(sizes, kind="stable")]
+    near = sliding_window_view(ordered, min(ALIKE, len(ordered)))
+    usual = np.median(near, axis=1)
+    deviations = np.abs(near / np.maximum(usual, 1e-9)[:, None] - 1)
+    return 1.4826 * float(np.median(deviations))
+
+
+def _record(stages: Sequence[TrainerStage]) -> str:
+    """Return the command that records micro-batches of one of ``stages`` in a later run; "" without any."""
+    windows = PlannedWindows(tuple(next_micro_batches(stages))).option
+    window = ("--stage", stages[0].stage, "--micro-batch", windows, "--training-steps", "3")
+    command = CommandLine("run", stages[0].package or "verl", "--timeline", *window, "--", "bash", "run.sh")
+    return str(command) if windows else ""
+
+
+def _composed(stage: StageDiagnosis, recorded: Interpolation, length: Floats, seconds: Floats) -> StageDiagnosis:
+    """Return the stage with the classes of its micro-batches, by their ``length``, as far as they are supported."""
+    shares, half_widths = recorded.shares_of(length), recorded.half_widths(length)
+    checks = recorded.check(length)
+    supported, why = supported_loads([check for check, _ in checks])
+    parts = []
+    for check, mask in checks:
+        of_load, count = float(seconds[mask].sum()), int(mask.sum())
+        classes = class_shares(weighted(shares[mask], seconds[mask]), half_widths, of_load)
+        parts.append(
+            LoadPart(
+                load=check.load, share=of_load / float(seconds.sum()), iterations=count, ms_each=1e3 * of_load / count,
+                classes=classes if check.supported else (), error=check.relative, supported=check.supported,
+                why="" if check.supported else reason(check),
+            )
+        )  # fmt: skip
+    of_stage = class_shares(weighted(shares, seconds), half_widths, stage.seconds)
+    return replace(
+        stage, supported=supported, why=why, classes=of_stage if supported else (), by_load=tuple(parts),
+        record="" if supported else stage.record,
+    )  # fmt: skip
+
+
+def _undisturbed(measured: Floats, sizes: Floats, places: NDArray[np.int64]) -> Floats:
+    """Return the seconds of micro-batches without what recording those at ``places`` costs.
+
+    A recorded one, and those beside it, take at most the median of undisturbed ones of about their size.
+    """
+    disturbed = np.zeros(len(measured), dtype=bool)
+    for place in places:
+        disturbed[max(place - 1, 0) : place + 2] = True
+    if disturbed.all():
+        return measured
+    seconds, order = measured.copy(), np.argsort(sizes[~disturbed], kind="stable")
+    ordered_sizes, ordered_seconds = sizes[~disturbed][order], measured[~disturbed][order]
+    for place in np.flatnonzero(disturbed):
+        at = int(np.searchsorted(ordered_sizes, sizes[place]))
+        near = slice(max(at - ALIKE // 2, 0), at + ALIKE // 2)
+        expected = np.median(ordered_seconds[near]) * sizes[place] / np.median(ordered_sizes[near])
+        seconds[place] = min(measured[place], expected)
+    return seconds

@@ -1,0 +1,216 @@
+"""Bounds of how long the same work would take under other settings, with the reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from patcher.diagnosis.composition import RecordedIterations, fit
+from patcher.diagnosis.iterations import Floats, Iterations
+from patcher.diagnosis.model import WhatIf
+from patcher.diagnosis.replay import Request, Scheduler, requests_of, scheduled
+from patcher.messages import Text
+from patcher.timeline.model import BALANCE, FREE_SYNC, TrainingStep
+
+MAX_NUM_SEQS, TAIL_CUT, FREE_WEIGHT_SYNC, PERFECT_BALANCE = (
+    "max-num-seqs", "tail-cut", "free-weight-sync", "perfect-balance",
+)  # fmt: skip
+
+FACTORS = (0.5, 2.0, 4.0)
+"""Multiples of the most requests at once that are looked at."""
+
+CUT_AT = 95
+"""Percentile of the output lengths at which the tail is cut."""
+
+ERROR = 0.08
+"""Relative error of a replay within what was seen. On 60 simulated batches of 48 to 500 requests half as many at once
+were at most 4.1 % off, and cut tails 7.3 %; docs/howto/diagnose.md has real ones.
+"""
+
+BOUND_ERROR = 0.02
+"""Relative error by which bounds are widened: without it the truth was outside of 3 of 118, by up to 0.3 %."""
+
+LEAST_AGREEMENT, MOST_CONTEXT_ERROR = 0.9, 0.1
+"""Share of the iterations that a replay under the same setting must repeat, and its error of all contexts."""
+
+LATEST_ARRIVAL = 0.1
+"""Share of a rollout's iterations by which all requests are there, if they came as one batch."""
+
+BINS, FEWEST_IN_BIN = 2, 5
+"""Loads that are told apart from one number of requests to twice as many, and the fewest iterations of one."""
+
+MOST_ITERATIONS = 20_000
+"""Iterations of the newest rollouts that are replayed."""
+
+_OF_STEPS = {FREE_SYNC: FREE_WEIGHT_SYNC, BALANCE: PERFECT_BALANCE}
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Rollouts that a first-come scheduler repeats; ``why`` says why not, "" if it does.
+
+    ``seconds`` are those of all rollouts; ``agreement`` is the share of iterations with the same requests and tokens.
+    """
+
+    iterations: Iterations
+    seconds: float
+    scheduler: Scheduler
+    requests: tuple[tuple[Request, ...], ...]
+    agreement: float
+    why: str
+
+    def rows(self, scheduler: Scheduler, cut: float = float("inf")) -> Floats:
+        """Return requests, tokens and context of all iterations under another scheduler, with outputs up to ``cut``."""
+        return np.concatenate([
+            scheduled([request._replace(output=int(min(request.output, cut))) for request in of_rollout], scheduler)
+            for of_rollout in self.requests
+        ])  # fmt: skip
+
+
+def replay(iterations: Iterations) -> Replayed | None:
+    """Replay the newest rollouts under the setting that they had; None without iterations."""
+    if not len(iterations):
+        return None
+    rollouts = _newest(iterations)
+    scheduler = Scheduler(int(iterations.requests.max()), float(iterations.tokens.max()))
+    if not iterations.context.any():
+        return Replayed(iterations, 0.0, scheduler, (), 0.0, Text("the timeline has no contexts"))
+    requests = tuple(tuple(requests_of(rollout, scheduler)) for rollout in rollouts)
+    same, contexts = 0, np.zeros(2)
+    for rollout, of_rollout in zip(rollouts, requests, strict=True):
+        rows = scheduled(of_rollout, scheduler)
+        count = min(len(rows), len(rollout))
+        repeated = (rows[:count, 0] == rollout.requests[:count]) & (rows[:count, 1] == rollout.tokens[:count])
+        same += int(repeated.sum())
+        contexts += rows[:, 2].sum(), rollout.context.sum()
+    replayed = iterations.chosen(np.isin(iterations.rollout, [rollout.rollout[0] for rollout in rollouts]))
+    agreement = same / len(replayed)
+    late = any(
+        of_rollout[-1].arrival > LATEST_ARRIVAL * len(rollout)
+        for rollout, of_rollout in zip(rollouts, requests, strict=True)
+        if of_rollout
+    )
+    why: str = ""
+    if late:
+        why = Text("requests come all the time, and under another setting they would come at other times")
+    elif agreement < LEAST_AGREEMENT or abs(contexts[0] - contexts[1]) > MOST_CONTEXT_ERROR * contexts[1]:
+        why = Text(
+            "a first-come scheduler repeats only {share:.0f} % of the iterations: the engine caches prefixes, drafts,"
+            " preempts, or takes another order",
+            100 * agreement,
+        )
+    return Replayed(replayed, float(iterations.seconds.sum()), scheduler, requests, agreement, why)
+
+
+def _newest(iterations: Iterations) -> list[Iterations]:
+    """Return the newest rollouts, of all together at most `MOST_ITERATIONS` iterations, but at least one."""
+    rollouts, count = list[Iterations](), 0
+    for number in np.unique(iterations.rollout)[::-1]:
+        rollout = iterations.chosen(iterations.rollout == number)
+        count += len(rollout)
+        if rollouts and count > MOST_ITERATIONS:
+            break
+        rollouts.append(rollout)
+    return rollouts
+
+
+def what_ifs(iterations: Iterations) -> Iterator[WhatIf]:
+    """Yield what rollouts with these iterations would take with other ``max_num_seqs``, and without their tail."""
+    replayed = replay(iterations)
+    if replayed is None:
+        return
+    peak = replayed.scheduler.requests
+    clock = _Clock(replayed.iterations)
+    for setting in dict.fromkeys(max(round(peak * factor), 1) for factor in FACTORS):
+        if setting != peak:
+            yield _judged(MAX_NUM_SEQS, setting, replayed, clock, replayed.scheduler._replace(requests=setting))
+    cut = int(np.percentile([request.output for of in replayed.requests for request in of] or [1], CUT_AT))
+    yield _judged(TAIL_CUT, cut, replayed, clock, replayed.scheduler, cut)
+
+
+def _judged(
+    name: str, setting: int, replayed: Replayed, clock: _Clock, scheduler: Scheduler, cut: float = float("inf")
+) -> WhatIf:
+    """Return a what-if by a replay: an estimate within what was seen, two bounds beyond it, and nothing without one."""
+    if replayed.why:
+        return WhatIf(name, setting, None, None, None, replayed.why)
+    rows = replayed.rows(scheduler, cut)
+    scale = replayed.seconds / clock.seconds(replayed.rows(replayed.scheduler))
+    if rows[:, 0].max() <= clock.most_requests:
+        seconds = scale * clock.seconds(rows)
+        error = 0.0 if np.isclose(seconds, replayed.seconds) else ERROR  # where it changes nothing
+        because = Text(
+            "replayed; under the present setting {agreement:.0f} % of the iterations repeat", 100 * replayed.agreement
+        )
+        return WhatIf(name, setting, seconds, seconds * (1 - error), seconds * (1 + error), because)
+    least, most = sorted((clock.flat(rows), clock.proportional(rows)))
+    because = Text(
+        "replayed; beyond the {peak:.0f} requests that were seen, each more costs nothing, or as much as at full load",
+        clock.most_requests,
+    )
+    return WhatIf(name, setting, None, scale * least * (1 - BOUND_ERROR), scale * most * (1 + BOUND_ERROR), because)
+
+
+class _Clock:
+    """Seconds of iterations by their requests, tokens and contexts, as fitted to those that were seen.
+
+    The time of decoding grows less than its requests do, so the fit is corrected by the median error at each load.
+    """
+
+    def __init__(self, iterations: Iterations) -> None:
+        no_window = np.zeros(len(iterations), dtype=np.int64)
+        self.cost = fit(RecordedIterations(iterations.features, iterations.seconds[:, None], no_window))[:, 0]
+        self.most_requests, self.most_context = float(iterations.requests.max()), float(iterations.context.max())
+        decoding = iterations.chosen(iterations.prefill == 0)
+        heavy = decoding.requests >= np.quantile(decoding.requests, 0.9) if len(decoding) else slice(0)
+        each = decoding.seconds[heavy] / decoding.requests[heavy]
+        self.each = float(np.median(each)) if len(each) else 0.0
+        self.loads, self.ratios = np.zeros(1), np.ones(1)
+        self.loads, self.ratios = self._ratios(decoding)
+
+    def _ratios(self, decoding: Iterations) -> tuple[Floats, Floats]:
+        """Return the binary logarithm of the requests, and measured over fitted seconds, at each load that is usual."""
+        rows = np.stack([decoding.requests, decoding.tokens, decoding.context], axis=1)
+        ratios = decoding.seconds / np.maximum(self._seconds(rows), 1e-9)
+        logarithms = np.log2(np.maximum(decoding.requests, 1))
+        bins = np.round(BINS * logarithms)
+        usual = [group for group in (bins == number for number in np.unique(bins)) if group.sum() >= FEWEST_IN_BIN]
+        if not usual:
+            return self.loads, self.ratios
+        return np.array([logarithms[of].mean() for of in usual]), np.array([np.median(ratios[of]) for of in usual])
+
+    def _seconds(self, rows: Floats) -> Floats:
+        requests, tokens, context = rows.T
+        unset, no_numbers = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64)
+        made = Iterations(unset, unset, requests, tokens, context, no_numbers, no_numbers)
+        ratios = np.interp(np.log2(np.maximum(requests, 1)), self.loads, self.ratios)
+        seconds: Floats = made.features @ self.cost * np.where(made.prefill > 0, 1.0, ratios)
+        return seconds
+
+    def seconds(self, rows: Floats) -> float:
+        """Return the seconds of iterations; ``rows`` have requests, tokens and context."""
+        return float(self._seconds(rows).sum())
+
+    def flat(self, rows: Floats) -> float:
+        """Return the seconds if requests and contexts beyond the most that were seen cost nothing."""
+        more = np.maximum(rows[:, 0] - self.most_requests, 0)  # which get one token each
+        requests, context = rows[:, 0] - more, np.minimum(rows[:, 2], self.most_context)
+        return self.seconds(np.stack([requests, rows[:, 1] - more, context], axis=1))
+
+    def proportional(self, rows: Floats) -> float:
+        """Return the seconds if each request costs as much as at full load, where there are more than were seen."""
+        beyond = rows[:, 0] > self.most_requests
+        seconds = self._seconds(rows)
+        return float(np.where(beyond, np.maximum(seconds, rows[:, 0] * self.each), seconds).sum())
+
+
+def of_steps(steps: Sequence[TrainingStep]) -> Iterator[WhatIf]:
+    """Yield what the steps of a run would take without waiting for weights, and with perfectly even work."""
+    settled = [step for step in steps if not step.warm_up] or steps
+    took = sum(step.seconds for step in settled)
+    for bound_name, name in _OF_STEPS.items():
+        bounds = [bound for step in settled for bound in step.what_if if bound.name == bound_name]
+        if bounds:
+            yield WhatIf(name, None, None, took - sum(bound.saves_seconds for bound in bounds), took, bounds[0].why)

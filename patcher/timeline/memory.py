@@ -1,0 +1,425 @@
+"""Memory over a run: who holds what at each peak, what gives memory back, what grows, and who had more than usual."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from patcher.timeline.files import Device, HostNote, KeptSpan, MemoryNote, Notes
+from patcher.timeline.intervals import end_of
+from patcher.timeline.lanes import RunLanes
+from patcher.timeline.model import (
+    CacheUse,
+    MemoryChange,
+    MemoryExcess,
+    MemoryGrowth,
+    MemoryHolder,
+    MemoryPeak,
+    MemoryPlace,
+    MemoryUse,
+    label,
+)
+from patcher.timeline.runs import Process
+from patcher.timeline.shares import seconds
+
+FEWEST = 4
+"""Steps after the first below which nothing is said of growth, nor of what is usual."""
+
+LEAST = 64_000_000
+"""Bytes below which growth and excess are noise: allocators keep and return as much."""
+
+LEAST_CHANGE = 100_000_000
+"""Bytes of device memory that a sleep, an offload or a sync must change to be listed."""
+
+SHARE = 0.02
+"""Share of what a process has by which it must grow, or of a host by which a process must exceed what is usual."""
+
+ERRORS = 5
+"""Multiple of the typical deviation that is no chance."""
+
+RISING = 0.85
+"""Share of the pairs of steps between which memory grows, if it grows."""
+
+_COMPARED = 60
+"""Values that are compared pair by pair; of more steps, medians of neighbours."""
+
+POINTS = 20_000
+"""Points of the curves of all places."""
+
+ALL_HELD, HELD = 64, 12
+"""Processes for which every holder of a peak is listed, and holders listed in larger runs."""
+
+
+class Place(NamedTuple):
+    """Device or host; equal for all processes on it."""
+
+    of: str
+    name: str
+    joined_by: str
+    identity: str
+
+
+def place_of(process: Process, device: Device) -> Place:
+    """Return the device of a process: by its uuid, else by host, index and the devices that the process may see."""
+    visible = [text.strip() for text in device.visible.split(",")]
+    number = visible[device.index] if device.index < len(visible) and visible[device.index] else str(device.index)
+    name = f"{process.head.host}:{number}"
+    return Place("device", name, "uuid", device.uuid) if device.uuid else Place("device", name, "index", name)
+
+
+@dataclass
+class _Held:
+    """Newest note of a process, and the bytes that its sleep took from the device but not from its allocator."""
+
+    note: MemoryNote
+    unmapped: int = 0
+    asleep: bool = False
+
+    @property
+    def on_device(self) -> int:
+        """Return the bytes that the process holds on the device."""
+        return max((self.note.reserved or 0) - self.unmapped, 0)
+
+
+class _Moment(NamedTuple):
+    """Bytes in use on a place at a time (microseconds), and those of each process, with whether it is asleep."""
+
+    at: int
+    used: int
+    sizes: list[tuple[int, int, bool]]
+
+
+@dataclass
+class _Series:
+    """Memory of a process step by step: at the end of each, and the most in it with its time and duration."""
+
+    private: dict[int | None, int] = field(default_factory=dict)
+    allocated: dict[int | None, int] = field(default_factory=dict)
+    most: dict[int | None, tuple[int, int, int, str]] = field(default_factory=dict)
+
+
+@dataclass
+class _Curve:
+    """Points of a place: time, bytes in use, and the bytes of each role."""
+
+    points: list[tuple[int, int, dict[str, int]]] = field(default_factory=list)
+    lanes: set[int] = field(default_factory=set)
+    total: int = 0
+
+    def add(self, at: int, used: int, roles: dict[str, int], most: int) -> None:
+        """Add a point; of too many, keep the higher one of each two neighbours."""
+        self.points.append((at, used, roles))
+        if len(self.points) > 2 * most:
+            pairs = zip(self.points[::2], self.points[1::2], strict=False)
+            self.points = [max(pair, key=lambda point: point[1]) for pair in pairs]
+
+
+class MemoryCollector:
+    """Memory of a run, fed step by step."""
+
+    def __init__(self, processes: Sequence[Process], driver: int | None, lanes: RunLanes) -> None:
+        """Prepare for ``processes``, by index; ``driver`` is the one whose phases are named."""
+        self.processes, self.driver = processes, driver
+        self.lane_of = [lanes.index(at, process.role) for at, process in enumerate(processes)]
+        self.held: dict[int, _Held] = {}
+        self.devices: dict[int, Place] = {}
+        self.hosts = [
+            Place("host", process.head.host, "host", f"{process.head.boot} {process.head.host}")
+            for process in processes
+        ]
+        self.host_notes: dict[Place, HostNote] = {}
+        self.curves: dict[Place, _Curve] = defaultdict(_Curve)
+        self.names: dict[Place, str] = {}
+        self.series = defaultdict[int, _Series](_Series)
+        self.peaks: dict[tuple[Place, int | None], MemoryPeak] = {}
+        self.changes = defaultdict[tuple[str, str, str], list[int]](list)
+        self.cache: dict[int, CacheUse] = {}
+
+    def feed(
+        self, number: int | None, spans: Iterable[KeptSpan], notes: Mapping[int, Notes], devices: Mapping[int, Device]
+    ) -> None:
+        """Add a step: its spans, and the notes and devices of the processes, by index.
+
+        ``number`` is None for what follows the last step that ended.
+        """
+        for at, device in devices.items():
+            self.devices[at] = self._unique(place_of(self.processes[at], device))
+            self.names[self.devices[at]] = device.name
+            self.curves[self.devices[at]].total = device.total << 20
+        by_process = defaultdict[int, list[KeptSpan]](list)
+        for span in sorted(spans, key=lambda span: (span.start, -end_of(span))):
+            by_process[span.process].append(span)
+        before = {at: held.note for at, held in self.held.items()}
+        wakes = {at: dict(_sleeps(by_process[at], _with(before.get(at), note.memory))) for at, note in notes.items()}
+        self._sweep(number, notes, wakes, by_process)
+        for at, of_process in notes.items():
+            history = _with(before.get(at), of_process.memory)
+            self._note_changes(at, by_process[at], history)
+            self._note_series(number, at, history, by_process[at])
+            self._note_cache(number, at, of_process)
+        self._note_syncs(by_process, notes)
+
+    def _unique(self, device: Place) -> Place:
+        """Return the device as it is known already, else with a name that no other device has."""
+        places = {place.identity: place for place in self.curves}
+        if device.identity in places:
+            return places[device.identity]
+        taken = any(place.name == device.name and place.of == "device" for place in self.curves)
+        return device._replace(name=f"{device.name} {device.identity[:12]}") if taken else device
+
+    def _sweep(
+        self, number: int | None, notes: Mapping[int, Notes], wakes: Mapping[int, Mapping[int, tuple[int, int, str]]],
+        spans: Mapping[int, Sequence[KeptSpan]],
+    ) -> None:  # fmt: skip
+        """Go through all notes in the order of time, and keep the highest moment of each place."""
+        events: list[tuple[int, int, MemoryNote | HostNote]] = []
+        for process, of in notes.items():
+            events += [(taken.at, process, taken) for taken in of.memory]
+            events += [(taken.at, process, taken) for taken in of.host]
+        highest: dict[Place, _Moment] = {}
+        for at, process, note in sorted(events, key=lambda event: event[0]):
+            if isinstance(note, HostNote):
+                self.host_notes[self.hosts[process]] = note
+                self.curves[self.hosts[process]].total = note.total
+            else:
+                held = self.held.setdefault(process, _Held(note))
+                held.note = note if note.reserved is not None else MemoryNote(*note[:2], *held.note[2:])
+                if change := wakes.get(process, {}).get(at):
+                    held.unmapped, held.asleep = max(held.unmapped + change[0] - change[1], 0), change[0] > 0
+            for place, used in self._moments(process, note):
+                if place not in highest or used > highest[place].used:
+                    sizes = [(holder, size, self.held[holder].asleep) for holder, size in self._holders(place)]
+                    highest[place] = _Moment(at, used, sizes)
+        for place, moment in highest.items():
+            key = (place, number)
+            if key not in self.peaks or moment.used > self.peaks[key].used:
+                self.peaks[key] = self._peak(place, number, moment, spans)
+
+    def _moments(self, process: int, note: MemoryNote | HostNote) -> Iterator[tuple[Place, int]]:
+        """Yield each place whose use ``note`` tells, with the bytes in use; add them to its curve."""
+        place = self.hosts[process]
+        host = self.host_notes.get(place)
+        if isinstance(note, HostNote) and host:
+            yield from self._moment(place, note.at, host.total - host.available)
+        device = self.devices.get(process)
+        if isinstance(note, MemoryNote) and device and note.free is not None:
+            yield from self._moment(device, note.at, max(self.curves[device].total - note.free, 0))
+
+    def _moment(self, place: Place, at: int, used: int) -> Iterator[tuple[Place, int]]:
+        roles = defaultdict[str, int](int)
+        for process, size in self._holders(place):
+            roles[self.processes[process].role] += size
+        self.curves[place].add(at, used, dict(roles), max(POINTS // max(len(self.curves), 1), 20))
+        yield place, used
+
+    def _holders(self, place: Place) -> Iterator[tuple[int, int]]:
+        """Yield the processes on a place with the bytes that each holds."""
+        for process, held in self.held.items():
+            if place.of == "host" and self.hosts[process] == place:
+                yield process, held.note.private
+            elif self.devices.get(process) == place:
+                yield process, held.on_device
+
+    def _peak(
+        self, place: Place, number: int | None, moment: _Moment, spans: Mapping[int, Sequence[KeptSpan]]
+    ) -> MemoryPeak:
+        """Return a moment of a place with its holders."""
+        at, used = moment.at, moment.used
+        holders = [
+            MemoryHolder(
+                self._who(process), self.lane_of[process], size, place.of == "device" and asleep,
+                _doing(spans.get(process, ()), at),
+            )
+            for process, size, asleep in sorted(moment.sizes, key=lambda holder: -holder[1])
+            if size
+        ]  # fmt: skip
+        most = len(holders) if len(self.processes) <= ALL_HELD else HELD
+        phase = _doing(spans.get(self.driver, ()), at, ("phase",)) if self.driver is not None else ""
+        total, other = self.curves[place].total, max(used - sum(holder.bytes for holder in holders), 0)
+        return MemoryPeak(place.of, place.name, number, seconds(at), phase, used, total, tuple(holders[:most]), other)
+
+    def _who(self, process: int) -> str:
+        named = self.processes[process]
+        return label(named.role, named.replica, named.rank)
+
+    def _note_changes(self, at: int, spans: Sequence[KeptSpan], history: Sequence[MemoryNote]) -> None:
+        """Add what sleeps gave back, and what was reserved in a work and no more at its end."""
+        role = self.processes[at].role
+        for freed, _, name in dict(_sleeps(spans, history)).values():
+            self.changes["sleep", role, name].append(freed)
+        on_device = [note for note in history if note.reserved is not None]
+        for work in _outermost(span for span in spans if span.kind == "work" and span.end is not None):
+            inside = [note.reserved or 0 for note in on_device if work.start <= note.at < end_of(work)]
+            after = next((note.reserved or 0 for note in on_device if note.at >= end_of(work)), None)
+            if inside and after is not None:
+                self.changes["offload", role, work.name].append(max(inside) - after)
+
+    def _note_syncs(self, spans: Mapping[int, Sequence[KeptSpan]], notes: Mapping[int, Notes]) -> None:
+        """Add what each device needed in a weight sync beside what is in use at its start and its end."""
+        used = defaultdict[Place, list[tuple[int, int]]](list)
+        syncs = defaultdict[Place, list[KeptSpan]](list)
+        for process, of in notes.items():
+            if device := self.devices.get(process):
+                total = self.curves[device].total
+                used[device] += [(note.at, total - note.free) for note in of.memory if note.free is not None]
+                syncs[device] += [span for span in spans.get(process, ()) if span.kind == "sync" and span.end]
+        for device, of_device in syncs.items():
+            first, last = min((span.start for span in of_device), default=0), max(map(end_of, of_device), default=0)
+            inside = sorted(moment for moment in used[device] if first <= moment[0] <= last)
+            if len(inside) > 2:
+                sizes = [size for _, size in inside]
+                self.changes["sync", "", of_device[0].name].append(max(sizes) - max(sizes[0], sizes[-1]))
+
+    def _note_series(
+        self, number: int | None, at: int, history: Sequence[MemoryNote], spans: Sequence[KeptSpan]
+    ) -> None:
+        """Add what a process has at the end of the step, and the most private memory that it had in it."""
+        if not history:
+            return
+        series, last = self.series[at], history[-1]
+        series.private[number] = last.private
+        series.allocated[number] = next((note.allocated for note in reversed(history) if note.allocated), 0)
+        highest = max(history, key=lambda note: note.private)
+        level = (highest.private + min(note.private for note in history)) / 2
+        above = 0
+        for note, following in pairwise(history):
+            above += following.at - note.at if note.private > level else 0
+        if highest.private >= series.most.get(number, (0,))[0]:
+            series.most[number] = (highest.private, highest.at, above, _doing(spans, highest.at))
+
+    def _note_cache(self, number: int | None, at: int, notes: Notes) -> None:
+        most = max(notes.cache, key=lambda note: note.used, default=None)
+        before = self.cache.get(at)
+        if most and (before is None or most.used > before.used):
+            self.cache[at] = CacheUse(self._who(at), self.lane_of[at], number, most.used, most.total)
+
+    def built(self) -> MemoryUse:
+        """Return all that is known of the run's memory."""
+        changes = [
+            MemoryChange(*key, len(sizes), round(statistics.median(sizes)), max(sizes, key=abs))
+            for key, sizes in self.changes.items()
+            if abs(max(sizes, key=abs)) >= LEAST_CHANGE
+        ]
+        growth = [found for at in self.series for found in self._growth(at)]
+        grown = {(found.lane, found.of): found.per_step for found in growth}
+        excesses = [found for at in self.series for found in self._excesses(at, grown)]
+        return MemoryUse(
+            tuple(sorted(map(self._place, self.curves), key=lambda place: (place.of, place.place))),
+            tuple(self.peaks.values()),
+            tuple(sorted(changes, key=lambda change: (change.kind, -abs(change.median)))),
+            tuple(sorted(growth, key=lambda found: -found.per_step * found.steps)),
+            tuple(sorted(excesses, key=lambda found: -found.bytes)),
+            tuple(sorted(self.cache.values(), key=lambda cache: -cache.used / max(cache.total, 1))),
+        )
+
+    def _place(self, place: Place) -> MemoryPlace:
+        """Return a place with its curve; roles are in the order of those of the processes."""
+        curve = self.curves[place]
+        processes = [at for at in sorted(self.held) if place in (self.hosts[at], self.devices.get(at))]
+        roles = tuple(dict.fromkeys(self.processes[at].role for at in processes))
+        return MemoryPlace(
+            place.of, place.name, place.joined_by, place.identity, self.names.get(place, ""), curve.total,
+            tuple(self.lane_of[at] for at in processes), roles,
+            tuple((seconds(at), used, tuple(sizes.get(role, 0) for role in roles)) for at, used, sizes in curve.points),
+        )  # fmt: skip
+
+    def _growth(self, at: int) -> Iterator[MemoryGrowth]:
+        """Yield the growth of a process's device and private memory over the steps, without the first step."""
+        device, host = self.devices.get(at), self.host_notes.get(self.hosts[at])
+        newest = self.held[at].note
+        free = {"device": newest.free if device else None, "host": host.available if host else None}
+        for of, by_step in (("device", self.series[at].allocated), ("host", self.series[at].private)):
+            values = [value for number, value in by_step.items() if number is not None][1:]
+            slope = _slope(values)
+            if slope is not None:
+                left = free[of]
+                yield MemoryGrowth(
+                    of, self._who(at), self.lane_of[at], values[0], values[-1], round(slope), len(values),
+                    None if left is None else int(left // slope),
+                )  # fmt: skip
+
+    def _excesses(self, at: int, grown: Mapping[tuple[int, str], int]) -> Iterator[MemoryExcess]:
+        """Yield the steps in which a process had more private memory than usual, without the first step."""
+        steps = [*self.series[at].most.items()][1:]
+        if len(steps) < FEWEST:
+            return
+        slope = grown.get((self.lane_of[at], "host"), 0)
+        levels = [most - slope * order for order, (_, (most, *_)) in enumerate(steps)]
+        usual = statistics.median(levels)
+        spread = statistics.median(abs(level - usual) for level in levels)
+        host = self.host_notes.get(self.hosts[at])
+        least = max(LEAST, ERRORS * spread, SHARE * usual, 0 if host is None else 0.002 * host.total)
+        lasting: MemoryExcess | None = None
+        for order, (number, (_, moment, above, doing)) in enumerate(steps):
+            if levels[order] - usual <= least:
+                continue
+            if lasting and lasting.at == seconds(moment):  # nothing was noted since: it goes on from the step before
+                lasting = dataclasses.replace(lasting, seconds=lasting.seconds + seconds(above))
+                continue
+            if lasting:
+                yield lasting
+            lasting = MemoryExcess(
+                self._who(at), self.lane_of[at], number, seconds(moment), seconds(above),
+                round(levels[order] - usual), round(usual + slope * order), doing,
+            )  # fmt: skip
+        if lasting:
+            yield lasting
+
+
+def _with(before: MemoryNote | None, notes: Sequence[MemoryNote]) -> list[MemoryNote]:
+    """Return the notes of a step in the order of time, after the last note of the step before."""
+    return [*([before] if before else []), *sorted(notes, key=lambda note: note.at)]
+
+
+def _outermost(spans: Iterable[KeptSpan]) -> Iterator[KeptSpan]:
+    """Yield the spans that lie in no other one; ``spans`` are sorted by start, the longest first."""
+    until = None
+    for span in spans:
+        if until is None or span.start >= until:
+            until = end_of(span)
+            yield span
+
+
+def _sleeps(spans: Sequence[KeptSpan], history: Sequence[MemoryNote]) -> Iterator[tuple[int, tuple[int, int, str]]]:
+    """Yield for each sleep or wake-up the time of the note after it, with what it freed and what it is called.
+
+    Freed are bytes of the device, and those that the process's allocator knows of. An engine's sleep takes memory
+    from under its allocator, whose numbers then stay (``vllm/device_allocator/cumem.py``, ``torch_memory_saver``).
+    """
+    on_device = [note for note in history if note.free is not None and note.reserved is not None]
+    for span in _outermost(span for span in spans if span.kind == "sleep" and span.end is not None):
+        before = next((note for note in reversed(on_device) if note.at <= span.start), None)
+        after = next((note for note in on_device if note.at >= end_of(span)), None)
+        if before and after:
+            freed = (after.free or 0) - (before.free or 0), (before.reserved or 0) - (after.reserved or 0)
+            yield after.at, (*freed, span.name)
+
+
+def _doing(spans: Sequence[KeptSpan], at: int, kinds: Sequence[str] = ("phase", "work", "sync", "sleep")) -> str:
+    """Return the name of the innermost span at a time (microseconds), "" for none, and for a phase ``step``."""
+    around = [span for span in spans if span.kind in kinds and span.start <= at <= end_of(span) and span.name != "step"]
+    return around[-1].name if around else ""
+
+
+def _slope(values: Sequence[int]) -> float | None:
+    """Return the bytes by which ``values`` grow from one to the next, as the median over all pairs; None without.
+
+    They grow if nearly all pairs do, and the whole growth is beyond chance: a single jump is none.
+    """
+    if len(values) < FEWEST:
+        return None
+    every = -(-len(values) // _COMPARED)
+    values = [round(statistics.median(values[at : at + every])) for at in range(0, len(values), every)]
+    pairs = [(b - a) / (j - i) for i, a in enumerate(values) for j, b in enumerate(values[i + 1 :], i + 1)]
+    slope = statistics.median(pairs)
+    level = statistics.median(value - slope * at for at, value in enumerate(values))
+    spread = statistics.median(abs(value - slope * at - level) for at, value in enumerate(values))
+    grown = slope * (len(values) - 1)
+    rising = sum(pair >= 0 for pair in pairs) / len(pairs)
+    enough = grown > max(LEAST, SHARE * level, ERRORS * spread)
+    return slope / every if enough and rising >= RISING else None

@@ -1,0 +1,205 @@
+"""The tables and sentences on the memory of a run, in bytes; the terminal, the page and CSV files show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from patcher.messages import COMMA, Text, joined
+from patcher.table import COUNT, Column, Table, Unit
+from patcher.timeline.lengths import seconds, share
+from patcher.timeline.model import (
+    ROLES,
+    CacheUse,
+    MemoryChange,
+    MemoryExcess,
+    MemoryGrowth,
+    MemoryHolder,
+    MemoryPeak,
+    RunTimeline,
+)
+from patcher.traces.words import size
+
+BYTES = Unit(size, missing="?")
+_PLACES: dict[str, Text] = {"device": Text("device"), "host": Text("host")}
+_CHANGES: dict[str, Text] = {
+    "sleep": Text("given back by sleep"),
+    "offload": Text("given back at the end of a work"),
+    "sync": Text("needed for a weight sync, beside all else"),
+}
+LISTED = 4
+"""Holders that a sentence names."""
+
+
+def tables(run: RunTimeline) -> Iterator[Table]:
+    """Yield the tables on memory."""
+    yield peaks(run)
+    yield changes(run)
+    yield cache(run)
+    yield growth(run)
+
+
+def when(step: int | None) -> Text:
+    """Return the number of a step as a text; after the last step that ended for None."""
+    return Text("after the last step") if step is None else Text("step {step}", step)
+
+
+def moment(step: int | None, doing: str) -> Text:
+    """Return a step and what was going on in it."""
+    return Text("{step}, {phase}", when(step), doing) if doing else when(step)
+
+
+def holder(held: MemoryHolder) -> Text:
+    """Return a process with the memory that it holds."""
+    if held.asleep:
+        return Text("{who} {size} although asleep", held.who, size(held.bytes))
+    return Text("{who} {size}", held.who, size(held.bytes))
+
+
+def holders(peak: MemoryPeak, most: int = LISTED) -> Text:
+    """Return who holds memory at a peak; processes beyond ``most`` are summed."""
+    texts = [holder(held) for held in peak.holders[:most]]
+    if beyond := peak.holders[most:]:
+        texts.append(Text("{count} more {size}", len(beyond), size(sum(held.bytes for held in beyond))))
+    if peak.other:
+        texts.append(Text("other {size}", size(peak.other)))
+    return joined(COMMA, texts)
+
+
+def peak_line(peak: MemoryPeak) -> Text:
+    """Return a line on a peak: step, phase, bytes in use, and holders."""
+    values = (peak.place, moment(peak.step, peak.phase), size(peak.used), size(peak.total), holders(peak))
+    if peak.of == "host":
+        return Text("host {place}: {step}: {used} of {total}: {holders}", *values)
+    return Text("device {place}: {step}: {used} of {total}: {holders}", *values)
+
+
+def change_line(change: MemoryChange) -> Text:
+    """Return a line on what was given back, taken or needed."""
+    role = ROLES.get(change.role, change.role)
+    values = (change.what, size(abs(change.median)), size(abs(change.most)), change.times)
+    if change.kind == "sync":
+        return Text("{what} needs {size} beside all else (at most {most}, {count} times)", *values)
+    if change.kind == "offload":
+        return Text(
+            "{role}: at the end of {what}, {size} are given back (at most {most}, {count} times)", role, *values
+        )
+    if change.median < 0:
+        return Text("{role}: {what} takes {size} (at most {most}, {count} times)", role, *values)
+    return Text("{role}: {what} gives back {size} (at most {most}, {count} times)", role, *values)
+
+
+def growth_line(found: MemoryGrowth) -> Text:
+    """Return a line on memory that grows: process, bytes per step, and when it fills what is free."""
+    values = (found.who, size(found.per_step), size(found.first), size(found.last), found.steps)
+    line = (
+        Text("{who}: host memory grows by {rate} per step, from {first} to {last} in {count} steps", *values)
+        if found.of == "host"
+        else Text("{who}: device memory grows by {rate} per step, from {first} to {last} in {count} steps", *values)
+    )
+    return line if found.full_in is None else Text("{line}; it fills what is free in {count} more", line, found.full_in)
+
+
+def excess_line(found: MemoryExcess) -> Text:
+    """Return a line on a process that had more host memory than usual."""
+    return Text(
+        "{step}: {who} had {size} more host memory than its usual {usual}, for {seconds}",
+        moment(found.step, found.doing), found.who, size(found.bytes), size(found.usual), seconds(found.seconds),
+    )  # fmt: skip
+
+
+def cache_line(cache: CacheUse) -> Text:
+    """Return a line on the KV cache of an engine."""
+    values = (cache.who, when(cache.step), share(cache.used / max(cache.total, 1)), cache.used, cache.total)
+    return Text("{who}: KV cache in use at most in {step}: {share}, {used:,} of {total:,} blocks", *values)
+
+
+def peaks(run: RunTimeline) -> Table:
+    """Return the table of peaks: each place in each step, with its holders."""
+    columns = (
+        Column("of", Text("of")),
+        Column("place", Text("place")),
+        Column("step", Text("step"), Unit(str, missing="-")),
+        Column("phase", Text("phase")),
+        Column("at_seconds", Text("at"), Unit(seconds)),
+        Column("used_bytes", Text("in use"), BYTES, bar=True),
+        Column("total_bytes", Text("size"), BYTES),
+        Column("holders", Text("held by")),
+        Column("other_bytes", Text("other"), BYTES),
+    )
+    rows = [
+        (
+            _PLACES.get(peak.of, peak.of), peak.place, peak.step, peak.phase, peak.at, peak.used, peak.total,
+            joined(COMMA, map(holder, peak.holders)), peak.other,
+        )
+        for peak in run.memory.peaks
+    ]  # fmt: skip
+    about = Text(
+        "Most in use at once in each step. Other: contexts, libraries, shared memory, and processes without a file."
+    )
+    return Table("memory_peaks", Text("Memory at its peak"), columns, rows, about)
+
+
+def changes(run: RunTimeline) -> Table:
+    """Return the table of device memory that sleep and offload gave back, and that a weight sync needed."""
+    columns = (
+        Column("kind", Text("what")),
+        Column("role", Text("role")),
+        Column("name", Text("in")),
+        Column("times", Text("times"), COUNT),
+        Column("median_bytes", Text("median"), Unit(_signed)),
+        Column("most_bytes", Text("most"), Unit(_signed)),
+    )
+    rows = [
+        (
+            _CHANGES.get(change.kind, change.kind), ROLES.get(change.role, change.role), change.what, change.times,
+            change.median, change.most,
+        )
+        for change in run.memory.changes
+    ]  # fmt: skip
+    about = Text("By what is free on the device before and after. Negative: taken, not given back.")
+    return Table("memory_changes", Text("Device memory given back, and needed for the sync"), columns, rows, about)
+
+
+def _signed(number: int) -> str:
+    return size(number) if number >= 0 else f"\N{MINUS SIGN}{size(-number)}"
+
+
+def cache(run: RunTimeline) -> Table:
+    """Return the table of KV caches with the most blocks in use."""
+    columns = (
+        Column("engine", Text("engine")),
+        Column("step", Text("step"), Unit(str, missing="-")),
+        Column("used_blocks", Text("blocks in use"), COUNT),
+        Column("total_blocks", Text("blocks"), COUNT),
+        Column("share", Text("share"), Unit(share, whole=1)),
+    )
+    rows = [(use.who, use.step, use.used, use.total, use.used / max(use.total, 1)) for use in run.memory.cache]
+    about = Text("The most at once in the run. Blocks of SGLang are tokens.")
+    return Table("kv_cache", Text("KV cache"), columns, rows, about)
+
+
+def growth(run: RunTimeline) -> Table:
+    """Return the table of memory that grows over the steps, and of memory beyond what is usual."""
+    columns = (
+        Column("who", Text("process")),
+        Column("of", Text("of")),
+        Column("step", Text("step"), Unit(str, missing="-"), optional=True),
+        Column("per_step_bytes", Text("per step"), BYTES, optional=True),
+        Column("first_bytes", Text("first, or usual"), BYTES),
+        Column("last_bytes", Text("last, or most"), BYTES),
+        Column("seconds", Text("for"), Unit(seconds), optional=True),
+        Column("doing", Text("in"), optional=True),
+    )
+    rows: list[tuple[object, ...]] = [
+        (found.who, _PLACES[found.of], None, found.per_step, found.first, found.last, None, "")
+        for found in run.memory.growth
+    ]
+    rows += [
+        (
+            found.who, _PLACES["host"], found.step, None, found.usual, found.usual + found.bytes, found.seconds,
+            found.doing,
+        )
+        for found in run.memory.excesses
+    ]  # fmt: skip
+    about = Text("Memory that grows from step to step, and steps in which a process had more than usual.")
+    return Table("memory_growth", Text("Memory that grows, and memory beyond the usual"), columns, rows, about)

@@ -1,0 +1,151 @@
+"""Memory of a process, its device and its host, noted at the edges of a timeline's spans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from patches.probes.steering import Steerable
+
+
+class MemoryUse(Steerable):
+    """Notes the memory of this process, and of the device that it allocates on, in MiB.
+
+    Device values come from ``mem_get_info`` and ``memory_stats_as_nested_dict`` of ``torch.cuda`` and
+    ``torch_npu.npu``. Nothing here starts a device or makes a context on one.
+    """
+
+    clock: Any
+    state: str
+
+    notes: Any  # deque of rows: clock, resident, shared, and of the device free, allocated, reserved, peak
+    in_use: Any  # deque of pairs: clock, KV-cache blocks in use
+    cache_size: int  # blocks in all
+    device: Any  # what identifies the device; None before the first allocation, {} where it cannot be read
+    debt: int  # nanoseconds that notes took beyond 20,000 each
+    private: int  # MiB in the last note
+    changed: bool  # a note waits to be written, also where no span has ended
+
+    def begin_notes(self) -> None:
+        from collections import deque
+
+        self.notes, self.in_use, self.cache_size = deque(maxlen=131072), deque(maxlen=131072), 0
+        self.device, self.debt, self.private, self.changed = None, 0, 0, False
+
+    def note(self, often: bool) -> None:
+        """Note the memory now; of edges that come often, so many that an edge takes 20 microseconds on average."""
+        if often and self.debt > 0:
+            self.debt -= 20000
+            return
+        try:
+            begin = self.clock()
+            resident, shared = self.process_memory()
+            self.private = resident - shared
+            self.notes.append([begin, resident, shared, *self.device_memory()])
+            self.debt = min(max(self.debt + self.clock() - begin - 20000, 0), 2000000)
+        except Exception:  # noqa: S110  (an interpreter that ends, a system without /proc: nothing to note)
+            pass
+
+    def note_change(self) -> None:
+        """Note the memory of the process if it has changed much since, in the midst of a long span."""
+        import contextlib
+
+        with contextlib.suppress(Exception):
+            resident, shared = self.process_memory()
+            if abs(resident - shared - self.private) >= max(16, self.private // 32):
+                self.private, self.changed = resident - shared, True
+                self.notes.append([self.clock(), resident, shared])
+
+    def process_memory(self) -> Any:
+        """Return resident memory and the part of it that is shared or of files, in MiB."""
+        import os
+
+        file = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            pages = os.read(file, 99).split()
+        finally:
+            os.close(file)
+        size = os.sysconf("SC_PAGE_SIZE")
+        return int(pages[1]) * size >> 20, int(pages[2]) * size >> 20
+
+    def device_memory(self) -> Any:
+        """Return what is free on the device, and what this process allocated, reserved, and allocated at most."""
+        import sys
+
+        torch = sys.modules.get("torch")
+        module: Any = getattr(torch, "npu" if "torch_npu" in sys.modules else "cuda", None)
+        if module is None or self.device == {} or not module.is_initialized():
+            return ()
+        if getattr(module, "is_current_stream_capturing", bool)():
+            return ()
+        try:
+            if self.device is None:
+                self.device = self.find_device(module)
+                if self.device is None:
+                    return ()
+            index = self.device["index"]
+            free, total = module.mem_get_info(index)
+            used = module.memory.memory_stats_as_nested_dict(index)
+            self.device["total"] = total >> 20
+            allocated, reserved = used["allocated_bytes"]["all"], used["reserved_bytes"]["all"]
+            return (free >> 20, allocated["current"] >> 20, reserved["current"] >> 20, allocated["peak"] >> 20)
+        except Exception as e:
+            self.device = {}
+            self.say("the memory of the device is not noted: %s: %s" % (type(e).__name__, e))
+            return ()
+
+    def find_device(self, module: Any) -> Any:
+        """Return what identifies the device with most of this process's memory; None before it has any.
+
+        The current device will not do: a thread that chose none has the first, and asking would make a context.
+        """
+        import os
+
+        reserved = [
+            module.memory.memory_stats_as_nested_dict(index)
+            .get("reserved_bytes", {})
+            .get("all", {})
+            .get("current", 0)
+            for index in range(module.device_count())
+        ]
+        if not any(reserved):
+            return None
+        index = reserved.index(max(reserved))
+        names = ("ASCEND_RT_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+        visible = next((os.environ[name] for name in names if os.environ.get(name)), "")
+        device = {"index": index, "visible": visible, "name": module.get_device_name(index)}
+        uuid = getattr(module.get_device_properties(index), "uuid", None)
+        return device if uuid is None else {**device, "uuid": str(uuid)}
+
+    def host_memory(self) -> Any:
+        """Return what is available on this host and its size, in MiB: of the container, if that has less."""
+        import contextlib
+
+        available = total = 0
+        with contextlib.suppress(OSError, ValueError), open("/proc/meminfo") as file:
+            sizes = dict(line.split()[:2] for line in file)
+            available, total = (int(sizes.get(name, "0")) >> 10 for name in ("MemAvailable:", "MemTotal:"))
+        with contextlib.suppress(OSError, ValueError, KeyError):  # no cgroup of version 2, or one without a limit
+            with open("/sys/fs/cgroup/memory.max") as file:
+                most = int(file.read()) >> 20
+            with open("/sys/fs/cgroup/memory.current") as file:
+                used = int(file.read()) >> 20
+            with open("/sys/fs/cgroup/memory.stat") as file:
+                cached = dict(line.split() for line in file)
+            if most < total:
+                available, total = max(most - used + (int(cached["inactive_file"]) >> 20), 0), most
+        return available, total
+
+    def memory_columns(self, at: int) -> Any:
+        """Return all notes since the last call as they are written; ``at`` is their time in microseconds."""
+        rows = [self.notes.popleft() for _ in range(len(self.notes))]
+        pairs = [self.in_use.popleft() for _ in range(len(self.in_use))]
+        self.changed = False
+        record: Any = {}
+        if rows:
+            record["memory"] = [[row[0] // 1000 - at, *row[1:]] for row in rows]
+        if pairs:
+            times, used = [time // 1000 for time, _ in pairs], [blocks for _, blocks in pairs]
+            columns = [[value - before for value, before in zip(times, [at, *times])]]  # noqa: B905
+            columns.append([value - before for value, before in zip(used, [0, *used])])  # noqa: B905
+            record["blocks"] = [self.cache_size, *columns]
+        return record

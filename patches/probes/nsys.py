@@ -1,0 +1,129 @@
+"""Windows for Nsight Systems, which records from outside: where it starts and stops, and the ranges that it shows.
+
+``nsys profile --capture-range=cudaProfilerApi`` writes its report when a window has ended; the run saves nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from patches.probes.facts import StepMetadata
+from patches.probes.ranges import Recorded
+from patches.probes.recorder import WindowTool
+from patches.probes.weight_sync import WeightSync
+
+
+class NsysCapture(WindowTool):
+    """Starts and stops the capture of the nsys that started this process; ``prof`` is the name of the window."""
+
+    depth: int  # of the ranges that are open
+
+    def open_window(self, at: int, first: int, end: int) -> None:  # noqa: ARG002
+        import time
+
+        import torch
+
+        self.prof, self.depth = "%s_%d" % (self.name, time.time_ns() // 10**6), 0
+        self.synchronize()
+        torch.cuda.profiler.start()
+        turn = getattr(self, "rollout", getattr(self, "step", getattr(self, "sync", 0)))
+        self.push("rlpatch:%s %s %s" % (self.STAGE, turn, self.prof))
+
+    def push(self, name: str) -> None:
+        import torch
+
+        torch.cuda.nvtx.range_push(name)
+        self.depth += 1
+
+    def pop(self, depth: int) -> None:
+        """Close the ranges beyond ``depth``."""
+        import torch
+
+        while self.depth > depth:
+            self.depth -= 1
+            torch.cuda.nvtx.range_pop()
+
+    def close_window(self) -> list[str]:
+        import torch
+
+        name, self.prof = self.prof, None
+        try:
+            self.pop(0)
+        finally:
+            torch.cuda.profiler.stop()
+        return ["%s/%s.nsys" % (self.save_path, name)]
+
+    def synchronize(self) -> None:
+        import torch
+
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+
+    def conflict(self) -> str:
+        import os
+
+        started = os.environ.get("NSYS_PROFILING_SESSION_ID")
+        return "" if started else "nsys did not start this process (NSYS_PROFILING_SESSION_ID is not set)"
+
+
+class NsysMetadata(StepMetadata, NsysCapture):
+    """Puts what a unit holds into the name of its range, too: ``decode 30, 64 requests, 64 tokens``."""
+
+    UNIT: str
+
+    def begin_unit(self, number: int, batch: Any) -> None:
+        super().begin_unit(number, batch)
+        contents = self.units[-1] if number >= self.first else self.contents(batch)
+        counts = ("requests", "tokens", "drafts", "longest", "context", "sequences")
+        name = ", ".join("%s %s" % (contents[count], count) for count in counts if count in contents)
+        unit = "%s%s %s" % ("" if number >= self.first else "warm-up ", self.UNIT.rstrip("s"), number)
+        self.pop(1)
+        self.push("%s, %s" % (unit, name) if name else unit)
+
+    def end_unit(self) -> None:
+        super().end_unit()
+        self.pop(1)
+        if self.unit < self.until:
+            self.push("rlpatch:uncounted")
+
+
+class NvtxRanges(Recorded):
+    """Ranges of NVTX, which are of a thread; domains are for tools that know them."""
+
+    def begin_range(self, name: str, *domain: str) -> Any:  # noqa: ARG002
+        import torch
+
+        torch.cuda.nvtx.range_push(name)
+        return name
+
+    def end_range(self, handle: Any, *domain: str) -> None:  # noqa: ARG002
+        import torch
+
+        torch.cuda.nvtx.range_pop()
+
+    def without_domains(self) -> str:
+        return ""
+
+
+class NvtxPhases(WeightSync):
+    """The phases of a weight sync as ranges of the process, for one may begin before another has ended."""
+
+    class Range:
+        """Lasts until the last name of it is gone."""
+
+        leave_call: Any = None
+
+        def __init__(self, name: str) -> None:
+            self.mark: Any = None
+            if name:
+                import torch
+
+                self.mark = torch.cuda.nvtx.range_start("rlpatch:%s" % name)
+
+        def __del__(self) -> None:
+            if self.mark is not None:
+                import torch
+
+                torch.cuda.nvtx.range_end(self.mark)
+            if self.leave_call:
+                self.leave_call()

@@ -1,0 +1,165 @@
+"""Requests told from the iterations of a rollout, and what they take under other settings."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fixtures import rollouts
+from patcher.diagnosis.actions import with_bounds
+from patcher.diagnosis.iterations import Iterations
+from patcher.diagnosis.model import RunDiagnosis, WhatIf
+from patcher.diagnosis.replay import Request, Scheduler, requests_of, scheduled
+from patcher.diagnosis.whatif import ERROR, MAX_NUM_SEQS, TAIL_CUT, replay, what_ifs
+from patcher.timeline.model import BALANCE, FREE_SYNC, Bound, TrainingStep
+
+
+def requests(seed: int, count: int, median: int) -> list[rollouts.Request]:
+    generator = random.Random(seed)
+    outputs = (max(5, min(8 * median, round(median * math.exp(generator.gauss(0, 0.9))))) for _ in range(count))
+    return [rollouts.Request(generator.randint(40, 300), output) for output in outputs]
+
+
+def seconds(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Seconds of iterations of an engine: a constant, and what requests, prompts and contexts take."""
+    count, tokens, context = rows[:, :3].T
+    prefill = tokens - count
+    took: NDArray[np.float64] = 4 + 0.15 * count + 0.1 * prefill + 0.001 * context + 0.0004 * prefill * context / count
+    return took / 1000
+
+
+def iterations(*rows: Sequence[tuple[int, ...]]) -> Iterations:
+    """Rollouts of these requests, tokens and contexts, one after the other."""
+    columns = np.concatenate([np.array(part, dtype=float)[:, :3] for part in rows])
+    took = seconds(columns)
+    rollout = np.repeat(np.arange(len(rows)), [len(part) for part in rows])
+    return Iterations(
+        np.cumsum(took), took, columns[:, 0], columns[:, 1], columns[:, 2], rollout, np.zeros_like(rollout)
+    )
+
+
+BATCHES = [(48, 16, 512, 60), (60, 4, 512, 30), (120, 32, 2048, 80), (40, 64, 10**6, 50)]
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("count", "at_once", "budget", "median"), BATCHES)
+def test_a_replay_takes_what_the_requests_take(seed: int, count: int, at_once: int, budget: int, median: int) -> None:
+    of = requests(seed, count, median)
+    rollout = iterations(rollouts.scheduled(of, at_once, budget))
+    replayed = requests_of(rollout, Scheduler(at_once, budget))
+    assert len(replayed) == pytest.approx(count, rel=0.06)
+    assert sum(request.output for request in replayed) == pytest.approx(sum(request.output for request in of), rel=0.02)
+    for setting in (at_once // 4, at_once // 2, at_once, 2 * at_once):
+        truth = seconds(np.array(rollouts.scheduled(of, setting, budget), dtype=float)).sum()
+        assert seconds(scheduled(replayed, Scheduler(setting, budget))).sum() == pytest.approx(truth, rel=ERROR)
+
+
+@pytest.mark.parametrize(("count", "at_once", "budget", "median"), BATCHES)
+def test_the_scheduler_repeats_known_requests_exactly(count: int, at_once: int, budget: int, median: int) -> None:
+    of = requests(5, count, median)
+    rows = scheduled([Request(*request) for request in of], Scheduler(at_once, budget))
+    assert rows.tolist() == [list(map(float, row[:3])) for row in rollouts.scheduled(of, at_once, budget)]
+
+
+def test_requests_that_come_alone_are_told_exactly() -> None:
+    of = [rollouts.Request(90, 30), *requests(1, 20, 40)]
+    rollout = iterations(rollouts.scheduled(of, 1, 10**6))
+    assert [request[:2] for request in requests_of(rollout, Scheduler(1, 10**6))] == of
+
+
+def by_setting(rollout: Iterations) -> dict[tuple[str, int | None], WhatIf]:
+    return {(what_if.name, what_if.setting): what_if for what_if in what_ifs(rollout)}
+
+
+def test_less_is_estimated_and_more_is_bounded() -> None:
+    of = requests(3, 64, 60)
+    by_name = by_setting(iterations(*[rollouts.scheduled(of, 16)] * 2))
+    truth = {setting: 2 * seconds(np.array(rollouts.scheduled(of, setting), dtype=float)).sum() for setting in (8, 32)}
+    fewer, more = by_name[MAX_NUM_SEQS, 8], by_name[MAX_NUM_SEQS, 32]
+    assert fewer.seconds == pytest.approx(truth[8], rel=ERROR)
+    assert more.seconds is None
+    assert more.least_seconds is not None
+    assert more.most_seconds is not None
+    assert more.least_seconds <= truth[32] <= more.most_seconds
+    (cut,) = [what_if for (name, _), what_if in by_name.items() if name == TAIL_CUT]
+    longest = sorted(request.output for request in of)[-4:]
+    assert cut.setting is not None
+    assert longest[0] * 0.7 < cut.setting < longest[-1]
+
+
+def test_more_places_than_requests_change_nothing() -> None:
+    rollout = iterations(rollouts.scheduled(requests(3, 20, 60), 64))
+    more = by_setting(rollout)[MAX_NUM_SEQS, 40]
+    assert more.seconds == more.least_seconds == more.most_seconds == pytest.approx(rollout.seconds.sum())
+
+
+def cached(rows: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """The same iterations if two thirds of each prompt were cached."""
+    return [(count, count + (tokens - count) // 3, context, 0) for count, tokens, context, *_ in rows]
+
+
+def later(rows: Sequence[tuple[int, ...]], times: int = 12) -> list[tuple[int, ...]]:
+    """Three requests at once, and then one after the other."""
+    return [*rollouts.scheduled(requests(3, 3, 60)), *[row for _ in range(times) for row in rows]]
+
+
+@pytest.mark.parametrize("changed", [cached, later])
+def test_what_cannot_be_replayed_says_why(changed: object) -> None:
+    assert callable(changed)
+    rows = rollouts.scheduled(requests(3, 48, 60)) if changed is cached else rollouts.scheduled(requests(3, 1, 60))
+    for what_if in what_ifs(iterations(changed(rows))):
+        assert (what_if.seconds, what_if.least_seconds, what_if.most_seconds) == (None, None, None)
+        assert what_if.because
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_few_iterations(count: int) -> None:
+    rows = rollouts.scheduled(requests(0, 1, 10))[:count]
+    few = iterations(rows) if count else iterations([(1, 1, 1)]).chosen(np.zeros(1, dtype=bool))
+    assert (replay(few) is None) == (count == 0)
+    list(what_ifs(few))
+
+
+def test_without_contexts_nothing_is_replayed() -> None:
+    rows = [(count, tokens, 0) for count, tokens, *_ in rollouts.scheduled(requests(3, 8, 60))]
+    assert {what_if.because for what_if in what_ifs(iterations(rows))} == {"the timeline has no contexts"}
+    assert {what_if.least_seconds for what_if in what_ifs(iterations(rows))} == {None}
+
+
+def test_what_grows_less_than_the_requests_is_fitted_at_each_load() -> None:
+    def took(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        seconds_each: NDArray[np.float64] = (6 * np.sqrt(rows[:, 0]) + 0.1 * (rows[:, 1] - rows[:, 0])) / 1000
+        return seconds_each
+
+    of = requests(3, 120, 60)
+    rollout = iterations(rollouts.scheduled(of, 16))
+    rows = np.stack([rollout.requests, rollout.tokens, rollout.context], axis=1)
+    fewer = by_setting(replace(rollout, seconds=took(rows)))[MAX_NUM_SEQS, 8]
+    truth = took(np.array(rollouts.scheduled(of, 8), dtype=float)).sum()
+    assert fewer.seconds == pytest.approx(truth, rel=ERROR / 2)
+
+
+def step(number: int, sync: float, balance: float, *, warm_up: bool = False) -> TrainingStep:
+    bounds = tuple(Bound(name, 10 - saved, saved, "why") for name, saved in ((FREE_SYNC, sync), (BALANCE, balance)))
+    return TrainingStep(
+        step=number, start=0, end=10, seconds=10, verdict="", why="", limited_by=None, mostly=None, critical_path=(),
+        roles=(), tail_seconds=0, tail=None, sync_seconds=0, sync=(), poll_seconds=0, phases=(),
+        what_if=tuple(bound for bound in bounds if bound.saves_seconds), warm_up=warm_up,
+    )  # fmt: skip
+
+
+def test_of_steps_sync_and_balance_are_bounded() -> None:
+    steps = [step(1, 9, 9, warm_up=True), step(2, 2, 0), step(3, 3, 0.5)]
+    diagnosis = with_bounds(RunDiagnosis((), (), (), rollouts=9), steps)
+    assert "9 rollouts" in diagnosis.notes[0]
+    assert [(what_if.name, what_if.least_seconds, what_if.most_seconds) for what_if in diagnosis.what_ifs] == [
+        ("free-weight-sync", 15, 20),
+        ("perfect-balance", 19.5, 20),
+    ]
+    assert [action.bound_seconds for action in diagnosis.actions] == [5, 0.5]

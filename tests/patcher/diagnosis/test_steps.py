@@ -1,0 +1,54 @@
+"""The stages of a made run's steps: their parts add up, and each is named after what it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fixtures.timeline.small import small
+from patcher.commands.diagnosis import lines, reading
+from patcher.diagnosis.model import RunDiagnosis
+from patcher.messages import CommandResult
+from patcher.progress import silent
+
+
+def diagnosed(folder: Path) -> RunDiagnosis:
+    return reading.read(folder, None, silent, CommandResult("diagnose"))
+
+
+def test_the_parts_of_the_stages_add_up_to_the_steps(tmp_path: Path) -> None:
+    small(tmp_path, slow={3: 200})
+    diagnosis = diagnosed(tmp_path)
+    told = {stage.stage: stage for stage in diagnosis.stages}
+    assert diagnosis.steps == 4
+    assert diagnosis.seconds == pytest.approx(4.2)
+    assert list(told) == ["rollout", "adv", "update-policy", "weight-sync"]
+    assert {name: round(stage.step_seconds, 2) for name, stage in told.items()} == {
+        "rollout": 1.6, "adv": 0.4, "update-policy": 1.8, "weight-sync": 0.4,
+    }  # fmt: skip
+    assert all(stage.limited_by for stage in told.values())
+
+
+def test_a_stage_without_kernels_has_seconds_and_says_why_it_has_no_classes(tmp_path: Path) -> None:
+    small(tmp_path)
+    told = {stage.stage: stage for stage in diagnosed(tmp_path).stages}
+    adv = told["adv"]
+    assert (adv.supported, adv.classes, adv.iterations) == (False, (), 0)
+    assert adv.seconds == pytest.approx(0.4)
+    assert adv.why
+    assert (told["update-policy"].turns, told["update-policy"].iterations) == (4, 8)
+
+
+def test_the_text_has_a_row_for_each_stage_and_stays_short(tmp_path: Path) -> None:
+    small(tmp_path)
+    text = lines.report(diagnosed(tmp_path), None, 100)
+    assert len(text) <= 25
+    assert all(any(line.strip().startswith(name) for line in text) for name in ("rollout", "adv", "weight-sync"))
+
+
+def test_a_run_without_an_engine_has_its_training_stages(tmp_path: Path) -> None:
+    small(tmp_path)
+    for path in (tmp_path / "timeline").glob("node0_3*"):
+        path.unlink()
+    assert "update-policy" in {stage.stage for stage in diagnosed(tmp_path).stages}

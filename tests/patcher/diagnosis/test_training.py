@@ -1,0 +1,172 @@
+"""Calls of a simulated trainer, diagnosed from a few micro-batches: the true seconds of each class are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fixtures.micro_batches import BETWEEN_US, SimulatedTrainer, dynamic
+from patcher.commands.diagnosis import reading
+from patcher.diagnosis.model import RunDiagnosis, StageDiagnosis
+from patcher.diagnosis.training import TrainerStage, choose_micro_batches, next_micro_batches, trainer_stages
+from patcher.messages import CommandResult
+from patcher.progress import silent
+from patcher.timeline import files, runs
+
+LARGE = 0.05
+"""Share from which on a class counts."""
+
+
+def simulated(folder: Path, seed: int = 0, calls: int = 5, *, sizes: bool = True, **trainer: float) -> SimulatedTrainer:
+    """A warm-up and more calls, of other sizes each."""
+    simulation = SimulatedTrainer(seed, **trainer)  # type: ignore[arg-type]
+    for number in range(calls):
+        simulation.call(dynamic(10 * seed + number))
+    simulation.write_timeline(folder, sizes=sizes)
+    return simulation
+
+
+def stages(folder: Path) -> list[TrainerStage]:
+    ((_, processes),) = runs.survey(files.paths(folder)).runs
+    return trainer_stages(processes)
+
+
+def diagnosed(folder: Path) -> RunDiagnosis:
+    result = CommandResult("diagnose")
+    diagnosis = reading.read(folder, None, silent, result)
+    assert not result.problems
+    return diagnosis
+
+
+def stage_of(folder: Path, name: str = "update-policy") -> StageDiagnosis:
+    return next(stage for stage in diagnosed(folder).stages if stage.stage == name)
+
+
+def record_chosen(folder: Path, simulation: SimulatedTrainer, call: int = 3) -> None:
+    for first, end in next_micro_batches(stages(folder)):
+        simulation.write_window(folder, call, first, end)
+
+
+def errors(stage: StageDiagnosis, simulation: SimulatedTrainer) -> dict[str, float]:
+    truth = simulation.shares(stage.stage)
+    return {part.name: abs(part.share - truth[part.name]) for part in stage.classes if truth[part.name] > LARGE}
+
+
+def test_the_shortest_and_the_longest_micro_batch_tell_the_classes(tmp_path: Path) -> None:
+    worst, covered = list[float](), list[bool]()
+    for seed in range(10):
+        folder = tmp_path / str(seed)
+        simulation = simulated(folder, seed)
+        record_chosen(folder, simulation)
+        stage = stage_of(folder)
+        assert (stage.turns, stage.iterations, stage.recorded) == (4, 40, 4)
+        assert stage.seconds == pytest.approx(sum(call.us for call in simulation.calls[1:]) / 1e6, rel=0.01)
+        assert stage.between_seconds == pytest.approx(4 * BETWEEN_US / 1e6, rel=1e-3)
+        assert sum(part.share for part in stage.by_load) == pytest.approx(1)
+        if stage.supported:
+            off, intervals = errors(stage, simulation), {part.name: part.interval for part in stage.classes}
+            assert stage.seconds == pytest.approx(sum(part.seconds for part in stage.classes))
+            worst.append(max(off.values()))
+            covered += [error <= intervals[name] for name, error in off.items()]
+    assert len(worst) >= 5
+    assert max(worst) < 0.025
+    assert sum(covered) >= 0.9 * len(covered)
+
+
+def test_short_and_long_micro_batches_differ(tmp_path: Path) -> None:
+    simulation = simulated(tmp_path, 2)
+    record_chosen(tmp_path, simulation)
+    shares = {
+        part.load: next(row.share for row in part.classes if row.name == "attention")
+        for part in stage_of(tmp_path).by_load
+    }
+    assert shares["short"] < shares["medium"] < shares["long"]
+
+
+@pytest.mark.parametrize("place", ["shortest", "longest"])
+def test_a_single_length_does_not_tell_the_others(place: str, tmp_path: Path) -> None:
+    simulation = simulated(tmp_path)
+    sizes = simulation.calls[3].sizes
+    number = sizes.index(min(sizes[1:]) if place == "shortest" else max(sizes))
+    simulation.write_window(tmp_path, 3, number, number + 1)
+    stage = stage_of(tmp_path)
+    assert (stage.supported, stage.recorded, stage.classes) == (False, 1, ())
+    assert stage.why
+    assert all(part.why for part in stage.by_load if not part.supported)
+
+
+def test_without_sizes_lengths_decide_and_intervals_are_wider(tmp_path: Path) -> None:
+    simulation = simulated(tmp_path, sizes=False)
+    (stage,) = stages(tmp_path)
+    assert not stage.micro_batches.sized
+    record_chosen(tmp_path, simulation)
+    told = stage_of(tmp_path)
+    assert told.recorded == 4
+    assert all(part.interval >= 0.02 for part in told.classes)
+
+
+def test_the_first_call_is_a_warm_up_unless_there_is_no_other(tmp_path: Path) -> None:
+    simulation = simulated(tmp_path, calls=1)
+    record_chosen(tmp_path, simulation, 0)
+    assert (stage_of(tmp_path).turns, stage_of(tmp_path).recorded) == (1, 4)
+
+
+@pytest.mark.parametrize("units", [True, False])
+def test_without_a_window_the_stage_has_its_seconds(units: bool, tmp_path: Path) -> None:
+    simulation = SimulatedTrainer()
+    for number in range(3):
+        simulation.call(dynamic(number))
+    simulation.write_timeline(tmp_path, units=units)
+    stage = stage_of(tmp_path)
+    assert (stage.supported, stage.recorded, stage.classes, stage.by_load) == (False, 0, (), ())
+    assert stage.why
+    assert ("--micro-batch" in stage.record) == units
+    seconds = sum(call.us + BETWEEN_US for call in simulation.calls[1:]) / 1e6
+    assert stage.seconds + stage.between_seconds == pytest.approx(seconds, rel=1e-3)
+
+
+def test_ranks_are_told_together_and_stages_apart(tmp_path: Path) -> None:
+    first, second = SimulatedTrainer(0), SimulatedTrainer(1, pid=816, rank=1)
+    for simulation in (first, second):
+        for number in range(3):
+            simulation.call(dynamic(number), "compute-log-prob")
+            simulation.call(dynamic(number))
+        simulation.write_timeline(tmp_path)
+    for at, end in next_micro_batches([stage for stage in stages(tmp_path) if stage.stage == "update-policy"]):
+        first.write_window(tmp_path, 5, at, end)
+    told = {stage.stage: stage for stage in diagnosed(tmp_path).stages}
+    assert (told["update-policy"].supported, told["update-policy"].recorded) == (True, 4)
+    assert (told["compute-log-prob"].supported, told["compute-log-prob"].recorded) == (False, 0)
+    of_both = [call.us for simulation in (first, second) for call in simulation.of_stage("update-policy")[1:]]
+    assert told["update-policy"].seconds == pytest.approx(sum(of_both) / 2e6, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"pid": 1}, {"host": "elsewhere"}, {"stage": "update-critic"}, {"units": []}, {"format": 9}], ids=str
+)
+def test_windows_of_another_process_or_stage_are_left_out(changed: dict[str, Any], tmp_path: Path) -> None:
+    simulation = simulated(tmp_path)
+    simulation.write_window(tmp_path, 3, 2, 3, **changed)
+    assert stage_of(tmp_path).recorded == 0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "chosen"),
+    [
+        ([5], [(0, 1)]), ([1, 5], [(1, 2)]), ([1, 5, 7], [(1, 3)]), ([1, 9, 5, 7], [(1, 4)]),
+        ([1, 2, 5, 7, 8, 9], [(1, 3), (4, 6)]), ([1, 9, 5, 3, 2], [(1, 5)]), ([1, 5, 4, 3, 6, 2], [(4, 6)]),
+        ([9, 5, 8, 6, 6, 6, 6, 7], [(1, 4)]),
+    ],
+)  # fmt: skip
+def test_windows_hold_the_extremes_and_leave_room_to_warm_up(
+    sizes: list[int], chosen: list[tuple[int, int]], tmp_path: Path
+) -> None:
+    simulation = SimulatedTrainer(noise=0.0)
+    simulation.call(sizes)
+    simulation.write_timeline(tmp_path)
+    (stage,) = stages(tmp_path)
+    assert choose_micro_batches(stage.newest_call, sized=True) == chosen
+    assert choose_micro_batches(stage.newest_call.chosen(np.zeros(len(sizes), dtype=bool)), sized=True) == []

@@ -1,0 +1,240 @@
+"""Memory of a run: who holds what at each peak, what gives it back, what grows, and what a damaged file does to it."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from fixtures.timeline import hogs
+from fixtures.timeline.simulation import joined
+from fixtures.timeline.small import MS, STEP, WALL, ZERO
+from fixtures.timeline.writer import Writer
+from patcher.timeline.memory import _slope
+from patcher.timeline.model import MemoryUse, RunTimeline
+from tests.matrix import CRASH, thinned
+
+GIB = 1 << 30
+UUID = {"index": 0, "visible": "", "name": "H100", "uuid": "GPU-1", "total": 80 * 1024}
+TOTAL, CONTEXTS = 80 * 1024, 3 * 1024
+
+
+def colocated(
+    folder: Path, *, steps: int = 5, device: dict[str, object] = UUID, second: dict[str, object] | None = None,
+    asleep: int = 20, leak: int = 0, ended: bool = True,
+) -> RunTimeline:  # fmt: skip
+    """A trainer and an engine on one device: the engine keeps ``asleep`` of its 60 GiB while the trainer holds 48.
+
+    In each step: rollout (engine 60, trainer 4), sleep, update (trainer 48), offload, weight sync with buckets of 6,
+    wake-up. The trainer's host memory grows by ``leak`` MiB a step.
+    """
+    common = {"run": "r", "started_ms": WALL // 1000}
+    driver = Writer(folder, pid=10, **common)  # type: ignore[arg-type]
+    trainer = Writer(folder, pid=20, environ={"RANK": "0", "WORLD_SIZE": "1"}, **common)  # type: ignore[arg-type]
+    engine = Writer(folder, pid=31, package="vllm", environ={"VERL_REPLICA_RANK": "0"}, **common)  # type: ignore[arg-type]
+    trainer.more["device"], engine.more["device"] = device, second or device
+    reserved = {"trainer": 4 * 1024, "engine": 60 * 1024}  # what their allocators say
+    real = dict(reserved)  # what they have on the device
+
+    def note(writer: Writer, who: str, at: int, private: int = 500) -> None:
+        free = TOTAL - CONTEXTS - sum(real.values())
+        writer.note(at, private, free, reserved[who] - 100, reserved[who], 70 * 1024)
+
+    for step in range(1, steps + 1):
+        begin = ZERO + (step - 1) * STEP
+        driver.add("phase", "gen", begin, begin + 400 * MS)
+        for at in range(10, 380, 10):
+            engine.iterate(begin + at * MS, begin + at * MS + 9 * MS, 4, 4)
+        engine.more["blocks"] = [1000, [(begin + 100 * MS) - (begin + STEP + MS), 10 * MS], [400 + step, 50]]
+        note(engine, "engine", begin + 380 * MS)
+        engine.add("sleep", "sleep", begin + 380 * MS, begin + 390 * MS)
+        real["engine"] = asleep * 1024
+        note(engine, "engine", begin + 390 * MS + 1)
+        update, done = begin + 450 * MS, begin + 850 * MS
+        driver.add("phase", "update_actor", update - MS, done + MS)
+        driver.add("call", "update_actor", update - MS, done + MS)
+        note(trainer, "trainer", update, 500 + leak * step)
+        trainer.add("work", "update_actor", update, done)
+        reserved["trainer"] = real["trainer"] = 48 * 1024
+        note(trainer, "trainer", update + 100 * MS, 500 + leak * step)
+        trainer.add("unit", "micro-batch", update + 100 * MS, update + 300 * MS)
+        reserved["trainer"] = real["trainer"] = 4 * 1024
+        note(trainer, "trainer", done + 1, 500 + leak * step)
+        sync = done + 10 * MS
+        for at, size in ((0, 4), (50, 10), (99, 4)):
+            reserved["trainer"] = real["trainer"] = size * 1024
+            note(trainer, "trainer", sync + at * MS, 500 + leak * step)
+        trainer.add("sync", "update_weights", sync, sync + 99 * MS)
+        note(engine, "engine", sync + 100 * MS)
+        engine.add("sleep", "wake_up", sync + 100 * MS, sync + 110 * MS)
+        real["engine"] = 60 * 1024
+        note(engine, "engine", sync + 110 * MS + 1)
+        end = begin + STEP
+        if ended:
+            driver.add("phase", "step", begin, end)
+            driver.add("step", "", end, end, amount=step)
+        for writer in (driver, trainer, engine):
+            writer.more["host"] = [60_000 - leak * step, 64_000]
+            writer.flush((end + MS, WALL + end - ZERO))
+    for writer in (driver, trainer, engine):
+        writer.close((ZERO + steps * STEP + 2 * MS, WALL + steps * STEP))
+    return joined(folder)
+
+
+def test_at_the_peak_it_is_said_who_holds_what(tmp_path: Path) -> None:
+    run = colocated(tmp_path)
+    (peak,) = (peak for peak in run.memory.highest() if peak.of == "device")
+    # In rollouts 3 + 4 + 60 GiB; in the update 3 + 48 + 20; before a wake-up the trainer has 4 again.
+    assert (peak.used, peak.total, peak.phase) == (71 * GIB, 80 * GIB, "update_actor")
+    assert [(held.who, held.bytes, held.asleep) for held in peak.holders] == [
+        ("trainer, rank 0", 48 * GIB, False), ("engine, replica 0", 20 * GIB, True),
+    ]  # fmt: skip
+    assert peak.holders[0].doing == "update_actor"
+    assert peak.other == CONTEXTS << 20
+    assert {of.step for of in run.memory.peaks} == {1, 2, 3, 4, 5, None}
+
+
+def test_what_sleep_and_offload_give_back_and_a_sync_needs(tmp_path: Path) -> None:
+    changes = {
+        (change.kind, change.role, change.what): (change.median, change.times)
+        for change in colocated(tmp_path).memory.changes
+    }
+    assert changes == {
+        ("sleep", "engine", "sleep"): (40 * GIB, 5),
+        ("sleep", "engine", "wake_up"): (-40 * GIB, 5),
+        ("offload", "trainer", "update_actor"): (44 * GIB, 5),
+        ("sync", "", "update_weights"): (6 * GIB, 5),
+    }
+
+
+def test_the_kv_cache_is_told_where_it_was_fullest(tmp_path: Path) -> None:
+    (cache,) = colocated(tmp_path).memory.cache
+    assert (cache.who, cache.step, cache.used, cache.total) == ("engine, replica 0", 5, 455, 1000)
+
+
+INDEX = {"index": 1, "visible": "", "name": "Ascend 910B", "total": TOTAL}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "places", "joined_by"),
+    [
+        (UUID, {**UUID, "index": 3}, ["node0:0"], "uuid"),
+        (UUID, {**UUID, "uuid": "GPU-2"}, ["node0:0", "node0:0 GPU-2"], "uuid"),
+        (INDEX, {**INDEX, "index": 0, "visible": "1,2"}, ["node0:1"], "index"),
+        (INDEX, {**INDEX, "index": 1, "visible": "1,2"}, ["node0:1", "node0:2"], "index"),
+    ],
+)
+def test_processes_of_a_device_are_joined_by_what_identifies_it(
+    tmp_path: Path, first: dict[str, object], second: dict[str, object], places: list[str], joined_by: str
+) -> None:
+    run = colocated(tmp_path, device=first, second=second)
+    devices = [place for place in run.memory.places if place.of == "device"]
+    assert [place.place for place in devices] == places
+    assert {place.joined_by for place in devices} == {joined_by}
+    assert [len(place.lanes) for place in devices] == [2 // len(places)] * len(places)
+
+
+def test_a_run_that_dies_in_its_first_step_has_its_peak(tmp_path: Path) -> None:
+    run = colocated(tmp_path, steps=1, ended=False)
+    assert not run.steps
+    assert [(peak.step, peak.used) for peak in run.memory.highest() if peak.of == "device"] == [(None, 71 * GIB)]
+
+
+def test_what_grows_is_told_with_its_rate_and_its_end(tmp_path: Path) -> None:
+    (found,) = colocated(tmp_path, steps=8, leak=100).memory.growth
+    assert (found.of, found.who, found.per_step, found.steps) == ("host", "trainer, rank 0", 100 << 20, 7)
+    assert found.full_in == (60_000 - 800) // 100
+
+
+MB = 10**6
+
+
+def _noise(seed: int, count: int, spread: int) -> list[int]:
+    dice = random.Random(seed)
+    return [5000 * MB + dice.randint(-spread, spread) * MB for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("values", "slope"),
+    [
+        ([1000 * MB + 50 * MB * at for at in range(8)], 50 * MB),
+        ([1000 * MB + 50 * MB * at for at in range(3)], None),  # too few
+        ([1000 * MB] * 3 + [3000 * MB] * 7, None),  # a jump
+        ([1000 * MB + MB * at for at in range(20)], None),  # as much as allocators keep
+        ([9000 * MB - 50 * MB * at for at in range(20)], None),
+        ([1000 * MB + 100 * MB * (at // 3) for at in range(30)], 33 * MB),  # noted now and then
+        ([value + 50 * MB * at for at, value in enumerate(_noise(1, 40, 60))], 50 * MB),
+        ([1000 * MB + 10 * MB * at for at in range(1000)], 10 * MB),
+        *((_noise(seed, 12, 300), None) for seed in range(20)),
+    ],
+)
+def test_growth_is_what_goes_on(values: Sequence[int], slope: int | None) -> None:
+    found = _slope(values)
+    assert found is None if slope is None else found == pytest.approx(slope, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "losses"),
+    [
+        ("memory", [[1, 2]], 0),
+        ("memory", [[0, -5, 1]], 0),
+        ("memory", [[0, 1 << 200, 1, 1, 1, 1, 1]], 0),
+        ("memory", [["a", {}, 1]], 1),
+        ("memory", "[" * 5, 1),
+        ("host", [-1, 5], 1),
+        ("host", {"total": 1}, 1),
+        ("blocks", [10, [1], [50]], 0),
+        ("blocks", [10, [1, 2], [5]], 0),
+        ("blocks", [10, [1 << 59] * 40, [0] * 40], 0),
+        ("blocks", 7, 1),
+        ("device", {"index": "no"}, 1),
+        ("device", [], 1),
+    ],
+)
+def test_memory_that_is_none_costs_no_more_than_itself(tmp_path: Path, key: str, value: object, losses: int) -> None:
+    writer = Writer(tmp_path, pid=5, started_ms=WALL // 1000)
+    writer.add("work", "train", ZERO, ZERO + MS)
+    writer.more[key] = value
+    writer.close((ZERO + STEP, WALL))
+    run = joined(tmp_path)
+    assert [span.name for span in run.lanes[0].spans] == ["train"]
+    assert not run.memory.peaks
+    assert not run.memory.cache
+    assert len(run.notes) == losses
+
+
+def test_runs_without_notes_say_nothing_of_memory(tmp_path: Path) -> None:
+    writer = Writer(tmp_path, pid=5, started_ms=WALL // 1000)
+    writer.add("work", "train", ZERO, ZERO + MS)
+    writer.close((ZERO + STEP, WALL))
+    assert joined(tmp_path).memory == MemoryUse()
+
+
+def test_leaks_and_hogs_of_real_processes_are_named(tmp_path: Path, seed: int) -> None:
+    run, planted = hogs.play(tmp_path, hogs.plant(seed))
+    assert [*hogs.faults(run, planted)] == []
+
+
+def test_a_quiet_run_of_real_processes_names_nobody(tmp_path: Path, quiet: int) -> None:
+    run, _ = hogs.play(tmp_path, hogs.Plant("", quiet))
+    assert (run.memory.growth, run.memory.excesses) == ((), ())
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    for name, count in (("seed", 20), ("quiet", 3)):
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(name, thinned(range(count), [], CRASH))
+
+
+def test_points_of_a_curve_are_bounded_and_keep_the_peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("patcher.timeline.memory.POINTS", 60)
+    run = colocated(tmp_path, steps=20)
+    for place in run.memory.places:
+        assert len(place.points) <= 60
+        assert max(used for _, used, _ in place.points) == max(
+            peak.used for peak in run.memory.peaks if peak.place == place.place and peak.of == place.of
+        )
+    assert dataclasses.asdict(run.memory)

@@ -1,0 +1,177 @@
+"""Memory beside the spans of a timeline: what is noted, where, and what it may cost."""
+
+from __future__ import annotations
+
+import os
+import sys
+from itertools import accumulate
+from pathlib import Path
+from types import SimpleNamespace as Some
+from typing import Any
+
+import pytest
+
+from patches.probes.timeline_recorder import SglangTimeline, TimelineRecorder, VllmTimeline
+from tests.patches.probes.timelines import left_by
+
+MIB = 1 << 20
+DEVICE = """
+MIB, calls = 1 << 20, []
+allocated, peak = [0, 300], [0, 900]
+def stats(index):
+    return {"allocated_bytes": {"all": {"current": allocated[index] * MIB, "peak": peak[index] * MIB}},
+            "reserved_bytes": {"all": {"current": 2 * allocated[index] * MIB}}}
+def info(index):
+    calls.append(index)
+    return 5000 * MIB, 8000 * MIB
+device = Some(
+    is_initialized=lambda: True, device_count=lambda: 2, mem_get_info=info, memory=Some(memory_stats_as_nested_dict=stats),
+    get_device_name=lambda index: "stub", get_device_properties=lambda index: Some(uuid="GPU-1" if index else ""),
+    is_current_stream_capturing=lambda: False,
+)
+sys.modules["torch"] = Some(cuda=device)
+"""
+
+
+def _notes(files: Any) -> list[list[int]]:
+    return [row for lines in files for line in lines[1:] for row in line.get("memory", ())]
+
+
+def test_memory_is_noted_at_the_edges_of_phases_and_works_and_not_of_requests(tmp_path: Path) -> None:
+    code = """
+def f(kind): s = span(kind, "f")
+for kind in ("phase", "call", "work", "unit", "sync", "sleep", "request", "serve", "trajectory"): f(kind)
+"""
+    left = left_by(code, tmp_path)
+    notes = _notes(left.files)
+    assert len(notes) == 2 * 6
+    assert all(len(row) == 3 and 1 < row[1] < 1000 and row[2] <= row[1] for row in notes)
+    available, total = left.files[0][1]["host"]
+    assert 0 < available < total
+
+
+def test_the_device_is_the_one_with_this_process_s_memory(tmp_path: Path) -> None:
+    code = DEVICE + 'def f(): s = span("work", "f")\nf()\nprint(set(calls))'
+    left = left_by(code, tmp_path, CUDA_VISIBLE_DEVICES="5,7")
+    assert left.output == "{1}\n"
+    assert [row[3:] for row in _notes(left.files)] == [[5000, 300, 600, 900]] * 2
+    assert left.files[0][1]["device"] == {"index": 1, "visible": "5,7", "name": "stub", "uuid": "GPU-1", "total": 8000}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("device.is_initialized = lambda: False", ""),
+        ("allocated[1] = 0", ""),
+        ("device.is_current_stream_capturing = lambda: True", ""),
+        ("def info(index): raise OSError(5)\ndevice.mem_get_info = info", "OSError: 5"),
+        ("del sys.modules['torch'].cuda", ""),
+    ],
+)
+def test_a_device_that_cannot_be_read_is_left_alone(tmp_path: Path, change: str, said: str) -> None:
+    left = left_by(f'{DEVICE}{change}\ndef f(): s = span("work", "f")\nf()\nf()', tmp_path)
+    assert left.status == 0
+    assert [len(row) for row in _notes(left.files)] == [3] * 4
+    assert left.output.count("the memory of the device is not noted") == bool(said)
+    assert said in left.output
+
+
+def test_memory_that_grows_within_a_span_is_seen_before_it_ends(tmp_path: Path) -> None:
+    """A process that the kernel kills for its memory has told of it."""
+    code = (
+        'def f():\n    s = span("work", "f")\n    hog = bytearray(200 << 20)\n    time.sleep(1.3)\n    os._exit(9)\nf()'
+    )
+    left = left_by(code, tmp_path)
+    first, last = _notes(left.files)[0], _notes(left.files)[-1]
+    assert 195 <= last[1] - last[2] - (first[1] - first[2]) <= 215
+
+
+def test_edges_that_come_often_cost_twenty_microseconds_on_average(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.__dict__, "_rlpatch_timeline_1", None)
+    recorder, now = TimelineRecorder.__new__(TimelineRecorder), [0]
+    recorder.clock = lambda: now[0]
+    recorder.begin_notes()
+
+    def slow() -> tuple[int, int]:
+        now[0] += 170_000
+        return 5, 1
+
+    monkeypatch.setattr(recorder, "process_memory", slow)
+    for _ in range(850):
+        recorder.note(True)
+    assert now[0] / 850 == pytest.approx(20_000, rel=0.1)
+    before = len(recorder.notes)
+    for _ in range(10):
+        recorder.note(False)
+    assert len(recorder.notes) == before + 10
+
+
+def test_a_fork_has_notes_of_its_own(tmp_path: Path) -> None:
+    code = """
+def f(): s = span("work", "f")
+f()
+pid = os.fork()
+if pid == 0:
+    hog = bytearray(100 << 20)
+    f()
+    recorder.write(True)
+    os._exit(0)
+os.waitpid(pid, 0)
+"""
+    left = left_by(code, tmp_path)
+    privates = sorted(max(row[1] - row[2] for row in _notes([lines])) for lines in left.files)
+    assert privates[1] - privates[0] >= 95
+
+
+def _engine(kind: type[VllmTimeline] | type[SglangTimeline], monkeypatch: pytest.MonkeyPatch) -> Any:
+    recorder = kind.__new__(kind)
+    recorder.first, recorder.state, recorder.clock = recorder, "on", lambda: 5000
+    recorder.begin_notes()
+    monkeypatch.setattr(recorder, "say", lambda text: recorder.notes.append(text), raising=False)
+    return recorder
+
+
+@pytest.mark.parametrize(
+    ("kind", "scheduler"),
+    [
+        (
+            VllmTimeline,
+            Some(kv_cache_manager=Some(block_pool=Some(num_gpu_blocks=101, get_num_free_blocks=lambda: 60))),
+        ),
+        (
+            SglangTimeline,
+            Some(
+                max_total_num_tokens=100,
+                token_to_kv_pool_allocator=Some(available_size=lambda: 45),
+                tree_cache=Some(evictable_size=lambda: 15),
+            ),
+        ),
+        (
+            SglangTimeline,
+            Some(
+                max_total_num_tokens=100,
+                token_to_kv_pool=Some(available_size=lambda: 45),
+                tree_cache=Some(evictable_size=lambda: 15),
+            ),
+        ),
+    ],
+)
+def test_the_kv_cache_in_use_is_read_from_the_scheduler(kind: Any, scheduler: Any, monkeypatch: Any) -> None:
+    recorder = _engine(kind, monkeypatch)
+    recorder.blocks(scheduler)
+    recorder.blocks(scheduler)
+    total, times, used = recorder.memory_columns(2)["blocks"]
+    assert (total, [*accumulate(times)], [*accumulate(used)]) == (100, [3, 3], [40, 40])
+
+
+def test_a_scheduler_of_another_form_has_no_blocks_and_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = _engine(VllmTimeline, monkeypatch)
+    recorder.blocks(Some())
+    recorder.blocks(Some())
+    assert len(recorder.notes) == 1
+    assert "KV cache" in recorder.notes[0]
+
+
+def test_the_host_is_known_without_a_cgroup() -> None:
+    available, total = TimelineRecorder.__new__(TimelineRecorder).host_memory()
+    assert 0 < available <= total <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MIB

@@ -1,0 +1,45 @@
+"""Windows of nsys in real releases: between cudaProfilerStart and cudaProfilerStop lie exactly the units.
+
+The drivers of the other tools run under ``fixtures.nsys``, which stands in for a GPU and nsys; what is expected is the
+same as for torch.profiler.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from fixtures import nsys
+from fixtures.verl.host import drive
+from tests.fixtures.verl.workers import EVERYTHING
+from tests.matrix import MATRIX
+from tests.patches.verl_runs import FIRST, Case, Workers, known, traces
+
+pytestmark = [MATRIX, pytest.mark.usefixtures("unwatched")]
+
+CASES = (
+    Case("update-policy", "1:3"), Case("update-policy", "0:1"), Case("update-critic", "1:2"),
+    Case("compute-log-prob", "1:3", "2"), Case("compute-values", "1:9"),
+)  # fmt: skip
+
+
+def names(folder: Path) -> list[list[str]]:
+    return [json.loads(file.read_text()) for file in sorted(folder.glob(f"*{nsys.NAMES}"))]
+
+
+@pytest.mark.parametrize("workers", EVERYTHING, ids="-".join)
+def test_the_stages_of_verl(workers: Workers, tmp_path: Path) -> None:
+    tree = FIRST._replace(cases=tuple(case for case in CASES if known(workers, FIRST, case)))
+    patched = tree.apply(workers, tmp_path, "nsys")
+    steered = [{**case.run(workers), "env": case.environment(tmp_path)} for case in tree.cases]
+    after = drive(workers[0], patched, steered, script=("fixtures.nsys", "fixtures.verl.drive"))
+    assert "Traceback" not in after.log
+    for case, calls in zip(tree.cases, after.runs, strict=True):
+        assert dict(traces(tmp_path / case.name)) == case.expected(calls, tree), f"{case.name}: {after.log}"
+        for named in names(tmp_path / case.name):
+            assert re.match(rf"rlpatch:{case.stage} \d+ \w+_rank0_\d+_\d+$", named[0])
+            first = int(case.window.partition(":")[0])
+            assert named[1].startswith("warm-up ") is bool(first)
