@@ -61,7 +61,7 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str | No
 
 READING = Group(
     "options",
-    lambda values: ReadOptions(**values),
+    lambda values: ReadOptions(**values, classes="--json" in options.typed_words()),
     Option(
         ["--units"],
         heading=READ,

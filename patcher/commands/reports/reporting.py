@@ -34,13 +34,15 @@ class ReadOptions(NamedTuple):
     """Choices for reading traces and for writing the result.
 
     `units` is the half-open range of unit numbers to read (None: all), `marks` matches the names of ranges that mark
-    units, `page` is the HTML file, `csv` the folder of CSV files.
+    units, `page` is the HTML file, `csv` the folder of CSV files. Without `classes` no unit is divided
+    among classes of kernels, which only `--json` and a diagnosis show.
     """
 
     units: tuple[int, int] | None = None
     page: Path | None = None
     csv: Path | None = None
     marks: re.Pattern[str] | None = None
+    classes: bool = True
 
 
 def report(paths: Sequence[Path], options: ReadOptions, display: Display = silent) -> CommandResult:
@@ -161,7 +163,7 @@ def _each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T
 
 def _ranks(path: Path, options: ReadOptions, progress: Progress, graphs: Graphs) -> list[model.RankProfile]:
     """Return the profiles in a trace that have units. Raises Problem (USAGE if none is in range, NO_TRACE if none)."""
-    profiles_in, units = _reader(path, options.marks, progress, graphs), options.units
+    profiles_in, units = _reader(path, options, progress, graphs), options.units
     if profiles := profiles_in(units):
         return profiles
     numbers = [unit.number for profile in profiles_in(None) for unit in profile.units]
@@ -178,13 +180,14 @@ def _ranks(path: Path, options: ReadOptions, progress: Progress, graphs: Graphs)
 
 
 def _reader(
-    path: Path, marks: re.Pattern[str] | None, progress: Progress, graphs: Graphs
+    path: Path, options: ReadOptions, progress: Progress, graphs: Graphs
 ) -> Callable[[tuple[int, int] | None], list[model.RankProfile]]:
     """Return a function that takes a half-open range of units (None: all) and returns the profiles of a trace.
 
     Captured graphs in the trace are added to `graphs`, by rank, and replays are joined with them. Raises Problem
-    (USAGE) if `marks` matches no range in the trace.
+    (USAGE) if the option `marks` matches no range in the trace.
     """
+    marks = options.marks
     tables = formats.tables(path)
     timelines = [] if tables else formats.read(path, marks, progress)
     if marks and not any(mark.family == WANTED for timeline in timelines for _, mark in timeline.marks):
@@ -198,7 +201,10 @@ def _reader(
 
     def profiles(only: tuple[int, int] | None) -> list[model.RankProfile]:
         """Return the profiles of the ranks that have a unit in the range `only` (None: any)."""
-        attributed = [(timeline, analysis.attributed(timeline, only, graphs[timeline.rank])) for timeline in timelines]
+        attributed = [
+            (timeline, analysis.attributed(timeline, only, graphs[timeline.rank], classes=options.classes))
+            for timeline in timelines
+        ]
         return [analysis.checked(*report) for report in attributed if report[1].profile.units]
 
     return profiles

@@ -55,11 +55,13 @@ class Attribution(NamedTuple):
     launches: Launches
 
 
-def attributed(trace: RankTrace, only: tuple[int, int] | None = None, sets: Sequence[CapturedSet] = ()) -> Attribution:
+def attributed(
+    trace: RankTrace, only: tuple[int, int] | None = None, sets: Sequence[CapturedSet] = (), *, classes: bool = True
+) -> Attribution:
     """Attribute the time of each unit of a trace to parts, and return its profile with its segments and launches.
 
     ``only`` is a half-open range of unit numbers; None takes all units. Kernels of replayed graphs get the operators
-    and modules with which ``sets`` captured them.
+    and modules with which ``sets`` captured them. Only with ``classes`` is the time of each unit divided among these.
     """
     cuts = split(trace)
     parts = _parts(trace, cuts)
@@ -77,8 +79,9 @@ def attributed(trace: RankTrace, only: tuple[int, int] | None = None, sets: Sequ
     units = {
         number: _unit(cuts.segments[number], parts[number], hosts.times[number], contents[number]) for number in chosen
     }
-    classes = of_units(trace, cuts, units, threads)
-    units = {number: replace(unit, classes=classes[number]) for number, unit in units.items()}
+    if classes:
+        divided = of_units(trace, cuts, units, threads)
+        units = {number: replace(unit, classes=divided[number]) for number, unit in units.items()}
     calls = {"calls": gaps.holds.calls, "Python": gaps.holds.functions}
     drawn = tuple(lanes(trace, units, cuts, calls))
     kernels, launches, prompt_share = _kernels(trace, cuts.owner, units)

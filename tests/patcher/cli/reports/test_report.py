@@ -20,6 +20,7 @@ from click.testing import CliRunner, Result
 
 from patcher.cli import rlpatch
 from patcher.traces import formats
+from patcher.traces.analysis import attribution
 from patcher.traces.model import TITLES
 from tests.patcher.traces.recorded import MS, Range, Run, Task, steps
 from tests.patcher.workers.maker import ROLLOUT
@@ -74,6 +75,12 @@ def test_json_is_the_promise_within_the_envelope_of_every_command(trace: Path) -
     result = typed("report", trace, "--json")
     assert list(data(result)) == ["schema", "verdict", "captures", "findings"]
     assert data(result)["captures"][0]["form"] == "torch"
+
+
+def test_units_are_divided_among_classes_only_for_json(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert all(unit["classes"] for unit in data(typed("report", trace, "--json"))["captures"][0]["units"])
+    monkeypatch.setattr(attribution, "of_units", None)
+    assert typed("report", trace).exit_code == 0
 
 
 def test_units_are_chosen(trace: Path) -> None:
