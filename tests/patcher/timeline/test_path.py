@@ -530,3 +530,24 @@ def test_what_rlpatch_holds_back_is_its_own() -> None:
 def test_a_server_waits_for_an_engine_that_rlpatch_holds_back() -> None:
     assert (60, 350, "rlpatch", PAUSE, ENGINE) in paused(rollout(frozen=300), 400, (ENGINE, 60, 350))
     assert (10, 300, "rlpatch", PAUSE, SERVER) in paused(rollout(kept=300, others=False), 400, (ENGINE, 10, 300))
+
+
+def test_each_of_two_calls_of_a_method_has_the_work_that_began_behind_it() -> None:
+    rows = Rows()
+    for begin in (0, 50):
+        rows.add(DRIVER, "call", "train", begin, begin + 40)
+        rows.add(FIRST, "work", "train", begin + 2, begin + 38)
+    assert short(rows.path(90)) == [
+        (0, 2, "trainer", "start of train", FIRST), (2, 38, "trainer", "train", FIRST), (38, 40, "driver", "call train", DRIVER),
+        (40, 50, "driver", "between phases", DRIVER),
+        (50, 52, "trainer", "start of train", FIRST), (52, 88, "trainer", "train", FIRST), (88, 90, "driver", "call train", DRIVER),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("process", "kind", "what"), [(REWARD, "reward", "score"), (SERVER, "serve", "generate")])
+def test_without_trajectories_a_phase_waits_for_what_servers_and_rewards_do(process: int, kind: str, what: str) -> None:
+    rows = Rows()
+    rows.add(DRIVER, "phase", "gen", 0, 100)
+    rows.add(process, kind, what, 10, 80)
+    roles = [(start, end, role) for start, end, role, _, _ in short(rows.path(100))]
+    assert (10, 80, "reward" if kind == "reward" else "server") in roles

@@ -41,13 +41,13 @@ def test_a_window_that_was_recorded_lies_where_it_was_on_the_clock_of_the_run(tm
     assert found.lanes[window.lane].pid == 31
 
 
-@pytest.mark.parametrize(("after", "shown"), [(-61.1, False), (-59.9, True), (64.9, True), (66.1, False)])
+@pytest.mark.parametrize(("after", "shown"), [(-60.5, False), (-59.5, True), (64.5, True), (65.5, False)])
 def test_a_window_is_of_a_run_from_a_minute_before_it_to_a_minute_behind_it(
     after: float, shown: bool, tmp_path: Path
 ) -> None:
     small(tmp_path)
     begin = WALL * 1_000 + round(after * 1e9)
-    facts(tmp_path, unit="", window="", stage="weight-sync", units=[{"begin": begin, "end": begin + 10**6}])
+    facts(tmp_path, unit="", window="", stage="weight-sync", units=[3, {"begin": begin, "end": begin + 2 * 10**9}])
     assert [(window.title, window.lane is None) for window in joined(tmp_path).recorded] == (
         [("weight-sync", False)] if shown else []
     )
@@ -55,7 +55,14 @@ def test_a_window_is_of_a_run_from_a_minute_before_it_to_a_minute_behind_it(
 
 @pytest.mark.parametrize(
     "more",
-    [{"units": []}, {"units": 3}, {"units": [{"begin": "x"}]}, {"format": 9}, {"units": [{"begin": 1}]}],
+    [
+        {"units": []},
+        {"units": 3},
+        {"units": [{"begin": "x"}]},
+        {"format": 9},
+        {"units": [{"begin": 1}]},
+        {"units": [{"begin": 1 << 63, "end": 0}]},
+    ],
     ids=repr,
 )
 def test_facts_of_another_run_or_without_times_are_left_out(more: dict[str, object], tmp_path: Path) -> None:

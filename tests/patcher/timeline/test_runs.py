@@ -177,3 +177,13 @@ def test_what_the_rights_hide_is_named_with_the_reason(tmp_path: Path, monkeypat
     found = survey(tmp_path)
     assert found.unread == (runs.Unread(hidden, "Permission denied"),)
     assert len(found.runs) == 1
+
+
+@pytest.mark.parametrize(("size", "named"), [(0, False), (200, False), (201, True)])
+def test_a_file_that_is_no_timeline_is_named_unless_its_header_may_come(size: int, named: bool, tmp_path: Path) -> None:
+    small(tmp_path)
+    path = tmp_path / "timeline" / "node0_99_5.jsonl.gz"
+    path.write_bytes(b"\x1f\x8b" + b"x" * (size - 2) if size else b"")
+    found = survey(tmp_path)
+    assert found.unread == ((runs.Unread(path),) if named else ())
+    assert [run.processes for run, _ in found.runs] == [6]
