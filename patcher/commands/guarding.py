@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 
+from patcher.changes.change import Record
 from patcher.commands.finding import SearchOptions, parse_target
 from patcher.config import PROFILERS
 from patcher.guards.detect import detect
@@ -133,7 +135,9 @@ def _unstarted(recorder: str) -> Problem:
 
 def _recorder(target: Target | None) -> str:
     """Return the profiler that records the windows of a patched target; "" for none, or a tool of its own process."""
-    records = StoreFolder(target.folder).records() if target else ()
+    records: Sequence[Record] = ()
+    with suppress(Problem):  # a store that cannot be read, as `status` says
+        records = StoreFolder(target.folder).records() if target else ()
     words = {pair for record in records for pair in pairwise(record.options)}
     names = (kind.STARTED_BY for tool, kind in PROFILERS.items() if ("--tool", tool) in words)
     return next(filter(None, names), "")

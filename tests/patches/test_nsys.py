@@ -115,6 +115,8 @@ def test_a_run_without_nsys_in_front_is_found(tmp_path: Path) -> None:
     assert "nsys profile" in missing.stderr
     run("check", *words)
     assert "Nsight Compute" in run("check", *words, "--", "ncu", *SERVE, code=8).stderr, "another one is still one"
+    (site / ".rlpatch" / "state.json").write_text("{broken")
+    run("check", *words, "--", *SERVE)
 
 
 def test_each_printed_command_starts_nsys_for_the_guards_and_says_the_same(tmp_path: Path) -> None:
