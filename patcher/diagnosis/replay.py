@@ -62,7 +62,6 @@ class _Running:
 class _Reconstruction:
     """The requests of a rollout so far."""
 
-    scheduler: Scheduler
     running: list[_Running] = field(default_factory=list)
     partial: _Running | None = None
     requests: dict[int, Request] = field(default_factory=dict)
@@ -95,8 +94,10 @@ class _Reconstruction:
         self.prompt_tokens += tokens
         # The first and the last one may have only a part of their prompts in this iteration.
         weights = [1.0] * len(prefilling)
-        weights[:1] = [0.5 if self.partial else 1.0][: len(weights)]
-        weights[-1:] = [0.5 if full else 1.0][: len(weights)]
+        if self.partial:
+            weights[0] = 0.5
+        if full and weights:
+            weights[-1] = 0.5
         for request, weight in zip(prefilling, weights, strict=True):
             share = tokens * weight / sum(weights)
             request.computed += share
@@ -105,12 +106,12 @@ class _Reconstruction:
         self.partial = prefilling[-1] if full and prefilling else None
 
 
-def requests_of(rollout: Iterations, scheduler: Scheduler) -> list[Request]:
-    """Return the requests of a rollout in the order in which they came.
+def requests_of(rollout: Iterations, at_once: int) -> list[Request]:
+    """Return the requests of a rollout, of which at most ``at_once`` ran together, in the order in which they came.
 
     Those that end together, and prompts that come together, are told apart only as far as their sums allow.
     """
-    rebuilt = _Reconstruction(scheduler)
+    rebuilt = _Reconstruction()
     most_tokens = rollout.tokens.max(initial=1)
     arrival, before = 0, 0.0
     columns = zip(rollout.requests.tolist(), rollout.tokens.tolist(), rollout.context.tolist(), strict=True)
@@ -126,7 +127,7 @@ def requests_of(rollout: Iterations, scheduler: Scheduler) -> list[Request]:
         for request in rebuilt.running:
             request.computed += request is not rebuilt.partial
         rebuilt.admit(new, tokens - decoding, iteration, arrival, full=full)
-        waited = full or requests >= scheduler.requests
+        waited = full or requests >= at_once
         before = context
     rebuilt.end(rebuilt.running, len(rollout), sum(request.computed for request in rebuilt.running))
     return [request for _, request in sorted(rebuilt.requests.items())]
@@ -211,13 +212,16 @@ def _pair(ordered: Sequence[_Running], context: float) -> list[_Running]:
     return [ordered[place] for place in best]
 
 
-def scheduled(requests: Sequence[Request], scheduler: Scheduler) -> Floats:
-    """Return requests, tokens and context of each iteration in which a scheduler runs them: shape (iterations, 3)."""
+def scheduled(requests: Sequence[Request], scheduler: Scheduler, most: float = math.inf) -> Floats:
+    """Return requests, tokens and context of each iteration in which a scheduler runs them: shape (iterations, 3).
+
+    It ends after ``most`` iterations.
+    """
     rows = list[tuple[int, int, int]]()
     ends = list[tuple[int, int]]()  # the last iteration of each request that decodes, and its context then
     decoding = context = at = now = 0
     partial: tuple[Request, int] | None = None
-    while at < len(requests) or decoding or partial:
+    while (at < len(requests) or decoding or partial) and len(rows) < most:
         if not decoding and partial is None:
             now = max(now, requests[at].arrival)
         left = max(scheduler.tokens - decoding, 0)

@@ -44,6 +44,9 @@ BINS, FEWEST_IN_BIN = 2, 5
 MOST_ITERATIONS = 20_000
 """Iterations of the newest rollouts that are replayed."""
 
+MOST_AT_ONCE, MOST_REQUESTS = 4_096, 500_000
+"""Requests at once, and in all replayed rollouts, up to which they are told apart: damage may make any number."""
+
 _OF_STEPS = {FREE_SYNC: FREE_WEIGHT_SYNC, BALANCE: PERFECT_BALANCE}
 
 
@@ -77,10 +80,13 @@ def replay(iterations: Iterations) -> Replayed | None:
     scheduler = Scheduler(int(iterations.requests.max()), float(iterations.tokens.max()))
     if not iterations.context.any():
         return Replayed(iterations, 0.0, scheduler, (), 0.0, Text("the timeline has no contexts"))
-    requests = tuple(tuple(requests_of(rollout, scheduler)) for rollout in rollouts)
+    came = sum(float(np.maximum(np.diff(rollout.requests, prepend=0), 0).sum()) for rollout in rollouts)
+    if scheduler.requests > MOST_AT_ONCE or came > MOST_REQUESTS:
+        return Replayed(iterations, 0.0, scheduler, (), 0.0, Text("there are too many requests to tell them apart"))
+    requests = tuple(tuple(requests_of(rollout, scheduler.requests)) for rollout in rollouts)
     same, contexts = 0, np.zeros(2)
     for rollout, of_rollout in zip(rollouts, requests, strict=True):
-        rows = scheduled(of_rollout, scheduler)
+        rows = scheduled(of_rollout, scheduler, 2 * len(rollout))  # damaged columns may tell of any number of tokens
         count = min(len(rows), len(rollout))
         repeated = (rows[:count, 0] == rollout.requests[:count]) & (rows[:count, 1] == rollout.tokens[:count])
         same += int(repeated.sum())
@@ -137,7 +143,7 @@ def _judged(
     if replayed.why:
         return WhatIf(name, setting, None, None, None, replayed.why)
     rows = replayed.rows(scheduler, cut)
-    scale = replayed.seconds / clock.seconds(replayed.rows(replayed.scheduler))
+    scale = replayed.seconds / max(clock.seconds(replayed.rows(replayed.scheduler)), 1e-12)
     if rows[:, 0].max() <= clock.most_requests:
         seconds = scale * clock.seconds(rows)
         error = 0.0 if np.isclose(seconds, replayed.seconds) else ERROR  # where it changes nothing
@@ -165,7 +171,7 @@ class _Clock:
         self.most_requests, self.most_context = float(iterations.requests.max()), float(iterations.context.max())
         decoding = iterations.chosen(iterations.prefill == 0)
         heavy = decoding.requests >= np.quantile(decoding.requests, 0.9) if len(decoding) else slice(0)
-        each = decoding.seconds[heavy] / decoding.requests[heavy]
+        each = decoding.seconds[heavy] / np.maximum(decoding.requests[heavy], 1)
         self.each = float(np.median(each)) if len(each) else 0.0
         self.loads, self.ratios = np.zeros(1), np.ones(1)
         self.loads, self.ratios = self._ratios(decoding)

@@ -52,7 +52,7 @@ BATCHES = [(48, 16, 512, 60), (60, 4, 512, 30), (120, 32, 2048, 80), (40, 64, 10
 def test_a_replay_takes_what_the_requests_take(seed: int, count: int, at_once: int, budget: int, median: int) -> None:
     of = requests(seed, count, median)
     rollout = iterations(rollouts.scheduled(of, at_once, budget))
-    replayed = requests_of(rollout, Scheduler(at_once, budget))
+    replayed = requests_of(rollout, at_once)
     assert len(replayed) == pytest.approx(count, rel=0.06)
     assert sum(request.output for request in replayed) == pytest.approx(sum(request.output for request in of), rel=0.02)
     for setting in (at_once // 4, at_once // 2, at_once, 2 * at_once):
@@ -70,7 +70,7 @@ def test_the_scheduler_repeats_known_requests_exactly(count: int, at_once: int, 
 def test_requests_that_come_alone_are_told_exactly() -> None:
     of = [rollouts.Request(90, 30), *requests(1, 20, 40)]
     rollout = iterations(rollouts.scheduled(of, 1, 10**6))
-    assert [request[:2] for request in requests_of(rollout, Scheduler(1, 10**6))] == of
+    assert [request[:2] for request in requests_of(rollout, 1)] == of
 
 
 def by_setting(rollout: Iterations) -> dict[tuple[str, int | None], WhatIf]:
@@ -163,3 +163,14 @@ def test_of_steps_sync_and_balance_are_bounded() -> None:
         ("perfect-balance", 19.5, 20),
     ]
     assert [action.bound_seconds for action in diagnosis.actions] == [5, 0.5]
+
+
+@pytest.mark.parametrize("most", [2, 50, 10**17])
+def test_columns_that_no_engine_writes_end_in_an_answer(most: int) -> None:
+    generator = np.random.default_rng(most)
+    for _ in range(8):
+        count = int(generator.integers(1, 40))
+        columns = generator.integers(0, most, (3, count)).astype(float)
+        took = generator.random(count) * generator.integers(0, 2)
+        for what_if in what_ifs(Iterations(np.cumsum(took), took, *columns, *np.zeros((2, count), dtype=np.int64))):
+            assert what_if.because
