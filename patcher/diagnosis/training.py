@@ -192,7 +192,7 @@ def correlation(sizes: Floats, seconds: Floats) -> float:
 
 
 def choose_micro_batches(call: MicroBatches, *, sized: bool) -> list[tuple[int, int]]:
-    """Return half-open ranges of micro-batches of a call: the shortest and the longest, with a neighbour of each.
+    """Return half-open ranges of micro-batches of a call: the shortest and the longest, with neighbours if they fit.
 
     They are chosen by tokens if these explain the lengths; [] without any. The first micro-batch would carry the
     profiler's start, so it is chosen only if there is no other. Windows leave room for a micro-batch to warm up in.
@@ -201,12 +201,11 @@ def choose_micro_batches(call: MicroBatches, *, sized: bool) -> list[tuple[int, 
         return []
     candidates = call.chosen(call.number > 0) if len(call) > 1 else call
     order = np.lexsort((candidates.length, candidates.size)) if sized else np.argsort(candidates.length)
-    least, most = int(candidates.number.min()), int(candidates.number.max()) + 1
-    first, last = sorted(
-        max(min(int(candidates.number[place]), most - LENGTH), least) for place in (order[0], order[-1])
-    )
-    windows = [(start, min(start + LENGTH, most)) for start in (first, last)]
-    return windows if last > first + LENGTH else [(windows[0][0], windows[1][1])]
+    first, last = sorted((int(candidates.number[order[0]]), int(candidates.number[order[-1]])))
+    if last - first <= 1:
+        return [(first, last + 1)]
+    length = LENGTH if last - first > LENGTH + 1 else 1
+    return [(first, first + length), (last + 1 - length, last + 1)]
 
 
 def slowest_rank(stages: Sequence[TrainerStage]) -> int | None:
