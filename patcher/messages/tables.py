@@ -116,6 +116,8 @@ def _window(row: Any) -> str:
     window = row.window if row.outcome != "done" or row.state == "saved" else ""
     if unit is None or not window:
         return window if unit is None else str(unit)
+    if row.state == "not recorded":  # its last unit may be that of another rollout
+        return str(window)
     first, end = row.span or (math.inf, math.inf)
     span = f"{first}:{'' if end == math.inf else end}" if row.span else window
     if unit < first:

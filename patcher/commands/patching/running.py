@@ -18,7 +18,7 @@ from patcher.guards.result import Launch
 from patcher.hook import folder as folders
 from patcher.hook import parent
 from patcher.hook.parent import Companion
-from patcher.messages import Kind, Note, Problem, Text, joined, usage
+from patcher.messages import Kind, Note, Problem, Text, Warned, joined, usage
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patcher.plan import Plan
 from patcher.request import ProfileRequest
@@ -210,7 +210,8 @@ def _ended(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap], *, re
     reasons = (*unpatched, *_reasons(folder, plan, gaps))
     if require:
         return 0, StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, notes=reasons, hint=_IN_PLACE),))
-    return 0, StepResult.noted([Note(cause, joined("\n", (*reasons, Text("next: {hint}", _IN_PLACE))))], "warning")
+    detail = joined("\n", (*reasons, Text("next: {hint}", _IN_PLACE)))
+    return 0, StepResult(notes=(Warned("warning", cause, detail),))
 
 
 def _processes(count: int) -> str:

@@ -33,6 +33,7 @@ def commands(folder: str) -> Iterator[str]:
     hydra = ",".join(f"{name}:{json.dumps(value)}" for name, value in ray.items())
     nemo = {name: ray[name] for name in ("trace-fork-before-exec", "capture-range-end", "o")}
     yield Text("  nsys records, and writes a report when the window ends. Start the run with")
+    yield f"    mkdir -p {shlex.quote(folder)}"
     yield f"    nsys profile {shlex.join([*options, f'--output={output}'])} COMMAND"
     yield Text("  Ray starts its workers itself. Give it to verl, to NeMo-RL, or to any other program as")
     yield f"    {shlex.quote(f'+ray_kwargs.ray_init.runtime_env.nsight={{{hydra}}}')}"

@@ -54,7 +54,8 @@ def _recorded(folder: Path, display: Display) -> list[TraceGroup]:
     """Return the groups of traces below `folder`. Raises Problem (NO_TRACE) if it does not exist or has no trace."""
     if not folder.exists():
         hint = Text("the log of the run and `rlpatch status` name the folder of the traces")
-        raise Problem(Kind.NO_TRACE, Text("the folder {folder} does not exist", folder), hint=hint)
+        cause = Text("the folder {folder} does not exist", folder)
+        raise Problem(Kind.NO_TRACE, cause, hint=hint, notes=(folders.NOT_RESTARTED,))
     groups = folders.trace_groups(folder.resolve(), display)
     if not groups:
         _refuse_lost(folder)

@@ -170,12 +170,9 @@ def _living(folder: StateFolder, collected: RunProgress, options: TriggerOptions
     if options.at is not None and all(row.life.gone for row in collected.rows):
         return []
     if not collected.rows:
-        turn, at = options.turns, int(options.training)
-        hint = Text(
-            "workers write their state from their first {turns} on. To leave a request for them now, add --at {first}",
-            turn,
-            at,
-        )
+        words = (options.target, *options.words.split(), "--at", str(int(options.training)))
+        again = CommandLine("trigger", *filter(None, words), "--save-path", str(folder.save_path))
+        hint = Text("{command} leaves the request for the first worker that comes", again)
         raise watching.nobody(folder, collected.skipped).replace(hint=hint)
     of_target, counting = _counting(collected, options)
     living = [row for row in counting if row.worker.on_demand and not row.life.gone]

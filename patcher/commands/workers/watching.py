@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.messages import COMMA, CommandLine, CommandResult, Kind, Message, Problem, StepResult, Text, joined, tables
-from patcher.traces.folders import states
+from patcher.traces.folders import NOT_RESTARTED, states
 from patcher.workers import progress
 from patcher.workers.folder import SkippedFile, StateFolder
 from patcher.workers.progress import AT_WORK, DONE, IDLE, LOST, MissingRanks, RunProgress, SavedTrace, WorkerProgress
@@ -235,7 +235,7 @@ def nobody(folder: StateFolder, skipped: Sequence[SkippedFile], stages: Sequence
         " the folder"
     )
     left_out = tuple(Text("skipped {name}: {why}", entry.file.name, entry.why) for entry in skipped[:MANY])
-    return Problem(Kind.NO_WORKER, cause, hint=hint, notes=left_out)
+    return Problem(Kind.NO_WORKER, cause, hint=hint, notes=(*left_out, NOT_RESTARTED))
 
 
 def below(data: WatchData) -> list[str]:

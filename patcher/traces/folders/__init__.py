@@ -2,6 +2,6 @@
 
 from patcher.traces.folders.groups import TraceGroup, common, trace_groups
 from patcher.traces.folders.states import RecordedTrace
-from patcher.traces.folders.walk import empty, inspect, readable
+from patcher.traces.folders.walk import NOT_RESTARTED, empty, inspect, readable
 
-__all__ = ("RecordedTrace", "TraceGroup", "common", "empty", "inspect", "readable", "trace_groups")
+__all__ = ("NOT_RESTARTED", "RecordedTrace", "TraceGroup", "common", "empty", "inspect", "readable", "trace_groups")

@@ -172,10 +172,14 @@ def _nothing(path: Path, first: Path | None, more: Sequence[Path]) -> Problem:
     return Problem(Kind.NO_TRACE, cause, str(first), hint)
 
 
+NOT_RESTARTED = Text("an engine that was already running when it was patched records nothing: was it restarted?")
+
+
 def empty(folder: Path) -> Problem:
     """Return the problem that a folder holds no trace of any tool."""
     hint = Text("the log of the run and `rlpatch status` name the folder of the traces")
-    return Problem(Kind.NO_TRACE, Text("no traces found in {name}", folder.name or folder), str(folder), hint)
+    cause = Text("no traces found in {name}", folder.name or folder)
+    return Problem(Kind.NO_TRACE, cause, str(folder), hint, notes=(NOT_RESTARTED,))
 
 
 def _raised(error: OSError) -> None:

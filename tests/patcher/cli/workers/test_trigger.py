@@ -167,7 +167,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str, int, str, str]] = {
         [{**DEMAND, "step": 1}], "--micro-batch 0:1 --at-tail 8", 2, "--at-tail 8 cannot be used with a training stage, which has no requests and no context", "--micro-batch 0:1"),
     "a condition that is none": ([DEMAND], "--decode 1:2 --at-tail 0", 2, "--at-tail 0 is not a whole number from 1 to", "--at-tail 2"),
     "ranks that are none": ([DEMAND], "--decode 1:2 --ranks -1", 2, "--ranks -1 is not a whole number from", "--ranks 1"),
-    "nobody": ([], "--decode 1:2", 3, "no worker: no worker has written its state into", "workers write their state from their first rollout on. To leave a request for them now, add --at 0"),
+    "nobody": ([], "--decode 1:2", 3, "no worker: no worker has written its state into", "--at 0 --save-path"),
     "another target": (
         [DEMAND], "verl --decode 1:2", 3, "no worker: verl --decode 1:2: no running worker accepts requests", "vllm --stage rollout --decode A:B"),
     "another release": ([DEMAND], "vllm==0.9.0 --decode 1:2", 3, "vllm==0.9.0 --decode 1:2: no running worker accepts requests", "vllm"),
@@ -367,7 +367,7 @@ def test_wait_ends_at_its_timeout(run: Run, waiting: Saved) -> None:
 def test_a_request_waits_for_workers_that_come(run: Run, tmp_path: Path) -> None:
     """Nothing of the run is there yet, nor its folder: rollout 0 can be asked for."""
     folder = tmp_path / "rlpatch_traces"
-    assert "on. To leave a request for them now, add --at 0" in run("trigger", "--decode", "1:3", code=3).stderr
+    assert "--at 0 --save-path" in run("trigger", "--decode", "1:3", code=3).stderr
     assert not folder.exists()
     done = run("trigger", "--decode", "1:3", "--at", "0", "--expires", "7200")
     asked = asdict(read((folder / ".rlpatch" / "rollout.request").read_bytes()))

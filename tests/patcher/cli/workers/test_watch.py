@@ -326,3 +326,12 @@ def test_on_a_terminal_the_table_is_drawn_again_only_where_it_changed(saved: Sav
     assert "stopped by Ctrl-C; the run goes on" in after
     assert "30 still recording" in after
     assert live.partition("more lines")[0].count("\n") <= 24
+
+
+def test_a_window_that_was_not_recorded_counts_no_units(run, tmp_path: Path) -> None:
+    """The units are those of a rollout that was not asked for."""
+    saved = Saved(tmp_path / "traces")
+    saved.state("not recorded", window="30:40", number=47, why="the process ends before rollout 5")
+    said = run("watch", "--once", tmp_path / "traces", code=3).stdout
+    assert "30:40" in said
+    assert "10 of 10" not in said
