@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from patcher.diagnosis.composition import RecordedIterations, fit, huber_weights, nonnegative
+from patcher.diagnosis.composition import RecordedIterations, fit, fit_to_timeline, huber_weights, nonnegative
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -43,3 +43,17 @@ def test_weights_fall_with_the_residual() -> None:
     weights = huber_weights(np.array([0.0, 0.01, -0.01, 0.5, 1.0]))
     assert weights[:3] == pytest.approx(1)
     assert weights[3] > weights[4] > 0
+
+
+def test_the_timeline_tells_what_similar_iterations_leave_open() -> None:
+    features = np.stack([np.ones(160), np.tile(np.arange(1.0, 17), 10), *np.zeros((3, 160))], axis=1)
+    costs = np.array([[0.004, 0.001], [0.0, 0.001], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+    seconds = (features @ costs).sum(axis=1)
+    alike = np.flatnonzero(features[:, 1] >= 15)[:6]
+    noise = 1 + 0.02 * np.random.default_rng(0).normal(size=(6, 2))
+    recorded = RecordedIterations(features[alike], features[alike] @ costs * noise, np.arange(6))
+    alone = fit(recorded)
+    fitted = fit_to_timeline(recorded, alone, features, seconds)
+    errors = [np.abs((features @ coefficients).sum(axis=1) / seconds - 1).mean() for coefficients in (alone, fitted)]
+    assert errors[0] > 2 * errors[1]
+    assert fit_to_timeline(recorded, 0 * alone, features, seconds) == pytest.approx(0)
