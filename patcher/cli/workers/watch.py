@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import time
 from pathlib import Path
 
@@ -66,8 +67,16 @@ WATCH = Group(
 )
 
 
-@options.command("watch", traces_folder(), groups=(WATCH,))
-def command(folder: Path, wanted: WatchOptions) -> CommandResult:
+THEN = Option(
+    ["--then"],
+    heading=WAITED,
+    metavar="COMMAND",
+    help="Run this shell command once every worker has saved its trace; its exit code becomes that of watch.",
+)
+
+
+@options.command("watch", traces_folder(), THEN, groups=(WATCH,))
+def command(folder: Path, then: str | None, wanted: WatchOptions) -> CommandResult:
     """Show the state of every worker until all of the workers that were asked to record have saved their traces.
 
     DIR is the folder of the traces; default: rlpatch_traces in the working directory. The exit code is 0 once every
@@ -80,10 +89,22 @@ def command(folder: Path, wanted: WatchOptions) -> CommandResult:
       rlpatch watch --stage rollout,update-policy --json
       rlpatch watch --once
       rlpatch watch --timeline
+      rlpatch watch --then "rlpatch report -o report.html"
     """
     if wanted.timeline:
+        if then:
+            cause = Text("--then waits for traces, and --timeline does not")
+            raise usage(cause, Text("leave out one of these options"))
         with waiting.page() as show:
             return timelines.follow(
                 folder, show, tables.room(), once=wanted.once, timeout=wanted.timeout, height=waiting.height()
             )
-    return watching.watch(folder, wanted, waiting.screen)
+    report = watching.watch(folder, wanted, waiting.screen)
+    if then and report.data and report.data.ended == watching.SAVED:
+        report.then = lambda _show: _code(subprocess.run(then, shell=True, check=False).returncode)  # noqa: S602
+    return report
+
+
+def _code(returned: int) -> int:
+    """Return the exit code of a process as a shell has it: 128 + N for signal N, which is -N in `returned`."""
+    return returned if returned >= 0 else 128 - returned

@@ -335,3 +335,22 @@ def test_a_window_that_was_not_recorded_counts_no_units(run, tmp_path: Path) -> 
     said = run("watch", "--once", tmp_path / "traces", code=3).stdout
     assert "30:40" in said
     assert "10 of 10" not in said
+
+
+@pytest.mark.parametrize(
+    ("state", "command", "code", "ran"),
+    [
+        ("saved", "touch ran", 0, True),
+        ("saved", "touch ran; exit 7", 7, True),
+        ("saved", "touch ran; kill -9 $$", 137, True),
+        ("failed", "touch ran", 3, False),
+    ],
+)
+def test_a_command_runs_once_the_traces_are_there(
+    run, tmp_path: Path, state: str, command: str, code: int, ran: bool
+) -> None:
+    saved = Saved(tmp_path / "traces")
+    saved.state(state, why="no disk" if state == "failed" else "")
+    run("watch", tmp_path / "traces", "--then", command, code=code)
+    assert Path("ran").exists() == ran
+    run("watch", "--timeline", "--then", "true", code=2)
