@@ -40,7 +40,10 @@ _BUILTIN = "Change settings of the framework's own profiler instead. Only the se
 _TIMELINE = (
     "Record what each process does and when, for `rlpatch timeline`. It needs no profiler and a few KB per step."
 )
-_TOOL = "Record with torch_npu.profiler, torch.profiler, or nsys (Nsight Systems), which then has to start the run."
+_TOOL = (
+    "Record with torch_npu.profiler, torch.profiler, or nsys (Nsight Systems), which then has to start the run; memory"
+    " records the history of torch's allocator."
+)
 _STAGES = Choice(STAGES, others=True, same={"update-actor": "update-policy"})
 _DECLARED = (
     OptionSpec("stage", _STAGES, WINDOW, _STAGE, shown="the target's first that has the window"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
-from patcher.config import NsysSettings, ProfileConfig, Stage, TorchNpuSettings
-from patches.probes import nsys, ranges, tools
+from patcher.config import MemorySettings, NsysSettings, ProfileConfig, Stage, TorchNpuSettings
+from patches.probes import memory_history, nsys, ranges, tools
 from patches.probes.facts import CompressedMetadata, StepMetadata
 from patches.probes.recorder import WindowTool
 
@@ -64,6 +64,7 @@ TOOLS = {
     "npu": Tool(tools.NpuProfiler, ranges.NpuRanges, (StepMetadata,), arguments=_npu_arguments),
     "torch": Tool(tools.TorchProfiler, ranges.TorchRanges, (CompressedMetadata,), (tools.BareCompression,)),
     "nsys": Tool(nsys.NsysCapture, nsys.NvtxRanges, (nsys.NsysMetadata,)),
+    "memory": Tool(memory_history.MemoryHistory, ranges.TorchRanges, (StepMetadata,)),
 }
 """Word of ``--tool`` → the tool."""
 WINDOWS = {name: tool.window for name, tool in TOOLS.items()}
@@ -75,9 +76,9 @@ def tool(config: ProfileConfig[Any]) -> Tool:
 
 
 def arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
-    """Return the code of the profiler's constructor arguments, by (function, keyword); nsys has none."""
+    """Return the code of the profiler's constructor arguments, by (function, keyword); nsys and memory have none."""
     profiler = config.profiler
-    if isinstance(profiler, NsysSettings):
+    if isinstance(profiler, NsysSettings | MemorySettings):
         return {}
     words = {"cpu": "CPU", "npu": profiler.DEVICE}
     activities = [f"{profiler.MODULE}.ProfilerActivity.{words[word]}" for word in words if word in profiler.contents]

@@ -12,6 +12,7 @@ from patcher.config.profilers import (
     LEVELS,
     PROFILERS,
     TOOLS,
+    MemorySettings,
     NoProfiler,
     NsysSettings,
     RangeOptions,
@@ -35,7 +36,7 @@ from patcher.config.windows import OPEN_END, UNITS, WHOLE, Window, typed_as
 
 __all__ = [
     "AIC_METRICS", "CONTENTS", "EXPORT_TYPES", "KINDS", "LEVELS", "OPEN_END", "PROFILERS", "STAGES",
-    "TOOLS", "UNITS", "WHOLE", "BuiltinStage", "NoProfiler", "NsysSettings", "ProfileConfig", "RangeOptions",
-    "RolloutStage", "Stage", "SyncStage", "TimelineStage", "TorchNpuSettings", "TorchSettings", "TrainingStage",
-    "WholeStage", "Window", "WindowedStage", "kind_of", "typed_as",
+    "TOOLS", "UNITS", "WHOLE", "BuiltinStage", "MemorySettings", "NoProfiler", "NsysSettings", "ProfileConfig",
+    "RangeOptions", "RolloutStage", "Stage", "SyncStage", "TimelineStage", "TorchNpuSettings", "TorchSettings",
+    "TrainingStage", "WholeStage", "Window", "WindowedStage", "kind_of", "typed_as",
 ]  # fmt: skip

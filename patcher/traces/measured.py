@@ -25,6 +25,39 @@ IN_TURN, NOTHING = Text("pipes in turn"), Text("nothing")
 
 
 @dataclass(frozen=True, slots=True)
+class UnitAllocations:
+    """Memory of a device in a unit, in bytes: at its start and end, its peak, and the sum of its ``allocations``."""
+
+    number: int
+    start: int
+    end: int
+    peak: int
+    allocated: int
+    allocations: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatingCode:
+    """Bytes that an operator within a module allocated in all units, and in how many calls; "" for none around."""
+
+    module: str
+    operator: str
+    bytes: int
+    allocations: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAllocations:
+    """Allocations of a device in the units, from a trace with ``--contents memory``."""
+
+    device: int
+    peak: int
+    peak_unit: int | None
+    units: tuple[UnitAllocations, ...]
+    code: tuple[AllocatingCode, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class KernelUse:
     """All calls of an NPU's kernels of one type, with the same shapes, types and blocks, within the units.
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from patcher.messages import Text
 from patcher.traces import families, names
-from patcher.traces.measured import KernelUse, OperatorRate
+from patcher.traces.measured import DeviceAllocations, KernelUse, OperatorRate
 from patcher.traces.messages import LinkPiece
 from patcher.traces.sidecar import Metadata, UnitMetadata
 
@@ -391,6 +391,7 @@ class RankProfile(Payload):
     KEYS = (
         "source", "form", "rank", "device", "facts", "checks", "units", "families", "kernels", "operators", "modules",
         "collectives", "kernel_uses", "rates", "vendor", "gaps", "replays", "pieces",
+        "memory",
     )  # fmt: skip
 
     source: str
@@ -411,6 +412,7 @@ class RankProfile(Payload):
     lanes: tuple[Lanes, ...] = ()
     collectives: tuple[Collective, ...] = ()
     kernel_uses: tuple[KernelUse, ...] = ()
+    memory: tuple[DeviceAllocations, ...] = ()
     rates: tuple[OperatorRate, ...] = ()
     prompt_share: float | None = None
     gaps: tuple[FreeGap, ...] = ()

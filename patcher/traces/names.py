@@ -35,6 +35,14 @@ _NPU = re.compile(r"(?P<worker>.+?)_(?P<time>\d{14,17})_ascend_pt")
 _TORCH = re.compile(r"(?P<worker>.+?)(\.(?P<time>\d+))?\.pt\.trace\.json(\.gz)?(?P<tmp>\.tmp)?")
 
 
+_SNAPSHOT = re.compile(r".*(snapshot.*\.(pickle|pkl)|memory\.pickle)", re.ASCII | re.IGNORECASE | re.DOTALL)
+
+
+def is_snapshot(name: str) -> bool:
+    """Tell whether a file has the name of a memory snapshot of torch; in a folder, other names do not count."""
+    return _SNAPSHOT.fullmatch(name) is not None
+
+
 class Name(NamedTuple):
     """A name's ``fields``, when the trace ``ended`` (epoch seconds, 0: unknown), and whether it is ``temporary``."""
 

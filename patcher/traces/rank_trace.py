@@ -14,7 +14,7 @@ from patcher.traces.measured import KernelUse
 from patcher.traces.messages import CollectiveMessage
 from patcher.traces.model import COMMUNICATION, COMPUTE
 from patcher.traces.sidecar import Metadata
-from patcher.traces.trace_columns import CapturedLaunches, RangeColumns, StringTable, Tasks
+from patcher.traces.trace_columns import AllocationColumns, CapturedLaunches, RangeColumns, StringTable, Tasks
 
 MOST_THREADS = 1 << 16
 """Largest number of threads in a trace: each takes 1 KB, whatever it did."""
@@ -48,7 +48,8 @@ class RankTrace:
     which autograd runs, and ``marks`` what may be a unit, with its thread. ``calls`` are the long calls of the device's
     runtime by thread (UNKNOWN for a thread that runs nothing else), ``functions`` those of Python's built-in functions,
     ``frames`` the long frames of Python and ranges of the user. ``captured`` are the graphs that were captured
-    meanwhile, in order. ``shapes`` maps the number of a name to the shapes, types and, where they decide the work,
+    meanwhile, in order. ``allocations`` are those of each device by its number.
+    ``shapes`` maps the number of a name to the shapes, types and, where they decide the work,
     values of the inputs of its operators, in JSON. ``groups``,
     ``messages`` and ``transits`` map a task to the group of the collective that it is, to what that carries, and to
     how much of it the vendor calls transit, waiting and idle. ``cut`` says why the end is missing, ``lost`` counts what
@@ -75,6 +76,7 @@ class RankTrace:
         self.frames: dict[int, RangeColumns] = {}
         self.captured: list[CapturedLaunches] = []
         self.marks: list[tuple[int, Mark]] = []
+        self.allocations: dict[int, AllocationColumns] = {}
         self.groups: dict[int, str] = {}
         self.shapes: dict[int, tuple[str, ...]] = {}
         self.messages: dict[int, CollectiveMessage] = {}

@@ -51,7 +51,7 @@ def of_report(report: TraceReport) -> Iterator[tuple[Mapping[str, object], Table
             origin = {**name, "source": profile.source, "rank": profile.rank}
             for table in (units, parts, families, phases, gaps, kernels, kernel_uses, rates, collectives, vendor):
                 yield origin, table(profile)
-            yield from ((origin, table) for table in callers(profile))
+            yield from ((origin, table) for table in (*callers(profile), *allocations(profile)))
 
 
 def of_comparison(comparison: Comparison) -> Iterator[tuple[Mapping[str, object], Table]]:
@@ -202,6 +202,42 @@ def kernels(profile: RankProfile) -> Table:
     about = Text("Kernels count for the unit that launched them; kernels that overlap each count in full.")
     hues = [kernel.kind if kernel.kind in KINDS else "total" for kernel in profile.kernels]
     return Table("kernels", Text("Kernels"), columns, rows, about, hues)
+
+
+def allocations(profile: RankProfile) -> tuple[Table, Table]:
+    """Return the tables of a device's memory by unit, and of the code that allocates most of it."""
+    device = Column("device", Text("device"), RANK, optional=True)
+    by_unit = (
+        Column("unit", Text("unit"), NUMBER, TERMINAL), device,
+        Column("start_bytes", Text("at its start"), BYTES, TERMINAL),
+        Column("peak_bytes", Text("peak"), BYTES, TERMINAL, bar=True),
+        Column("end_bytes", Text("at its end"), BYTES, TERMINAL),
+        Column("allocated_bytes", Text("allocated"), BYTES, TERMINAL),
+        Column("allocations", Text("allocations"), COUNT, TERMINAL),
+    )  # fmt: skip
+    rows = [
+        (unit.number, memory.device, unit.start, unit.peak, unit.end, unit.allocated, unit.allocations)
+        for memory in profile.memory for unit in memory.units
+    ]  # fmt: skip
+    by_code = (
+        Column("bytes_per_unit", Text("allocated/unit"), BYTES, TERMINAL, bar=True),
+        Column("allocations_per_unit", Text("calls/unit"), RATE, TERMINAL), device,
+        Column("", Text("operator in module"), NAME, TERMINAL),
+        Column("operator", shown=CSV), Column("module", shown=CSV),
+    )  # fmt: skip
+    code = [
+        (
+            row.bytes / len(memory.units), row.allocations / len(memory.units), memory.device,
+            Text("{operator} in {module}", row.operator or "?", row.module) if row.module else row.operator or "?",
+            row.operator, row.module,
+        )
+        for memory in profile.memory for row in memory.code
+    ]  # fmt: skip
+    about = Text("What is allocated and freed again within a unit counts, too.")
+    return (
+        Table("allocations_by_unit", Text("Memory by unit"), by_unit, rows),
+        Table("allocations_by_code", Text("Allocated by operator and module"), by_code, code, about),
+    )
 
 
 def callers(profile: RankProfile) -> tuple[Table, Table]:

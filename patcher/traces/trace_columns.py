@@ -69,6 +69,28 @@ class RangeColumns:
             column[:] = array(column.typecode, map(column.__getitem__, order))
 
 
+LARGEST_BYTES = 1 << 60
+"""No allocation or device has as many bytes."""
+
+
+class AllocationColumns:
+    """Allocations (positive) and frees (negative) as columns: thread, time in ns, bytes, and the total after it."""
+
+    def __init__(self) -> None:
+        self.thread, self.time, self.size, self.total = array("i"), array("q"), array("q"), array("q")
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def add(self, thread: int, time: int, size: int, total: int | None) -> None:
+        """Add an event; without a ``total`` it is the sum so far. Numbers that no device has are left out."""
+        before = self.total[-1] if self.total else 0
+        total = before + size if total is None else total
+        if -LARGEST_BYTES < size < LARGEST_BYTES and 0 <= total < LARGEST_BYTES:
+            for column, value in ((self.thread, thread), (self.time, time), (self.size, size), (self.total, total)):
+                column.append(value)
+
+
 def _follows(begin: int, end: int, next_begin: int, next_end: int) -> bool:
     return begin < next_begin or (begin == next_begin and end >= next_end)
 

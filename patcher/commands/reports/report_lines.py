@@ -52,7 +52,10 @@ def report(trace_report: model.TraceReport, again: str = "") -> list[str]:
         lines(tables.ranks(trace_report.ranks)),
         titled(tables.families(focus), label),
         _gaps(focus, label),
-        *(titled(table, label) for table in (tables.kernels(focus), *tables.callers(focus))),
+        *(
+            titled(table, label)
+            for table in (tables.kernels(focus), *tables.callers(focus), *tables.allocations(focus))
+        ),
         wrapped(hint) if len(profiles) > 1 else (),
     )
     return [*first_screen(trace_report, again), *(Detail("{line}", line) for line in ("", *details))]

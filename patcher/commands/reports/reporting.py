@@ -13,13 +13,15 @@ from typing import NamedTuple, TypeVar
 
 import click
 
+from patcher.commands.reports import memory_lines
 from patcher.commands.reports import report_lines as lines
 from patcher.commands.reports.csv_files import Tables, write_tables
 from patcher.commands.reports.writing import write
 from patcher.messages import CommandLine, CommandResult, Kind, Problem, Text, failed
 from patcher.progress import Display, Progress, silent, whole
-from patcher.traces import analysis, folders, formats, model, page, tables
+from patcher.traces import analysis, folders, formats, memory_tables, model, page, snapshots, tables
 from patcher.traces.marks import WANTED
+from patcher.traces.page import memory as memory_page
 
 T = TypeVar("T")
 
@@ -48,6 +50,12 @@ class ReadOptions(NamedTuple):
 def report(paths: Sequence[Path], options: ReadOptions, display: Display = silent) -> CommandResult:
     """Report on the traces at `paths`, ranks of a single run; an unreadable trace is a problem of the result."""
     result = CommandResult("report")
+    found, others = snapshots.find(paths)
+    if found and not others:
+        return _memory(result, found, options, display)
+    if found:
+        result.note(Text("report memory snapshots by themselves: {command}", CommandLine("report", *map(str, found))))
+    paths = others
     profiles = analysis.labelled(read_profiles(result, paths, options, partial(display, Text("reading"))))
     if not profiles:
         return result
@@ -58,6 +66,21 @@ def report(paths: Sequence[Path], options: ReadOptions, display: Display = silen
     result.data = trace_report
     result.lines += lines.report(trace_report, _typed())
     _write(result, options, trace_report, tables.of_report(trace_report))
+    return result
+
+
+def _memory(result: CommandResult, paths: Sequence[Path], options: ReadOptions, display: Display) -> CommandResult:
+    """Add the report on memory snapshots to `result`; an unreadable one is a problem of it."""
+    sizes = [path.stat().st_size for path in paths]
+    with display(Text("reading"), sum(sizes)) as progress:
+        read = [*_each(result, paths, partial(snapshots.read, progress=progress))]
+    result.data = snapshots.MemoryReport(tuple(read))
+    for snapshot in read:
+        result.lines += memory_lines.report(snapshot)
+    if options.csv is not None:
+        write_tables(result, options.csv, memory_tables.of_snapshots(read))
+    if options.page is not None:
+        write(result, options.page, [memory_page.page(read)], "-o FILE.html")
     return result
 
 

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from patcher.traces import model
+from patcher.traces.analysis.allocations import allocated
 from patcher.traces.analysis.gaps import GapSums
 from patcher.traces.analysis.host_steps import host_steps
 from patcher.traces.analysis.hosts import HostSums
@@ -98,6 +99,7 @@ def attributed(
         gaps=gaps.gaps(units, {picture.number for picture in drawn}), rates=rated(shaped, trace.device),
         kernel_uses=trace.kernel_uses(cuts.owner, {segment: unit.number for segment, unit in units.items()}),
         replays=replays.result, graph_share=_graph_share(trace, cuts.owner, units),
+        memory=tuple(allocated(trace, cuts, chosen, threads)),
     )  # fmt: skip
     return Attribution(profile, tuple(cuts.segments[number] for number in chosen), launches)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from patcher.messages import Text
 from patcher.traces import model, sidecar
+from patcher.traces.analysis import allocations
 from patcher.traces.measured import KernelUse, bound_of
 from patcher.traces.model import Check, FreeGap, Lanes, RankProfile, RecordedUnit, ReplayJoin
 from patcher.traces.sidecar import Metadata, uncounted_total
@@ -62,6 +63,7 @@ def _join(pieces: Sequence[RankProfile]) -> RankProfile:
         ),
         kernel_uses=tuple(_kernel_uses(pieces)),
         gaps=tuple(_gaps(pieces)),
+        memory=tuple(allocations.joined(piece.memory for piece in pieces)),
         checks=tuple(_checks(pieces)),
         collectives=tuple(collective for piece in pieces for collective in piece.collectives),
         vendor={step: row for piece in pieces for step, row in (piece.vendor or {}).items()} or None,

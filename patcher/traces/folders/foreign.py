@@ -21,7 +21,9 @@ class Foreign(NamedTuple):
 
 _SNAPSHOT = Foreign(
     Text("a memory snapshot of torch"),
-    Text("draw it with `python -m torch.cuda._memory_viz trace_plot FILE -o memory.html`"),
+    Text(
+        "`rlpatch report` reads snapshots, and `python -m torch.cuda._memory_viz trace_plot FILE -o F.html` draws one"
+    ),
 )
 _ZIP = Foreign(Text("a zip archive"), Text("unpack it, then run the same command with the folder"))
 _PERFETTO = Foreign(Text("a trace of Perfetto"), Text("open it in ui.perfetto.dev"))

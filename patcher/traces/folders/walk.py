@@ -14,7 +14,7 @@ from patcher.progress import Progress, ignore
 from patcher.traces import names, sidecar
 from patcher.traces.folders import chrome_files, foreign, npu_folders
 from patcher.traces.folders.npu_folders import STORE
-from patcher.traces.folders.states import FOREIGN, RecordedTrace, size
+from patcher.traces.folders.states import FOREIGN, WHOLE, RecordedTrace, size
 from patcher.traces.formats import ascend_tables, database, is_ascend_text, nsys
 from patcher.traces.formats.chrome import has_events
 from patcher.traces.names import OUTPUT
@@ -22,6 +22,7 @@ from patcher.traces.rank_trace import several
 from patcher.traces.sidecar import SUFFIX, TraceOrigin
 
 NPU, CANN, CHROME, DATABASE, NSYS, OTHER = "npu", "cann", "chrome", "database", "nsys", "other"
+SNAPSHOT = "snapshot"
 
 
 def walk(top: Path, failed: Callable[[OSError], None]) -> Iterator[tuple[Path, str]]:
@@ -49,6 +50,8 @@ def _file_kind(file: Path) -> str:
     """Return the kind of a file that is a trace; "" for any other file, and for step metadata."""
     if file.name.endswith(SUFFIX):
         return ""
+    if names.is_snapshot(file.name):
+        return SNAPSHOT
     if names.is_torch(file.name) or (file.name.endswith(names.JSON) and has_events(file)):
         return CHROME
     if foreign.named(file) or (file.name.endswith(names.JSON) and foreign.begun(file)):
@@ -81,7 +84,7 @@ def to_scan(path: Path) -> int:
     """Return the bytes that `inspect` scans of a trace."""
     if path.is_dir():
         return npu_folders.to_scan(path) if _folder_kind(path) == NPU else 0
-    return 0 if _file_kind(path) in (NSYS, OTHER) or foreign.begun(path) else path.stat().st_size
+    return 0 if _file_kind(path) in (NSYS, SNAPSHOT, OTHER) or foreign.begun(path) else path.stat().st_size
 
 
 def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
@@ -90,6 +93,8 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
         trace = npu_folders.inspect(path, progress)
     elif path.is_dir():
         trace = RecordedTrace(path, "other", FOREIGN, size(path), Text("a trace of CANN without torch_npu"))
+    elif _file_kind(path) == SNAPSHOT:
+        trace = RecordedTrace(path, "memory", WHOLE, size(path))
     elif _file_kind(path) == NSYS:
         trace = RecordedTrace(path, "nsys", FOREIGN, size(path), Text("nsys recorded it: its state is not known"))
     elif other := foreign.named(path) or foreign.begun(path):

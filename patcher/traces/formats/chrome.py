@@ -75,6 +75,7 @@ class Args(
         "connection": "connection_id", "task": "Task Type", "forward": "Fwd thread id", "group": "Process Group Name",
         "collective": "Collective name", "sent": "In msg nelems", "received": "Out msg nelems", "ranks": "Group size",
         "type": "data_type", "dims": "Input Dims", "kinds": "Input type", "concrete": "Concrete Inputs",
+        "bytes": "Bytes", "allocated": "Total Allocated", "place": "Device Id", "place_kind": "Device Type",
     },
 ):  # fmt: skip
     """The fields of an event's ``args`` that a report reads; None, or empty, for a missing field.
@@ -102,6 +103,10 @@ class Args(
     dims: msgspec.Raw = _NOTHING
     kinds: msgspec.Raw = _NOTHING
     concrete: msgspec.Raw = _NOTHING
+    bytes: int | None = None
+    allocated: int | None = None
+    place: int | None = None
+    place_kind: int | None = None
 
 
 class Event(msgspec.Struct, gc=False):

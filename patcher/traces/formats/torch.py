@@ -22,7 +22,14 @@ from patcher.traces.formats.chrome import BEYOND, Args, ChromeEvents, Event, nan
 from patcher.traces.messages import message
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY, CPU
 from patcher.traces.rank_trace import LONG_CALL, NN_MODULE, OPTIMIZER, RankTrace, Thread, several
-from patcher.traces.trace_columns import UNKNOWN, CapturedLaunches, HostCalls, RangeColumns, StringTable
+from patcher.traces.trace_columns import (
+    UNKNOWN,
+    AllocationColumns,
+    CapturedLaunches,
+    HostCalls,
+    RangeColumns,
+    StringTable,
+)
 from patcher.traces.work import CONCRETE, WORK
 
 MOST_SHAPES, LONGEST = 20_000, 2000
@@ -58,6 +65,7 @@ _COPIES = re.compile(r"memcpy|memset", re.IGNORECASE)
 _STEP = "ProfilerStep#"
 """The mark of torch itself, which kineto wrote as an operator until 2021."""
 _NO_ARGS = Args()
+_MEMORY = "[memory]"
 _SETTINGS = {
     "record_shapes": "shapes", "profile_memory": "memory", "with_stack": "stacks", "with_flops": "FLOPs",
     "with_modules": "modules", "cuda_runtime_version": "CUDA",
@@ -132,6 +140,8 @@ class _Reader:
         low, high = -BEYOND, BEYOND
         for event in events:
             if event.ph != "X":
+                if event.name == _MEMORY:
+                    self._add_allocation(event)
                 continue
             name = event.name
             number = operators.get(name) if event.cat == "cpu_op" else None
@@ -237,6 +247,14 @@ class _Reader:
             thread = self._thread(event)
             name = self.names[_OBJECT.sub("", event.name[:1000]).strip("<>")]
             thread.rank.trace.functions.setdefault(thread.number, RangeColumns()).add(*times(event), name)
+
+    def _add_allocation(self, event: Event) -> None:
+        """Add an allocation, or a free, of a device's memory; that of the host (``c10::DeviceType`` 0) is left out."""
+        args = event.args or _NO_ARGS
+        if args.bytes is not None and args.place is not None and args.place_kind:
+            thread = self._thread(event)
+            columns = thread.rank.trace.allocations.setdefault(args.place, AllocationColumns())
+            columns.add(thread.number, nanoseconds(event.ts), args.bytes, args.allocated)
 
     def _add_unread(self, event: Event) -> None:
         self._rank(event.pid).trace.unread[event.cat] += 1

@@ -58,6 +58,7 @@ def _of_calls(profile: RankProfile) -> Iterator[Table]:
     for table in (tables.kernels, tables.kernel_uses, tables.rates, tables.collectives):
         yield table(profile)
     yield from tables.callers(profile)
+    yield from tables.allocations(profile)
 
 
 def _units(profile: RankProfile, limits: PageLimits) -> Content:

@@ -302,7 +302,6 @@ def test_recorded_and_not_parsed(tmp_path: Path, doctored, state: str) -> None:
     [
         ("run.nsys-rep", b"x", "a report of Nsight Systems that was not exported"),
         ("a.pftrace", b"x", "a trace of Perfetto"),
-        ("a_snapshot.pickle", b"x", "a memory snapshot of torch"),
         ("a.zip", b"x", "a zip archive"),
         (
             "vm_77.1795321056.pt.trace.json",
@@ -329,7 +328,6 @@ def test_recorded_and_not_parsed(tmp_path: Path, doctored, state: str) -> None:
     ids=[
         "Nsight",
         "Perfetto",
-        "memory",
         "zip",
         "torch",
         "torch, packed",
@@ -357,7 +355,6 @@ def test_of_another_tool(tmp_path: Path, name: str, content: bytes, why: str) ->
 OTHERS: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "nsys": ("a.nsys-rep", lambda file: file.write_bytes(b"x"), "is a report of Nsight Systems"),
     "Perfetto": ("a.pftrace", lambda file: file.write_bytes(b"x"), "is a trace of Perfetto"),
-    "memory": ("rank0_snapshot.pickle", lambda file: file.write_bytes(b"x"), "is a memory snapshot of torch"),
     "memory of any name": ("a.bin", lambda file: file.write_bytes(pickle.dumps({})), "is a memory snapshot of torch"),
     "zip of any name": ("a.json", lambda file: file.write_bytes(b"PK\3\4rest"), "is a zip archive"),
 }

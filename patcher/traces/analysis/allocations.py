@@ -1,0 +1,87 @@
+"""The memory that a trace of torch.profiler tells of: peak and growth by unit, and the code that allocates most."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+
+from patcher.traces.analysis.hosts import host_around
+from patcher.traces.analysis.nested import HostThread
+from patcher.traces.analysis.segments import Split
+from patcher.traces.measured import AllocatingCode, DeviceAllocations, UnitAllocations
+from patcher.traces.rank_trace import RankTrace
+from patcher.traces.trace_columns import UNKNOWN, AllocationColumns, sorted_places
+
+MOST = 200
+"""Largest number of rows of code."""
+
+
+def allocated(
+    trace: RankTrace, cuts: Split, chosen: Sequence[int], threads: Sequence[HostThread]
+) -> Iterator[DeviceAllocations]:
+    """Yield the allocations of each device in the ``chosen`` segments, that with most events first."""
+    for device, columns in sorted(trace.allocations.items(), key=lambda item: -len(item[1])):
+        order = sorted_places(len(columns), columns.time.__getitem__)
+        times = [columns.time[place] for place in order]
+        units, inside = list[UnitAllocations](), list[int]()
+        for segment in (cuts.segments[number] for number in chosen):
+            mark = segment.mark
+            end = segment.end if mark is None else min(max(mark.end, segment.begin), segment.end)
+            first, last = bisect_left(times, segment.begin), bisect_left(times, end)
+            number = (mark.number if mark else None) or 0
+            units.append(_unit(columns, order, (first, last), number))
+            inside += order[first:last]
+        highest = max(units, key=lambda unit: unit.peak, default=None)
+        if highest is not None and any(unit.allocations for unit in units):
+            code = _code(trace, columns, inside, threads)
+            yield DeviceAllocations(device, highest.peak, highest.number, tuple(units), code)
+
+
+def joined(pieces: Iterable[Sequence[DeviceAllocations]]) -> Iterator[DeviceAllocations]:
+    """Yield the allocations of each device in the pieces of one window."""
+    by_device = defaultdict[int, list[DeviceAllocations]](list)
+    for memory in chain.from_iterable(pieces):
+        by_device[memory.device].append(memory)
+    for device, parts in by_device.items():
+        sums = defaultdict[tuple[str, str], list[int]](lambda: [0, 0])
+        for row in chain.from_iterable(part.code for part in parts):
+            sums[row.module, row.operator][0] += row.bytes
+            sums[row.module, row.operator][1] += row.allocations
+        highest = max(parts, key=lambda part: part.peak)
+        units = tuple(chain.from_iterable(part.units for part in parts))
+        yield DeviceAllocations(device, highest.peak, highest.peak_unit, units, _sorted(sums))
+
+
+def _sorted(sums: Mapping[tuple[str, str], Sequence[int]]) -> tuple[AllocatingCode, ...]:
+    """Return the code of ``sums`` (bytes and calls by module and operator), that with most bytes first."""
+    rows = (AllocatingCode(*names, *values) for names, values in sums.items())
+    return tuple(sorted(rows, key=lambda row: (-row.bytes, row.module, row.operator))[:MOST])
+
+
+def _unit(columns: AllocationColumns, order: Sequence[int], span: tuple[int, int], number: int) -> UnitAllocations:
+    """Return the memory between two places of ``order``: what is allocated before the first event is its start."""
+    first, last = span
+    start = columns.total[order[first - 1]] if first else 0
+    if not first and order:
+        start = max(columns.total[order[0]] - columns.size[order[0]], 0)
+    totals = [columns.total[place] for place in order[first:last]]
+    sizes = [columns.size[place] for place in order[first:last] if columns.size[place] > 0]
+    end, peak = totals[-1] if totals else start, max([start, *totals])
+    return UnitAllocations(number, start, end, peak, sum(sizes), len(sizes))
+
+
+def _code(
+    trace: RankTrace, columns: AllocationColumns, places: Sequence[int], threads: Sequence[HostThread]
+) -> tuple[AllocatingCode, ...]:
+    """Return what operators within modules allocated, the most first."""
+    places = [place for place in places if columns.size[place] > 0]
+    moments = [(columns.thread[place], columns.time[place]) for place in places]
+    sums, texts = defaultdict[tuple[str, str], list[int]](lambda: [0, 0]), trace.names.texts
+    for place, around in zip(places, host_around(trace, threads, moments), strict=True):
+        module, operator = ("" if name == UNKNOWN else texts[name] for name in (around.module, around.operator))
+        row = sums[module, operator]
+        row[0] += columns.size[place]
+        row[1] += 1
+    return _sorted(sums)

@@ -1,0 +1,102 @@
+"""The tables of memory snapshots, in bytes; the terminal, the page and CSV files show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from patcher.messages import Text, joined
+from patcher.table import COUNT, NUMBER, Column, NameUnit, Shown, Table, Unit
+from patcher.traces.snapshots import DeviceMemory, Held, Origin, Snapshot
+from patcher.traces.words import cut, size
+
+TERMINAL, CSV = Shown.TERMINAL, Shown.CSV
+BYTES = Unit(size)
+_NAME = NameUnit(cut)
+
+
+def of_snapshots(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Mapping[str, object], Table]]:
+    """Yield each table of snapshots with the source and device of its rows."""
+    for snapshot in snapshots:
+        for device in snapshot.devices:
+            origin = {"source": snapshot.source, "device": device.device}
+            for table in tables(device):
+                yield origin, table
+
+
+def tables(device: DeviceMemory) -> Iterator[Table]:
+    """Yield the tables of a device."""
+    yield holders("memory_holders", Text("Held at the peak"), device.holders)
+    yield units(device)
+    yield holders("memory_left", Text("Left behind by units, and still there after the last one"), device.growth)
+    yield holders("memory_blocks", Text("Largest blocks at the end"), device.blocks)
+
+
+def peak_line(device: DeviceMemory) -> Text:
+    """Return a text on the peak of a device and its unit."""
+    peak = Text("device {device}: peak {size}", device.device, size(device.peak))
+    if device.peak_unit is not None:
+        return Text("{peak}, in unit {unit}", peak, device.peak_unit)
+    return Text("{peak}, outside of the units", peak) if device.units else peak
+
+
+def end_line(device: DeviceMemory) -> Text:
+    """Return a text on what is in use at the end, and what is cached but unused."""
+    return Text(
+        "at the end: {used} in use of {reserved} reserved; {unused} cached but unused, the largest free block {free}",
+        size(device.in_use), size(device.reserved), size(device.unused), size(device.largest_free),
+    )  # fmt: skip
+
+
+def origin_name(origin: Origin) -> str:
+    """Return what allocated memory for people: frame outside of torch, module and operator."""
+    parts = [
+        part for part in (origin.frame, origin.module if origin.module != origin.frame else "", origin.operator) if part
+    ]
+    return joined(Text(", "), parts) if parts else Text("before the history began, or without a stack")
+
+
+def holders(name: str, title: Text, held: Sequence[Held]) -> Table:
+    """Return a table of memory by origin."""
+    columns = (
+        Column("bytes", Text("memory"), BYTES, TERMINAL, bar=True),
+        Column("blocks", Text("blocks"), COUNT, TERMINAL),
+        Column("units", Text("units"), optional=True),
+        Column("", Text("allocated in"), _NAME, TERMINAL),
+        Column("frame", shown=CSV), Column("module", shown=CSV), Column("operator", shown=CSV),
+    )  # fmt: skip
+    rows = [
+        (group.bytes, group.blocks, ranges(group.units), origin_name(group.origin), group.origin.frame,
+         group.origin.module, group.origin.operator)
+        for group in held
+    ]  # fmt: skip
+    return Table(name, title, columns, rows)
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Return numbers with neighbours put together: ``3-5, 8``."""
+    spans = list[list[int]]()
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in spans)
+
+
+def units(device: DeviceMemory) -> Table:
+    """Return the table of the units of a window."""
+    columns = (
+        Column("unit", Text("unit"), NUMBER, TERMINAL),
+        Column("start_bytes", Text("at its start"), BYTES, TERMINAL),
+        Column("peak_bytes", Text("peak"), BYTES, TERMINAL, bar=True),
+        Column("end_bytes", Text("at its end"), BYTES, TERMINAL),
+        Column("allocated_bytes", Text("allocated"), BYTES, TERMINAL),
+        Column("allocations", Text("allocations"), COUNT, TERMINAL),
+        Column("left_bytes", Text("left behind"), BYTES, TERMINAL),
+    )
+    rows = [
+        (unit.number, unit.start, unit.peak, unit.end, unit.allocated, unit.allocations, unit.left)
+        for unit in device.units
+    ]
+    about = Text("Left behind: allocated in the unit, and still there after the last one.")
+    return Table("memory_units", Text("Memory by unit"), columns, rows, about)

@@ -1,0 +1,126 @@
+"""Windows of the allocator's history, with Python stacks: one snapshot a window, as torch's memory_viz reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from patches.probes.constants import CompileTime
+from patches.probes.recorder import WindowTool
+
+
+class MemoryHistory(WindowTool):
+    """Records every allocation in the window; ``prof`` is ``torch.cuda``, or ``torch.npu`` beside torch_npu.
+
+    A mark before each unit, and one behind the last, is an allocation of one byte whose stack has the function
+    ``rlpatch_unit``; ``marked`` has the units' numbers.
+    """
+
+    UNIT: str
+
+    MOST: CompileTime[int] = 200000  # allocations and frees of a snapshot, the newest ones: some 50 MB
+
+    mark_unit: Any
+    marked: list[int]
+    saved: list[str]
+
+    def device_module(self) -> Any:
+        import sys
+
+        import torch
+
+        return torch.npu if "torch_npu" in sys.modules else torch.cuda
+
+    def binding(self, name: str) -> Any:
+        """Return a private function of torch or torch_npu, in whose name ``%s`` is the device; None without it."""
+        import sys
+
+        import torch
+
+        npu: Any = sys.modules.get("torch_npu")
+        return getattr(npu._C, name % "npu", None) if npu else getattr(torch._C, name % "cuda", None)
+
+    def open_window(self, at: int, first: int, end: int) -> None:  # noqa: ARG002
+        import sys
+
+        import torch
+
+        device: Any = self.device_module()
+        place = "%s:%s" % ("npu" if "torch_npu" in sys.modules else "cuda", device.current_device())
+
+        def rlpatch_unit() -> None:
+            torch.empty(1, dtype=torch.uint8, device=place)
+
+        self.mark_unit, self.marked, self.saved = rlpatch_unit, [], []
+        self.watch_out_of_memory(device)
+        device.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=self.MOST)
+        self.prof = device
+        if at >= first:
+            self.mark(at)
+
+    def mark(self, number: int) -> None:
+        import contextlib
+
+        with contextlib.suppress(RuntimeError):  # no byte is left: the window goes on without the mark
+            self.mark_unit()
+            self.marked.append(number)
+
+    def next_unit(self) -> None:
+        if self.first <= self.unit < self.until:
+            self.mark(self.unit)
+
+    def watch_out_of_memory(self, device: Any) -> None:
+        """Save a snapshot when an allocation fails, too; an observer stays for good, so a process has one."""
+        import torch
+
+        modules: Any = torch.profiler
+        if getattr(modules, "_rlpatch_watches_memory", None):
+            return
+        attach = self.binding("_%s_attach_out_of_memory_observer")
+
+        def failed(*_sizes: int) -> None:
+            recorder: Any = getattr(modules, "_rlpatch_recording", None)
+            if getattr(recorder, "prof", None) is not None and getattr(recorder, "saved", None) == []:
+                recorder.save_snapshot("out-of-memory.")
+
+        if attach:
+            device.init()
+            attach(failed)
+            modules._rlpatch_watches_memory = True
+
+    def save_snapshot(self, why: str = "") -> None:
+        """Write a snapshot; torch's own function for it starts a profiler in torch_npu before 2.14."""
+        import pickle
+        import time
+
+        path = "%s/%s.%s.%smemory.pickle" % (self.save_path, self.name, time.time_ns() // 10**6, why)
+        try:
+            snapshot: Any = self.prof.memory._snapshot()
+            snapshot["rlpatch"] = {"unit": self.UNIT, "marked": self.marked, "most": self.MOST}
+            with open(path, "xb") as file:
+                pickle.dump(snapshot, file, 4)
+            self.saved.append(path)
+        except Exception as e:
+            if not why:
+                raise
+            self.say("no snapshot of the allocation that failed: %s: %s" % (type(e).__name__, e))
+
+    def close_window(self) -> list[str]:
+        try:
+            self.mark(self.unit)
+            self.save_snapshot()
+        finally:
+            device, self.prof = self.prof, None
+            device.memory._record_memory_history(None)
+        return self.saved
+
+    def synchronize(self) -> None:
+        device = self.device_module()
+        if device.is_available() and device.is_initialized():
+            device.synchronize()
+
+    def conflict(self) -> str:
+        device: Any = self.device_module()
+        if not (device.is_available() and device.is_initialized()):
+            return "this process uses no GPU or NPU, and torch keeps a history of their memory alone"
+        enabled = self.binding("_%s_isHistoryEnabled") or bool
+        return "torch is recording its memory history" if enabled() else ""

@@ -1,0 +1,113 @@
+"""The memory that a trace of torch.profiler tells of, against a trace of known allocations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from patcher.traces import analysis, formats, tables
+from patcher.traces.analysis.allocations import joined
+from patcher.traces.measured import DeviceAllocations
+from patcher.traces.model import RankProfile
+
+MB = 10**6
+
+
+def allocation(at: float, size: int, total: int | None, **args: Any) -> dict[str, Any]:
+    """An event as torch 2.13 writes it (``torch/csrc/profiler/kineto``), at so many microseconds."""
+    totals = {} if total is None else {"Total Allocated": total, "Total Reserved": 5 * total}
+    fields = {"Bytes": size, "Device Id": 0, "Device Type": 1, "Addr": 512, "Ev Idx": 7, **totals, **args}
+    return {
+        "ph": "i",
+        "s": "t",
+        "cat": "cpu_instant_event",
+        "name": "[memory]",
+        "pid": 1,
+        "tid": 1,
+        "ts": at,
+        "args": fields,
+    }
+
+
+def span(cat: str, name: str, begin: float, end: float) -> dict[str, Any]:
+    return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": begin, "dur": end - begin}
+
+
+def events(*, totals: bool = True) -> Iterator[dict[str, Any]]:
+    """Two steps: in each a module's operator has 30 MB for a moment, and 2 MB stay that no operator allocates."""
+    total = 100 * MB
+    for step in (3, 4):
+        begin = 1000.0 * step
+        yield span("user_annotation", f"ProfilerStep#{step}", begin, begin + 900)
+        yield span("python_function", "nn.Module: Linear_0", begin + 100, begin + 300)
+        yield span("cpu_op", "aten::linear", begin + 110, begin + 290)
+        yield span("cpu_op", "aten::addmm", begin + 120, begin + 280)
+        for at, size in ((150, 30 * MB), (200, -30 * MB), (500, 2 * MB)):
+            total += size
+            yield allocation(begin + at, size, total if totals else None)
+        yield allocation(begin + 600, 77, 5, **{"Device Type": 0})
+
+
+def profile(tmp_path: Path, *traced: dict[str, Any]) -> RankProfile:
+    path = tmp_path / "a.pt.trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": traced}))
+    (trace,) = formats.read(path)
+    return analysis.attributed(trace).profile
+
+
+def test_each_unit_has_its_memory_and_each_operator_its_share(tmp_path: Path) -> None:
+    (memory,) = profile(tmp_path, *events()).memory
+    assert [(unit.number, unit.start, unit.peak, unit.end) for unit in memory.units] == [
+        (3, 100 * MB, 130 * MB, 102 * MB), (4, 102 * MB, 132 * MB, 104 * MB),
+    ]  # fmt: skip
+    assert [(unit.allocated, unit.allocations) for unit in memory.units] == [(32 * MB, 2)] * 2
+    assert (memory.peak, memory.peak_unit) == (132 * MB, 4)
+    assert [(row.module, row.operator, row.bytes, row.allocations) for row in memory.code] == [
+        ("Linear", "aten::linear", 60 * MB, 2), ("", "", 4 * MB, 2),
+    ]  # fmt: skip
+
+
+def test_without_totals_the_memory_is_what_was_allocated_since(tmp_path: Path) -> None:
+    (memory,) = profile(tmp_path, *events(totals=False)).memory
+    assert [(unit.start, unit.peak) for unit in memory.units] == [(0, 30 * MB), (2 * MB, 32 * MB)]
+
+
+def test_the_tables_are_per_unit(tmp_path: Path) -> None:
+    by_unit, by_code = tables.allocations(profile(tmp_path, *events()))
+    assert [row[0] for row in by_unit.rows] == [3, 4]
+    assert by_code.rows[0][:2] == (30 * MB, 1)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"Bytes": "x"},
+        {"Bytes": 1 << 70},
+        {"Total Allocated": -5},
+        {"Device Id": None},
+        {"Device Id": {}},
+        {"Bytes": None},
+    ],
+)
+def test_events_of_another_form_are_left_out(tmp_path: Path, args: dict[str, Any]) -> None:
+    spoilt = allocation(3160, 9 * MB, 109 * MB, **args)
+    (memory,) = profile(tmp_path, *events(), spoilt).memory
+    assert (memory.peak, memory.units[0].allocations) == (132 * MB, 2)
+
+
+def test_a_trace_without_memory_has_none(tmp_path: Path) -> None:
+    bare = profile(tmp_path, *(event for event in events() if event["ph"] == "X"))
+    assert bare.memory == ()
+    assert [table.rows for table in tables.allocations(bare)] == [[], []]
+
+
+def test_pieces_of_a_window_are_put_together(tmp_path: Path) -> None:
+    memory = profile(tmp_path, *events()).memory
+    (both,) = joined([memory, memory])
+    assert isinstance(both, DeviceAllocations)
+    assert len(both.units) == 4
+    assert [row.bytes for row in both.code] == [120 * MB, 8 * MB]
