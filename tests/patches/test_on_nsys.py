@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
-from fixtures import nsys
+from fixtures import nsys, releases
+from fixtures.trl import host as trl
 from fixtures.verl.host import drive
 from tests.fixtures.verl.workers import EVERYTHING
 from tests.matrix import MATRIX
+from tests.patches.command_line import run
+from tests.patches.labelled import recorded
 from tests.patches.verl_runs import FIRST, Case, Workers, known, traces
 
 pytestmark = [MATRIX, pytest.mark.usefixtures("unwatched")]
@@ -43,3 +47,21 @@ def test_the_stages_of_verl(workers: Workers, tmp_path: Path) -> None:
             assert re.match(rf"rlpatch:{case.stage} \d+ \w+_rank0_\d+_\d+$", named[0])
             first = int(case.window.partition(":")[0])
             assert named[1].startswith("warm-up ") is bool(first)
+
+
+@pytest.mark.parametrize("release", [trl.OLDEST, trl.NEWEST])
+def test_a_trainer_of_trl(release: str, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    shutil.copytree(releases.release(release, "trl"), tree)
+    for stage in ("update-policy", "compute-log-prob"):
+        run("apply", f"trl=={release}", "--stage", stage, "--micro-batch", "0:1", "--tool", "nsys", "--path", tree)
+    folder = tmp_path / "traces"
+    env = {"RLPATCH_SAVE_PATH": str(folder), "RLPATCH_WINDOW": "0:2", "RLPATCH_TRAINING_STEPS": "2"}
+    steered = {"trainer": "GRPO", "settings": {}, "env": env}
+    after = trl.drive(release, tree, [steered], script=("fixtures.nsys", "fixtures.trl.drive"))
+    assert "Traceback" not in after.log
+    learned = {number - 2: [f"loss {number}", f"backward {number}"] for number in (2, 3)}
+    held = dict(recorded(folder))
+    assert held["update-policy", "actor", 2] == learned, after.log
+    assert held["compute-log-prob", "ref", 2] == {0: ["infer 2"], 1: ["infer 3"]}
+    assert len(held) == len(names(folder)) == 2
