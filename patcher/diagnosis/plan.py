@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,19 +49,29 @@ def choose_windows(
         information = information + scale(recorded).T @ scale(recorded)
     chosen: list[int] = []
     for _ in range(windows):
-        # What is lacking comes first. The others are for everything, which needs windows that differ from these.
-        wanted = lacking if 2 * len(chosen) < windows else everywhere
-        importance = (scaled[wanted] * rollout.seconds[wanted, None]).T @ scaled[wanted] / rollout.seconds[wanted].sum()
         apart = [start for start in gains if all(abs(start - other) > length for other in chosen)]
-        fitting = [start for start in apart if 2 * wanted[start : start + length].sum() >= length] or apart
-        untouched = [at for at in fitting if not any(at - length <= place < at + 2 * length for place in taken)]
-        candidates = untouched or fitting
-        if not candidates:
+        if not apart:
             break
+        # What is lacking comes first. The others are for everything, which needs windows that differ from these.
+        of_interest = lacking if 2 * len(chosen) < windows else everywhere
+        importance = (
+            (scaled[of_interest] * rollout.seconds[of_interest, None]).T
+            @ scaled[of_interest]
+            / rollout.seconds[of_interest].sum()
+        )
+        candidates = _fitting(apart, length, of_interest, taken)
         best = min(candidates, key=lambda start: _mean_variance(information + gains[start], importance))
         chosen.append(best)
         information = information + gains[best]
     return [(start, start + length) for start in sorted(chosen)]
+
+
+def _fitting(
+    starts: Sequence[int], length: int, of_interest: NDArray[np.bool_], taken: Collection[int]
+) -> Sequence[int]:
+    """Return the starts of windows where ``of_interest`` is True and apart from ``taken``, as far as there are any."""
+    inside = [start for start in starts if 2 * of_interest[start : start + length].sum() >= length] or starts
+    return [start for start in inside if not any(start - length <= at < start + 2 * length for at in taken)] or inside
 
 
 def _mean_variance(information: Floats, importance: Floats) -> float:

@@ -66,24 +66,34 @@ def planned_windows(
     """
     for engine in engines:
         studied = [_countable(rollout, decode_only=decode_only) for rollout in engine.whole_rollouts]
-        if not any(map(len, studied)):
-            continue
-        rollout = max(studied, key=lambda iterations: float(iterations.seconds.sum()))
-        masks = loads.by_load(rollout)
-        withheld = [load for load in (rollouts.withheld if rollouts else ()) if load in masks]
-        alike = max(map(len, studied)) <= ALIKE * min(map(len, studied))
-        least, most, origin = (0, 0, 0) if alike or not withheld else state(rollout, withheld[0])
-        wanted = withheld if alike else withheld[:1]
-        windows = choose_windows(
-            rollout,
-            first=max(SETTLED, origin),
-            recorded=rollouts.recorded_features if rollouts else None,
-            taken=rollouts.recorded_numbers if rollouts and alike and not decode_only else (),
-            lacking=np.logical_or.reduce([masks[load] for load in wanted]) if wanted else None,
-        )
-        before = origin if least or most else -int(decode_only)
-        return PlannedWindows(tuple((start - before, end - before) for start, end in windows), least, most)
+        if any(map(len, studied)):
+            return _planned(studied, rollouts, decode_only=decode_only)
     return None
+
+
+def _planned(studied: Sequence[Iterations], rollouts: DiagnosedRollouts | None, *, decode_only: bool) -> PlannedWindows:
+    """Return the windows to record by the rollouts that are ``studied``."""
+    rollout = max(studied, key=lambda iterations: float(iterations.seconds.sum()))
+    if rollouts is None:
+        return _numbered(choose_windows(rollout, first=SETTLED), -int(decode_only))
+    alike = max(map(len, studied)) <= ALIKE * min(map(len, studied))
+    masks = loads.by_load(rollout)
+    withheld = [masks[load] for load in rollouts.withheld if load in masks]
+    largest = next((load for load in rollouts.withheld if load in masks), None)
+    least, most, origin = (0, 0, 0) if alike or largest is None else state(rollout, largest)
+    windows = choose_windows(
+        rollout,
+        first=max(SETTLED, origin),
+        recorded=rollouts.recorded_features,
+        taken=rollouts.recorded_numbers if alike and not decode_only else (),
+        lacking=np.logical_or.reduce(withheld if alike else withheld[:1]) if withheld else None,
+    )
+    return _numbered(windows, origin if least or most else -int(decode_only), least, most)
+
+
+def _numbered(windows: Sequence[tuple[int, int]], origin: int, load: int = 0, tail: int = 0) -> PlannedWindows:
+    """Return windows whose numbers count from the iteration ``origin``."""
+    return PlannedWindows(tuple((start - origin, end - origin) for start, end in windows), load, tail)
 
 
 def _countable(rollout: Iterations, *, decode_only: bool) -> Iterations:
