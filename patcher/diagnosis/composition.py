@@ -71,8 +71,11 @@ class Composition:
         return weighted(self.by_iteration[selection], seconds[selection])
 
 
-def compose(recorded: RecordedIterations, features: Floats, seconds: Floats) -> Composition:
-    """Return the composition of iterations with these ``features`` and ``seconds``, by the ``recorded`` ones."""
+def estimate_composition(recorded: RecordedIterations, features: Floats, seconds: Floats) -> Composition:
+    """Estimate each class's share of the time of iterations with these ``features`` and ``seconds``.
+
+    The model is fitted to the ``recorded`` iterations, and to these times.
+    """
     recorded_alone = fit(recorded)
     coefficients = fit_to_timeline(recorded, recorded_alone, features, seconds)
     by_iteration = predicted_shares(coefficients, features)

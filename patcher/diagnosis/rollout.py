@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from patcher.diagnosis import loads
-from patcher.diagnosis.composition import Composition, RecordedIterations, compose, fit
+from patcher.diagnosis.composition import Composition, RecordedIterations, estimate_composition, fit
 from patcher.diagnosis.engines import Engine
 from patcher.diagnosis.iterations import Floats, Iterations, concatenated
 from patcher.diagnosis.loads import LOADS, LoadCheck
@@ -81,7 +81,7 @@ def _diagnosed(
     cost = np.where(disturbed, loads.excess(every.seconds, predicted, SLOWED), 0.0)
     waits = loads.excess(every.seconds - cost, predicted, loads.WAIT)
     working = replace(every, seconds=every.seconds - cost - waits).chosen(counted)
-    composition = compose(recorded, working.features, working.seconds)
+    composition = estimate_composition(recorded, working.features, working.seconds)
     checks = loads.check(predicted[counted], working, recorded.features)
     masks = loads.by_load(working)
     supported, why = supported_loads(checks)

@@ -387,13 +387,17 @@ class _Comparison:
         Return NOBODY otherwise. ``key`` is the part. The lead is over the next process of the same role: the driver
         only waits for these.
         """
-        lead, process = self._lead(self.step, key)
-        leads = [self._lead(other, key) for _, other in self.others]
-        usual = _median(other_lead if other_process == process else 0 for other_lead, other_process in leads)
-        return self.who[process] if process is not None and excess and lead - usual >= MOSTLY * excess else NOBODY
+        later, process = self._slowest_in_sync(self.step, key)
+        before = [self._slowest_in_sync(other, key) for _, other in self.others]
+        usual = _median(other_later if other_process == process else 0 for other_later, other_process in before)
+        return self.who[process] if process is not None and excess and later - usual >= MOSTLY * excess else NOBODY
 
-    def _lead(self, step: Spent, key: What) -> tuple[int, int | None]:
-        """Return a process's lead over the next of its role in ``key``, in microseconds, and its index."""
+    def _slowest_in_sync(self, step: Spent, key: What) -> tuple[int, int | None]:
+        """Return the slowest process of a role in part ``key`` of the weight sync.
+
+        The values are the microseconds by which it exceeds the next slowest, and its index; (0, None) for fewer than
+        two processes.
+        """
         lengths = {
             process: us
             for process, us in step.sync.get(key.what, {}).items()

@@ -174,7 +174,7 @@ def compared(before: ChosenSteps, after: ChosenSteps) -> RunComparison:
         _side(before), _side(after), step, verdicts.get(step.changed, FEW),
         tuple(changes[name] for name in PARTS if name in changes),
         tuple(changes[name] for name in BESIDE if name in changes),
-        _causes(sides), tuple(_differs(before.run, after.run)), tuple(_reasons(before, after)),
+        _causes(sides), tuple(_differences(before.run, after.run)), tuple(_reasons(before, after)),
         tuple(_notes(before, after, step)),
     )  # fmt: skip
 
@@ -359,8 +359,8 @@ def _phases(side: ChosenSteps) -> dict[str, float]:
     return sums
 
 
-def _differs(before: RunTimeline, after: RunTimeline) -> Iterator[str]:
-    """Yield the packages, and the number of processes of each role, that differ."""
+def _differences(before: RunTimeline, after: RunTimeline) -> Iterator[str]:
+    """Yield a sentence with all packages if the runs differ in them, and one for each role whose processes do."""
     if before.run.packages != after.run.packages:
         texts = (", ".join(run.run.packages) or Text("unknown") for run in (before, after))
         yield Text("packages {before} before, {after} after", *texts)

@@ -261,7 +261,10 @@ def sync_by_process(records: StepRecords) -> dict[str, dict[int, int]]:
 
 
 def sync_work(records: StepRecords) -> dict[str, dict[int, int]]:
-    """Return the same without the waits of trainers in collectives, if these are known of all trainers."""
+    """Return the microseconds of each part of the weight sync, by name and process, without waits in collectives.
+
+    The waits of trainers are left out in each part where they are known of all trainers.
+    """
     lengths = sync_by_process(records)
     for name, by_process in lengths.items():
         syncs = [

@@ -43,7 +43,7 @@ class Fields:
         self.content: Mapping[str, Any] = content
 
     def text(self, name: str, default: str | None = None, pattern: str = ".*", longest: int = LONGEST) -> str:
-        """Return a printable text of at most ``longest`` characters that matches ``pattern`` or is the default."""
+        """Return the text of field ``name``: at most ``longest`` characters that match ``pattern``, or the default."""
         value = self._of(name, default)
         if not isinstance(value, str) or len(value) > longest or not (value == default or _fits(value, pattern)):
             raise self._wrong(name)

@@ -226,6 +226,8 @@ def test_the_inserted_code_is_python_3_8(recipe, backend, tmp_path):
 def test_the_inserted_code_imports_nothing_of_ours(recipe, backend):
     code = inserted(recipe, config(backend))
     imported = set(re.findall(r"^\s*(?:import|from) (\w+)", code, re.MULTILINE))
-    allowed = {"npu": {"torch", "torch_npu"}, "torch": {"torch"}, "nsys": {"torch"}, "memory": {"torch", "torch_npu"}}[backend]
+    allowed = {"npu": {"torch", "torch_npu"}, "torch": {"torch"}, "nsys": {"torch"}, "memory": {"torch", "torch_npu"}}[
+        backend
+    ]
     assert imported - allowed <= sys.stdlib_module_names
     assert "typing" not in imported

@@ -205,7 +205,7 @@ def _interpreter(python: str | None, todo: Sequence[RecordedTrace]) -> str:
     """
     if not todo:
         return interpreters.executable(python) if python else ""
-    interpreter = _with_torch_npu(python)
+    interpreter = _python_with_torch_npu(python)
     if any(any(trace.path.glob("PROF_*")) for trace in todo) and not shutil.which("msprof"):
         cause = Text("CANN's msprof is not on PATH; torch_npu needs it to parse device data")
         hint = Text("run `source /usr/local/Ascend/ascend-toolkit/set_env.sh`, then the same command again")
@@ -213,8 +213,11 @@ def _interpreter(python: str | None, todo: Sequence[RecordedTrace]) -> str:
     return interpreter
 
 
-def _with_torch_npu(python: str | None) -> str:
-    """Return `python`'s executable, or that of the first environment with torch_npu. Raises Problem (ENVIRONMENT)."""
+def _python_with_torch_npu(python: str | None) -> str:
+    """Return the executable of `python`, which must have torch_npu; for None that of the first environment with it.
+
+    Raises Problem (ENVIRONMENT) if none has it.
+    """
     candidates: list[tuple[str, str]] = [(f"--python {python}", python)] if python else []
     searched = []
     for name, exe in candidates or [

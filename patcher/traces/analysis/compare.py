@@ -378,12 +378,13 @@ def _changes(before: Profiles, after: Profiles, field: str, clock: str = "device
     )
     rows = []
     for name, kind in {**first, **second}:
-        (calls, ns), (now, then) = first.get((name, kind), (0, 0)), second.get((name, kind), (0, 0))
-        rates = round(calls / units[0], 3), round(now / units[1], 3)
-        state = "gone" if calls else "new"
-        if calls and now:
-            state = _state(*rates, ns / calls, then / now)
-        rows.append(model.TimeChange(name, ns // units[0], then // units[1], kind, state, *rates))
+        calls_before, ns_before = first.get((name, kind), (0, 0))
+        calls_after, ns_after = second.get((name, kind), (0, 0))
+        rates = round(calls_before / units[0], 3), round(calls_after / units[1], 3)
+        state = "gone" if calls_before else "new"
+        if calls_before and calls_after:
+            state = _state(*rates, ns_before / calls_before, ns_after / calls_after)
+        rows.append(model.TimeChange(name, ns_before // units[0], ns_after // units[1], kind, state, *rates))
     return tuple(sorted(rows, key=lambda row: (-abs(row.change_ns), row.name, row.kind)))
 
 
@@ -404,12 +405,12 @@ def _sums(
     return sums
 
 
-def _state(calls: float, now: float, each: float, then: float) -> str:
-    """Return what changed by over 5 %: calls per unit (``calls``, ``now``), else ns a call (``each``, ``then``)."""
-    if abs(now - calls) > ALIKE * calls:
-        return Text("more often") if now > calls else Text("less often")
-    if abs(then - each) > ALIKE * each:
-        return Text("slower") if then > each else Text("faster")
+def _state(calls_before: float, calls_after: float, ns_before: float, ns_after: float) -> str:
+    """Return the change of a kernel over 5 %: in calls per unit (more or less often), else in ns a call, or alike."""
+    if abs(calls_after - calls_before) > ALIKE * calls_before:
+        return Text("more often") if calls_after > calls_before else Text("less often")
+    if abs(ns_after - ns_before) > ALIKE * ns_before:
+        return Text("slower") if ns_after > ns_before else Text("faster")
     return Text("alike")
 
 

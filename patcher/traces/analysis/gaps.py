@@ -91,7 +91,7 @@ class GapSums:
             self.places = sorted(longest[:KEPT], key=lambda place: place[0].place)
 
     def _add_short(self, gap: Idle) -> None:
-        """Sum a gap by its part of the unit, and by whether it lies within a replayed graph; kernels do not count."""
+        """Sum a gap by its part of the unit, and by whether it lies within a replayed graph, not by its kernels."""
         graph = "within" if self.replays and self._continues(gap) else ""
         gap_sum = self.short.get((graph, gap.part))
         if gap_sum is None:

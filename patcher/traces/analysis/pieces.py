@@ -77,7 +77,7 @@ def _join(pieces: Sequence[RankProfile]) -> RankProfile:
 
 
 def _units(pieces: Sequence[RankProfile]) -> Iterator[RecordedUnit]:
-    """Yield the units of all pieces; ``uncounted`` of a later piece's first unit begins after the piece before."""
+    """Yield the units of all pieces; that of a later piece counts its ``uncounted`` from the piece before."""
     before: int | None = None  # in the window, up to the last unit of the piece before
     for piece in pieces:
         assert piece.metadata is not None  # noqa: S101  (`_window` looked)
