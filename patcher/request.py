@@ -13,6 +13,7 @@ from patcher.config import (
     PROFILERS,
     STAGES,
     TOOLS,
+    UNITS,
     WHOLE,
     BuiltinStage,
     NoProfiler,
@@ -201,6 +202,23 @@ class ProfileRequest(NamedTuple):
     def window_flags(self) -> str:
         """Options of the windows, joined by "and", for messages."""
         return joined(AND, (f"--{window.unit}" for window in self.windows))
+
+
+def recorded(words: Sequence[str]) -> ProfileRequest:
+    """Return the request of a patch from the options that its record stores. Raises Problem or LookupError."""
+    windows, choices, left = list[Window](), dict[str, Any](), list(words)
+    while left:
+        word, _, value = left.pop(0).partition("=")
+        name = word[2:].replace("-", "_")
+        if word[2:] in UNITS:
+            windows.append(Window.parse(word[2:], value or left.pop(0)))
+        elif name.startswith("no_"):
+            choices[name[3:]] = False
+        elif isinstance(OPTIONS[name].notation, Flag):
+            choices[name] = True
+        else:
+            choices[name] = OPTIONS[name].notation.read(word, value or left.pop(0))
+    return ProfileRequest(tuple(windows), choices)
 
 
 def _options_of(kind: type[Stage]) -> dict[str, OptionSpec]:

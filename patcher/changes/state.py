@@ -50,12 +50,8 @@ def file_state(
         )
     ours = [marks[patch], *(marks[shared] for shared in marks[patch].uses)]
     if edited := [marked for marked in ours if not marked.intact]:
-        line = edited[0].lines[0] + 1
-        return FileState(
-            path,
-            Text("tampered"),
-            Text("line {line}: rlpatch's lines were edited: undo the edit, then {revert}", line, revert),
-        )
+        why = Text("rlpatch's lines in {patch} were edited: undo the edit, then {revert}", edited[0].patch, revert)
+        return FileState(path, Text("tampered"), why)
     if pristine is not None and markers.strip(data, marks) != pristine:
         changed = joined(SEMICOLON, (Text("the file has other edits, too"), rights))
         return FileState(path, Text("edited"), Text("{changed}; revert keeps these edits", changed))

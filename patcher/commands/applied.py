@@ -205,6 +205,16 @@ def removal(root: PatchedRoot, patches: Collection[PatchId], *, restore: bool = 
     return Removal(root, edits.revert(root.path, root.read, root.records, removed, readable), lost)
 
 
+def restore_hint(root: PatchedRoot) -> str:
+    """Return a hint on how to remove edited rlpatch lines from the files below `root`."""
+    preview = CommandLine("revert", "--restore", "--dry-run", "--path", str(root.path))
+    return Text(
+        "undo the edit; or see with {command} what restoring the backup would lose; or {reinstall}",
+        preview,
+        markers.REINSTALL,
+    )
+
+
 def edited_files(root: PatchedRoot, patches: Collection[PatchId]) -> Iterator[str]:
     """Yield the files of `patches` in which somebody has edited inserted lines."""
     files = {file for record in root.records if record.patch in patches for file in record.files}

@@ -13,8 +13,9 @@ from patcher.commands.finding import Search, nothing_found, report_nothing
 from patcher.commands.patching import describing
 from patcher.commands.patching.planning import plan_targets
 from patcher.commands.patching.roots import patched_roots
+from patcher.commands.patching.tampering import edited
 from patcher.commands.where import Where, searches
-from patcher.messages import CommandResult, StepResult
+from patcher.messages import CommandResult, Problem, StepResult
 from patcher.request import ProfileRequest
 
 
@@ -60,7 +61,12 @@ def _planned(names: Sequence[str], search: Search, request: ProfileRequest) -> t
 def _applied(names: Sequence[str], search: Search) -> tuple[Files, StepResult]:
     """Return the patched files of the targets `names`, by root, and a report if there are none."""
     roots, discovery = patched_roots(names, search)
-    files = applied.patched_files(roots)
+    files: Files = {}
+    for root in roots:
+        try:
+            files |= applied.patched_files([root])
+        except Problem as problem:
+            raise edited(problem, root, applied.restore_hint(root)) from None
     if files:
         return files, StepResult()
     return files, report_nothing(names, discovery) + StepResult.noted([nothing_found(names, discovery)])

@@ -14,6 +14,7 @@ from patcher.changes import edits
 from patcher.changes.change import Edit
 from patcher.commands.finding import Search
 from patcher.commands.patching.redirecting import redirected
+from patcher.commands.patching.tampering import explained
 from patcher.config import ProfileConfig, Stage
 from patcher.messages import AND, OR, Note, Problem, StepResult, Text, joined, refused, usage
 from patcher.plan import Plan
@@ -106,9 +107,11 @@ def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
         """Plan a candidate on top of earlier changes in its root, and remember the bytes that it leaves."""
         before = ahead.setdefault(candidate.target.root, {})
         target = candidate.target._replace(ahead=before)
-        plan = planning.apply(
-            candidate.upstream, target, candidate.config, StoreFolder(candidate.target.folder).records()
-        )
+        records = StoreFolder(candidate.target.folder).records()
+        try:
+            plan = planning.apply(candidate.upstream, target, candidate.config, records)
+        except Problem as problem:
+            raise explained(problem, candidate.target) from None
         before.update((change.path, change.after) for change in plan.edit.changes)
         return Planned(candidate.search, candidate.upstream, plan._replace(notes=(*plan.notes, *candidate.notes)))
 

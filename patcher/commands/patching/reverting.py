@@ -7,11 +7,12 @@ from dataclasses import replace
 from itertools import groupby
 
 from patcher.changes.change import PatchId
-from patcher.commands.applied import Removal, Reverted, removal, restart_lines, settle
+from patcher.commands.applied import Removal, Reverted, removal, restart_lines, restore_hint, settle
 from patcher.commands.finding import Search, report_nothing
 from patcher.commands.patching.applying import on
 from patcher.commands.patching.planning import Attempted
-from patcher.commands.patching.roots import elsewhere_line, patched_elsewhere, patched_roots, restore_hint
+from patcher.commands.patching.roots import elsewhere_line, patched_elsewhere, patched_roots
+from patcher.commands.patching.tampering import edited
 from patcher.commands.where import Committed, Where, carry_out, running, searches
 from patcher.messages import OR, CommandLine, CommandResult, Kind, Note, Problem, StepResult, Text, joined, usage
 from patcher.targets.patched import PatchedRoot
@@ -49,7 +50,7 @@ def _removal(root: PatchedRoot, patches: set[PatchId], *, restore: bool) -> Remo
     except Problem as problem:
         if restore or root.mirror or problem.kind is not Kind.FOREIGN_EDIT:
             raise
-        raise problem.replace(hint=restore_hint(root)) from None
+        raise edited(problem.replace(hint=restore_hint(root)), root) from None
 
 
 def _reverted(

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from patcher.changes import markers
 from patcher.changes.change import Record
 from patcher.commands import applied, elsewhere
 from patcher.commands.applied import PatchPayload
@@ -65,8 +64,10 @@ def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchP
     if changed:
         cause = Text("somebody edited or moved lines that rlpatch inserted, so the recording cannot be trusted")
         edited = [*applied.edited_files(root, {record.patch for record in root.records})]
-        hint = restore_hint(root) if edited else CommandLine("revert", "--path", str(root.path))
-        step += StepResult(problems=(Problem(Kind.FOREIGN_EDIT, cause, changed[0], hint),))
+        hint = applied.restore_hint(root) if edited else CommandLine("revert", "--path", str(root.path))
+        from patcher.commands.patching.tampering import edited as located  # noqa: PLC0415  (it loads what plans)
+
+        step += StepResult(problems=(located(Problem(Kind.FOREIGN_EDIT, cause, changed[0], hint), root),))
     for record, patch in zip(root.records, patches, strict=True):
         gone = [file for file in patch.files if file.state in ("lost", "missing")]
         for file in gone[:1]:
@@ -75,16 +76,6 @@ def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchP
             hint = (file.state == "lost" and again(record)) or forget
             step += StepResult(problems=(Problem(Kind.LOST, cause, str(root.path / file.path), hint),))
     return step + state, patches
-
-
-def restore_hint(root: PatchedRoot) -> str:
-    """Return a hint on how to remove edited rlpatch lines from the files below `root`."""
-    preview = CommandLine("revert", "--restore", "--dry-run", "--path", str(root.path))
-    return Text(
-        "undo the edit; or see with {command} what restoring the backup would lose; or {reinstall}",
-        preview,
-        markers.REINSTALL,
-    )
 
 
 def patched_elsewhere(names: Sequence[str], search: Search, discovery: Discovery) -> list[PatchedRoot]:

@@ -32,7 +32,7 @@ PRISTINE = BODY.encode()
         ),
         (marked(marked(BODY).decode(), TWO), PRISTINE, True, "intact", ""),
         (b"import os\n" + marked(BODY), PRISTINE, False, "edited", "revert keeps these edits"),
-        (marked(BODY).replace(b"y = 2", b"y = 3"), PRISTINE, False, "tampered", "line 5: rlpatch's lines were edited"),
+        (marked(BODY).replace(b"y = 2", b"y = 3"), PRISTINE, False, "tampered", "were edited"),
         (
             marked(BODY).replace(b"# <<<", b"# <<"),
             PRISTINE,

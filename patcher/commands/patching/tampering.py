@@ -1,0 +1,81 @@
+"""The line in which somebody edited what rlpatch inserted, and what it was: the patch is planned again and compared."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path, PurePosixPath
+
+from patcher import plan as planning
+from patcher.changes import lines as lines_of
+from patcher.changes import markers
+from patcher.commands.applied import restore_hint
+from patcher.messages import Kind, Problem, Text
+from patcher.request import recorded, resolve
+from patcher.targets.patched import PatchedRoot, patched
+from patcher.targets.target import Discovery, Target
+from patches import projects
+
+
+def explained(problem: Problem, target: Target) -> Problem:
+    """Return `problem` with the edited line as its place, and what was expected and found there.
+
+    Any other problem comes back as it is, and this one, too, if the patch cannot be planned again as it was.
+    """
+    roots = patched(Discovery((target,), (target.root,), (), ())) if problem.kind is Kind.FOREIGN_EDIT else []
+    return edited(problem, roots[0], restore_hint(roots[0])) if roots else problem
+
+
+def edited(problem: Problem, root: PatchedRoot, hint: str = "") -> Problem:
+    """See `explained`; a `hint` takes the place of the problem's own."""
+    place = Path(problem.where.rpartition(":")[0] if ":" in problem.where else problem.where)
+    if problem.kind is not Kind.FOREIGN_EDIT or not place.is_relative_to(root.path) or root.mirror:
+        return problem
+    path = PurePosixPath(place.relative_to(root.path))
+    try:
+        found = lines_of.split(root.read(path) or b"")
+        difference = _difference(lines_of.split(_expected(root, path)), found)
+    except (Problem, LookupError, StopIteration):
+        return problem
+    if difference is None:
+        return problem
+    at, expected = difference
+    notes = (
+        Text("expected: {line}", _shown([expected])) if expected else Text("expected: no line there"),
+        Text("found: {line}", _shown(found[at : at + 1])),
+    )
+    return problem.replace(where=f"{place}:{at + 1}", notes=notes, hint=hint or problem.hint)
+
+
+def _expected(root: PatchedRoot, path: PurePosixPath) -> bytes:
+    """Return the bytes of `path` with the patches that the store records, planned again from the backups.
+
+    Raises Problem or LookupError if that is not possible.
+    """
+    files = {PurePosixPath(file) for record in root.records for file in record.files}
+    ahead = {file: backup for file in files if (backup := root.backup(file)) is not None}
+    for record in root.records:
+        upstream = projects.upstream(record.patch.target)
+        target = next(target for target in root.targets if target.project.name == record.patch.target)
+        config = resolve(recorded(record.options), upstream, target)
+        plan = planning.apply(upstream, target._replace(ahead=ahead), config, ())
+        ahead.update((change.path, change.after) for change in plan.edit.changes)
+    return ahead[path]
+
+
+def _difference(expected: list[bytes], found: list[bytes]) -> tuple[int, bytes] | None:
+    """Return the index in `found` of the first edit of a marked line, and the line that was there (b"" for none).
+
+    None if there is no such edit, or if another release of rlpatch inserted the lines.
+    """
+    marks = markers.marked(b"".join(expected))
+    inserted = {at for mark in marks for at in mark.lines}
+    heads = {expected[min(mark.lines)] for mark in marks}
+    matcher = difflib.SequenceMatcher(None, expected, found, autojunk=False)
+    for tag, first, last, at, _ in matcher.get_opcodes():
+        if tag != "equal" and inserted.intersection(range(first, max(last, first + 1))):
+            return None if expected[first] in heads else (at, expected[first] if last > first else b"")
+    return None
+
+
+def _shown(lines: list[bytes]) -> str:
+    return b"".join(lines).decode("utf-8", "replace").strip() or Text("an empty line")
