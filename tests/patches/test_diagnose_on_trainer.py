@@ -21,10 +21,10 @@ def diagnosed(folder: Path) -> None:
     """Train for eight steps under ``rlpatch diagnose``; what it says as JSON goes into ``result``."""
     traces = folder / "traces"
     settings = ("trainer.total_training_steps=8", "trainer.total_epochs=3")
-    site = training.site(folder / "site")
-    diagnose = [sys.executable, "-m", "patcher", "diagnose", "vllm", "verl", "--path", str(site)]
+    # Patched in memory where it is installed: beside a copy there is no torch that says which profiler to take.
+    diagnose = [sys.executable, "-m", "patcher", "diagnose", "vllm", "verl", "--python", str(training.python())]
     through = [*diagnose, "--save-path", str(traces), "--"]
-    outcome = training.train(folder / "run", site, *settings, through=through)
+    outcome = training.train(folder / "run", folder / "packages", *settings, through=through)
     assert outcome.code == 0, outcome.console[-6000:]
     (folder / "result").write_text(rlpatch("diagnose", traces, "--once", "--json").stdout)
 
