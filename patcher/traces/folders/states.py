@@ -38,7 +38,7 @@ STATES: Mapping[str, Text] = {
 class RecordedTrace(TraceOrigin, Payload):
     """One trace of one process. ``why`` says what is wrong with it, in words, if anything is.
 
-    ``form`` is npu, torch or other; ``steps`` are the numbers of the units in it, None where they are not known.
+    ``form`` is npu, torch, nsys or other; ``steps`` are the numbers of the units in it, None where they are not known.
     ``raw`` says whether what torch_npu recorded is there, to be parsed. ``metadata`` is what a probe of ours wrote
     beside it, ``doubts`` are what that contradicts.
     """
