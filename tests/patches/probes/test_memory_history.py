@@ -154,8 +154,9 @@ def test_a_full_history_says_so(
     allocator: Allocator, chosen: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = allocator.record
+    torch: Any = sys.modules["torch"]
     monkeypatch.setattr(
-        sys.modules["torch"].__dict__.get("npu", sys.modules["torch"].__dict__.get("cuda")).memory,
+        (torch.npu if hasattr(torch, "npu") else torch.cuda).memory,
         "_record_memory_history",
         lambda enabled="all", **options: record(enabled, **{**options, "max_entries": 10} if options else {}),
     )
