@@ -37,7 +37,7 @@ class RangeOptions:
     module_ranges: bool = option(
         Flag(),
         RECORDED,
-        "Mark every call of an nn.Module, as module_statistic (msprof-analyze) needs it.",
+        "Mark every nn.Module call in the trace, for module_statistic of msprof-analyze.",
         default=False,
     )
     module_pattern: str = option(

@@ -48,7 +48,11 @@ ROLLOUT_UNITS = (
 TRAINING_UNITS = (
     WindowUnit("micro-batch", "Micro-batches A to B-1 of a training stage, counted from 0."),
     WindowUnit("mini-batch", "Mini-batches A to B-1 of a policy or critic update, counted from 0."),
-    WindowUnit("call", "Whole calls A to B-1 of a training stage in each training step, counted from 0.", loop=False),
+    WindowUnit(
+        "call",
+        "Calls A to B-1 of a training stage in each training step, each recorded as a whole, counted from 0.",
+        loop=False,
+    ),
 )
 UNITS = {unit.name: unit for unit in (*ROLLOUT_UNITS, *TRAINING_UNITS)}
 

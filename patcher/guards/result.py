@@ -11,7 +11,7 @@ from patcher.messages import Text
 from patcher.switches import Application, ConfigSwitch, Release, State, Switch
 
 _Switch = TypeVar("_Switch", Switch, ConfigSwitch)
-AGAIN = Text("the patch checks again before it records")
+AGAIN = Text("the patch checks for other profilers again before it records")
 NOT_PLAIN = Text("the launch may not pass this word, or passes it in a form that rlpatch cannot read")
 
 

@@ -84,7 +84,7 @@ def _expected(targets: Sequence[Target], version: str | None, again: Callable[[s
         roots = joined(AND, (str(target.root) for target in right))
         raise usage(
             Text("{name} is in {roots}, and this command changes one at a time", right[0].project.name, roots),
-            Text("type one --path, and the command again for the other"),
+            Text("run the command once for each --path"),
         )
     return right[0]
 

@@ -80,12 +80,10 @@ def change_line(change: MemoryChange) -> Text:
     if change.kind == "sync":
         return Text("{what} needs {size} beside all else (at most {most}, {count} times)", *values)
     if change.kind == "offload":
-        return Text(
-            "{role}: at the end of {what}, {size} are given back (at most {most}, {count} times)", role, *values
-        )
+        return Text("{role}: the end of {what} frees {size} (at most {most}, {count} times)", role, *values)
     if change.median < 0:
         return Text("{role}: {what} takes {size} (at most {most}, {count} times)", role, *values)
-    return Text("{role}: {what} gives back {size} (at most {most}, {count} times)", role, *values)
+    return Text("{role}: {what} frees {size} (at most {most}, {count} times)", role, *values)
 
 
 def growth_line(found: MemoryGrowth) -> Text:
@@ -201,5 +199,5 @@ def growth(run: RunTimeline) -> Table:
         )
         for found in run.memory.excesses
     ]  # fmt: skip
-    about = Text("Memory that grows from step to step, and steps in which a process had more than usual.")
+    about = Text("Memory that grows from step to step, and steps in which a process used more than usual.")
     return Table("memory_growth", Text("Memory that grows, and memory beyond the usual"), columns, rows, about)

@@ -73,7 +73,7 @@ def roles(processes: Sequence[Process], counterparts: Counterparts) -> Iterator[
         yield Text("no reward worker left a file, so slow or late rewards would not be seen")
     elif count := counterparts.lacking("waiting reward", "reward"):
         yield Text(
-            "{count:,} rewards were computed by workers that left no file, so slow ones would not be seen", count
+            "{count:,} rewards came from workers that left no file, so slow rewards there would not be seen", count
         )
 
 

@@ -389,7 +389,7 @@ def _notes(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> Iter
         )
     for name, side in ((Text("before"), before), (Text("after"), after)):
         if side.steps[0].warm_up:
-            yield Text("{side}: the only step includes the warm-up", name)
+            yield Text("{side}: there is only one step, and it includes warm-up time", name)
         for text in side.run.missing:
             yield Text("{side}: {sentence}", name, text)
 

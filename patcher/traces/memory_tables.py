@@ -36,7 +36,7 @@ def peak_line(device: DeviceMemory) -> Text:
     peak = Text("device {device}: peak {size}", device.device, size(device.peak))
     if device.peak_unit is not None:
         return Text("{peak}, in unit {unit}", peak, device.peak_unit)
-    return Text("{peak}, outside of the units", peak) if device.units else peak
+    return Text("{peak}, not inside any unit", peak) if device.units else peak
 
 
 def end_line(device: DeviceMemory) -> Text:

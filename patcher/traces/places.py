@@ -74,7 +74,7 @@ def host_of(gap: FreeGap) -> str:
     launched = around and Text("launched by {around}", around)
     if gap.kind != "place" or gap.part not in ("free_host_late_ns", LEAD_IN):
         return launched
-    nothing: str = Text("no recorded operator, call or frame covers half of it")
+    nothing: str = Text("no single recorded operator, call or frame covers half of the gap")
     if gap.returned_from:
         nothing = Text("after the host returned from {call} {nothing}", host_name(gap.returned_from), nothing)
     return joined(COMMA, (nothing, launched))

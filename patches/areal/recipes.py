@@ -160,7 +160,7 @@ UPSTREAM = Upstream(
             MICRO,
             tuple(ROLES),
             "",
-            Note(Text("its runner runs the micro-batches"), Text("updates have --mini-batch")),
+            Note(Text("Archon's runner runs the micro-batches"), Text("updates have --mini-batch")),
         ),
     ),
     builtin={

@@ -224,8 +224,8 @@ _ABSOLUTE = Text(
 )
 _OFF_BY_ONE = Text("num_steps=N without start_step records N-1 batches")
 _OTHER_THREAD = Text(
-    "With the overlap scheduler it runs in the scheduler's thread and misses the operators of the forward, which"
-    " runs in another thread"
+    "With the overlap scheduler, the profiler runs in the scheduler's thread and misses the operators of the"
+    " forward, which runs in another thread"
 )
 
 UPSTREAM = Upstream(

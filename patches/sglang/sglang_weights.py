@@ -36,7 +36,7 @@ RECIPES = _WEIGHTS.recipes(
         *_calls("SchedulerUpdateWeightsMixin"),
     ),
     _WEIGHTS.sites(
-        Text("weight syncs of the scheduler's updater"),
+        Text("weight syncs in the scheduler's weight updater"),
         f"{_MANAGERS}/scheduler_components/weight_updater.py",
         RELEASES.since("0.5.13"),
         *_calls("SchedulerWeightUpdaterManager"),

@@ -19,8 +19,8 @@ from patches.trl.trl_switches import SWITCHES
 _LOGGER = "trl.rlpatch"
 _REMOVE = Text("TRL, or the loop of transformers, can record a window of micro-batches itself")
 _WHY = Text(
-    "callbacks with torch.profiler see only whole training steps. Generation, in the first micro-batch, is larger"
-    " than all the rest and has no callback"
+    "callbacks with torch.profiler see only whole training steps. Generation runs in the first micro-batch and"
+    " makes up most of the step, but no callback separates it"
 )
 _ONE = Note(
     Text("training steps are numbered as in TRL's log, with one mini-batch each"),
@@ -96,7 +96,7 @@ _LOG_PROBS = (
             after='self._rlpatch_stage("go_on", start + batch_size < input_ids.size(0))',
         ),
         line='self._rlpatch_stage("stop", "micro-batch")',
-        why=Text("the log-probs of one part are computed; then the next part begins"),
+        why=Text("one part's log-probs end here, and the next part begins"),
         parameters=("batch_size", "input_ids"),
     ),
 )

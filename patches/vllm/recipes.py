@@ -150,8 +150,8 @@ _CAPTURE_WHY = Text(
 )
 _CAPTURE_HOW = Text(
     "one line before capture_model() and one after it: the trace begins with the first warm-up run and ends with"
-    " the last graph. Earlier runs for sizes that are only compiled are not in the trace, nor are the graphs that"
-    " vLLM captures to estimate memory. torch.compile is done by then, in the profile run of"
+    " the last graph. The trace leaves out earlier runs, for sizes that are compiled but not captured, and the"
+    " graphs that vLLM captures to estimate memory. torch.compile is done by then, in the profile run of"
     " determine_available_memory(). If the capture fails, the engine does not start; the trace is saved when the"
     " process ends, or before its next capture. Only the first capture of a worker is recorded: elastic expert"
     " parallelism captures again, and --repeat N records the first N"

@@ -58,7 +58,7 @@ def test_all_stages_stand_beside_each_other(tmp_path: Path) -> None:
             2,
             "stage compute-log-prob of openrlhf has no window --mini-batch",
         ),
-        (("--decode", "30:60"), 2, "openrlhf has no --decode: its rollout runs in"),
+        (("--decode", "30:60"), 2, "--decode is not available for openrlhf: the rollout runs in"),
         (("--micro-batch", "0:1", "--role", "critic"), 2, "critic"),
     ],
 )

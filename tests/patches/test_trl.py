@@ -71,7 +71,7 @@ def test_both_stages_stand_in_one_class(tmp_path: Path) -> None:
             "stage compute-log-prob of trl has no window --mini-batch",
         ),
         (("--stage", "update-critic", "--micro-batch", "0:1"), 3, "trl has no stage update-critic"),
-        (("--decode", "30:60"), 2, "trl has no --decode: its rollout runs in"),
+        (("--decode", "30:60"), 2, "--decode is not available for trl: the rollout runs in"),
     ],
 )
 def test_a_window_that_no_release_has_is_refused(

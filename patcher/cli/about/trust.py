@@ -20,7 +20,7 @@ REMOVE = options.switch(OUTPUT, "Withdraw the trust.", "--remove")
 
 @options.command("trust", FILE, REMOVE)
 def command(file: Path | None, remove: bool) -> CommandResult:
-    """Let rlpatch start the interpreters that a configuration names: FILE, or the configuration of this folder.
+    """Trust a configuration (FILE, or the one of this folder): let rlpatch start the interpreters that it names.
 
     The trust is yours alone and ends when the file or an interpreter changes. Read both first: rlpatch will run these
     programs.

@@ -24,7 +24,8 @@ FORCE = options.switch(READ, "Compare even what is not comparable, and say why i
 
 FAIL_ABOVE = Option(
     ["--fail-above"], heading=READ, type=click.FloatRange(min=0), metavar="PERCENT",
-    help="Exit with 9 if it is certainly slower by more: the whole interval lies above. Needs two captures a side.",
+    help="Exit with 9 if AFTER is certainly slower by more than PERCENT: the whole interval lies above it."
+    " Needs two captures per side.",
 )  # fmt: skip
 
 

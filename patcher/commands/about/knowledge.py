@@ -140,7 +140,7 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
     release = plan.published(upstream, version or "")
     step = StepResult.noted((problem.note for problem in problems), "warning")
     if version and not release:
-        text = Text("rlpatch was not tested with {version} and goes by the structure of the code", version)
+        text = Text("rlpatch was not tested with {version}; it finds the places by the structure of the code", version)
         step += StepResult.noted([Note(text)])
     lines = (head, *_explanation(upstream, recipes, release, places))
     data = Explanation(name, version, stage, lines)

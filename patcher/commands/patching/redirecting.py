@@ -63,11 +63,13 @@ def _cause(
     names = joined(AND, dict.fromkeys(upstreams[word].project.name for word in words))
     what = joined(AND, (piece.window_flags or f"--stage {piece.stage}" for piece in pieces))
     if not partners:
-        return Text("{names} has no {what}", names, what)
+        return Text("{what} is not available for {names}", what, names)
     (unit,) = [window.unit for window in pieces[0].windows] or [""]
     if kind_of(unit) is TrainingStage or pieces[0].stage in TrainingStage.NAMES:
-        return Text("{names} has no {what}: the training runs in {trainers}", names, what, joined(OR, partners))
-    return Text("{names} has no {what}: its rollout runs in {engines}", names, what, joined(OR, partners))
+        return Text(
+            "{what} is not available for {names}: the training runs in {trainers}", what, names, joined(OR, partners)
+        )
+    return Text("{what} is not available for {names}: the rollout runs in {engines}", what, names, joined(OR, partners))
 
 
 def _again(

@@ -26,7 +26,11 @@ def report(snapshot: Snapshot) -> Iterator[str]:
                 yield from table_lines.lines(table)
     if snapshot.cut:
         yield from wrapped(
-            Text("the history is full: what was allocated before its oldest entry has no unit and no stack"), "  "
+            Text(
+                "the allocation history was full and lost its oldest entries: earlier allocations have no unit"
+                " and no stack"
+            ),
+            "  ",
         )
 
 

@@ -114,14 +114,14 @@ def _refuse_capture_options(
     """Raise Problem (USAGE) for several runs a side, and for options that captures alone have."""
     if len(before) > 1 or len(after) > 1:
         hint = CommandLine("compare", str(before[0]), str(after[0]))
-        raise Problem(Kind.USAGE, Text("of timelines, one run a side is compared"), hint=str(hint))
+        raise Problem(Kind.USAGE, Text("timelines are compared one run per side"), hint=str(hint))
     given = {"--units": options.units, "--marks": options.marks, "--fail-above": most}
     for option, value in given.items():
         if value is not None:
             why = Text("{option} is for captures, and these are timelines", option)
             again = Text("--steps A:B chooses steps; given twice, it is for each side")
             if option == "--fail-above":
-                again = Text("--json has the change with its interval; two captures a side are judged")
+                again = Text("use --json for the change with its interval; --fail-above needs two captures per side")
             raise Problem(Kind.USAGE, why, hint=again)
 
 

@@ -310,4 +310,4 @@ def _viewer_lines(viewer: Viewer) -> Iterator[str]:
         if file.there:
             yield Detail("  {trace}: has {file}, for {shows}", *values)
         else:
-            yield Detail("  {trace}: {file} is missing, which {shows} needs", *values)
+            yield Detail("  {trace}: {file} is missing; {shows} needs it", *values)

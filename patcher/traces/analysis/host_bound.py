@@ -101,8 +101,8 @@ def lateness(profile: model.RankProfile) -> str:
     rows = [row for row in rows if (row.host_ns - row.ns) * len(rows) >= NOTABLE * profile.sum_ns(*HOST_PARTS)]
     names = [
         Text(
-            "{name} takes {host} of the host for {kernels} of kernels", host_name(row.name), in_ms(row.host_ns / count),
-            in_ms(row.ns / count),
+            "{name} takes {host} on the host but {kernels} in its kernels",
+            host_name(row.name), in_ms(row.host_ns / count), in_ms(row.ns / count),
         )
         for row in rows
     ]  # fmt: skip

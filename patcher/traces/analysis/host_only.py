@@ -113,7 +113,7 @@ def _shorten(place: model.HostPlace) -> str:
     if "DataLoader" in f"{place.inside} {place.around}":
         return Text("more workers of the data loader (num_workers, prefetch_factor), or less work for each sample")
     if place.inside:
-        return Text("make it shorter, or run it in another process or thread")
+        return Text("shorten this code, or move it to another process or thread")
     return Text("look at what Python does there; {command} also records its frames", _STACKS)
 
 

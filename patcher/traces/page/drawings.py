@@ -82,7 +82,7 @@ def _title(group: Sequence[RecordedUnit], mean: Mapping[str, float], host: float
     name = f"#{first}" if len(group) == 1 else Text("#{first} to #{last}", first, last)
     parts = (Text("{part} {time}", PARTS[part], duration(value)) for part, value in mean.items() if value)
     head = Text("{units}: {time}", name, duration(sum(mean.values())))
-    return joined("\n", (head, *parts, Text("on the host {host}", duration(host))))
+    return joined("\n", (head, *parts, Text("host time: {host}", duration(host))))
 
 
 def _axis(up: Scale) -> Iterator[Content]:

@@ -140,8 +140,8 @@ ERRORS = {
     "an odd save path": (("apply", "vllm-ascend", "--decode", "1:2", "--save-path", 'x"; import os', "--path", "site"), 2, "torch_npu does not accept this path", "--save-path /tmp"),
     "no stage": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "update-policy", "--path", "site"), 3, "vllm-ascend has no stage update-policy; targets with this stage: areal, mindspeed-rl, openrlhf, slime, trl, verl", "choose one of rollout, graph-capture, builtin"),
     "a stage that nobody has": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "rolout", "--path", "site"), 3, "vllm-ascend has no stage rolout, and no other target has", "--stage rollout"),
-    "a window of another stage": (("apply", "vllm-ascend", "--mini-batch", "0:1", "--path", "site"), 2, "vllm-ascend has no --mini-batch: the training runs in areal or openrlhf or trl or verl", "rlpatch apply verl --mini-batch 0:1"),
-    "a window too many": (("apply", "vllm-ascend", "--decode", "1:2", "--mini-batch", "0:1", "--path", "site"), 2, "vllm-ascend has no --mini-batch", "rlpatch apply verl vllm-ascend"),
+    "a window of another stage": (("apply", "vllm-ascend", "--mini-batch", "0:1", "--path", "site"), 2, "--mini-batch is not available for vllm-ascend: the training runs in areal or openrlhf or trl or verl", "rlpatch apply verl --mini-batch 0:1"),
+    "a window too many": (("apply", "vllm-ascend", "--decode", "1:2", "--mini-batch", "0:1", "--path", "site"), 2, "--mini-batch is not available for vllm-ascend", "rlpatch apply verl vllm-ascend"),
     "a role of a rollout": (("apply", "vllm-ascend", "--decode", "1:2", "--role", "ref", "--path", "site"), 2, "--role is an option of training stages", "leave --role out"),
     "training step 0": (("apply", "vllm-ascend", "--decode", "1:2", "--training-steps", "0", "--path", "site"), 2, "whole number from 1", "--rollout 0"),
     "another version": (("apply", "vllm-ascend==0.12.0rc1", "--decode", "1:2", "--path", "site"), 3, "is 0.11.0rc1 here, not 0.12.0rc1", "vllm-ascend==0.11.0rc1"),
@@ -570,7 +570,7 @@ def test_what_is_unknown_for_one_reason_is_told_once(run) -> None:
     details = run("check", "-v", *command).stdout
     assert "    msMonitor (run.sh:1)\n" in details
     assert "    to switch it off: unset PROFILING_MODE, if this setting exists there\n" in details
-    assert "    the patch checks again before it records\n" in details
+    assert "    the patch checks for other profilers again before it records\n" in details
 
 
 def test_in_a_place_that_is_named_only_what_is_there_is_checked(run, site: Path) -> None:
@@ -607,7 +607,7 @@ def test_explain_has_the_details_of_notes_and_gaps(run, site: Path) -> None:
     gaps = run("explain", "areal", "--stage", "update-policy").stdout
     for strategy, why in (
         ("megatron", "Megatron's schedule runs the micro-batches"),
-        ("archon", "its runner runs the micro-batches"),
+        ("archon", "Archon's runner runs the micro-batches"),
     ):
         assert f"--strategy {strategy} has no window --micro-batch: {why}" in gaps
     verl = run("explain", "verl==0.9.1", "--stage", "update-policy").stdout

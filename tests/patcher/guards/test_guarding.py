@@ -107,7 +107,7 @@ def test_a_user_without_hydra_is_told_once(root: Path, monkeypatch: pytest.Monke
     (note,) = report(root, "mode=record", application=APPLICATION._replace(switches=switches)).notes
     assert note.text == "3 profilers may be on: hydra-core is not installed (pip install hydra-core)"
     assert "hydra-core is not installed" not in note.detail
-    assert note.detail.endswith("the patch checks again before it records")
+    assert note.detail.endswith("the patch checks for other profilers again before it records")
     assert report(root, "other=1", application=APPLICATION._replace(switches=switches)).notes == []
 
 

@@ -147,7 +147,7 @@ def test_steps_of_captures_and_several_runs_a_side_are_refused(
 ) -> None:
     traces = [steps(4).torch(tmp_path / f"{name}.json") for name in "ab"]
     assert "--units" in run("compare", *traces, "--steps", "1:2", code=2).stderr
-    assert "one run a side" in run("compare", two[0], two[1], "--", two[0], code=2).stderr
+    assert "timelines are compared one run per side" in run("compare", two[0], two[1], "--", two[0], code=2).stderr
 
 
 def test_of_several_runs_in_a_folder_one_is_chosen(run: Run, two: tuple[Path, Path]) -> None:

@@ -57,7 +57,7 @@ def test_a_report_names_the_places_where_the_device_was_free(trace: Path) -> Non
     assert places[:3] == [
         "  ms/unit   share  units  place",
         "    4.250  42.5 %      3  before kernel0 on stream 7",
-        "    after kernel9; host-bound, no recorded operator, call or frame covers half",
+        "    after kernel9; host-bound, no single recorded operator, call or frame covers",
     ]
     assert "before the first kernel" in "".join(places), "worth less than a percent, but there are few"
     assert "  3 places in total; -o FILE.html and --json list them all" in places

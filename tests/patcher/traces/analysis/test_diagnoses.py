@@ -473,6 +473,7 @@ def test_the_json_of_a_report_is_what_is_promised() -> None:
         "vendor",
         "gaps",
         "replays",
+        "memory",
         "pieces",
     ]
     assert list(one["checks"][0]) == ["id", "ok", "evidence"]

@@ -379,7 +379,7 @@ def test_what_comes_before_the_first_kernel_is_a_place_too(tmp_path: Path) -> No
     assert "hipMemcpyWithStream" in finding.evidence
 
 
-NOTHING = "no recorded operator, call or frame covers half of it"
+NOTHING = "no single recorded operator, call or frame covers half of the gap"
 SENTENCES = {
     "a sleep before a launch": (
         "before out on stream 7", "after attention", f"host-bound, {NOTHING}, launched by aten::out",

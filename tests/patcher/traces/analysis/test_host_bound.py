@@ -129,8 +129,8 @@ CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
     "a call that blocks": (returned_late, "dispatch", ("cudaMemcpyAsync for 100 %",), ()),
     "a range of the user": (user_range, "dispatch", ("compute reward for ",), ()),
     "a thread that works while the main one waits": (worker, "dispatch", ("tokenize",), ("acquire",)),
-    "several functions, none of which has half": (shared, "dispatch", ("no recorded operator, call or frame",), ("part",)),
-    "a sleep that nothing recorded": (sleep, "dispatch", ("no recorded operator, call or frame", STACK), ()),
+    "several functions, none of which has half": (shared, "dispatch", ("no single recorded operator, call or frame",), ("part",)),
+    "a sleep that nothing recorded": (sleep, "dispatch", ("no single recorded operator, call or frame", STACK), ()),
     "memory that is allocated": (allocates, "dispatch", ("cudaMalloc for ",), ()),
     "an operator": (works, "dispatch", ("aten::nonzero",), ()),
     "a kernel that starts late": (starts_late, "dispatch", ("launch latency while", "aten::slow_start"), ("Synchronize",)),
@@ -228,7 +228,7 @@ def test_the_modules_that_keep_the_host_are_named_before_places(tmp_path: Path) 
     made = report(run, tmp_path)
     evidence = headline(made).evidence
     assert set(made.captures[0].late_modules) == {"Attention", "FusedMoE"}
-    assert "Attention takes 3.42 ms of the host for 1.44 ms of kernels" in evidence
+    assert "Attention takes 3.42 ms on the host but 1.44 ms in its kernels" in evidence
     assert evidence.index("Attention") < evidence.index("FusedMoE")
     assert "Attention takes 3.42 ms" in " ".join(" ".join(first_screen(made)).split())
 
