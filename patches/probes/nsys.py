@@ -18,7 +18,7 @@ class NsysCapture(WindowTool):
 
     depth: int  # of the ranges that are open
 
-    def open_window(self, at: int, first: int, end: int) -> None:  # noqa: ARG002
+    def open_window(self, at: int) -> None:  # noqa: ARG002
         import time
 
         import torch
@@ -69,7 +69,7 @@ class NsysCapture(WindowTool):
 class NsysMetadata(StepMetadata, NsysCapture):
     """Puts what a unit holds into the name of its range, too: ``decode 30, 64 requests, 64 tokens``."""
 
-    UNIT: str
+    UNIT = "decode"
 
     def begin_unit(self, number: int, batch: Any) -> None:
         super().begin_unit(number, batch)
@@ -83,7 +83,7 @@ class NsysMetadata(StepMetadata, NsysCapture):
     def end_unit(self) -> None:
         super().end_unit()
         self.pop(1)
-        if self.unit < self.until:
+        if self.unit < self.end:
             self.push("rlpatch:uncounted")
 
 
