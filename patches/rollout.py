@@ -53,7 +53,7 @@ def settings(config: ProfileConfig[RolloutStage]) -> dict[str, object]:
     return {
         **recording.settings(config),
         **recording.in_replicas(config),
-        **({"UNIT": config.stage.window.unit} if config.facts and config.profiler.TOOL == "nsys" else {}),
+        "UNIT": config.stage.window.unit,
         "ROLLOUT": str(config.stage.rollout),
         **({"AT": states} if states else {}),
         **recording.about(config, "replica", "dp", "rollout"),

@@ -69,7 +69,7 @@ class NsysCapture(WindowTool):
 class NsysMetadata(StepMetadata, NsysCapture):
     """Puts what a unit holds into the name of its range, too: ``decode 30, 64 requests, 64 tokens``."""
 
-    UNIT = "decode"
+    UNIT: str
 
     def begin_unit(self, number: int, batch: Any) -> None:
         super().begin_unit(number, batch)

@@ -16,6 +16,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
     forward and the sampling of an iteration lie between two heads. A class of the engine gives ``observe``.
     """
 
+    UNIT = "decode"
     ROLLOUT = "0"
 
     REPORT: CompileTime[str] = "decode %s of rollout %s: %s"

@@ -131,6 +131,7 @@ def test_the_phases_are_ranges_of_nvtx_in_a_capture_of_nsys(
             range_push=lambda name: log.append(" ".join(name.split()[:2])), range_pop=lambda: log.append("pop"),
             range_start=begin, range_end=log.append,
         ),
+        is_available=lambda: False,
     )  # fmt: skip
     monkeypatch.setattr("torch.cuda", cuda, raising=False)
     monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "7")
