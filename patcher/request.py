@@ -72,11 +72,13 @@ class ProfileRequest(NamedTuple):
 
     A command may patch several targets; a window or option applies to each stage that has it. `beside` are requests of
     a single stage each: a target takes one if it has the stage, and goes without it if the stage cannot be patched.
+    `beside_timeline` marks the window of a request that has the timeline, too.
     """
 
     windows: tuple[Window, ...] = ()
     choices: Mapping[str, Any] = MappingProxyType({})
     beside: tuple[ProfileRequest, ...] = ()
+    beside_timeline: bool = False
 
     @property
     def stage(self) -> str:
@@ -101,7 +103,8 @@ class ProfileRequest(NamedTuple):
         timeline_names = {"timeline", *options_of(TimelineStage)}
         timeline = {name: value for name, value in self.choices.items() if name in timeline_names | SHARED}
         window_choices = {name: value for name, value in self.choices.items() if name not in timeline_names}
-        return [self._replace(choices=window_choices, beside=()), ProfileRequest((), timeline)]
+        window = self._replace(choices=window_choices, beside=(), beside_timeline=True)
+        return [window, ProfileRequest((), timeline)]
 
     def checked(self) -> ProfileRequest:
         """Return the request itself. Raises Problem (USAGE) if no target could record it."""
@@ -167,7 +170,8 @@ class ProfileRequest(NamedTuple):
             cause = Text("{flag} does not exist in {module}", flag(unknown[0]), profiler.MODULE)
             tools = joined(OR, (kind.TOOL for kind in PROFILERS.values() if unknown[0] in options_of(kind)))
             raise usage(cause, Text("leave out {flag}, or use --tool {tool}", flag(unknown[0]), tools))
-        return ProfileConfig(stage=part, profiler=profiler(**self._chosen(profiler)), **folder)
+        tool_settings = profiler(**self._chosen(profiler))
+        return ProfileConfig(stage=part, profiler=tool_settings, beside_timeline=self.beside_timeline, **folder)
 
     def _stage(self, name: str, unit: str) -> Stage:
         """Return the stage `name` with its options. Raises Problem (USAGE) for an option of another kind of stage."""

@@ -39,8 +39,8 @@ def settings(config: ProfileConfig[WholeStage]) -> dict[str, object]:
     return {**recording.settings(config), **recording.in_replicas(config), **about}
 
 
-def probe(*, logger: str) -> Probe:
-    """Return the probe that records a vLLM worker from "enter" to "leave"; `logger` is a logger that vLLM shows."""
+def probe() -> Probe:
+    """Return the probe that records a vLLM worker from "enter" to "leave"."""
 
     def layers(config: ProfileConfig[WholeStage], release: str) -> tuple[type, ...]:  # noqa: ARG001
         """Return the layers for repeated captures and for any recorder."""
@@ -49,7 +49,6 @@ def probe(*, logger: str) -> Probe:
     return recording.probe(
         GraphCapture,
         (Calls,),
-        logger=logger,
         settings=settings,
         constants=lambda config, _release: recording.repeated(config),
         summary=summary,

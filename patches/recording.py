@@ -10,11 +10,12 @@ from patcher.messages import COMMA, Text, joined
 from patcher.options.notations import amount_text
 from patcher.recipe import Probe
 from patches.probes import facts, pieces, ranges
-from patches.probes.recorder import EveryRank, NumberedReplicas, ServingReplicas
+from patches.probes.pauses import NamedIterations, NotedPauses
+from patches.probes.recorder import EveryRank, NumberedReplicas, ServingReplicas, Unnoted
 from patches.tools import WINDOWS, differing, tool
 
-INTERRUPT = "recorder.interrupt(why)"
-"""Call by which a recorder of another stage, in the same process, ends a window."""
+CLOSE = '"close"'
+"""Event by which a recorder of another stage, in the same process, ends a window."""
 
 
 def settings(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
@@ -104,10 +105,11 @@ def on_ranks(config: ProfileConfig[WindowedStage | WholeStage]) -> str:
 
 
 def parts(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]:
-    """Return the parts of any recorder: step metadata, compression, and the number of ranks if all of them record."""
-    files = tool(config).metadata if config.facts else tool(config).without_metadata
+    """Return the parts of any recorder: pauses, the number of ranks if all of them record, metadata, compression."""
+    joined = (NotedPauses, *((NamedIterations,) if config.facts else ())) if config.beside_timeline else ()
+    files = tool(config).metadata if config.facts else (Unnoted, *tool(config).without_metadata)
     ranks = (EveryRank,) if config.facts and config.ranks is None else ()
-    return (*ranks, *files)
+    return (*joined, *ranks, *files)
 
 
 def several_traces(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]:
@@ -133,7 +135,6 @@ def probe(
     recorder: type,
     members: tuple[type, ...],
     *,
-    logger: str,
     settings: Callable[[ProfileConfig[Any]], Mapping[str, object]],
     constants: Callable[[ProfileConfig[Any], str], Mapping[str, object]],
     summary: Callable[[ProfileConfig[Any]], str],
@@ -143,7 +144,7 @@ def probe(
 ) -> Probe:
     """Return the probe that records the units that `recorder` counts; `members` go into the target class.
 
-    `logger` is a logger that the framework shows. `shared` are classes that the stages of a target class share.
+    `shared` are classes that the stages of a target class share.
     """
     return Probe(
         summary=summary,
@@ -151,10 +152,10 @@ def probe(
         recorder=recorder,
         shared=shared,
         tools=WINDOWS,
-        constants=lambda config, release: {"LOGGER": logger, **constants(config, release)},
+        constants=constants,
         settings=settings,
         arguments=differing,
         parts=parts,
         layers=layers,
-        callers=(INTERRUPT,),
+        callers=(CLOSE,),
     )

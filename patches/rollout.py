@@ -117,7 +117,6 @@ def _states(config: ProfileConfig[RolloutStage]) -> dict[str, int]:
 def probe(
     recorder: type,
     *,
-    logger: str,
     contexts: type,
     members: tuple[type, ...] = (Calls,),
     traits: Traits = lambda _release: (),
@@ -138,7 +137,7 @@ def probe(
         unit, stage = config.stage.window.unit, config.stage
         first = int(unit == "decode")  # prefill makes token 0: there is no decode step 0
         lowest = 0 if stage.relative or stage.on_demand else first
-        counted = {"KINDS": _COUNTED[unit], "FIRST": first, "LOWEST": lowest}
+        counted = {"KINDS": _COUNTED[unit], "FIRST": first, "LOWEST": lowest, "REPORT": f"{unit} %s of rollout %s: %s"}
         least = {"LEAST": r"\d+"} if stage.on_demand else {}
         return {**recording.constants(config), **counted, **least}
 
@@ -150,10 +149,13 @@ def probe(
         """Return the layers for the configuration: warm-up, repeats, conditions, requests, markers and so on."""
         stage, states = config.stage, _states(config)
         waits = (RelativeWindow, *(_STATES[name] for name in states), *filter(None, [relative])) if states else ()
+        windows = (
+            (RepeatedRollouts, stage.repeat > 1),
+            (SeveralInRollout, stage.window.later or stage.on_demand),
+        )
         return (
             *warm_ups(release),
-            *((RepeatedRollouts,) if stage.repeat > 1 else ()),
-            *((SeveralInRollout,) if stage.window.later or stage.on_demand else ()),
+            *(layer for layer, is_needed in windows if is_needed),
             *waits,
             *((contexts,) if "context" in states else ()),
             *((OnDemand, OnDemandRollouts) if stage.on_demand else ()),
@@ -165,7 +167,6 @@ def probe(
     return recording.probe(
         recorder,
         members,
-        logger=logger,
         settings=settings,
         constants=constants,
         summary=summary,

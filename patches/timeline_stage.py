@@ -54,7 +54,6 @@ class Timeline(PackageStage):
         self,
         releases: Releases,
         *sites: Recipe,
-        logger: str,
         kind: type = TimelineRecorder,
         recorder_name: str = "_rlpatch_stage",
     ) -> tuple[Recipe, ...]:
@@ -66,7 +65,6 @@ class Timeline(PackageStage):
             summary=self.summary,
             recorder=kind,
             beside=f"{recorder_name} = _RlpatchStage()",
-            constants=lambda _config, _release: {"LOGGER": logger},
             settings=settings,
         )
         return self.with_recorder(releases, sites, probe)

@@ -87,9 +87,10 @@ def arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
 
 
 def differing(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
-    """Return `arguments` with "" for those that equal the profiler's default, so that they can be left out.
+    """Return `arguments` as a probe has them, with "" for those that equal the tool's default and can be left out.
 
     Defaults as in torch_npu.profiler 2.1.0.post8 to 2.14.0 and torch.profiler: everything is off except `analyse_flag`.
     """
-    always_named = ("tensorboard_trace_handler", "analyse_flag")
-    return {key: "" if code == "False" and key != always_named else code for key, code in arguments(config).items()}
+    always_named, module = ("tensorboard_trace_handler", "analyse_flag"), f"{config.profiler.MODULE}."
+    codes = {key: code.replace(module, "profiler.") for key, code in arguments(config).items()}
+    return {key: "" if code == "False" and key != always_named else code for key, code in codes.items()}

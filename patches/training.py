@@ -90,7 +90,6 @@ def probe(
     recorder: type,
     *,
     roles: tuple[str, ...],
-    logger: str,
     shared: type = TrainingSteps,
     members: tuple[type, ...] = (Loops,),
     logged: Callable[[str], type | None] = lambda _release: None,
@@ -124,7 +123,6 @@ def probe(
     return recording.probe(
         recorder,
         members,
-        logger=logger,
         settings=settings(roles, *(("parameter_version",) if logged("") else ()), between=between),
         constants=constants,
         summary=summary,

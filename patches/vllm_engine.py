@@ -43,8 +43,7 @@ SLEEP = Insertion(
 PROFILE = Insertion(
     "profile",
     where=Before("if is_start: ..."),
-    line='self._rlpatch_stage("yield_to", is_start)',
-    parameters=("is_start",),
+    line='self._rlpatch_stage("close", "the framework\'s own profiler was called")',
     why=Text(
         "two profilers at once lose data or crash, so rlpatch closes its window before the engine's own profiler starts"
     ),

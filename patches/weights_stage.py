@@ -71,9 +71,7 @@ class Weights(PackageStage):
         )
         return Text("Records {which} of this process on {on_ranks}.", which, recording.on_ranks(config))
 
-    def recipes(
-        self, releases: Releases, *sites: Recipe, logger: str, replica: Probe | None = None
-    ) -> tuple[Recipe, ...]:
+    def recipes(self, releases: Releases, *sites: Recipe, replica: Probe | None = None) -> tuple[Recipe, ...]:
         """Return `sites` and the recipe of their recorder.
 
         `replica` is a probe that goes in beside the recorder and tells a process which replica it is.
@@ -84,9 +82,9 @@ class Weights(PackageStage):
             recorder=WeightSync,
             members=more.members,
             beside="\n".join(filter(None, ("_rlpatch_stage = _RlpatchStage.Syncs(_RlpatchStage)", more.beside))),
-            callers=(recording.INTERRUPT,),
+            callers=(recording.CLOSE,),
             tools=WINDOWS,
-            constants=lambda config, _release: {"LOGGER": logger, **recording.repeated(config)},
+            constants=lambda config, _release: recording.repeated(config),
             settings=settings,
             arguments=differing,
             parts=lambda config, _release: recording.parts(config),

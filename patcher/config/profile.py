@@ -56,6 +56,9 @@ class ProfileConfig(Generic[StageT_co]):
         default=True,
     )
 
+    beside_timeline: bool = False
+    """Whether the same command puts the timeline in, which then keeps the pauses of a window."""
+
     def __post_init__(self) -> None:
         """Raise Problem (USAGE) for a combination that would not record, or a path that torch_npu refuses."""
         self.profiler.check(self.ranges)

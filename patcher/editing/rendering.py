@@ -2,8 +2,8 @@
 
 The classes that a recipe composes are flattened along Python's own order of resolution, specialised for one profile
 configuration and one release, and written in the order of reading: what the user chose, what the patched class calls,
-then what that calls. A method that nobody calls is left out, and a short one that is called once stands where it is
-called.
+then what that calls. A method that nobody calls is left out, and a short one stands where it is called, if that makes
+the text no longer.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def render(
     shared_lines: list[str] = []
     for number, layer in enumerate(recorder.layers):
         if layer.shared:
-            shared_lines = [f"class {base}:", *recorder.body(number, _summary(layer.classes[0]))]
+            shared_lines = [f"class {base}:", *recorder.body(number, _summary(probe.shared[0]))]
         elif not own_lines:
             derived = f"({base})" if shared_lines else ""
             own_lines = [f"class {name}{derived}:", *recorder.body(number, probe.summary(config))]
@@ -228,19 +228,26 @@ class _Recorder:
         if missing := {*self.keywords} - self.used:
             raise ValueError(f"the probe has no {sorted(missing)}")
         for number, name in [*self.text]:
-            self._put_into_its_caller(number, name, calls)
+            self._put_into_callers(number, name, calls)
 
-    def _put_into_its_caller(self, number: int, name: str, calls: str) -> None:
-        """Inline a method into its only caller in the same layer, if `_with_body` can and nothing else refers to it."""
+    def _put_into_callers(self, number: int, name: str, calls: str) -> None:
+        """Inline a method into its callers, all in its layer, if `_with_body` can and the text gets no longer.
+
+        Nothing else may refer to it.
+        """
         mention = re.compile(rf'\.{name}\b|"{name}"')
-        callers = [
-            key for key, lines in self.text.items() if key != (number, name) and mention.search("\n".join(lines))
-        ]
-        if len(callers) == len(self.defined[name]) == 1 and callers[0][0] == number and not mention.search(calls):
-            lines = _with_body(self.text[callers[0]], self.text[number, name], name)
-            if lines and not self.layers[number].shared:
-                self.text[callers[0]] = lines
-                del self.text[number, name]
+        method = self.text[number, name]
+        callers = {
+            key: lines for key, lines in self.text.items() if key != (number, name) and mention.search("\n".join(lines))
+        }
+        only_here = all(layer == number for layer, _ in callers) and len(self.defined[name]) == 1
+        if not callers or not only_here or self.layers[number].shared or mention.search(calls):
+            return
+        merged = {key: _with_body(lines, method, name) for key, lines in callers.items()}
+        lengths = (sum(map(len, texts)) for texts in (merged.values(), [*callers.values(), method, [""]]))
+        if all(merged.values()) and next(lengths) <= next(lengths):
+            self.text.update(merged)
+            del self.text[number, name]
 
     def _defined(self) -> dict[str, dict[int, list[_Definition]]]:
         """Return the definitions by name and layer number; all but the first in a list are reached by `super()`.
@@ -351,23 +358,32 @@ def _with_super(lines: list[str], overridden: list[str]) -> list[str]:
 
 
 def _with_body(lines: list[str], called: list[str], name: str) -> list[str]:
-    """Return the method `lines` with the call of a short method replaced by its body; [] if that is not safe.
+    """Return the method `lines` with each call of a short method replaced by its body; [] if that is not safe.
 
     Safe means: arguments have the parameters' names, only the last line returns, and no local name clashes.
     """
     head, *body = called
-    places = [at for at, line in enumerate(lines) for _ in re.findall(rf'\.{name}\b|"{name}"', line)]
     given = re.fullmatch(rf"def {name}\(self(?:, )?(.*)\):", head)
-    if not given or len(places) != 1 or len(body) > _SHORT:
+    if not given or len(body) > _SHORT:
         return []
-    call = re.fullmatch(rf"( +)(?:(\w+) = )?self\.{name}\({re.escape(given[1])}\)(  #.*)?", lines[places[0]])
-    assigned = _assigning(body, call[2] or "") if call else []
-    stored = {node.id for node in _names(called) if isinstance(node.ctx, ast.Store)}
-    if not call or not assigned or (stored - {call[2]}) & {node.id for node in _names(lines)}:
-        return []
-    imported = {line for line in lines[1:] if line.startswith(("    import ", "    from "))}
-    put_in = (call[1][4:] + line for line in assigned if line not in imported)
-    return [*lines[: places[0]], *put_in, *lines[places[0] + 1 :]]
+    statement = re.compile(rf"( +)(?:(\w+) = )?self\.{name}\({re.escape(given[1])}\)(  #.*)?")
+    merged = [lines[0]]
+    for line in lines[1:]:
+        if not re.search(rf'\.{name}\b|"{name}"', line):
+            merged.append(line)
+            continue
+        call = statement.fullmatch(line)
+        assigned = _assigning(body, call[2] or "") if call else []
+        stored = {node.id for node in _names(called) if isinstance(node.ctx, ast.Store)}
+        if not call or not assigned or (stored - {call[2]}) & {node.id for node in _names(lines)}:
+            return []
+        imported = {line for line in lines[1:] if line.startswith(_IMPORTS)}
+        merged += (call[1][4:] + line for line in assigned if line not in imported)
+        merged[-1] += call[3] or ""
+    return merged
+
+
+_IMPORTS = ("    import ", "    from ")
 
 
 def _assigning(body: list[str], target: str) -> list[str]:

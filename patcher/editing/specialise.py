@@ -47,7 +47,7 @@ class Specialiser(ast.NodeVisitor):
 
     `constants` are the values to put in for `self.NAME`. `keywords` maps (function name, keyword) to the argument's
     code in calls, "" to remove its line; those that occur are added to `used`. Calls of `hooks`, methods that do
-    nothing, are removed, with an `if` or `else` that has nothing else.
+    nothing, are removed, with an `if`, `else` or `with` that has nothing else.
     """
 
     def __init__(
@@ -132,6 +132,13 @@ class Specialiser(ast.NodeVisitor):
             node = ast.copy_location(ast.If(node.test, node.body, []), node)
             node.end_lineno = node.body[-1].end_lineno
         if not node.orelse and all(map(self._calls_hook, node.body)):
+            self._remove(self._first_line(node), node.end_lineno or 0)
+        else:
+            self.generic_visit(node)
+
+    def visit_With(self, node: ast.With) -> None:
+        """Remove a `with` whose body only calls hooks."""
+        if all(map(self._calls_hook, node.body)):
             self._remove(self._first_line(node), node.end_lineno or 0)
         else:
             self.generic_visit(node)

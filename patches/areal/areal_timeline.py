@@ -115,5 +115,4 @@ RECIPES = _TIMELINE.recipes(
         "api/reward_api.py",
         ("AsyncRewardWrapper.__call__", 'span("reward", "compute_score")', Text("an episode waits for its reward")),
     ),
-    logger="areal.rlpatch",
 )

@@ -11,7 +11,6 @@ from patches.areal.areal_switches import PROFILING, SWITCHES
 from patches.probes.areal import VersionedSteps
 from patches.training import MICRO, MINI, ROLES, UPDATES
 
-_LOGGER = "areal.rlpatch"
 _REMOVE = Text("AReaL's own profiler can record a window of micro-batches or mini-batches")
 _WHY = Text(
     "AReaL's perf_tracer logs only how long each forward and backward took. Its torch profiler must be put around"
@@ -68,7 +67,7 @@ def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
         class_name=f"PPO{role.title()}",
         method=method,
         windows=(unit,),
-        probe=training.probe(VersionedSteps, roles=ROLES[stage], logger=_LOGGER),
+        probe=training.probe(VersionedSteps, roles=ROLES[stage]),
         insertions=(lend, enter, minis) if stage in UPDATES else (lend, enter),
         structures=(
             Structure(

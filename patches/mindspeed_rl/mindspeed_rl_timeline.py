@@ -116,5 +116,4 @@ RECIPES = _TIMELINE.recipes(
         ),
         more=(_TIMELINE.loop("BaseTrainingEngine.update", MINI, "mini_batches"),),
     ),
-    logger="mindspeed_rl.rlpatch",
 )

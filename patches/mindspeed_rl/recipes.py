@@ -16,7 +16,6 @@ from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 
 _WITH_CRITIC = RELEASES.since("2.2.0")
 
-_LOGGER = "mindspeed_rl.rlpatch"
 _REMOVE = Text("MindSpeed-RL's own profiler can record a window of decode steps, micro-batches or mini-batches")
 _WHY = Text(
     "MindSpeed-RL's own profiler records whole stages. Its guide therefore cuts max_tokens to 128, the global"
@@ -50,7 +49,6 @@ _ROLLOUT = Recipe(
     probe=rollout.probe(
         HostedRollout,
         members=(HostedWorker,),
-        logger=_LOGGER,
         contexts=OutputContexts,
         traits=lambda _release: vllm_engine.traits(""),  # of any vLLM
         warm_ups=lambda _release: vllm_engine.warm_ups(""),
@@ -180,7 +178,7 @@ def _worker(
         class_name=class_name,
         method=method,
         windows=(MICRO, MINI, CALL) if stage in UPDATES else (MICRO, CALL),
-        probe=training.probe(StageOfWorker, roles=ROLES[stage], logger=_LOGGER),
+        probe=training.probe(StageOfWorker, roles=ROLES[stage]),
         insertions=(
             Insertion(
                 method,

@@ -107,6 +107,5 @@ RECIPES = _TIMELINE.recipes(
         for role, owner, trainer in (("actor", "Policy", "ActorPPOTrainer"), ("critic", "Critic", "CriticPPOTrainer"))
     ),
     _sites(Text("rollout engines"), "ray/vllm_engine.py", *_engine("LLMRayActor"), *_engine("RolloutRayActor")),
-    logger="openrlhf.rlpatch",
     kind=GroupTimeline,
 )

@@ -11,7 +11,6 @@ from patches.openrlhf.openrlhf_switches import SWITCHES
 from patches.probes.openrlhf import Batches, ReplayUpdate
 from patches.training import MICRO, MINI, ROLES
 
-_LOGGER = "openrlhf.rlpatch"
 _REMOVE = Text("OpenRLHF can record a window of micro-batches or mini-batches itself")
 _WHY = Text(
     "OpenRLHF has no profiler. A profiler put around ppo_train() by hand records every micro-batch of every"
@@ -42,7 +41,7 @@ def _update(stage: str, *, role: str, class_name: str, fingerprints: tuple[str, 
         class_name=class_name,
         method=method,
         windows=(MICRO, MINI),
-        probe=training.probe(ReplayUpdate, roles=ROLES[stage], logger=_LOGGER),
+        probe=training.probe(ReplayUpdate, roles=ROLES[stage]),
         insertions=(
             Insertion(
                 method,
@@ -88,7 +87,7 @@ def _forward(stage: str) -> Recipe:
         class_name="BaseModelActor",
         method=method,
         windows=(MICRO,),
-        probe=training.probe(Batches, roles=ROLES[stage], logger=_LOGGER),
+        probe=training.probe(Batches, roles=ROLES[stage]),
         insertions=(
             Insertion(
                 method,

@@ -29,18 +29,10 @@ class StepMetadata(Recorder):
         self.clock, self.units = time.time_ns, []
         super().__init__(worker)
 
-    def open(self, at: int, batch: Any = None) -> None:
-        self.units = []
-        super().open(at, batch)
-
     def begin_unit(self, number: int, batch: Any) -> None:
         if number >= self.first:
             contents = self.contents(batch)
-            unit = {"number": number, "begin": self.clock(), "uncounted": self.uncounted}
-            row = getattr(self.timeline(), "iterating", None)
-            if row and row[5] is None:  # it goes on, so it is the iteration of this unit
-                unit["iteration"] = row[0]
-            self.units.append({**unit, **contents})
+            self.units.append({"number": number, "begin": self.clock(), "uncounted": self.uncounted, **contents})
 
     def end_unit(self) -> None:
         if self.units:
@@ -85,6 +77,10 @@ class SavedTraces(StepMetadata):
     """Lists the traces of all windows of a worker, up to 16, and not those of the last one alone."""
 
     saved: Sequence[str] = ()
+
+    def open(self, at: int, batch: Any = None) -> None:
+        self.units = []
+        super().open(at, batch)
 
     def add_facts(self, data: dict[str, Any]) -> None:
         super().add_facts(data)

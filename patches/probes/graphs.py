@@ -21,17 +21,19 @@ class GraphCapture(VllmWorker):
     def __init__(self, worker: Any) -> None:
         super().__init__(worker)
         self.name = "%s_graph_capture_%s" % (self.host, self.name[len(self.host) + 1 :])
-        self.first, self.end = 0, 1
+        self.first, self.end, self.unit = 0, 1, 0
         if not self.done:
             self.note("waiting")
 
     def enter(self, call: str) -> None:
-        import torch.profiler
+        import sys
 
         self.close("the function did not return")
-        before = getattr(torch.profiler, "_rlpatch_recording", None)
-        if before and before.prof and before.STAGE == self.STAGE:
-            before.interrupt("the function did not return")  # in an engine of this process, which did not start
+        before: Any = getattr(sys, "_rlpatch_recording", None)
+        if (
+            before and before.prof and before.STAGE == self.STAGE
+        ):  # of an engine of this process, which did not start
+            before.dispatch(before, None, "close", ["the function did not return"])
         if self.done:
             return
         self.call, self.unit = call, 0
@@ -44,8 +46,8 @@ class GraphCapture(VllmWorker):
     def exit(self) -> None:
         self.close("the process ends")
 
-    def measure(self, count: int) -> str:  # noqa: ARG002
-        return ""
+    def conclude(self, why: str, traces: Sequence[str]) -> None:
+        self.finish("%s, recorded: %s" % (why, ", ".join(traces) or "no trace"), traces)
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
         self.say("%s(): %s" % (self.call, report))

@@ -39,7 +39,7 @@ class MemoryHistory(WindowTool):
         npu: Any = sys.modules.get("torch_npu")
         return getattr(npu._C, name % "npu", None) if npu else getattr(torch._C, name % "cuda", None)
 
-    def open_window(self, at: int, first: int, end: int) -> None:  # noqa: ARG002
+    def open_window(self, at: int) -> None:
         import sys
 
         import torch
@@ -54,7 +54,7 @@ class MemoryHistory(WindowTool):
         self.watch_out_of_memory(device)
         device.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=self.MOST)
         self.prof = device
-        if at >= first:
+        if at >= self.first:
             self.mark(at)
 
     def mark(self, number: int) -> None:
@@ -65,11 +65,13 @@ class MemoryHistory(WindowTool):
             self.marked.append(number)
 
     def next_unit(self) -> None:
-        if self.first <= self.unit < self.until:
+        if self.first <= self.unit < self.end:
             self.mark(self.unit)
 
     def watch_out_of_memory(self, device: Any) -> None:
         """Save a snapshot when an allocation fails, too; an observer stays for good, so a process has one."""
+        import sys
+
         import torch
 
         modules: Any = torch.profiler
@@ -78,7 +80,7 @@ class MemoryHistory(WindowTool):
         attach = self.binding("_%s_attach_out_of_memory_observer")
 
         def failed(*_sizes: int) -> None:
-            recorder: Any = getattr(modules, "_rlpatch_recording", None)
+            recorder: Any = getattr(sys, "_rlpatch_recording", None)
             if getattr(recorder, "prof", None) is not None and getattr(recorder, "saved", None) == []:
                 recorder.save_snapshot("out-of-memory.")
 

@@ -18,7 +18,7 @@ class NsysCapture(WindowTool):
 
     depth: int  # of the ranges that are open
 
-    def open_window(self, at: int, first: int, end: int) -> None:  # noqa: ARG002
+    def open_window(self, at: int) -> None:  # noqa: ARG002
         import time
 
         import torch
@@ -83,7 +83,7 @@ class NsysMetadata(StepMetadata, NsysCapture):
     def end_unit(self) -> None:
         super().end_unit()
         self.pop(1)
-        if self.unit < self.until:
+        if self.unit < self.end:
             self.push("rlpatch:uncounted")
 
 

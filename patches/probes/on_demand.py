@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from patches.probes.recorder import CountedUnits
@@ -45,6 +45,7 @@ class OnDemand(CountedUnits):
         import json
         import os
 
+        self.refused = False
         path = "%s/.rlpatch/%s.request" % (self.save_path, self.STAGE)
         if not os.path.isfile(path):  # a pipe would block
             return
@@ -68,7 +69,6 @@ class OnDemand(CountedUnits):
         except Exception as e:  # whatever stands there, it is data
             self.is_addressed, self.refused = False, True
             self.finish("request refused: %s" % e)
-            self.refused = False
 
     def reopen(self) -> None:
         super().reopen()
@@ -78,6 +78,10 @@ class OnDemand(CountedUnits):
 class OnDemandRollouts(OnDemand, RelativeWindow):
     """Windows on demand of rollouts, in any state."""
 
+    def note(self, state: str, why: str = "", traces: Sequence[str] = ()) -> None:
+        if not (self.refused and state == "installed"):  # else nobody would see the refusal
+            super().note(state, why, traces)
+
     def read_settings(self) -> None:
         super().read_settings()
         if self.is_addressed and int(self.window.partition(":")[0]) < self.FIRST and not any(self.at.values()):
@@ -86,10 +90,10 @@ class OnDemandRollouts(OnDemand, RelativeWindow):
     def poll(self, number: int) -> None:
         super().poll(number)
         if not self.is_addressed:
-            self.chosen_rollout = -1
+            self.chosen = -1
 
     def last(self) -> int:
-        return self.chosen_rollout
+        return self.chosen
 
     def origin_of(self, number: int) -> int:
         return number if any(self.at.values()) else 0
@@ -97,7 +101,7 @@ class OnDemandRollouts(OnDemand, RelativeWindow):
     def exit(self) -> None:
         self.end_rollout("the process ends")
         self.poll(self.rollout + 1)
-        self.done = not self.is_addressed or self.chosen_rollout <= self.rollout
+        self.done = not self.is_addressed or self.chosen <= self.rollout
         super().exit()
 
 

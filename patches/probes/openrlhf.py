@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from patches.probes.training import TrainingSteps
+from patches.probes.training import WithoutProfiler
 
 
-class ReplayUpdate(TrainingSteps):
+class ReplayUpdate(WithoutProfiler):
     """The trainers of actor and critic (``trainer/ray/ppo_*.py``): a training step is one call of ``ppo_train``.
 
     It takes micro-batches out of the replay buffer. The optimizer steps behind ``accumulated_gradient`` of them, or
@@ -18,9 +18,6 @@ class ReplayUpdate(TrainingSteps):
 
     def whose(self) -> str:
         return self.ROLES[0]
-
-    def framework(self) -> str:
-        return ""
 
     def begins(self) -> bool:
         """Whether the next micro-batch is the first one behind an optimizer step."""
@@ -47,7 +44,7 @@ class ReplayUpdate(TrainingSteps):
                 self.stop("mini-batch")
 
 
-class Batches(TrainingSteps):
+class Batches(WithoutProfiler):
     """A worker (``trainer/ray/launcher.py``) that runs one of its methods over the parts of a rollout."""
 
     def whose(self, method: str) -> str:
@@ -55,6 +52,3 @@ class Batches(TrainingSteps):
         return {"PolicyModelActor": "actor", "ReferenceModelActor": "ref", "CriticModelActor": "critic"}.get(
             name, ""
         )
-
-    def framework(self) -> str:
-        return ""

@@ -25,7 +25,7 @@ class Pieces(CountedUnits):
 
     piece = 1
     is_piece = False  # what is saved, and not the last one
-    piece_first = 0
+    first = piece_first = piece_end = 0
     start_s = 0.0  # of a profiler
     length: int  # units of the next piece
     costs: list[float]  # seconds that a unit took to save, in the last pieces
@@ -36,13 +36,15 @@ class Pieces(CountedUnits):
         self.max_stall, self.costs = float(most), []
         self.length = max(1, min(self.FIRST_PIECE, int(self.max_stall * 1000 / self.UNIT_STALL_MS)))
 
-    def open_window(self, at: int, first: int, end: int) -> None:
-        self.piece_first = max(first, at)
-        self.until = min(end, self.piece_first + self.length)
-        super().open_window(at, self.piece_first, self.until)
+    def open_window(self, at: int) -> None:
+        window = self.first, self.end
+        self.first = self.piece_first = max(self.first, at)
+        self.end = self.piece_end = min(self.end, self.first + self.length)
+        super().open_window(at)
+        self.first, self.end = window
 
     def tick(self, batch: Any) -> None:
-        if self.unit < self.until:
+        if self.unit < self.piece_end:
             super().tick(batch)
         else:
             self.begin_piece(batch)
@@ -52,9 +54,10 @@ class Pieces(CountedUnits):
         import time
 
         began, count, piece = time.monotonic(), self.unit - self.piece_first, self.piece
+        window_end, self.end = self.end, self.piece_end
         self.is_piece = True
         self.close("piece %s" % piece)
-        self.is_piece = False
+        self.is_piece, self.end = False, window_end
         if self.piece <= piece:  # it could not be saved
             return
         obstacle = self.obstacle()
@@ -79,6 +82,7 @@ class Pieces(CountedUnits):
             self.mark_start()
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
+        report = report.replace(" of %s units" % (10**9 - self.first), " units")  # of a window without an end
         if self.is_piece and traces:
             last = self.unit - 1
             self.say("piece %s, units %s to %s: %s" % (self.piece, self.piece_first, last, ", ".join(traces)))
@@ -144,11 +148,11 @@ class LimitedCapture(SizeLimit):
 class LimitedPieces(SizeLimit, Pieces):
     """The limit of a window in pieces: a piece has no more units than fit."""
 
-    def open_window(self, at: int, first: int, end: int) -> None:
+    def open_window(self, at: int) -> None:
         if self.bytes_of_unit:
             units = int((self.most_bytes - self.bytes_saved) / self.bytes_of_unit)
-            end = min(end, max(first, at) + max(units, 1))
-        super().open_window(at, first, end)
+            self.length = max(1, min(self.length, units))
+        super().open_window(at)
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
         self.weigh(traces, self.unit - self.piece_first if traces else 0)

@@ -21,13 +21,13 @@ class WindowTool(Steerable):
     save_path: str
     unit: int  # the number of the next unit
     first: int
-    until: int  # the end of what the tool records: that of the window, or less for a part of it
+    end: int
     thread: int  # that opened the window
+    pid: int
 
-    def interrupt(self, why: str) -> None:
-        """End the window, because of ``why``, at once and from wherever it is called."""
+    dispatch: Callable[..., Any]
 
-    def open_window(self, at: int, first: int, end: int) -> None:
+    def open_window(self, at: int) -> None:
         """Start before unit ``at``, to record the units ``first`` to ``end - 1``; until ``first`` it warms up."""
 
     def next_unit(self) -> None:
@@ -50,24 +50,23 @@ class Recorder(WindowTool):
 
     A counting class derives from it: it gives the ``name`` of a recording, keeps ``unit`` and calls
     ``open``, ``tick``, ``pause`` and ``close``. The texts that the user chose have the form of the environment
-    variables that replace them.
+    variables that replace them. ``dispatch`` tells a recorder of an event, which is the name of a method; with
+    "close" a recorder ends the window of another one in its process. What a child may call that was forked inside
+    the window compares ``pid``: the window is its parent's.
     """
 
     WINDOW = "30:60"
     RANKS = "0"
     SAVE_PATH = "/nowhere/rlpatch_traces"
 
-    FIRST: CompileTime[int] = 0  # the number of the first unit
     WARMUP: CompileTime[int] = 1
 
     open_at: int | None  # the unit before which the tool starts
-    end: int
     window: str
     ranks: list[str]
     rank: int
     world: int  # of ranks, where all of them record
     done: bool
-    foreign: str
     uncounted: int
     uncounted_range: Any  # an ExitStack
 
@@ -79,11 +78,10 @@ class Recorder(WindowTool):
     def dispatch(cls, probe: Any, worker: Any, event: str, args: Any) -> Any:
         try:
             if not probe:
-                import atexit
-                from multiprocessing.util import Finalize
+                import atexit  # last in, first out: before torch_npu shuts down
+                from multiprocessing.util import Finalize  # once, and in child processes, too
 
                 probe = cls(worker)
-                # Last in, first out: before torch_npu shuts down. Finalize: once, and in child processes, too.
                 atexit.register(Finalize(None, cls.dispatch, [probe, None, "exit", ()], exitpriority=100))
             if not probe.done:
                 getattr(probe, event)(*args)
@@ -92,17 +90,12 @@ class Recorder(WindowTool):
             import contextlib
             from traceback import format_exc
 
+            cls.say(probe or worker, "%s: no profile, the run goes on: %r\n%s" % (cls.STAGE, e, format_exc()))
             with contextlib.suppress(Exception):
                 probe.done = True
                 probe.close("failed")
             with contextlib.suppress(Exception):
-                problem = "%s: no profile, the run goes on: %r\n%s" % (cls.STAGE, e, format_exc())
-                cls.say(probe or worker, problem, 40)
-                probe.prof = None
                 probe.note("failed", repr(e))
-
-    def interrupt(self, why: str) -> None:
-        self.dispatch(self, None, "close", [why])
 
     def __init__(self, worker: Any) -> None:  # noqa: ARG002
         import os
@@ -110,9 +103,7 @@ class Recorder(WindowTool):
         self.host = "".join(c if c.isalnum() else "_" for c in os.uname().nodename)
         self.pid = os.getpid()
         self.name = "%s_%s_%s" % (self.host, self.name, self.pid)
-        self.unit = self.FIRST
         self.prof = self.open_at = None
-        self.foreign = ""
         self.save_path = os.path.realpath(self.setting("RLPATCH_SAVE_PATH", self.SAVE_PATH, "/.*"))
         self.read_settings()
 
@@ -121,76 +112,48 @@ class Recorder(WindowTool):
         self.done = self.setting("RLPATCH", "1", "[01]") == "0" or {"all", str(self.rank)}.isdisjoint(self.ranks)
 
     def open(self, at: int, batch: Any = None) -> None:  # not in __init__, where every rank is on device 0
-        import os
+        import sys
+        import threading
         from contextlib import ExitStack
-        from threading import get_ident
 
-        import torch.profiler
-
-        _paused = self.paused("window opened")
-        os.makedirs(self.save_path, exist_ok=True)
         obstacle = self.obstacle()
         if obstacle:
             return self.finish("not recorded: %s" % obstacle)
-        self.thread = get_ident()
-        self.until = self.end
+        sys._rlpatch_recording = self  # type: ignore[attr-defined]
+        self.thread = threading.get_ident()
         self.uncounted, self.uncounted_range = 0, ExitStack()
-        torch.profiler._rlpatch_recording = self  # where all our patches of this process meet
-        self.open_window(at, self.first, self.end)
+        self.open_window(at)
         self.begin_unit(at, batch)
         self.note("armed" if at < self.first else "recording")
 
     def obstacle(self) -> str:
         import os
+        import sys
 
-        import torch.profiler
-
-        conflict = self.conflict()
-        obstacle = self.foreign or conflict
-        other: Any = getattr(torch.profiler, "_rlpatch_recording", None)  # two at once lose data or crash
-        if getattr(other, "prof", None):
-            obstacle = "%s is recording" % other.name
+        obstacle = self.conflict()
+        if getattr(getattr(sys, "_rlpatch_recording", None), "prof", None):  # two at once lose data or crash
+            obstacle = "%s is recording" % sys._rlpatch_recording.name  # type: ignore[attr-defined]
         disk = os.statvfs(self.save_path)
         if disk.f_bavail * disk.f_frsize < 10**9:
             obstacle = "less than 1 GB is free in %s" % self.save_path
         return obstacle
 
     def close(self, why: str) -> None:
-        import os
-
-        if self.prof is None or self.pid != os.getpid():  # not open, or a child that was forked inside the window
-            self.prof = None
+        if self.prof is None:
             return
-        _paused = self.paused("window saved")
         try:
             self.note("saving")
             self.uncounted_range.close()
             self.synchronize()  # torch_npu before 2.9.0.post9 does not, and cuts off the last kernels
             self.end_unit()
-            if self.unit == self.until:
-                self.until = 0  # once, whatever fails
+            if self.unit == self.end:
                 self.next_unit()
         finally:
             traces = self.close_window()
-        count = max(self.unit - self.first, 0)
-        if count and not traces:
-            raise RuntimeError("%s, and the tool left no trace in %s" % (why, self.save_path))
-        amount = self.measure(count)
-        self.finish("%s, recorded%s: %s" % (why, amount, ", ".join(traces) or "no trace"), traces)
+        self.conclude(why, traces)
 
-    def timeline(self) -> Any:
-        """Return the timeline of this process, if it keeps one."""
-        import sys
-
-        return getattr(sys, "_rlpatch_timeline_1", None)
-
-    def paused(self, what: str) -> Any:
-        """Return a span of the timeline, if there is one: the run waits here for the recorder."""
-        timeline = self.timeline()
-        return timeline and timeline.span("pause", what)
-
-    def measure(self, count: int) -> str:
-        """Say how much ``count`` units are of the window, and what lies between them."""
+    def conclude(self, why: str, traces: Sequence[str]) -> None:
+        """Finish a window that was open, and say how much of it was recorded."""
         raise NotImplementedError
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
@@ -234,15 +197,18 @@ class CountedUnits(Recorder):
     def read_settings(self) -> None:
         super().read_settings()
         self.window = self.setting("RLPATCH_WINDOW", self.WINDOW, self.WINDOWS)
-        ends = [int(text or 10**9) for text in self.window.replace(",", ":").split(":")]
-        if ends[0] < self.LOWEST or ends != sorted(set(ends)):
-            raise ValueError("RLPATCH_WINDOW=%s is empty, too early or not in order" % self.window)
+        self.read_windows()
+
+    def read_windows(self) -> None:
+        self.read_window()
+
+    def read_window(self) -> None:
+        self.first, self.end = (int(text or 10**9) for text in self.window.split(":"))
+        if not self.LOWEST <= self.first < self.end:
+            raise ValueError("RLPATCH_WINDOW=%s is empty or too early" % self.window)
+        self.end = min(self.end, self.first + self.LONGEST)  # more are saved in pieces, which this patch cannot
 
     def place_window(self) -> None:
-        self.first, self.end = (int(text or 10**9) for text in self.window.split(":"))
-        if self.end - self.first > self.LONGEST:
-            self.say("this patch saves less than %s at once: apply the longer window" % self.window)
-            self.end = self.first + self.LONGEST
         self.open_at = max(self.first - self.WARMUP, 0)
 
     def tick(self, batch: Any) -> None:
@@ -261,6 +227,14 @@ class CountedUnits(Recorder):
         self.uncounted_range.close()
         self.uncounted += 1
         self.uncounted_range.enter_context(record_function("rlpatch:uncounted"))
+
+
+class MovedWindow(CountedUnits):
+    """Reads its window anew where it is placed, because it may have been moved or cut before."""
+
+    def place_window(self) -> None:
+        self.read_window()
+        super().place_window()
 
 
 class OneWorld(Recorder):
@@ -318,6 +292,16 @@ class ServingReplicas(ReplicaRecorder):
         replica = r"(prefill|decode|\d+)"
         replicas = self.setting("RLPATCH_REPLICAS", self.REPLICAS, "all|%s(,%s)*" % (replica, replica)).split(",")
         self.done = self.done or {"all", self.replica, self.serves(worker)}.isdisjoint(replicas)
+
+
+class Unnoted(Recorder):
+    """Makes the folder of the traces itself, which step metadata would have made."""
+
+    def open(self, at: int, batch: Any = None) -> None:
+        import os
+
+        os.makedirs(self.save_path, exist_ok=True)
+        super().open(at, batch)
 
 
 class EveryRank(Recorder):

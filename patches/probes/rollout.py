@@ -19,30 +19,29 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
     UNIT = "decode"
     ROLLOUT = "0"
 
+    REPORT: CompileTime[str] = "decode %s of rollout %s: %s"
     KINDS: CompileTime[tuple[str, ...]] = ("decode",)  # of iterations that are counted
-    FIRST: CompileTime[int] = 1
+    FIRST: CompileTime[int] = 1  # the number of the first unit
     LOWEST: CompileTime[int] = 1
 
+    chosen: int  # the number of a rollout
     observe: Callable[[Any], str | None]  # the kind of an iteration, None for what is none
 
     def __init__(self, worker: Any) -> None:
         super().__init__(worker)
-        self.rollout = -1
+        self.rollout, self.unit = -1, self.FIRST
         self.forget()
 
     def read_settings(self) -> None:
-        self.chosen_rollout = int(self.setting("RLPATCH_ROLLOUT", self.ROLLOUT, r"\d+"))
+        self.chosen = int(self.setting("RLPATCH_ROLLOUT", self.ROLLOUT, r"\d+"))
         super().read_settings()
 
     def begin_rollout(self) -> None:
-        self.rollout += 1
-        self.unit = self.FIRST
-        self.open_at = None
-        self.note("installed")
+        self.rollout, self.unit = self.rollout + 1, self.FIRST
         self.poll(self.rollout)
-        if self.rollout == self.chosen_rollout:
+        if self.rollout == self.chosen:
             self.place_window()
-            self.note("waiting")
+        self.note("installed" if self.open_at is None else "waiting")
 
     def step(self, batch: Any) -> None:
         kind = self.observe(batch)
@@ -63,11 +62,9 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
         """Hook: an iteration of ``load`` requests is observed, behind which a window may be placed."""
 
     def end_rollout(self, why: str) -> None:
-        if self.prof is not None:
-            self.close(why)
-        elif self.open_at is not None:
-            values = why, self.unit - self.FIRST
-            self.finish("not recorded: %s after %s units; try another RLPATCH_WINDOW" % values)
+        self.close(why)
+        if self.open_at is not None:
+            self.finish("not recorded: %s after %s units; adjust RLPATCH_WINDOW" % (why, self.unit - self.FIRST))
         self.forget()
 
     def forget(self) -> None:
@@ -76,18 +73,13 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
     def exit(self) -> None:
         self.end_rollout("the process ends")
         if not self.done:
-            following = max(self.rollout + 1, self.chosen_rollout)
-            self.finish("not recorded: the process ends before rollout %s" % following)
+            self.finish("not recorded: the process ends before rollout %s" % max(self.rollout + 1, self.chosen))
 
-    def yield_to(self, start: bool) -> None:
-        self.foreign = "the framework's own profiler was started and not stopped" if start else ""
-        if start:
-            self.close("the framework's own profiler starts")
-
-    def measure(self, count: int) -> str:
-        of = "" if self.end >= 10**9 else "of %s " % (self.end - self.first)
-        return " %s %sunits with %s uncounted iterations between them" % (count, of, self.uncounted)
+    def conclude(self, why: str, traces: Sequence[str]) -> None:
+        values = why, max(self.unit - self.first, 0), self.end - self.first, self.uncounted
+        report = "%s, recorded %s of %s units with %s uncounted iterations between them: " % values
+        self.finish(report + (", ".join(traces) or "no trace"), traces)
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
-        self.say("%s %s of rollout %s: %s" % (self.UNIT, self.window, self.rollout, report))
+        self.say(self.REPORT % (self.window, self.rollout, report))
         super().finish(report, traces)

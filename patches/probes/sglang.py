@@ -18,6 +18,7 @@ class SglangRollout(RolloutUnits):
     """
 
     running = near = False
+    will_start = False  # SGLang's own profiler
     contents_of_batch: Mapping[str, object]
     put: Any  # into the queue of the forward's thread, None where it has none
 
@@ -81,6 +82,16 @@ class SglangRollout(RolloutUnits):
             elif name == "ProfileReq":
                 self.hand_over("yield_to", "STOP_PROFILE" not in repr(request))
                 self.wait()
+
+    def yield_to(self, start: bool) -> None:
+        self.will_start = start
+        if start:
+            self.close("the framework's own profiler starts")
+
+    def open(self, at: int, batch: Any = None) -> None:
+        if self.will_start:  # at a step of its own, perhaps
+            return self.finish("not recorded: the framework's own profiler was started and not stopped")
+        super().open(at, batch)
 
     def hand_over(self, event: str, *args: Any) -> None:
         if self.put is not None and not self.near:

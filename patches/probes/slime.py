@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from patches.probes.training import TrainingSteps
+from patches.probes.training import WithoutProfiler
 
 
-class ModelSteps(TrainingSteps):
+class ModelSteps(WithoutProfiler):
     """``train`` and ``forward_only`` (``backends/megatron_utils/model.py``): a training step is one call.
 
     They are functions, and get the chunks of the model; the first one bears the role. Other weights in the actor's
@@ -18,9 +18,6 @@ class ModelSteps(TrainingSteps):
     def whose(self, model: Any, prefix: str = "") -> str:
         self.worker.tf_config = model[0].config  # what Megatron's schedule goes by
         return prefix.rstrip("_") or getattr(model[0], "role", "actor")
-
-    def framework(self) -> str:
-        return ""
 
     def contents(self, batch: Any) -> Mapping[str, object]:
         import contextlib

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from patches.probes.constants import CompileTime
+from patches.probes.recorder import MovedWindow
 from patches.probes.rollout import RolloutUnits
 from patches.probes.sglang import SglangRollout
 
 
-class RelativeWindow(RolloutUnits):
+class RelativeWindow(MovedWindow, RolloutUnits):
     """Counts from behind the first iteration in which all that was asked for holds; it is the warm-up.
 
     ``AT`` has the number of each state that was asked for.
@@ -67,10 +68,11 @@ class RelativeWindow(RolloutUnits):
             self.finish("not recorded: %s after %s units%s" % (why, self.unit - self.FIRST, load))
         super().end_rollout(why)
 
-    def measure(self, count: int) -> str:
-        of = "" if self.end >= 10**9 else "of %s " % (self.end - self.first)
-        values = count, of, self.first, self.uncounted
-        return " %s %sunits from number %s on, with %s uncounted iterations between them" % values
+    def conclude(self, why: str, traces: Sequence[str]) -> None:
+        units = max(self.unit - self.first, 0), self.end - self.first
+        values = (why, *units, self.first, self.uncounted, ", ".join(traces) or "no trace")
+        text = "%s, recorded %s of %s units from number %s on, with %s uncounted iterations between them: %s"
+        self.finish(text % values, traces)
 
     def add_facts(self, data: dict[str, Any]) -> None:
         super().add_facts(data)  # type: ignore[misc]

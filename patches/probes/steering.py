@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from patches.probes.constants import CompileTime
-
 
 class Steerable:
     """Speaks on the console, and reads the variables that replace what the user chose."""
 
     STAGE = "rollout"
 
-    LOGGER: CompileTime[str] = "rlpatch"
-
-    def say(self, text: str, level: int = 30) -> None:  # of a warning
+    def say(self, text: str) -> None:  # on stderr: others silence loggers, or show twice what is logged
         import contextlib
-        import logging
         import sys
 
-        with contextlib.suppress(Exception):  # a closed stderr, or a handler that fails, must not stop the run
-            line = "rlpatch: %s, %s" % (getattr(self, "name", "rank %s" % getattr(self, "rank", "unknown")), text)
-            logger = logging.getLogger(self.LOGGER)
-            if logger.hasHandlers() and logger.isEnabledFor(level):
-                logger.log(level, "%s", line)
-            else:  # others have silenced it
-                print(line, file=sys.stderr, flush=True)  # noqa: T201
+        with contextlib.suppress(Exception):  # it may be closed
+            print("rlpatch: %s, %s" % (getattr(self, "name", "a worker"), text), file=sys.stderr, flush=True)  # noqa: T201
 
     def setting(self, name: str, default: str, pattern: str) -> str:
         import os

@@ -17,12 +17,12 @@ class ProfilerTool(WindowTool):
     traces_before: set[str]
     stopping: Any  # an ExitStack
 
-    def open_window(self, at: int, first: int, end: int) -> None:
+    def open_window(self, at: int) -> None:
         from contextlib import ExitStack
 
         self.traces_before, self.stopping = self.traces(), ExitStack()
         self.synchronize()
-        self.prof = self.build(at, first - at, end - first)
+        self.build(at)
         self.stopping.callback(self.prof.stop)
         self.prof.step_num = max(at - 1, 0)  # as after so many steps: ProfilerStep#n carries the number of its unit
         self.prof.start()
@@ -43,9 +43,8 @@ class ProfilerTool(WindowTool):
         paths = glob.glob(glob.escape("%s/%s" % (self.save_path, self.name)) + self.TRACES)
         return {path.partition("/profiler_info")[0] for path in paths}
 
-    def build(self, wait: int, warmup: int, active: int) -> Any:
-        """Return the profiler with its schedule."""
-        raise NotImplementedError
+    def build(self, at: int) -> None:
+        """Make ``prof``, with its schedule."""
 
 
 class NpuProfiler(ProfilerTool):
@@ -53,23 +52,21 @@ class NpuProfiler(ProfilerTool):
 
     TRACES: CompileTime[str] = "*_ascend_pt/profiler_info*.json"
 
-    def build(self, wait: int, warmup: int, active: int) -> Any:
-        import torch_npu
+    def build(self, at: int) -> None:
+        from torch_npu import profiler
 
-        return torch_npu.profiler.profile(
-            activities=[torch_npu.profiler.ProfilerActivity.CPU, torch_npu.profiler.ProfilerActivity.NPU],
-            schedule=torch_npu.profiler.schedule(wait=wait, warmup=warmup, active=active, repeat=1),
-            on_trace_ready=torch_npu.profiler.tensorboard_trace_handler(
-                self.save_path, worker_name=self.name, analyse_flag=False
-            ),
+        self.prof = profiler.profile(
+            activities=[profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.NPU],
+            schedule=profiler.schedule(wait=at, warmup=self.first - at, active=self.end - self.first, repeat=1),
+            on_trace_ready=profiler.tensorboard_trace_handler(self.save_path, self.name, analyse_flag=False),
             record_shapes=False,
             profile_memory=False,
             with_stack=False,
             with_modules=False,
-            experimental_config=torch_npu.profiler._ExperimentalConfig(
-                export_type=torch_npu.profiler.ExportType.Text,
-                profiler_level=torch_npu.profiler.ProfilerLevel.Level1,
-                aic_metrics=torch_npu.profiler.AiCMetrics.PipeUtilization,
+            experimental_config=profiler._ExperimentalConfig(
+                export_type=profiler.ExportType.Text,
+                profiler_level=profiler.ProfilerLevel.Level1,
+                aic_metrics=profiler.AiCMetrics.PipeUtilization,
                 l2_cache=False,
                 msprof_tx=False,
             ),
@@ -86,11 +83,11 @@ class NpuProfiler(ProfilerTool):
 
         creator = sys.modules.get("torch_npu.profiler._profiler_path_creator")  # private, in 2.1 to 2.14
         running = getattr(getattr(creator, "ProfPathCreator", dict)(), "is_prof_inited", False)
-        conflict = "another torch_npu profiler is running" if running else ""
+        obstacle = "another torch_npu profiler is running" if running else ""
         for name in ("PROFILER_SAMPLECONFIG", "PROFILING_MODE"):  # with any value, torch_npu from 2.13 on is mute
             if os.environ.get(name):
-                conflict = "%s=%s is set" % (name, os.environ[name])
-        return conflict
+                obstacle = "%s=%s is set" % (name, os.environ[name])
+        return obstacle
 
 
 class TorchProfiler(ProfilerTool):
@@ -104,21 +101,24 @@ class TorchProfiler(ProfilerTool):
 
     taken = False
 
-    def open_window(self, at: int, first: int, end: int) -> None:
-        super().open_window(at, first, end)
+    def open_window(self, at: int) -> None:
+        import os
+
+        super().open_window(at)
         self.stopping.pop_all()
         self.stopping.callback(self.stop_untaken)
         profile, start = type(self.prof), type(self.prof).start
 
         def close_and_start(profiler: Any) -> Any:
-            self.interrupt("another profiler starts")
+            if self.pid == os.getpid():  # else it is a child, forked inside the window
+                self.dispatch(self, None, "close", ["another profiler starts"])
             return start(profiler)
 
         profile.start = close_and_start
         self.stopping.callback(setattr, profile, "start", start)
 
     def stop_untaken(self) -> None:
-        if self.unit < self.until:  # else the last step() has stopped the recording, which looks the same
+        if self.unit < self.end:  # else the last step() has stopped the recording, which looks the same
             self.taken = self.is_taken()
         if not self.taken:
             self.prof.stop()
@@ -140,15 +140,13 @@ class TorchProfiler(ProfilerTool):
         records = self.unit > self.first and get_ident() == self.thread  # torch tells it of one thread
         return records and not getattr(torch.autograd, "_profiler_enabled", lambda: True)()
 
-    def build(self, wait: int, warmup: int, active: int) -> Any:
-        import torch
+    def build(self, at: int) -> None:
+        from torch import profiler
 
-        return torch.profiler.profile(
-            activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA],
-            schedule=torch.profiler.schedule(wait=wait, warmup=warmup, active=active, repeat=1),
-            on_trace_ready=torch.profiler.tensorboard_trace_handler(
-                self.save_path, worker_name=self.name, use_gzip=False
-            ),
+        self.prof = profiler.profile(
+            activities=[profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA],
+            schedule=profiler.schedule(wait=at, warmup=self.first - at, active=self.end - self.first, repeat=1),
+            on_trace_ready=profiler.tensorboard_trace_handler(self.save_path, self.name, use_gzip=False),
             record_shapes=False,
             profile_memory=False,
             with_stack=False,

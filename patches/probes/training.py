@@ -28,6 +28,7 @@ class TrainingSteps(CountedUnits, OneWorld):
     counted_by = ""
 
     role: str
+    units: list[dict[str, Any]]
     steps: set[int]
     whose: Callable[..., str]
     framework: Callable[[], str]  # what of the framework's own would record, too
@@ -40,6 +41,7 @@ class TrainingSteps(CountedUnits, OneWorld):
         in_a_world = dist.is_available() and dist.is_initialized()
         self.worker, self.rank = worker, dist.get_rank() if in_a_world else int(os.environ.get("RANK", 0))
         self.name = "rank%s" % self.rank
+        self.unit = 0
         super().__init__(worker)
         self.calls: dict[str, int] = {}
 
@@ -49,15 +51,14 @@ class TrainingSteps(CountedUnits, OneWorld):
         super().read_settings()
 
     def enter(self, *call: Any) -> None:
+        import sys
         import threading
-
-        import torch.profiler
 
         self.close("the call before did not end")
         self.open_at = None
-        rollout = getattr(torch.profiler, "_rlpatch_recording", None)
+        rollout: Any = getattr(sys, "_rlpatch_recording", None)
         if rollout and rollout.prof and rollout.STAGE == "rollout" and rollout.thread == threading.get_ident():
-            rollout.interrupt("%s starts" % self.STAGE)
+            rollout.dispatch(rollout, None, "close", ["%s starts" % self.STAGE])
         role = self.whose(*call)
         if role in self.ROLES:
             self.begin_call(role)
@@ -112,7 +113,10 @@ class TrainingSteps(CountedUnits, OneWorld):
         return True
 
     def open(self, at: int, batch: Any = None) -> None:
-        self.foreign = self.framework()
+        self.units = []  # of the trace: each call has one of its own
+        obstacle = self.framework()
+        if obstacle:
+            return self.finish("not recorded: %s" % obstacle)
         super().open(at, batch)
 
     def start(self, unit: str, batch: Any) -> None:
@@ -130,6 +134,10 @@ class TrainingSteps(CountedUnits, OneWorld):
             self.close("complete")
 
     def loop(self, unit: str, last: bool, complete: bool) -> None:
+        import os
+
+        if self.pid != os.getpid():  # a child, forked inside the window, which ends within the loop
+            return
         if not complete:
             self.close("the loop ended early")
         elif last:
@@ -159,9 +167,10 @@ class TrainingSteps(CountedUnits, OneWorld):
             finally:  # also where the body of the loop raises, or breaks it
                 self.call("loop", self.unit, self.ends, complete)
 
-    def measure(self, count: int) -> str:
-        of = "" if self.end >= 10**9 else "of %s " % (self.end - self.first)
-        return " %s %sunits with %s %s between them" % (count, of, self.uncounted, self.BETWEEN)
+    def conclude(self, why: str, traces: Sequence[str]) -> None:
+        count = max(self.unit - self.first, 0)
+        values = why, count, self.end - self.first, self.uncounted, self.BETWEEN, ", ".join(traces) or "no trace"
+        self.finish("%s, recorded %s of %s units with %s %s between them: %s" % values, traces)
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
         what = "%s, %s, %s %s" % (self.STAGE, self.role, self.UNIT, self.window)
@@ -200,11 +209,15 @@ class WholeCall(TrainingSteps):
         super().leave(why)
 
 
-class OneRole(TrainingSteps):
+class WithoutProfiler(TrainingSteps):
+    """A class of a framework without a profiler of its own."""
+
+    def framework(self) -> str:
+        return ""
+
+
+class OneRole(WithoutProfiler):
     """A class that works for one role only."""
 
     def whose(self) -> str:
         return self.ROLES[0]
-
-    def framework(self) -> str:
-        return ""

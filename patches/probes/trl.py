@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from patches.probes.members import Calls
-from patches.probes.training import TrainingSteps
+from patches.probes.training import TrainingSteps, WithoutProfiler
 
 
 class TrainerSteps(TrainingSteps):
@@ -67,14 +67,11 @@ class TrainerUpdate(TrainerSteps):
         self.leave("the training step ends")
 
 
-class LogProbs(TrainerSteps):
+class LogProbs(WithoutProfiler, TrainerSteps):
     """The log-probabilities of a rollout, by the model that is trained or by the reference, in parts.
 
     The loss calls the same method, with gradients, and an evaluation does so, too.
     """
-
-    def framework(self) -> str:
-        return ""
 
     def role_of(self, model: Any) -> str:
         trained = self.worker.model

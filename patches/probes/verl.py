@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from patches.probes.members import Schedule
-from patches.probes.training import TrainingSteps
+from patches.probes.recorder import MovedWindow
+from patches.probes.training import TrainingSteps, WithoutProfiler
 
 
-class DataParallelActor(TrainingSteps):
+class DataParallelActor(WithoutProfiler):
     """verl's ``DataParallelPPOActor`` (``workers/actor/dp_actor.py``): the reference has no optimizer.
 
     With LoRA the actor's object computes the reference, too, its adapters switched off
@@ -21,9 +22,6 @@ class DataParallelActor(TrainingSteps):
         modules = self.worker.actor_module.modules()
         without = any(getattr(module, "_disable_adapters", False) is True for module in modules)
         return "ref" if without else "actor"
-
-    def framework(self) -> str:
-        return ""
 
 
 class MegatronActor(TrainingSteps):
@@ -39,7 +37,7 @@ class MegatronActor(TrainingSteps):
         return "verl's own torch profiler is switched on" if profiler is not None and profiler.check() else ""
 
 
-class MegatronLogProb(TrainingSteps):
+class MegatronLogProb(WithoutProfiler):
     """The same actor where it only goes forward: the reference has no optimizer.
 
     With LoRA (0.7.1) the actor's object computes the reference, too, and Megatron-Bridge switches its adapters off
@@ -52,9 +50,6 @@ class MegatronLogProb(TrainingSteps):
         modules = (module for chunk in self.worker.actor_module for module in chunk.modules())
         without = any(getattr(module, "_adapter_enabled", True) is False for module in modules)
         return "ref" if without else "actor"
-
-    def framework(self) -> str:
-        return ""
 
 
 class Trainer(TrainingSteps):
@@ -81,7 +76,7 @@ class Trainer(TrainingSteps):
         return "verl's own torch profiler is running" if running else ""
 
 
-class LoggedSteps(Trainer):
+class LoggedSteps(MovedWindow, Trainer):
     """The same worker from 0.8.0 on, where ``update_weights`` says which training step of the log it ends.
 
     The next one is one more. An asynchronous trainer calls a stage several times in between: then the numbers of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from patches.probes.members import Calls
@@ -14,9 +14,8 @@ class SchedulerOutputs(RolloutUnits):
     """Tells decode from prefill by vLLM V1's ``SchedulerOutput`` (``vllm/v1/core/sched/output.py``).
 
     An iteration decodes when no scheduled request has prompt tokens left. The last chunk of a prompt can be one
-    token long, so the number of tokens tells nothing: the prompt's rest is tracked per request, and an iteration in
-    which no request comes or goes costs a look at a few lengths. A request that was preempted computes its tokens
-    again and prefills until it is given no more than a decode step needs.
+    token long, so the number of tokens tells nothing: the prompt's rest is tracked per request. A request that was
+    preempted computes its tokens again and prefills until it is given no more than a decode step needs.
     """
 
     live: set[str]  # the requests of the rollout
@@ -24,7 +23,7 @@ class SchedulerOutputs(RolloutUnits):
 
     add_resumed: Callable[[Any], None]  # to those that prefill
     prompt_length: Callable[[Any], int]
-    computed_tokens: Callable[[Any], list[tuple[str, int]]]  # of each scheduled request, by its name
+    contexts: Callable[[Any], list[int]]  # tokens of each scheduled request, with those that are scheduled
 
     def forget(self) -> None:
         self.live, self.prefilling = set(), {}
@@ -34,8 +33,7 @@ class SchedulerOutputs(RolloutUnits):
         if finished and self.live.issubset(finished):
             self.end_rollout("all requests have finished")
         self.live.difference_update(finished)
-        for request in finished:
-            self.prefilling.pop(request, None)
+        self.prefilling = {name: left for name, left in self.prefilling.items() if name not in finished}
         if counts and not (self.live or self.done):
             self.begin_rollout()
             self.live = set(counts)  # also those that go on after a sleep()
@@ -55,8 +53,7 @@ class SchedulerOutputs(RolloutUnits):
         return kind
 
     def contents(self, batch: Any) -> Mapping[str, Any]:
-        before = self.computed_tokens(batch)
-        contexts = [batch.num_scheduled_tokens[name] + tokens for name, tokens in before]
+        contexts = self.contexts(batch)
         drafts = sum(map(len, batch.scheduled_spec_decode_tokens.values()))
         sums = {"requests": len(contexts), "tokens": batch.total_num_scheduled_tokens, "drafts": drafts}
         return {**sums, "longest": max(contexts), "context": sum(contexts)} if contexts else {}
@@ -68,11 +65,11 @@ class SchedulerOutputs(RolloutUnits):
 class ListedRequests(SchedulerOutputs):
     """Cached requests as lists, from vLLM 0.9.2 on."""
 
-    def computed_tokens(self, batch: Any) -> list[tuple[str, int]]:
-        cached = batch.scheduled_cached_reqs
-        before = [(request.req_id, request.num_computed_tokens) for request in batch.scheduled_new_reqs]
-        before += zip(cached.req_ids, cached.num_computed_tokens)  # noqa: B905
-        return before
+    def contexts(self, batch: Any) -> list[int]:
+        counts, cached = batch.num_scheduled_tokens, batch.scheduled_cached_reqs
+        contexts = [counts[new.req_id] + new.num_computed_tokens for new in batch.scheduled_new_reqs]
+        contexts += [counts[name] + tokens for name, tokens in zip(cached.req_ids, cached.num_computed_tokens)]  # noqa: B905
+        return contexts
 
 
 class ResumedNames(ListedRequests):
@@ -83,68 +80,51 @@ class ResumedNames(ListedRequests):
             self.prefilling[name] = -1
 
 
-class CountedRequests(SchedulerOutputs):
-    """Tells by the number of requests whether one is back: a look at each would take longer."""
-
-    counts: Mapping[str, int]
-
-    def forget(self) -> None:
-        super().forget()
-        self.counts = {}
-
-
-class ResumedFlags(CountedRequests, ListedRequests):
+class ResumedFlags(ListedRequests):
     """A flag for each request, in vLLM 0.9.2 to 0.11.0."""
 
     def add_resumed(self, batch: Any) -> None:
-        cached, going_on = batch.scheduled_cached_reqs, len(self.counts) - len(batch.finished_req_ids)
-        self.counts = batch.num_scheduled_tokens
-        if len(self.counts) > going_on + len(batch.scheduled_new_reqs):  # one is back after a preemption
-            back = (resumed for resumed, again in zip(cached.req_ids, cached.resumed_from_preemption) if again)  # noqa: B905
-            self.prefilling.update(dict.fromkeys(back, -1))
+        cached = batch.scheduled_cached_reqs
+        flags = zip(cached.req_ids, cached.resumed_from_preemption)  # noqa: B905
+        self.prefilling.update((resumed, -1) for resumed, again in flags if again)
 
 
-class ResumedRequests(CountedRequests):
+class ResumedRequests(SchedulerOutputs):
     """Cached requests as objects, before vLLM 0.9.2."""
 
     def add_resumed(self, batch: Any) -> None:
-        going_on = len(self.counts) - len(batch.finished_req_ids)
-        self.counts = batch.num_scheduled_tokens
-        if len(self.counts) > going_on + len(batch.scheduled_new_reqs):  # one is back after a preemption
-            back = (request.req_id for request in batch.scheduled_cached_reqs if request.resumed_from_preemption)
-            self.prefilling.update(dict.fromkeys(back, -1))
+        resumed = [request.req_id for request in batch.scheduled_cached_reqs if request.resumed_from_preemption]
+        self.prefilling.update(dict.fromkeys(resumed, -1))
 
-    def computed_tokens(self, batch: Any) -> list[tuple[str, int]]:
-        requests = [*batch.scheduled_cached_reqs, *batch.scheduled_new_reqs]
-        return [(request.req_id, request.num_computed_tokens) for request in requests]
+    def contexts(self, batch: Any) -> list[int]:
+        counts, requests = batch.num_scheduled_tokens, [*batch.scheduled_cached_reqs, *batch.scheduled_new_reqs]
+        return [counts[request.req_id] + request.num_computed_tokens for request in requests]
 
 
-class ResumedSomehow(CountedRequests):
+class ResumedSomehow(SchedulerOutputs):
     """Cached requests in any of these forms, or in one that is not known: for a release that is none."""
 
     def add_resumed(self, batch: Any) -> None:
-        cached, going_on = batch.scheduled_cached_reqs, len(self.counts) - len(batch.finished_req_ids)
-        self.counts = batch.num_scheduled_tokens
-        back: Iterable[str] = ()
-        if hasattr(cached, "resumed_req_ids"):
-            back = cached.resumed_req_ids
-        elif len(self.counts) > going_on + len(batch.scheduled_new_reqs):
-            if isinstance(cached, list):
-                back = [request.req_id for request in cached if request.resumed_from_preemption]
-            else:
-                flags = zip(cached.req_ids, cached.resumed_from_preemption)  # noqa: B905
-                back = [name for name, again in flags if again]
-        self.prefilling.update(dict.fromkeys(back, -1))
-
-    def computed_tokens(self, batch: Any) -> list[tuple[str, int]]:
         cached = batch.scheduled_cached_reqs
+        if hasattr(cached, "resumed_req_ids"):
+            resumed = cached.resumed_req_ids
+        elif isinstance(cached, list):
+            resumed = [request.req_id for request in cached if request.resumed_from_preemption]
+        else:
+            flags = zip(cached.req_ids, cached.resumed_from_preemption)  # noqa: B905
+            resumed = [name for name, again in flags if again]
+        self.prefilling.update(dict.fromkeys(resumed, -1))
+
+    def contexts(self, batch: Any) -> list[int]:
+        counts, cached = batch.num_scheduled_tokens, batch.scheduled_cached_reqs
         requests = [*(cached if isinstance(cached, list) else []), *batch.scheduled_new_reqs]
-        before = [(request.req_id, request.num_computed_tokens) for request in requests]
+        contexts = [counts[request.req_id] + request.num_computed_tokens for request in requests]
         if isinstance(cached, list):
-            return before
+            return contexts
         if not hasattr(cached, "num_computed_tokens"):
             return []  # in a fork it may be of any form
-        return [*before, *zip(cached.req_ids, cached.num_computed_tokens)]  # noqa: B905
+        before = zip(cached.req_ids, cached.num_computed_tokens)  # noqa: B905
+        return contexts + [counts[name] + tokens for name, tokens in before]
 
 
 class PromptTokens(SchedulerOutputs):

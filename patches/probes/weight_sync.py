@@ -40,7 +40,7 @@ class WeightSync(OneWorld):
         super().__init__(worker)
         replicas = self.setting("RLPATCH_REPLICAS", self.REPLICAS, r"all|\d+(,\d+)*").split(",")
         self.done = self.done or (bool(replica) and {"all", replica}.isdisjoint(replicas))
-        self.first, self.end = 0, 1
+        self.first, self.end, self.unit = 0, 1, 0
 
     def read_settings(self) -> None:
         self.chosen_sync = int(self.setting("RLPATCH_SYNC", self.SYNC, r"\d+"))
@@ -68,7 +68,10 @@ class WeightSync(OneWorld):
         return "%s/.rlpatch/weight-sync_%s_%s_%s_%s.json" % (self.save_path, self.role, self.host, who, self.pid)
 
     def leave(self) -> None:
-        self.close("complete")
+        import os
+
+        if self.pid == os.getpid():  # else it is a child, forked inside the window, whose frames end
+            self.close("complete")
 
     def exit(self) -> None:
         self.close("the process ends")
@@ -76,8 +79,8 @@ class WeightSync(OneWorld):
             before = max(self.sync + 1, self.chosen_sync)
             self.finish("not recorded: the process ends before weight sync %s" % before)
 
-    def measure(self, count: int) -> str:  # noqa: ARG002
-        return ""
+    def conclude(self, why: str, traces: Sequence[str]) -> None:
+        self.finish("%s, recorded: %s" % (why, ", ".join(traces) or "no trace"), traces)
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
         self.say("weight sync %s, %s: %s" % (self.sync, self.role, report))

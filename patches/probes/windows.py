@@ -7,21 +7,23 @@ from typing import Any
 
 from patches.probes.constants import CompileTime
 from patches.probes.graphs import GraphCapture
-from patches.probes.recorder import CountedUnits, Recorder
+from patches.probes.recorder import MovedWindow, Recorder
 from patches.probes.rollout import RolloutUnits
 from patches.probes.training import TrainingSteps
 from patches.probes.weight_sync import WeightSync
 
 
-class SeveralWindows(CountedUnits):
+class SeveralWindows(MovedWindow):
     """Windows one after the other; ``next_windows`` are those that were not opened yet."""
 
     windows = ""
     next_windows: Sequence[str] = ()
 
-    def read_settings(self) -> None:
-        super().read_settings()
+    def read_windows(self) -> None:
         self.windows = self.window
+        ends = [int(text or 10**9) for text in self.window.replace(",", ":").split(":")]
+        if ends[0] < self.LOWEST or ends != sorted(set(ends)):
+            raise ValueError("RLPATCH_WINDOW=%s is empty, too early or not in order" % self.window)
 
     def place_window(self) -> None:
         self.next_windows = self.next_windows or self.windows.split(",")
@@ -90,10 +92,10 @@ class RepeatedRollouts(Repeated, RolloutUnits):
 
     def read_settings(self) -> None:
         super().read_settings()
-        self.rollouts_end = self.chosen_rollout + self.REPEAT
+        self.rollouts_end = self.chosen + self.REPEAT
 
     def begin_rollout(self) -> None:
-        self.chosen_rollout = max(self.chosen_rollout, min(self.rollout + 1, self.rollouts_end - 1))
+        self.chosen = max(self.chosen, min(self.rollout + 1, self.rollouts_end - 1))
         super().begin_rollout()
 
     def is_last(self) -> bool:

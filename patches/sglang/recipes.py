@@ -48,7 +48,6 @@ SCHEDULER = Recipe(
         metadata=(BatchMetadata,),
         aligned=AlignedBatches,
         relative=RelativeBatches,
-        logger="sglang.rlpatch",
     ),
     insertions=(
         Insertion(

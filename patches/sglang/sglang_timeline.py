@@ -57,6 +57,5 @@ RECIPES = _TIMELINE.recipes(
         RELEASES.since("0.5.13"),
         *_requests("SchedulerWeightUpdaterManager"),
     ),
-    logger="sglang.rlpatch",
     kind=SglangTimeline,
 )

@@ -41,7 +41,6 @@ RECIPES = _WEIGHTS.recipes(
         RELEASES.since("0.5.13"),
         *_calls("SchedulerWeightUpdaterManager"),
     ),
-    logger="sglang.rlpatch",
     replica=Probe(
         members=(NamedReplica,), beside="_rlpatch_stage_replica = _RlpatchStageReplica()", summary=_WEIGHTS.summary
     ),

@@ -14,7 +14,6 @@ from patches.slime.slime_switches import SWITCHES
 from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 
 _FILE = "slime/backends/megatron_utils/model.py"
-_LOGGER = "slime.rlpatch"
 _INTERLEAVED = Note(
     Text("with a pipeline --micro-batch records nothing: use --call or --mini-batch"),
     Text(
@@ -127,7 +126,7 @@ def _stage(stage: str) -> Recipe:
         class_name="",
         method="train" if update else "forward_only",
         windows=(MICRO, MINI, CALL) if update else (MICRO, CALL),
-        probe=training.probe(ModelSteps, members=(Loops, MegatronSchedule), roles=ROLES[stage], logger=_LOGGER),
+        probe=training.probe(ModelSteps, members=(Loops, MegatronSchedule), roles=ROLES[stage]),
         insertions=_UPDATE if update else _FORWARD,
         structures=(
             Structure(

@@ -16,7 +16,6 @@ from patches.training import MICRO, MINI, ROLES
 from patches.trl import PROJECT, RELEASES, trl_timeline
 from patches.trl.trl_switches import SWITCHES
 
-_LOGGER = "trl.rlpatch"
 _REMOVE = Text("TRL, or the loop of transformers, can record a window of micro-batches itself")
 _WHY = Text(
     "callbacks with torch.profiler see only whole training steps. Generation runs in the first micro-batch and"
@@ -109,7 +108,6 @@ def _update_probe() -> Probe:
         shared=TrainerSteps,
         members=(TransformersLoop,),
         roles=("actor",),
-        logger=_LOGGER,
         between="pauses",  # no training step has two optimizer steps
     )
 
@@ -170,9 +168,7 @@ def _log_probs(trainer: _Trainer, *structures: Structure) -> Recipe:
         class_name=f"{trainer.name}Trainer",
         method=method,
         windows=(MICRO,),
-        probe=training.probe(
-            LogProbs, shared=TrainerSteps, members=(Calls,), roles=ROLES["compute-log-prob"], logger=_LOGGER
-        ),
+        probe=training.probe(LogProbs, shared=TrainerSteps, members=(Calls,), roles=ROLES["compute-log-prob"]),
         insertions=_LOG_PROBS,
         structures=structures,
         why=_WHY,

@@ -65,7 +65,6 @@ RECIPES = _TIMELINE.recipes(
         RELEASES.since("0.28.0"),
         ("VLLMGeneration.sync_weights", 'span("sync", "sync_weights")', _SYNC),
     ),
-    logger="trl.rlpatch",
     kind=TrainerTimeline,
     # The package puts a lazy one into its own place, in which the lines look for the recorder.
     recorder_name='__import__("sys").modules[__name__]._rlpatch_stage',

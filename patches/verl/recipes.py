@@ -14,7 +14,7 @@ from patches.releases import Releases
 from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 from patches.verl import PROJECT, RELEASES, verl_timeline, verl_weights, workers
 from patches.verl.profiling import PROFILING
-from patches.verl.stages import DYNAMIC, INTERLEAVED, ITERATED, LEGACY, LOGGER, REMOVE, WHY, leave, loop, scheduled
+from patches.verl.stages import DYNAMIC, INTERLEAVED, ITERATED, LEGACY, REMOVE, WHY, leave, loop, scheduled
 from patches.verl.verl_switches import SWITCHES
 
 # --- the engine workers, from 0.7.0 on; those before them are in workers.py ---
@@ -121,7 +121,6 @@ def _worker(*, stage: str, unit: str) -> Recipe:
             WorkerUpdate if updates else Trainer,
             shared=Trainer,
             roles=ROLES[stage],
-            logger=LOGGER,
             logged=lambda release: None if release in LEGACY else LoggedSteps,
         ),
         insertions=(

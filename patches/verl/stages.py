@@ -10,7 +10,6 @@ from patches.verl import RELEASES
 LEGACY = RELEASES.until("0.7.1")
 """The releases whose workers have the loops themselves."""
 
-LOGGER = "verl.rlpatch"
 REMOVE = Text("verl's own profiler can record a window of micro-batches in every stage, and of mini-batches on NPUs")
 WHY = Text(
     "guides put torch_npu.profiler with a schedule into these loops by hand. Its window is off by one, it records"

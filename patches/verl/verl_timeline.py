@@ -252,5 +252,4 @@ RECIPES = _TIMELINE.recipes(
             )
         ),
     ),
-    logger="verl.rlpatch",
 )  # fmt: skip

@@ -176,5 +176,4 @@ RECIPES = _WEIGHTS.recipes(
         ),
     ),
     *_checkpoint_engines(),
-    logger="verl.rlpatch",
 )

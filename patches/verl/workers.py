@@ -12,7 +12,7 @@ from patches.probes.members import Loops
 from patches.probes.training import OneRole
 from patches.probes.verl import DataParallelActor, MegatronActor, MegatronLogProb, MegatronSchedule
 from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
-from patches.verl.stages import DYNAMIC, INTERLEAVED, ITERATED, LEGACY, LOGGER, WHY, leave, loop, scheduled
+from patches.verl.stages import DYNAMIC, INTERLEAVED, ITERATED, LEGACY, WHY, leave, loop, scheduled
 
 _COUNTED = Text("each call counts as a training step, because not every release passes global_steps to this place")
 _REMOVE = Text("nobody runs releases below 0.8.0 any more")
@@ -100,7 +100,7 @@ def _in_loops(
         class_name=worker.class_name,
         method=method,
         windows=loops.windows,
-        probe=training.probe(role, roles=ROLES[stage], logger=LOGGER),
+        probe=training.probe(role, roles=ROLES[stage]),
         insertions=loops.insertions,
         structures=(Structure("", LEGACY, worker.file, fingerprints, loops.shape),),
         why=WHY,
@@ -127,7 +127,7 @@ def _in_schedule(worker: _Worker, stage: str, chunks: str, *, role: type, finger
         class_name=worker.class_name,
         method="forward_backward_batch",
         windows=(MICRO,),
-        probe=training.probe(role, members=(Loops, MegatronSchedule), roles=ROLES[stage], logger=LOGGER),
+        probe=training.probe(role, members=(Loops, MegatronSchedule), roles=ROLES[stage]),
         insertions=(
             _enter(method),
             *minis,

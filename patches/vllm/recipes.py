@@ -13,8 +13,7 @@ from patches.vllm.vllm_switches import SWITCHES
 
 _GPU = "vllm/v1/worker/gpu_worker.py"
 _CPU = "vllm/v1/worker/cpu_worker.py"
-_LOGGER = "vllm.rlpatch"  # below vLLM's own logger, so that its handlers show our lines
-_PROBE = rollout.probe(VllmV1Rollout, logger=_LOGGER, **vllm_engine.V1)
+_PROBE = rollout.probe(VllmV1Rollout, **vllm_engine.V1)
 
 _WHY = Text(
     "guides add torch.profiler with a schedule to the worker by hand. If it is created in __init__ and stepped at"
@@ -177,7 +176,7 @@ CAPTURE = Recipe(
     class_name="Worker",
     method="compile_or_warm_up_model",
     windows=graphs.WINDOWS,
-    probe=graphs.probe(logger=_LOGGER),
+    probe=graphs.probe(),
     insertions=(graphs.around("compile_or_warm_up_model", "capture_model", _CAPTURES),),
     structures=(
         Structure(

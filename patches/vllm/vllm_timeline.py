@@ -33,6 +33,5 @@ RECIPES = _TIMELINE.recipes(
         RELEASES,
         ("Scheduler.update_from_output", "blocks(self)", Text("the batch that has run still holds its blocks here")),
     ),
-    logger="vllm.rlpatch",
     kind=VllmTimeline,
 )

@@ -15,5 +15,4 @@ RECIPES = _WEIGHTS.recipes(
     _WEIGHTS.sites(
         Text("weight updates in the V1 worker"), "v1/worker/gpu_worker.py", _SINCE, *vllm_engine.syncs("Worker")
     ),
-    logger="vllm.rlpatch",
 )

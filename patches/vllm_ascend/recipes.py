@@ -11,7 +11,6 @@ from patches.vllm_ascend import PROJECT, RELEASES, builtin, vllm_ascend_timeline
 from patches.vllm_ascend.vllm_ascend_switches import SWITCHES
 
 _SLEEP = vllm_engine.SLEEP._replace(optional=True)
-_LOGGER = "vllm.rlpatch"  # below vLLM's own logger, so that its handlers show our lines
 
 
 V1 = Recipe(
@@ -20,7 +19,7 @@ V1 = Recipe(
     class_name="NPUWorker",
     method="execute_model",
     windows=rollout.ALIGNED,
-    probe=rollout.probe(VllmV1Rollout, logger=_LOGGER, **vllm_engine.V1),
+    probe=rollout.probe(VllmV1Rollout, **vllm_engine.V1),
     insertions=(
         Insertion(
             "execute_model",
@@ -110,7 +109,7 @@ V0 = Recipe(
     class_name="NPUWorker",
     method="execute_worker",
     windows=rollout.WINDOWS,
-    probe=rollout.probe(VllmV0Rollout, members=(PreparedInputs,), contexts=InputContexts, logger=_LOGGER),
+    probe=rollout.probe(VllmV0Rollout, members=(PreparedInputs,), contexts=InputContexts),
     insertions=(
         Insertion(
             "execute_worker",
@@ -126,14 +125,8 @@ V0 = Recipe(
         Insertion(
             "start_profile",
             where=Before("self.profiler.start()"),
-            line='self._rlpatch_stage("yield_to", True)',
+            line=vllm_engine.PROFILE.line,
             why=vllm_engine.PROFILE.why,
-        ),
-        Insertion(
-            "stop_profile",
-            where=Before("self.profiler.stop()"),
-            line='self._rlpatch_stage("yield_to", False)',
-            why=Text("after this call the next rollout can be recorded"),
         ),
     ),
     structures=(
@@ -155,7 +148,7 @@ V0 = Recipe(
     why=Text("below 0.9.2rc1 the V0 engine is the default; VLLM_USE_V1 decides which of the two workers a run uses"),
     how=Text(
         "overrides prepare_input() to see the model input. One line at the start of execute_worker() counts the"
-        " iterations; sleep(), start_profile() and stop_profile() get one line each"
+        " iterations; sleep() and start_profile() get one line each"
     ),
     upstream="vllm_ascend/worker.py in 0.7.1rc1, vllm_ascend/worker/worker.py up to 0.9.2rc1;"
     " vllm/worker/worker_base.py",
@@ -168,7 +161,7 @@ CAPTURE = Recipe(
     class_name="NPUWorker",
     method="compile_or_warm_up_model",
     windows=graphs.WINDOWS,
-    probe=graphs.probe(logger=_LOGGER),
+    probe=graphs.probe(),
     insertions=(
         graphs.around(
             "compile_or_warm_up_model",

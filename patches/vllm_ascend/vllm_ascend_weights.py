@@ -15,5 +15,4 @@ RECIPES = _WEIGHTS.recipes(
     _WEIGHTS.sites(
         Text("weight updates in the V1 worker"), "worker/worker.py", _SINCE, *vllm_engine.syncs("NPUWorker")
     ),
-    logger="vllm.rlpatch",
 )

@@ -3,7 +3,6 @@ from __future__ import annotations
 import atexit
 import shutil
 import sys
-from contextlib import nullcontext
 from multiprocessing import util
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -12,23 +11,23 @@ import pytest
 
 from fixtures.cache import REPOSITORY
 from patches.survey import readme
-from tests.patches.standin import Profiler
+from tests.patches.standin import Console, Profiler, ProfilerModule, synchronize
 
 
 @pytest.fixture
 def stand_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As much of torch as the counting needs; nothing of rlpatch is set in the environment."""
-    torch, profiler, distributed = (
-        ModuleType("torch"),
-        ModuleType("torch.profiler"),
-        ModuleType("torch.distributed"),
-    )
-    profiler.record_function = lambda name: nullcontext(name)  # type: ignore[attr-defined]
+    """As much of torch and torch_npu as the counting needs; nothing of rlpatch is set in the environment."""
+    torch, torch_npu, distributed = ModuleType("torch"), ModuleType("torch_npu"), ModuleType("torch.distributed")
     distributed.is_available = lambda: False  # type: ignore[attr-defined]
-    torch.profiler, torch.distributed = profiler, distributed  # type: ignore[attr-defined]
-    for module in (torch, profiler, distributed):
+    torch.distributed = distributed  # type: ignore[attr-defined]
+    torch_npu.npu = SimpleNamespace(synchronize=synchronize)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.distributed", distributed)
+    for module in (torch, torch_npu):
+        module.profiler = ProfilerModule(f"{module.__name__}.profiler")  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, module.__name__, module)
+        monkeypatch.setitem(sys.modules, module.profiler.__name__, module.profiler)
     # A recorder that a test leaves open must neither speak when the tests end nor watch for other profilers.
+    monkeypatch.setattr(sys, "_rlpatch_recording", None, raising=False)
     monkeypatch.setattr(Profiler, "start", Profiler.start)
     monkeypatch.setattr(atexit, "register", lambda *_: None)
     monkeypatch.setattr(util, "Finalize", lambda *_, **__: None)
@@ -48,6 +47,11 @@ def log(monkeypatch: pytest.MonkeyPatch, stand_in_torch: None) -> list[str]:
     )
     monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "7")
     return log
+
+
+@pytest.fixture
+def console(capsys: pytest.CaptureFixture[str]) -> Console:
+    return Console(capsys)
 
 
 @pytest.fixture

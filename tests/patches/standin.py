@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Mapping, Sequence
-from types import CodeType
+from contextlib import nullcontext
+from types import CodeType, ModuleType
 from typing import Any
+
+import pytest
 
 from patcher.changes.change import SHARED, PatchId
 from patcher.config import WHOLE
@@ -63,10 +68,63 @@ class Backend:
         return {str(n) for n, p in enumerate(self.made) if "stop" in p.calls and p.recorded and self.leaves_trace}
 
 
-def build(recorder: Any, wait: int, warmup: int, active: int) -> Profiler:
-    """In the place of the backend's own, below the layers that change what is built."""
-    recorder.made.append(Profiler(wait, warmup, active))
-    return recorder.made[-1]  # type: ignore[no-any-return]
+class ProfilerModule(ModuleType):
+    """``torch.profiler`` or ``torch_npu.profiler``, as far as the schedule goes."""
+
+    class Words:
+        """Members of an enumeration."""
+
+        def __getattr__(self, name: str) -> str:
+            return name
+
+    ProfilerActivity = ProfilerLevel = AiCMetrics = ExportType = Words()
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.record_function = nullcontext
+
+    def schedule(self, *, wait: int, warmup: int, active: int, repeat: int) -> tuple[int, int, int]:
+        assert repeat == 1
+        return wait, warmup, active
+
+    def tensorboard_trace_handler(self, folder: str, name: str, **_more: bool) -> tuple[str, str]:
+        return folder, name
+
+    def _ExperimentalConfig(self, **settings: object) -> object:
+        return settings
+
+    def profile(self, *, schedule: tuple[int, int, int], **_more: object) -> Profiler:
+        """Make the profiler of the recorder that opens its window."""
+        made: list[Profiler] = sys._rlpatch_recording.made  # type: ignore[attr-defined]
+        made.append(Profiler(*schedule))
+        return made[-1]
+
+
+def synchronize() -> None:
+    """Wait for the device, as ``torch_npu.npu.synchronize`` does: let the recorder's `Backend` know."""
+    sys._rlpatch_recording.synchronize()  # type: ignore[attr-defined]
+
+
+class Console:
+    """What recorders have said on stderr in a test."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys, self.seen = capsys, ""
+
+    @property
+    def text(self) -> str:
+        self.seen += self.capsys.readouterr().err
+        return self.seen
+
+    @property
+    def messages(self) -> list[str]:
+        """Each message, with the traceback that it may have."""
+        return [f"rlpatch: {message}".strip() for message in re.split("^rlpatch: ", self.text, flags=re.MULTILINE)[1:]]
+
+    @property
+    def failures(self) -> list[str]:
+        """The messages of recorders that have failed."""
+        return [message for message in self.messages if ": no profile, the run goes on: " in message]
 
 
 _WORDS = {
@@ -156,6 +214,5 @@ def host(worker: object, recipe: Recipe, constants: Mapping[str, Any], *parts: t
     exec(_compiled(recipe, constants, **how), namespace)
     patched = namespace["Patched"]
     beside = {name: value for name, value in constants.items() if not name.isupper()}
-    patched._RlpatchStage.__mro__[-2].build = build
     patched._RlpatchStage = type("Recorder", (*parts, Backend, patched._RlpatchStage), beside)
     worker.__class__ = patched

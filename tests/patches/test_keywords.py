@@ -83,10 +83,11 @@ def config(backend: str = "npu", **options: Any) -> ProfileConfig[Any]:
 BUILD = """
 {code}
 
-def build():
-    probe = object.__new__(Worker._RlpatchRollout)
-    probe.save_path, probe.name = {folder!r}, "host_dp0_rank0_1"
-    return probe.build(2, 1, 3)
+def build(at=2):
+    from types import SimpleNamespace
+    from torch_npu import profiler
+    self = SimpleNamespace(first=3, end=6, save_path={folder!r}, name="host_dp0_rank0_1")
+    return {call}
 """
 
 
@@ -204,7 +205,9 @@ if not probe.without_domains():
 
 def write(file: Path, code: str, folder: Path) -> None:
     file.parent.mkdir(exist_ok=True)
-    file.write_text(BUILD.format(code=code, folder=str(folder / "traces")))
+    calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
+    (call,) = [ast.unparse(node) for node in calls if ast.unparse(node.func) == "profiler.profile"]
+    file.write_text(BUILD.format(code=code, call=call, folder=str(folder / "traces")))
 
 
 @pytest.mark.parametrize(("recipe", "backend"), CASES)

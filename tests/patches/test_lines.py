@@ -26,15 +26,13 @@ vllm_ascend/worker/worker_v1.py
         NPUPlatform.set_device(self.device)
     execute_model: self._rlpatch_stage("step", scheduler_output)
         output = self.model_runner.execute_model(scheduler_output)
-    profile: self._rlpatch_stage("yield_to", is_start)
+    profile: self._rlpatch_stage("close", "the framework's own profiler was called")
         if is_start:
 vllm_ascend/worker/worker.py
     sleep: self._rlpatch_stage("end_rollout", "sleep()")
         NPUPlatform.set_device(self.device)
-    start_profile: self._rlpatch_stage("yield_to", True)
+    start_profile: self._rlpatch_stage("close", "the framework's own profiler was called")
         self.profiler.start()
-    stop_profile: self._rlpatch_stage("yield_to", False)
-        self.profiler.stop()
     execute_worker: self._rlpatch_stage("step", worker_input)
         if self.enable_dummy_run:
 """,
@@ -44,7 +42,7 @@ vllm_ascend/worker/worker.py
         free_bytes_before_sleep = torch.npu.mem_get_info()[0]
     execute_model: self._rlpatch_stage("step", scheduler_output)
         output = self.model_runner.execute_model(scheduler_output, intermediate_tensors)
-    profile: self._rlpatch_stage("yield_to", is_start)
+    profile: self._rlpatch_stage("close", "the framework's own profiler was called")
         if is_start:
 """,
     "vllm-ascend 0.30.0rc2 graph-capture whole": """
@@ -60,7 +58,7 @@ vllm/v1/worker/gpu_worker.py
         torch.accelerator.synchronize()
     execute_model: self._rlpatch_stage("step", scheduler_output)
         if self._pp_send_work:
-    profile: self._rlpatch_stage("yield_to", is_start)
+    profile: self._rlpatch_stage("close", "the framework's own profiler was called")
         if is_start:
 """,
     "vllm 0.33.0 graph-capture whole": """

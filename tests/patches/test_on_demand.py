@@ -19,6 +19,7 @@ import pytest
 from tests.patches.conditions import sglang
 from tests.patches.rollout_workers import V1Worker
 from tests.patches.sglang_schedulers import Scheduler
+from tests.patches.standin import Console
 from tests.patches.step_metadata import Traces, facts, states
 from tests.patches.training_stages import Stage
 from tests.patches.triggered import CONDITIONS, STATES, WAITING, listed, rollout
@@ -65,7 +66,7 @@ def test_nothing_is_recorded_until_somebody_asks(waiting: dict[str, Any], tmp_pa
 
 
 def test_several_requests_are_served_one_after_the_other(
-    waiting: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    waiting: dict[str, Any], tmp_path: Path, console: Console
 ) -> None:
     worker = V1Worker(**waiting, **STATES)
     rollout(worker)
@@ -84,12 +85,10 @@ def test_several_requests_are_served_one_after_the_other(
     ]
     (state,) = states(tmp_path).values()
     assert (state["request"], len(state["traces"])) == ("second", 2)
-    assert "decode 2:4 of rollout 2: complete, recorded 2 of 2" in caplog.text
+    assert "decode 2:4 of rollout 2: complete, recorded 2 of 2" in console.text
 
 
-def test_nsys_captures_each_request(
-    waiting: dict[str, Any], tmp_path: Path, log: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_nsys_captures_each_request(waiting: dict[str, Any], tmp_path: Path, log: list[str], console: Console) -> None:
     worker = V1Worker(**{**waiting, "parts": ()}, backend="nsys", **STATES, UNIT="decode")
     rollout(worker)
     assert log == []
@@ -101,7 +100,7 @@ def test_nsys_captures_each_request(
     units = [event.split()[2].rstrip(",") for event in log if event.startswith("push decode")]
     assert units == ["2", "3", "1"]
     assert [one["request"] for one in facts(tmp_path)] == ["first", "second"]
-    assert "failed" not in caplog.text
+    assert not console.failures
 
 
 def test_a_request_during_a_rollout_is_served_in_the_next(waiting: dict[str, Any], tmp_path: Path) -> None:
@@ -212,15 +211,15 @@ def test_a_request_that_goes_while_it_is_looked_at_stops_nothing(
 
 @pytest.mark.parametrize(("request_", "why"), REFUSED)
 def test_what_is_not_of_its_form_is_refused_in_one_line(
-    request_: dict[str, Any], why: str, waiting: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    request_: dict[str, Any], why: str, waiting: dict[str, Any], tmp_path: Path, console: Console
 ) -> None:
     worker = V1Worker(**waiting, **STATES)
     ask(tmp_path, **request_)
     rollout(worker)
     assert not worker.made
-    assert caplog.text.count("request refused: ") == 1
-    assert why in caplog.text
-    assert "Traceback" not in caplog.text
+    assert console.text.count("request refused: ") == 1
+    assert why in console.text
+    assert "Traceback" not in console.text
     (state,) = states(tmp_path).values()
     assert state["state"] == "not recorded"
     assert state["refused"] is True, "until the next rollout begins"
@@ -234,7 +233,7 @@ def test_what_is_not_of_its_form_is_refused_in_one_line(
     "text", ["{", '{"window": "2:4"', "[1, 2]", "null", "[" * 9000, '"' + "x" * 99999, "\0\0", "\N{ROCKET}"]
 )
 def test_a_file_that_is_no_request_is_refused(
-    text: str, waiting: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    text: str, waiting: dict[str, Any], tmp_path: Path, console: Console
 ) -> None:
     (tmp_path / ".rlpatch").mkdir()
     (tmp_path / ".rlpatch" / "rollout.request").write_text(text)
@@ -242,7 +241,7 @@ def test_a_file_that_is_no_request_is_refused(
     rollout(worker)
     rollout(worker)
     assert not worker.made
-    assert caplog.text.count("request refused: ") == 1
+    assert console.text.count("request refused: ") == 1
     assert worker._rlpatch_stage_probe is not None
 
 
@@ -258,14 +257,12 @@ def test_a_pipe_in_its_place_holds_nobody_up(waiting: dict[str, Any], tmp_path: 
     os.close(opened)
 
 
-def test_too_late_is_said_and_expired_is_taken_away(
-    waiting: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_too_late_is_said_and_expired_is_taken_away(waiting: dict[str, Any], tmp_path: Path, console: Console) -> None:
     worker = V1Worker(**waiting, **STATES)
     rollout(worker)
     ask(tmp_path, at=0)
     rollout(worker)
-    assert "request refused: it was for 0, and this worker is at 1" in caplog.text
+    assert "request refused: it was for 0, and this worker is at 1" in console.text
     ask(tmp_path, at=9, id="old", expires=1)
     rollout(worker)
     assert not (tmp_path / ".rlpatch" / "rollout.request").exists()
@@ -300,21 +297,21 @@ def test_a_folder_that_cannot_be_looked_into_takes_no_request_away(waiting: dict
 
 
 def test_what_nobody_asked_for_is_not_said_where_the_window_was_not_reached(
-    waiting: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    waiting: dict[str, Any], tmp_path: Path, console: Console
 ) -> None:
     worker = V1Worker(**waiting, **STATES)
     ask(tmp_path, window="30:60")
     rollout(worker)
-    assert re.search(r"not recorded: .*\b6 units\n", caplog.text)
+    assert re.search(r"not recorded: .*\b6 units\n", console.text)
 
 
 def test_a_training_stage_that_finds_an_old_request_serves_the_next_one(
-    waiting: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    waiting: dict[str, Any], tmp_path: Path, console: Console
 ) -> None:
     stage = Stage(**waiting)
     ask(tmp_path, "update-policy", at=1, expires=1)
     stage.update()
-    assert "a1 has expired" in caplog.text
+    assert "a1 has expired" in console.text
     (state,) = states(tmp_path).values()
     assert state["why"] == "request refused: a1 has expired"
     ask(tmp_path, "update-policy", at=2, window="0:1", id="b2")
@@ -374,7 +371,7 @@ def test_a_request_under_a_lease_is_not_waited_for(waiting: dict[str, Any], tmp_
 
 
 def test_a_folder_that_is_a_link_is_neither_read_nor_written(
-    waiting: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    waiting: dict[str, Any], tmp_path: Path, console: Console
 ) -> None:
     theirs = tmp_path / "theirs"
     theirs.mkdir()
@@ -387,8 +384,8 @@ def test_a_folder_that_is_a_link_is_neither_read_nor_written(
         rollout(worker)
     assert not worker.made
     assert {file.name: file.read_bytes() for file in (theirs / ".rlpatch").iterdir()} == before
-    assert caplog.text.count("its path must have no links") == 1
-    assert caplog.text.count(f"request refused: {tmp_path}/traces/.rlpatch is a link, which is not allowed") == 1
+    assert console.text.count("its path must have no links") == 1
+    assert console.text.count(f"request refused: {tmp_path}/traces/.rlpatch is a link, which is not allowed") == 1
 
 
 @pytest.mark.parametrize(
@@ -405,7 +402,7 @@ def test_a_request_that_is_not_served_when_the_process_ends_is_said(
     waiting: dict[str, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    console: Console,
 ) -> None:
     at_exit: list[Any] = []
     monkeypatch.setattr(util, "Finalize", lambda _, function, arguments, **_more: partial(function, *arguments))
@@ -419,7 +416,7 @@ def test_a_request_that_is_not_served_when_the_process_ends_is_said(
     if at:  # nobody has looked at it yet
         ask(tmp_path, at=at, window="9:12")
     at_exit[0]()
-    texts = [line.partition(", decode ")[2] for line in caplog.messages]
+    texts = [line.partition(", decode ")[2] for line in console.messages]
     assert [" ".join(re.findall(r"\d+(?::\d+)?", text)) for text in texts] == ([said] if said else [])
     (state,) = states(tmp_path).values()
     assert state["state"] == ("not recorded" if said else "installed")

@@ -35,7 +35,7 @@ def test_what_is_recorded_are_the_units_asked_for(release: str, shape: str, unit
             if first <= number < end:
                 wanted.setdefault(seen.rollout, []).append(f"{number}: {batch.label}")
         if worker._rlpatch_stage_probe:
-            worker._rlpatch_stage_probe.interrupt("the process ends")  # else it keeps the next one from recording
+            worker._rlpatch_stage("close", "the process ends")  # else it keeps the next one from recording
         recorded = [
             [f"{number}: {labels[0]}" for number, labels in sorted(profiler.recorded.items())]
             for profiler in worker.made

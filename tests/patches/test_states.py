@@ -14,6 +14,7 @@ from tests.patches.conditions import sglang
 from tests.patches.rollout_workers import V1Worker, batch, recorded
 from tests.patches.schedules import RELEASES, Seen, schedule
 from tests.patches.sglang_schedulers import Scheduler
+from tests.patches.standin import Console
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
 
@@ -109,7 +110,7 @@ def test_units_count_from_behind_the_condition(release: str, shape: str, asked: 
                 if first <= number < end:
                     wanted.setdefault((oracle.rollout, first), []).append(f"{in_rollout}: {one.label}")
         if worker._rlpatch_stage_probe:
-            worker._rlpatch_stage_probe.interrupt("the process ends")
+            worker._rlpatch_stage("close", "the process ends")
         found = [
             [f"{number}: {labels[0]}" for number, labels in sorted(profiler.recorded.items())]
             for profiler in worker.made
@@ -157,14 +158,14 @@ def test_the_iteration_in_which_it_holds_is_the_warm_up(asked: Asked, window: st
         (Asked(tail=9), "1 to 4 requests were scheduled"),
     ],
 )
-def test_what_never_held_says_how_near_it_came(asked: Asked, said: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_never_held_says_how_near_it_came(asked: Asked, said: str, console: Console) -> None:
     worker = V1Worker(WINDOW="0:9", **asked.constants)
     ramp(worker, 4, 5)
     assert not worker.made
-    assert f"decode 0:9 of rollout 0: not recorded: all requests have finished after 8 units, {said}" in caplog.text
+    assert f"decode 0:9 of rollout 0: not recorded: all requests have finished after 8 units, {said}" in console.text
 
 
-def test_of_contexts_nothing_is_said_that_was_not_measured(caplog: pytest.LogCaptureFixture) -> None:
+def test_of_contexts_nothing_is_said_that_was_not_measured(console: Console) -> None:
     worker = V1Worker(release="0.12.0rc1", WINDOW="0:9", **Asked(context=500).constants)
     scheduler = standins.Scheduler(64)
     scheduler.add(standins.Request("a", 30, 12))
@@ -174,47 +175,47 @@ def test_of_contexts_nothing_is_said_that_was_not_measured(caplog: pytest.LogCap
         scheduler.done(one)
     one = scheduler.schedule()
     worker.iterate(standins.sets(one), one.label)
-    assert re.findall(r"\d+ to \d+ (\w+)", caplog.messages[-1]) == ["requests"], "a bound is no length"
+    assert re.findall(r"\d+ to \d+ (\w+)", console.messages[-1]) == ["requests"], "a bound is no length"
 
 
-def test_several_windows_that_a_rollout_does_not_reach_are_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_several_windows_that_a_rollout_does_not_reach_are_named(console: Console) -> None:
     worker = V1Worker(WINDOW="2:4,6:9,20:30,40:50", SEVERAL=True)
     worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
     for n in range(1, 8):
         worker.iterate(batch({"a": 1}), f"decode {n}")
     worker.iterate(batch({}, done=("a",)), "empty")
     assert [[*profiler.recorded] for profiler in worker.made] == [[2, 3], [6, 7]]
-    assert "decode 2:4 of rollout 0: complete, recorded 2 of 2" in caplog.text
+    assert "decode 2:4 of rollout 0: complete, recorded 2 of 2" in console.text
     ended = "decode 6:9 of rollout 0: all requests have finished before 20:30,40:50, recorded 2 of 3"
-    assert ended in caplog.text
+    assert ended in console.text
     assert worker._rlpatch_stage_probe is None
 
 
 @pytest.mark.parametrize("window", ["5:3", "0:4", "3:6,6:9", "3:6,5:9", "9:12,3:6", "3:,9:12", "3:6,"])
 def test_windows_of_the_environment_are_checked_too(
-    window: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    window: str, monkeypatch: pytest.MonkeyPatch, console: Console
 ) -> None:
     monkeypatch.setenv("RLPATCH_WINDOW", window)
     worker = V1Worker(WINDOW="2:4,6:9", SEVERAL=True)
     worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
     assert worker._rlpatch_stage_probe is None
-    assert "no profile, the run goes on" in caplog.text
-    assert window.rstrip(",") in caplog.text
+    assert "no profile, the run goes on" in console.text
+    assert window.rstrip(",") in console.text
 
 
 @pytest.mark.parametrize(("name", "value"), [("LOAD", "0"), ("TAIL", "-1"), ("CONTEXT", "many")])
 def test_conditions_of_the_environment(
-    name: str, value: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch, console: Console
 ) -> None:
     monkeypatch.setenv(f"RLPATCH_AT_{name}", value)
     worker = V1Worker(WINDOW="0:4", drafts=0, **Asked(2, 2, 2).constants)
     ramp(worker, 3, 3)
     assert not worker.made
-    assert f"RLPATCH_AT_{name}={value!r} cannot be used" in caplog.text
+    assert f"RLPATCH_AT_{name}={value!r} cannot be used" in console.text
 
 
 def test_a_long_prefill_beside_many_that_decode_makes_nobody_look_at_each_of_them(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, console: Console
 ) -> None:
     worker = V1Worker(WINDOW="0:4", **Asked(context=100_000).constants)
     looked: list[Any] = []
@@ -237,7 +238,7 @@ def test_a_long_prefill_beside_many_that_decode_makes_nobody_look_at_each_of_the
     one = batch({}, done=(*names, "long"))
     one.scheduled_cached_reqs = scheduled([], 0)
     worker.iterate(one, "empty")
-    assert "after 0 units, 64 to 65 requests were scheduled" in caplog.text
+    assert "after 0 units, 64 to 65 requests were scheduled" in console.text
 
 
 def scheduled(names: list[str], computed: int) -> Any:

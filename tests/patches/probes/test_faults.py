@@ -210,7 +210,7 @@ def test_a_log_that_fails_stops_nothing(
         sink(patched, tmp_path)
         rollout(worker, 3)
         if second_fault:
-            patched.setattr(worker._RlpatchStage, "next_unit", lambda *_: 1 / 0)
+            patched.setattr(Profiler, "step", lambda *_: 1 / 0)
         for n in range(4, 9):
             worker.iterate(batch({"a": 1}), f"decode {n}")
     assert not still_open(worker.made)

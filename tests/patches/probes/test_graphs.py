@@ -6,7 +6,7 @@ What a real profiler then records is proven in ``test_on_torch_npu``.
 from __future__ import annotations
 
 import atexit
-import logging
+import sys
 from multiprocessing import util
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.patches.graph_workers import Worker
-from tests.patches.standin import Profiler
+from tests.patches.standin import Console, Profiler
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
 
@@ -54,47 +54,40 @@ def test_the_chosen_capture_of_graphs_is_recorded(
     assert (worker._rlpatch_stage_probe is None) == (constants.get("REPEAT") != 9)
 
 
-def test_the_profiler_starts_at_once_and_the_log_says_what_was_recorded(
-    made: list[Profiler], caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        Worker(made).start("a")
+def test_the_profiler_starts_at_once_and_the_log_says_what_was_recorded(made: list[Profiler], console: Console) -> None:
+    Worker(made).start("a")
     assert made[0].schedule == (0, 0, 1)
     assert made[0].calls == ["start", "sync", "step", "stop"]
-    (line,) = caplog.messages
+    (line,) = console.messages
     assert "_graph_capture_dp0_rank0_" in line
     assert line.endswith(", capture_model(): complete, recorded: 0")
 
 
-def test_a_capture_that_raised_is_closed_by_the_next_one_of_the_process(
-    made: list[Profiler], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_capture_that_raised_is_closed_by_the_next_one_of_the_process(made: list[Profiler], console: Console) -> None:
     Worker(made).start("a", fails=True)
-    with caplog.at_level(logging.WARNING):
-        Worker(made).start("b")
+    Worker(made).start("b")
     assert [profiler.recorded for profiler in made] == [{0: ["a", "before b"]}, {0: ["b"]}]
-    assert ["the function did not return" in line for line in caplog.messages] == [True, False]
+    assert ["the function did not return" in line for line in console.messages] == [True, False]
 
 
 def test_a_capture_that_raised_is_saved_when_the_process_ends(
-    made: list[Profiler], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    made: list[Profiler], monkeypatch: pytest.MonkeyPatch, console: Console
 ) -> None:
     registered: list[Any] = []
     monkeypatch.setattr(util, "Finalize", lambda _, function, arguments, **_more: (function, *arguments))
     monkeypatch.setattr(atexit, "register", registered.append)
     Worker(made).start("a", fails=True)
-    with caplog.at_level(logging.WARNING):
-        function, *arguments = registered[0]
-        function(*arguments)
+    function, *arguments = registered[0]
+    function(*arguments)
     assert made[0].calls == ["start", "sync", "step", "stop"]
-    assert caplog.messages[0].endswith("capture_model(): the process ends, recorded: 0")
+    assert console.messages[0].endswith("capture_model(): the process ends, recorded: 0")
 
 
-def test_another_stage_that_records_is_left_alone(made: list[Profiler], caplog: pytest.LogCaptureFixture) -> None:
-    import torch.profiler
-
-    torch.profiler._rlpatch_recording = SimpleNamespace(STAGE="update-policy", prof=object(), name="other")
-    with caplog.at_level(logging.WARNING):
-        Worker(made).start("a")
+def test_another_stage_that_records_is_left_alone(
+    made: list[Profiler], monkeypatch: pytest.MonkeyPatch, console: Console
+) -> None:
+    other = SimpleNamespace(STAGE="update-policy", prof=object(), name="other")
+    monkeypatch.setattr(sys, "_rlpatch_recording", other)
+    Worker(made).start("a")
     assert not made
-    assert caplog.messages[0].endswith("capture_model(): not recorded: other is recording")
+    assert console.messages[0].endswith("capture_model(): not recorded: other is recording")

@@ -17,6 +17,7 @@ import pytest
 from fixtures.ascend import standins
 from patcher.changes.change import SHARED, PatchId
 from patcher.editing.rendering import render
+from patches.probes.pauses import NamedIterations
 from patches.vllm import recipes as vllm
 from patches.vllm_ascend import recipes as vllm_ascend
 from tests.choices import config
@@ -24,7 +25,7 @@ from tests.patches.graph_workers import Worker as Capturing
 from tests.patches.rollout_workers import V0Worker, V1Worker, batch
 from tests.patches.schedules import RELEASES
 from tests.patches.sglang_schedulers import Scheduler
-from tests.patches.standin import Profiler
+from tests.patches.standin import Console, Profiler
 from tests.patches.step_metadata import Traces, facts, states, with_lists
 from tests.patches.training_stages import Stage
 
@@ -242,7 +243,7 @@ def test_a_rank_that_was_not_asked_for_writes_nothing(told: dict[str, Any], tmp_
 
 
 def test_a_folder_that_cannot_be_written_is_said_and_stops_nothing(
-    told: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    told: dict[str, Any], tmp_path: Path, console: Console
 ) -> None:
     (tmp_path / ".rlpatch").write_text("a file stands in the way")
     worker = V1Worker(WINDOW="1:3", **told)
@@ -250,11 +251,11 @@ def test_a_folder_that_cannot_be_written_is_said_and_stops_nothing(
     for n in range(1, 4):
         worker.iterate(with_lists(batch({"a": 1}), "a"), f"decode {n}")
     assert [[*profiler.recorded] for profiler in worker.made] == [[1, 2]]
-    assert caplog.text.count("cannot be written: ") == 1
+    assert console.text.count("cannot be written: ") == 1
 
 
 def test_a_disk_that_is_full_by_then_is_said_once(
-    told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, console: Console
 ) -> None:
     """The state and the facts are written one after the other, and neither can be."""
     worker = V1Worker(WINDOW="1:2", **told)
@@ -266,8 +267,8 @@ def test_a_disk_that_is_full_by_then_is_said_once(
 
     monkeypatch.setattr(os, "replace", full)
     worker.iterate(with_lists(batch({"a": 1}), "a"), "decode 2")
-    assert caplog.text.count("cannot be written: ") == 1
-    assert "complete, recorded 1 of 1" in caplog.text
+    assert console.text.count("cannot be written: ") == 1
+    assert "complete, recorded 1 of 1" in console.text
 
 
 def test_a_batch_of_another_form_has_facts_without_contexts(told: dict[str, Any], tmp_path: Path) -> None:
@@ -295,7 +296,7 @@ def test_no_file_is_ever_half_written(told: dict[str, Any], tmp_path: Path, monk
     worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
     worker.iterate(with_lists(batch({"a": 1}), "a"), "decode 1")
     worker._rlpatch_stage("end_rollout", "sleep()")
-    assert len(replaced) == 7  # installed, waiting, armed, recording, saving, saved, and the metadata
+    assert len(replaced) == 6  # waiting, armed, recording, saving, saved, and the metadata
     left = {path.name for path in tmp_path.rglob("*") if path.is_file()}
     assert left == set(replaced), "and nothing else is left"
 
@@ -367,7 +368,7 @@ def test_a_full_disk_leaves_nothing_beside_the_state(
     told: dict[str, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    console: Console,
 ) -> None:
     worker = V1Worker(WINDOW="1:2", **told)
     worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
@@ -381,11 +382,11 @@ def test_a_full_disk_leaves_nothing_beside_the_state(
     worker._rlpatch_stage("end_rollout", "sleep()")
     monkeypatch.undo()
     assert sorted(tmp_path.rglob("*")) == before
-    assert caplog.text.count("cannot be written: [Errno 28]") == 1
+    assert console.text.count("cannot be written: [Errno 28]") == 1
 
 
 def test_a_disk_that_is_almost_full_opens_no_window(
-    told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, console: Console
 ) -> None:
     monkeypatch.setattr(
         os, "statvfs", lambda _: SimpleNamespace(f_bavail=10**9 - 1, f_frsize=1, f_blocks=10**12, f_bfree=0)
@@ -393,7 +394,7 @@ def test_a_disk_that_is_almost_full_opens_no_window(
     worker = V1Worker(WINDOW="1:3", **told)
     worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
     assert not worker.made
-    assert f"not recorded: less than 1 GB is free in {tmp_path}" in caplog.text
+    assert f"not recorded: less than 1 GB is free in {tmp_path}" in console.text
 
 
 def test_the_number_is_seen_live(told: dict[str, Any], tmp_path: Path) -> None:
@@ -416,7 +417,7 @@ def test_each_unit_names_its_iteration_in_the_timeline(
     rows = [[17 + n, 0, "iteration", "", 0, None if goes_on else 1, None, ()] for n in range(5)]
     timeline = SimpleNamespace(iterating=None, span=lambda *_: None)
     monkeypatch.setitem(vars(sys), "_rlpatch_timeline_1", timeline)
-    worker = V1Worker(WINDOW="2:4", **told)
+    worker = V1Worker(WINDOW="2:4", layers=(NamedIterations,), **told)
     worker.iterate(batch({"a": 5}, {"a": 5}), "prefill")
     for row in rows:
         timeline.iterating = row
@@ -439,7 +440,7 @@ def lines(words: str) -> int:
 
 @pytest.mark.parametrize(
     ("words", "most"),
-    [("", 341), ("--no-facts", 282), ("--at-tail 8", 413), ("--decode 1:200", 436), ("--on-demand", 672)],
+    [("", 258), ("--no-facts", 210), ("--at-tail 8", 337), ("--decode 1:200", 371), ("--on-demand", 618)],
 )
 def test_what_is_asked_for_takes_few_lines(words: str, most: int) -> None:
     assert lines(words) <= most

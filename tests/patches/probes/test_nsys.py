@@ -170,7 +170,7 @@ def test_a_capture_ends_where_training_begins(log: list[str], chosen: dict[str, 
     made.iterate(batch({"a": 3}, {"a": 3}), "prefill")
     for step in range(1, 5):
         made.iterate(batch({"a": 1}), f"decode {step}")
-    made._rlpatch_stage_probe.interrupt("update-policy starts")
+    made._rlpatch_stage("close", "update-policy starts")
     made.iterate(batch({"a": 1}), "decode 5")
     ((_, *ranges),) = captures(log)
     assert [labels for name, labels in ranges if name.startswith("decode ")] == [

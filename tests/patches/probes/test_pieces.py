@@ -15,6 +15,7 @@ from patches.probes import ranges
 from patches.probes.facts import SavedTraces
 from patches.probes.pieces import LimitedPieces, Pieces
 from tests.patches.rollout_workers import V1Worker, batch, recorded, rollout, steps
+from tests.patches.standin import Console
 from tests.patches.step_metadata import Traces, facts, states, with_lists
 from tests.patches.training_stages import Stage
 
@@ -85,14 +86,14 @@ def test_the_first_piece_is_shorter_where_much_is_expected(expected_ms: int, fir
     assert len(recorded(worker)[0]) == first
 
 
-def test_a_single_unit_that_takes_too_long_is_told(clock: SimpleNamespace, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_single_unit_that_takes_too_long_is_told(clock: SimpleNamespace, console: Console) -> None:
     clock.per_unit = 3.0
     worker = V1Worker(WINDOW="1:3", FIRST_PIECE=1, parts=(timed(clock),), **PIECES)
     rollout(worker, 5)
-    assert re.search(r"\b3\.0 s\b.*RLPATCH_MAX_STALL=2\.0.*piece 1\b", caplog.text)
+    assert re.search(r"\b3\.0 s\b.*RLPATCH_MAX_STALL=2\.0.*piece 1\b", console.text)
 
 
-def test_the_pieces_have_metadata_of_their_own_and_one_state(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_pieces_have_metadata_of_their_own_and_one_state(tmp_path: Path, console: Console) -> None:
     told: dict[str, Any] = {"METADATA": True, "SAVE_PATH": str(tmp_path), "parts": (Traces,)}
     worker = V1Worker(
         WINDOW="2:12",
@@ -121,28 +122,28 @@ def test_the_pieces_have_metadata_of_their_own_and_one_state(tmp_path: Path, cap
     assert [unit["uncounted"] for piece in pieces for unit in piece["units"]] == [0, 0, 0, 0, *[1] * 6]
     (state,) = states(tmp_path).values()
     assert (state["state"], state["done"], len(state["traces"])) == ("saved", True, 3)
-    assert "piece 1, units 2 to 4: /" in caplog.text
-    assert "complete, recorded 10 of 10 units with 1 uncounted iterations between them: /" in caplog.text
+    assert "piece 1, units 2 to 4: /" in console.text
+    assert "complete, recorded 10 of 10 units with 1 uncounted iterations between them: /" in console.text
 
 
-def test_a_rollout_that_ends_in_a_later_piece_counts_all_units(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rollout_that_ends_in_a_later_piece_counts_all_units(console: Console) -> None:
     worker = V1Worker(WINDOW="1:99", FIRST_PIECE=3, **PIECES)
     rollout(worker, 8)
     worker._rlpatch_stage("end_rollout", "sleep()")
-    assert "sleep(), recorded 8 of 98 units" in caplog.text
+    assert "sleep(), recorded 8 of 98 units" in console.text
 
 
-def test_the_next_rollout_begins_with_a_first_piece(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_next_rollout_begins_with_a_first_piece(console: Console) -> None:
     worker = V1Worker(WINDOW="1:6", FIRST_PIECE=3, REPEAT=2, **PIECES)
     for _ in range(2):
         rollout(worker, 8)
         worker._rlpatch_stage("end_rollout", "sleep()")
     assert [[*units] for units in recorded(worker)] == [[1, 2, 3], [4, 5], [1, 2, 3, 4, 5]], "by what they took"
-    assert caplog.text.count("complete, recorded 5 of 5 units") == 2
+    assert console.text.count("complete, recorded 5 of 5 units") == 2
 
 
 def test_a_disk_that_is_full_by_the_next_piece_ends_the_window(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, console: Console
 ) -> None:
     told: dict[str, Any] = {"METADATA": True, "SAVE_PATH": str(tmp_path), "parts": (Traces,)}
     worker = V1Worker(
@@ -156,7 +157,7 @@ def test_a_disk_that_is_full_by_the_next_piece_ends_the_window(
     (state,) = states(tmp_path).values()
     assert (state["state"], len(state["traces"])) == ("saved", 1)
     assert re.search(rf"{re.escape(str(tmp_path))}, .*\b3 of 10\b", state["why"])
-    assert state["why"] in caplog.text
+    assert state["why"] in console.text
 
 
 @pytest.mark.parametrize("layers", [(), (ranges.TorchRanges, ranges.TrainingMarkers)])
@@ -181,15 +182,13 @@ def test_micro_batches_are_saved_in_pieces_between_them(layers: Any, monkeypatch
         assert [name for name in names if name.startswith("micro")] == [f"micro-batch {n}" for n in range(1, 6)]
 
 
-@pytest.mark.parametrize(("window", "fits"), [("2:7", True), ("2:8", False), ("2:", False)])
-def test_a_window_that_is_longer_than_what_is_saved_at_once_ends_there(
-    window: str, fits: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.parametrize("window", ["2:7", "2:8", "2:"])
+def test_a_window_that_is_longer_than_what_is_saved_at_once_ends_there(window: str, console: Console) -> None:
     """Where the layer is not there: ``RLPATCH_WINDOW`` may ask for more than was applied."""
     worker = V1Worker(WINDOW=window, LONGEST=5)
     rollout(worker, 20)
     assert recorded(worker) == [steps(2, 7)]
-    assert ("this patch saves less than" in caplog.text) is not fits
+    assert "recorded 5 of 5 units" in console.text
 
 
 # --- sizes ---
@@ -231,18 +230,18 @@ def limited(tmp_path: Path, window: str, limit: str, sizes: list[int], **more: A
         ("2:6", "2.5", [600_000_000] * 9, [1, 2, 1], "complete, recorded 4 of 4 units"),
         ("2:6", "0.0005", [100_000] * 9, [1, 2, 1], "complete, recorded 4 of 4 units"),
         ("2:9", "0.0005", [50_000, 100_000], [1, 2], "would have about 0.00065 GB, recorded 3 of 7"),
-        ("2:", "0.0005", [100_000] * 9, [1, 2, 2], "would have about 0.0006 GB, recorded 5 of"),
+        ("2:", "0.0005", [100_000] * 9, [1, 2, 2], "would have about 0.0006 GB, recorded 5 units in 3 pieces"),
     ],
 )
 def test_a_trace_that_would_become_too_large_ends_the_window(
-    window: str, limit: str, sizes: list[int], lengths: list[int], said: str, tmp_path: Path, caplog: Any
+    window: str, limit: str, sizes: list[int], lengths: list[int], said: str, tmp_path: Path, console: Console
 ) -> None:
     worker = limited(tmp_path, window, limit, sizes)
     worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
     for n in range(1, 12):
         worker.iterate(with_lists(batch({"a": 1}), "a"), f"decode {n}")
     assert [len(units) for units in recorded(worker)] == lengths
-    assert said in caplog.text
+    assert said in console.text
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from patches.probes.ranges import (
     TrainingMarkers,
 )
 from tests.patches.rollout_workers import V1Worker, batch, rollout
+from tests.patches.standin import Console
 from tests.patches.training_stages import Failed, Stage
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
@@ -223,8 +224,8 @@ def test_a_window_holds_the_calls_of_its_units_and_leaves_nothing_behind() -> No
 @pytest.mark.parametrize(
     "end",
     [
-        lambda worker: worker._rlpatch_stage_probe.interrupt("the process ends"),
-        lambda worker: worker._rlpatch_stage("yield_to", True),
+        lambda worker: worker._rlpatch_stage("close", "the process ends"),
+        lambda worker: worker._rlpatch_stage("close", "the framework's own profiler was called"),
         lambda worker: worker._rlpatch_stage("end_rollout", "sleep()"),
         lambda worker: worker._rlpatch_stage("nothing of that name"),
     ],
@@ -274,11 +275,11 @@ def test_a_compiled_graph_holds_nothing_of_ours(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_without_ranges_the_window_is_recorded_all_the_same(
-    constants: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
+    constants: dict[str, Any], said: str, console: Console
 ) -> None:
     worker, written = windowed(**constants)
     assert model()(1) == 3
-    (message,) = [record.getMessage() for record in caplog.records]
+    (message,) = console.messages
     assert re.match(rf"rlpatch: \w+_dp0_rank0_\d+, {said}", message)
     assert Module.__call__ is CALL
     worker.iterate(batch({"a": 1}), "decode 4")

@@ -6,7 +6,6 @@ What a real profiler then records is proven in ``test_on_torch_npu``.
 from __future__ import annotations
 
 import atexit
-import logging
 import re
 import sys
 import threading
@@ -20,7 +19,7 @@ import pytest
 
 from patches.probes.tools import NpuProfiler, TorchProfiler
 from tests.patches.rollout_workers import V0Worker, V1Worker, batch, recorded, rollout, steps
-from tests.patches.standin import Profiler
+from tests.patches.standin import Console, Profiler
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
 
@@ -58,7 +57,7 @@ def test_exactly_the_window_with_its_own_numbers(
     ("before", "behind"),
     [(0, 0), (3, 0), (0, 2), (2, 3)],
 )
-def test_ranks_that_run_in_step_count_alike(before: int, behind: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_ranks_that_run_in_step_count_alike(before: int, behind: int, console: Console) -> None:
     """One has requests all the time, the other runs dummy batches ``before`` its own and ``behind`` it."""
     constants: dict[str, Any] = {"WINDOW": "2:7", "UNIT": "aligned", "FIRST": 0, "REPEAT": 2, "RANKS": "all"}
     busy, other = V1Worker(**constants), V1Worker(rank=1, **constants)
@@ -77,15 +76,15 @@ def test_ranks_that_run_in_step_count_alike(before: int, behind: int, caplog: py
     assert recorded(busy) == [{2: ["decode 2"], 3: ["decode 3"], 4: ["decode 4"], 5: ["decode 5"], 6: ["decode 6"]}] * 2
     found = [{n: [one for one in labels if one != "empty"] for n, labels in unit.items()} for unit in recorded(other)]
     assert found == [{n: [labels[n]] for n in range(2, 7)}] * 2
-    assert "aligned 2:7 of rollout 1: complete, recorded 5 of 5 units" in caplog.text
+    assert "aligned 2:7 of rollout 1: complete, recorded 5 of 5 units" in console.text
 
 
-def test_an_aligned_window_that_nobody_reaches_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_aligned_window_that_nobody_reaches_is_reported(console: Console) -> None:
     worker = V1Worker(WINDOW="9:12", UNIT="aligned", FIRST=0)
     for _ in range(4):
         worker.iterate(None, "dummy")
     worker._rlpatch_stage("end_rollout", "sleep()")
-    assert re.search(r"aligned 9:12 .*sleep\(\).*\b4 units", caplog.text)
+    assert re.search(r"aligned 9:12 .*sleep\(\).*\b4 units", console.text)
 
 
 def test_the_schedule_is_that_of_the_guides() -> None:
@@ -95,12 +94,12 @@ def test_the_schedule_is_that_of_the_guides() -> None:
     assert recorded(worker) == [steps(30, 60)]
 
 
-def test_a_window_that_nobody_reaches_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_window_that_nobody_reaches_is_reported(console: Console) -> None:
     worker = V1Worker(WINDOW="20:30")
     rollout(worker, 10)
     worker._rlpatch_stage("end_rollout", "sleep()")
     assert recorded(worker) == []
-    assert "decode 20:30 of rollout 0: not recorded: sleep() after 10 units" in caplog.text
+    assert "decode 20:30 of rollout 0: not recorded: sleep() after 10 units" in console.text
     assert worker._rlpatch_stage_probe is None
 
 
@@ -148,7 +147,7 @@ def test_speculative_tokens_are_decode() -> None:
     assert recorded(worker) == [steps(1, 3)]
 
 
-def test_a_prefill_between_two_steps_is_marked_and_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_prefill_between_two_steps_is_marked_and_reported(console: Console) -> None:
     worker = V1Worker(WINDOW="2:4")
     rollout(worker, 2)
     worker.iterate(batch({"a": 1, "b": 9}, {"b": 9}), "mixed")
@@ -156,7 +155,7 @@ def test_a_prefill_between_two_steps_is_marked_and_reported(caplog: pytest.LogCa
     worker.iterate(batch({"a": 1, "b": 1}), "decode 3")
     worker.iterate(batch({"a": 1, "b": 9}, {"c": 9}), "after")
     assert recorded(worker) == [{2: ["decode 2", "mixed", "empty"], 3: ["decode 3"]}]
-    assert "recorded 2 of 2 units with 1 uncounted iterations between them" in caplog.text
+    assert "recorded 2 of 2 units with 1 uncounted iterations between them" in console.text
 
 
 SHAPES = {
@@ -179,6 +178,28 @@ def test_a_resumed_request_prefills_until_it_needs_one_token(shape: str) -> None
     worker.iterate(batch({"a": 1, "b": 1}), "decode 3")
     worker.iterate(batch({"a": 1, "b": 1}), "decode 4")
     assert recorded(worker) == [{2: ["decode 2", "recompute", "recompute"], 3: ["decode 3"]}]
+
+
+@pytest.mark.parametrize("release", ["0.9.1", "0.11.0rc1", "0.12.0rc1"])
+def test_a_resumed_request_is_seen_where_another_one_is_left_out(release: str) -> None:
+    """As many requests as before are scheduled: one is back after a preemption, and the pipeline has another one."""
+    shapes = dict(zip(("0.9.1", "0.11.0rc1", "0.12.0rc1"), SHAPES.values(), strict=True))
+    worker = V1Worker(WINDOW="2:4", release=release)
+
+    def iterate(counts: dict[str, int], label: str, cached: Any = None, **new: Any) -> None:
+        listed = SimpleNamespace(req_ids=[], resumed_from_preemption=[], resumed_req_ids=set(), num_computed_tokens=[])
+        one = batch(counts, new.get("new"), cached=cached or ([] if release == "0.9.1" else listed))
+        for request in one.scheduled_new_reqs:
+            request.prompt_embeds = request.prefill_token_ids = None
+        worker.iterate(one, label)
+
+    iterate({"a": 4, "b": 4}, "prefill", new={"a": 4, "b": 4})
+    iterate({"a": 1, "b": 1}, "decode 1")
+    iterate({"a": 1}, "decode 2")  # b is preempted
+    iterate({"b": 5}, "recompute", shapes[release]("b"))  # and a is left out
+    for n in (3, 4):
+        iterate({"a": 1, "b": 1}, f"decode {n}")
+    assert recorded(worker) == [{2: ["decode 2", "recompute"], 3: ["decode 3"]}]
 
 
 def test_a_resumed_request_that_is_reported_as_new_begins_no_rollout() -> None:
@@ -280,16 +301,19 @@ def test_the_device_is_idle_before_the_first_unit_and_after_the_last() -> None:
     assert worker.made[0].calls == ["start", "step", "sync", "step", "step", "sync", "step", "stop"]
 
 
-def test_the_frameworks_profiler_comes_first(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_frameworks_profiler_comes_first(monkeypatch: pytest.MonkeyPatch, console: Console) -> None:
     worker = V1Worker(WINDOW="2:6", REPEAT=3)
     rollout(worker, 3)
-    worker._rlpatch_stage("yield_to", True)
+    worker._rlpatch_stage("close", "the framework's own profiler was called")
     assert worker.made[0].calls[-1] == "stop"
-    assert "the framework's own profiler starts, recorded 2 of 4 units" in caplog.text
+    assert "the framework's own profiler was called, recorded 2 of 4 units" in console.text
+    running = SimpleNamespace(ProfPathCreator=lambda: SimpleNamespace(is_prof_inited=True))
+    monkeypatch.setitem(sys.modules, "torch_npu.profiler._profiler_path_creator", running)
     rollout(worker, 7, done=("a",))
     assert len(worker.made) == 1
-    assert "not recorded: the framework's own profiler was started and not stopped" in caplog.text
-    worker._rlpatch_stage("yield_to", False)
+    assert "not recorded: another torch_npu profiler is running" in console.text
+    monkeypatch.delitem(sys.modules, "torch_npu.profiler._profiler_path_creator")
+    worker._rlpatch_stage("close", "the framework's own profiler was called")
     rollout(worker, 7, done=("a",))
     assert recorded(worker)[1:] == [steps(2, 6)]
 
@@ -355,54 +379,54 @@ def test_the_environment_steers(monkeypatch: pytest.MonkeyPatch, name: str, valu
     ],
 )  # fmt: skip
 def test_a_bad_value_switches_the_probe_off_with_one_error(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str, value: str
+    monkeypatch: pytest.MonkeyPatch, console: Console, name: str, value: str
 ) -> None:
     monkeypatch.setenv(f"RLPATCH{name}", value)
     worker = V1Worker(WINDOW="2:4")
     rollout(worker, 6)
     assert recorded(worker) == []
-    (error,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
-    assert re.search(rf"RLPATCH{name}='?{re.escape(value)}'? ", caplog.text)
-    assert "Traceback" in error.message
+    (error,) = console.failures
+    assert re.search(rf"RLPATCH{name}='?{re.escape(value)}'? ", console.text)
+    assert "Traceback" in error
 
 
 @pytest.mark.parametrize("window", ["5:3", "0:3"])
 def test_a_window_that_is_none_is_told_at_the_first_call_and_not_when_its_rollout_begins(
-    window: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    window: str, monkeypatch: pytest.MonkeyPatch, console: Console
 ) -> None:
     monkeypatch.setenv("RLPATCH_WINDOW", window)
     monkeypatch.setenv("RLPATCH_ROLLOUT", "7")
     worker = V1Worker(WINDOW="2:4")
     rollout(worker, 1)
-    assert f"RLPATCH_WINDOW={window} " in caplog.text
+    assert f"RLPATCH_WINDOW={window} " in console.text
     assert worker._rlpatch_stage_probe is None
 
 
-@pytest.mark.parametrize("method", ["build", "start", "step", "stop", "traces"])
+@pytest.mark.parametrize("method", ["profile", "start", "step", "stop", "traces"])
 def test_a_failure_is_logged_once_and_the_run_goes_on(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, method: str
+    monkeypatch: pytest.MonkeyPatch, console: Console, method: str
 ) -> None:
     def fail(*_args: Any) -> None:
         raise OSError("no space left")
 
     worker = V1Worker(WINDOW="2:4")
-    owner = worker._RlpatchStage if method in ("build", "traces") else Profiler
+    owner = worker._RlpatchStage if method == "traces" else Profiler
+    owner = sys.modules["torch_npu"].profiler if method == "profile" else owner
     monkeypatch.setattr(owner, method, fail)
     rollout(worker, 8)
     assert worker._rlpatch_stage_probe is None
-    assert [record.levelname for record in caplog.records].count("ERROR") == 1
-    assert "the run goes on" in caplog.text
+    assert len(console.failures) == 1
+    assert "the run goes on" in console.text
 
 
-def test_a_missing_trace_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_trace_is_told(console: Console) -> None:
     worker = V1Worker(WINDOW="2:4", leaves_trace=False)
     rollout(worker, 8)
-    assert [record.levelname for record in caplog.records if "/tmp" in record.message] == ["ERROR"]
+    (line,) = console.messages
+    assert line.endswith("recorded 2 of 2 units with 0 uncounted iterations between them: no trace")
 
 
-def test_the_end_of_the_process_closes_the_window(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_end_of_the_process_closes_the_window(monkeypatch: pytest.MonkeyPatch, console: Console) -> None:
     at_exit: list[Any] = []
     monkeypatch.setattr(util, "Finalize", Finalize)
     monkeypatch.setattr(atexit, "register", at_exit.append)
@@ -414,7 +438,7 @@ def test_the_end_of_the_process_closes_the_window(
         ending()
         assert recorded(worker) == [steps(2, 5)]
         assert worker.made[0].calls.count("stop") == 1
-    assert caplog.text.count("the process ends, recorded 3 of 7 units") == 1
+    assert console.text.count("the process ends, recorded 3 of 7 units") == 1
 
 
 @pytest.mark.parametrize(
@@ -430,7 +454,7 @@ def test_the_end_of_the_process_closes_the_window(
     ],
 )
 def test_what_was_not_reached_when_the_process_ends_is_said_once(
-    settings: Any, steps: int, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    settings: Any, steps: int, said: str, monkeypatch: pytest.MonkeyPatch, console: Console
 ) -> None:
     """One request that is not known to have ended: in one process no empty batch follows the last."""
     at_exit: list[Any] = []
@@ -439,17 +463,18 @@ def test_what_was_not_reached_when_the_process_ends_is_said_once(
     rollout(V1Worker(**settings), steps)
     for ending in at_exit:
         ending()
-    lines = [line for line in caplog.messages if "not recorded" in line]
+    lines = [line for line in console.messages if "not recorded" in line]
     texts = [line.partition(", decode ")[2].partition("; RLPATCH_")[0] for line in lines]
     assert [" ".join(re.findall(r"\d+(?::\d+)?", text)) for text in texts] == ([said] if said else [])
 
 
-def test_a_failure_at_exit_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    worker = V1Worker(WINDOW="2:9", leaves_trace=False)
+def test_a_failure_at_exit_is_told_once(monkeypatch: pytest.MonkeyPatch, console: Console) -> None:
+    worker = V1Worker(WINDOW="2:9")
     rollout(worker, 4)
-    worker._rlpatch_stage_probe.interrupt("the process ends")
-    (error,) = [record.message for record in caplog.records if record.levelname == "ERROR"]
-    assert re.match(r"rlpatch: \w+_dp0_rank0_\d+, rollout: .*RuntimeError", error)
+    monkeypatch.setattr(worker._RlpatchStage, "traces", lambda _: 1 / 0)
+    worker._rlpatch_stage("exit")
+    (error,) = console.failures
+    assert re.match(r"rlpatch: \w+_dp0_rank0_\d+, rollout: no profile(.|\n)*ZeroDivisionError", error)
 
 
 def test_the_profiler_is_stopped_even_if_the_device_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -504,10 +529,10 @@ def test_v0_tells_by_the_model_input(ends: str) -> None:
     assert recorded(worker) == [steps(2, 4)] * 2
 
 
-def test_v0_says_what_it_cannot_count(caplog: pytest.LogCaptureFixture) -> None:
+def test_v0_says_what_it_cannot_count(console: Console) -> None:
     worker = V0Worker(WINDOW="1:2")
     worker.iterate(SimpleNamespace(num_seq_groups=1), "a multi-step worker prepares its input by itself")
-    assert [record.levelname for record in caplog.records if "multi-step" in record.message] == ["ERROR"]
+    assert ["multi-step" in failure for failure in console.failures] == [True]
 
 
 @pytest.mark.parametrize(
@@ -569,9 +594,7 @@ def test_a_history_of_the_memory_is_a_profiler(monkeypatch: pytest.MonkeyPatch, 
     assert ("memory history" in object.__new__(TorchProfiler).conflict()) is recording
 
 
-def test_ours_yields_to_another_profiler_that_starts_later(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_ours_yields_to_another_profiler_that_starts_later(monkeypatch: pytest.MonkeyPatch, console: Console) -> None:
     idle = SimpleNamespace(_profiler_enabled=lambda: True)
     monkeypatch.setattr(sys.modules["torch"], "autograd", idle, raising=False)
     worker = V1Worker(WINDOW="2:9", backend="torch")
@@ -579,15 +602,17 @@ def test_ours_yields_to_another_profiler_that_starts_later(
     rollout(worker, 4)
     Profiler(0, 0, 1).start()
     assert worker.made[0].calls[-1] == "stop"
-    assert "another profiler starts, recorded 3 of 7 units" in caplog.text
+    assert "another profiler starts, recorded 3 of 7 units" in console.text
     assert Profiler.start is start, "nothing of ours is left there"
 
 
 def test_a_child_that_was_forked_inside_the_window_leaves_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = V1Worker(WINDOW="2:9")
+    idle = SimpleNamespace(_profiler_enabled=lambda: True)
+    monkeypatch.setattr(sys.modules["torch"], "autograd", idle, raising=False)
+    worker = V1Worker(WINDOW="2:9", backend="torch")
     rollout(worker, 4)
     monkeypatch.setattr("os.getpid", lambda: 1)
-    worker._rlpatch_stage_probe.interrupt("the process ends")
+    Profiler(0, 0, 1).start()
     assert "stop" not in worker.made[0].calls
 
 
@@ -643,24 +668,20 @@ def test_servers_that_a_replica_has_for_prefill_or_decode(
     assert recorded(worker) == ([steps(2, 4)] if records else [])
 
 
-def test_the_replica_is_in_the_name_if_it_is_known(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_replica_is_in_the_name_if_it_is_known(monkeypatch: pytest.MonkeyPatch, console: Console) -> None:
     monkeypatch.setenv("VERL_REPLICA_RANK", "2")
     rollout(V1Worker(WINDOW="2:4", REPLICAS="all"), 5)
     monkeypatch.delenv("VERL_REPLICA_RANK")
     rollout(V1Worker(WINDOW="2:4"), 5)
-    assert re.findall(r"_((?:replica\d+_)?dp\d+_rank\d+)_", caplog.text) == ["replica2_dp0_rank0", "dp0_rank0"]
+    assert re.findall(r"_((?:replica\d+_)?dp\d+_rank\d+)_", console.text) == ["replica2_dp0_rank0", "dp0_rank0"]
 
 
-def test_replicas_that_are_no_numbers_are_one_error(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_replicas_that_are_no_numbers_are_one_error(monkeypatch: pytest.MonkeyPatch, console: Console) -> None:
     monkeypatch.setenv("RLPATCH_REPLICAS", "first")
     worker = V1Worker()
     rollout(worker, 5)
     assert worker._rlpatch_stage_probe is None
-    assert "RLPATCH_REPLICAS='first' cannot be used where 0 is the default" in caplog.text
+    assert "RLPATCH_REPLICAS='first' cannot be used where 0 is the default" in console.text
 
 
 @pytest.mark.parametrize(("first", "before"), [(1, 0), (2, 1), (30, 1), (5_000, 1)])

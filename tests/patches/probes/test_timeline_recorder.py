@@ -14,6 +14,7 @@ import pytest
 from patches.probes.timeline_recorder import SglangTimeline, VllmTimeline
 from tests.matrix import CRASH, thinned
 from tests.patches.probes.timelines import files_of, left_by, start
+from tests.patches.standin import Console
 
 CASES = {
     "a function": ('def f(): s = span("work", "f"); time.sleep(0.02)\nf()', ["f"]),
@@ -178,14 +179,13 @@ def test_a_span_has_the_time_in_collectives_that_block_its_thread(
 
 
 WINDOW = """
-from patches.probes.recorder import Recorder
-profiler = Some()
-sys.modules.update({"torch": Some(profiler=profiler), "torch.profiler": profiler})
-class Window(Recorder):
+from patches.probes.pauses import NotedPauses
+class Window(NotedPauses):
     STAGE, SAVE_PATH, rank, first, end, name = "window", os.environ["RLPATCH_SAVE_PATH"], 0, 0, 1, "window"
     def conflict(self): return ""
-    def measure(self, count): return ""
-    def open_window(self, at, first, end):
+    unit = 0
+    def conclude(self, why, traces): self.finish(why, traces)
+    def open_window(self, at):
         self.prof = self
         time.sleep(0.02)
     def synchronize(self): pass
@@ -524,9 +524,9 @@ def test_iterations_are_kept_on_the_chosen_ranks(
     assert (vllm.iteration(_vllm_worker(rank), _batch([1], [9])) is not None) is kept
 
 
-def test_an_engine_of_another_form_ends_the_timeline(vllm: VllmTimeline, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_engine_of_another_form_ends_the_timeline(vllm: VllmTimeline, console: Console) -> None:
     assert vllm.iteration(Some(), Some()) is None
-    assert "rlpatch: timeline, ended: AttributeError" in caplog.text
+    assert "rlpatch: timeline, ended: AttributeError" in console.text
     assert vllm.counted is False
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +15,7 @@ from patcher.changes.change import SHARED, PatchId
 from patcher.editing.rendering import render
 from patches.verl import verl_weights as verl
 from tests.choices import config
-from tests.patches.standin import Backend, Profiler, build, rendered
+from tests.patches.standin import Backend, Console, Profiler, rendered
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
 
@@ -27,7 +26,7 @@ class Sides:
     def __init__(self, made: list[Profiler], monkeypatch: pytest.MonkeyPatch, **constants: Any) -> None:
         space: dict[str, Any] = {}
         exec("\n".join(rendered(verl.RECIPES[0], {"STAGE": "weight-sync", **constants})), space)
-        recorder = type("Recorder", (Backend, space["_RlpatchStage"]), {"made": made, "build": build})
+        recorder = type("Recorder", (Backend, space["_RlpatchStage"]), {"made": made})
         self.syncs: Any = recorder.__dict__.get("Syncs", space["_RlpatchStage"].Syncs)(recorder)
         self.made, self.ranges = made, list[str]()
         monkeypatch.setattr("torch.profiler.record_function", self.marked, raising=False)
@@ -104,16 +103,15 @@ def test_which_syncs_are_recorded(
 
 
 def test_the_log_and_the_ranges_say_what_it_was(
-    made: list[Profiler], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    made: list[Profiler], monkeypatch: pytest.MonkeyPatch, console: Console
 ) -> None:
     sides = Sides(made, monkeypatch)
-    with caplog.at_level(logging.WARNING):
-        sides.train("0")
-        sides.train("1")
+    sides.train("0")
+    sides.train("1")
     gathered = ["gather", "/gather"]
     assert sides.ranges == ["update_weights", "nested", *gathered * 3, "/nested", "/update_weights"]
     assert made[0].calls == ["start", "sync", "step", "stop"]
-    (line,) = caplog.messages
+    (line,) = console.messages
     assert "_weight_sync_trainer_sync0_rank0_" in line
     assert line.endswith(", weight sync 0, trainer: complete, recorded: 0")
 
@@ -133,6 +131,7 @@ def test_the_phases_are_ranges_of_nvtx_in_a_capture_of_nsys(
             range_push=lambda name: log.append(" ".join(name.split()[:2])), range_pop=lambda: log.append("pop"),
             range_start=begin, range_end=log.append,
         ),
+        is_available=lambda: False,
     )  # fmt: skip
     monkeypatch.setattr("torch.cuda", cuda, raising=False)
     monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "7")
@@ -233,13 +232,12 @@ def test_to_hand_a_bucket_over_lasts_until_it_is_answered(
 
 
 def test_a_run_that_ends_before_the_sync_says_so(
-    made: list[Profiler], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    made: list[Profiler], monkeypatch: pytest.MonkeyPatch, console: Console
 ) -> None:
     sides = Sides(made, monkeypatch, SYNC="7")
     sides.train("0")
-    with caplog.at_level(logging.WARNING):
-        sides.syncs.tell(None, "exit")
-    assert caplog.messages[0].endswith(" weight sync 7")
+    sides.syncs.tell(None, "exit")
+    assert console.messages[0].endswith(" weight sync 7")
 
 
 @pytest.mark.parametrize("backend", ["npu", "torch", "nsys"])

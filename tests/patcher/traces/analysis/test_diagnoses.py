@@ -473,8 +473,8 @@ def test_the_json_of_a_report_is_what_is_promised() -> None:
         "vendor",
         "gaps",
         "replays",
-        "memory",
         "pieces",
+        "memory",
     ]
     assert list(one["checks"][0]) == ["id", "ok", "evidence"]
     assert list(one["units"][0]) == [

@@ -1,0 +1,38 @@
+"""What a window and the timeline of its process tell each other: layers for a window beside ``--timeline``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from patches.probes.facts import StepMetadata
+from patches.probes.recorder import Recorder
+
+
+class NotedPauses(Recorder):
+    """Keeps a span of the timeline while a window opens, and one while it is saved."""
+
+    def open(self, at: int, batch: Any = None) -> None:
+        _paused = self.paused("window opened")
+        super().open(at, batch)
+
+    def close(self, why: str) -> None:
+        _paused = self.paused("window saved") if self.prof is not None else None
+        super().close(why)
+
+    def paused(self, what: str) -> Any:
+        import sys
+
+        timeline: Any = getattr(sys, "_rlpatch_timeline_1", None)
+        return timeline.span("pause", what) if timeline else None
+
+
+class NamedIterations(StepMetadata):
+    """Notes the timeline's id of the iteration that is a unit."""
+
+    def begin_unit(self, number: int, batch: Any) -> None:
+        import sys
+
+        super().begin_unit(number, batch)
+        row = getattr(getattr(sys, "_rlpatch_timeline_1", None), "iterating", None)
+        if row and row[5] is None and number >= self.first:  # it goes on, so it is the iteration of this unit
+            self.units[-1]["iteration"] = row[0]
