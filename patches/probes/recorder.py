@@ -95,13 +95,13 @@ class Recorder(WindowTool):
                 probe.done = True
                 probe.close("failed")
             with contextlib.suppress(Exception):
+                probe.prof = None
                 probe.note("failed", repr(e))
 
     def __init__(self, worker: Any) -> None:  # noqa: ARG002
         import os
 
-        self.host = "".join(c if c.isalnum() else "_" for c in os.uname().nodename)
-        self.pid = os.getpid()
+        self.host, self.pid = "".join(c if c.isalnum() else "_" for c in os.uname().nodename), os.getpid()
         self.name = "%s_%s_%s" % (self.host, self.name, self.pid)
         self.prof = self.open_at = None
         self.save_path = os.path.realpath(self.setting("RLPATCH_SAVE_PATH", self.SAVE_PATH, "/.*"))

@@ -176,10 +176,10 @@ def test_the_default_is_torch_and_npu_can_be_had(unit: str, tmp_path: Path) -> N
     root = install(vllm.UPSTREAM, "0.33.0", tmp_path / "site")
     file = root / "vllm" / "v1" / "worker" / "gpu_worker.py"
     run("apply", "vllm", f"--{unit}", "30:60", "--path", root)
-    assert "torch.profiler.profile(" in file.read_text()
+    assert "from torch import profiler" in file.read_text()
     run("apply", "vllm", f"--{unit}", "30:60", "--tool", "npu", "--level", "level2", "--path", root)
-    assert "torch_npu.profiler.ProfilerLevel.Level2" in file.read_text()
-    assert "torch.profiler.profile(" not in file.read_text().replace("torch_npu.profiler.profile(", "")
+    assert "profiler.ProfilerLevel.Level2" in file.read_text()
+    assert "from torch import profiler" not in file.read_text().replace("from torch_npu import profiler", "")
 
 
 def test_beside_vllm_ascend_the_report_names_the_worker_that_runs(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_beside_vllm_ascend_the_report_names_the_worker_that_runs(tmp_path: Path
         (root / package / "__init__.py").touch()
     beside = run("apply", "vllm", "--decode", "30:60", "--path", root)
     assert "on NPUs vllm-ascend's worker runs instead: rlpatch apply vllm-ascend" in beside.output
-    assert "torch_npu.profiler.profile(" in (root / "vllm/v1/worker/gpu_worker.py").read_text()
+    assert "from torch_npu import profiler" in (root / "vllm/v1/worker/gpu_worker.py").read_text()
 
 
 @pytest.mark.parametrize(
