@@ -564,20 +564,11 @@ class Reader:
         parts = ((rows, block.memory), (host, block.host), (cache, block.blocks), (device, block.device))
         self.losses.lines += sum(part is None and bool(raw) for part, raw in parts)
         self.device = device or self.device
-        for at, *sizes in (row for row in rows or () if len(row) in (3, 7)):
-            if min(sizes) >= 0 and max(sizes) < _LARGEST_MIB and -_EARLY_US < at < _LATE_US:
-                resident, shared, *of_device = (size << 20 for size in sizes)
-                self.notes.memory.append(MemoryNote(now + at, max(resident - shared, 0), *of_device))
+        self.notes.memory.extend(filter(None, (_memory_note(row, now) for row in rows or ())))
         if host:
             self.notes.host.append(HostNote(now, *(min(size, _LARGEST_MIB) << 20 for size in host)))
         if cache and len(cache[1]) == len(cache[2]):
-            times, used = (accumulate(column, initial=first) for column, first in ((cache[1], now), (cache[2], 0)))
-            pairs = [*zip(times, used, strict=True)][1:]
-            self.notes.cache.extend(
-                CacheNote(at, blocks, cache[0])
-                for at, blocks in pairs
-                if 0 <= blocks <= cache[0] and now - _EARLY_US < at < now + _LATE_US
-            )
+            self.notes.cache.extend(_cache_notes(*cache, now))
 
     def take_notes(self, until: int) -> Notes:
         """Return the notes of memory up to ``until`` (microseconds), and drop them."""
@@ -595,6 +586,23 @@ class Reader:
         ends = self.iterations.end
         self.iterations.forget(next((at for at, end in enumerate(ends) if end > before), len(ends)))
         return ended
+
+
+def _memory_note(row: Sequence[int], now: int) -> MemoryNote | None:
+    """Return the note in a row of a block with the time ``now``; None for a row of another form."""
+    at, *sizes = row or [0]
+    if len(sizes) not in (2, 6) or min(sizes) < 0 or max(sizes) >= _LARGEST_MIB or not -_EARLY_US < at < _LATE_US:
+        return None
+    resident, shared, *of_device = (size << 20 for size in sizes)
+    return MemoryNote(now + at, max(resident - shared, 0), *of_device)
+
+
+def _cache_notes(total: int, times: Sequence[int], used: Sequence[int], now: int) -> Iterator[CacheNote]:
+    """Yield the notes of a KV cache with ``total`` blocks; the columns are differences, ``now`` is the block's time."""
+    for since, blocks in zip(accumulate(times), accumulate(used), strict=True):
+        at = now + since
+        if 0 <= blocks <= total and now - _EARLY_US < at < now + _LATE_US:
+            yield CacheNote(at, blocks, total)
 
 
 _N = TypeVar("_N", MemoryNote, HostNote, CacheNote)

@@ -21,7 +21,7 @@ from patcher.timeline.model import (
     MemoryHolder,
     MemoryPeak,
     MemoryPlace,
-    MemoryUse,
+    RunMemory,
     label,
 )
 from patcher.timeline.runs import Process
@@ -298,7 +298,7 @@ class MemoryCollector:
         if most and (before is None or most.used > before.used):
             self.cache[at] = CacheUse(self._who(at), self.lane_of[at], number, most.used, most.total)
 
-    def built(self) -> MemoryUse:
+    def built(self) -> RunMemory:
         """Return all that is known of the run's memory."""
         changes = [
             MemoryChange(*key, len(sizes), round(statistics.median(sizes)), max(sizes, key=abs))
@@ -308,7 +308,7 @@ class MemoryCollector:
         growth = [found for at in self.series for found in self._growth(at)]
         grown = {(found.lane, found.of): found.per_step for found in growth}
         excesses = [found for at in self.series for found in self._excesses(at, grown)]
-        return MemoryUse(
+        return RunMemory(
             tuple(sorted(map(self._place, self.curves), key=lambda place: (place.of, place.place))),
             tuple(self.peaks.values()),
             tuple(sorted(changes, key=lambda change: (change.kind, -abs(change.median)))),

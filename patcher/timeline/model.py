@@ -491,7 +491,7 @@ class MemoryPlace:
 
 
 @dataclasses.dataclass(frozen=True)
-class MemoryUse:
+class RunMemory:
     """Memory of a run: its places, the peak of each in each step, and what changes it."""
 
     places: tuple[MemoryPlace, ...] = ()
@@ -532,4 +532,4 @@ class RunTimeline:
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     trend: Trend | None = None
-    memory: MemoryUse = MemoryUse()
+    memory: RunMemory = RunMemory()

@@ -31,7 +31,7 @@ _DEEP = 200
 
 
 class Origin(NamedTuple):
-    """What allocated memory: the innermost module, operator and frame outside of torch; "" for what is unknown.
+    """Code that allocated memory: innermost module, operator and frame outside of torch; "" for what is unknown.
 
     A module is a ``forward`` in a file, a frame ``file:line function``.
     """
@@ -126,21 +126,8 @@ class _Event(NamedTuple):
 
 def read(path: Path, progress: Progress = ignore) -> Snapshot:
     """Return what a snapshot says. Raises Problem (TRACE) for any other file, OSError if it cannot be read."""
-    if path.stat().st_size > pickled.MOST_BYTES:
-        cause = Text("{name} is larger than {limit} GB", path.name, pickled.MOST_BYTES >> 30)
-        raise Problem(Kind.TRACE, cause, str(path), Text("record a shorter window"))
-    with reading(path) as file:
-        data = pickled.load(file.read(), path.name, progress)
-    every = _list(data.get("segments")) if isinstance(data, dict) else _list(data)
-    segments = [segment for segment in every if isinstance(segment, dict)]
-    if not segments and not (isinstance(data, dict) and "device_traces" in data):
-        cause = Text("{name} has no segments of memory, so it is no snapshot of torch", path.name)
-        raise Problem(Kind.TRACE, cause, str(path), Text("`rlpatch traces` shows what was recorded"))
-    traces = _list(data.get("device_traces")) if isinstance(data, dict) else []
-    about = data.get("rlpatch") if isinstance(data, dict) else None
-    about = about if isinstance(about, dict) else {}
+    segments, traces, about = _content(path, progress)
     marked = [number for number in _list(about.get("marked")) if type(number) is int]
-    most = about.get("most")
     by_device = defaultdict[int, list[Mapping[str, Any]]](list)
     for segment in segments:
         by_device[_number(segment, "device")].append(segment)
@@ -149,9 +136,25 @@ def read(path: Path, progress: Progress = ignore) -> Snapshot:
         _device(number, by_device[number], _list(traces[number]) if number < len(traces) else [], marked)
         for number in numbers
     )
-    unit = about.get("unit")
+    unit, most = about.get("unit"), about.get("most")
     cut = type(most) is int and any(device.events >= most for device in devices)
     return Snapshot(str(path), unit if isinstance(unit, str) else "", devices, cut)
+
+
+def _content(path: Path, progress: Progress) -> tuple[Sequence[Mapping[str, Any]], Sequence[Any], Mapping[str, Any]]:
+    """Return the segments in a file, the history of each device, and what rlpatch adds. Raises as `read`."""
+    if path.stat().st_size > pickled.MOST_BYTES:
+        cause = Text("{name} is larger than {limit} GB", path.name, pickled.MOST_BYTES >> 30)
+        raise Problem(Kind.TRACE, cause, str(path), Text("record a shorter window"))
+    with reading(path) as file:
+        data = pickled.load(file.read(), path.name, progress)
+    fields = data if isinstance(data, dict) else {"segments": data}  # before torch 2.1 a list of segments
+    segments = [segment for segment in _list(fields.get("segments")) if isinstance(segment, dict)]
+    if not segments and "device_traces" not in fields:
+        cause = Text("{name} has no segments of memory, so it is no snapshot of torch", path.name)
+        raise Problem(Kind.TRACE, cause, str(path), Text("`rlpatch traces` shows what was recorded"))
+    about = fields.get("rlpatch")
+    return segments, _list(fields.get("device_traces")), about if isinstance(about, dict) else {}
 
 
 def find(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:

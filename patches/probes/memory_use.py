@@ -21,6 +21,7 @@ class MemoryUse(Steerable):
     in_use: Any  # deque of pairs: clock, KV-cache blocks in use
     cache_size: int  # blocks in all
     device: Any  # what identifies the device; None before the first allocation, {} where it cannot be read
+    device_written: Any
     debt: int  # nanoseconds that notes took beyond 20,000 each
     private: int  # MiB in the last note
     changed: bool  # a note waits to be written, also where no span has ended
@@ -140,7 +141,9 @@ class MemoryUse(Steerable):
         rows = [self.notes.popleft() for _ in range(len(self.notes))]
         pairs = [self.in_use.popleft() for _ in range(len(self.in_use))]
         self.changed = False
-        record: Any = {}
+        record: Any = {"host": self.host_memory()}
+        if self.device and self.device != self.device_written:
+            record["device"] = self.device_written = dict(self.device)
         if rows:
             record["memory"] = [[row[0] // 1000 - at, *row[1:]] for row in rows]
         if pairs:

@@ -38,7 +38,6 @@ class TimelineRecorder(MemoryUse):
     written: int  # bytes, into the file
     who: dict[str, int]
     who_written: dict[str, int]
-    device_written: Any
     reported: set[int]
     blocked: dict[int, int]  # nanoseconds in collectives, by thread
     measured: bool | None = None  # whether these are measured; None: not decided yet
@@ -278,9 +277,6 @@ class TimelineRecorder(MemoryUse):
                 self.open_file(time.time_ns() // 10**6)
                 line = {"at": [now // 1000, time.time_ns() // 1000], **self.columns(rows, begun, now // 1000)}
                 line.update(self.memory_columns(now // 1000))
-                line["host"] = self.host_memory()
-                if self.device and self.device != self.device_written:
-                    line["device"] = self.device_written = dict(self.device)
                 if last:
                     line["end"] = "off"
                 self.put(self.stream.compress(json.dumps(line, separators=(",", ":")).encode() + b"\n"))

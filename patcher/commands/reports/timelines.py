@@ -106,7 +106,7 @@ def _fitting(joined_run: model.RunTimeline, width: int | None, height: int | Non
         return [line for line in lines.report(run, width, steps) if not isinstance(line, Detail)]
 
     bare = dataclasses.replace(
-        joined_run, path_seconds=(), causes=(), windows=(), recorded=(), memory=model.MemoryUse()
+        joined_run, path_seconds=(), causes=(), windows=(), recorded=(), memory=model.RunMemory()
     )
     count = lines.SHOWN
     if height is not None:

@@ -14,7 +14,7 @@ from fixtures.timeline.simulation import joined
 from fixtures.timeline.small import MS, STEP, WALL, ZERO
 from fixtures.timeline.writer import Writer
 from patcher.timeline.memory import _slope
-from patcher.timeline.model import MemoryUse, RunTimeline
+from patcher.timeline.model import RunMemory, RunTimeline
 from tests.matrix import CRASH, thinned
 
 GIB = 1 << 30
@@ -210,7 +210,7 @@ def test_runs_without_notes_say_nothing_of_memory(tmp_path: Path) -> None:
     writer = Writer(tmp_path, pid=5, started_ms=WALL // 1000)
     writer.add("work", "train", ZERO, ZERO + MS)
     writer.close((ZERO + STEP, WALL))
-    assert joined(tmp_path).memory == MemoryUse()
+    assert joined(tmp_path).memory == RunMemory()
 
 
 def test_leaks_and_hogs_of_real_processes_are_named(tmp_path: Path, seed: int) -> None:
