@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -59,13 +59,20 @@ def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> Comman
                 continue
         checked, data[name] = _check(upstream, version or "", target, launch)
         step += checked
-    if absent and not (words or placed or data):
-        step += StepResult((Text("no target is installed here; name one to check its switches: rlpatch check verl"),))
-    elif absent and not placed:
-        step += StepResult.noted([Note(Text("not installed here: {absent}", ", ".join(absent)), _UNSEEN)])
-    if not data and not step.problems and (words or placed):
+    if not placed:
+        step += _not_here(absent, named=bool(words or data))
+    elif not (data or step.problems):
         step += StepResult(problems=tuple(absent.values())[:1])
     return CommandResult("check", step, data=data)
+
+
+def _not_here(absent: Mapping[str, Problem], *, named: bool) -> StepResult:
+    """Return a note on the targets that are not installed; unless they are `named`, a line that none is."""
+    if not absent:
+        return StepResult()
+    if not named:
+        return StepResult((Text("no target is installed here; name one to check its switches: rlpatch check verl"),))
+    return StepResult.noted([Note(Text("not installed here: {absent}", ", ".join(absent)), _UNSEEN)])
 
 
 def _check(upstream: Upstream, version: str, target: Target | None, launch: Launch) -> tuple[StepResult, TargetCheck]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from patcher.commands.finding import Search, parse_target
@@ -24,28 +24,54 @@ def redirected(words: Sequence[str], search: Search, request: ProfileRequest) ->
     None if every word has one and no window is left over, or if no engine or trainer of them has that window.
     """
     part = request.parts()[0]
-    upstreams: dict[str, Upstream] = {}
-    for word in words:
-        with suppress(Problem):  # the search for targets reports it
-            upstreams[word] = parse_target(word)[0]
+    upstreams = dict(_named(words))
     if part.stage in (BUILTIN, TIMELINE) or len(upstreams) < len(set(words)):
         return None
     pieces = [ProfileRequest((window,)) for window in part.windows] or [part]
-    missing = [piece for piece in pieces if not any(takes(piece, upstream) for upstream in upstreams.values())]
-    idle = [word for word, upstream in upstreams.items() if not any(takes(piece, upstream) for piece in pieces)]
-    partners = [name for piece in missing[:1] for name in _partners(piece, upstreams.values())]
+    missing, idle = _lacking(pieces, upstreams)
     if part is not request:  # each of them keeps a timeline
         idle = []
+    partners = _partners(missing[0], upstreams.values()) if missing else []
     if len(missing) != bool(partners) or not (missing or idle):
         return None
+    return _problem(search, part, (idle, pieces if idle else missing), upstreams, partners)
+
+
+def _problem(
+    search: Search,
+    part: ProfileRequest,
+    lacking: tuple[Sequence[str], Sequence[ProfileRequest]],
+    upstreams: Mapping[str, Upstream],
+    partners: Sequence[str],
+) -> Problem:
+    """Return the Problem with the command line for the installed one of `partners`, or for each if none is.
+
+    `lacking` are the words to replace (none: a word is added), and the pieces that they lack.
+    """
+    idle, pieces = lacking
     installed = {target.project.name for target in search.discover().targets}
-    likely = [name for name in partners if name in installed] or partners
-    cause = _cause(pieces if idle else missing, idle or [*upstreams], upstreams, likely)
-    shown = likely[:1] if installed.intersection(likely) else likely
-    hint = joined(OR, (_again(search, [*upstreams], idle, name, part) for name in shown or [""]))
-    absent = [Text("not installed here: {names}; type its --python EXE or --path DIR", ", ".join(partners))]
-    notes = tuple(absent) if partners and installed.isdisjoint(partners) else ()
+    likely = [name for name in partners if name in installed]
+    cause = _cause(pieces, idle or [*upstreams], upstreams, likely or partners)
+    hint = joined(OR, (_again(search, [*upstreams], idle, name, part) for name in likely[:1] or partners or [""]))
+    absent = Text("not installed here: {names}; type its --python EXE or --path DIR", ", ".join(partners))
+    notes = (absent,) if partners and not likely else ()
     return Problem(Kind.USAGE if part.windows else Kind.NO_RECIPE, cause, hint=hint, notes=notes)
+
+
+def _named(words: Sequence[str]) -> Iterator[tuple[str, Upstream]]:
+    """Yield each word that names a project, with the project."""
+    for word in words:
+        with suppress(Problem):  # the search for targets reports it
+            yield word, parse_target(word)[0]
+
+
+def _lacking(
+    pieces: Sequence[ProfileRequest], upstreams: Mapping[str, Upstream]
+) -> tuple[list[ProfileRequest], list[str]]:
+    """Return the pieces that none of `upstreams` takes, and the words whose project takes no piece."""
+    missing = [piece for piece in pieces if not any(takes(piece, upstream) for upstream in upstreams.values())]
+    idle = [word for word, upstream in upstreams.items() if not any(takes(piece, upstream) for piece in pieces)]
+    return missing, idle
 
 
 def _partners(piece: ProfileRequest, upstreams: Iterable[Upstream]) -> list[str]:
