@@ -380,7 +380,7 @@ MODULES = (
     Scenario("modules before profile()", "add a 9 20; run 5; profile on; run 2; profile off; run", (Recorded(0, 3, 5),),
         ("the framework's own profiler was called, recorded 2 of 3 units",), worker="modules"),
     Scenario("modules of a step that fails", RUN, (Recorded(0, 3, 4),),
-        ("failed, recorded 1 of 3", NO_PROFILE + "'injected: step'"), worker="modules", options={"inject": "step 3"}),
+        (NO_PROFILE + "'injected: step'", "failed, recorded 1 of 3"), worker="modules", options={"inject": "step 3"}),
 )  # fmt: skip
 MARKERS = (
     Scenario("markers", LONE.format(10), (Recorded(0, 0, 11),), ("recorded 11 units with 0",), worker="markers"),

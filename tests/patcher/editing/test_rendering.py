@@ -180,7 +180,7 @@ def test_each_patch_has_names_of_its_own(stage: str, role: str, names: tuple[str
     assert f"def {names[0]}(self" in code
 
 
-@pytest.mark.parametrize(("words", "most"), [("--decode 30:60", 255), ("--decode 30:60 --no-facts", 207)])
+@pytest.mark.parametrize(("words", "most"), [("--decode 30:60", 255), ("--decode 30:60 --no-facts", 208)])
 def test_a_decode_window_is_a_block_that_can_be_read_in_one_go(words: str, most: int) -> None:
     text = render_for(V1, recorded(words), release="0.11.0rc1")
     assert len(text.own) <= most, "lines, the two marks and the note below the first of them left out"
