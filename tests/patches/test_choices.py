@@ -117,7 +117,7 @@ SETTLED: dict[str, tuple[dict[str, object], str]] = {
         {"REPEAT": 3},
         "EveryRank StepMetadata RepeatedSteps LiveUnit SavedTraces",
     ),
-    f"{POLICY} --micro-batch 2:4 --ranks all --no-facts": ({}, ""),
+    f"{POLICY} --micro-batch 2:4 --ranks all --no-facts": ({}, "Unnoted"),
     f"{POLICY} --call 0:1": ({}, "StepMetadata WholeCall"),
     "--decode 2:5": (
         {"KINDS": ("decode",), "FIRST": 1, "LOWEST": 1},
@@ -125,14 +125,17 @@ SETTLED: dict[str, tuple[dict[str, object], str]] = {
     ),
     "--prefill 0:5 --max-trace-gb 3 --no-facts": (
         {"FIRST": 0, "LOWEST": 0},
-        "NumberedReplicas ResumedSomehow AnyPrompt WarmUps LimitedPieces",
+        "Unnoted NumberedReplicas ResumedSomehow AnyPrompt WarmUps LimitedPieces",
     ),
     "--iterations 0:5 --at-context 9 --no-facts": (
         {"FIRST": 0, "KINDS": ("decode", "prefill")},
-        "NumberedReplicas ResumedSomehow AnyPrompt WarmUps RelativeWindow LongContexts OutputContexts",
+        "Unnoted NumberedReplicas ResumedSomehow AnyPrompt WarmUps RelativeWindow LongContexts OutputContexts",
     ),
-    "--aligned 2:5 --no-facts": ({"FIRST": 0}, "NumberedReplicas ResumedSomehow AnyPrompt WarmUps AlignedOutputs"),
-    "--decode 2:5 --replicas prefill --no-facts": ({}, "ServingReplicas ResumedSomehow AnyPrompt WarmUps"),
+    "--aligned 2:5 --no-facts": (
+        {"FIRST": 0},
+        "Unnoted NumberedReplicas ResumedSomehow AnyPrompt WarmUps AlignedOutputs",
+    ),
+    "--decode 2:5 --replicas prefill --no-facts": ({}, "Unnoted ServingReplicas ResumedSomehow AnyPrompt WarmUps"),
     "--decode 2:5 --on-demand": (
         {"FIRST": 1, "LOWEST": 0},
         ON_DEMAND,
