@@ -44,7 +44,7 @@ for kind in ("phase", "call", "work", "unit", "sync", "sleep", "request", "serve
 """
     left = left_by(code, tmp_path)
     notes = _notes(left.files)
-    assert len(notes) - 2 * 6 in (0, 1)  # one more if the machine is busy before the first
+    assert 2 * 5 <= len(notes) <= 2 * 6 + 1  # units go without on a slow machine; one more if it is busy at first
     assert all(len(row) == 3 and 1 < row[1] < 1000 and row[2] <= row[1] for row in notes)
     available, total = left.files[0][1]["host"]
     assert 0 < available < total
