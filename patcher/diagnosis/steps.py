@@ -12,7 +12,7 @@ from patcher.diagnosis.model import RunDiagnosis, StageDiagnosis
 from patcher.diagnosis.training import stage_name
 from patcher.messages import Text
 from patcher.timeline import shares
-from patcher.timeline.model import PathSegment, RunTimeline, doing, label
+from patcher.timeline.model import PathSegment, RunTimeline, TrainingStep, doing, label
 from patcher.timeline.windows import STAGES
 
 OTHER = "other"
@@ -56,7 +56,26 @@ def with_steps(diagnosis: RunDiagnosis, timeline: RunTimeline) -> RunDiagnosis:
     steps = [step for step in timeline.steps if not step.warm_up] or list(timeline.steps)
     if not steps:
         return diagnosis
-    works = _works(timeline)
+    total = sum(step.seconds for step in steps)
+    diagnosed = {stage.stage: stage for stage in diagnosis.stages}
+    synced = sum(step.sync_seconds for step in steps)
+    passages = _without_small(_passages(steps, _works(timeline)), [*diagnosed, sync.STAGE], LEAST_SHARE * total)
+    names = sorted({*diagnosed, *passages}, key=lambda name: passages[name].first if name in passages else 0.0)
+    stages = []
+    for name in names:
+        passed = passages.get(name)
+        seconds = synced if name == sync.STAGE else passed.seconds if passed else 0.0
+        stage = diagnosed.get(name) or _unrecorded(name, seconds, len(steps))
+        if name == sync.STAGE and stage.recorded:
+            stage = sync.scaled(stage, synced, len(steps))
+        if passed:
+            stage = replace(stage, step_seconds=passed.seconds, limited_by=passed.limited_by)
+        stages.append(stage)
+    return replace(diagnosis, stages=tuple(stages), steps=len(steps), seconds=total)
+
+
+def _passages(steps: Sequence[TrainingStep], works: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, _Passage]:
+    """Return stage → its part of the critical paths of ``steps``."""
     passages = dict[str, _Passage]()
     stage_of = _stages_of_phases([segment for step in steps for segment in step.critical_path], works)
     for step in steps:
@@ -64,22 +83,7 @@ def with_steps(diagnosis: RunDiagnosis, timeline: RunTimeline) -> RunDiagnosis:
             name = stage_of.get(segment.phase) or _of_segment(segment)
             passage = passages.setdefault(name, _Passage(segment.start - step.start))
             passage.waits_for[_doing(segment)] += segment.seconds
-    total = sum(step.seconds for step in steps)
-    known = {stage.stage: stage for stage in diagnosis.stages}
-    synced = sum(step.sync_seconds for step in steps)
-    passages = _without_small(passages, [*known, sync.STAGE], LEAST_SHARE * total)
-    names = sorted({*known, *passages}, key=lambda name: passages[name].first if name in passages else 0.0)
-    stages = []
-    for name in names:
-        passed = passages.get(name)
-        seconds = synced if name == sync.STAGE else passed.seconds if passed else 0.0
-        stage = known.get(name) or _unrecorded(name, seconds, len(steps))
-        if name == sync.STAGE and stage.recorded:
-            stage = sync.scaled(stage, synced, len(steps))
-        if passed:
-            stage = replace(stage, step_seconds=passed.seconds, limited_by=passed.limited_by)
-        stages.append(stage)
-    return replace(diagnosis, stages=tuple(stages), steps=len(steps), seconds=total)
+    return passages
 
 
 def _works(timeline: RunTimeline) -> Mapping[str, list[tuple[float, float]]]:

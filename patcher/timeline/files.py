@@ -160,7 +160,7 @@ class KeptSpan(NamedTuple):
     more: tuple[int | None, ...] = ()
 
 
-class Device(msgspec.Struct, frozen=True):
+class ProcessDevice(msgspec.Struct, frozen=True):
     """Device of a process: its index among those that ``visible`` lets the process see, and its size in MiB."""
 
     index: _Count
@@ -376,7 +376,7 @@ def _decoder(kind: type[_T]) -> Callable[[bytes | msgspec.Raw], _T | None]:
 
 _decode_block, _decode_header, _decode_version = _decoder(Block), _decoder(Header), _decoder(_Version)
 _decode_row, _decode_columns = _decoder(RecordRow), _decoder(list[list[int]])
-_decode_device, _decode_host = _decoder(Device), _decoder(tuple[_Count, _Count])
+_decode_device, _decode_host = _decoder(ProcessDevice), _decoder(tuple[_Count, _Count])
 _decode_cache = _decoder(tuple[_Count, list[_Number], list[_Number]])
 
 _clean = functools.lru_cache(4096)(short)
@@ -461,7 +461,7 @@ class Reader:
         self.iterations = IterationColumns()
         self.stalls: list[TimeRange] = []
         self.notes = Notes([], [], [])
-        self.device: Device | None = None
+        self.device: ProcessDevice | None = None
         self._blocks_taken = self._late_blocks = 0
         self.upto, self.done = -_LATEST, False
         self.losses = Losses()

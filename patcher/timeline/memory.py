@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from patcher.timeline.files import Device, HostNote, KeptSpan, MemoryNote, Notes
+from patcher.timeline.files import HostNote, KeptSpan, MemoryNote, Notes, ProcessDevice
 from patcher.timeline.intervals import end_of
 from patcher.timeline.lanes import RunLanes
 from patcher.timeline.model import (
@@ -55,7 +55,7 @@ ALL_HELD, HELD = 64, 12
 """Processes for which every holder of a peak is listed, and holders listed in larger runs."""
 
 
-class Place(NamedTuple):
+class MemoryHome(NamedTuple):
     """Device or host; equal for all processes on it."""
 
     of: str
@@ -64,12 +64,12 @@ class Place(NamedTuple):
     identity: str
 
 
-def place_of(process: Process, device: Device) -> Place:
+def place_of(process: Process, device: ProcessDevice) -> MemoryHome:
     """Return the device of a process: by its uuid, else by host, index and the devices that the process may see."""
     visible = [text.strip() for text in device.visible.split(",")]
     number = visible[device.index] if device.index < len(visible) and visible[device.index] else str(device.index)
     name = f"{process.head.host}:{number}"
-    return Place("device", name, "uuid", device.uuid) if device.uuid else Place("device", name, "index", name)
+    return MemoryHome("device", name, "uuid", device.uuid) if device.uuid else MemoryHome("device", name, "index", name)
 
 
 @dataclass
@@ -127,21 +127,25 @@ class MemoryCollector:
         self.processes, self.driver = processes, driver
         self.lane_of = [lanes.index(at, process.role) for at, process in enumerate(processes)]
         self.held: dict[int, _Held] = {}
-        self.devices: dict[int, Place] = {}
+        self.devices: dict[int, MemoryHome] = {}
         self.hosts = [
-            Place("host", process.head.host, "host", f"{process.head.boot} {process.head.host}")
+            MemoryHome("host", process.head.host, "host", f"{process.head.boot} {process.head.host}")
             for process in processes
         ]
-        self.host_notes: dict[Place, HostNote] = {}
-        self.curves: dict[Place, _Curve] = defaultdict(_Curve)
-        self.names: dict[Place, str] = {}
+        self.host_notes: dict[MemoryHome, HostNote] = {}
+        self.curves: dict[MemoryHome, _Curve] = defaultdict(_Curve)
+        self.names: dict[MemoryHome, str] = {}
         self.series = defaultdict[int, _Series](_Series)
-        self.peaks: dict[tuple[Place, int | None], MemoryPeak] = {}
+        self.peaks: dict[tuple[MemoryHome, int | None], MemoryPeak] = {}
         self.changes = defaultdict[tuple[str, str, str], list[int]](list)
         self.cache: dict[int, CacheUse] = {}
 
     def feed(
-        self, number: int | None, spans: Iterable[KeptSpan], notes: Mapping[int, Notes], devices: Mapping[int, Device]
+        self,
+        number: int | None,
+        spans: Iterable[KeptSpan],
+        notes: Mapping[int, Notes],
+        devices: Mapping[int, ProcessDevice],
     ) -> None:
         """Add a step: its spans, and the notes and devices of the processes, by index.
 
@@ -164,7 +168,7 @@ class MemoryCollector:
             self._note_cache(number, at, of_process)
         self._note_syncs(by_process, notes)
 
-    def _unique(self, device: Place) -> Place:
+    def _unique(self, device: MemoryHome) -> MemoryHome:
         """Return the device as it is known already, else with a name that no other device has."""
         places = {place.identity: place for place in self.curves}
         if device.identity in places:
@@ -181,7 +185,7 @@ class MemoryCollector:
         for process, of in notes.items():
             events += [(taken.at, process, taken) for taken in of.memory]
             events += [(taken.at, process, taken) for taken in of.host]
-        highest: dict[Place, _Moment] = {}
+        highest: dict[MemoryHome, _Moment] = {}
         for at, process, note in sorted(events, key=lambda event: event[0]):
             if isinstance(note, HostNote):
                 self.host_notes[self.hosts[process]] = note
@@ -200,7 +204,7 @@ class MemoryCollector:
             if key not in self.peaks or moment.used > self.peaks[key].used:
                 self.peaks[key] = self._peak(place, number, moment, spans)
 
-    def _moments(self, process: int, note: MemoryNote | HostNote) -> Iterator[tuple[Place, int]]:
+    def _moments(self, process: int, note: MemoryNote | HostNote) -> Iterator[tuple[MemoryHome, int]]:
         """Yield each place whose use ``note`` tells, with the bytes in use; add them to its curve."""
         place = self.hosts[process]
         host = self.host_notes.get(place)
@@ -210,14 +214,14 @@ class MemoryCollector:
         if isinstance(note, MemoryNote) and device and note.free is not None:
             yield from self._moment(device, note.at, max(self.curves[device].total - note.free, 0))
 
-    def _moment(self, place: Place, at: int, used: int) -> Iterator[tuple[Place, int]]:
+    def _moment(self, place: MemoryHome, at: int, used: int) -> Iterator[tuple[MemoryHome, int]]:
         roles = defaultdict[str, int](int)
         for process, size in self._holders(place):
             roles[self.processes[process].role] += size
         self.curves[place].add(at, used, dict(roles), max(POINTS // max(len(self.curves), 1), 20))
         yield place, used
 
-    def _holders(self, place: Place) -> Iterator[tuple[int, int]]:
+    def _holders(self, place: MemoryHome) -> Iterator[tuple[int, int]]:
         """Yield the processes on a place with the bytes that each holds."""
         for process, held in self.held.items():
             if place.of == "host" and self.hosts[process] == place:
@@ -226,7 +230,7 @@ class MemoryCollector:
                 yield process, held.on_device
 
     def _peak(
-        self, place: Place, number: int | None, moment: _Moment, spans: Mapping[int, Sequence[KeptSpan]]
+        self, place: MemoryHome, number: int | None, moment: _Moment, spans: Mapping[int, Sequence[KeptSpan]]
     ) -> MemoryPeak:
         """Return a moment of a place with its holders."""
         at, used = moment.at, moment.used
@@ -261,8 +265,8 @@ class MemoryCollector:
 
     def _note_syncs(self, spans: Mapping[int, Sequence[KeptSpan]], notes: Mapping[int, Notes]) -> None:
         """Add what each device needed in a weight sync beside what is in use at its start and its end."""
-        used = defaultdict[Place, list[tuple[int, int]]](list)
-        syncs = defaultdict[Place, list[KeptSpan]](list)
+        used = defaultdict[MemoryHome, list[tuple[int, int]]](list)
+        syncs = defaultdict[MemoryHome, list[KeptSpan]](list)
         for process, of in notes.items():
             if device := self.devices.get(process):
                 total = self.curves[device].total
@@ -317,7 +321,7 @@ class MemoryCollector:
             tuple(sorted(self.cache.values(), key=lambda cache: -cache.used / max(cache.total, 1))),
         )
 
-    def _place(self, place: Place) -> MemoryPlace:
+    def _place(self, place: MemoryHome) -> MemoryPlace:
         """Return a place with its curve; roles are in the order of those of the processes."""
         curve = self.curves[place]
         processes = [at for at in sorted(self.held) if place in (self.hosts[at], self.devices.get(at))]

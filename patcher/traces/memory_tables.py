@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from patcher.messages import Text, joined
 from patcher.table import COUNT, NUMBER, Column, NameUnit, Shown, Table, Unit
-from patcher.traces.snapshots import DeviceMemory, Held, Origin, Snapshot
+from patcher.traces.snapshots import DeviceMemory, LiveMemory, Origin, Snapshot
 from patcher.traces.words import cut, size
 
 TERMINAL, CSV = Shown.TERMINAL, Shown.CSV
@@ -55,7 +55,7 @@ def origin_name(origin: Origin) -> str:
     return joined(Text(", "), parts) if parts else Text("before the history began, or without a stack")
 
 
-def holders(name: str, title: Text, held: Sequence[Held]) -> Table:
+def holders(name: str, title: Text, held: Sequence[LiveMemory]) -> Table:
     """Return a table of memory by origin."""
     columns = (
         Column("bytes", Text("memory"), BYTES, TERMINAL, bar=True),

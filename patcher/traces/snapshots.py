@@ -42,7 +42,7 @@ class Origin(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Held:
+class LiveMemory:
     """Live memory of one origin, in bytes and blocks; ``units`` are those that allocated it, as far as known."""
 
     origin: Origin
@@ -91,9 +91,9 @@ class DeviceMemory:
     unused: int
     largest_free: int
     unknown: int
-    holders: tuple[Held, ...]
-    growth: tuple[Held, ...]
-    blocks: tuple[Held, ...]
+    holders: tuple[LiveMemory, ...]
+    growth: tuple[LiveMemory, ...]
+    blocks: tuple[LiveMemory, ...]
     units: tuple[UnitMemory, ...]
     failures: tuple[Failure, ...]
     events: int
@@ -215,7 +215,7 @@ def _device(
         tuple(_grouped(held, names)[:LISTED]),
         tuple(group for group in _grouped(grown, names) if len(group.units) > 1)[:LISTED],
         tuple(
-            Held(names.origin(event.frames), event.size, 1)
+            LiveMemory(names.origin(event.frames), event.size, 1)
             for event in sorted(live.values(), key=lambda event: -event.size)[:LISTED]
         ),
         tuple(history.units()),
@@ -324,7 +324,7 @@ def _is_mark(event: _Event) -> bool:
     return any(isinstance(frame, dict) and frame.get("name") == MARK for frame in event.frames[:3])
 
 
-def _grouped(live: Iterable[tuple[_Event, int | None]], names: _Names) -> list[Held]:
+def _grouped(live: Iterable[tuple[_Event, int | None]], names: _Names) -> list[LiveMemory]:
     """Return live memory by origin, the largest first."""
     sizes, counts = defaultdict[Origin, int](int), defaultdict[Origin, int](int)
     units = defaultdict[Origin, set[int]](set)
@@ -335,7 +335,7 @@ def _grouped(live: Iterable[tuple[_Event, int | None]], names: _Names) -> list[H
         if unit is not None:
             units[origin].add(unit)
     return [
-        Held(origin, size, counts[origin], tuple(sorted(units[origin])))
+        LiveMemory(origin, size, counts[origin], tuple(sorted(units[origin])))
         for origin, size in sorted(sizes.items(), key=lambda item: -item[1])
     ]
 

@@ -1,4 +1,4 @@
-"""What a window and the timeline of its process tell each other: layers for a window beside ``--timeline``."""
+"""Layers for a window beside ``--timeline``: the pauses of the run, and the iteration of each unit."""
 
 from __future__ import annotations
 

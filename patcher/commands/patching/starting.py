@@ -1,4 +1,4 @@
-"""How to start a run that nsys records: the command, and what Ray, verl and NeMo-RL start their workers with."""
+"""The ways to start a run that nsys records: the command, and the settings of Ray, verl and NeMo-RL."""
 
 from __future__ import annotations
 
