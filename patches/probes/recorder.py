@@ -146,7 +146,7 @@ class Recorder(WindowTool):
             self.uncounted_range.close()
             self.synchronize()  # torch_npu before 2.9.0.post9 does not, and cuts off the last kernels
             self.end_unit()
-            if self.unit == self.end:
+            if self.unit == self.end and not self.done:  # else it has failed, perhaps in this very step
                 self.next_unit()
         finally:
             traces = self.close_window()

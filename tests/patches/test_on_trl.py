@@ -171,8 +171,8 @@ def patch(release: str, unit: str, folder: Path) -> Path:
     tree = folder / "tree"
     shutil.copytree(releases.release(release, "trl"), tree)
     common = ("--tool", "torch", "--contents", "cpu", "--path", tree, "--save-path", folder / "elsewhere")
-    rlpatch("apply", f"trl=={release}", "--stage", "update-policy", f"--{unit}", "0:1", *common)
+    timeline = ("--timeline",) if unit == "micro-batch" else ()  # in one command: it has the window's pauses
+    rlpatch("apply", f"trl=={release}", "--stage", "update-policy", f"--{unit}", "0:1", *timeline, *common)
     if unit == "micro-batch":
         rlpatch("apply", f"trl=={release}", "--stage", "compute-log-prob", "--micro-batch", "0:1", *common)
-        rlpatch("apply", f"trl=={release}", "--timeline", *common[-4:])
     return tree
