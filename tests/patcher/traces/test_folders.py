@@ -88,7 +88,7 @@ def test_still_written_and_then_killed(recorded: Path) -> None:
     by = {row["stage"]: row for row in inside}
     pid = by["update-policy"]["traces"][0]["pid"]
     assert by["update-policy"]["state"] == states.WRITING
-    assert by["update-policy"]["traces"][0]["why"] == f"process {pid} records it"
+    assert by["update-policy"]["traces"][0]["why"] == f"process {pid} is recording it"
     assert states_of(recorded / "npu") == {"rollout": states.NOT_PARSED, "update-policy": states.KILLED}
 
 
@@ -687,8 +687,8 @@ def test_the_command(recorded: Path, run) -> None:
         "record this window again: profiler_info.json is missing: the process ended inside the window, and the data is lost"
         in said.stdout
     )
-    assert "profiler_info.json is missing" not in said.stdout
-    assert "profiler_info.json is missing" in run("traces", recorded / "npu", "-v").stdout
+    assert said.stdout.count("profiler_info.json is missing") == 1
+    assert run("traces", recorded / "npu", "-v").stdout.count("profiler_info.json is missing") > 1
     document = json.loads(run("traces", recorded / "npu", "--json").stdout)
     assert [row["state"] for row in document["result"]["captures"]] == ["not parsed", "killed"]
 

@@ -425,9 +425,9 @@ def test_details_give_way_before_the_page_grows_too_large():
     text = page.page(report(name, ranks=16, units=500, kernels=1500))
     assert 100_000 < len(text.encode()) < page.LIMIT
     seen = Seen(text).text
-    assert "14 more are left out here" in seen
+    assert "14 more captures are not shown" in seen
     assert "more rows are not shown here; `--json` has them." in seen
-    assert re.search("There are too many units to draw each: a bar is the mean of \\d+ units units.", seen)
+    assert re.search("There are too many units to draw each: a bar is the mean of \\d+ units.", seen)
 
 
 def test_the_page_of_many_units_does_not_add_them_all_up_for_each(monkeypatch):
