@@ -147,3 +147,14 @@ def there_and_back(
 
     run("revert", *common)
     assert picture(root) == pristine
+
+
+WINDOWED = (
+    "rollout", "update-policy", "compute-log-prob", "update-critic", "compute-values", "weight-sync", "graph-capture",
+)  # fmt: skip
+
+
+def windows_of(upstream: Upstream, release: str) -> list[tuple[str, str]]:
+    """Stage and first window of each recipe that fits the release and opens windows, each once."""
+    fitting = (recipe for recipe in upstream.recipes if any(release in kind.releases for kind in recipe.structures))
+    return [*dict.fromkeys((recipe.stage, recipe.windows[0]) for recipe in fitting if recipe.stage in WINDOWED)]

@@ -11,7 +11,7 @@ from patches.projects import upstreams
 from patches.vllm import recipes as vllm
 from tests.matrix import thinned
 from tests.patcher.store.tree import picture
-from tests.patches.command_line import install, run, there_and_back
+from tests.patches.command_line import install, run, there_and_back, windows_of
 
 NEWEST = vllm.UPSTREAM.releases[-1]
 SKIPPED = ("slime", "mindspeed-rl")  # their releases need sources that tests build for them alone
@@ -34,8 +34,7 @@ def releases() -> list[tuple[Upstream, str]]:
 def test_what_goes_in_loads_and_comes_out_again(case: tuple[Upstream, str], tmp_path: Path) -> None:
     upstream, release = case
     root = install(upstream, release, tmp_path / "site")
-    windows = {(recipe.stage, recipe.windows[0]): recipe for recipe in upstream.recipes if recipe.class_name}
-    for stage, unit in windows:
+    for stage, unit in windows_of(upstream, release):
         there_and_back(upstream, release, stage, unit, root, tmp_path, options=("--tool", "memory"))
 
 

@@ -584,7 +584,7 @@ def test_traces_of_torch_need_nothing(recorded: Path, run) -> None:
     shown = {Path(one["where"]).name: one["lacks"] for one in document["result"]["opens"]}
     assert {one["program"] for one in document["result"]["opens"]} == {viewers.PERFETTO}
     assert sorted(map(bool, shown.values())) == [False, False, True]  # an empty one cannot be opened at all
-    assert ["it is cut off: the JSON ends in the middle"] in shown.values()
+    assert ["the trace is cut off: the JSON ends in the middle"] in shown.values()
     text = run("analyse", recorded / "torch").stdout
     assert "open it in Perfetto (ui.perfetto.dev, Open trace file):\n  /" in text
     assert "next: rlpatch report " in text
@@ -595,7 +595,7 @@ def test_a_trace_that_was_killed(recorded: Path, tmp_path: Path, run) -> None:
     (path,) = (recorded / "npu").glob("*update_policy*")
     shutil.copytree(path, tmp_path / "traces" / path.name)
     said = run("analyse", tmp_path / "traces")
-    assert "warning: killed, not parsed: there is no profiler_info.json" in said.stderr
+    assert "warning: killed, not parsed: profiler_info.json is missing" in said.stderr
     assert path.name in "".join(run("analyse", tmp_path / "traces", "-v").stderr.split())
 
 
