@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,7 @@ from patcher.diagnosis.iterations import Floats
 from patcher.diagnosis.model import DiagnosedWindow, LoadPart, PlannedWindows, StageDiagnosis
 from patcher.diagnosis.rollout import class_shares, reason, supported_loads
 from patcher.diagnosis.training import SIZED, MicroBatches, TrainerStage, correlation, next_micro_batches
-from patcher.diagnosis.windows import FARTHEST_S, NAMES, Joined, described, unit_entries
+from patcher.diagnosis.windows import FARTHEST_S, Joined, join_units
 from patcher.messages import CommandLine, Text
 from patcher.timeline.recorded import plain_host
 from patcher.traces.model import RankProfile
@@ -51,23 +52,9 @@ def join(stage: TrainerStage, profiles: Iterable[RankProfile]) -> Joined:
 
     Units that carry the start of the profiler are left out.
     """
-    places, class_seconds, window, windows = list[int](), list[list[float]](), list[int](), list[DiagnosedWindow]()
-    for profile in profiles:
-        if not _of_stage(profile, stage):
-            continue
-        entries, before = unit_entries(profile), len(places)
-        for unit in profile.units:
-            place = _place(stage.micro_batches, unit.number, entries.get(unit.number, {}).get("begin"))
-            if place is not None and unit.classes and unit.number not in profile.cold:
-                places.append(place)
-                class_seconds.append([unit.classes.get(name, 0) / 1e9 for name in NAMES])
-                window.append(len(windows))
-        windows.append(described(profile, len(places) - before))
-    return Joined(
-        np.array(places, dtype=np.int64),
-        np.array(class_seconds, dtype=np.float64).reshape(len(places), len(NAMES)),
-        np.array(window, dtype=np.int64),
-        tuple(windows),
+    mine = [profile for profile in profiles if _of_stage(profile, stage)]
+    return join_units(
+        mine, lambda unit, entry: _place(stage.micro_batches, unit.number, entry.get("begin")), longest=sys.maxsize
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,22 +74,32 @@ def join(engine: Engine, profiles: Iterable[RankProfile]) -> Joined:
     the iteration with the same requests, tokens and context that began nearest to it by the clock of its host. Units
     without metadata, and those that carry the start of the profiler, are left out.
     """
+    mine = [profile for profile in profiles if _of_engine(profile, engine)]
+    return join_units(mine, lambda unit, entry: _place(engine, unit, entry), LONGEST_WINDOW)
+
+
+def join_units(
+    profiles: Iterable[RankProfile], place_of: Callable[[RecordedUnit, Mapping[str, Any]], int | None], longest: int
+) -> Joined:
+    """Join the units of ``profiles`` that have classes and do not carry the start of the profiler.
+
+    ``place_of`` gives the place of a unit in the timeline, by the unit and its entry in the metadata; None if it has
+    none. A window of more than ``longest`` units counts as several.
+    """
     places, class_seconds, window, windows = list[int](), list[list[float]](), list[int](), list[DiagnosedWindow]()
     number = 0
     for profile in profiles:
-        if not _of_engine(profile, engine):
-            continue
         cold, entries = set(profile.cold), unit_entries(profile)
         count = 0
         for unit in profile.units:
-            place = _place(engine, unit, entries.get(unit.number, {}))
+            place = place_of(unit, entries.get(unit.number, {}))
             if place is None or unit.number in cold or not unit.classes:
                 continue
             places.append(place)
             class_seconds.append([unit.classes.get(name, 0) / 1e9 for name in NAMES])
-            window.append(number + count // LONGEST_WINDOW)
+            window.append(number + count // longest)
             count += 1
-        number += 1 + count // LONGEST_WINDOW
+        number += 1 + count // longest
         windows.append(described(profile, count))
     return Joined(
         np.array(places, dtype=np.int64),

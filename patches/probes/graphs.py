@@ -30,9 +30,7 @@ class GraphCapture(VllmWorker):
 
         self.close("the function did not return")
         before: Any = getattr(sys, "_rlpatch_recording", None)
-        if (
-            before and before.prof and before.STAGE == self.STAGE
-        ):  # of an engine of this process, which did not start
+        if before and before.prof and before.STAGE == self.STAGE:  # of an engine here that did not start
             before.dispatch(before, None, "close", ["the function did not return"])
         if self.done:
             return

@@ -72,10 +72,7 @@ class MemoryHistory(WindowTool):
         """Save a snapshot when an allocation fails, too; an observer stays for good, so a process has one."""
         import sys
 
-        import torch
-
-        modules: Any = torch.profiler
-        if getattr(modules, "_rlpatch_watches_memory", None):
+        if getattr(sys, "_rlpatch_watches_memory", None):
             return
         attach = self.binding("_%s_attach_out_of_memory_observer")
 
@@ -87,7 +84,7 @@ class MemoryHistory(WindowTool):
         if attach:
             device.init()
             attach(failed)
-            modules._rlpatch_watches_memory = True
+            sys._rlpatch_watches_memory = True  # type: ignore[attr-defined]
 
     def save_snapshot(self, why: str = "") -> None:
         """Write a snapshot; torch's own function for it starts a profiler in torch_npu before 2.14."""

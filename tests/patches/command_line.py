@@ -9,6 +9,7 @@ import marshal
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from click.testing import CliRunner, Result
@@ -158,3 +159,13 @@ def windows_of(upstream: Upstream, release: str) -> list[tuple[str, str]]:
     """Stage and first window of each recipe that fits the release and opens windows, each once."""
     fitting = (recipe for recipe in upstream.recipes if any(release in kind.releases for kind in recipe.structures))
     return [*dict.fromkeys((recipe.stage, recipe.windows[0]) for recipe in fitting if recipe.stage in WINDOWED)]
+
+
+def ends_of_structures(upstreams: Iterable[Upstream]) -> list[tuple[Upstream, str]]:
+    """The first and the last release of each structure, target by target, in the order of the releases."""
+    cases = []
+    for upstream in upstreams:
+        structures = [structure for recipe in upstream.recipes for structure in recipe.structures]
+        kept = {structure.releases[end] for structure in structures for end in (0, -1)}
+        cases += [(upstream, release) for release in upstream.releases if release in kept]
+    return cases

@@ -11,25 +11,18 @@ from patches.projects import upstreams
 from patches.vllm import recipes as vllm
 from tests.matrix import thinned
 from tests.patcher.store.tree import picture
-from tests.patches.command_line import install, run, there_and_back, windows_of
+from tests.patches.command_line import ends_of_structures, install, run, there_and_back, windows_of
 
 NEWEST = vllm.UPSTREAM.releases[-1]
 SKIPPED = ("slime", "mindspeed-rl")  # their releases need sources that tests build for them alone
-
-
-def releases() -> list[tuple[Upstream, str]]:
-    """The releases at the ends of each structure of every target."""
-    cases = []
-    for upstream in (one for one in upstreams() if one.project.name not in SKIPPED):
-        structures = [structure for recipe in upstream.recipes for structure in recipe.structures]
-        kept = {structure.releases[end] for structure in structures for end in (0, -1)}
-        cases += [(upstream, release) for release in upstream.releases if release in kept]
-    return cases
+UPSTREAMS = [upstream for upstream in upstreams() if upstream.project.name not in SKIPPED]
 
 
 @pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize(
-    "case", thinned(releases(), [(vllm.UPSTREAM, NEWEST)]), ids=lambda case: f"{case[0].project.name}-{case[1]}"
+    "case",
+    thinned(ends_of_structures(UPSTREAMS), [(vllm.UPSTREAM, NEWEST)]),
+    ids=lambda case: f"{case[0].project.name}-{case[1]}",
 )
 def test_what_goes_in_loads_and_comes_out_again(case: tuple[Upstream, str], tmp_path: Path) -> None:
     upstream, release = case

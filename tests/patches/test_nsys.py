@@ -22,25 +22,18 @@ from patches.vllm_ascend import recipes as vllm_ascend
 from tests.matrix import thinned
 from tests.patcher.guards.detecting import detect
 from tests.patcher.store.tree import picture
-from tests.patches.command_line import install, run, there_and_back, windows_of
+from tests.patches.command_line import ends_of_structures, install, run, there_and_back, windows_of
 
 SERVE = ("python", "-m", "vllm.entrypoints.openai.api_server")
 NEWEST = vllm.UPSTREAM.releases[-1]
-
-
-def releases() -> list[tuple[Upstream, str]]:
-    """The releases at the ends of each structure of what runs on GPUs."""
-    cases = []
-    for upstream in (vllm.UPSTREAM, sglang.UPSTREAM, verl.UPSTREAM, trl.UPSTREAM):
-        structures = [structure for recipe in upstream.recipes for structure in recipe.structures]
-        kept = {structure.releases[end] for structure in structures for end in (0, -1)}
-        cases += [(upstream, release) for release in upstream.releases if release in kept]
-    return cases
+ON_GPUS = (vllm.UPSTREAM, sglang.UPSTREAM, verl.UPSTREAM, trl.UPSTREAM)
 
 
 @pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize(
-    "case", thinned(releases(), [(vllm.UPSTREAM, NEWEST)]), ids=lambda case: f"{case[0].project.name}-{case[1]}"
+    "case",
+    thinned(ends_of_structures(ON_GPUS), [(vllm.UPSTREAM, NEWEST)]),
+    ids=lambda case: f"{case[0].project.name}-{case[1]}",
 )
 def test_what_goes_in_loads_and_comes_out_again(case: tuple[Upstream, str], tmp_path: Path) -> None:
     upstream, release = case
