@@ -30,9 +30,16 @@ ALIKE = 1.1
 
 
 def diagnose(
-    engines: Sequence[Engine], profiles: Iterable[RankProfile], trainers: Sequence[TrainerStage] = ()
+    engines: Sequence[Engine],
+    profiles: Iterable[RankProfile],
+    trainers: Sequence[TrainerStage] = (),
+    *,
+    replays: bool = True,
 ) -> RunDiagnosis:
-    """Diagnose a run from its engines' iterations, its trainers' micro-batches, and profiles of recorded windows."""
+    """Diagnose a run from its engines' iterations, its trainers' micro-batches, and profiles of recorded windows.
+
+    With ``replays`` it says what other settings would take, which may need seconds for thousands of requests.
+    """
     profiles = tuple(profiles)
     training, (synced, sync_windows) = diagnose_training(trainers, profiles), diagnose_sync(profiles)
     stages, windows = (*training.stages, *synced), (*training.windows, *sync_windows)
@@ -40,7 +47,7 @@ def diagnose(
         return RunDiagnosis(stages=stages, actions=(), windows=windows)
     rollouts = diagnose_rollouts(engines, [profile for profile in profiles if stage_of(profile) == STAGE])
     stage = replace(rollouts.stage, between_seconds=sum(engine.between_seconds for engine in engines))
-    replayed = tuple(what_ifs(rollouts.iterations))
+    replayed = tuple(what_ifs(rollouts.iterations)) if replays else ()
     return RunDiagnosis(
         stages=(stage, *stages),
         actions=actions(stage, rollouts.iterations, replayed),

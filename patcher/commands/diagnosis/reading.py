@@ -38,19 +38,24 @@ def read(folder: Path, number: int | None, display: Display, result: CommandResu
     return _whole(folder, processes, display, result)
 
 
-def of_processes(folder: Path, processes: tuple[Process, ...], display: Display, result: CommandResult) -> RunDiagnosis:
-    """Return the diagnosis of the run of `processes`. Raises Problem (NO_TRACE) without an engine among them."""
+def of_processes(
+    folder: Path, processes: tuple[Process, ...], display: Display, result: CommandResult, *, replays: bool = False
+) -> RunDiagnosis:
+    """Return the diagnosis of the run of `processes`, as `diagnose` with or without `replays`.
+
+    Raises Problem (NO_TRACE) without an engine or a trainer among them.
+    """
     of_run, trainers = engines(processes), trainer_stages(processes)
     if not (trainers or any(len(engine.iterations) for engine in of_run)):
         raise _no_engine(folder)
     paths = traces(folder, of_run, trainers)
     profiles = read_profiles(result, paths, ReadOptions(), partial(display, Text("reading"))) if paths else []
-    return diagnosed(of_run, profiles, trainers)
+    return diagnosed(of_run, profiles, trainers, replays=replays)
 
 
 def _whole(folder: Path, processes: tuple[Process, ...], display: Display, result: CommandResult) -> RunDiagnosis:
     """Return the diagnosis of the run of `processes` with all stages of its steps. Raises Problem as `of_processes`."""
-    diagnosis = of_processes(folder, processes, display, result)
+    diagnosis = of_processes(folder, processes, display, result, replays=True)
     if not any(process.marks or "driver" in process.roles for process in processes):
         return diagnosis
     started = min(process.wall[0] for process in processes) / 1e6

@@ -88,6 +88,7 @@ def test_it_ends_where_the_windows_support_the_diagnosis(live: LiveRun) -> None:
     assert follower.finished
     assert follower.diagnosis is not None
     assert follower.diagnosis.supported
+    assert follower.diagnosis.what_ifs == (), "the requests are replayed once, at the end"
     assert follower.requests == 1
 
 
