@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -15,6 +16,7 @@ from hypothesis import settings
 
 from fixtures import environments, releases
 from fixtures.cache import Once, cached
+from patcher import interrupts
 from tests.matrix import ends, thinned
 
 # Helper modules, too, say what differed; pytest rewrites only test modules by itself.
@@ -165,6 +167,8 @@ def _keyboard() -> Iterator[None]:
     yield
     signal.signal(signal.SIGINT, before)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # `rlpatch run` leaves them blocked, too
+    with contextlib.suppress(KeyboardInterrupt):  # pressed in a command that then failed of something else
+        interrupts.look()
 
 
 @pytest.fixture(scope="session")
