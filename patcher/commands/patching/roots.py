@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 from patcher.changes.change import Record
+from patcher.changes.state import FileState
 from patcher.commands import applied, elsewhere
 from patcher.commands.applied import PatchPayload
 from patcher.commands.finding import Search, SearchOptions, named_projects, report_nothing
 from patcher.messages import CommandLine, Kind, Note, Problem, StepResult, Text
 from patcher.targets.patched import PatchedRoot, patched
 from patcher.targets.target import Discovery
+
+_LOOKS = 5
+"""Times that `status` looks at most: while another command changes a file, it may seem to have lost its patch."""
 
 
 def status(
@@ -22,26 +27,47 @@ def status(
 
     With `everywhere` the roots elsewhere are reported in full, too, and the third result is empty.
     """
+    payloads: list[tuple[PatchPayload, ...]] = []
+    for _ in range(_LOOKS):
+        roots, previous = _roots(names, search, discovery, everywhere=everywhere), payloads
+        reports = [_status(place, root) for place, root in roots.local]
+        payloads = [patches for _, patches in reports]
+        unchanged = all(file.state == "intact" for patches in payloads for patch in patches for file in patch.files)
+        if unchanged or payloads == previous:
+            break
+    step = StepResult() if roots.local else report_nothing(names, discovery, here=bool(roots.elsewhere))
+    for report, _ in reports:
+        step += report
+    step += StepResult(tuple(map(elsewhere_line, roots.elsewhere)))
+    if roots.elsewhere:
+        step += StepResult((Text("next: {commandline}", CommandLine("status", *names, "--everywhere")),))
+    return step, tuple(patch for patches in payloads for patch in patches), roots.elsewhere
+
+
+class _Roots(NamedTuple):
+    """Patched roots to report in full, each with the search that leads to it, and the ones to name only."""
+
+    local: Sequence[tuple[Search, PatchedRoot]]
+    elsewhere: Sequence[PatchedRoot]
+
+
+def _roots(names: Sequence[str], search: SearchOptions, discovery: Discovery, *, everywhere: bool) -> _Roots:
+    """Return the roots with patches of `names` as they are now; with `everywhere` all are reported in full."""
     several = len(search.path) > 1
-    local = [
+    local: list[tuple[Search, PatchedRoot]] = [
         (replace(search, path=(root.path,)) if several else search, root)
         for root in patched(discovery, named_projects(names, search))
     ]
     elsewhere = patched_elsewhere(names, search, discovery) if everywhere or not search.words else []
-    if everywhere:
-        searches = [replace(search, path=(other.path,), python=None, environment=None) for other in elsewhere]
-        local += [(other, root) for other in searches for root in patched_roots(names, other)[0]]
-        elsewhere = []
-    step = StepResult() if local else report_nothing(names, discovery, here=bool(elsewhere))
-    patches: list[PatchPayload] = []
-    for place, root in local:
-        root_step, payloads = _status(place, root)
-        step += root_step
-        patches += payloads
-    step += StepResult(tuple(map(elsewhere_line, elsewhere)))
-    if elsewhere:
-        step += StepResult((Text("next: {commandline}", CommandLine("status", *names, "--everywhere")),))
-    return step, tuple(patches), elsewhere
+    if not everywhere:
+        return _Roots(local, elsewhere)
+    searches = [replace(search, path=(other.path,), python=None, environment=None) for other in elsewhere]
+    return _Roots(local + [(other, root) for other in searches for root in patched_roots(names, other)[0]], ())
+
+
+def _gone(patch: PatchPayload) -> list[FileState]:
+    """Return the files of `patch` that no longer have it."""
+    return [file for file in patch.files if file.state in ("lost", "missing")]
 
 
 def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchPayload, ...]]:
@@ -69,11 +95,13 @@ def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchP
 
         step += StepResult(problems=(located(Problem(Kind.FOREIGN_EDIT, cause, changed[0], hint), root),))
     for record, patch in zip(root.records, patches, strict=True):
-        gone = [file for file in patch.files if file.state in ("lost", "missing")]
-        for file in gone[:1]:
+        for file in _gone(patch)[:1]:
             cause = Text("{patch} records nothing there any more: {why}", record.patch, file.detail)
             forget = CommandLine("revert", record.patch.target, "--path", str(root.path))
             hint = (file.state == "lost" and again(record)) or forget
+            if root.pending:
+                cause = Text("an rlpatch command was interrupted while it changed {patch}", record.patch)
+                hint = CommandLine("recover", *search.words)
             step += StepResult(problems=(Problem(Kind.LOST, cause, str(root.path / file.path), hint),))
     return step + state, patches
 

@@ -34,7 +34,8 @@ WORK = {
     "status": command("status", "--json"),
     "recover": command("recover"),
 }
-# 2: no such stage is applied (any more); 4: the file has changed since it was looked at, run the command again
+# 2: no such stage is applied (any more); 4: the file has changed since it was looked at, run the command again.
+# `status` ends with 10 in the middle of a command, and must say that it is in the middle of one.
 ANSWERS = {0, 2, 4}
 
 
@@ -100,7 +101,8 @@ def main(folder: Path, seed: str, rounds: int, *options: str) -> None:
             seen["killed"] += code == -9
             seen["conflicts"] += code == 4
             seen["waits"] += len(re.findall(r"^waiting for process \d+ on host .+ \(.+\)$", text, re.MULTILINE))
-            if code not in ANSWERS | ({-9} if "kills" in options else set()):
+            interrupted = code == 10 and "was interrupted while it changed" in text
+            if code not in ANSWERS | ({-9} if "kills" in options else set()) and not interrupted:
                 print(f"round {turn}: {name} ended with {code}: {text[-400:]}")
         if forked(command("recover"), site, said) != 0:
             print(f"round {turn}: recover: {said.read_text()}")

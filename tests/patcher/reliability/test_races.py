@@ -12,6 +12,7 @@ import pytest
 
 from fixtures import faults
 from patcher.changes import edits
+from patcher.targets import patched
 from tests.matrix import CRASH, thinned
 from tests.patcher.reliability import package
 from tests.patcher.reliability.package import V0, V1, Picture
@@ -70,6 +71,29 @@ def test_a_file_that_was_pristine_for_a_moment_is_not_forgotten(
     assert (said.exit_code, "the file was replaced while rlpatch was looking at it" in said.stderr) == (4, True)
     assert package.rlpatch(site, "revert").exit_code == 0
     assert Picture(site) == original
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_status_that_others_overtake_calls_no_patch_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """A revert (and an apply after it) ends between the look at the store and the look at the files."""
+    site = package.install(tmp_path / "site")
+    assert package.rlpatch(site, *APPLY).exit_code == 0
+    real = patched.PatchedRoot.states
+
+    def overtaken(root, record):
+        monkeypatch.undo()
+        assert package.rlpatch(site, "revert").exit_code == 0
+        states = real(root, record)
+        if again:
+            assert package.rlpatch(site, *APPLY).exit_code == 0
+        return states
+
+    monkeypatch.setattr(patched.PatchedRoot, "states", overtaken)
+    said = package.rlpatch(site, "status", "--json")
+    states = [file["state"] for patch in json.loads(said.stdout)["result"]["patches"] for file in patch["files"]]
+    assert (said.exit_code, states) == (0, ["intact"] * 2 * again)
 
 
 def test_a_revert_that_looked_before_the_second_file_was_replaced_forgets_nothing(
