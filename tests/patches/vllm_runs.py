@@ -64,7 +64,8 @@ class Run(NamedTuple):
     """Engines in one process, or each with processes of its own; an empty ``capture`` leaves the package unpatched.
 
     ``beside`` is applied before ``capture``. With ``npu`` the real torch_npu stands beside the engine, over the fake CANN.
-    With ``lent`` nothing is applied: the processes get the same bytes by ``rlpatch run``.
+    With ``nsys`` the engine runs under its stand-in. With ``lent`` nothing is applied: the processes get the same bytes
+    by ``rlpatch run``.
     """
 
     capture: tuple[str, ...]
@@ -72,6 +73,7 @@ class Run(NamedTuple):
     processes: bool = False
     code: int = 0
     npu: bool = False
+    nsys: bool = False
     beside: tuple[str, ...] = ()
     lent: bool = False
 
@@ -242,6 +244,11 @@ RUNS = {
         (Engine("npu", "generate 100,7,65 70", (Recorded(30, 60),), COMPLETE),),
         npu=True,
     ),
+    "nsys": Run(
+        ("--decode", "30:60", "--tool", "nsys"),
+        (replace(IN_PROCESS[0], name="nsys"), replace(IN_PROCESS[2], name="nsys-arrivals")),
+        nsys=True,
+    ),
     "workers": Run(("--decode", "30:60"), (WORKERS,), processes=True),
     "unpatched-workers": Run((), (WORKERS, COMPILED_WORKERS), processes=True),
     "lent-workers": Run(("--decode", "30:60"), (WORKERS, COMPILED_WORKERS), processes=True, lent=True),
@@ -336,9 +343,10 @@ def _drive(run: Run, folder: Path, version: str) -> None:
     engines = [engine.as_job(folder) for engine in run.engines]
     job = {"model": str(write_model(folder / "model")), "report": str(folder), "engines": engines}
     (folder / "job.json").write_text(json.dumps(job))
+    modules = ("fixtures.nsys", "fixtures.engines.drive")[not run.nsys :]
     with (folder / "out").open("w") as out:
         process = subprocess.Popen(
-            [*map(str, lend), str(python), "-m", "fixtures.engines.drive", str(folder / "job.json")],
+            [*map(str, lend), str(python), "-m", *modules, str(folder / "job.json")],
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
