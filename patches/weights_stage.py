@@ -31,7 +31,7 @@ def settings(config: ProfileConfig[SyncStage]) -> dict[str, object]:
 def _layers(config: ProfileConfig[SyncStage], release: str) -> tuple[type, ...]:  # noqa: ARG001
     repeated = (RepeatedSyncs,) if config.stage.repeat > 1 else ()
     phases = (NvtxPhases,) if isinstance(config.profiler, NsysSettings) else ()
-    return (*repeated, *recording.several_traces(config), *phases)
+    return (*repeated, *recording.layers(config), *phases)
 
 
 class Weights(PackageStage):

@@ -240,11 +240,12 @@ def test_a_run_that_ends_before_the_sync_says_so(
     assert console.messages[0].endswith(" weight sync 7")
 
 
-@pytest.mark.parametrize("backend", ["npu", "torch", "nsys"])
-def test_what_goes_in_compiles_on_python_3_8(backend: str) -> None:
-    chosen = config(f"--stage weight-sync --sync 2 --repeat 3 --ranks all --tool {backend}")
+@pytest.mark.parametrize("words", ["npu", "torch", "nsys", "torch --max-trace-gb 3", "memory --max-trace-gb 0.5"])
+def test_what_goes_in_compiles_on_python_3_8(words: str) -> None:
+    chosen = config(f"--stage weight-sync --sync 2 --repeat 3 --ranks all --tool {words}")
     patch = PatchId("verl", "weight-sync")
     code = "\n".join(render(verl.RECIPES[0], chosen, "", patch, PatchId("verl", SHARED)).own)
     tree = ast.parse(code, feature_version=(3, 8))
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.arg) and node.annotation]
     assert '"""Records weight syncs 2 to 4 of this process on every rank."""' in code
+    assert ("RLPATCH_MAX_TRACE_GB" in code) is ("--max-trace-gb" in words)
