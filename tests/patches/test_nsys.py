@@ -11,35 +11,17 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from patcher.commands.patching import starting
-from patcher.recipe import Upstream
 from patcher.switches import State
-from patches.sglang import recipes as sglang
 from patches.shared_switches import NSYS
-from patches.trl import recipes as trl
 from patches.verl import recipes as verl
 from patches.vllm import recipes as vllm
 from patches.vllm_ascend import recipes as vllm_ascend
-from tests.matrix import thinned
 from tests.patcher.guards.detecting import detect
 from tests.patcher.store.tree import picture
-from tests.patches.command_line import ends_of_structures, install, run, there_and_back, windows_of
+from tests.patches.command_line import install, run
 
 SERVE = ("python", "-m", "vllm.entrypoints.openai.api_server")
 NEWEST = vllm.UPSTREAM.releases[-1]
-ON_GPUS = (vllm.UPSTREAM, sglang.UPSTREAM, verl.UPSTREAM, trl.UPSTREAM)
-
-
-@pytest.mark.usefixtures("unwatched")
-@pytest.mark.parametrize(
-    "case",
-    thinned(ends_of_structures(ON_GPUS), [(vllm.UPSTREAM, NEWEST)]),
-    ids=lambda case: f"{case[0].project.name}-{case[1]}",
-)
-def test_what_goes_in_loads_and_comes_out_again(case: tuple[Upstream, str], tmp_path: Path) -> None:
-    upstream, release = case
-    root = install(upstream, release, tmp_path / "site")
-    for stage, unit in windows_of(upstream, release):
-        there_and_back(upstream, release, stage, unit, root, tmp_path, options=("--tool", "nsys"))
 
 
 @pytest.fixture(scope="module")
