@@ -59,14 +59,14 @@ def write(path: Path, content: bytes) -> None:
     Raises Problem: USAGE if `path` is a folder or a file that is no bundle, ENVIRONMENT if it cannot be written.
     """
     if path.is_dir() or (path.exists() and not (path.is_file() and _is_bundle(path))):
-        cause = Text("the output {path} is a file that is not a bundle", path)
+        cause = Text("the output file {path} already exists and is not a bundle", path)
         if path.is_dir():
-            cause = Text("the output {path} is a folder", path)
+            cause = Text("the output path {path} is a folder", path)
         raise Problem(Kind.USAGE, cause, str(path), Text("choose another file: -o patch.pyz"))
     try:
         put(resolved(path.parent) / path.name, Node("", None, 0o755, -1, -1), content)
     except OSError as error:
         cause = Text("the bundle cannot be written: {strerror}", error.strerror)
         raise Problem(
-            Kind.ENVIRONMENT, cause, str(path), Text("choose a file in a folder that you may write: -o FILE")
+            Kind.ENVIRONMENT, cause, str(path), Text("choose a file in a folder that you can write to: -o FILE")
         ) from None

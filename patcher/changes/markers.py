@@ -118,7 +118,7 @@ def marked(data: bytes, expected: Collection[PatchId] = ()) -> tuple[Marked, ...
     for patch, indices in calls.items():
         ours = patch in expected or any(_named(lines[at], patch) or _WAS.fullmatch(lines[at]) for at in indices)
         if ours and patch not in blocks:
-            raise _unpaired(indices[0], Text("calls a block that does not exist"))
+            raise _unpaired(indices[0], Text("refers to a block that does not exist"))
     shared = [patch for patch in blocks if patch.shared]
     return tuple(_marked(block, lines, calls.get(block.patch, []), shared) for block in blocks.values())
 
@@ -138,7 +138,7 @@ def _paired(
     for index, line in lines:
         if start := _BEGIN.fullmatch(line):
             if opened or _name(start) in blocks:
-                raise _unpaired(index, Text("begins a block inside another block, or a second time"))
+                raise _unpaired(index, Text("begins a block inside another block, or begins the same block twice"))
             opened = _Block(_name(start), index, index, start["digest"].decode())
         elif stop := _END.fullmatch(line):
             patch = _name(stop)
@@ -149,7 +149,7 @@ def _paired(
         elif not opened and (call := _LINE.fullmatch(line)):
             calls.setdefault(_name(call), []).append(index)
         elif _BEGIN.search(line):
-            raise _unpaired(index, Text("is in the middle of a line: were the line ends converted?"))
+            raise _unpaired(index, Text("is in the middle of a line: were the line endings converted?"))
     if opened:
         raise _unpaired(opened.first, Text("begins a block that never ends"))
     return blocks, calls

@@ -50,7 +50,7 @@ def file_state(
         )
     ours = [marks[patch], *(marks[shared] for shared in marks[patch].uses)]
     if edited := [marked for marked in ours if not marked.intact]:
-        why = Text("rlpatch's lines in {patch} were edited: undo the edit, then {revert}", edited[0].patch, revert)
+        why = Text("the lines of patch {patch} were edited: undo the edit, then {revert}", edited[0].patch, revert)
         return FileState(path, Text("tampered"), why)
     if pristine is not None and markers.strip(data, marks) != pristine:
         changed = joined(SEMICOLON, (Text("the file has other edits, too"), rights))
@@ -66,6 +66,6 @@ def file_state(
         return FileState(
             path,
             Text("intact"),
-            Text("judging by the marks only; .rlpatch, which stored the positions of the lines, is missing"),
+            Text("judged by the marker comments only: .rlpatch, which stored the positions of the lines, is missing"),
         )
     return FileState(path, Text("intact"), rights and Text("{rights}; revert does not change this", rights))

@@ -27,7 +27,7 @@ COMMANDS = {
     "trust": ("about.trust", "Trust the interpreters that this folder's configuration names."),
     "recover": ("patching.recover", "Finish or undo an interrupted command."),
     "watch": ("workers.watch", "Show the state of every worker, and wait for the traces."),
-    "trigger": ("workers.trigger", "Ask running workers for a window."),
+    "trigger": ("workers.trigger", "Ask running workers to record a window."),
     "traces": ("reports.traces", "Show what was recorded, and whether it is complete."),
     "analyse": ("reports.analyse", "Parse what torch_npu recorded."),
     "report": ("reports.report", "Show where the time of the recorded steps went."),

@@ -74,7 +74,9 @@ class Configuration:
             return self.options
         if preset not in self.presets:
             preset_names = ", ".join(self.presets) or "none"
-            cause = Text("no preset {preset!r} in the configuration; presets: {presets}", preset, preset_names)
+            cause = Text(
+                "the configuration has no preset {preset!r}; available presets: {presets}", preset, preset_names
+            )
             raise usage(cause, _near(preset, self.presets, "--preset "), str(self.file))
         return {**_without_windows(self.options, self.presets[preset]), **self.presets[preset]}
 
@@ -133,7 +135,7 @@ class _Reader(NamedTuple):
         targets = self._texts(TARGETS, table.pop(TARGETS, []))
         if wrong := [target for target in targets if target.startswith("-")]:
             cause = Text("{target} is an option, and `targets` in the configuration takes only targets", wrong[0])
-            raise self._wrong(cause, TARGETS, Text('list only targets there, such as ["vllm-ascend"]'), wrong[0])
+            raise self._wrong(cause, TARGETS, Text('list only targets in `targets`, such as ["vllm-ascend"]'), wrong[0])
         tables = self._table(table.pop(PRESETS, {}), PRESETS).items()
         options = dict(self._options(table))
         presets = {self._text(PRESETS, name): dict(self._options(self._table(preset, name))) for name, preset in tables}

@@ -83,7 +83,7 @@ def distrust(file: Path) -> bool:
 def _unkept(error: Exception) -> Problem:
     cause = Text("cannot save your trust: {reason}", getattr(error, "strerror", None) or error)
     where = os.fsdecode(getattr(error, "filename", None) or "")
-    return Problem(Kind.ENVIRONMENT, cause, where, Text("set XDG_STATE_HOME to a folder that only you may write"))
+    return Problem(Kind.ENVIRONMENT, cause, where, Text("set XDG_STATE_HOME to a folder that only you can write to"))
 
 
 def _folder() -> Path:
@@ -97,7 +97,7 @@ def _name(file: Path) -> str:
 
 def _require_own(status: os.stat_result, path: Path) -> None:
     if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise PermissionError(0, Text("other users may write the folder that keeps it"), str(path))
+        raise PermissionError(0, Text("other users can write to the folder of the trust records"), str(path))
 
 
 def _seal(source: ConfigurationFile, interpreter: str) -> str:

@@ -76,11 +76,11 @@ class ConfigurationFile(NamedTuple):
             match = re.search(r"\(at line (\d+)", str(error))
             raise self._unread(str(error), int(match[1]) if match else None) from None
         except RecursionError:
-            raise self._unread(Text("values in it are nested too deeply")) from None
+            raise self._unread(Text("the values are nested too deeply")) from None
         except ValueError:  # Python reads no number of more than 4300 digits
             digits = re.search(r"[0-9_]{4000}", self.text)
             at = self.text.count("\n", 0, digits.start()) + 1 if digits else None
-            raise self._unread(Text("a number in it is too long"), at) from None
+            raise self._unread(Text("the file contains a number that is too long"), at) from None
 
     def _unread(self, why: str, line: int | None = None) -> Problem:
         cause = Text("the configuration cannot be read: {why}", why)
@@ -100,9 +100,9 @@ def load(file: Path) -> ConfigurationFile:
             link = folder.status(file.name)
             foreign = not (_trusted(link) and _trusted(folder.status()))
             if stat.S_ISLNK(link.st_mode):
-                refused, change = Text("the file is a link"), Text("replace the link by the file itself")
+                refused, change = Text("the file is a link"), Text("replace the link with the file itself")
             elif not stat.S_ISREG(link.st_mode):
-                refused, change = Text("it is not a regular file"), Text("remove it")
+                refused, change = Text("not a regular file"), Text("remove the file")
             else:
                 with folder.reading(file.name) as stream:
                     refused, change = _refusal(file, stream.fileno(), folder.descriptor)
@@ -110,7 +110,7 @@ def load(file: Path) -> ConfigurationFile:
     except OSError as error:
         refused, change = (
             error.strerror or "",
-            Text("look at its owner and rights: ls -l {file}", shlex.quote(str(file))),
+            Text("check the file's owner and permissions: ls -l {file}", shlex.quote(str(file))),
         )
     if len(content) > MOST_BYTES:
         refused, change = (
@@ -121,7 +121,7 @@ def load(file: Path) -> ConfigurationFile:
         return ConfigurationFile(file, content)
     hint = Text("type --path or --python on the command line instead")
     if change:
-        hint = Text("{change}, or type --path or --python", change)
+        hint = Text("{change}, or type --path or --python on the command line", change)
     problem = usage(Text("rlpatch does not read {name}: {reason}", file.name, refused), hint, str(file))
     return ConfigurationFile(file, refused=problem, foreign=foreign)
 
@@ -139,8 +139,13 @@ def _refusal(file: Path, descriptor: int, folder: int) -> tuple[str, str]:
     The remedy is a command or a phrase, and "" if another user owns the file or the folder.
     """
     for path, number, foreign, writable in (
-        (file, descriptor, Text("another user owns the file"), Text("other users may write the file")),
-        (file.parent, folder, Text("another user owns its folder"), Text("other users may write its folder")),
+        (file, descriptor, Text("another user owns the file"), Text("other users can write to the file")),
+        (
+            file.parent,
+            folder,
+            Text("another user owns the folder of the file"),
+            Text("other users can write to the folder of the file"),
+        ),
     ):
         status = os.fstat(number)
         if not _trusted(status):
@@ -148,7 +153,7 @@ def _refusal(file: Path, descriptor: int, folder: int) -> tuple[str, str]:
         if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _private(status, number)):
             shared = status.st_mode & stat.S_ISVTX  # such as /tmp, which is to stay so
             change = (
-                Text("move the file to a folder that only you may write")
+                Text("move the file to a folder that only you can write to")
                 if shared
                 else f"chmod g-w,o-w {shlex.quote(str(path))}"
             )

@@ -127,7 +127,7 @@ class Command(click.Command):
         for param in {param for param in order if order.count(param) > 1}:
             if isinstance(param, click.Option) and not (param.multiple or param.is_flag):
                 name = param.opts[0]
-                hint = Text("type {option} once; values that belong together are separated by commas", name)
+                hint = Text("type {option} only once; separate several values with commas", name)
                 raise usage(Text("{option} is given {count} times", name, order.count(param)), hint)
 
     def _configured(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -74,7 +74,7 @@ def _meant(error: click.UsageError, command: str, typed: Sequence[str]) -> str:
         return _again(typed, error.option_name, near[0]) if near else CommandLine(command, "--help")
     if isinstance(error, click.MissingParameter) and "--ray" in typed:
         again = CommandLine(*(word for word in typed if word != "--ray"), "--ray")
-        return Text("{again}: the word after --ray was read as the cluster's address", again)
+        return Text("type --ray last, because the word after --ray was read as the cluster's address: {again}", again)
     return CommandLine(command, "--help")
 
 

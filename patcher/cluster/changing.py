@@ -113,11 +113,13 @@ def _undone(group: NodeGroup, work: Work, answers: Mapping[str, Answer], status:
     other_problems = problems({node: answer for node, answer in causes.items() if node not in still_changed})
     return first.replace(
         cause=Text(
-            "{nodes} may still be changed; all other nodes were restored: {cause}", listed(still_changed), first.cause
+            "{nodes} may still have changed files; the files on all other nodes were restored: {cause}",
+            listed(still_changed),
+            first.cause,
         ),
         hint=Text(
-            "once the node answers again, check it with `{command}`; then run the same command again, or `rlpatch"
-            " revert`",
+            "once the node answers again, check the node with `{command}`; then run the same command again, or"
+            " `rlpatch revert`",
             status,
         ),
         notes=(*first.notes, *map(_why_undone, other_problems)),
@@ -127,7 +129,7 @@ def _undone(group: NodeGroup, work: Work, answers: Mapping[str, Answer], status:
 def _rolled_back(why: str) -> Problem:
     """Return the problem that a node was lost during a change, and all files are as before."""
     cause = Text("the node was lost while its files were being changed ({why}); all files were restored", why)
-    return Problem(Kind.ROLLED_BACK, cause, hint=Text("run the same command again; --nodes can leave the node out"))
+    return Problem(Kind.ROLLED_BACK, cause, hint=Text("run the same command again, or exclude the node with --nodes"))
 
 
 def _why_undone(problem: Problem) -> Text:

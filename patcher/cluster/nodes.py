@@ -124,7 +124,7 @@ class Nodes:
         if changed.late:
             status = CommandLine("status", *self._words)
             late = Text(
-                "a shared file system may be slow to show it: check with `{status}` before the run starts", status
+                "a shared file system may show the change late: check with `{status}` before the run starts", status
             )
             step += StepResult.noted(
                 [Note(Text("{nodes} cannot see the change yet", listed(changed.late)), late)], "warning"

@@ -206,7 +206,10 @@ def _imported() -> Any:
         import ray.util.scheduling_strategies  # noqa: PLC0415
     except ImportError:
         cause = Text("Ray is not installed in rlpatch's environment")
-        hint = Text("use the rlpatch in the cluster's environment, or pip install ray in the cluster's version")
+        hint = Text(
+            "use the rlpatch that is installed in the cluster's environment, or pip install the cluster's version"
+            " of ray"
+        )
         raise Problem(Kind.ENVIRONMENT, cause, hint=hint) from None
     return ray
 
@@ -217,13 +220,14 @@ def _not_connected(ray: Any, address: str, output: str) -> Problem:
     where = Text("the cluster of this machine") if address == "auto" else address
     cause = Text("Ray cannot be reached: {first_line}", _first_line(text))
     hint = Text(
-        "`ray status` on the head node shows whether Ray runs; `ray --version` there must say {version__}",
+        "`ray status` on the head node shows whether Ray runs; `ray --version` there must print {version__}",
         ray.__version__,
     )
     if "ersion mismatch" in text or "different versions" in text:
         versions = " ".join(re.findall(r"(?:Ray|Python): \S+", text))
         cause = Text(
-            "the cluster's Ray or Python differs from rlpatch's environment ({versions})", versions or ray.__version__
+            "the version of Ray or Python differs between the cluster and rlpatch's environment ({versions})",
+            versions or ray.__version__,
         )
         hint = Text("on a node of the cluster, run the rlpatch that is installed in the cluster's environment")
     elif "Could not find any running Ray instance" in text:

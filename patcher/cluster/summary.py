@@ -50,8 +50,8 @@ def status(answers: Mapping[str, Answer]) -> CommandResult:
     busy = sum(bool(entry.running) for entry in entries)
     if busy and patched:
         text = Text(
-            "engines are running on {busy} of {count} nodes; they do not have the patches that were applied after"
-            " their start",
+            "engines are running on {busy} of {count} nodes; patches that were applied after the engines started"
+            " have no effect on them",
             busy,
             len(entries),
         )
@@ -102,7 +102,7 @@ def elsewhere(surveys: Mapping[str, NodeSurvey]) -> Iterator[Note]:
         if folder and there and Path(os.path.realpath(folder)) not in there:
             yield Note(
                 Text(
-                    "with --working-dir ., a Ray job imports this {package}, not {there}",
+                    "with --working-dir ., a Ray job imports {package} from this folder, not from {there}",
                     project.package,
                     there[0],
                 ),

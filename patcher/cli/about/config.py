@@ -22,8 +22,8 @@ _Words = Mapping[str, tuple[str, ...]]
 def command() -> CommandResult:
     """Show the configuration that applies in this folder: rlpatch.toml, or [tool.rlpatch] in pyproject.toml.
 
-    apply, run and bundle use its targets and options unless you type your own; other commands use only its path and
-    python. RLPATCH variables of a run override both.
+    apply, run and bundle use the targets and options of the configuration unless you type your own; other commands use
+    only its path and python. RLPATCH variables of a run override both the configuration and typed options.
 
     \b
     Example:

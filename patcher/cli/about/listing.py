@@ -20,7 +20,7 @@ MOST_LINES = 50
 @options.command("list", options.targets("[TARGET[==VERSION]]..."))
 def command(targets: tuple[str, ...]) -> CommandResult:
     """List the targets, releases, stages and windows that rlpatch supports. With TARGET==VERSION, also list the files
-    it patches.
+    that rlpatch patches.
 
     A structure (A, B, …) is a group of releases with the same code at the places that rlpatch patches.
 

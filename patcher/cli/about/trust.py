@@ -20,10 +20,11 @@ REMOVE = options.switch(OUTPUT, "Withdraw the trust.", "--remove")
 
 @options.command("trust", FILE, REMOVE)
 def command(file: Path | None, remove: bool) -> CommandResult:
-    """Trust a configuration (FILE, or the one of this folder): let rlpatch start the interpreters that it names.
+    """Trust a configuration (FILE, or the configuration of this folder): let rlpatch start the interpreters that it
+    names.
 
-    The trust is yours alone and ends when the file or an interpreter changes. Read both first: rlpatch will run these
-    programs.
+    The trust is yours alone and ends when the file or an interpreter changes. Check the file and the interpreters
+    first: rlpatch will run these programs.
 
     \b
     Examples:
@@ -45,7 +46,7 @@ def command(file: Path | None, remove: bool) -> CommandResult:
     if len(interpreters) > consent.MOST:
         count = len(interpreters)
         cause = Text("{name} names {count} interpreters; at most {limit} are allowed", path.name, count, consent.MOST)
-        raise usage(cause, Text("name fewer in the file, or type --python FILE instead"), str(path))
+        raise usage(cause, Text("list fewer interpreters in the file, or type --python FILE instead"), str(path))
     consent.trust(source, interpreters)
     return _result(path, interpreters, Text("trusted: {path}", path), *map(_line, interpreters))
 

@@ -50,9 +50,9 @@ FILE = Option(
 def command(
     targets: tuple[str, ...], request: ProfileRequest, places: list[SearchOptions], output: Path
 ) -> CommandResult:
-    """Write one file that patches TARGETs on machines without rlpatch. These need only Python 3.8 or newer.
+    """Write one file that patches TARGETs on machines without rlpatch. These machines need only Python 3.8 or newer.
 
-    It reads the releases where they are installed, or from wheels, and downloads nothing. On each machine the
+    rlpatch reads the releases from their installations or from wheels, and downloads nothing. On each machine, the
     installed files decide which release is patched.
 
     \b

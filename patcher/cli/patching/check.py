@@ -15,7 +15,7 @@ from patcher.messages import CommandResult
 def command(targets: tuple[str, ...], launch: Launch, search: SearchOptions, cluster: ClusterOptions) -> CommandResult:
     """Look for other profilers that are switched on or could be.
 
-    Searched are the environment, the launch script, the command after `--`, and the configuration files that these
+    rlpatch searches the environment, the launch script, the command after `--`, and the configuration files that these
     name.
 
     \b

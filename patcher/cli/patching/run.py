@@ -29,8 +29,8 @@ def command(
 ) -> CommandResult:
     """Run the command after `--` with patched TARGETs. Its Python processes import the code that `apply` would write.
 
-    Nothing changes on disk, so there is nothing to revert. Exit code and stdout are the command's; rlpatch reports to
-    stderr.
+    Nothing changes on disk, so there is nothing to revert. Exit code and stdout come from the command; rlpatch writes
+    its own messages to stderr.
 
     \b
     Examples:

@@ -20,7 +20,9 @@ from patcher.options.headings import READ
 
 T = TypeVar("T")
 
-FORCE = options.switch(READ, "Compare even what is not comparable, and say why it is not.", "--force")
+FORCE = options.switch(
+    READ, "Compare the two sides even if they are not comparable, and say why they are not.", "--force"
+)
 
 FAIL_ABOVE = Option(
     ["--fail-above"], heading=READ, type=click.FloatRange(min=0), metavar="PERCENT",
@@ -39,7 +41,9 @@ def _two(context: click.Context, parameter: click.Parameter, values: tuple[T, ..
     """Return the values of an option. Raises Problem (USAGE) for more than two."""
     if len(values) > 2:
         cause = Text("{option} is given {count} times", parameter.opts[0], len(values))
-        raise Problem(Kind.USAGE, cause, hint=Text("once it is for both sides, twice for each"))
+        raise Problem(
+            Kind.USAGE, cause, hint=Text("type the option once for both sides, or twice for one value per side")
+        )
     return values
 
 
@@ -48,7 +52,7 @@ RUNS = Group(
     lambda values: RunChoice(**values),
     Option(
         ["--steps"], heading=READ, multiple=True, callback=_ranges, metavar="A:B",
-        help="Of timelines, only these steps; given twice, for each side.",
+        help="Compare only these steps of timelines. Type the option once for both sides, or once per side.",
     ),
     Option(
         ["--run"], heading=READ, multiple=True, callback=_two, type=click.IntRange(1), metavar="N",

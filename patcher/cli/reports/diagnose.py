@@ -69,7 +69,7 @@ OPTIONS = Group(
         metavar="N",
         help="End the command after N training steps, or after N rollouts if no trainer marks steps.",
     ),
-    switch(READ, "Read what is there, and ask running workers for nothing.", "--once"),
+    switch(READ, "Read only the existing data; do not ask running workers for windows.", "--once"),
     Option(
         ["--save-path"],
         heading=OUTPUT,
@@ -95,15 +95,16 @@ def command(
 ) -> CommandResult:
     """Show where the time of whole steps went, down to classes of kernels, from a few recorded iterations.
 
-    The timeline gives the seconds of each iteration and micro-batch, and windows of a few what they consist of. With a
-    command behind `--`, run it with patched TARGETs, choose the windows while it runs, and ask its workers for them.
+    The timeline gives the duration of each iteration and micro-batch; windows of a few of them show which kernels that
+    time consists of. With a command after `--`, rlpatch runs it with patched TARGETs, chooses the windows while it
+    runs, and asks its workers to record them.
 
-    Without one, read DIR, by default rlpatch_traces. If its run goes on, patched for a timeline and for windows on
-    demand, ask its workers for what is lacking.
+    Without a command, read DIR, by default rlpatch_traces. If the run is still going and was patched for a timeline
+    and for windows on demand, ask its workers for the windows that are missing.
 
-    Ctrl-C ends the diagnosis, not the run, and shows what there is. A second one ends the command.
+    Ctrl-C ends the diagnosis, not the run, and shows the results so far. A second Ctrl-C ends the command.
 
-    The diagnosis checks itself: shares that the windows do not support are withheld.
+    The diagnosis checks itself: it leaves out shares that the windows do not support.
 
     \b
     Examples:
@@ -119,7 +120,10 @@ def command(
         cause = Text("the command to run is missing: type it after `--`")
         raise usage(cause, f"{search.again({})} -- bash run.sh")
     if chosen.steps is not None:
-        raise usage(Text("--steps ends the command that is typed after `--`"), "rlpatch diagnose vllm -- bash run.sh")
+        raise usage(
+            Text("--steps ends the command after `--`, but no command was typed"),
+            "rlpatch diagnose vllm -- bash run.sh",
+        )
     folder = Path(targets[0]) if targets else chosen.save_path
     from patcher.commands.diagnosis import asked, following, reading
 
@@ -127,7 +131,9 @@ def command(
     if not chosen.once and asked.alive(folder):
         say = _speaker()
         follower = following.Follower(folder.resolve(), chosen.rounds, say)
-        say(Text("the run goes on: its workers are asked for windows; Ctrl-C ends the diagnosis, not the run"))
+        say(
+            Text("the run is still going: rlpatch asks its workers for windows; Ctrl-C ends the diagnosis, not the run")
+        )
         following.wait(follower)
         notes = tuple(follower.notes())
     result = reading.diagnose(
@@ -183,5 +189,5 @@ def _require_packages() -> None:
     """Raise Problem (ENVIRONMENT) unless the packages are installed that the diagnosis computes with."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        cause = Text("diagnose needs {packages}, which rlpatch's environment does not have", " and ".join(missing))
+        cause = Text("diagnose needs {packages}: not installed in rlpatch's environment", " and ".join(missing))
         raise Problem(Kind.ENVIRONMENT, cause, hint=f"pip install {' '.join(missing)}")

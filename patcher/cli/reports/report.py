@@ -74,8 +74,8 @@ READING = Group(
         heading=READ,
         callback=_pattern,
         metavar="REGEX",
-        help="Take host ranges whose name matches this regular expression as the units. Its group `number` gives"
-        " their numbers.",
+        help="Take host ranges whose name matches this regular expression as the units. The pattern's group `number`"
+        " gives the unit numbers.",
     ),
     Option(
         ["-o", "--output", "page"],
@@ -98,8 +98,9 @@ def paths(metavar: str, *, required: bool = True) -> click.Argument:
 def command(paths: tuple[Path, ...], options: ReadOptions) -> CommandResult:
     """Show where the time of the recorded steps went, and how much could be saved.
 
-    PATH is a trace of torch.profiler (.json, .json.gz), a parsed *_ascend_pt folder, the database in it, or a folder
-    of these; default: rlpatch_traces in the working directory. Several ranks of one run make one report.
+    PATH is a trace of torch.profiler (.json, .json.gz), a parsed *_ascend_pt folder, the database in such a folder, or
+    a folder that contains any of these; default: rlpatch_traces in the working directory. Several ranks of one run
+    make one report.
 
     \b
     Examples:

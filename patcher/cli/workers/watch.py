@@ -71,7 +71,8 @@ THEN = Option(
     ["--then"],
     heading=WAITED,
     metavar="COMMAND",
-    help="Run this shell command once every worker has saved its trace; its exit code becomes that of watch.",
+    help="Run this shell command once every worker has saved its trace; watch then exits with the exit code of"
+    " this command.",
 )
 
 
@@ -80,7 +81,8 @@ def command(folder: Path, then: str | None, wanted: WatchOptions) -> CommandResu
     """Show the state of every worker until all of the workers that were asked to record have saved their traces.
 
     DIR is the folder of the traces; default: rlpatch_traces in the working directory. The exit code is 0 once every
-    worker that was asked has saved its trace. It is 3 if a worker can no longer save one, or at the timeout.
+    worker that was asked to record has saved its trace. The exit code is 3 if such a worker can no longer save a
+    trace, or at the timeout.
 
     \b
     Examples:

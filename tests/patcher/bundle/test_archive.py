@@ -68,8 +68,8 @@ def test_modules_in_a_bundle_import_only_each_other(modules: dict[str, bytes]) -
     ("there", "kind", "why"),
     [
         ("folder", Kind.USAGE, "is a folder"),
-        ("script", Kind.USAGE, "is a file that is not a bundle"),
-        ("pipe", Kind.USAGE, "is a file that is not a bundle"),
+        ("script", Kind.USAGE, "is not a bundle"),
+        ("pipe", Kind.USAGE, "is not a bundle"),
         ("missing/patch.pyz", Kind.ENVIRONMENT, "No such file"),
     ],
 )

@@ -144,14 +144,14 @@ def test_a_file_without_a_newline_at_its_end_gets_it_neither_lost_nor_added() ->
         ((b"    # <<< rlpatch vllm-ascend rollout\n", b""), "begins a block that never ends", 5),
         (
             (b"    y = 2\n", b"    # >>> rlpatch verl x 0.1 0123456789abcdef\n"),
-            "begins a block inside another block, or a second time",
+            "begins a block inside another block",
             6,
         ),
         ((b"X = 1", b"# <<< rlpatch vllm-ascend rollout"), "ends a block that never began", 10),
-        ((b"X = 1", b"self._rlpatch_x()  # rlpatch: verl x"), "calls a block that does not exist", 10),
-        ((b"X = 1", b"# was: X = 1  # rlpatch: verl x"), "calls a block that does not exist", 10),
+        ((b"X = 1", b"self._rlpatch_x()  # rlpatch: verl x"), "refers to a block", 10),
+        ((b"X = 1", b"# was: X = 1  # rlpatch: verl x"), "refers to a block", 10),
         ((b"X = 1", b"class _RlpatchX:\n    # <<< rlpatch verl x"), "ends a block that never began", 11),
-        ((b"\n", b"\r"), "is in the middle of a line: were the line ends converted?", 1),
+        ((b"\n", b"\r"), "is in the middle of a line: were the line endings converted?", 1),
     ],
 )
 def test_edits_of_our_own_lines_are_refused_with_the_line(edit: tuple[bytes, bytes], cause: str, line: int) -> None:

@@ -20,7 +20,7 @@ PRISTINE = BODY.encode()
             None,
             None,
             "intact",
-            "judging by the marks only",
+            "judged by the marker comments",
         ),
         (marked(BODY), PRISTINE, False, "tampered", "removes them, then apply inserts them again"),
         (

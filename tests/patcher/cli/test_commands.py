@@ -483,7 +483,7 @@ class TestStatus:
         shutil.rmtree(site / ".rlpatch")
         told = self.state(run)
         assert (told["since"], told["state"]) == ("", "intact")
-        assert "judging by the marks only" in told["detail"]
+        assert "judged by the marker comments" in told["detail"]
         assert f"+++ b/{WORKER}" in run("diff", "--path", "site").stdout
         run("revert", "--path", "site")
         assert (site / WORKER).read_text() == SOURCE

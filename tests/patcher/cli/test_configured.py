@@ -143,7 +143,7 @@ def test_what_is_typed_wrongly_is_not_laid_upon_the_file(words: tuple[str, ...],
 
 def test_a_preset_that_is_not_there_is_refused(team: Path, run: Run) -> None:
     said = run("apply", "--preset", "tial", code=2).stderr
-    assert "no preset 'tial' in the configuration; presets: tail, training" in said
+    assert "no preset 'tial'; available presets: tail, training" in said
     assert "did you mean --preset tail?" in said
     os.chdir("/")
     assert (

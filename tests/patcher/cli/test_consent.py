@@ -174,7 +174,7 @@ def _piped(record: Path) -> None:
 
 SPOILT: dict[str, Callable[[Path], object]] = {
     "a link": _linked,
-    "other users may write the file": lambda record: record.chmod(0o666),
+    "other users can write to the file": lambda record: record.chmod(0o666),
     "others may write the folder": lambda record: record.parent.chmod(0o777),
     "a pipe": _piped,
     "empty": lambda record: record.write_text(""),
@@ -196,4 +196,4 @@ def test_what_others_may_have_written_is_no_consent(spoil: str, clone: Clone, ru
     assert ASKS in run("status").stderr
     assert not clone.started()
     code = 5 if "folder" in spoil else 0
-    assert ("other users may write the folder that keeps it" in run("trust", code=code).stderr) == bool(code)
+    assert ("can write to the folder" in run("trust", code=code).stderr) == bool(code)

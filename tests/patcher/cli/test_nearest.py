@@ -70,29 +70,29 @@ def _listed(file: Path) -> None:
 
 
 REFUSED = {
-    "a link": (_linked, "the file is a link", "replace the link by the file itself"),
-    "a link to nothing": (_replaced(lambda file: file.symlink_to("nowhere")), "the file is a link", "replace the link by the file itself"),
-    "a link to /dev/zero": (_replaced(lambda file: file.symlink_to("/dev/zero")), "the file is a link", "replace the link by the file itself"),
-    "a folder": (_replaced(Path.mkdir), "it is not a regular file", "remove it"),
-    "a pipe": (_replaced(os.mkfifo), "it is not a regular file", "remove it"),
-    "all may write": (_open("file", 0o646), "other users may write the file", "chmod g-w,o-w {file}"),
-    "all may write the folder": (_open("folder", 0o757), "other users may write its folder", "chmod g-w,o-w {folder}"),
-    "sticky": (_open("folder", 0o1777), "other users may write its folder", "move the file to a folder that only you may write"),
+    "a link": (_linked, "the file is a link", "replace the link"),
+    "a link to nothing": (_replaced(lambda file: file.symlink_to("nowhere")), "the file is a link", "replace the link"),
+    "a link to /dev/zero": (_replaced(lambda file: file.symlink_to("/dev/zero")), "the file is a link", "replace the link"),
+    "a folder": (_replaced(Path.mkdir), "not a regular file", "remove the file"),
+    "a pipe": (_replaced(os.mkfifo), "not a regular file", "remove the file"),
+    "all may write": (_open("file", 0o646), "other users can write to the file", "chmod g-w,o-w {file}"),
+    "all may write the folder": (_open("folder", 0o757), "other users can write to the folder", "chmod g-w,o-w {folder}"),
+    "sticky": (_open("folder", 0o1777), "other users can write to the folder", "a folder that only you can write to"),
     "large": (lambda file: os.truncate(file, nearest.MOST_BYTES + 1), "the file is larger than 256 KiB", "make the file smaller"),
     "300 MB": (lambda file: os.truncate(file, 300 << 20), "the file is larger than 256 KiB", "make the file smaller"),
 }  # fmt: skip
 REFUSED_AS_ROOT = {
-    "a group may write": (_open("file", 0o664, NOBODY), "other users may write the file", "chmod g-w,o-w {file}"),
+    "a group may write": (_open("file", 0o664, NOBODY), "other users can write to the file", "chmod g-w,o-w {file}"),
     "a group may write the folder": (
         _open("folder", 0o775, NOBODY),
-        "other users may write its folder",
+        "other users can write to the folder",
         "chmod g-w,o-w",
     ),
-    "a listed user may write": (_listed, "other users may write the file", "chmod g-w,o-w {file}"),
+    "a listed user may write": (_listed, "other users can write to the file", "chmod g-w,o-w {file}"),
 }
 FOREIGN = {
     "file": (_given("file"), "another user owns the file", "type --path or --python"),
-    "folder": (_given("folder"), "another user owns its folder", "type --path or --python"),
+    "folder": (_given("folder"), "another user owns the folder", "type --path or --python"),
 }
 SHORT = ("a pipe", "all may write", "300 MB", "a group may write", "file")
 ALL = {
@@ -165,7 +165,7 @@ def test_a_group_may_write_where_it_is_the_owners_alone(
         path.chmod(mode)
     assert ("from rlpatch.toml: --path" in run("status").stderr) == read
     os.chown(file, 0, 4002)  # another than the first group of its owner
-    assert "other users may write the file" in run("status").stderr
+    assert "other users can write to the file" in run("status").stderr
 
 
 @AS_ROOT
@@ -213,7 +213,7 @@ def test_a_pyproject_is_refused_only_if_it_has_a_table(file: Path, run: Run) -> 
         shared.write_text(content)
         shared.chmod(0o666)
         assert (
-            "rlpatch does not read pyproject.toml: other users may write the file" in run("status").stderr
+            "rlpatch does not read pyproject.toml: other users can write to the file" in run("status").stderr
         ) == refused
     for make in (Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
         shared.rmdir() if shared.is_dir() else shared.unlink()
@@ -222,9 +222,9 @@ def test_a_pyproject_is_refused_only_if_it_has_a_table(file: Path, run: Run) -> 
 
 
 UNREAD = {
-    "brackets": (b"a = " + b"[" * 5000, "values in it are nested too deeply", None),
-    "tables": (b"a = " + b"{a=" * 5000, "values in it are nested too deeply", None),
-    "digits": (b"\nranks = " + b"9" * 5000, "a number in it is too long", 2),
+    "brackets": (b"a = " + b"[" * 5000, "nested too deeply", None),
+    "tables": (b"a = " + b"{a=" * 5000, "nested too deeply", None),
+    "digits": (b"\nranks = " + b"9" * 5000, "a number that is too long", 2),
     "dots": (b".".join([b"a"] * 30_000) + b" = 1", "a line has more than 100 dots outside of quotes", 1),
     "head": (b"\n\n[" + b".".join([b'"a"'] * 30_000) + b"]", "a line has more than 100 dots outside of quotes", 3),
     "NUL": (b"decode = '1:2'\nranks = '\x00'", "invalid character", 2),

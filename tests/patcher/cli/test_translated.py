@@ -28,7 +28,7 @@ def test_the_help_is_chinese_from_head_to_foot(run: Callable[..., Result], comma
     assert [line for line in sentences if ENGLISH.search(line) and not CHINESE.search(line)] == []
     options = re.compile(r"^  (?:-\w, )?--[\w-]+", re.M)
     assert {*options.findall(said)} == {*options.findall(english)}
-    examples = re.compile(r"^ +(?:eval.*)?rlpatch .*$", re.M)
+    examples = re.compile(r"^    (?:eval.*)?rlpatch .*$", re.M)
     assert examples.findall(said) == examples.findall(english)
 
 

@@ -100,7 +100,11 @@ def test_words_that_are_no_command_get_no_hint_about_two_hyphens(run, words: str
         ("version", 2, "rlpatch --version"),
         ("apply vllm-ascend --decod=1:2", 2, "rlpatch apply vllm-ascend --decode=1:2"),
         ("apply vllm-ascend --path site --stage rolout", 3, "--stage rollout"),
-        ("apply --ray vllm-ascend --decode 1:2", 2, "rlpatch apply vllm-ascend --decode 1:2 --ray: the word after"),
+        (
+            "apply --ray vllm-ascend --decode 1:2",
+            2,
+            "type --ray last, because the word after --ray was read as the cluster's address: rlpatch apply vllm-ascend --decode 1:2 --ray",
+        ),
     ],
 )
 def test_what_was_probably_meant_can_be_typed(run, site: Path, words: str, code: int, command: str) -> None:

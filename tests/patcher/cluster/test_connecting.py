@@ -97,7 +97,7 @@ This process on node 10.0.0.1 was started with:
     [
         ("ray://head:10001", None, Kind.USAGE, "is not an address of a Ray cluster (HOST:PORT", "Ray Client (ray://) loses"),
         ("verl", None, Kind.USAGE, "is not an address of a Ray cluster (HOST:PORT", "--ray HOST:6379 after the targets"),
-        ("auto", RuntimeError(MISMATCH), Kind.ENVIRONMENT, "the cluster's Ray or Python differs from rlpatch's environment", "in the cluster's environment"),
+        ("auto", RuntimeError(MISMATCH), Kind.ENVIRONMENT, "the version of Ray or Python differs", "in the cluster's environment"),
         ("auto", RuntimeError("Authentication failed: InvalidToken"), Kind.ENVIRONMENT, "authentication", "RAY_AUTH_MODE"),
         ("auto", ConnectionError("Could not find any running Ray instance."), Kind.ENVIRONMENT, "no Ray cluster", "ray start"),
         ("10.0.0.1:6379", ConnectionError("timed out"), Kind.ENVIRONMENT, "cannot be reached: timed out", "ray status"),
@@ -302,4 +302,4 @@ def test_without_ray_the_extra_is_named(ray: Callable[[FakeRay | None], None]) -
     ray(None)
     with pytest.raises(Problem, match="Ray is not installed") as caught:
         connect("auto", None, SearchOptions())
-    assert "pip install ray" in caught.value.hint
+    assert "version of ray" in caught.value.hint

@@ -216,7 +216,7 @@ def test_two_nodes_that_see_one_tree_patch_it_once(ray: Ray, group: Processes, s
 def test_a_working_directory_with_the_package_is_told(ray: Ray, tmp_path: Path) -> None:
     release(tmp_path, version="0.11.0rc1")
     result = ray(*APPLY, "-v")
-    assert "a Ray job imports this vllm_ascend" in result.stderr
+    assert "a Ray job imports vllm_ascend from this folder" in result.stderr
     assert "--path ." in result.stderr
 
 

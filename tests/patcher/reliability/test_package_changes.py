@@ -58,7 +58,7 @@ def states(site: Path) -> set[str]:
     patches = json.loads(said.stdout)["result"]["patches"]
     found = {file["state"] for one in patches for file in one["files"]}
     assert said.exit_code == (0 if found.isdisjoint({"lost", "missing"}) else 10), said.output
-    found |= {"marks only" for one in patches if not one["since"]}
+    found |= {"marker comments only" for one in patches if not one["since"]}
     return found | {
         "other version" for one in patches if one["version"] not in ("", one["installed"] or one["version"])
     }
@@ -141,7 +141,7 @@ def test_a_container_layer_that_keeps_the_files_and_loses_the_store(tmp_path: Pa
     else:
         for path in (site / ".rlpatch").glob("[0-9a-f]*"):
             path.unlink()
-    assert states(site) == ({"intact", "marks only"} if lost == "the store" else {"intact"})
+    assert states(site) == ({"intact", "marker comments only"} if lost == "the store" else {"intact"})
     revert(site)
     assert strangers(site) == []
 
@@ -175,13 +175,13 @@ MOVES: list[tuple[list[str], set[str], str]] = [
     (["reset -q --hard"], {"lost"}, "main"),
     (["stash"], {"lost"}, "main"),
     (["stash", "stash pop"], {"intact"}, "main"),
-    (["stash", "clean -xdfq", "stash pop"], {"intact", "marks only"}, "main"),
-    (["clean -xdfq"], {"intact", "marks only"}, "main"),
+    (["stash", "clean -xdfq", "stash pop"], {"intact", "marker comments only"}, "main"),
+    (["clean -xdfq"], {"intact", "marker comments only"}, "main"),
     (["rebase -q --autostash other"], {"edited"}, "other"),
     (["merge -q --autostash other"], {"edited"}, "other"),
     (["add -A", "commit -q -m ours"], {"intact"}, "main~1"),
     (["add -A", "commit -q -m ours", "rebase -q other"], {"edited"}, "other"),
-    (["add -A", "commit -q -m ours", "clean -xdfq"], {"intact", "marks only"}, "main~1"),
+    (["add -A", "commit -q -m ours", "clean -xdfq"], {"intact", "marker comments only"}, "main~1"),
     (["rm -q -r --cached .", "reset -q"], {"intact"}, "main"),
     (["rm -q -r -f ."], {"missing"}, ""),
 ]
@@ -210,6 +210,6 @@ def test_a_stash_that_comes_back_after_the_revert_is_known_by_its_marks(checkout
     git(checkout, "stash")
     revert(checkout)
     git(checkout, "stash", "pop")
-    assert states(checkout) == {"intact", "marks only"}
+    assert states(checkout) == {"intact", "marker comments only"}
     revert(checkout)
     assert git(checkout, "status", "--porcelain", "--ignored").replace("!! ", "").split() == []
