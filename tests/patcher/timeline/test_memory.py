@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,17 @@ from fixtures.timeline import hogs
 from fixtures.timeline.simulation import joined
 from fixtures.timeline.small import MS, STEP, WALL, ZERO
 from fixtures.timeline.writer import Writer
+from patcher.timeline import memory_tables
 from patcher.timeline.memory import _slope
-from patcher.timeline.model import RunMemory, RunTimeline
+from patcher.timeline.model import (
+    CacheUse,
+    MemoryExcess,
+    MemoryGrowth,
+    MemoryHolder,
+    MemoryPeak,
+    RunMemory,
+    RunTimeline,
+)
 from tests.matrix import CRASH, thinned
 
 GIB = 1 << 30
@@ -24,12 +35,12 @@ TOTAL, CONTEXTS = 80 * 1024, 3 * 1024
 
 def colocated(
     folder: Path, *, steps: int = 5, device: dict[str, object] = UUID, second: dict[str, object] | None = None,
-    asleep: int = 20, leak: int = 0, ended: bool = True,
+    asleep: int = 20, leak: int = 0, ended: bool = True, hog: Sequence[int] = (),
 ) -> RunTimeline:  # fmt: skip
     """A trainer and an engine on one device: the engine keeps ``asleep`` of its 60 GiB while the trainer holds 48.
 
     In each step: rollout (engine 60, trainer 4), sleep, update (trainer 48), offload, weight sync with buckets of 6,
-    wake-up. The trainer's host memory grows by ``leak`` MiB a step.
+    wake-up. The trainer's host memory grows by ``leak`` MiB a step; in a step of ``hog`` it has 1,000 MiB more.
     """
     common = {"run": "r", "started_ms": WALL // 1000}
     driver = Writer(folder, pid=10, **common)  # type: ignore[arg-type]
@@ -59,7 +70,7 @@ def colocated(
         note(trainer, "trainer", update, 500 + leak * step)
         trainer.add("work", "update_actor", update, done)
         reserved["trainer"] = real["trainer"] = 48 * 1024
-        note(trainer, "trainer", update + 100 * MS, 500 + leak * step)
+        note(trainer, "trainer", update + 100 * MS, 500 + leak * step + (1_000 if step in hog else 0))
         trainer.add("unit", "micro-batch", update + 100 * MS, update + 300 * MS)
         reserved["trainer"] = real["trainer"] = 4 * 1024
         note(trainer, "trainer", done + 1, 500 + leak * step)
@@ -147,6 +158,65 @@ def test_what_grows_is_told_with_its_rate_and_its_end(tmp_path: Path) -> None:
     (found,) = colocated(tmp_path, steps=8, leak=100).memory.growth
     assert (found.of, found.who, found.per_step, found.steps) == ("host", "trainer, rank 0", 100 << 20, 7)
     assert found.full_in == (60_000 - 800) // 100
+
+
+def test_a_step_with_more_than_usual_memory_is_told_with_its_time(tmp_path: Path) -> None:
+    """Step 3 has 1,000 MiB more from 550 to 850 ms, step 6 too; what grows is usual."""
+    memory = colocated(tmp_path, steps=8, leak=100, hog=(3, 6)).memory
+    assert [dataclasses.astuple(found) for found in memory.excesses] == [
+        ("trainer, rank 0", 1, 3, 2.55, 0.300001, 1_000 << 20, 800 << 20, "update_actor"),
+        ("trainer, rank 0", 1, 6, 5.55, 0.300001, 1_000 << 20, 1_100 << 20, "update_actor"),
+    ]  # fmt: skip
+    assert [found.per_step for found in memory.growth] == [100 << 20]
+
+
+def test_tables_and_sentences_have_the_bytes_of_the_run(tmp_path: Path) -> None:
+    run = colocated(tmp_path, steps=8, leak=100, hog=(5,))
+    peaks, changes, cache, growth = memory_tables.tables(run)
+    device, host = peaks.rows[0], peaks.rows[-1]
+    assert (*device[:7], device[8]) == ("device", "node0:0", 1, "update_actor", 0.55, 71 * GIB, 80 * GIB, 3 * GIB)
+    assert device[7] == "trainer, rank 0 51.5 GB, engine, replica 0 21.5 GB although asleep"
+    assert (*host[:4], *host[5:7]) == ("host", "node0", None, "", 4_800 << 20, 64_000 << 20)
+    assert [row[1:] for row in changes.rows] == [
+        ("trainer", "update_actor", 8, 44 * GIB, 44 * GIB), ("engine", "sleep", 8, 40 * GIB, 40 * GIB),
+        ("engine", "wake_up", 8, -40 * GIB, -40 * GIB), ("", "update_weights", 8, 6 * GIB, 6 * GIB),
+    ]  # fmt: skip
+    assert [str(row[0]).split()[0] for row in changes.rows] == ["given", "given", "given", "needed"]
+    assert [changes.columns[4].unit.text(number) for number in (1_500_000, -1_500_000)] == ["1.5 MB", "−1.5 MB"]
+    assert cache.rows == [("engine, replica 0", 8, 458, 1000, 0.458)]
+    assert growth.rows == [
+        ("trainer, rank 0", "host", None, 100 << 20, 700 << 20, 1_300 << 20, None, ""),
+        ("trainer, rank 0", "host", 5, None, 1_000 << 20, 2_000 << 20, 0.300001, "update_actor"),
+    ]
+    peak = replace(run.memory.peaks[-1], step=4)
+    assert re.findall(r"[\d.]+ .B", memory_tables.peak_line(peak)) == [
+        "5.0 GB",
+        "67.1 GB",
+        "1.4 GB",
+        "524.3 MB",
+        "3.1 GB",
+    ]
+    assert memory_tables.peak_line(peak).startswith("host node0: step 4: ")
+    assert memory_tables.peak_line(run.memory.peaks[0]).startswith("device node0:0: step 1, update_actor: ")
+    lines = [memory_tables.change_line(change) for change in run.memory.changes]
+    assert [re.findall(r"end of|frees|takes|needs|[\d.]+ .B|\d+(?= times)", line) for line in lines] == [
+        ["end of", "frees", "47.2 GB", "47.2 GB", "8"], ["frees", "42.9 GB", "42.9 GB", "8"],
+        ["takes", "42.9 GB", "42.9 GB", "8"], ["needs", "6.4 GB", "6.4 GB", "8"],
+    ]  # fmt: skip
+
+
+def test_a_sentence_names_four_holders_and_sums_the_others() -> None:
+    holders = tuple(MemoryHolder(f"p{at}", at, 10**9, asleep=at == 1) for at in range(6))
+    peak = MemoryPeak("host", "a", 1, 0.0, "", 6 * 10**9, 10**10, holders, 0)
+    assert memory_tables.holders(peak) == "p0 1.0 GB, p1 1.0 GB although asleep, p2 1.0 GB, p3 1.0 GB, 2 more 2.0 GB"
+    growth = MemoryGrowth("device", "p", 0, 10**9, 3 * 10**9, 5 * 10**8, 5)
+    assert "fills" not in memory_tables.growth_line(growth)
+    assert memory_tables.growth_line(growth).startswith("p: device ")
+    assert "in 7 more" in memory_tables.growth_line(replace(growth, full_in=7))
+    assert "p: host " in memory_tables.growth_line(replace(growth, of="host", full_in=7))
+    assert "46 %, 458 of 1,000" in memory_tables.cache_line(CacheUse("e", 0, 2, 458, 1_000))
+    excess = MemoryExcess("p", 0, 3, 1.0, 0.3, 10**9, 5 * 10**8, "gen")
+    assert re.findall(r"\d[\d.]*", memory_tables.excess_line(excess)) == ["3", "1.0", "500.0", "300"]
 
 
 MB = 10**6

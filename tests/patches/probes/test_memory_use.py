@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import io
 import sys
 from itertools import accumulate
 from pathlib import Path
@@ -177,6 +177,56 @@ def test_a_scheduler_of_another_form_has_no_blocks_and_is_told_once(monkeypatch:
     assert "KV cache" in recorder.notes[0]
 
 
-def test_the_host_is_known_without_a_cgroup() -> None:
-    available, total = TimelineRecorder.__new__(TimelineRecorder).host_memory()
-    assert 0 < available <= total <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MIB
+MEMINFO = {"/proc/meminfo": "MemTotal:  8192 kB\nMemFree: 1024 kB\nMemAvailable: 6144 kB\nHugePages_Total: 0\n"}
+CGROUP = "/sys/fs/cgroup/memory."
+LIMITED = {f"{CGROUP}current": 3 * MIB, f"{CGROUP}stat": f"anon 7\ninactive_file {MIB}\nslab 9"}
+HOSTS: dict[str, tuple[dict[str, Any], tuple[int, int]]] = {
+    "without a cgroup": (MEMINFO, (6, 8)),
+    "without a limit": ({**MEMINFO, f"{CGROUP}max": "max\n", **LIMITED}, (6, 8)),
+    "a container with less": ({**MEMINFO, f"{CGROUP}max": 4 * MIB, **LIMITED}, (2, 4)),
+    "a container beyond its limit": ({**MEMINFO, f"{CGROUP}max": MIB, **LIMITED}, (0, 1)),
+    "a container with as much": ({**MEMINFO, f"{CGROUP}max": 8 * MIB, **LIMITED}, (6, 8)),
+    "a cgroup of another form": ({**MEMINFO, f"{CGROUP}max": 4 * MIB, f"{CGROUP}current": 3 * MIB, f"{CGROUP}stat": "anon 7"}, (6, 8)),
+    "no system of Linux": ({}, (0, 0)),
+    "no size": ({"/proc/meminfo": "MemFree: 5 kB\n"}, (0, 0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HOSTS)
+def test_the_memory_of_a_host_is_that_of_its_container_if_that_has_less(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, expected = HOSTS[case]
+
+    def opened(path: str) -> io.StringIO:
+        if path not in files:
+            raise FileNotFoundError(path)
+        return io.StringIO(str(files[path]))
+
+    monkeypatch.setattr("builtins.open", opened)
+    assert TimelineRecorder.__new__(TimelineRecorder).host_memory() == expected
+
+
+def test_the_memory_of_a_process_is_what_the_system_says_of_it() -> None:
+    lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
+    sizes = {line[0]: int(line[1]) >> 10 for line in lines if line[-1] == "kB"}
+    resident, shared = TimelineRecorder.__new__(TimelineRecorder).process_memory()
+    assert resident == pytest.approx(sizes["VmRSS:"], abs=8)
+    assert shared == pytest.approx(sizes["RssFile:"] + sizes["RssShmem:"], abs=8)
+
+
+@pytest.mark.parametrize(
+    ("private", "more", "noted"), [(100, 15, False), (100, -16, True), (1_000, 30, False), (1_000, 31, True)]
+)
+def test_a_change_within_a_span_is_noted_from_16_mib_and_a_32nd_on(
+    private: int, more: int, noted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = TimelineRecorder.__new__(TimelineRecorder)
+    recorder.clock = lambda: 7_000
+    recorder.begin_notes()
+    recorder.private = private
+    monkeypatch.setattr(recorder, "process_memory", lambda: (private + more + 50, 50))
+    recorder.note_change()
+    assert (recorder.changed, recorder.private) == (noted, private + more * noted)
+    assert recorder.memory_columns(5).get("memory") == ([[2, private + more + 50, 50]] if noted else None)
+    assert recorder.changed is False

@@ -76,6 +76,23 @@ def test_without_totals_the_memory_is_what_was_allocated_since(tmp_path: Path) -
     assert [(unit.start, unit.peak) for unit in memory.units] == [(0, 30 * MB), (2 * MB, 32 * MB)]
 
 
+def test_a_unit_starts_with_what_lies_between_it_and_the_unit_before(tmp_path: Path) -> None:
+    between = allocation(3_950, 7 * MB, 109 * MB)
+    rows = [row for row in events() if row["ts"] < 3_950]
+    later = [
+        {**row, "args": {**row["args"], "Total Allocated": row["args"]["Total Allocated"] + 7 * MB}}
+        if "Bytes" in row.get("args", {})
+        else row
+        for row in events()
+        if row["ts"] > 3_950
+    ]
+    (memory,) = profile(tmp_path, *rows, between, *later).memory
+    assert [(unit.start, unit.peak, unit.end) for unit in memory.units] == [
+        (100 * MB, 130 * MB, 102 * MB), (109 * MB, 139 * MB, 111 * MB)
+    ]  # fmt: skip
+    assert [unit.allocated for unit in memory.units] == [32 * MB] * 2
+
+
 def test_the_tables_are_per_unit(tmp_path: Path) -> None:
     by_unit, by_code = tables.allocations(profile(tmp_path, *events()))
     assert [row[0] for row in by_unit.rows] == [3, 4]

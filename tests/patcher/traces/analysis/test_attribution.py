@@ -374,6 +374,55 @@ def test_without_marks_the_whole_trace_is_one_unit() -> None:
     assert (found.number, found.kernels, found.device_ns, found.lead_in_ns) == (0, 2, 30, 10)
 
 
+# ---------------------------------------------------------------- what the device did
+
+
+def test_kernels_are_summed_and_compared_with_their_launches() -> None:
+    """Begun 10,001 ns before the launch is early; 20 µs after it is no longer prompt; a copy and a send are no kernels."""
+    us = 1_000
+    tasks = (
+        Task(100 * us, 130 * us, name="gemm", launch=99 * us), Task(200 * us, 210 * us, name="gemm", launch=180 * us + 1),
+        Task(250 * us, 290 * us, name="norm", launch=230 * us), Task(300 * us, 305 * us, name="norm", launch=310 * us + 1),
+        Task(310 * us, 320 * us, name="act", launch=320 * us), Task(330 * us, 400 * us, "copy", "Memcpy", launch=329 * us),
+        Task(410 * us, 440 * us, "communication", "gemm", launch=405 * us), Task(450 * us, 460 * us, name="gemm"),
+        Task(1_200 * us, 1_900 * us, name="other", launch=1_100 * us),
+    )  # fmt: skip
+    marks = (Range("ProfilerStep#4", 0, 500 * us), Range("ProfilerStep#5", 1_000 * us, 1_500 * us))
+    made = timeline(Run(tasks, marks))
+    found = analysis.attributed(made, (4, 5))
+    assert [(one.name, one.kind, one.calls, one.ns // us, one.longest_ns // us) for one in found.profile.kernels] == [
+        ("Memcpy", "copy", 1, 70, 70), ("gemm", "compute", 3, 50, 30), ("norm", "compute", 2, 45, 40),
+        ("gemm", "communication", 1, 30, 30), ("act", "compute", 1, 10, 10),
+    ]  # fmt: skip
+    assert found.launches == (8, 7, 1, 10_001)
+    assert found.profile.prompt_share == 4 / 5
+    assert [(one.number, one.begin_ns, one.host_ns, one.kernels, one.lead_in_ns) for one in found.profile.units] == [
+        (4, 0, 500 * us, 8, 100 * us)
+    ]  # fmt: skip
+    whole = analysis.attributed(made)
+    assert (whole.launches, whole.profile.prompt_share) == ((9, 8, 1, 10_001), 4 / 6)
+
+
+@pytest.mark.parametrize(
+    ("replays", "form", "share"),
+    [
+        ((1, 1, 2, 3), "torch", 0.5),
+        ((1, 1, 1, 1), "nsys", 1.0),
+        ((1, 2, 3, 4), "torch", 0.0),
+        ((1, 1, 2, 3), "ascend-db", None),
+    ],
+)
+def test_the_share_of_kernels_in_graphs_is_of_those_with_a_launch_in_common(
+    replays: tuple[int, ...], form: str, share: float | None
+) -> None:
+    made = timeline(Run((*(Task(at, at + 1, launch=at) for at in range(10, 60, 10)), Task(90, 95)), MARKS))
+    made.form = form
+    for at, key in enumerate((*replays, 9, 9)):
+        made.tasks.key[at] = key
+    made.tasks.launched[4] = UNKNOWN
+    assert analysis.attributed(made).profile.graph_share == share
+
+
 # ---------------------------------------------------------------- what the host did
 
 

@@ -13,9 +13,11 @@ from patcher.messages.report import json_of
 from patcher.traces import analysis
 from patcher.traces.analysis import checks
 from patcher.traces.analysis.ranks import met
+from patcher.traces.measured import OperatorRate
 from patcher.traces.model import (
     PARTS,
     TITLES,
+    CallSums,
     Check,
     Collective,
     FreeGap,
@@ -237,6 +239,146 @@ def test_a_unit_without_a_kernel_is_no_median() -> None:
     assert [(one.number, one.why) for one in made.lanes] == [(2, "median")]
     compared = analysis.compared([found], [capture(unit(1, compute=20))], force=True)
     assert compared.median_ns == (10 * MS, 20 * MS)
+
+
+def gap(part: str, ms: int, **more: Any) -> FreeGap:
+    """Return a place before ``fresh`` on stream 7, in two of the units, half of its time in each."""
+    values: dict[str, Any] = {"before": "a", "after": "fresh", "stream": "stream 7", **more}
+    return FreeGap(
+        kind="place", part=part, ns=ms * MS, count=2, units=2, unit=1, unit_ns=ms * MS // 2, longest_ns=ms * MS // 2,
+        begin_ns=0, at_ns=1_234_567, **values,
+    )  # fmt: skip
+
+
+def of_units(count: int, at: int = -1, other: RecordedUnit | None = None, /, **parts: int) -> tuple[RecordedUnit, ...]:
+    """Return units with the same parts, but for ``other`` at one place."""
+    return tuple(other if other and number == at else unit(number, **parts) for number in range(count))
+
+
+LATE = {"compute": 60, "free_host_late": 25, "free_latency": 5, "copy": 10}
+HOST_LATE, LATENCY, BLOCKED = "free_host_late_ns", "free_latency_ns", "free_blocked_ns"
+MODULES = (
+    CallSums("Block", 1, 1, 60 * MS, 90 * MS),
+    CallSums("MoE", 1, 1, 10 * MS, 50 * MS),
+    CallSums("Head", 1, 1, 9 * MS, 11 * MS),
+)
+COPIES = (
+    Kernel("Memcpy HtoD (Pinned -> Device)", "copy", 4, 30 * MS),
+    Kernel("Memcpy DtoH (Device -> Pageable)", "copy", 1, 6 * MS),
+    Kernel("Memset (Device)", "copy", 9, 3 * MS),
+)
+COMPUTES = (
+    Kernel("gemm", "compute", 4, 60 * MS),
+    Kernel("AllReduce", "communication", 4, 900 * MS),
+    *(Kernel(name, "compute", 4, ms * MS) for name, ms in (("norm", 30), ("gelu", 6), ("rest", 4))),
+)
+RATES = tuple(
+    OperatorRate(name, (), (), 1, 1, ns * MS, 1, 1, least, None)
+    for name, ns, least in (("a", 40, 10 * MS), ("b", 20, 30 * MS), ("c", 10, None))
+)
+SYNC = "cudaStreamSynchronize"
+FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
+    "late, without a place": ({"units": of_units(2, **LATE)}, "dispatch", 30, "25.0 5.0", "CUDA graphs", ""),
+    "late, without latency": (
+        {"units": of_units(2, compute=80, free_host_late=20), "form": "ascend-db"}, "dispatch", 20, "20.0", "ACL graphs", "",
+    ),
+    "late, with modules": (
+        {"units": of_units(2, **LATE), "modules": MODULES, "late_modules": ("MoE", "Head")}, "dispatch", 30,
+        "25.0 5.0 25.00 5.00", "CUDA graphs", "",
+    ),
+    "late, with operators": (
+        {"units": of_units(2, **LATE), "operators": MODULES}, "dispatch", 30, "25.0 5.0 25.00 5.00 45.00 30.00", "CUDA graphs", "",
+    ),
+    "late, with a place among others": (
+        {"units": of_units(2, **LATE), "gaps": (gap(HOST_LATE, 30),)}, "dispatch", 30, "25.0 5.0 7 15.00 2 2", "CUDA graphs", "",
+    ),
+    "a place that a call covers": (
+        {"units": of_units(2, **LATE), "gaps": (gap(HOST_LATE, 40, call="tokenize", call_ns=30 * MS),)}, "dispatch", 20,
+        "25.0 5.0 7 75 20.00 2 2", "host does in tokenize", "tokenize",
+    ),
+    "a place that a call covers which waits": (
+        {"units": of_units(2, **LATE), "gaps": (gap(HOST_LATE, 40, call=SYNC, call_ns=40 * MS),)}, "dispatch", 20,
+        "25.0 5.0 7 100 20.00 2 2", f"{SYNC} blocks", SYNC,
+    ),
+    "a place within an operator": (
+        {"units": of_units(2, **LATE), "gaps": (gap(HOST_LATE, 40, operator="aten::nonzero", within=True),)}, "dispatch", 20,
+        "25.0 5.0 7 20.00 2 2", "host does in aten::nonzero", "aten::nonzero",
+    ),
+    "a place that nothing covers": (
+        {"units": of_units(2, **LATE), "gaps": (gap(HOST_LATE, 40),)}, "dispatch", 20, "25.0 5.0 7 20.00 2 2",
+        "--contents npu,cpu,stack", "before fresh on stream 7",
+    ),
+    "a place that nothing covers, with stacks": (
+        {"units": of_units(2, **LATE), "gaps": (gap(HOST_LATE, 40),), "settings": {"stacks": "True"}}, "dispatch", 20,
+        "25.0 5.0 7 20.00 2 2", "20.00 ms, begins at ts 1234.567", "before fresh on stream 7",
+    ),
+    "a kernel that starts late": (
+        {"units": of_units(2, compute=70, free_latency=30), "gaps": (gap(LATENCY, 60),)}, "dispatch", 30,
+        "0.0 30.0 7 30.00 2 2", "why fresh starts late", "before fresh on stream 7",
+    ),
+    "a launch that blocks": (
+        {"units": of_units(2, compute=80, free_blocked=20), "gaps": (gap(BLOCKED, 10, call="cudaGraphLaunch", call_ns=9 * MS),)},
+        "launch-blocked", 20, "20.0 5.00 7 90 5.00 2 2", "a graph is instantiated", "",
+    ),
+    "a launch that blocks somewhere": (
+        {"units": of_units(2, compute=80, free_blocked=20)}, "launch-blocked", 20, "20.0", "the code of a kernel", "",
+    ),
+    "a stream that waits": (
+        {"units": of_units(2, compute=80, free_waiting=20), "gaps": (gap("free_waiting_ns", 38),)}, "waiting", 19,
+        "20.0 7 19.00 2 2", "events between streams", "before fresh on stream 7",
+    ),
+    "waits before the first kernel": (
+        {"units": (unit(compute=20, lead_in=80),), "gaps": (gap("lead_in_ns", 60, call=SYNC, call_ns=40 * MS),)}, "lead-in",
+        None, "80.00 50", "", "",
+    ),
+    "a place before the first kernel": (
+        {"units": (unit(compute=20, lead_in=80),), "gaps": (gap("lead_in_ns", 60),)}, "lead-in", 60, "80.00 7 60.00",
+        "--contents", "before fresh on stream 7",
+    ),
+    "a place before the first kernel of several": (
+        {"units": of_units(2, 0, unit(compute=20, lead_in=80), compute=20), "gaps": (gap("lead_in_ns", 60),)}, "lead-in", None,
+        "80.00 7 60.00", "", "",
+    ),
+    "copies from pinned memory": (
+        {"units": of_units(3, compute=90, copy=10), "kernels": COPIES}, "copies", 10, "10.0 10.00 2.00 1.00", "already pinned",
+        "host to device",
+    ),
+    "copies to the host": (
+        {"units": of_units(3, compute=95, copy=5), "kernels": COPIES[1:]}, "copies", 5, "5.0 2.00 1.00", "fewer tensors",
+        "device to host",
+    ),
+    "copies whose direction is unknown": ({"units": of_units(3, compute=90, copy=10)}, "copies", 10, "10.0", "find out", "of unknown direction"),
+    "computing": (
+        {"units": of_units(2, compute=75, overlap=10, communication=5, free_waiting=10), "kernels": COMPUTES}, "compute", None,
+        "85.0 60 30 6", "fusion", "",
+    ),
+    "computing above the roofline": (
+        {"units": of_units(2, compute=100), "kernels": COMPUTES, "rates": RATES}, "compute", None, "100.0 60 30 6 70.0 15.00",
+        "fusion", "",
+    ),
+    "a slow unit with more kernels": (
+        {"units": of_units(10, 7, unit(7, 1_200, compute=20, free_host_late=15), compute=10)}, "outlier", 2, "7 35.00 3.5 60 1,200 10",
+        "special", "",
+    ),
+    "a slow unit with a place": (
+        {"units": of_units(10, 1, unit(1, compute=10, free_host_late=18, copy=2), compute=10), "gaps": (gap(HOST_LATE, 20),)},
+        "outlier", 2, "1 30.00 3.0 90 7", "special", "",
+    ),
+    "two slow units": (
+        {"units": (*of_units(10, 1, unit(1, compute=16), compute=10), unit(10, compute=13), unit(11, compute=14))}, "outlier", 0,
+        "1 16.00 1.6 100", "special", "",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "name", "saving", "numbers", "advice", "culprit"), FINDINGS.values(), ids=FINDINGS)
+def test_the_numbers_of_a_finding_are_those_of_its_profile(
+    fields: dict[str, Any], name: str, saving: int | None, numbers: str, advice: str, culprit: str
+) -> None:
+    (finding,) = (one for one in report(replace(capture(), **fields)).findings if one.id == name)
+    assert (finding.saving_ns and finding.saving_ns // MS, finding.culprit) == (saving, culprit)
+    assert " ".join(re.findall(r"(?<![a-z])\d[\d,.]*\d|\b\d", finding.evidence)) == numbers
+    assert advice in finding.advice
 
 
 # ---------------------------------------------------------------- ranks
