@@ -1,8 +1,8 @@
 """A probe's source for one profile configuration: values in the place of its constants, without what nothing calls.
 
 Every change is an edit of the text at a position that ``ast`` gives, so that what stays keeps its form and its
-comments. Annotations, blank lines and comments for linters are left out: what goes into other people's files is as
-short as it can be.
+comments. Annotations, blank lines, comments for linters and docstrings of methods are left out: what goes into other
+people's files is as short as it can be. A docstring goes in where ``# docstring goes in`` ends the line of the ``def``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 _HEAD = re.compile(r" *def \w+(\(.*\)(?: -> .*?)?):(?:  #.*)?$", re.MULTILINE)
-_FOR_LINTERS = re.compile(r"  # (?:noqa|type:).*$", re.MULTILINE)
+_WITH_DOCSTRING = "  # docstring goes in"
+_NOT_FOR_READERS = re.compile(rf"  # (?:noqa|type:).*$|{_WITH_DOCSTRING}$", re.MULTILINE)
 
 
 def literal(value: object) -> str:
@@ -77,7 +78,7 @@ class Specialiser(ast.NodeVisitor):
                 parts += [self.text[position : edit.start], edit.new]
                 position = edit.end
         parts.append(self.text[position : self.starts[node.end_lineno or 0] - 1])
-        lines = _FOR_LINTERS.sub("", "".join(parts)).split("\n")
+        lines = _NOT_FOR_READERS.sub("", "".join(parts)).split("\n")
         return [line[node.col_offset :] for line in lines if line.strip()]
 
     # --- positions ---
@@ -102,12 +103,14 @@ class Specialiser(ast.NodeVisitor):
     # --- nodes ---
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        """Remove the annotations from a function's head, which must be a single line, and visit its body."""
+        """Remove annotations from a function's head, a single line, and its docstring unless marked; visit its body."""
         head = _HEAD.match(self.text, self.starts[node.lineno - 1])
         assert head, node.name  # noqa: S101
         fields = {name: _without_annotations(field) for name, field in ast.iter_fields(node.args)}
         arguments = ast.unparse(ast.arguments(**fields)).replace("'", '"')
         self.edits.append(_Edit(*head.span(1), f"({arguments})"))
+        if ast.get_docstring(node) is not None and not head[0].endswith(_WITH_DOCSTRING):
+            self._remove(node.body[0].lineno, node.body[0].end_lineno or 0)
         self.generic_visit(node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:

@@ -16,11 +16,13 @@ class VersionedSteps(TrainingSteps):
     """
 
     def whose(self) -> str:
+        """Return the role for which the worker computes: "actor", "ref" or "critic"."""
         if self.ROLES[0] == "critic":
             return "critic"
         return "ref" if self.worker.config.optimizer is None else "actor"
 
     def framework(self) -> str:
+        """Return why AReaL's own profiler keeps this recorder from recording; "" if it does not."""
         import sys
 
         tracer = sys.modules.get("areal.utils.perf_tracer")
@@ -28,10 +30,12 @@ class VersionedSteps(TrainingSteps):
         return "AReaL's own torch profiler is running" if running else ""
 
     def begin_call(self, role: str) -> None:
+        """Set the calls of ``role`` to the version of the engine's weights before this call is counted."""
         self.calls[role] = max(self.worker.engine.get_version(), self.calls.get(role, 0))
         super().begin_call(role)
 
     def contents(self, batch: Any) -> Mapping[str, object]:
+        """Return the sequences and tokens of a packed micro-batch; of any other batch what the base class reads."""
         import contextlib
 
         contents: dict[str, object] = {}

@@ -30,23 +30,28 @@ class StepMetadata(Recorder):
         super().__init__(worker)
 
     def begin_unit(self, number: int, batch: Any) -> None:
+        """Keep the number, begin time and contents of a unit; one of the warm-up is left out."""
         if number >= self.first:
             contents = self.contents(batch)
             self.units.append({"number": number, "begin": self.clock(), "uncounted": self.uncounted, **contents})
 
     def end_unit(self) -> None:
+        """Keep the end time of the last unit."""
         if self.units:
             self.units[-1].setdefault("end", self.clock())
 
     def mark_start(self) -> None:
+        """Note that the first unit of the trace carries the start of the profiler."""
         if self.units:
             self.units[0].update(uncounted=self.uncounted, profiler_start=True)
 
     def close(self, why: str) -> None:
+        """Close the window, and measure how long saving takes."""
         self.closing_at = self.clock()
         super().close(why)
 
     def note(self, state: str, why: str = "", traces: Sequence[str] = ()) -> None:
+        """Write ``state`` and step metadata, for ``rlpatch watch`` and beside each trace."""
         import json
         import os
         import tempfile
@@ -79,10 +84,12 @@ class SavedTraces(StepMetadata):
     saved: Sequence[str] = ()
 
     def open(self, at: int, batch: Any = None) -> None:
+        """Open the window with no units yet."""
         self.units = []
         super().open(at, batch)
 
     def add_facts(self, data: dict[str, Any]) -> None:
+        """Replace the traces in the metadata by those of all windows so far, the newest 16."""
         super().add_facts(data)
         self.saved = data["traces"] = [*self.saved, *data["traces"]][-16:]
 
@@ -91,11 +98,13 @@ class CompressedMetadata(StepMetadata, Compression):
     """Names the compressed traces where the ones before were named."""
 
     def after_saving(self, traces: Sequence[str]) -> None:
+        """Compress the traces of a window, and then name the compressed ones in the step metadata."""
         if traces and not self.exits:
             # Here: by the time that they are compressed, this may be the worker of another role.
             self.compress(traces, [self.watched(), *(trace + ".rlpatch.json" for trace in traces)])
 
     def rename_traces(self, traces: Sequence[str], files: Sequence[str], new: str) -> None:
+        """Name the compressed ``traces`` in the metadata ``files``; ``new`` is a path for temporary files."""
         import json
         import os
 

@@ -26,6 +26,7 @@ class GraphCapture(VllmWorker):
             self.note("waiting")
 
     def enter(self, call: str) -> None:
+        """Start recording before ``call``, the name of the function that captures or compiles."""
         import sys
 
         self.close("the function did not return")
@@ -39,17 +40,22 @@ class GraphCapture(VllmWorker):
         self.unit = 1
 
     def leave(self) -> None:
+        """Save the trace: the function that captures has returned."""
         self.close("complete")
 
     def exit(self) -> None:
+        """Save what is still recorded when the process ends."""
         self.close("the process ends")
 
     def conclude(self, why: str, traces: Sequence[str]) -> None:
+        """Report the traces of the capture, and ``why`` it ended."""
         self.finish("%s, recorded: %s" % (why, ", ".join(traces) or "no trace"), traces)
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
+        """Say on the console what became of the capture, and end recording."""
         self.say("%s(): %s" % (self.call, report))
         super().finish(report, traces)
 
     def contents(self, batch: Any) -> Mapping[str, object]:  # noqa: ARG002
+        """Return no step metadata: a capture has no batch."""
         return {}

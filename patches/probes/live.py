@@ -21,6 +21,7 @@ class LiveNumber(StepMetadata):
             self.share_number()
 
     def share_number(self) -> None:
+        """Put the number into memory without a file name; the step metadata have its file descriptor."""
         import contextlib
         import mmap
         import tempfile
@@ -37,6 +38,7 @@ class LiveIteration(LiveNumber, RolloutUnits):
     """The number of the next iteration."""
 
     def step(self, batch: Any) -> None:
+        """Count the iteration, then publish the number of the next unit."""
         super().step(batch)
         self.live_number[0] = self.unit
 
@@ -45,5 +47,6 @@ class LiveUnit(LiveNumber, TrainingSteps):
     """The number of the next unit of a stage."""
 
     def start(self, unit: str, batch: Any) -> None:
+        """Count the unit, then publish the number of the next one."""
         super().start(unit, batch)
         self.live_number[0] = self.unit

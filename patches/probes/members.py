@@ -15,6 +15,7 @@ class Calls:
     _rlpatch_stage_probe: Any = False  # False: not called yet, None: nothing more to record
 
     def _rlpatch_stage(self, event: str, *args: Any) -> None:
+        """Call the method ``event`` of this object's recorder, which the first call makes."""
         probe = self._rlpatch_stage_probe
         if probe is not None:
             self._rlpatch_stage_probe = self._RlpatchStage.dispatch(probe, self, event, args)
@@ -24,6 +25,7 @@ class Loops(Calls):
     """For loops over units: it rebinds their iterables."""
 
     def _rlpatch_stage_units(self, unit: str, units: Any, last: bool = False) -> Any:
+        """Return ``units``, of which the recorder hears one by one; with ``last`` the stage's call ends, too."""
         if self._rlpatch_stage_probe is None:
             return units
         return self._RlpatchStage.Loop(self._rlpatch_stage, unit, units, last)
@@ -33,6 +35,7 @@ class ForeignLoops:
     """For a class whose loops belong to a stage of another object, which replaces this method."""
 
     def _rlpatch_stage_units(self, unit: str, units: Any, last: bool = False) -> Any:  # noqa: ARG002
+        """Return ``units`` as they are, until another object's stage replaces this method."""
         return units
 
 
@@ -49,5 +52,6 @@ class Schedule:
     """
 
     def _rlpatch_stage_ended(self, units: Any) -> None:
+        """Let a generator over units see its end, which Megatron's schedule never asks for."""
         if hasattr(units, "close"):  # a generator of ours
             next(units, None)

@@ -24,13 +24,14 @@ class MemoryHistory(WindowTool):
     saved: list[str]
 
     def device_module(self) -> Any:
+        """Return ``torch.npu`` beside torch_npu, otherwise ``torch.cuda``."""
         import sys
 
         import torch
 
         return torch.npu if "torch_npu" in sys.modules else torch.cuda
 
-    def binding(self, name: str) -> Any:
+    def binding(self, name: str) -> Any:  # docstring goes in
         """Return a private function of torch or torch_npu, in whose name ``%s`` is the device; None without it."""
         import sys
 
@@ -40,6 +41,7 @@ class MemoryHistory(WindowTool):
         return getattr(npu._C, name % "npu", None) if npu else getattr(torch._C, name % "cuda", None)
 
     def open_window(self, at: int) -> None:
+        """Start the allocator's history, and mark unit ``at`` if it is not the warm-up."""
         import sys
 
         import torch
@@ -58,6 +60,7 @@ class MemoryHistory(WindowTool):
             self.mark(at)
 
     def mark(self, number: int) -> None:
+        """Mark the beginning of unit ``number`` by an allocation of one byte."""
         import contextlib
 
         with contextlib.suppress(RuntimeError):  # no byte is left: the window goes on without the mark
@@ -65,10 +68,11 @@ class MemoryHistory(WindowTool):
             self.marked.append(number)
 
     def next_unit(self) -> None:
+        """Mark the next unit, unless the last one of the window has ended."""
         if self.first <= self.unit < self.end:
             self.mark(self.unit)
 
-    def watch_out_of_memory(self, device: Any) -> None:
+    def watch_out_of_memory(self, device: Any) -> None:  # docstring goes in
         """Save a snapshot when an allocation fails, too; an observer stays for good, so a process has one."""
         import sys
 
@@ -86,7 +90,7 @@ class MemoryHistory(WindowTool):
             attach(failed)
             sys._rlpatch_watches_memory = True  # type: ignore[attr-defined]
 
-    def save_snapshot(self, why: str = "") -> None:
+    def save_snapshot(self, why: str = "") -> None:  # docstring goes in
         """Write a snapshot; torch's own function for it starts a profiler in torch_npu before 2.14."""
         import pickle
         import time
@@ -104,6 +108,7 @@ class MemoryHistory(WindowTool):
             self.say("no snapshot of the allocation that failed: %s: %s" % (type(e).__name__, e))
 
     def close_window(self) -> list[str]:
+        """Mark the end, save the snapshot, stop the history, and return the paths of all snapshots."""
         try:
             self.mark(self.unit)
             self.save_snapshot()
@@ -113,11 +118,13 @@ class MemoryHistory(WindowTool):
         return self.saved
 
     def synchronize(self) -> None:
+        """Wait for the device if this process uses one."""
         device = self.device_module()
         if device.is_available() and device.is_initialized():
             device.synchronize()
 
     def conflict(self) -> str:
+        """Return why the history cannot be recorded: no device, or somebody else records it."""
         device: Any = self.device_module()
         if not (device.is_available() and device.is_initialized()):
             return "this process uses no GPU or NPU, and torch keeps a history of their memory alone"

@@ -27,12 +27,13 @@ class MemoryUse(Steerable):
     changed: bool  # a note waits to be written, also where no span has ended
 
     def begin_notes(self) -> None:
+        """Empty the notes and the device of a process that begins."""
         from collections import deque
 
         self.notes, self.in_use, self.cache_size = deque(maxlen=131072), deque(maxlen=131072), 0
         self.device, self.debt, self.private, self.changed = None, 0, 0, False
 
-    def note(self, often: bool) -> None:
+    def note(self, often: bool) -> None:  # docstring goes in
         """Note the memory now; of edges that come often, so many that an edge takes 20 microseconds on average."""
         if often and self.debt > 0:
             self.debt -= 20000
@@ -46,7 +47,7 @@ class MemoryUse(Steerable):
         except Exception:  # noqa: S110  (an interpreter that ends, a system without /proc: nothing to note)
             pass
 
-    def note_change(self) -> None:
+    def note_change(self) -> None:  # docstring goes in
         """Note the memory of the process if it has changed much since, in the midst of a long span."""
         import contextlib
 
@@ -56,7 +57,7 @@ class MemoryUse(Steerable):
                 self.private, self.changed = resident - shared, True
                 self.notes.append([self.clock(), resident, shared])
 
-    def process_memory(self) -> Any:
+    def process_memory(self) -> Any:  # docstring goes in
         """Return resident memory and the part of it that is shared or of files, in MiB."""
         import os
 
@@ -68,7 +69,7 @@ class MemoryUse(Steerable):
         size = os.sysconf("SC_PAGE_SIZE")
         return int(pages[1]) * size >> 20, int(pages[2]) * size >> 20
 
-    def device_memory(self) -> Any:
+    def device_memory(self) -> Any:  # docstring goes in
         """Return what is free on the device, and what this process allocated, reserved, and allocated at most."""
         import sys
 
@@ -94,7 +95,7 @@ class MemoryUse(Steerable):
             self.say("the memory of the device is not noted: %s: %s" % (type(e).__name__, e))
             return ()
 
-    def find_device(self, module: Any) -> Any:
+    def find_device(self, module: Any) -> Any:  # docstring goes in
         """Return what identifies the device with most of this process's memory; None before it has any.
 
         The current device will not do: a thread that chose none has the first, and asking would make a context.
@@ -117,7 +118,7 @@ class MemoryUse(Steerable):
         uuid = getattr(module.get_device_properties(index), "uuid", None)
         return device if uuid is None else {**device, "uuid": str(uuid)}
 
-    def host_memory(self) -> Any:
+    def host_memory(self) -> Any:  # docstring goes in
         """Return what is available on this host and its size, in MiB: of the container, if that has less."""
         import contextlib
 
@@ -136,7 +137,7 @@ class MemoryUse(Steerable):
                 available, total = max(most - used + (int(cached["inactive_file"]) >> 20), 0), most
         return available, total
 
-    def memory_columns(self, at: int) -> Any:
+    def memory_columns(self, at: int) -> Any:  # docstring goes in
         """Return all notes since the last call as they are written; ``at`` is their time in microseconds."""
         rows = [self.notes.popleft() for _ in range(len(self.notes))]
         pairs = [self.in_use.popleft() for _ in range(len(self.in_use))]

@@ -18,6 +18,7 @@ class StageOfWorker(TrainingSteps):
     """
 
     def whose(self, role: str) -> str:
+        """Find the engine of ``role``, let its loops tell this worker's recorder, and return the role."""
         if role == "actor":
             self.engine = self.worker.actor_hybrid.train_actor
         else:
@@ -26,6 +27,7 @@ class StageOfWorker(TrainingSteps):
         return role
 
     def framework(self) -> str:
+        """Return why micro-batches cannot be counted: a pipeline interleaves them; "" if they can."""
         stages = self.worker.parallel_state.get_pipeline_model_parallel_world_size()
         if self.UNIT == "micro-batch" and max(stages, len(self.engine.model)) > 1:
             return "a pipeline interleaves the micro-batches; in updates, use --mini-batch"
@@ -51,11 +53,13 @@ class HostedRanks(ReplicaRecorder):
         super().__init__(worker)
 
     def count_ranks(self, worker: Any) -> int:  # noqa: ARG002
+        """Return the number of training processes, on which the workers of vLLM live."""
         import torch.distributed as dist
 
         return dist.get_world_size()  # type: ignore[no-any-return]
 
     def context_growth(self, worker: Any) -> int:
+        """Return by how many tokens an iteration makes a context longer, at most: one, and the drafts."""
         config = worker._rlpatch_stage_worker.vllm_config
         return 1 + int(getattr(config.speculative_config, "num_speculative_tokens", 0))
 
@@ -74,11 +78,13 @@ class HostedWorker(Calls):
     _rlpatch_stage_worker: Any
 
     def _rlpatch_stage_attend(self, worker: Any) -> None:
+        """Replace ``execute_model`` of vLLM's worker, so that the recorder hears of each iteration."""
         import functools
 
         self._rlpatch_stage_worker = worker
         worker.execute_model = functools.partial(self._rlpatch_stage_iteration, worker.execute_model)
 
     def _rlpatch_stage_iteration(self, execute_model: Any, *args: Any, **options: Any) -> Any:
+        """Tell the recorder of an iteration, then run it."""
         self._rlpatch_stage("step", *args[:1])
         return execute_model(*args, **options)

@@ -19,6 +19,7 @@ class NsysCapture(WindowTool):
     depth: int  # of the ranges that are open
 
     def open_window(self, at: int) -> None:  # noqa: ARG002
+        """Start the capture, and push a range for the window, which bears its name."""
         import time
 
         import torch
@@ -30,12 +31,13 @@ class NsysCapture(WindowTool):
         self.push("rlpatch:%s %s %s" % (self.STAGE, turn, self.prof))
 
     def push(self, name: str) -> None:
+        """Open a nested range of this thread."""
         import torch
 
         torch.cuda.nvtx.range_push(name)
         self.depth += 1
 
-    def pop(self, depth: int) -> None:
+    def pop(self, depth: int) -> None:  # docstring goes in
         """Close the ranges beyond ``depth``."""
         import torch
 
@@ -44,6 +46,7 @@ class NsysCapture(WindowTool):
             torch.cuda.nvtx.range_pop()
 
     def close_window(self) -> list[str]:
+        """Close all ranges, stop the capture, and return the name under which nsys has it."""
         import torch
 
         name, self.prof = self.prof, None
@@ -54,12 +57,14 @@ class NsysCapture(WindowTool):
         return ["%s/%s.nsys" % (self.save_path, name)]
 
     def synchronize(self) -> None:
+        """Wait for the GPU if this process uses one."""
         import torch
 
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             torch.cuda.synchronize()
 
     def conflict(self) -> str:
+        """Return why nothing can be recorded if nsys did not start this process; "" otherwise."""
         import os
 
         started = os.environ.get("NSYS_PROFILING_SESSION_ID")
@@ -72,6 +77,7 @@ class NsysMetadata(StepMetadata, NsysCapture):
     UNIT: str
 
     def begin_unit(self, number: int, batch: Any) -> None:
+        """Close the range of the unit before, and open one named by the new unit and what it holds."""
         super().begin_unit(number, batch)
         contents = self.units[-1] if number >= self.first else self.contents(batch)
         counts = ("requests", "tokens", "drafts", "longest", "context", "sequences")
@@ -81,6 +87,7 @@ class NsysMetadata(StepMetadata, NsysCapture):
         self.push("%s, %s" % (unit, name) if name else unit)
 
     def end_unit(self) -> None:
+        """Close the unit's range; inside the window open one for what is not counted."""
         super().end_unit()
         self.pop(1)
         if self.unit < self.end:
@@ -91,17 +98,20 @@ class NvtxRanges(Recorded):
     """Ranges of NVTX, which are of a thread; domains are for tools that know them."""
 
     def begin_range(self, name: str, *domain: str) -> Any:  # noqa: ARG002
+        """Open a range of this thread; return its name as the handle."""
         import torch
 
         torch.cuda.nvtx.range_push(name)
         return name
 
     def end_range(self, handle: Any, *domain: str) -> None:  # noqa: ARG002
+        """Close the innermost range of this thread."""
         import torch
 
         torch.cuda.nvtx.range_pop()
 
     def without_domains(self) -> str:
+        """Return "": nothing is lost, since no range here needs a domain."""
         return ""
 
 

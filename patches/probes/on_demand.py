@@ -26,6 +26,7 @@ class OnDemand(CountedUnits):
         super().__init__(worker)
 
     def setting(self, name: str, default: str, pattern: str) -> str:
+        """Return the value that the request gives for the variable ``name``, otherwise that of the environment."""
         import re
 
         if name not in self.request_settings:
@@ -36,12 +37,14 @@ class OnDemand(CountedUnits):
         return text
 
     def read_settings(self) -> None:
+        """Read the request's id, and whether it has a window for this rank."""
         super().read_settings()
         self.request = self.setting("RLPATCH_REQUEST", "", r"\w*")
         self.is_addressed = bool(self.window) and not {"all", str(self.rank)}.isdisjoint(self.ranks)
         self.done = self.setting("RLPATCH", "1", "[01]") == "0"
 
     def poll(self, number: int) -> None:
+        """Read a new request file before rollout or training step ``number``; refuse a bad or late one."""
         import json
         import os
 
@@ -71,6 +74,7 @@ class OnDemand(CountedUnits):
             self.finish("request refused: %s" % e)
 
     def reopen(self) -> None:
+        """Stay ready for further requests."""
         super().reopen()
         self.done = False
 
@@ -79,26 +83,32 @@ class OnDemandRollouts(OnDemand, RelativeWindow):
     """Windows on demand of rollouts, in any state."""
 
     def note(self, state: str, why: str = "", traces: Sequence[str] = ()) -> None:
+        """Write the state for ``rlpatch watch``, unless it would replace a refusal."""
         if not (self.refused and state == "installed"):  # else nobody would see the refusal
             super().note(state, why, traces)
 
     def read_settings(self) -> None:
+        """Read a request; raise ValueError for a window that begins before the first unit of a rollout."""
         super().read_settings()
         if self.is_addressed and int(self.window.partition(":")[0]) < self.FIRST and not any(self.at.values()):
             raise ValueError("RLPATCH_WINDOW=%s is empty, too early or not in order" % self.window)
 
     def poll(self, number: int) -> None:
+        """Read the request file; without a request for this rank, choose no rollout."""
         super().poll(number)
         if not self.is_addressed:
             self.chosen = -1
 
     def last(self) -> int:
+        """Return the number of the requested rollout."""
         return self.chosen
 
     def origin_of(self, number: int) -> int:
+        """Return the number from which the window counts: ``number`` for a state of the engine, otherwise 0."""
         return number if any(self.at.values()) else 0
 
     def exit(self) -> None:
+        """End the rollout, and say so if the process ends before a requested one."""
         self.end_rollout("the process ends")
         self.poll(self.rollout + 1)
         self.done = not self.is_addressed or self.chosen <= self.rollout
@@ -109,19 +119,24 @@ class OnDemandSteps(OnDemand, TrainingSteps):
     """Windows on demand of training steps."""
 
     def begin_step(self) -> None:
+        """Look for a request before each training step, and stay ready behind the last one."""
         self.note("installed")
         super().begin_step()
         self.done = False
 
     def is_chosen(self) -> bool:
+        """Tell whether a request names this training step and this rank."""
         return self.is_addressed and super().is_chosen()
 
     def last(self) -> int:
+        """Return the last training step that is requested."""
         return max(self.steps)
 
     def awaits_steps(self) -> bool:
+        """Tell whether a request for this rank is still open."""
         return self.is_addressed
 
     def add_facts(self, data: dict[str, Any]) -> None:
+        """Note as done only a process that ends: further requests may follow."""
         super().add_facts(data)
         data["done"] = self.exits

@@ -17,9 +17,10 @@ class ReplayUpdate(WithoutProfiler):
     taken: int
 
     def whose(self) -> str:
+        """Return the role of the trainer: it has only one."""
         return self.ROLES[0]
 
-    def begins(self) -> bool:
+    def begins(self) -> bool:  # docstring goes in
         """Whether the next micro-batch is the first one behind an optimizer step."""
         steps = getattr(self.worker.replay_buffer, "dynamic_optimizer_step", None)
         if steps:  # of one epoch
@@ -28,15 +29,18 @@ class ReplayUpdate(WithoutProfiler):
         return self.taken % turns == 0
 
     def enter(self, *call: Any) -> None:
+        """Begin a training step, of which no micro-batch was taken yet."""
         self.taken = 0
         super().enter(*call)
 
     def start(self, unit: str, batch: Any) -> None:
+        """Begin a unit, and a mini-batch with its first micro-batch."""
         if unit == "micro-batch" and self.begins():
             self.start("mini-batch", None)  # the batch is that of its first part
         super().start(unit, batch)
 
     def stop(self, unit: str) -> None:
+        """End a unit, and the mini-batch with its last micro-batch."""
         super().stop(unit)
         if unit == "micro-batch":
             self.taken += 1
@@ -48,6 +52,7 @@ class Batches(WithoutProfiler):
     """A worker (``trainer/ray/launcher.py``) that runs one of its methods over the parts of a rollout."""
 
     def whose(self, method: str) -> str:
+        """Return the role of the worker's class where ``method`` is its forward; "" for any other method."""
         name = type(self.worker).__name__ if method == "forward" else ""
         return {"PolicyModelActor": "actor", "ReferenceModelActor": "ref", "CriticModelActor": "critic"}.get(
             name, ""

@@ -31,12 +31,14 @@ class Pieces(CountedUnits):
     costs: list[float]  # seconds that a unit took to save, in the last pieces
 
     def read_settings(self) -> None:
+        """Read the longest pause allowed, in seconds, and derive the units of the first piece from it."""
         super().read_settings()
         most = self.setting("RLPATCH_MAX_STALL", self.MAX_STALL, r"(?=.*[1-9])\d{1,9}(\.\d*)?")
         self.max_stall, self.costs = float(most), []
         self.length = max(1, min(self.FIRST_PIECE, int(self.max_stall * 1000 / self.UNIT_STALL_MS)))
 
     def open_window(self, at: int) -> None:
+        """Open the tool for the units of the next piece alone."""
         window = self.first, self.end
         self.first = self.piece_first = max(self.first, at)
         self.end = self.piece_end = min(self.end, self.first + self.length)
@@ -44,6 +46,7 @@ class Pieces(CountedUnits):
         self.first, self.end = window
 
     def tick(self, batch: Any) -> None:
+        """Go on to the next unit, or save the piece and begin the next one."""
         if self.unit < self.piece_end:
             super().tick(batch)
         else:
@@ -51,6 +54,7 @@ class Pieces(CountedUnits):
             self.unit += 1
 
     def begin_piece(self, batch: Any) -> None:
+        """Save the piece, set the next one's length by how long that took, and open the tool for it."""
         import time
 
         began, count, piece = time.monotonic(), self.unit - self.piece_first, self.piece
@@ -75,6 +79,7 @@ class Pieces(CountedUnits):
             self.say("%s: piece %s" % (took, piece))
 
     def open(self, at: int, batch: Any = None) -> None:
+        """Open a piece; a later one keeps the count of uncounted iterations."""
         before = self.uncounted if self.piece > 1 else 0
         super().open(at, batch)
         if self.piece > 1:
@@ -82,6 +87,7 @@ class Pieces(CountedUnits):
             self.mark_start()
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
+        """Report a piece that is not the last one, or end the window."""
         report = report.replace(" of %s units" % (10**9 - self.first), " units")  # of a window without an end
         if self.is_piece and traces:
             last = self.unit - 1
@@ -96,6 +102,7 @@ class Pieces(CountedUnits):
         self.piece = 1
 
     def add_facts(self, data: dict[str, Any]) -> None:
+        """Add the number of the piece to the step metadata."""
         super().add_facts(data)  # type: ignore[misc]
         data["piece"] = self.piece
 
@@ -109,14 +116,17 @@ class SizeLimit(Recorder):
     bytes_saved = 0  # of the window
 
     def read_settings(self) -> None:
+        """Read the limit for the traces of a window, in GB."""
         super().read_settings()
         limit = self.setting("RLPATCH_MAX_TRACE_GB", self.MAX_TRACE_GB, r"(?=.*[1-9])\d{1,9}(\.\d*)?")
         self.most_bytes = float(limit) * 1e9
 
     def obstacle(self) -> str:
+        """Return why nothing can be recorded: the obstacle of the base class, or a trace too large."""
         return super().obstacle() or self.excess()
 
     def excess(self) -> str:
+        """Return how large the trace would be if that exceeds the limit or the free disk space; "" if it fits."""
         import shutil
 
         more = self.bytes_of_unit * (1 if self.end >= 10**9 else self.end - max(self.unit, self.first))
@@ -124,7 +134,7 @@ class SizeLimit(Recorder):
             return "its trace would have about %.3g GB" % ((self.bytes_saved + more) / 1e9)
         return ""
 
-    def weigh(self, traces: Sequence[str], count: int) -> None:
+    def weigh(self, traces: Sequence[str], count: int) -> None:  # docstring goes in
         """Add the traces of ``count`` units."""
         import os
 
@@ -140,6 +150,7 @@ class LimitedCapture(SizeLimit):
     """The limit of what has no units."""
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
+        """Add the traces to what is known of sizes, and end the window."""
         self.weigh(traces, 1)
         self.bytes_saved = 0
         super().finish(report, traces)
@@ -149,12 +160,14 @@ class LimitedPieces(SizeLimit, Pieces):
     """The limit of a window in pieces: a piece has no more units than fit."""
 
     def open_window(self, at: int) -> None:
+        """Shorten the next piece to the units whose trace fits the limit."""
         if self.bytes_of_unit:
             units = int((self.most_bytes - self.bytes_saved) / self.bytes_of_unit)
             self.length = max(1, min(self.length, units))
         super().open_window(at)
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
+        """Add the piece's traces to those of its window; behind the last piece begin at 0 bytes."""
         self.weigh(traces, self.unit - self.piece_first if traces else 0)
         if not self.is_piece:
             self.bytes_saved = 0

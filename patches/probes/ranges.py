@@ -25,16 +25,19 @@ class Recorded(CountedUnits):
     without_domains: Callable[[], str]
 
     def open(self, at: int, batch: Any = None) -> None:
+        """Open the window, and begin ranges at once if it opens without a warm-up."""
         super().open(at, batch)
         if self.prof is not None and at >= self.first:
             self.begin_recorded()
 
     def tick(self, batch: Any) -> None:
+        """Go on to the next unit, and begin ranges with the first one that is recorded."""
         super().tick(batch)
         if self.unit == self.first + 1:
             self.begin_recorded()
 
     def close(self, why: str) -> None:
+        """End the ranges, then close the window."""
         try:
             self.end_recorded()
         finally:
@@ -54,16 +57,19 @@ class NpuRanges(Recorded):
     """
 
     def begin_range(self, name: str, *domain: str) -> Any:
+        """Begin a range of mstx on the host, in ``domain`` if one is given; return its id."""
         import torch_npu
 
         return torch_npu.npu.mstx.range_start(name, None, *domain)
 
     def end_range(self, handle: Any, *domain: str) -> None:
+        """End the range of mstx that has this id."""
         import torch_npu
 
         torch_npu.npu.mstx.range_end(handle, *domain)
 
     def without_domains(self) -> str:
+        """Return why ranges cannot have a domain: torch_npu is older than 2.7; "" if they can."""
         import inspect
 
         import torch_npu
@@ -76,6 +82,7 @@ class TorchRanges(Recorded):
     """Ranges of torch.profiler, which knows no domains."""
 
     def begin_range(self, name: str, *domain: str) -> Any:  # noqa: ARG002
+        """Begin a range of torch.profiler, and return the object that ends it."""
         from torch.profiler import record_function
 
         handle = record_function(name)
@@ -83,9 +90,11 @@ class TorchRanges(Recorded):
         return handle
 
     def end_range(self, handle: Any, *domain: str) -> None:  # noqa: ARG002
+        """End a range of torch.profiler."""
         handle.__exit__(None, None, None)
 
     def without_domains(self) -> str:
+        """Return "": torch.profiler needs no domains."""
         return ""
 
 
@@ -102,6 +111,7 @@ class ModuleRanges(Recorded):
     calling: Any = None
 
     def begin_recorded(self) -> None:
+        """Replace ``Module.__call__`` by one that puts a range around each call of a chosen class."""
         import functools
         import re
 
@@ -134,6 +144,7 @@ class ModuleRanges(Recorded):
         self.calling = self.module.__call__ = calling
 
     def begin_module(self, name: str) -> Any:
+        """Begin the range of a module's call; None for a class that was not chosen, or where it fails."""
         import traceback
 
         try:
@@ -144,6 +155,7 @@ class ModuleRanges(Recorded):
             return None
 
     def end_module(self, handle: Any) -> None:
+        """End the range of a module's call, if it has one."""
         import contextlib
 
         if handle is not None:
@@ -151,10 +163,12 @@ class ModuleRanges(Recorded):
                 self.end_range(handle, "Module")
 
     def end_recorded(self) -> None:
+        """Put ``Module.__call__`` back before the window is saved."""
         self.leave_modules()
         super().end_recorded()
 
     def leave_modules(self) -> None:
+        """Put ``Module.__call__`` back, unless somebody else has wrapped it since."""
         calling, self.calling = self.calling, None
         # Else somebody has wrapped ours, which only passes calls on from now on.
         if calling is not None and self.module.__call__ is calling:
@@ -177,6 +191,7 @@ class Markers(Recorded):
         self.ranges = []
 
     def begin_recorded(self) -> None:
+        """Begin ranges for the subject and for all that is going on."""
         super().begin_recorded()
         self.marking = True
         ongoing, self.ranges = self.ranges, []
@@ -184,6 +199,7 @@ class Markers(Recorded):
             self.enter_range(what, name)
 
     def end_recorded(self) -> None:
+        """End all ranges, and remember what is going on outside of the unit for the next piece."""
         inner = ("subject", "unit", "uncounted")
         ongoing = [(what, name, None) for what, name, _ in self.ranges if what not in inner]
         self.leave_range("subject")
@@ -191,9 +207,11 @@ class Markers(Recorded):
         super().end_recorded()
 
     def enter_range(self, what: str, name: str) -> None:
+        """Note that ``what`` begins, and open a range for it while units are recorded."""
         self.ranges.append((what, name, self.begin_range(name) if self.marking else None))
 
     def leave_range(self, what: str) -> None:
+        """End ``what`` and all that began within it; nothing if it is not going on."""
         while any(what == other for other, _, _ in self.ranges):
             handle = self.ranges.pop()[2]
             if handle is not None:
@@ -206,23 +224,28 @@ class RolloutMarkers(Markers, RolloutUnits):
     kind: Any = None
 
     def subject(self) -> str:
+        """Return the name of the outermost range: the rollout and its number."""
         return "rollout %s" % self.rollout
 
     def observe(self, batch: Any) -> Any:
+        """Return the kind of an iteration, and keep it for the name of its range."""
         self.kind = super().observe(batch)
         return self.kind
 
     def open(self, at: int, batch: Any = None) -> None:
+        """Open the window, and a range for the first iteration."""
         super().open(at, batch)
         if self.marking:
             self.enter_range("unit", "%s %s" % (self.kind, at))
 
     def tick(self, batch: Any) -> None:
+        """End the range of a unit, and begin that of the next one."""
         self.leave_range("unit")
         super().tick(batch)
         self.enter_range("unit", "%s %s" % (self.kind, self.unit - 1))
 
     def pause(self) -> None:
+        """End the range of a unit, and begin one for an iteration that is not counted."""
         self.leave_range("unit")
         super().pause()
         if self.marking:
@@ -235,9 +258,11 @@ class TrainingMarkers(Markers, TrainingSteps):
     turns: dict[str, int]
 
     def subject(self) -> str:
+        """Return the name of the outermost range: stage, role and training step."""
         return "%s %s step %s" % (self.STAGE, self.role, self.step)
 
     def enter(self, *call: Any) -> None:
+        """Begin a call of the stage; a new training step numbers its units from 0."""
         super().enter(*call)
         self.ranges = []
         if not self.unit:  # else the training step goes on
@@ -245,16 +270,19 @@ class TrainingMarkers(Markers, TrainingSteps):
         self.turns[self.UNIT] = self.unit - 1
 
     def start(self, unit: str, batch: Any) -> None:
+        """Begin a range for a micro-batch or mini-batch, whether or not the window counts it."""
         self.leave_range("uncounted")
         super().start(unit, batch)
         turn = self.turns[unit] = self.turns.get(unit, -1) + 1
         self.enter_range(unit, "%s %s" % (unit, turn))
 
     def stop(self, unit: str) -> None:
+        """End the range of a micro-batch or mini-batch."""
         self.leave_range(unit)
         super().stop(unit)
 
     def pause(self) -> None:
+        """Begin a range for what runs between two loops of units."""
         super().pause()
         if self.marking:
             self.enter_range("uncounted", "uncounted")

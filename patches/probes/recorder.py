@@ -76,6 +76,7 @@ class Recorder(WindowTool):
 
     @classmethod
     def dispatch(cls, probe: Any, worker: Any, event: str, args: Any) -> Any:
+        """Call the method ``event`` of ``probe``, made for ``worker`` if false; return it, None when done."""
         try:
             if not probe:
                 import atexit  # last in, first out: before torch_npu shuts down
@@ -108,10 +109,12 @@ class Recorder(WindowTool):
         self.read_settings()
 
     def read_settings(self) -> None:
+        """Read the chosen ranks, and whether RLPATCH=0 switches recording off."""
         self.ranks = self.setting("RLPATCH_RANKS", self.RANKS, r"all|\d+(,\d+)*").split(",")
         self.done = self.setting("RLPATCH", "1", "[01]") == "0" or {"all", str(self.rank)}.isdisjoint(self.ranks)
 
     def open(self, at: int, batch: Any = None) -> None:  # not in __init__, where every rank is on device 0
+        """Open the tool before unit ``at``, or report what keeps it from recording."""
         import sys
         import threading
         from contextlib import ExitStack
@@ -127,6 +130,7 @@ class Recorder(WindowTool):
         self.note("armed" if at < self.first else "recording")
 
     def obstacle(self) -> str:
+        """Return what prevents recording here: a conflict, another window, a full disk; "" if nothing does."""
         import os
         import sys
 
@@ -139,6 +143,7 @@ class Recorder(WindowTool):
         return obstacle
 
     def close(self, why: str) -> None:
+        """Close the tool, if it is open, and report the window; ``why`` is the reason for the end."""
         if self.prof is None:
             return
         try:
@@ -157,6 +162,7 @@ class Recorder(WindowTool):
         raise NotImplementedError
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
+        """End this window with a report for the user and the paths of its traces."""
         self.done, self.open_at = True, None
         self.reopen()
         self.note("saved" if traces else "not recorded", report, traces)
@@ -195,23 +201,28 @@ class CountedUnits(Recorder):
     LONGEST: CompileTime[int] = 10**9  # units that may be saved at once
 
     def read_settings(self) -> None:
+        """Read the chosen window, which must have the form of ``WINDOWS``."""
         super().read_settings()
         self.window = self.setting("RLPATCH_WINDOW", self.WINDOW, self.WINDOWS)
         self.read_windows()
 
     def read_windows(self) -> None:
+        """Read the one window that was chosen; a layer may read several."""
         self.read_window()
 
     def read_window(self) -> None:
+        """Set ``first`` and ``end`` from the text of the window; raise ValueError if it is empty or too early."""
         self.first, self.end = (int(text or 10**9) for text in self.window.split(":"))
         if not self.LOWEST <= self.first < self.end:
             raise ValueError("RLPATCH_WINDOW=%s is empty or too early" % self.window)
         self.end = min(self.end, self.first + self.LONGEST)  # more are saved in pieces, which this patch cannot
 
     def place_window(self) -> None:
+        """Set the unit before which the tool opens: the warm-up before the first one."""
         self.open_at = max(self.first - self.WARMUP, 0)
 
     def tick(self, batch: Any) -> None:
+        """Go on to the next unit inside an open window."""
         self.uncounted_range.close()
         if self.unit == self.first:
             self.note("recording")
@@ -221,6 +232,7 @@ class CountedUnits(Recorder):
         self.unit += 1
 
     def pause(self) -> None:
+        """End the unit, and mark what follows as not counted until the next one begins."""
         from torch.profiler import record_function
 
         self.end_unit()
@@ -241,6 +253,7 @@ class OneWorld(Recorder):
     """Counts the ranks of a process that ``torchrun``, or whatever sets the same variables, has started."""
 
     def count_ranks(self, worker: Any) -> int:  # noqa: ARG002
+        """Return the size of torch.distributed's world, or WORLD_SIZE before that is set up."""
         import os
 
         import torch.distributed as dist
@@ -270,6 +283,7 @@ class ReplicaRecorder(Recorder):
         super().__init__(worker)
 
     def watched(self) -> str:
+        """Return the path of the state file of this rank in this replica."""
         return "%s/.rlpatch/%s_%s.json" % (self.save_path, self.STAGE, self.name)
 
 
@@ -298,6 +312,7 @@ class Unnoted(Recorder):
     """Makes the folder of the traces itself, which step metadata would have made."""
 
     def open(self, at: int, batch: Any = None) -> None:
+        """Make the folder of the traces, then open the window."""
         import os
 
         os.makedirs(self.save_path, exist_ok=True)

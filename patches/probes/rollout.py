@@ -33,10 +33,12 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
         self.forget()
 
     def read_settings(self) -> None:
+        """Read the number of the chosen rollout, then the window."""
         self.chosen = int(self.setting("RLPATCH_ROLLOUT", self.ROLLOUT, r"\d+"))
         super().read_settings()
 
     def begin_rollout(self) -> None:
+        """Number the rollout, look for a request, and place the window if this rollout is chosen."""
         self.rollout, self.unit = self.rollout + 1, self.FIRST
         self.poll(self.rollout)
         if self.rollout == self.chosen:
@@ -44,6 +46,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
         self.note("installed" if self.open_at is None else "waiting")
 
     def step(self, batch: Any) -> None:
+        """Count an iteration that begins: it opens, continues, pauses or closes the window."""
         kind = self.observe(batch)
         counted = kind in self.KINDS
         if self.prof is not None and self.unit == self.end:
@@ -62,6 +65,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
         """Hook: an iteration of ``load`` requests is observed, behind which a window may be placed."""
 
     def end_rollout(self, why: str) -> None:
+        """Close the window, or report that it was not reached, because the rollout has ended."""
         self.close(why)
         if self.open_at is not None:
             self.finish("not recorded: %s after %s units; adjust RLPATCH_WINDOW" % (why, self.unit - self.FIRST))
@@ -71,15 +75,18 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
         """Hook: no request of the rollout is left."""
 
     def exit(self) -> None:
+        """End the rollout when the process ends, and report a chosen rollout that never came."""
         self.end_rollout("the process ends")
         if not self.done:
             self.finish("not recorded: the process ends before rollout %s" % max(self.rollout + 1, self.chosen))
 
     def conclude(self, why: str, traces: Sequence[str]) -> None:
+        """Report how many units of the window were recorded, and ``why`` it ended."""
         values = why, max(self.unit - self.first, 0), self.end - self.first, self.uncounted
         report = "%s, recorded %s of %s units with %s uncounted iterations between them: " % values
         self.finish(report + (", ".join(traces) or "no trace"), traces)
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
+        """Say on the console what became of the window of this rollout, and end it."""
         self.say(self.REPORT % (self.window, self.rollout, report))
         super().finish(report, traces)

@@ -23,6 +23,7 @@ class SglangRollout(RolloutUnits):
     put: Any  # into the queue of the forward's thread, None where it has none
 
     def schedule(self, batch: Any) -> None:
+        """Count a batch that the scheduler is about to run, and begin a rollout with the first one."""
         kind = self.kind_of(batch)
         if kind is None:
             return
@@ -43,6 +44,7 @@ class SglangRollout(RolloutUnits):
         """Hook: a batch of so many requests runs, behind which a window may be placed."""
 
     def kind_of(self, batch: Any) -> str | None:
+        """Return "decode", "prefill", "idle" or "health check" for a batch; None if it has no forward."""
         mode, requests = batch.forward_mode.name, batch.reqs
         kind = "decode" if mode in ("DECODE", "TARGET_VERIFY") else "idle" if mode == "IDLE" else "prefill"
         if mode == "PREBUILT" or (kind == "prefill" and batch.extend_num_tokens == 0):
@@ -50,14 +52,16 @@ class SglangRollout(RolloutUnits):
         return "health check" if len(requests) == 1 and str(requests[0].rid).startswith("HEALTH_CHECK") else kind
 
     def observe(self, batch: tuple[str, Any]) -> str | None:
+        """Return the kind of a batch; None outside of a window for one that is no unit."""
         kind = batch[0]
         # What is not counted is marked within a window and is nothing outside of it.
         return kind if self.runs(kind) or self.prof is not None else None
 
     def runs(self, kind: str) -> bool:
+        """Tell whether batches of this kind belong to the rollout."""
         return kind in ("decode", "prefill")
 
-    def contexts(self, batch: Any) -> list[int]:
+    def contexts(self, batch: Any) -> list[int]:  # docstring goes in
         """The tokens of each request, with those that are scheduled. Overlapped, the outputs are known one late."""
         lengths = getattr(batch, "seq_lens_cpu", None)
         if lengths is not None:  # on the host, from 0.5.3 on; without a sum from 0.5.2x on
@@ -69,11 +73,13 @@ class SglangRollout(RolloutUnits):
         return [tokens + late for tokens in lengths]
 
     def idle(self) -> None:
+        """End the rollout, as no batch runs and no request waits."""
         if self.running and not self.scheduler.waiting_queue:
             self.running = False
             self.hand_over("end_rollout", "the engine is idle")
 
     def receive(self, requests: Any) -> None:
+        """End the rollout before memory is released, and give way to SGLang's own profiler."""
         for request in requests:
             name = type(request).__name__
             if name == "ReleaseMemoryOccupationReqInput":
@@ -84,16 +90,19 @@ class SglangRollout(RolloutUnits):
                 self.wait()
 
     def yield_to(self, start: bool) -> None:
+        """Close the window before SGLang's own profiler starts; ``start`` is False when that stops."""
         self.will_start = start
         if start:
             self.close("the framework's own profiler starts")
 
     def open(self, at: int, batch: Any = None) -> None:
+        """Open the window, unless SGLang's own profiler has been started."""
         if self.will_start:  # at a step of its own, perhaps
             return self.finish("not recorded: the framework's own profiler was started and not stopped")
         super().open(at, batch)
 
     def hand_over(self, event: str, *args: Any) -> None:
+        """Call the method ``event`` here, or in the forward's thread once the window is near."""
         if self.put is not None and not self.near:
             self.near = self.open_at is not None and self.unit >= self.open_at
         if self.near:
@@ -104,6 +113,7 @@ class SglangRollout(RolloutUnits):
             getattr(self, event)(*args)
 
     def wait(self) -> None:
+        """Wait until the forward's thread has done all that was handed over, 60 seconds at most."""
         import threading
 
         if self.near:
@@ -111,7 +121,7 @@ class SglangRollout(RolloutUnits):
             self.put(done.set)
             done.wait(60)  # a profiler that hangs must not hang the scheduler, too
 
-    def __init__(self, worker: Any) -> None:
+    def __init__(self, worker: Any) -> None:  # docstring goes in
         """The replica and the global rank of a scheduler, which has one accelerator.
 
         The replicas of data-parallel attention are parts of one world, all others have one each. Where the number
@@ -139,6 +149,7 @@ class SglangRollout(RolloutUnits):
         super().__init__(worker)
 
     def count_ranks(self, worker: Any) -> int:
+        """Return how many ranks all replicas have together."""
         import torch.distributed as dist
 
         world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
@@ -146,9 +157,11 @@ class SglangRollout(RolloutUnits):
         return world * (getattr(worker.server_args, "dp_size", 1) if apart else 1)
 
     def context_growth(self, worker: Any) -> int:
+        """Return by how many tokens an iteration makes a context longer, at most: one, and the drafts."""
         return 1 + (getattr(worker.server_args, "speculative_num_draft_tokens", 0) or 0)
 
     def serves(self, worker: Any) -> str:
+        """Return "prefill" or "decode" for a server that serves one alone; any other text otherwise."""
         return str(getattr(getattr(worker, "disaggregation_mode", None), "value", ""))  # an enum
 
 
@@ -156,10 +169,12 @@ class BatchMetadata(SglangRollout):
     """Notes what each batch holds, for the step metadata."""
 
     def hold(self, batch: Any) -> None:
+        """Keep what a batch holds, once the window is near."""
         if self.open_at is not None and self.unit >= self.open_at:
             self.contents_of_batch = self.contents_of(batch)
 
     def contents_of(self, batch: Any) -> Mapping[str, object]:
+        """Return the requests and tokens of a batch, its longest context and the sum of all contexts."""
         try:
             contexts = self.contexts(batch)
             decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
@@ -169,6 +184,7 @@ class BatchMetadata(SglangRollout):
             return {}
 
     def contents(self, batch: Any) -> Mapping[str, object]:
+        """Return what was kept for a batch, a pair of its kind and its contents."""
         return batch[1]  # type: ignore[no-any-return]
 
 
@@ -176,6 +192,7 @@ class AlignedBatches(SglangRollout):
     """Ranks of a data-parallel group run in step: each batch counts, whatever it is."""
 
     def runs(self, kind: str) -> bool:  # noqa: ARG002
+        """Return True: each batch belongs to the rollout."""
         return True
 
 
@@ -187,10 +204,11 @@ class BatchContexts(SglangRollout):
     bound_known = False  # False: no batch was seen that decodes, and one has all requests that do
 
     def forget(self) -> None:
+        """Forget the longest context of the rollout that has ended."""
         super().forget()
         self.longest_bound, self.bound_known = 0, False
 
-    def longest_context(self, batch: Any, threshold: int, decisive: bool) -> int:
+    def longest_context(self, batch: Any, threshold: int, decisive: bool) -> int:  # docstring goes in
         """Return the tokens of the longest context where that may decide, else a bound below ``threshold``."""
         decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
         self.longest_bound += self.growth
@@ -213,6 +231,7 @@ class ForwardThread:
     _rlpatch_stage_replica: Any
 
     def _rlpatch_stage_listen(self, replica: Any) -> None:
+        """Let the forward's thread run what the recorder hands over; ``replica`` is the number of the replica."""
         import functools
 
         self._rlpatch_stage_replica = replica
@@ -220,6 +239,7 @@ class ForwardThread:
         self.input_queue.get = functools.partial(self._rlpatch_stage_next, self.input_queue.get)
 
     def _rlpatch_stage_next(self, take: Any) -> Any:
+        """Return the next batch of the queue, and run all that was handed over before it."""
         item = take()
         while callable(item):  # a batch is a tuple
             item()

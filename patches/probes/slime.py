@@ -16,10 +16,12 @@ class ModelSteps(WithoutProfiler):
     """
 
     def whose(self, model: Any, prefix: str = "") -> str:
+        """Return the role for which ``model`` computes: the prefix of its results, or what its first chunk says."""
         self.worker.tf_config = model[0].config  # what Megatron's schedule goes by
         return prefix.rstrip("_") or getattr(model[0], "role", "actor")
 
     def contents(self, batch: Any) -> Mapping[str, object]:
+        """Return sequences and tokens of slime's next micro-batch; of another batch what the base reads."""
         import contextlib
 
         contents: dict[str, object] = {}

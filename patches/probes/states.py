@@ -28,16 +28,19 @@ class RelativeWindow(MovedWindow, RolloutUnits):
     most: int
 
     def read_settings(self) -> None:
+        """Read the number of each state that was asked for, then the window."""
         texts = {name: self.setting("RLPATCH_AT_" + name.upper(), at, self.LEAST) for name, at in self.AT.items()}
         self.at = {name: int(text) for name, text in texts.items()}
         super().read_settings()
 
     def begin_rollout(self) -> None:
+        """Begin a rollout in which the state was not reached yet."""
         self.awaited, self.origin = False, None
         self.fewest, self.most = 10**9, 0
         super().begin_rollout()
 
     def place_window(self) -> None:
+        """Place the window behind the unit at which the state was reached, or wait for the state."""
         if self.origin is None:
             self.awaited, self.open_at = True, 10**9  # until the condition holds
         else:
@@ -47,6 +50,7 @@ class RelativeWindow(MovedWindow, RolloutUnits):
             self.open_at = max(self.first - self.WARMUP, 0)
 
     def wait_for(self, kind: str | None, load: int, batch: Any) -> None:
+        """Place the window once the state is reached, in an iteration of ``load`` requests."""
         if kind is None or not self.awaited:
             return
         self.most = max(self.most, load)
@@ -57,24 +61,29 @@ class RelativeWindow(MovedWindow, RolloutUnits):
             self.place_window()
 
     def holds(self, load: int, batch: Any) -> bool:  # noqa: ARG002
+        """Tell whether the state is reached in an iteration of ``load`` requests; layers add conditions."""
         return True
 
     def origin_of(self, number: int) -> int:
+        """Return the unit from which the window counts, where the state is reached before ``number``."""
         return number
 
     def end_rollout(self, why: str) -> None:
+        """Report how many requests there were if the window did not open, and end the rollout."""
         if self.open_at is not None and self.prof is None:
             load = ", %s to %s requests were scheduled" % (self.fewest, self.most) if self.awaited else ""
             self.finish("not recorded: %s after %s units%s" % (why, self.unit - self.FIRST, load))
         super().end_rollout(why)
 
     def conclude(self, why: str, traces: Sequence[str]) -> None:
+        """Report how many units of the window were recorded, and from which number on."""
         units = max(self.unit - self.first, 0), self.end - self.first
         values = (why, *units, self.first, self.uncounted, ", ".join(traces) or "no trace")
         text = "%s, recorded %s of %s units from number %s on, with %s uncounted iterations between them: %s"
         self.finish(text % values, traces)
 
     def add_facts(self, data: dict[str, Any]) -> None:
+        """Add the state that was asked for, and the unit where it was reached, to the step metadata."""
         super().add_facts(data)  # type: ignore[misc]
         data.update(self.at, origin=self.origin)
 
@@ -83,6 +92,7 @@ class Loaded(RelativeWindow):
     """Waits until so many requests are scheduled."""
 
     def holds(self, load: int, batch: Any) -> bool:
+        """Tell whether so many requests are scheduled as were asked for."""
         return load >= self.at["load"] and super().holds(load, batch)
 
 
@@ -90,6 +100,7 @@ class Drained(RelativeWindow):
     """Waits until no more than so many requests are left."""
 
     def holds(self, load: int, batch: Any) -> bool:
+        """Tell whether no more requests are left than were asked for, after more than that."""
         is_drained = not self.at["tail"] or load <= self.at["tail"] < self.most
         return is_drained and super().holds(load, batch)
 
@@ -106,6 +117,7 @@ class LongContexts(RelativeWindow):
         super().__init__(worker)
 
     def holds(self, load: int, batch: Any) -> bool:
+        """Tell whether some request has as many tokens of context as were asked for."""
         decisive = super().holds(load, batch)
         return self.longest_context(batch, self.at["context"], decisive) >= self.at["context"] and decisive
 
@@ -114,5 +126,6 @@ class RelativeBatches(RelativeWindow, SglangRollout):
     """SGLang: the scheduler's thread tells the forward's of the load of each batch."""
 
     def hand_over_load(self, kind: str, batch: Any) -> None:
+        """Tell the forward's thread how many requests a batch has, while that may place a window."""
         if self.near or self.awaited:
             self.hand_over("wait_for", kind, len(batch.reqs), batch)

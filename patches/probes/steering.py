@@ -9,6 +9,7 @@ class Steerable:
     STAGE = "rollout"
 
     def say(self, text: str) -> None:  # on stderr: others silence loggers, or show twice what is logged
+        """Print a line on stderr, with the name of the worker."""
         import contextlib
         import sys
 
@@ -16,6 +17,7 @@ class Steerable:
             print("rlpatch: %s, %s" % (getattr(self, "name", "a worker"), text), file=sys.stderr, flush=True)  # noqa: T201
 
     def setting(self, name: str, default: str, pattern: str) -> str:
+        """Return a variable of the environment, or ``default``; raise ValueError if it is unlike ``pattern``."""
         import os
         import re
 

@@ -62,7 +62,7 @@ class TimelineRecorder(MemoryUse):
         else:
             self.rows, self.open, self.ids, self.current = first.rows, first.open, first.ids, first.current
 
-    def begin(self) -> None:
+    def begin(self) -> None:  # docstring goes in
         """A process begins, which may be a fork: the spans and the file of its parent are not its own."""
         from threading import Event, Lock
 
@@ -82,6 +82,7 @@ class TimelineRecorder(MemoryUse):
         token: Any
 
         def __del__(self) -> None:
+            """End the span: put its row into the queue, and note the memory."""
             row, timeline = self.row, self.timeline
             if timeline.open.pop(row[0], None) is row:  # else it began in the process of which this is a fork
                 if row[8] is not None:
@@ -98,6 +99,7 @@ class TimelineRecorder(MemoryUse):
                     pass
 
     def span(self, kind: str, name: str, key: Any = None, amount: Any = None) -> Any:
+        """Begin a span of ``kind``, and return what ends it when its name goes; None if nothing is recorded."""
         try:
             if self.first.state != "on" and not self.first.start():
                 return None
@@ -114,14 +116,14 @@ class TimelineRecorder(MemoryUse):
         except Exception as e:  # nothing here may stop the run
             self.first.stop(e)
 
-    def waited(self) -> int | None:
+    def waited(self) -> int | None:  # docstring goes in
         """Return for how many nanoseconds collectives have blocked this thread so far; None if that is unknown."""
         first = self.first
         if first.measured is None:
             first.measure()
         return first.blocked.get(self.thread(), 0) if first.measured else None
 
-    def measure(self) -> None:
+    def measure(self) -> None:  # docstring goes in
         """Measure the waits in collectives from now on, if they block the host: a device's only queue work."""
         import sys
 
@@ -140,7 +142,7 @@ class TimelineRecorder(MemoryUse):
         except Exception:  # noqa: S110  (a torch that is imported right now, or of another kind)
             pass
 
-    def measure_call(self, owner: Any, name: str) -> None:
+    def measure_call(self, owner: Any, name: str) -> None:  # docstring goes in
         """Add the time of each call of a method to that in which collectives blocked its thread."""
         import functools
 
@@ -156,7 +158,7 @@ class TimelineRecorder(MemoryUse):
 
         setattr(owner, name, measured)
 
-    def step(self, number: Any, metrics: Any = None, stale: str = "", log: str = "log") -> Any:
+    def step(self, number: Any, metrics: Any = None, stale: str = "", log: str = "log") -> Any:  # docstring goes in
         """All that was done since the step before belongs to the step of that number; then its ``log`` is written.
 
         Of its ``metrics`` the one named ``stale`` is kept: how many steps older its trajectories' weights were.
@@ -171,6 +173,7 @@ class TimelineRecorder(MemoryUse):
         return self.span("phase", log)
 
     def requested(self, kind: str, name: str, key: Any, prompt: Any) -> Any:
+        """Begin the span of a request, with the tokens of its prompt as its amount."""
         try:
             tokens = len(prompt)
         except Exception:  # a prompt of any kind
@@ -199,9 +202,10 @@ class TimelineRecorder(MemoryUse):
                 del span
 
     def units(self, name: str, units: Any) -> Any:
+        """Return ``units`` so that each is a span of that name."""
         return self.Units(self, name, units)
 
-    def size(self, batch: Any) -> Any:
+    def size(self, batch: Any) -> Any:  # docstring goes in
         """Return the tokens of a batch, and those with its padding; None where that is unknown or on a device."""
         try:
             batch = getattr(batch, "batch", batch)
@@ -214,7 +218,7 @@ class TimelineRecorder(MemoryUse):
         except Exception:  # a batch of another form
             return [None, None]
 
-    def start(self) -> bool:
+    def start(self) -> bool:  # docstring goes in
         """Whether anything is recorded; the first one who asks starts what writes it."""
         if self.state == "" and self.lock.acquire(False):
             self.state = "starting"
@@ -239,16 +243,19 @@ class TimelineRecorder(MemoryUse):
         return self.state != "off"
 
     def register(self, end: Any) -> None:  # once, and in child processes, too
+        """Have ``end`` called when this process ends."""
         import atexit
 
         atexit.register(end)
 
     def stop(self, why: Any) -> None:
+        """Stop recording because of an exception, and say so once."""
         if self.state != "off":
             self.state = "off"
             self.say("ended: %s: %s; the run goes on" % (type(why).__name__, why))
 
     def watch(self) -> None:
+        """Write what lies in the queue about once a second, in a thread of its own."""
         import time
 
         while self.state == "on":
@@ -259,6 +266,7 @@ class TimelineRecorder(MemoryUse):
             self.write()
 
     def write(self, last: bool = False) -> None:
+        """Write the spans that have ended, and those that have lasted for a second, as a line of JSON."""
         import json
         import time
         import zlib
@@ -289,13 +297,14 @@ class TimelineRecorder(MemoryUse):
             self.lock.release()
 
     def put(self, data: bytes) -> None:
+        """Append bytes to the file, all of them."""
         import os
 
         self.written += len(data)
         while data:
             data = data[os.write(self.file or 0, data) :]
 
-    def open_file(self, now: int) -> None:
+    def open_file(self, now: int) -> None:  # docstring goes in
         """Open the first file, or move one above half the limit to PATH.old and open the next; else keep it."""
         import json
         import os
@@ -322,19 +331,22 @@ class TimelineRecorder(MemoryUse):
         self.put(self.stream.compress(json.dumps(header, separators=(",", ":")).encode() + b"\n"))
 
     def host(self) -> str:
+        """Return the name of the host, with _ for all but letters and digits."""
         import os
 
         return "".join(c if c.isalnum() else "_" for c in os.uname().nodename)
 
     def boot(self) -> str:
+        """Return the id of the kernel's boot, which tells hosts apart and clocks that started anew."""
         with open("/proc/sys/kernel/random/boot_id") as file:
             return file.read().strip()
 
     def command(self) -> str:
+        """Return the first 80 characters of this process's command line."""
         with open("/proc/self/cmdline", errors="replace") as file:
             return file.read(4096).replace("\0", " ").strip()[:80]
 
-    def run(self) -> str:
+    def run(self) -> str:  # docstring goes in
         """Return the name of the run, the same on all hosts; below an actor of Ray, the actor knows it."""
         import contextlib
         import os
@@ -347,7 +359,7 @@ class TimelineRecorder(MemoryUse):
                 return "%s %s" % (context.gcs_address, context.get_job_id())
         return "" if "RAY_RAYLET_PID" in os.environ else os.environ.get("RLPATCH_RUN", "")
 
-    def columns(self, rows: Any, begun: Any, at: int) -> dict[str, Any]:
+    def columns(self, rows: Any, begun: Any, at: int) -> dict[str, Any]:  # docstring goes in
         """The records as they are written: in microseconds, those of an engine as columns of differences."""
         record: dict[str, Any] = {}
         if self.who != self.who_written:
@@ -385,6 +397,7 @@ class EngineTimeline(TimelineRecorder):
     iterating: Any  # row of the newest iteration
 
     def chosen(self, rank: int, dp: int) -> bool:
+        """Tell whether iterations of ``rank`` are recorded, and note rank and data-parallel rank for the file."""
         import time
 
         self.cpu_clock = time.thread_time_ns
@@ -392,14 +405,14 @@ class EngineTimeline(TimelineRecorder):
         self.first.who = {"rank": rank, "dp": dp}
         return bool({"all", str(rank)} & {*ranks})
 
-    def iterate(self, is_first: bool, *amount: int) -> Any:
+    def iterate(self, is_first: bool, *amount: int) -> Any:  # docstring goes in
         """Begin an iteration with these amounts, which are kept with the thread's CPU time and the rollout."""
         self.rollout += is_first
         span = self.span("iteration", "", None, (*amount, self.cpu_clock() // 1000, self.rollout))
         self.first.iterating = span and span.row  # for a window that is recorded in this process
         return span
 
-    def blocks(self, scheduler: Any) -> None:
+    def blocks(self, scheduler: Any) -> None:  # docstring goes in
         """Note the KV-cache blocks in use, of all."""
         try:
             first = self.first
@@ -419,10 +432,12 @@ class VllmTimeline(EngineTimeline):
     """Keeps the iterations of vLLM's V1 engine (``SchedulerOutput`` of ``vllm/v1/core/sched/output.py``)."""
 
     def read_cache(self, scheduler: Any) -> Any:
+        """Return the KV-cache blocks in use, and all of them, without the null block."""
         pool = scheduler.kv_cache_manager.block_pool  # one of its blocks, the null block, is never free
         return pool.num_gpu_blocks - 1 - pool.get_num_free_blocks(), pool.num_gpu_blocks - 1
 
     def iteration(self, worker: Any, batch: Any) -> Any:
+        """Begin the span of an iteration with its requests, tokens, sum and maximum of contexts, if it has any."""
         try:
             if self.counted is None:
                 parallel = worker.vllm_config.parallel_config
@@ -466,11 +481,13 @@ class SglangTimeline(EngineTimeline):
     batch: Any = ()  # the requests of the last one
 
     def read_cache(self, scheduler: Any) -> Any:
+        """Return the tokens in use in the KV cache, and its size in tokens."""
         pool = getattr(scheduler, "token_to_kv_pool_allocator", None) or scheduler.token_to_kv_pool  # before 0.4.4
         total = scheduler.max_total_num_tokens  # its blocks are tokens
         return total - pool.available_size() - scheduler.tree_cache.evictable_size(), total
 
     def iteration(self, worker: Any, batch: Any) -> Any:
+        """Begin the span of a batch, with its requests, tokens, sum of contexts and longest one; None for none."""
         try:
             if self.counted is None:
                 import sys
@@ -497,7 +514,7 @@ class SglangTimeline(EngineTimeline):
             self.counted = False
             self.first.stop(e)
 
-    def begins(self, scheduler: Any, batch: Any) -> bool:
+    def begins(self, scheduler: Any, batch: Any) -> bool:  # docstring goes in
         """Tell whether no request of the engine was in a batch before: those that decode wait for prefills."""
         before, self.batch = self.batch, batch.reqs
         if not batch.forward_mode.is_extend() or getattr(getattr(scheduler, "running_batch", None), "reqs", []):
@@ -514,7 +531,7 @@ class TrainerTimeline(TimelineRecorder):
     work: Any = None
     done: Any = None  # steps of the optimizer, when that work began
 
-    def training_step(self, trainer: Any, kind: str, name: str) -> Any:
+    def training_step(self, trainer: Any, kind: str, name: str) -> Any:  # docstring goes in
         """One micro-batch, and with it a step where the optimizer has stepped since the one before."""
         try:
             done = trainer.state.global_step
@@ -526,7 +543,7 @@ class TrainerTimeline(TimelineRecorder):
             self.first.stop(e)
         return self.span(kind, name)
 
-    def logged(self, trainer: Any, values: Any) -> Any:
+    def logged(self, trainer: Any, values: Any) -> Any:  # docstring goes in
         """The trainer logs; at its end how long it took, and the last step has ended by then."""
         try:
             if "train_runtime" in values:
@@ -535,7 +552,7 @@ class TrainerTimeline(TimelineRecorder):
             self.first.stop(e)
         return self.span("phase", "log")
 
-    def ended(self, trainer: Any) -> None:
+    def ended(self, trainer: Any) -> None:  # docstring goes in
         """The step that goes on, if any, has ended with all that was done behind the optimizer's step."""
         had, self.work = self.work, None
         if had is not None:
@@ -548,6 +565,7 @@ class GroupTimeline(TimelineRecorder):
     """Keeps what a driver calls on groups of actors of Ray, each by the class of its group."""
 
     def called(self, group: Any, method: str) -> Any:
+        """Begin the span of a driver's call on a group of actors, named by class and method."""
         import contextlib
 
         with contextlib.suppress(Exception):  # a group of another kind: its calls have no class then
@@ -555,4 +573,5 @@ class GroupTimeline(TimelineRecorder):
         return self.span("call", method)
 
     def works(self, actor: Any, method: str) -> Any:
+        """Begin the span in which an actor runs one of its methods."""
         return self.span("work", type(actor).__name__ + "." + method)

@@ -18,6 +18,7 @@ class ProfilerTool(WindowTool):
     stopping: Any  # an ExitStack
 
     def open_window(self, at: int) -> None:
+        """Make and start the profiler, with the step number of unit ``at``."""
         from contextlib import ExitStack
 
         self.traces_before, self.stopping = self.traces(), ExitStack()
@@ -30,14 +31,17 @@ class ProfilerTool(WindowTool):
             self.prof.step()  # out of WAIT
 
     def next_unit(self) -> None:
+        """Step the profiler."""
         self.prof.step()
 
     def close_window(self) -> list[str]:
+        """Stop the profiler, and return the traces that were not there before."""
         self.stopping.close()  # once, whatever has failed
         self.prof = None
         return sorted(self.traces() - self.traces_before)
 
     def traces(self) -> set[str]:
+        """Return the paths of all traces of this recording's name."""
         import glob
 
         paths = glob.glob(glob.escape("%s/%s" % (self.save_path, self.name)) + self.TRACES)
@@ -53,6 +57,7 @@ class NpuProfiler(ProfilerTool):
     TRACES: CompileTime[str] = "*_ascend_pt/profiler_info*.json"
 
     def build(self, at: int) -> None:
+        """Make ``torch_npu.profiler.profile`` with a schedule that warms up from unit ``at`` on."""
         from torch_npu import profiler
 
         self.prof = profiler.profile(
@@ -73,11 +78,13 @@ class NpuProfiler(ProfilerTool):
         )
 
     def synchronize(self) -> None:
+        """Wait for the NPU."""
         import torch_npu
 
         torch_npu.npu.synchronize()
 
     def conflict(self) -> str:
+        """Return what would leave torch_npu's profiler without data: another one, or a variable of CANN."""
         import os
         import sys
 
@@ -102,6 +109,7 @@ class TorchProfiler(ProfilerTool):
     taken = False
 
     def open_window(self, at: int) -> None:
+        """Start the profiler, and have the window closed before another profiler of its class starts."""
         import os
 
         super().open_window(at)
@@ -118,6 +126,7 @@ class TorchProfiler(ProfilerTool):
         self.stopping.callback(setattr, profile, "start", start)
 
     def stop_untaken(self) -> None:
+        """Stop the profiler, unless another one has taken its data."""
         if self.unit < self.end:  # else the last step() has stopped the recording, which looks the same
             self.taken = self.is_taken()
         if not self.taken:
@@ -127,12 +136,14 @@ class TorchProfiler(ProfilerTool):
             self.prof.step_rec_fn.__exit__(None, None, None)
 
     def next_unit(self) -> None:
+        """Step the profiler; raise RuntimeError if another one has taken its data."""
         self.taken = self.is_taken()
         if self.taken:
             raise RuntimeError("another profiler took the data of this one")
         super().next_unit()
 
     def is_taken(self) -> bool:
+        """Tell whether another profiler has taken the data: a unit is recorded, but torch says that none is."""
         from threading import get_ident
 
         import torch
@@ -141,6 +152,7 @@ class TorchProfiler(ProfilerTool):
         return records and not getattr(torch.autograd, "_profiler_enabled", lambda: True)()
 
     def build(self, at: int) -> None:
+        """Make ``torch.profiler.profile`` with a schedule that warms up from unit ``at`` on."""
         from torch import profiler
 
         self.prof = profiler.profile(
@@ -154,12 +166,14 @@ class TorchProfiler(ProfilerTool):
         )
 
     def synchronize(self) -> None:
+        """Wait for the GPU if this process uses one."""
         import torch
 
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             torch.cuda.synchronize()
 
     def conflict(self) -> str:
+        """Return what already records in this process: nsys, a memory history, a profiler; "" if nothing."""
         import os
 
         import torch
@@ -177,10 +191,11 @@ class Compression(Recorder):
     exits = False
 
     def exit(self) -> None:
+        """Stop compressing: the process ends."""
         self.exits = True  # a process that ends leaves no time for it
         super().exit()
 
-    def compress(self, traces: Sequence[str], files: Sequence[str] = ()) -> None:
+    def compress(self, traces: Sequence[str], files: Sequence[str] = ()) -> None:  # docstring goes in
         """Begin to compress ``traces``, which the step metadata in ``files`` name."""
         import atexit
         from multiprocessing.util import Finalize
@@ -191,10 +206,11 @@ class Compression(Recorder):
         atexit.register(Finalize(None, self.stop_packing, [packer], exitpriority=100))
 
     def stop_packing(self, packer: Any) -> None:
+        """Give the compressing thread 10 seconds to end with the process."""
         self.exits = True
         packer.join(10)
 
-    def pack(self, traces: Sequence[str], files: Sequence[str]) -> None:
+    def pack(self, traces: Sequence[str], files: Sequence[str]) -> None:  # docstring goes in
         """Leave a trace as it is until its compressed one is whole: the process may end at any moment."""
         import contextlib
         import gzip
@@ -235,5 +251,6 @@ class BareCompression(Compression):
     """Compresses traces beside which there are no step metadata."""
 
     def after_saving(self, traces: Sequence[str]) -> None:
+        """Compress the traces of a window that was saved."""
         if traces and not self.exits:
             self.compress(traces)

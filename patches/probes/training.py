@@ -46,11 +46,13 @@ class TrainingSteps(CountedUnits, OneWorld):
         self.calls: dict[str, int] = {}
 
     def read_settings(self) -> None:
+        """Read the chosen training steps, then the window."""
         steps = self.setting("RLPATCH_TRAINING_STEPS", self.STEPS, r"[1-9]\d*(,[1-9]\d*)*").split(",")
         self.steps = {int(step) for step in steps}
         super().read_settings()
 
     def enter(self, *call: Any) -> None:
+        """Begin a call of the stage if its role was chosen; a window of the rollout in this thread ends first."""
         import sys
         import threading
 
@@ -64,6 +66,7 @@ class TrainingSteps(CountedUnits, OneWorld):
             self.begin_call(role)
 
     def begin_call(self, role: str) -> None:
+        """Count a call of ``role`` as its next training step, whose units are numbered from 0."""
         is_first = not self.step
         step = self.calls[role] = self.calls.get(role, 0) + 1
         self.role, self.step, self.unit = role, step, 0
@@ -74,6 +77,7 @@ class TrainingSteps(CountedUnits, OneWorld):
             self.finish("not recorded: the first call is in training step %s already" % step)
 
     def begin_step(self) -> None:  # place the window where the step is chosen; done behind the last one
+        """Look for a request, and place the window if this training step is chosen."""
         if self.step <= max(self.steps):
             self.note("installed")
         self.poll(self.step)
@@ -84,22 +88,27 @@ class TrainingSteps(CountedUnits, OneWorld):
         self.done = self.step > max(self.steps) and min(self.calls.values()) >= max(self.steps)
 
     def is_chosen(self) -> bool:
+        """Tell whether this training step is one of those to record."""
         return self.step in self.steps
 
     def watched(self) -> str:
+        """Return the path of the state file of this stage, role and rank."""
         who = self.STAGE, self.role, self.host, self.rank, self.pid
         return "%s/.rlpatch/%s_%s_%s_rank%s_%s.json" % (self.save_path, *who)
 
     def leave(self, why: str = "the call ends") -> None:
+        """End a call of the stage."""
         self.end_call(why)
 
     def end_call(self, why: str) -> None:
+        """Close the window, or report that it was not reached, because the call has ended."""
         if self.prof is not None:
             self.close(why)
         elif self.open_at is not None:
             self.finish("not recorded: %s after %s units" % (why, self.unit))
 
     def exit(self) -> None:
+        """End the call when the process ends, and report a chosen training step that never came."""
         if not self.step:  # no call of a role that was chosen
             return
         self.end_call("the process ends")
@@ -110,9 +119,11 @@ class TrainingSteps(CountedUnits, OneWorld):
             self.finish("not recorded: the process ends before training step %s" % following[0])
 
     def awaits_steps(self) -> bool:
+        """Tell whether a training step that never came is worth a report."""
         return True
 
     def open(self, at: int, batch: Any = None) -> None:
+        """Open the window, unless the framework's own profiler would record, too."""
         self.units = []  # of the trace: each call has one of its own
         obstacle = self.framework()
         if obstacle:
@@ -120,6 +131,7 @@ class TrainingSteps(CountedUnits, OneWorld):
         super().open(at, batch)
 
     def start(self, unit: str, batch: Any) -> None:
+        """Begin a unit: open the window before the first one, go on to the next one inside it."""
         if unit != self.UNIT or self.open_at is None:
             return
         if self.prof is not None:
@@ -130,10 +142,12 @@ class TrainingSteps(CountedUnits, OneWorld):
             self.unit += 1
 
     def stop(self, unit: str) -> None:
+        """Close the window if the unit that ends is its last one."""
         if unit == self.UNIT and self.prof is not None and self.unit == self.end:
             self.close("complete")
 
     def loop(self, unit: str, last: bool, complete: bool) -> None:
+        """End a loop over units: close the window if it broke off, leave the call after the last, else pause."""
         import os
 
         if self.pid != os.getpid():  # a child, forked inside the window, which ends within the loop
@@ -168,23 +182,27 @@ class TrainingSteps(CountedUnits, OneWorld):
                 self.call("loop", self.unit, self.ends, complete)
 
     def conclude(self, why: str, traces: Sequence[str]) -> None:
+        """Report how many units of the window were recorded, and ``why`` it ended."""
         count = max(self.unit - self.first, 0)
         values = why, count, self.end - self.first, self.uncounted, self.BETWEEN, ", ".join(traces) or "no trace"
         self.finish("%s, recorded %s of %s units with %s %s between them: %s" % values, traces)
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
+        """Say on the console what became of the window of this training step, and end it."""
         what = "%s, %s, %s %s" % (self.STAGE, self.role, self.UNIT, self.window)
         self.say("%s of training step %s%s: %s" % (what, self.step, self.counted_by, report))
         super().finish(report, traces)
 
     def reopen(self) -> None:
+        """Stay ready for the next training step."""
         self.done = False
 
-    def add_facts(self, data: dict[str, Any]) -> None:
+    def add_facts(self, data: dict[str, Any]) -> None:  # docstring goes in
         """Hook of the step metadata: other steps may follow, of which ``done`` says nothing."""
         data["done"] = self.exits or (self.step >= max(self.steps) and self.open_at is None)
 
     def contents(self, batch: Any) -> Mapping[str, object]:
+        """Return the sequences and tokens of a batch, or its padded shape; {} for one of another form."""
         import contextlib
 
         contents: dict[str, object] = {}
@@ -201,10 +219,12 @@ class WholeCall(TrainingSteps):
     """A unit is the call itself, from its beginning to its end."""
 
     def enter(self, *call: Any) -> None:
+        """Begin a call, which is a unit, too."""
         super().enter(*call)
         self.start("call", call[0] if call else None)
 
     def leave(self, why: str = "the call ends") -> None:
+        """End the unit, then the call."""
         self.stop("call")
         super().leave(why)
 
@@ -213,6 +233,7 @@ class WithoutProfiler(TrainingSteps):
     """A class of a framework without a profiler of its own."""
 
     def framework(self) -> str:
+        """Return "": the framework has no profiler that could be in the way."""
         return ""
 
 
@@ -220,4 +241,5 @@ class OneRole(WithoutProfiler):
     """A class that works for one role only."""
 
     def whose(self) -> str:
+        """Return the only role."""
         return self.ROLES[0]

@@ -16,9 +16,10 @@ class TrainerSteps(TrainingSteps):
     """
 
     def whose(self, role: str) -> str:
+        """Return the role that the trainer has named."""
         return role
 
-    def enter_step(self, role: str) -> bool:
+    def enter_step(self, role: str) -> bool:  # docstring goes in
         """Whether the training step has only begun for this role."""
         step: int = self.worker.state.global_step + 1  # of those that a checkpoint has, too
         if self.calls.get(role) == step:
@@ -32,6 +33,7 @@ class TrainerUpdate(TrainerSteps):
     """The update: forward and backward of each micro-batch once it is there, and the optimizer step of them all."""
 
     def framework(self) -> str:
+        """Return why mini-batches cannot be counted: TRL would generate within one; "" if they can."""
         args = self.worker.args
         turns = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
         if self.UNIT == "mini-batch" and turns < args.gradient_accumulation_steps:
@@ -39,6 +41,7 @@ class TrainerUpdate(TrainerSteps):
         return ""
 
     def contents(self, batch: Any) -> Mapping[str, object]:
+        """Return sequences and padded shape of a batch, prompt and completion together."""
         import contextlib
 
         contents = dict(super().contents(batch))
@@ -48,6 +51,7 @@ class TrainerUpdate(TrainerSteps):
         return contents
 
     def prepared(self, batch: Any = None, training: bool = True) -> None:
+        """Begin a micro-batch, and a training step with its first one; an evaluation's batch is left out."""
         if not training:  # an evaluation, which prepares its batches in the same place
             return
         if self.enter_step("actor"):
@@ -55,6 +59,7 @@ class TrainerUpdate(TrainerSteps):
         self.start("micro-batch", batch)
 
     def computed(self) -> None:
+        """End a micro-batch behind its backward; the last one before the optimizer's step ends the call, too."""
         self.stop("micro-batch")
         if self.UNIT == "micro-batch":
             if self.worker.accelerator.sync_gradients:  # the last one before the optimizer steps
@@ -63,6 +68,7 @@ class TrainerUpdate(TrainerSteps):
                 self.pause()
 
     def updated(self) -> None:
+        """End the mini-batch and the training step: the optimizer has stepped."""
         self.stop("mini-batch")
         self.leave("the training step ends")
 
@@ -74,6 +80,7 @@ class LogProbs(WithoutProfiler, TrainerSteps):
     """
 
     def role_of(self, model: Any) -> str:
+        """Return "ref" for the reference model, or the trained one without its adapter; "actor" otherwise."""
         trained = self.worker.model
         if model is self.worker.ref_model or getattr(trained, "active_adapter", "") == "ref":
             return "ref"
@@ -81,6 +88,7 @@ class LogProbs(WithoutProfiler, TrainerSteps):
         return "ref" if without else "actor"
 
     def exit(self) -> None:
+        """Report that the process ends; if no call came, that no log-probabilities were computed."""
         if self.step:
             super().exit()
         else:  # as that of the reference where beta is 0
@@ -88,6 +96,7 @@ class LogProbs(WithoutProfiler, TrainerSteps):
             self.finish("not recorded: the process ends, and %s computed none" % " and ".join(self.ROLES))
 
     def parts(self, model: Any) -> None:
+        """Begin the call and its first part, unless a loss or an evaluation computes the log-probabilities."""
         import torch
 
         # What a second rollout of the same training step computes is not counted.
@@ -95,6 +104,7 @@ class LogProbs(WithoutProfiler, TrainerSteps):
             self.start("micro-batch", None)
 
     def go_on(self, more: bool) -> None:
+        """Begin the next part if there is one, otherwise end the call."""
         if more:
             self.start("micro-batch", None)
         else:
@@ -108,9 +118,11 @@ class TransformersLoop(Calls):
     """
 
     def floating_point_ops(self, inputs: Any) -> Any:
+        """Tell the recorder that a micro-batch was computed."""
         self._rlpatch_stage("computed")
         return super().floating_point_ops(inputs)  # type: ignore[misc]
 
     def _maybe_log_save_evaluate(self, *args: Any, **options: Any) -> None:
+        """Tell the recorder that the optimizer has stepped."""
         self._rlpatch_stage("updated")
         super()._maybe_log_save_evaluate(*args, **options)  # type: ignore[misc]

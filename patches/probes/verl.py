@@ -17,6 +17,7 @@ class DataParallelActor(WithoutProfiler):
     """
 
     def whose(self) -> str:
+        """Return "ref" without an optimizer, or with the adapters off; "actor" otherwise."""
         if self.worker.actor_optimizer is None:
             return "ref"
         modules = self.worker.actor_module.modules()
@@ -30,9 +31,11 @@ class MegatronActor(TrainingSteps):
     """
 
     def whose(self) -> str:
+        """Return "actor", whose update this is."""
         return "actor"
 
     def framework(self) -> str:
+        """Return why verl's own profiler keeps this recorder from recording; "" if it does not."""
         profiler = getattr(self.worker, "prof", None)
         return "verl's own torch profiler is switched on" if profiler is not None and profiler.check() else ""
 
@@ -45,6 +48,7 @@ class MegatronLogProb(WithoutProfiler):
     """
 
     def whose(self) -> str:
+        """Return "ref" without an optimizer, or with the adapters off; "actor" otherwise."""
         if self.worker.actor_optimizer is None:
             return "ref"
         modules = (module for chunk in self.worker.actor_module for module in chunk.modules())
@@ -62,12 +66,14 @@ class Trainer(TrainingSteps):
     parameter_version: Any = None  # of the weights that the rollout has, where this process knows of it
 
     def whose(self, data: Any) -> str:
+        """Return the role for which the worker computes ``data``: "critic", "ref" or "actor"."""
         if self.worker.config.model_type == "value_model":
             return "critic"
         bare = data.get("no_lora_adapter", None)
         return "ref" if self.worker.engine_config.forward_only or getattr(bare, "data", bare) else "actor"
 
     def framework(self) -> str:
+        """Return why verl's own profiler keeps this recorder from recording; "" if it does not."""
         import sys
 
         # Shared by all workers of the process, and warming up it is seen nowhere else (from 0.9.0).
@@ -92,6 +98,7 @@ class LoggedSteps(MovedWindow, Trainer):
         self.reached = {}
 
     def begin_call(self, role: str) -> None:
+        """Take the training step's number from the parameter version; further calls of that step go on in it."""
         version = self.parameter_version = getattr(self.worker, "_rlpatch_parameter_version", None)
         if self.step:
             self.reached[self.role] = self.unit
@@ -102,6 +109,7 @@ class LoggedSteps(MovedWindow, Trainer):
         super().begin_call(role)
 
     def begin_step(self) -> None:
+        """Begin a training step, or go on in it where the call before has stopped counting."""
         if self.goes_on:  # a request is looked for where a step begins
             self.unit = self.reached[self.role]
             if self.is_chosen():
@@ -112,6 +120,7 @@ class LoggedSteps(MovedWindow, Trainer):
             super().begin_step()
 
     def place_window(self) -> None:
+        """Place the part of the window that this call can still reach."""
         super().place_window()
         if self.unit < self.end:
             self.first = max(self.first, self.unit)
@@ -130,22 +139,26 @@ class WorkerUpdate(Trainer):
     begun = False
 
     def enter(self, *call: Any) -> None:
+        """Begin an update whose mini-batches come out of a loop."""
         super().enter(*call)
         self.looped = True
 
     def begin_batch(self, data: Any, goes_on: bool = False) -> None:
+        """Begin a mini-batch that comes without a loop; ``goes_on``: it adds to the one before."""
         if not (self.looped or (self.begun and goes_on)):
             self.enter(data)
             self.looped, self.begun = False, True
             self.start("mini-batch", data)
 
     def end_batch(self) -> None:
+        """End a mini-batch that came without a loop, and its call."""
         if not self.looped:
             self.begun = False
             self.stop("mini-batch")
             self.leave()
 
     def loop(self, unit: str, last: bool, complete: bool) -> None:
+        """End a loop; behind one of mini-batches the update is no longer in a loop."""
         super().loop(unit, last, complete)
         self.looped = self.looped and unit != "mini-batch"
 
@@ -160,6 +173,7 @@ class MegatronSchedule(Schedule):
     _rlpatch_stage_units: Any
 
     def _rlpatch_stage_scheduled(self, unit: str, units: Any, mpu: Any, chunks: Any, last: bool = False) -> Any:
+        """Return an iterator that counts ``units``, or ``units`` themselves where Megatron interleaves them."""
         loop = self._rlpatch_stage_units(unit, units, last)
         if loop is units:
             return units

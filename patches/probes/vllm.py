@@ -26,9 +26,11 @@ class SchedulerOutputs(RolloutUnits):
     contexts: Callable[[Any], list[int]]  # tokens of each scheduled request, with those that are scheduled
 
     def forget(self) -> None:
+        """Forget the requests of the rollout that has ended."""
         self.live, self.prefilling = set(), {}
 
     def observe(self, batch: Any) -> str | None:
+        """Return "decode" or "prefill" for an iteration, None without tokens; begin and end rollouts, too."""
         counts, finished = batch.num_scheduled_tokens, batch.finished_req_ids
         if finished and self.live.issubset(finished):
             self.end_rollout("all requests have finished")
@@ -53,6 +55,7 @@ class SchedulerOutputs(RolloutUnits):
         return kind
 
     def contents(self, batch: Any) -> Mapping[str, Any]:
+        """Return the requests, tokens and drafts of an iteration, its longest context and the sum of contexts."""
         contexts = self.contexts(batch)
         drafts = sum(map(len, batch.scheduled_spec_decode_tokens.values()))
         sums = {"requests": len(contexts), "tokens": batch.total_num_scheduled_tokens, "drafts": drafts}
@@ -66,6 +69,7 @@ class ListedRequests(SchedulerOutputs):
     """Cached requests as lists, from vLLM 0.9.2 on."""
 
     def contexts(self, batch: Any) -> list[int]:
+        """Return the tokens of each scheduled request's context, with those of this iteration."""
         counts, cached = batch.num_scheduled_tokens, batch.scheduled_cached_reqs
         contexts = [counts[new.req_id] + new.num_computed_tokens for new in batch.scheduled_new_reqs]
         contexts += [counts[name] + tokens for name, tokens in zip(cached.req_ids, cached.num_computed_tokens)]  # noqa: B905
@@ -76,6 +80,7 @@ class ResumedNames(ListedRequests):
     """The names of those that are back after a preemption, from vLLM 0.11.1 on."""
 
     def add_resumed(self, batch: Any) -> None:
+        """Note the requests that prefill again after a preemption, by their names."""
         for name in batch.scheduled_cached_reqs.resumed_req_ids:
             self.prefilling[name] = -1
 
@@ -84,6 +89,7 @@ class ResumedFlags(ListedRequests):
     """A flag for each request, in vLLM 0.9.2 to 0.11.0."""
 
     def add_resumed(self, batch: Any) -> None:
+        """Note the requests that prefill again after a preemption, by a list of flags."""
         cached = batch.scheduled_cached_reqs
         flags = zip(cached.req_ids, cached.resumed_from_preemption)  # noqa: B905
         self.prefilling.update((resumed, -1) for resumed, again in flags if again)
@@ -93,10 +99,12 @@ class ResumedRequests(SchedulerOutputs):
     """Cached requests as objects, before vLLM 0.9.2."""
 
     def add_resumed(self, batch: Any) -> None:
+        """Note the requests that prefill again after a preemption, by a flag of each."""
         resumed = [request.req_id for request in batch.scheduled_cached_reqs if request.resumed_from_preemption]
         self.prefilling.update(dict.fromkeys(resumed, -1))
 
     def contexts(self, batch: Any) -> list[int]:
+        """Return the tokens of each scheduled request's context, with those of this iteration."""
         counts, requests = batch.num_scheduled_tokens, [*batch.scheduled_cached_reqs, *batch.scheduled_new_reqs]
         return [counts[request.req_id] + request.num_computed_tokens for request in requests]
 
@@ -105,6 +113,7 @@ class ResumedSomehow(SchedulerOutputs):
     """Cached requests in any of these forms, or in one that is not known: for a release that is none."""
 
     def add_resumed(self, batch: Any) -> None:
+        """Note the requests that prefill again after a preemption, in whichever form the batch has them."""
         cached = batch.scheduled_cached_reqs
         if hasattr(cached, "resumed_req_ids"):
             resumed = cached.resumed_req_ids
@@ -116,6 +125,7 @@ class ResumedSomehow(SchedulerOutputs):
         self.prefilling.update(dict.fromkeys(resumed, -1))
 
     def contexts(self, batch: Any) -> list[int]:
+        """Return the tokens of each scheduled request's context, this iteration included; [] if unknown."""
         counts, cached = batch.num_scheduled_tokens, batch.scheduled_cached_reqs
         requests = [*(cached if isinstance(cached, list) else []), *batch.scheduled_new_reqs]
         contexts = [counts[request.req_id] + request.num_computed_tokens for request in requests]
@@ -131,6 +141,7 @@ class PromptTokens(SchedulerOutputs):
     """Prompts as tokens, before vLLM 0.11."""
 
     def prompt_length(self, request: Any) -> int:
+        """Return the tokens of a new request's prompt."""
         return len(request.prompt_token_ids)
 
 
@@ -138,6 +149,7 @@ class PromptEmbeds(SchedulerOutputs):
     """Prompts as tokens or as embeddings, in vLLM 0.11."""
 
     def prompt_length(self, request: Any) -> int:
+        """Return the length of a new request's prompt, in tokens or in embeddings."""
         return len(request.prompt_embeds if request.prompt_token_ids is None else request.prompt_token_ids)
 
 
@@ -145,6 +157,7 @@ class PrefillTokens(SchedulerOutputs):
     """The tokens to prefill, which the second model runner gets from vLLM 0.12 on, or the prompt."""
 
     def prompt_length(self, request: Any) -> int:
+        """Return the tokens that a new request has to prefill."""
         prompt = request.prompt_embeds if request.prompt_token_ids is None else request.prompt_token_ids
         return len(request.prefill_token_ids or prompt)
 
@@ -153,6 +166,7 @@ class AnyPrompt(SchedulerOutputs):
     """Any of these: for a release that is none."""
 
     def prompt_length(self, request: Any) -> int:
+        """Return the tokens that a new request has to prefill, in whichever form it has them."""
         prompt = request.prompt_embeds if request.prompt_token_ids is None else request.prompt_token_ids
         return len(getattr(request, "prefill_token_ids", None) or prompt)
 
@@ -161,6 +175,7 @@ class WarmUps(SchedulerOutputs):
     """The second model runner warms up by way of the worker, with requests of its own, from vLLM 0.17 on."""
 
     def observe(self, batch: Any) -> str | None:
+        """Return the kind of an iteration; None for a warm-up of the model runner."""
         name = next(iter(batch.num_scheduled_tokens), "")  # vllm/v1/worker/gpu/warmup.py
         warms_up = not self.live and name.startswith("_") and "_warmup_" in name
         return None if warms_up else super().observe(batch)
@@ -178,6 +193,7 @@ class AlignedOutputs(SchedulerOutputs):
     OTHERS = "requests of other ranks"
 
     def observe(self, batch: Any) -> str | None:
+        """Return the kind of an iteration, "dummy" for a dummy batch (None), which also begins a rollout."""
         if batch is None:  # execute_dummy_batch(): another rank has requests
             if not (self.live or self.done):
                 self.begin_rollout()
@@ -189,6 +205,7 @@ class AlignedOutputs(SchedulerOutputs):
         return kind
 
     def contents(self, batch: Any) -> Mapping[str, Any]:
+        """Return the step metadata of an iteration; a dummy batch has no requests."""
         return {"requests": 0, "tokens": 0} if batch is None else super().contents(batch)
 
 
@@ -200,15 +217,17 @@ class OutputContexts(SchedulerOutputs):
     bound_known = False  # False: requests from before the rollout may be longer
 
     def forget(self) -> None:
+        """Forget the longest context of the rollout that has ended."""
         super().forget()
         self.longest_bound, self.bound_known = 0, False
 
     def prompt_length(self, request: Any) -> int:
+        """Return the tokens of a new request's prompt, and keep the longest."""
         length = super().prompt_length(request)
         self.longest_bound = max(self.longest_bound, length)
         return length
 
-    def longest_context(self, batch: Any, threshold: int, decisive: bool) -> int:
+    def longest_context(self, batch: Any, threshold: int, decisive: bool) -> int:  # docstring goes in
         """Return the tokens of the longest context where that may decide, else a bound below ``threshold``."""
         self.longest_bound += self.growth
         if self.bound_known and (self.longest_bound < threshold or not decisive):
@@ -232,15 +251,18 @@ class ModelInputs(RolloutUnits):
     model_input: Any = None
 
     def forget(self) -> None:
+        """Forget the requests of the rollout that has ended."""
         self.live = set()
 
     def prepare(self, inputs: Any) -> None:
+        """Keep the model input of the iteration that is about to run; None ends the rollout."""
         if inputs is None:
             self.end_rollout("no request is left")
         else:
             self.model_input = inputs[0]
 
     def observe(self, batch: Any) -> str | None:
+        """Return "decode" or "prefill" for an iteration, None without requests; begin and end rollouts, too."""
         model_input, self.model_input = self.model_input, None
         if not batch.num_seq_groups:
             return None
@@ -261,6 +283,7 @@ class ModelInputs(RolloutUnits):
         return kind
 
     def contents(self, batch: Any) -> Mapping[str, object]:
+        """Return the requests, tokens and longest context of an iteration."""
         longest = int(max(self.metadata.max_prefill_seq_len, self.metadata.max_decode_seq_len))
         tokens = self.metadata.num_prefill_tokens + self.metadata.num_decode_tokens
         return {"requests": batch.num_seq_groups, "tokens": tokens, "longest": longest}
@@ -272,6 +295,7 @@ class InputContexts(ModelInputs):
     growth: int
 
     def longest_context(self, batch: Any, threshold: int, decisive: bool) -> int:  # noqa: ARG002
+        """Return the tokens of the longest context of an iteration."""
         return int(max(self.metadata.max_prefill_seq_len, self.metadata.max_decode_seq_len))
 
 
@@ -290,6 +314,7 @@ class VllmWorker(ReplicaRecorder):
         super().__init__(worker)
 
     def count_ranks(self, worker: Any) -> int:
+        """Return how many ranks all data-parallel replicas have together."""
         import torch.distributed as dist
 
         parallel = worker.vllm_config.parallel_config
@@ -297,10 +322,12 @@ class VllmWorker(ReplicaRecorder):
         return max(world, parallel.world_size * parallel.data_parallel_size)  # type: ignore[no-any-return]
 
     def serves(self, worker: Any) -> str:
+        """Return "prefill" or "decode" for a server that serves one alone; "" otherwise."""
         transfer = getattr(worker.vllm_config, "kv_transfer_config", None)
         return {"kv_producer": "prefill", "kv_consumer": "decode"}.get(getattr(transfer, "kv_role", ""), "")
 
     def context_growth(self, worker: Any) -> int:
+        """Return by how many tokens an iteration makes a context longer, at most: one, and the drafts."""
         return 1 + int(getattr(worker.vllm_config.speculative_config, "num_speculative_tokens", 0))
 
 
@@ -316,6 +343,7 @@ class PreparedInputs(Calls):
     """vLLM V0: shows the recorder what ``execute_worker`` is about to run."""
 
     def prepare_input(self, execute_model_req: Any = None) -> Any:
+        """Return what vLLM prepares, and show it to the recorder."""
         inputs = super().prepare_input(execute_model_req)  # type: ignore[misc]
         self._rlpatch_stage("prepare", inputs)
         return inputs

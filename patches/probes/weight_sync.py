@@ -43,10 +43,12 @@ class WeightSync(OneWorld):
         self.first, self.end, self.unit = 0, 1, 0
 
     def read_settings(self) -> None:
+        """Read the number of the chosen weight sync, then the rest."""
         self.chosen_sync = int(self.setting("RLPATCH_SYNC", self.SYNC, r"\d+"))
         super().read_settings()
 
     def enter(self, role: str) -> None:
+        """Begin a weight sync of ``role``, the trainer's or the rollout's end, and record it if it is chosen."""
         self.close("the function did not return")
         self.sync, self.role = self.sync + 1, role
         who = "%srank%s" % (self.replica and "replica%s_" % self.replica, self.rank)
@@ -61,32 +63,39 @@ class WeightSync(OneWorld):
             self.note("waiting")
 
     def is_chosen(self) -> bool:
+        """Tell whether this weight sync is to be recorded."""
         return self.sync == self.chosen_sync
 
     def watched(self) -> str:
+        """Return the path of the state file of this role and rank."""
         who = "%srank%s" % (self.replica and "replica%s_" % self.replica, self.rank)
         return "%s/.rlpatch/weight-sync_%s_%s_%s_%s.json" % (self.save_path, self.role, self.host, who, self.pid)
 
     def leave(self) -> None:
+        """End a weight sync, and save its trace."""
         import os
 
         if self.pid == os.getpid():  # else it is a child, forked inside the window, whose frames end
             self.close("complete")
 
     def exit(self) -> None:
+        """Save what is still recorded when the process ends, and report a chosen sync that never came."""
         self.close("the process ends")
         if not self.done and self.role:
             before = max(self.sync + 1, self.chosen_sync)
             self.finish("not recorded: the process ends before weight sync %s" % before)
 
     def conclude(self, why: str, traces: Sequence[str]) -> None:
+        """Report the traces of the weight sync, and ``why`` it ended."""
         self.finish("%s, recorded: %s" % (why, ", ".join(traces) or "no trace"), traces)
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
+        """Say on the console what became of the weight sync, and end recording."""
         self.say("weight sync %s, %s: %s" % (self.sync, self.role, report))
         super().finish(report, traces)
 
     def contents(self, batch: Any) -> Mapping[str, object]:  # noqa: ARG002
+        """Return no step metadata: a weight sync has no batch."""
         return {}
 
     class Range:
@@ -119,10 +128,11 @@ class WeightSync(OneWorld):
             self.recorder = recorder
 
         def tell(self, worker: Any, event: str, *args: Any) -> None:
+            """Call the method ``event`` of the recorder, made for ``worker`` if there is none, until it is done."""
             if self.probe is not None:
                 self.probe = self.recorder.dispatch(self.probe, worker, event, args)
 
-        def sync(self, worker: Any, role: str, call: str, goes_on: Any = None) -> Any:
+        def sync(self, worker: Any, role: str, call: str, goes_on: Any = None) -> Any:  # docstring goes in
             """``call`` is a sync, or a part of one that has begun and, with ``goes_on``, does not end with it."""
             if self.probe is None:
                 return None
@@ -136,23 +146,26 @@ class WeightSync(OneWorld):
             return call_range
 
         def leave_call(self) -> None:
+            """End a call, and with it the sync, unless that goes on in further calls."""
             self.depth -= 1
             if not (self.depth or self.goes_on):
                 self.tell(None, "leave")
 
-        def ended(self) -> None:
+        def ended(self) -> None:  # docstring goes in
             """End the sync that goes on: what comes now is no part of it."""
             if self.goes_on and not self.depth:
                 self.goes_on = False
                 self.tell(None, "leave")
 
         def recording(self) -> bool:
+            """Tell whether a sync is being recorded."""
             return bool(self.probe) and self.probe.prof is not None
 
         def phase(self, name: str) -> Any:
+            """Begin a range for a phase of the sync; None while nothing is recorded."""
             return self.recorder.Range(name) if self.recording() else None
 
-        def weights(self, weights: Any) -> Any:
+        def weights(self, weights: Any) -> Any:  # docstring goes in
             """The same, and what is waited for is a range: in the trainer they are gathered, elsewhere received."""
             if not self.recording():
                 return weights
@@ -163,6 +176,7 @@ class WeightSync(OneWorld):
             return self.Weights(self, name, weights) if hasattr(weights, "__next__") else weights
 
         def socket(self, socket: Any) -> Any:
+            """Return ``socket``, while a sync is recorded with a range around each answer that is waited for."""
             return self.Socket(self, "send", socket) if self.recording() else socket
 
         class Waited:
@@ -177,6 +191,7 @@ class WeightSync(OneWorld):
                 return getattr(self.inner, name)
 
             def begin(self) -> None:
+                """Begin the range of a wait."""
                 self.wait = self.syncs.phase(self.phase)
 
         class Weights(Waited):
@@ -212,10 +227,12 @@ class WeightSync(OneWorld):
             """Hands a bucket over, and waits until the other side has answered."""
 
             def send_pyobj(self, *args: Any, **options: Any) -> Any:
+                """Send a bucket, and begin the wait for the answer."""
                 self.begin()
                 return self.inner.send_pyobj(*args, **options)
 
             def recv(self, *args: Any, **options: Any) -> Any:
+                """Receive the answer, and end the wait."""
                 try:
                     return self.inner.recv(*args, **options)
                 finally:

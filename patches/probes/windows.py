@@ -20,12 +20,14 @@ class SeveralWindows(MovedWindow):
     next_windows: Sequence[str] = ()
 
     def read_windows(self) -> None:
+        """Keep the list of windows; raise ValueError if one is empty, too early or out of order."""
         self.windows = self.window
         ends = [int(text or 10**9) for text in self.window.replace(",", ":").split(":")]
         if ends[0] < self.LOWEST or ends != sorted(set(ends)):
             raise ValueError("RLPATCH_WINDOW=%s is empty, too early or not in order" % self.window)
 
     def place_window(self) -> None:
+        """Place the first window of the list that does not lie behind already."""
         self.next_windows = self.next_windows or self.windows.split(",")
         self.open_at = None
         while self.open_at is None and self.next_windows:  # one that lies behind is left out
@@ -33,10 +35,12 @@ class SeveralWindows(MovedWindow):
             super().place_window()
 
     def reopen(self) -> None:
+        """Go on recording while windows of the list are left."""
         super().reopen()
         self.done = self.done and not self.next_windows
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
+        """Report a window, and place the next one."""
         super().finish(report, traces)
         if self.next_windows:
             self.place_window()
@@ -46,10 +50,12 @@ class SeveralInRollout(SeveralWindows, RolloutUnits):
     """Several windows of each rollout."""
 
     def begin_rollout(self) -> None:
+        """Begin a rollout with the whole list of windows."""
         self.window = self.windows
         super().begin_rollout()
 
     def end_rollout(self, why: str) -> None:
+        """End the rollout, and name the windows that it did not reach."""
         if self.next_windows:
             why, self.next_windows = "%s before %s" % (why, ",".join(self.next_windows)), ()
         super().end_rollout(why)
@@ -59,10 +65,12 @@ class SeveralInCall(SeveralWindows, TrainingSteps):
     """Several windows of each call of a stage."""
 
     def enter(self, *call: Any) -> None:
+        """Begin a call of the stage with the whole list of windows."""
         self.window = self.windows
         super().enter(*call)
 
     def end_call(self, why: str) -> None:
+        """End a call, and drop the windows that it did not reach."""
         self.next_windows = ()
         super().end_call(why)
 
@@ -77,10 +85,12 @@ class Repeated(Recorder):
     is_last: Callable[[], bool]
 
     def reopen(self) -> None:
+        """Go on recording until the last repetition, or the end of the process."""
         super().reopen()
         self.done = self.exits or self.is_last()
 
     def add_facts(self, data: dict[str, Any]) -> None:
+        """Add the number of repetitions to the step metadata."""
         super().add_facts(data)  # type: ignore[misc]
         data["repeat"] = self.REPEAT
 
@@ -91,17 +101,21 @@ class RepeatedRollouts(Repeated, RolloutUnits):
     rollouts_end: int
 
     def read_settings(self) -> None:
+        """Read the chosen rollout, and derive the end of the repetitions."""
         super().read_settings()
         self.rollouts_end = self.chosen + self.REPEAT
 
     def begin_rollout(self) -> None:
+        """Choose the rollout that begins, if it is one of the repetitions."""
         self.chosen = max(self.chosen, min(self.rollout + 1, self.rollouts_end - 1))
         super().begin_rollout()
 
     def is_last(self) -> bool:
+        """Tell whether this rollout is the last repetition."""
         return self.rollout + 1 >= self.rollouts_end
 
     def exit(self) -> None:
+        """End the rollout, and all repetitions, when the process ends."""
         self.end_rollout("the process ends")
         self.exits = True
         super().exit()
@@ -113,10 +127,12 @@ class RepeatedSteps(TrainingSteps):
     REPEAT: CompileTime[int] = 1
 
     def read_settings(self) -> None:
+        """Add the training steps that follow each chosen one."""
         super().read_settings()
         self.steps = {step + more for step in self.steps for more in range(self.REPEAT)}
 
     def add_facts(self, data: dict[str, Any]) -> None:
+        """Add the number of repetitions to the step metadata."""
         super().add_facts(data)
         data["repeat"] = self.REPEAT
 
@@ -127,10 +143,12 @@ class RepeatedCaptures(Repeated, GraphCapture):
     captures = 0
 
     def open(self, at: int, batch: Any = None) -> None:
+        """Count the capture, and record it."""
         self.captures += 1
         super().open(at, batch)
 
     def is_last(self) -> bool:
+        """Tell whether this capture is the last one to record."""
         return self.captures >= self.REPEAT
 
 
@@ -138,12 +156,15 @@ class RepeatedSyncs(Repeated, WeightSync):
     """Several weight syncs, one after the other."""
 
     def is_chosen(self) -> bool:
+        """Tell whether this weight sync is the chosen one or a repetition."""
         return 0 <= self.sync - self.chosen_sync < self.REPEAT
 
     def is_last(self) -> bool:
+        """Tell whether this weight sync is the last repetition."""
         return self.sync + 1 >= self.chosen_sync + self.REPEAT
 
     def exit(self) -> None:
+        """Save what is still recorded, and end all repetitions, when the process ends."""
         self.close("the process ends")
         self.exits = True
         super().exit()

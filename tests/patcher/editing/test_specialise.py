@@ -63,7 +63,15 @@ def test_constants_in_statements_become_literals(source: str, expected: str) -> 
     ("source", "expected"),
     [
         ("def f(self, a: int, *b: str, c: int = 1) -> None:\n    return a", "def f(self, a, *b, c=1):\n    return a"),
-        ('def f(self):\n    """About it."""\n    a()',) * 2,
+        ('def f(self):\n    """About it."""\n    a()', "def f(self):\n    a()"),
+        (
+            'def f(self):  # why\n    """About\n    it.\n    """\n    # so\n    a()',
+            "def f(self):  # why\n    # so\n    a()",
+        ),
+        (
+            'def f(self):  # docstring goes in\n    """About it."""\n    a()',
+            'def f(self):\n    """About it."""\n    a()',
+        ),
         ('def f(self, a=""):\n    return a',) * 2,
         ("def f(self):\n    a()\n\n    b()", "def f(self):\n    a()\n    b()"),
         ("def f(self):  # why, it's so\n    a()", "def f(self):  # why, it's so\n    a()"),
