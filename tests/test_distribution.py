@@ -35,7 +35,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(built: Path) -> None:
     manual = f"rlpatch-{__version__}.data/data/share/man/man1/rlpatch.1"
     folders = {name.partition("/")[0] for name in names if name != manual}
     assert folders == {"patcher", "patches", f"rlpatch-{__version__}.dist-info"}
-    assert {manual, "patcher/messages/zh.po"} <= {*names}
+    assert {manual, "patcher/messages/zh.po", "patcher/skill/SKILL.md"} <= {*names}
     sources = {
         str(path.relative_to(REPOSITORY))
         for package in ("patcher", "patches")

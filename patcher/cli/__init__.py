@@ -35,6 +35,7 @@ COMMANDS = {
     "diagnose": ("reports.diagnose", "Show where the time of whole steps went, from a few recorded iterations."),
     "compare": ("reports.compare", "Show what changed between two captures."),
     "demo": ("about.demo", "Patch a copy of a real release, and revert it."),
+    "skill": ("about.skill", "Print instructions for a coding assistant."),
     "completion": ("about.completion", "Print the completion script for a shell."),
 }
 """Name → module and a line of help; the module is imported when its command is used, which keeps the help quick."""

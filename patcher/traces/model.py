@@ -386,6 +386,7 @@ class RankProfile(Payload):
     launches do not tell.
     ``late_modules`` are the classes of modules, none within another, that tell best where the host's time goes.
     ``host_steps`` say where the time goes in a trace without a device.
+    ``baseline_run`` names the run of a comparison with a baseline; all that it recorded is one sample.
     """
 
     KEYS = (
@@ -421,6 +422,7 @@ class RankProfile(Payload):
     graph_share: float | None = None
     late_modules: tuple[str, ...] = ()
     host_steps: tuple[HostStep, ...] = ()
+    baseline_run: str = ""
 
     def setting(self, name: str) -> str:
         """Return the value of a setting; "" if unknown."""
@@ -691,21 +693,40 @@ class TraceReport(Payload):
 class Side(Payload):
     """One side of a comparison: its profiles, and the times of their units.
 
-    ``captures`` is the number of windows, each one sample: the ranks of a window are one.
+    ``captures`` is the number of windows, each one sample: the ranks of a window are one. ``medians_ns`` has the median
+    of each.
     """
 
-    KEYS = ("sources", "form", "device", "units", "captures")
+    KEYS = ("sources", "form", "device", "units", "captures", "medians_ns")
 
     sources: tuple[str, ...]
     form: str
     device: str
     units_ns: tuple[int, ...]
-    captures: int = 1
+    medians_ns: tuple[int, ...] = ()
 
     @property
     def units(self) -> int:
         """Number of units."""
         return len(self.units_ns)
+
+    @property
+    def captures(self) -> int:
+        """Number of windows."""
+        return len(self.medians_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline(Payload):
+    """The stored ``runs`` in a ``folder`` that a comparison has before: their files, oldest first.
+
+    ``Side.medians_ns`` has the median of each.
+    """
+
+    KEYS = ("folder", "runs")
+
+    folder: str
+    runs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -761,6 +782,9 @@ IN_THESE = FASTER_IN_TWO, SLOWER_IN_TWO, FASTER_IN_THESE, SLOWER_IN_THESE = (
 )  # fmt: skip
 """What is said instead of a verdict where a side has one capture alone: of the two captures, or of three and more."""
 
+ENOUGH_CAPTURES = 4
+"""Captures of both sides together from which on they tell how captures of one program differ: two each, or 3 and 1."""
+
 FEW, OTHER = Text("not enough data"), Text("recorded otherwise")
 OTHER_DEVICE, OTHER_MODEL = Text("undecided: other devices"), Text("undecided: unlike models")
 """The verdicts of what cannot be decided: few steps, or the profiler's settings, the device or the model differ."""
@@ -781,7 +805,7 @@ class Comparison(Payload):
 
     KEYS = (
         "schema", "before", "after", "median_ns", "change", "parts", "kernels", "modules", "refused", "clock",
-        "verdict", "differs", "equal_load", "operators",
+        "verdict", "differs", "equal_load", "operators", "baseline",
     )  # fmt: skip
 
     before: Side
@@ -799,4 +823,15 @@ class Comparison(Payload):
     differs: tuple[str, ...] = ()
     equal_load: EqualLoad | None = None
     reports: tuple[Sequence[RankProfile], Sequence[RankProfile]] = ((), ())
+    baseline: Baseline | None = None
     schema: int = SCHEMA
+
+    @property
+    def captures(self) -> int:
+        """Number of windows on both sides."""
+        return self.before.captures + self.after.captures
+
+    @property
+    def least_change_ns(self) -> int:
+        """Lower end of the interval of the change, at equal load if that is known, in ns; 0 without a change."""
+        return (self.equal_load.change if self.equal_load else self.change or (0,))[0]

@@ -115,6 +115,15 @@ def spread(least: int, most: int) -> str:
     return f"{least:,}" if least == most else Text("{least:,} to {most:,}", least, most)
 
 
+def baseline_words(folder: str, medians_ns: Sequence[int]) -> str:
+    """Return how many runs a baseline has, and the least and the largest of their medians, which are in ns."""
+    first = in_ms(min(medians_ns))
+    if len(medians_ns) == 1:
+        return Text("baseline {folder}: 1 run, median unit {time}", folder, first)
+    last = in_ms(max(medians_ns))
+    return Text("baseline {folder}: {count} runs, median unit {first} to {last}", folder, len(medians_ns), first, last)
+
+
 def listed(numbers: Sequence[object]) -> str:
     """Return the first six of some numbers as text, with … if there are more."""
     return ", ".join(map(str, numbers[:_LISTED])) + (" …" if len(numbers) > _LISTED else "")

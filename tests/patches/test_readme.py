@@ -121,7 +121,8 @@ def test_what_the_docs_run(command: str, tmp_path: Path, monkeypatch: pytest.Mon
         if name in NEWEST:
             shutil.copytree(releases.release(version or NEWEST[name], name), "site", dirs_exist_ok=True)
     said = "-I ignores PYTHONPATH"
-    Path("run_grpo.sh").write_text('python3 -I -c \'open("started", "w")\'\n')
+    for script in ("run_grpo.sh", "bench.sh"):
+        Path(script).write_text('python3 -I -c \'open("started", "w")\'\n')
     at, strict = words.index("--"), "--require" in words
     done = run(*words[:at], "--path", "site", *words[at:], code=5 if strict else 0)
     assert said in done.output
@@ -144,7 +145,7 @@ def test_what_the_docs_show_of_a_patched_site(
     command: str, patched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = shlex.split(command)
-    if words[0] == "completion":
+    if words[0] in ("completion", "skill"):
         run(*words)
         return
     monkeypatch.chdir(patched.parent)
@@ -166,6 +167,8 @@ def test_what_the_docs_do_with_traces(command: str, tmp_path: Path, monkeypatch:
         steps(4).torch(Path(name) / "host_dp0_rank0_1.1.pt.trace.json")
     if "--export" in words:  # it parses what lies in the default folder
         words = words[:1]
+    if "--baseline" in words:  # the first night
+        run("compare", "--baseline", words[words.index("--baseline") + 1], "--update", "rlpatch_traces")
     assert run(*words).output
     assert all(Path(word).is_file() for word in words if word.endswith(".html"))
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import shlex
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from patcher.cli import options, terminal
 from patcher.cli.options import Group, Option
 from patcher.cli.reports.report import READING, half_open, paths
-from patcher.commands.reports import reporting, run_comparing
+from patcher.commands.reports import baselines, reporting, run_comparing
 from patcher.commands.reports.reporting import ReadOptions
 from patcher.commands.reports.run_comparing import RunChoice
-from patcher.messages import CommandResult, Kind, Problem, Text
+from patcher.messages import CommandLine, CommandResult, Kind, Problem, Text
 from patcher.options.headings import READ
 
 T = TypeVar("T")
@@ -27,7 +27,17 @@ FORCE = options.switch(
 FAIL_ABOVE = Option(
     ["--fail-above"], heading=READ, type=click.FloatRange(min=0), metavar="PERCENT",
     help="Exit with 9 if AFTER is certainly slower by more than PERCENT: the whole interval lies above it."
-    " Needs two captures per side.",
+    " Needs two captures per side, or three on one; a baseline needs three runs.",
+)  # fmt: skip
+
+BASELINE = Option(
+    ["--baseline"], heading=READ, type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+    help="Compare with the runs that are stored in this folder; every PATH is then of the run AFTER.",
+)  # fmt: skip
+
+UPDATE = options.switch(
+    READ, "Store this run in the baseline, if there is none yet, or if the run is comparable and not slower.",
+    "--update",
 )  # fmt: skip
 
 
@@ -61,10 +71,11 @@ RUNS = Group(
 )  # fmt: skip
 
 
-@options.command("compare", paths("BEFORE... AFTER..."), FORCE, FAIL_ABOVE, groups=(RUNS, READING))
+@options.command("compare", paths("[BEFORE]... AFTER..."), FORCE, FAIL_ABOVE, BASELINE, UPDATE, groups=(RUNS, READING))
 def command(
-    paths: tuple[Path, ...], force: bool, fail_above: float | None, choice: RunChoice, options: ReadOptions
-) -> CommandResult:
+    paths: tuple[Path, ...], force: bool, fail_above: float | None, baseline: Path | None, update: bool,
+    choice: RunChoice, options: ReadOptions,
+) -> CommandResult:  # fmt: skip
     """Show what changed between two captures or timelines, how sure the change is, and where it comes from.
 
     To compare several captures on each side, type `--` between the sides. A timeline is a folder that `rlpatch
@@ -77,7 +88,10 @@ def command(
       rlpatch compare run1/ run2/ -- run3/ run4/
       rlpatch compare main1/ main2/ --fail-above 5 -- branch1/ branch2/
       rlpatch compare rlpatch_traces --steps 2:15 --steps 28:41
+      rlpatch compare --baseline nightly --update --fail-above 3 rlpatch_traces
     """
+    if baseline or update:
+        return _with_baseline(paths, baseline, choice, options, force=force, update=update, most=fail_above)
     if len(paths) == 1 and max(len(choice.steps), len(choice.run)) == 2:
         paths *= 2
     sides = _sides(paths)
@@ -85,6 +99,19 @@ def command(
     if run_comparing.are_runs(*sides, choice):
         compare = partial(run_comparing.compare_runs, choice=choice)
     return compare(*sides, options=options, display=terminal.reading, force=force, most=fail_above)
+
+
+def _with_baseline(
+    paths: tuple[Path, ...], baseline: Path | None, choice: RunChoice, options: ReadOptions, **more: Any
+) -> CommandResult:
+    """Compare captures with a baseline. Raises Problem (USAGE) for timelines, and for --update without a baseline."""
+    if baseline is None:
+        cause = Text("--update stores a run in a baseline, and none is named")
+        raise Problem(Kind.USAGE, cause, hint=Text("name its folder: --baseline DIR --update"))
+    if run_comparing.are_runs((), paths, choice):
+        cause = Text("--baseline is for captures, and {path} holds a timeline", paths[0])
+        raise Problem(Kind.USAGE, cause, str(paths[0]), CommandLine("compare", "RUN", str(paths[0])))
+    return baselines.compare(baseline, paths, options, terminal.reading, **more)
 
 
 def _sides(paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:

@@ -14,6 +14,7 @@ from patcher.traces.places import begin_of, behind, why
 from patcher.traces.sidecar import CONTENTS, unit_contents
 from patcher.traces.tables import CHANGE
 from patcher.traces.words import (
+    baseline_words,
     cold_units,
     in_ms,
     joined_replays,
@@ -212,6 +213,8 @@ def _change(comparison: model.Comparison) -> Iterator[str]:
     for reason in comparison.refused:
         yield from wrapped(Text("warning: {reason}", reason))
     before, after = comparison.median_ns
+    if comparison.baseline:
+        yield from wrapped(baseline_words(comparison.baseline.folder, comparison.before.medians_ns))
     yield Text(
         "{median}: {before} before, {after} after, {change} ms",
         Text("median unit on the host") if comparison.clock == "host" else Text("median unit"),

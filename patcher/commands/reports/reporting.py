@@ -73,7 +73,7 @@ def _memory(result: CommandResult, paths: Sequence[Path], options: ReadOptions, 
     """Add the report on memory snapshots to `result`; an unreadable one is a problem of it."""
     sizes = [path.stat().st_size for path in paths]
     with display(Text("reading"), sum(sizes)) as progress:
-        read = [*_each(result, paths, partial(snapshots.read, progress=progress))]
+        read = [*each(result, paths, partial(snapshots.read, progress=progress))]
     result.data = snapshots.MemoryReport(tuple(read))
     for snapshot in read:
         result.lines += memory_lines.report(snapshot)
@@ -100,18 +100,24 @@ def compare(
     ]
     if not all(sides):
         return result
-    comparison = analysis.compared(*sides, force=force)
+    show(result, analysis.compared(*sides, force=force), options, force=force, most=most)
+    return result
+
+
+def show(
+    result: CommandResult, comparison: model.Comparison, options: ReadOptions, *, force: bool, most: float | None
+) -> None:
+    """Add a comparison to `result`, with the problems that `compare` names, and write what `options` ask for."""
     result.data = comparison
     if comparison.refused and not force:
         first, *more_refusals = comparison.refused
         again = f"{_typed()} --force"
         result.problems.append(Problem(Kind.NOT_COMPARABLE, first, hint=again, notes=tuple(more_refusals)))
-        return result
+        return
     result.lines += lines.comparison(comparison)
     if most is not None:
         _judge(result, comparison, most)
     _write(result, options, comparison, tables.of_comparison(comparison))
-    return result
 
 
 def _typed() -> str:
@@ -122,13 +128,19 @@ def _typed() -> str:
 
 
 def _judge(result: CommandResult, comparison: model.Comparison, most: float) -> None:
-    """Add a problem if `after` is certainly more than `most` percent slower, or a side has one capture.
+    """Add a problem if `after` is certainly more than `most` percent slower, or there are too few captures.
 
-    Add a note if the data cannot tell.
+    Add a note if the data cannot tell, or if the baseline has too few runs yet.
     """
-    if min(comparison.before.captures, comparison.after.captures) < 2:
+    if comparison.captures < model.ENOUGH_CAPTURES:
+        if comparison.baseline:
+            least = model.ENOUGH_CAPTURES - 1
+            text = Text("--fail-above could not be decided")
+            result.note(text, Text("the baseline has {count} of {least} runs", comparison.before.captures, least))
+            return
         cause = Text(
-            "--fail-above needs two captures a side: one does not tell how captures of the same program differ"
+            "--fail-above needs two captures a side, or three on one: fewer do not tell how captures of the same"
+            " program differ"
         )
         again = CommandLine("compare", "BEFORE1", "BEFORE2", "--fail-above", f"{most:g}", "--", "AFTER1", "AFTER2")
         result.problems.append(
@@ -138,8 +150,7 @@ def _judge(result: CommandResult, comparison: model.Comparison, most: float) -> 
     if comparison.verdict not in model.DECIDED:
         result.note(Text("--fail-above could not be decided"), comparison.verdict)
         return
-    low, *_ = comparison.equal_load.change if comparison.equal_load else comparison.change or (0,)
-    at_least = 100 * low / max(comparison.median_ns[0], 1)
+    at_least = 100 * comparison.least_change_ns / max(comparison.median_ns[0], 1)
     if at_least > most:
         longer = Text("a unit takes at least {share:.1f} % longer", at_least)
         if comparison.equal_load:
@@ -158,7 +169,7 @@ def read_profiles(
 
     Traces of graph captures are read first, because replays in other traces are joined with them.
     """
-    every = dict.fromkeys(itertools.chain(*_each(result, paths, folders.readable)))
+    every = dict.fromkeys(itertools.chain(*each(result, paths, folders.readable)))
     paths = sorted(every, key=lambda path: not any(CAPTURE in part for part in path.parts[-2:]))  # before their replays
     graphs: Graphs = {}
     sizes = {path: path.stat().st_size if path.is_file() else 0 for path in paths}
@@ -169,10 +180,10 @@ def read_profiles(
             return _ranks(path, options, counted, graphs)
 
     with display(sum(sizes.values())) as progress:
-        return analysis.joined(itertools.chain.from_iterable(_each(result, paths, ranks)))
+        return analysis.joined(itertools.chain.from_iterable(each(result, paths, ranks)))
 
 
-def _each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T]) -> Iterator[T]:
+def each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T]) -> Iterator[T]:
     """Yield `read(path)` for each path; a Problem or OSError becomes a problem of `result`, and the path is skipped."""
     for path in paths:
         try:

@@ -85,16 +85,21 @@ def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model
 def _captures(profiles: Profiles, time: Time) -> Captures:
     """Return the units of each window of a side; of ranks that recorded the same unit, the one that took longest.
 
-    The n-th profile of each rank belongs to the n-th window. A profile without a rank is a window of its own.
+    The n-th profile of each rank belongs to the n-th window. A profile without a rank is a window of its own. All
+    windows of one run of a baseline are one, because the next run is what the runs before it are to tell of.
     """
-    turns = Counter[int | None]()
-    windows: dict[object, dict[int, list[model.RecordedUnit]]] = {}
+    turns = Counter[tuple[str, int | None]]()
+    windows: dict[tuple[str, object], dict[int, list[model.RecordedUnit]]] = {}
     for profile in profiles:
-        window = profile.source if profile.rank is None else turns[profile.rank]
-        turns[profile.rank] += 1
+        turn = profile.baseline_run, profile.rank
+        window: object = profile.source if profile.rank is None else turns[turn]
+        turns[turn] += 1
         for unit in model.timed(profile.units):
-            windows.setdefault(window, {}).setdefault(unit.number, []).append(unit)
-    return [[max(units, key=time) for units in steps.values()] for steps in windows.values()]
+            windows.setdefault((profile.baseline_run, window), {}).setdefault(unit.number, []).append(unit)
+    captures: dict[object, list[model.RecordedUnit]] = {}
+    for (run, window), steps in windows.items():
+        captures.setdefault(run or window, []).extend(max(units, key=time) for units in steps.values())
+    return [*captures.values()]
 
 
 def _undecided(before: Profiles, after: Profiles, unlike: Sequence[str], otherwise: Sequence[str]) -> str:
@@ -109,7 +114,7 @@ def _undecided(before: Profiles, after: Profiles, unlike: Sequence[str], otherwi
 def _verdict(change: tuple[int, int, int] | None, sizes: Sequence[Sequence[int]]) -> str:
     """Return the verdict by where the interval lies to 0, `FEW` for few units; ``sizes`` are the units of each capture.
 
-    With one capture on a side the verdict is on these captures alone: the next one of the same program may differ.
+    If few captures tell how captures of one program differ, the verdict is on these alone: the next one may differ.
     """
     counts = [*map(sum, sizes)]
     if change is None or math.comb(sum(counts), counts[0]) < CHANCE:
@@ -118,7 +123,7 @@ def _verdict(change: tuple[int, int, int] | None, sizes: Sequence[Sequence[int]]
     if low <= 0 <= high:
         return model.ALIKE
     captures = [*map(len, sizes)]
-    if min(captures) > 1:
+    if sum(captures) >= model.ENOUGH_CAPTURES:
         return model.SLOWER if low > 0 else model.FASTER
     if max(captures) > 1:
         return model.SLOWER_IN_THESE if low > 0 else model.FASTER_IN_THESE
@@ -227,7 +232,8 @@ def _side(profiles: Profiles, captures: Captures, time: Time) -> model.Side:
     forms = ", ".join(dict.fromkeys(profile.form for profile in profiles))
     devices = ", ".join(dict.fromkeys(profile.device for profile in profiles))
     sources = tuple(profile.source for profile in profiles)
-    return model.Side(sources, forms, devices, tuple(map(time, chain.from_iterable(captures))), len(captures))
+    times = [[*map(time, units)] for units in captures]
+    return model.Side(sources, forms, devices, (*chain.from_iterable(times),), (*map(model.lower_median, times),))
 
 
 # ---------------------------------------------------------------- whether
@@ -294,8 +300,12 @@ def _notes(before: Profiles, after: Profiles, samples: Sequence[Captures]) -> It
     few = [name for name, captures in zip(names, samples, strict=True) if sum(map(len, captures)) < 2]
     if few:
         yield Text("{sides} there is only one unit, so the difference has no confidence interval.", joined(AND, few))
-    # The ranks of one window are one sample.
-    if min(map(len, samples)) == 1:
+    if sum(map(len, samples)) < model.ENOUGH_CAPTURES and before[0].baseline_run:
+        yield Text(
+            "The baseline has {count} of {least} runs: until then nothing tells how runs differ from night to night.",
+            len(samples[0]), model.ENOUGH_CAPTURES - 1,
+        )  # fmt: skip
+    elif sum(map(len, samples)) < model.ENOUGH_CAPTURES:
         yield Text(
             "With one capture per side, a difference may be chance: two windows of the same run differ by up to"
             " 15 % in public data. Compare several per side: `rlpatch compare A1 A2 -- B1 B2`."
@@ -336,7 +346,7 @@ def _change(samples: Sequence[Captures], time: Time) -> tuple[int, int, int] | N
     """Return (low, change, high) in ns: the change of the medians in its 95 % interval; None under two units a side.
 
     A bootstrap with a fixed seed draws windows, then units within them. Few windows tell little of how windows differ:
-    with several a side the interval is at least as wide as Student's for the medians of the windows.
+    with enough of them the interval is at least as wide as Student's for the medians of the windows.
     """
     first, second = ([[*map(time, steps)] for steps in captures] for captures in samples)
     counts = [sum(map(len, side)) for side in (first, second)]

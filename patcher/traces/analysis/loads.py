@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from patcher.traces.model import EqualLoad, RecordedUnit
+from patcher.traces.model import ENOUGH_CAPTURES, EqualLoad, RecordedUnit
 
 BY = ("requests", "tokens", "context")
 """Loads with which the time of a step may grow."""
@@ -94,13 +94,14 @@ def at_equal_load(
 def spread_of_captures(first: Sequence[float] = (), second: Sequence[float] = ()) -> float:
     """Return the half-width of a 98 % interval of the difference of two means, one value for each capture of a side.
 
-    Student's t with the pooled variance of the sides; 0 with less than two captures on one. Not 95 %: a busy machine
-    slows captures by turns, and at most one comparison in twenty of a program with itself shall see a difference.
+    Student's t with the pooled variance of the sides, so that one capture is judged by how those of the other side
+    differ; 0 with fewer than four captures. Not 95 %: a busy machine slows captures by turns, and at most one
+    comparison in twenty of a program with itself shall see a difference.
     """
-    if min(len(first), len(second)) < 2:
+    if not first or not second or len(first) + len(second) < ENOUGH_CAPTURES:
         return 0.0
     free = len(first) + len(second) - 2
-    squares = sum((len(side) - 1) * statistics.variance(side) for side in (first, second))
+    squares = sum((len(side) - 1) * statistics.variance(side) for side in (first, second) if len(side) > 1)
     errors = EXACT98.get(free) or student(free, Z98)
     return errors * math.sqrt(squares / free * (1 / len(first) + 1 / len(second)))
 

@@ -12,7 +12,7 @@ from patcher.traces.model import ALIKE, DECIDED, FEW, OTHER, Comparison
 from patcher.traces.page.drawings import waterfall
 from patcher.traces.page.limits import PageLimits, tiled
 from patcher.traces.page.profiles import described, origin
-from patcher.traces.words import duration, percent, sign, signed
+from patcher.traces.words import baseline_words, duration, percent, sign, signed
 
 _BEFORE, _AFTER = Text("before"), Text("after")
 
@@ -31,6 +31,9 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
         ),
         alert(Text("These two sides are not comparable; --force was given:"), comparison.refused),
         tag("p", _verdict(comparison), class_="verdict"),
+        tag("p", baseline_words(comparison.baseline.folder, comparison.before.medians_ns))
+        if comparison.baseline
+        else None,
         [tag("p", Text("Different: {difference}.", difference)) for difference in comparison.differs],
         [tag("p", note) for note in comparison.notes],
         tiled(_tiles(comparison)),

@@ -1,0 +1,108 @@
+"""``compare --baseline``: captures against the stored runs before them, which they may join."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+from patcher.commands.reports import reporting
+from patcher.commands.reports.reporting import ReadOptions
+from patcher.commands.reports.writing import write_folder
+from patcher.messages import COMMA, CommandResult, Kind, Problem, Text, joined
+from patcher.progress import Display, silent
+from patcher.traces import analysis, baseline, model
+
+_THIS_RUN = "this run"
+_UNDECIDED = (model.OTHER, model.OTHER_DEVICE, model.OTHER_MODEL)
+
+
+def compare(
+    folder: Path, paths: Sequence[Path], options: ReadOptions, display: Display = silent, *,
+    force: bool, update: bool, most: float | None = None,
+) -> CommandResult:  # fmt: skip
+    """Compare the traces at `paths`, all of one run, with the baseline in `folder`; with `update` store the run there.
+
+    It is not stored if it is slower, refused or recorded otherwise, or if a file of the baseline is damaged. Without a
+    baseline it is the first run, or without `update` a problem of the result.
+    """
+    result = CommandResult("compare")
+    profiles = reporting.read_profiles(result, paths, options, partial(display, Text("reading")))
+    after = [dataclasses.replace(profile, baseline_run=_THIS_RUN) for profile in analysis.labelled(profiles)]
+    files = baseline.files(folder)
+    before = [*chain.from_iterable(reporting.each(result, files, baseline.read))]
+    if not after or (files and not before):
+        return result
+    if not files:
+        _begin(result, folder, after, update=update)
+        if options.page or options.csv:
+            result.note(Text("no page and no tables were written: there is nothing to compare with yet"))
+        return result
+    _require_same_ranks(before, after, folder)
+    comparison = analysis.compared(before, after, force=force)
+    comparison = dataclasses.replace(comparison, baseline=model.Baseline(str(folder), _runs(before)))
+    reporting.show(result, comparison, options, force=force, most=most)
+    if not update:
+        return result
+    if why := _why_not(result, comparison):
+        result.note(Text("this run was not stored in the baseline {folder}", folder), why)
+        return result
+    _store(result, folder, after)
+    for file in baseline.files(folder)[: -baseline.KEEP]:
+        with suppress(FileNotFoundError):
+            file.unlink()
+    return result
+
+
+def _begin(result: CommandResult, folder: Path, profiles: Sequence[model.RankProfile], *, update: bool) -> None:
+    """Store the first run of a baseline. Raises Problem: NO_TRACE without `update`, NOT_COMPARABLE for bad data."""
+    if not update:
+        raise Problem(
+            Kind.NO_TRACE,
+            Text("there is no baseline in {folder} yet", folder),
+            str(folder),
+            Text("add --update, which stores this run as its first one"),
+        )
+    if refused := analysis.compared(profiles, profiles).refused:
+        raise Problem(
+            Kind.NOT_COMPARABLE, refused[0], hint=Text("record again: this run is not stored"), notes=refused[1:]
+        )
+    _store(result, folder, profiles)
+    result.lines[:0] = [Text("{folder} had no baseline: this run is its first one", folder)]
+
+
+def _store(result: CommandResult, folder: Path, profiles: Sequence[model.RankProfile]) -> None:
+    file = baseline.new_file(folder)
+    write_folder(result, folder, {file.name: baseline.summary(profiles)}, "--baseline DIR")
+
+
+def _runs(profiles: Sequence[model.RankProfile]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(profile.baseline_run for profile in profiles))
+
+
+def _require_same_ranks(before: Sequence[model.RankProfile], after: Sequence[model.RankProfile], folder: Path) -> None:
+    """Raise Problem (NOT_COMPARABLE) if the run has other ranks than the baseline: the slowest rank counts."""
+    sides = [{profile.rank for profile in side} for side in (before, after)]
+    if sides[0] == sides[1]:
+        return
+    first, second = (
+        joined(COMMA, (Text("unknown") if rank is None else str(rank) for rank in sorted(side, key=lambda r: r or 0)))
+        for side in sides
+    )
+    cause = Text("the baseline has traces of rank {before}, and this run of rank {after}", first, second)
+    hint = Text("name the traces of all ranks, or another folder with --baseline")
+    raise Problem(Kind.NOT_COMPARABLE, cause, str(folder), hint)
+
+
+def _why_not(result: CommandResult, comparison: model.Comparison) -> str:
+    """Return why the run does not join the baseline; "" if it does."""
+    if result.problems:
+        return result.problems[0].cause
+    if comparison.refused:
+        return comparison.refused[0]
+    if comparison.verdict in _UNDECIDED:
+        return comparison.verdict
+    return model.SLOWER if comparison.captures >= model.ENOUGH_CAPTURES and comparison.least_change_ns > 0 else ""
