@@ -16,7 +16,7 @@ import pytest
 from fixtures import nsys, releases
 from fixtures.trl import host as trl
 from fixtures.verl.host import drive
-from tests.fixtures.verl.workers import EVERYTHING
+from tests.fixtures.verl.workers import EVERYTHING, SAMPLE
 from tests.matrix import MATRIX
 from tests.patches.command_line import run
 from tests.patches.labelled import recorded
@@ -34,7 +34,12 @@ def names(folder: Path) -> list[list[str]]:
     return [json.loads(file.read_text()) for file in sorted(folder.glob(f"*{nsys.NAMES}"))]
 
 
-@pytest.mark.parametrize("workers", EVERYTHING, ids="-".join)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "workers" in metafunc.fixturenames:
+        everything = metafunc.config.getoption("--all-releases")
+        metafunc.parametrize("workers", EVERYTHING if everything else SAMPLE, ids="-".join)
+
+
 def test_the_stages_of_verl(workers: Workers, tmp_path: Path) -> None:
     tree = FIRST._replace(cases=tuple(case for case in CASES if known(workers, FIRST, case)))
     patched = tree.apply(workers, tmp_path, "nsys")
