@@ -163,7 +163,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         Run(release, backend)
         for release in chosen
         for backend in BACKENDS
-        if backend != "torch" or release in ON_TORCH or chosen is releases.SGLANG
+        if backend == "npu" or release in ON_TORCH or chosen is releases.SGLANG
     ]
     short: list[Run] = []  # the short run drives a worker of vllm-ascend
     if "scenario" not in metafunc.fixturenames:
