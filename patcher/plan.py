@@ -134,7 +134,7 @@ class _Planning(NamedTuple):
         counting = [r for r in staged if unit in r.windows or (self.config.ranges.markers and unit in r.marks)]
         if not counting:
             offered = dict.fromkeys(typed_as(other) for recipe in staged for other in recipe.windows)
-            raise usage(Text("the stage {name} has no window --{unit}", stage.name, unit), ", ".join(offered))
+            raise usage(Text("the stage {name} does not support --{unit}", stage.name, unit), ", ".join(offered))
         roles = dict.fromkeys(role for recipe in counting for role in recipe.roles)
         if stage.role and stage.role not in roles:
             works_for = joined(AND, roles)
@@ -154,7 +154,7 @@ class _Planning(NamedTuple):
         }
         strategies = dict.fromkeys(f"--strategy {strategy}" for recipe in of_role for strategy in recipe.strategies)
         cause = Text(
-            "with --strategy {strategy}, the stage {stage} has no window --{unit}", stage.strategy, stage.name, unit
+            "with --strategy {strategy}, the stage {stage} does not support --{unit}", stage.strategy, stage.name, unit
         )
         reasons = (gap.reason for gap in self.gaps() if gap.strategy == stage.strategy)
         notes = tuple(line for reason in reasons for line in reason.lines)
@@ -222,12 +222,12 @@ class _Planning(NamedTuple):
                 after = before  # else two patches at one place would change places each time
         warnings = []
         if differing := originals.differs(target, path, pristine):
-            detail = Text("{detail}; the structure matches, so rlpatch patches it", differing.detail)
+            detail = Text("{detail}; the structure matches, so rlpatch patches the file", differing.detail)
             warnings.append(Note(Text("{difference}: read the diff", differing.text), detail))
         fingerprint = editing.fingerprint(pristine, recipe.class_name, recipe.method)
         if place.structure and place.structure.fingerprints and fingerprint not in place.structure.fingerprints:
             function = ".".join(filter(None, (recipe.class_name, recipe.method)))
-            seen_as = Text("{function} differs from the one that was released as {version}", function, target.version)
+            seen_as = Text("{function} differs from the code that was released as {version}", function, target.version)
             warnings.append(Note(seen_as, Text("the function is in {path}", path)))
         return _Fitting(place, Change(path, before, after, pristine), notes, tuple(warnings))
 
@@ -246,12 +246,19 @@ class _Planning(NamedTuple):
         if not lacking and any(stage.window.unit in fit.place.recipe.windows for fit in recording):
             return
         notes = [line for note in lone for line in note.lines]
-        hint = Text("`rlpatch list` shows the releases; `rlpatch explain {name}` shows where the code would go", name)
+        hint = Text(
+            "`rlpatch list` shows the supported releases; `rlpatch explain {name}` shows where rlpatch inserts code",
+            name,
+        )
         problems = [problem for _, problem in failures]
         if fitting and not problems:
             problems = [_no_file(target, recipe) for recipe in lacking]
         if not problems:
-            cause = Text("{target} has no place to record {window}", f"{name} {target.version}".rstrip(), _typed(stage))
+            cause = Text(
+                "rlpatch found no place in {target} to record {window}",
+                f"{name} {target.version}".rstrip(),
+                _typed(stage),
+            )
             raise Problem(Kind.NO_RECIPE, cause, str(target.root), hint, tuple(notes))
         releases = [release for release in self.upstream.releases if any(r.structure(release) for r in recipes)]
         version = target.version or Text("(version unknown)")
@@ -289,7 +296,10 @@ class _Planning(NamedTuple):
             if any(s.file == place.file for release in near if (s := place.recipe.structure(release)))
         }
         return [
-            Note(Text("skipped {file}: it matches no release", file), Text("found {found}", found))
+            Note(
+                Text("skipped {file}: the file matches no known release", file),
+                Text("found {found}", found),
+            )
             for file, found in expected.items()
             if file not in patched
         ]

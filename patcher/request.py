@@ -130,7 +130,8 @@ class ProfileRequest(NamedTuple):
         stage = self.choices.get("stage", BUILTIN)
         if stage != BUILTIN:
             cause = Text(
-                "--builtin cannot be combined with --stage {stage}: it configures the framework's own profiler", stage
+                "--builtin cannot be combined with --stage {stage}: --builtin configures the framework's own profiler",
+                stage,
             )
             raise usage(cause, Text("leave out --builtin or --stage"))
         if foreign := self._foreign({*options_of(BuiltinStage.PROFILER), "stage", "builtin"}):
@@ -138,12 +139,14 @@ class ProfileRequest(NamedTuple):
                 "{foreign} cannot be combined with --builtin: the framework's own profiler has no such setting",
                 joined(AND, foreign),
             )
-            raise usage(cause, Text("leave out --builtin, or the options that are not settings of that profiler"))
+            raise usage(
+                cause, Text("leave out --builtin, or the options that the framework's profiler does not support")
+            )
 
     def _check_timeline(self) -> None:
         if foreign := self._foreign({*options_of(TimelineStage), *SHARED, "stage", "timeline"}):
             cause = Text(
-                "{foreign} cannot be combined with --timeline alone: a timeline has no profiler and no window",
+                "{foreign} cannot be combined with --timeline alone: --timeline uses neither a profiler nor a window",
                 joined(AND, foreign),
             )
             raise usage(cause, Text("leave out {foreign}, or add a window: --decode 30:60 --timeline", foreign[0]))
@@ -167,7 +170,7 @@ class ProfileRequest(NamedTuple):
         part = self._stage(stage, unit)
         profiler = PROFILERS[self.choices.get("tool", tool)]
         if unknown := self._changed(options_of(*PROFILERS.values()).keys() - options_of(profiler).keys()):
-            cause = Text("{flag} does not exist in {module}", flag(unknown[0]), profiler.MODULE)
+            cause = Text("{flag} is not supported by {module}", flag(unknown[0]), profiler.MODULE)
             tools = joined(OR, (kind.TOOL for kind in PROFILERS.values() if unknown[0] in options_of(kind)))
             raise usage(cause, Text("leave out {flag}, or use --tool {tool}", flag(unknown[0]), tools))
         tool_settings = profiler(**self._chosen(profiler))
@@ -259,7 +262,7 @@ def _check_device(request: ProfileRequest, upstream: Upstream, target: Target) -
     on_npus = target.beside("torch_npu") or "torch" not in {upstream.tool, *upstream.runs_on.values()}
     if request.choices.get("tool") == NsysSettings.TOOL and on_npus:
         cause = Text(
-            "--tool nsys: {name} runs on Ascend NPUs here, and nsys records GPUs of NVIDIA", upstream.project.name
+            "--tool nsys: {name} runs on Ascend NPUs here, and nsys records only NVIDIA GPUs", upstream.project.name
         )
         raise usage(cause, "--tool npu")
 
@@ -292,7 +295,7 @@ def _not_counted(
     hint = windows or Text("leave out the window: this stage is always recorded as a whole")
     cause = Text("{where} needs a window", where)
     if request.windows:
-        cause = Text("{where} has no window {windows}", where, request.window_flags)
+        cause = Text("{where} does not support {windows}", where, request.window_flags)
     return usage(cause, hint)
 
 
@@ -308,17 +311,22 @@ def no_stage(stage: str, upstreams: Sequence[Upstream], everyone: AllUpstreams) 
     """Return the Problem (NO_RECIPE) that no project of `upstreams` has the stage; name those of `everyone` that do."""
     names = joined(AND, (upstream.project.name for upstream in upstreams))
     if stage == BUILTIN:
-        cause = Text("--builtin does not support {names}", names)
+        cause = Text("--builtin is not available for {names}", names)
         hint = Text("leave this target out; `rlpatch list` shows which targets have the stage builtin")
         return Problem(Kind.NO_RECIPE, cause, hint=hint)
     theirs = dict.fromkeys(recipe.stage for upstream in upstreams for recipe in upstream.recipes)
     everybody = everyone()
     owners = [other.project.name for other in everybody if stage in {recipe.stage for recipe in other.recipes}]
-    cause = Text("{names} has no stage {stage}", names, stage)
+    cause = Text("{names}: the stage {stage} is not available", names, stage)
     if owners:
-        cause = Text("{names} has no stage {stage}; targets with this stage: {owners}", names, stage, ", ".join(owners))
+        cause = Text(
+            "{names}: the stage {stage} is not available; targets with this stage: {owners}",
+            names,
+            stage,
+            ", ".join(owners),
+        )
     elif everybody:
-        cause = Text("{names} has no stage {stage}, and no other target has", names, stage)
+        cause = Text("{names}: the stage {stage} is not available for this or any other target", names, stage)
     near = difflib.get_close_matches(stage, theirs, 1)
     choice = Text("choose one of {theirs}", ", ".join(theirs))
     return Problem(Kind.NO_RECIPE, cause, hint=f"--stage {near[0]}" if near else choice)

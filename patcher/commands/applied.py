@@ -73,14 +73,14 @@ def _status_lines(
 ) -> Iterator[str]:
     """Yield a header for a patch, its command line, a warning if another version is installed, and a line per file."""
     version = record.version or installed or Text("(unknown version)")
-    since = Text("recognized by its marks only (was .rlpatch removed?)")
+    since = Text("recognized only by its marker comments (was .rlpatch removed?)")
     if record.applied_at:
         since = Text("since {time}", record.applied_at)
     yield Text("{patch} on {version} in {root}, {since}", record.patch, version, root.path, since)
     if apply_command:
         yield f"  {apply_command}"
     if installed is not None and record.version and installed != record.version:
-        yield Text("  warning: {installed} is installed there now", installed or Text("an unknown version"))
+        yield Text("  warning: now {installed} is installed in this folder", installed or Text("an unknown version"))
     for file in states:
         line = Text("  {state} {path}", file.state, file.path)
         yield Text("{line}: {detail}", line, file.detail) if file.detail else line
@@ -209,7 +209,7 @@ def restore_hint(root: PatchedRoot) -> str:
     """Return a hint on how to remove edited rlpatch lines from the files below `root`."""
     preview = CommandLine("revert", "--restore", "--dry-run", "--path", str(root.path))
     return Text(
-        "undo the edit; or see with {command} what restoring the backup would lose; or {reinstall}",
+        "undo the edit; or run {command} to see which edits are lost when the backup is restored; or {reinstall}",
         preview,
         markers.REINSTALL,
     )
@@ -275,5 +275,5 @@ def restart_lines(running: Sequence[RunningProcess] = ()) -> list[str]:
     lines: list[str] = [Text("next: restart these processes, which may still run the old code:")] if here else []
     lines += [f"  {line}" for line in here]
     if elsewhere:
-        lines.append(Text("if they use this environment, restart these engines, too:"))
+        lines.append(Text("also restart these engines if they use this environment:"))
     return lines + [f"  {line}" for line in elsewhere]

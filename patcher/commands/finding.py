@@ -54,7 +54,7 @@ class SearchOptions:
     path: tuple[Path, ...] = option(
         FolderPaths("DIR"),
         PLACE,
-        "Site-packages, unpacked wheel or checkout with the package. Repeat it for more.",
+        "Site-packages, unpacked wheel or checkout with the package. Repeat the option for more places.",
         default=(),
         shown="",
     )

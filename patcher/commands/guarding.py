@@ -71,7 +71,9 @@ def _not_here(absent: Mapping[str, Problem], *, named: bool) -> StepResult:
     if not absent:
         return StepResult()
     if not named:
-        return StepResult((Text("no target is installed here; name one to check its switches: rlpatch check verl"),))
+        return StepResult(
+            (Text("no target is installed here; name a target to check its switches: rlpatch check verl"),)
+        )
     return StepResult.noted([Note(Text("not installed here: {absent}", ", ".join(absent)), _UNSEEN)])
 
 
@@ -117,11 +119,17 @@ def guard(
             continue
         if profiler and result.profiler == profiler:
             text = Text(
-                "{profiler} is {state} ({where}), so the settings count", profiler, result.state.value, result.where
+                "{profiler} is {state} ({where}), so these settings take effect",
+                profiler,
+                result.state.value,
+                result.where,
             )
             step += StepResult.noted([Note(text, joined("\n", _seen(result)))])
         elif result.state is State.ON and not force and not profiler:
-            hint = Text("{off}; or add --force, and the inserted code checks again while the engine runs", result.off)
+            hint = Text(
+                "{off}; or add --force, and the inserted code checks for other profilers again while the engine runs",
+                result.off,
+            )
             step += StepResult(problems=(_problem(upstream, result, hint),))
         elif result.reason != result.where:  # else nothing was looked at, which `check` says
             doubtful.append(result)
@@ -136,7 +144,10 @@ def _is_missing(recorder: str, results: Iterable[GuardResult], launch: Launch) -
 
 def _unstarted(recorder: str) -> Problem:
     cause = Text("the launch does not start {recorder}, so no window is recorded", recorder)
-    hint = Text("put `nsys profile …` in front of the command: `rlpatch apply --dry-run` prints it with its options")
+    hint = Text(
+        "put `nsys profile …` in front of the command: `rlpatch apply --dry-run` prints the nsys command with all"
+        " options"
+    )
     return Problem(Kind.ENVIRONMENT, cause, hint=hint)
 
 
@@ -167,7 +178,7 @@ def _look(
     """
     step, application = StepResult(), upstream.application
     if application is None and launch.config is not None:
-        text = Text("{name} does not use Hydra, so --config has no effect for it", upstream.project.name)
+        text = Text("--config has no effect for {name}, which does not use Hydra", upstream.project.name)
         step = StepResult.noted([Note(text)])
     package = target.root / upstream.project.package if target else None
     release = Release(version, upstream.project.releases, package)
@@ -219,7 +230,7 @@ def _lines(alike: Sequence[GuardResult], recorder: str) -> Iterator[str]:
             Detail("    {line}", line) for line in (*heading, *_seen(result), *(_off(result) if unknown else ()))
         )
     if first.profiler == recorder:
-        yield Text("    it records the windows of the patch")
+        yield Text("    this profiler records the windows of the patch")
     elif not unknown:
         yield from (Text("    {line}", line) for line in _off(first))
     elif first.reason not in ("", first.where):

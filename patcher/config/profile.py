@@ -66,7 +66,7 @@ class ProfileConfig(Generic[StageT_co]):
         if (self.live or on_demand) and not self.facts:
             word = "--live" if self.live else "--on-demand"
             raise usage(
-                Text("{word} needs step metadata, but --no-facts switches it off", word),
+                Text("{word} needs step metadata, which --no-facts switches off", word),
                 Text("leave out one of these two options"),
             )
         if not self.saves and not isinstance(self.stage, TimelineStage):
@@ -86,10 +86,12 @@ class ProfileConfig(Generic[StageT_co]):
         """Raise Problem (USAGE) for options that only a tool has which saves traces in the process."""
         tool = f"--tool {self.profiler.TOOL}"
         if self.max_trace_gb:
-            cause = Text("{tool} writes no trace in the process, so --max-trace-gb cannot limit it", tool)
+            cause = Text(
+                "{tool} does not write the trace in the recorded process, so --max-trace-gb cannot limit its size", tool
+            )
             raise usage(cause, Text("leave out --max-trace-gb, and choose a shorter window"))
         if not self.facts:
-            cause = Text("{tool} needs step metadata: they name the range of each unit", tool)
+            cause = Text("{tool} needs step metadata, which names the range of each unit", tool)
             raise usage(cause, Text("leave out --no-facts"))
 
     @property
@@ -144,7 +146,7 @@ class ProfileConfig(Generic[StageT_co]):
         if not isinstance(stage, WindowedStage):
             return
         if stage.on_demand:
-            detail = Text("any number of times and without a restart; `rlpatch watch` shows the workers")
+            detail = Text("any number of requests is possible, without a restart; `rlpatch watch` shows the workers")
             yield Note(
                 Text("during the run, request a window: rlpatch trigger --{unit} A:B", stage.window.unit),
                 detail,
@@ -166,11 +168,13 @@ class ProfileConfig(Generic[StageT_co]):
         )
         if self.unit_stall_ms > self.max_stall * 1000:
             unit, seconds = stage.window.unit, self.unit_stall_ms / 1000
-            text = Text("saving one {unit} takes about {seconds:.1f} s ({option})", unit, seconds, most)
-            yield Note(text, Text("reduce it with fewer --contents; {detail}", detail))
+            text = Text("saving one {unit} takes about {seconds:.1f} s, longer than {option}", unit, seconds, most)
+            yield Note(text, Text("reduce this time with fewer --contents; {detail}", detail))
         elif self.in_pieces and not stage.window.open and self.total_stall_s > self.max_stall:
             count, seconds = len(stage.window), self.total_stall_s
-            text = Text("saving {count} units takes about {seconds:.1f} s in total ({option})", count, seconds, most)
+            text = Text(
+                "saving {count} units takes about {seconds:.1f} s in total, longer than {option}", count, seconds, most
+            )
             yield Note(text, detail)
 
     @property
@@ -185,8 +189,9 @@ class ProfileConfig(Generic[StageT_co]):
             yield Note(Text("{tool} supports only letters, digits and underscores in paths", tool), self.save_path)
         if isinstance(self.stage, RolloutStage | WholeStage) and self.stage.replicas != (0,):
             detail = Text(
-                "vLLM knows its replica from verl 0.8.0 on, SGLang from verl 0.6.1 on. An engine that does not"
-                " know it ignores --replicas: it always records, and the trace folder has no replica number"
+                "vLLM knows its replica number from verl 0.8.0 on, SGLang from verl 0.6.1 on. An engine that does"
+                " not know its replica number ignores --replicas: it always records, and the trace folder has no"
+                " replica number"
             )
             yield Note(Text("--replicas has an effect only on engines that know their replica number"), detail)
         if self.ranks is None and not isinstance(self.stage, TimelineStage):

@@ -191,7 +191,7 @@ class TorchNpuSettings(ProfilerSettings):
         if "db" in self.exports(ranges):
             yield Note(Text("db export: torch_npu 2.1 needs CANN's msprof on PATH"), Text("when the window opens"))
         if len(self.export_type) > 1:
-            yield Note(Text("with torch_npu 2.1, only one --export-type works, which is text"))
+            yield Note(Text("torch_npu 2.1 supports only one --export-type, and writes text"))
         if {"module", "stack"} & set(self.contents):
             yield Note(Text("stack and module crash torch_npu 2.10.0.post4, and slow down all versions"))
         yield from super().notes(ranges)
@@ -199,7 +199,7 @@ class TorchNpuSettings(ProfilerSettings):
             detail = Text("older versions record the window without module ranges")
             yield Note(Text("--module-ranges needs torch_npu 2.7 or later"), detail)
             if "cpu" not in self.contents or self.light:
-                detail = Text("module_statistic finds the kernels of a module through its operators")
+                detail = Text("module_statistic finds the kernels of a module through the operators of the module")
                 yield Note(Text("module_statistic needs cpu in --contents and a --level with kernels"), detail)
         if self.analysis:
             detail = Text(
@@ -232,7 +232,7 @@ class NsysSettings(ProfilerSettings):
     def check(self, ranges: RangeOptions) -> None:
         """Raise Problem (USAGE) for ranges that are there anyway."""
         if ranges.markers:
-            cause = Text("--markers adds nothing with --tool nsys: each unit has a range of NVTX anyway")
+            cause = Text("--markers adds nothing with --tool nsys: each unit has an NVTX range anyway")
             raise usage(cause, Text("leave out --markers"))
 
     @property

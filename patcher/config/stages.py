@@ -104,7 +104,7 @@ class RolloutStage(WindowedStage):
     at_tail: int = option(
         Number(1),
         WINDOW,
-        "Start counting once N or fewer requests are left of more than N.",
+        "Start counting when the number of requests drops from more than N to N or fewer.",
         default=0,
         shown="",
     )
@@ -122,7 +122,7 @@ class RolloutStage(WindowedStage):
         if self.window.unit == "aligned" and self.relative:
             cause = Text(
                 "--aligned {window} cannot start at a state of the engine (--at-…): each rank reaches that state"
-                " at another time",
+                " at a different time",
                 self.window,
             )
             raise usage(cause, Text("leave out --at-…, or use --iterations {window}", self.window))
@@ -178,7 +178,7 @@ class SyncStage(WholeStage):
     def __post_init__(self) -> None:
         if words := [one for one in self.replicas or () if one in SERVERS]:
             cause = Text("--replicas {word}: all servers of a replica receive the same weights", words[0])
-            raise usage(cause, Text("use numbers with --replicas, or leave it out"))
+            raise usage(cause, Text("use numbers with --replicas, or leave out the option"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,11 +75,17 @@ class Window:
         """Raise Problem (USAGE) for an empty range, or ranges without a unit between them."""
         if empty := [window for window in self.all if window[0] >= window[1]]:
             first = empty[0][0]
-            hint = Text("B is not included: --{unit} {first}:{end} records one unit", self.unit, first, first + 1)
+            hint = Text(
+                "a window A:B does not include B; --{unit} {first}:{end} is the shortest window",
+                self.unit,
+                first,
+                first + 1,
+            )
             raise usage(Text("--{unit} {window} is empty", self.unit, self), hint)
         if any(window[1] >= after[0] for window, after in pairwise(self.all)):
             cause = Text(
-                "--{unit} {window}: windows must be in order, with room for at least one warm-up unit between them",
+                "--{unit} {window}: the windows must be in ascending order, with at least one unit between them"
+                " for warm-up",
                 self.unit,
                 self,
             )

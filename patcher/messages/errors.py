@@ -109,7 +109,7 @@ def failed(error: BaseException) -> Problem:
         return refused(error)
     if isinstance(error, OSError):
         where = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
-        hint = Text("look at {where}, then run the same command again", where or Text("the current folder"))
+        hint = Text("check {where}, then run the same command again", where or Text("the current folder"))
         return Problem(Kind.ENVIRONMENT, error.strerror or str(error), where, hint)
     hint = Text("please report this; add -v to the command to see the traceback")
     return Problem(Kind.UNEXPECTED, f"{type(error).__name__}: {error}", hint=hint)

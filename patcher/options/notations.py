@@ -165,7 +165,7 @@ class Choice(Notation[str]):
             return "" if word == self.unset else word
         if self.others and text.strip():
             return text.strip().lower().replace("_", "-")
-        cause = Text("{option} has no value {word}", option, shortened(text))
+        cause = Text("{option} does not accept {word}", option, shortened(text))
         if reason := self.missing.get(_plain(text)):
             cause = Text("{option} {word}, which {reason}, is not available", option, shortened(text), reason)
         raise usage(
@@ -195,7 +195,7 @@ class ChoiceList(Notation[tuple[str, ...]]):
                 shortened(text),
                 shortened(", ".join(unknown)),
             )
-            raise usage(cause, Text("choose any of {words}", ", ".join(self.words)))
+            raise usage(cause, Text("choose one or more of {words}", ", ".join(self.words)))
         found = {self.spellings[_plain(item)] for item in items}
         return tuple(word for word in self.words if word in found)
 
@@ -222,7 +222,8 @@ class NewFolder(Notation[str]):
         """Return the absolute path without links, which torch_npu refuses. Raises Problem (USAGE) for an empty path."""
         if not text.strip():
             raise usage(
-                Text("{option} '' names no folder", option), Text("{option} DIR, or leave {option} out", option)
+                Text("{option} needs the path of a folder, not ''", option),
+                Text("{option} DIR, or leave {option} out", option),
             )
         return os.path.realpath(text)
 

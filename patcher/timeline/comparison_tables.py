@@ -111,4 +111,4 @@ def causes(comparison: RunComparison) -> Table:
         'Steps that a cause limited, and how much longer than the typical step they were. "May be chance" is by'
         " Fisher's exact test on the number of steps, for all causes together."
     )
-    return Table("run_causes", Text("Causes that came or went"), columns, rows, about)
+    return Table("run_causes", Text("Causes that appeared or disappeared"), columns, rows, about)

@@ -90,12 +90,12 @@ def test_every_recipe_that_counts_the_unit(target: Target, choice: Any, files: l
 @pytest.mark.parametrize(
     ("choice", "kind", "cause", "hint", "notes"),
     [
-        ({"stage": "sleep"}, Kind.NO_RECIPE, "toy has no stage sleep", "choose one of update, values", ()),
-        ({"stage": "values", "unit": "mini-batch"}, Kind.USAGE, "values has no window --mini-batch", "--micro-batch A:B", ()),
+        ({"stage": "sleep"}, Kind.NO_RECIPE, "toy: the stage sleep is not available", "choose one of update, values", ()),
+        ({"stage": "values", "unit": "mini-batch"}, Kind.USAGE, "values does not support --mini-batch", "--micro-batch A:B", ()),
         ({"role": "critic"}, Kind.USAGE, "--role critic: the stage update runs only for actor and ref", "--role actor", ()),
-        ({"strategy": "megatron"}, Kind.USAGE, "with --strategy megatron, the stage update has no window --micro-batch", "--mini-batch A:B", GAP.reason.lines),
-        ({"strategy": "fdsp"}, Kind.USAGE, "with --strategy fdsp, the stage update has no window --micro-batch", "--strategy fsdp, --strategy later", ()),
-        ({"strategy": "later"}, Kind.NO_RECIPE, "toy 1.0 has no place to record the window --micro-batch of update with --strategy later", "rlpatch explain toy", ("skipped Worker: nothing can be recorded there without Worker",)),
+        ({"strategy": "megatron"}, Kind.USAGE, "with --strategy megatron, the stage update does not support --micro-batch", "--mini-batch A:B", GAP.reason.lines),
+        ({"strategy": "fdsp"}, Kind.USAGE, "with --strategy fdsp, the stage update does not support --micro-batch", "--strategy fsdp, --strategy later", ()),
+        ({"strategy": "later"}, Kind.NO_RECIPE, "no place in toy 1.0 to record the window --micro-batch of update with --strategy later", "rlpatch explain toy", ("skipped Worker: nothing can be recorded there without Worker",)),
     ],
 )  # fmt: skip
 def test_what_cannot_be_had(target: Target, choice: Any, kind: Kind, cause: str, hint: str, notes: Any) -> None:
@@ -173,7 +173,7 @@ def test_a_file_that_no_recipe_fits_is_left_out_and_said(target: Target, version
     made = plan.apply(upstream, target._replace(version=version), config())
     assert [change.path.stem for change in made.edit.changes] == ["fsdp", "later", "values"]
     assert [note for note in made.notes if "toy/" in note.text] == [
-        Note("skipped toy/worker.py: it matches no release", "found 0 methods run; the class has: go")
+        Note("skipped toy/worker.py: the file matches no known release", "found 0 methods run; the class has: go")
     ] * said
 
 

@@ -232,7 +232,7 @@ def test_upstream_s_own_words_and_any_case_are_understood(typed: str, meant: str
         ),
         (
             "--builtin --stage rollout --level level2",
-            "--builtin cannot be combined with --stage rollout: it configures the framework's own profiler",
+            "--builtin cannot be combined with --stage rollout",
             "leave out --builtin or --stage",
         ),
         (
@@ -269,7 +269,7 @@ def test_a_stage_that_others_have_is_said_to_be_theirs() -> None:
     assert caught.value.kind is Kind.NO_RECIPE
     assert (
         caught.value.cause
-        == "verl has no stage rollout; targets with this stage: mindspeed-rl, sglang, vllm, vllm-ascend"
+        == "verl: the stage rollout is not available; targets with this stage: mindspeed-rl, sglang, vllm, vllm-ascend"
     )
     assert caught.value.hint == (
         "choose one of update-policy, compute-log-prob, update-critic, compute-values, timeline, weight-sync"

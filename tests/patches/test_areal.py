@@ -55,7 +55,7 @@ def test_all_stages_stand_beside_each_other(tmp_path: Path) -> None:
         (
             ("--stage", "compute-log-prob", "--mini-batch", "0:1"),
             2,
-            "stage compute-log-prob of areal has no window --mini-batch",
+            "stage compute-log-prob of areal does not support --mini-batch",
         ),
         (("--decode", "30:60"), 2, "--decode is not available for areal: the rollout runs in"),
         (("--micro-batch", "0:1", "--strategy", "archon"), 2, "updates have --mini-batch"),

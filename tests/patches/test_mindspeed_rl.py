@@ -57,7 +57,7 @@ def test_the_recipes_know_every_release() -> None:
 @pytest.mark.parametrize("part", thinned(range(3), [0]))
 def test_apply_and_revert_restore_every_byte(tree: Tree, part: int, tmp_path: Path) -> None:
     root = tree.checkout(tmp_path / "checkout")
-    warned = "" if tree.real else f"differs from the one that was released as {tree.version}"
+    warned = "" if tree.real else f"differs from the code that was released as {tree.version}"
     if not tree.version:
         warned = "rlpatch was not tested with"
     asked = [(stage, unit) for stage, unit in windows(tree) if unit not in ("prefill", "iterations")]

@@ -56,7 +56,7 @@ def test_all_stages_stand_beside_each_other(tmp_path: Path) -> None:
         (
             ("--stage", "compute-log-prob", "--mini-batch", "0:1"),
             2,
-            "stage compute-log-prob of openrlhf has no window --mini-batch",
+            "stage compute-log-prob of openrlhf does not support --mini-batch",
         ),
         (("--decode", "30:60"), 2, "--decode is not available for openrlhf: the rollout runs in"),
         (("--micro-batch", "0:1", "--role", "critic"), 2, "critic"),

@@ -28,7 +28,7 @@ WINDOWS = [(recipe.stage, unit) for recipe in UPSTREAM.recipes for unit in recip
 @pytest.mark.parametrize("part", thinned(range(3), [0]))
 def test_apply_and_revert_restore_every_byte(tag: str, part: int, tmp_path: Path) -> None:
     root = trees.checkout(tmp_path / "checkout", tag)
-    warned = "differs from the one that was released as" if tag else "rlpatch was not tested with"
+    warned = "differs from the code that was released as" if tag else "rlpatch was not tested with"
     version = trees.RELEASE if tag else ""
     assert len(WINDOWS) == 10
     for stage, unit in [*WINDOWS][part::3]:
@@ -53,7 +53,7 @@ def test_all_stages_stand_in_one_file_and_go_in_any_order(tmp_path: Path) -> Non
 
 def _another_project(root: Path) -> tuple[int, str]:
     (root / trees.MODEL).unlink()
-    return 3, "slime has no place to record the window --micro-batch of update-policy"
+    return 3, "no place in slime to record the window --micro-batch of update-policy"
 
 
 def _another_schedule(root: Path) -> tuple[int, str]:
@@ -75,7 +75,7 @@ def test_what_has_another_structure_is_refused(change: Callable[[Path], tuple[in
 @pytest.mark.parametrize(
     ("version", "code", "said_of_it"),
     [
-        ("0.1.0", 3, "slime 0.1.0 has no place to record the window --mini-batch of update-policy"),
+        ("0.1.0", 3, "no place in slime 0.1.0 to record the window --mini-batch of update-policy"),
         (trees.RELEASE, 4, "model.py is missing here"),
     ],
 )

@@ -68,9 +68,9 @@ def test_both_stages_stand_in_one_class(tmp_path: Path) -> None:
         (
             ("--stage", "compute-log-prob", "--mini-batch", "0:1"),
             2,
-            "stage compute-log-prob of trl has no window --mini-batch",
+            "stage compute-log-prob of trl does not support --mini-batch",
         ),
-        (("--stage", "update-critic", "--micro-batch", "0:1"), 3, "trl has no stage update-critic"),
+        (("--stage", "update-critic", "--micro-batch", "0:1"), 3, "trl: the stage update-critic is not available"),
         (("--decode", "30:60"), 2, "--decode is not available for trl: the rollout runs in"),
     ],
 )

@@ -88,7 +88,8 @@ def listing(words: Sequence[str] = ()) -> CommandResult:
     if words and not rows:
         typed = ", ".join(words)
         cause = Text(
-            "{targets} is not a published release, so no recipe names it; rlpatch goes by the structure of the code",
+            "{targets} is not a published release, so no recipe names it; rlpatch finds the insertion points by"
+            " the structure of the code",
             typed,
         )
         raise Problem(Kind.VERSION, cause, hint=CommandLine("list", *(upstream.project.name for upstream, _ in chosen)))
@@ -140,7 +141,9 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
     release = plan.published(upstream, version or "")
     step = StepResult.noted((problem.note for problem in problems), "warning")
     if version and not release:
-        text = Text("rlpatch was not tested with {version}; it finds the places by the structure of the code", version)
+        text = Text(
+            "rlpatch was not tested with {version}; it finds the insertion points by the structure of the code", version
+        )
         step += StepResult.noted([Note(text)])
     lines = (head, *_explanation(upstream, recipes, release, places))
     data = Explanation(name, version, stage, lines)
@@ -289,7 +292,9 @@ def _by_itself(upstream: Upstream, release: str, stages: set[str]) -> list[str]:
     for gap in upstream.gaps:
         if stages.intersection(gap.stages) and gap.exists(release):
             first, *detail = gap.reason.lines
-            lines += [Text("--strategy {strategy} has no window --{unit}: {first}", gap.strategy, gap.unit, first)]
+            lines += [
+                Text("--strategy {strategy} does not support --{unit} windows: {first}", gap.strategy, gap.unit, first)
+            ]
             lines += [*(Text("  {line}", line) for line in detail if f"  {line}" not in lines), ""]
     for releases, text in upstream.builtin.items():
         if not release or SpecifierSet(releases).contains(release, prereleases=True):

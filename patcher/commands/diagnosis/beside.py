@@ -22,7 +22,7 @@ class DiagnosisBeside:
         """Show what there is, and let the command go on."""
         self.follower.finished = True
         self._show()
-        self.follower.say(Text("the run goes on; Ctrl-C again ends it"))
+        self.follower.say(Text("the run goes on; press Ctrl-C again to end the run"))
 
     def ends_command(self) -> bool:
         """Tell whether the run has made the steps that it was to make."""

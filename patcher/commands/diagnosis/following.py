@@ -104,7 +104,7 @@ class Follower:
             self.trouble = described(error)
         except Exception as error:
             self.finished, self.steps = True, None
-            self.trouble = Text("the run goes on, but is not followed any more: {fault}", described(error))
+            self.trouble = Text("the run goes on, but the diagnosis no longer follows it: {fault}", described(error))
             self.say(self.trouble)
 
     def notes(self) -> Iterator[str]:
@@ -119,10 +119,10 @@ class Follower:
         with contextlib.suppress(OSError):
             rows = self._rows()
         if not rows:
-            yield Text("no worker that records a rollout on demand has started")
+            yield Text("no worker that records rollouts on demand has started")
         elif self.asked is None:
             yield Text(
-                "nothing was asked for: rollouts so far: {count}; windows are asked for in the third one",
+                "no window was requested; rollouts so far: {count}; rlpatch requests windows in the third rollout",
                 self.rollouts,
             )
         for row in rows if self.asked is not None else ():
@@ -163,7 +163,7 @@ class Follower:
         self.requests += 1
         unit = "iterations" if "iterations" in units else "decode"
         window = " ".join((planned.option, *planned.conditions))
-        self.say(Text("asked for --{unit} {window} of rollout {number}", unit, window, request.at))
+        self.say(Text("requested --{unit} {window} of rollout {number}", unit, window, request.at))
 
     def _planned(self, of_run: Sequence[Engine], *, decode_only: bool) -> PlannedWindows | None:
         """Return the windows to ask for: those that the last diagnosis lacks, or the first ones."""
@@ -192,7 +192,7 @@ def placed(error: BaseException) -> Problem:
     if problem.kind is not Kind.UNEXPECTED:
         return problem
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    return problem.replace(where=f"{frame.filename}:{frame.lineno}", hint=Text("please report this"))
+    return problem.replace(where=f"{frame.filename}:{frame.lineno}", hint=Text("please report this error"))
 
 
 def described(error: BaseException) -> Text:

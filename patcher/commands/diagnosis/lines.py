@@ -42,7 +42,9 @@ def _steps(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
     if not diagnosis.steps:
         return
     total = max(diagnosis.seconds, 1e-12)
-    yield Text("{count} steps, {seconds:,.1f} s, by stage on their critical path", diagnosis.steps, diagnosis.seconds)
+    yield Text(
+        "{count} steps, {seconds:,.1f} s: time of each stage on the critical path", diagnosis.steps, diagnosis.seconds
+    )
     titles = [Text("stage"), Text("seconds"), Text("share"), Text("most of it, in %"), Text("mostly waits for")]
     rows = [
         (
@@ -60,13 +62,13 @@ def _micro_batches(stage: StageDiagnosis) -> Iterator[str]:
         return
     values = stage.stage, stage.turns, stage.seconds, stage.iterations, stage.recorded, stage.between_seconds
     yield Detail(
-        "{stage}: {calls} calls, {seconds:,.1f} s in {count:,} micro-batches, {recorded} recorded; {between:,.1f} s"
-        " between them",
+        "{stage}: {calls} calls, {seconds:,.1f} s in {count:,} micro-batches, {recorded} recorded; {between:,.1f}"
+        " s between the micro-batches",
         *values,
     )
     if stage.classes:
         shares = (_share(part, with_interval=True) for part in stage.classes if part.share >= LEAST_SHARE)
-        yield Detail("  where it went: {shares}", joined(COMMA, shares))
+        yield Detail("  where the time went: {shares}", joined(COMMA, shares))
     for part in stage.by_load:
         most = joined(COMMA, (_share(row, with_interval=False) for row in part.classes[:LARGEST])) or part.why
         values_of_part = LOADS[part.load], 100 * part.share, part.ms_each, most
@@ -85,14 +87,14 @@ def _stage(stage: StageDiagnosis, windows: int, width: int | None) -> Iterator[s
     )
     yield Detail("  a rollout begins when an engine has no earlier request left")
     if stage.recording_seconds >= 0.05:
-        yield Text("  recording cost {seconds:.1f} s, left out below", stage.recording_seconds)
+        yield Text("  recording took {seconds:.1f} s, which the figures below do not include", stage.recording_seconds)
     whole = stage.seconds + stage.waiting_seconds + stage.recording_seconds
     if stage.between_seconds >= LEAST_BETWEEN * whole:
         share = 100 * stage.between_seconds / max(whole, 1e-12)
         yield Text("  {seconds:.1f} s ({share:.0f} %) lie between iterations", stage.between_seconds, share)
     if stage.classes:
         shares = (_share(part, with_interval=True) for part in stage.classes if part.share >= LEAST_SHARE)
-        yield from wrapped(Text("where it went: {shares}", joined(COMMA, shares)))
+        yield from wrapped(Text("where the time went: {shares}", joined(COMMA, shares)))
     if stage.by_load:
         titles = [Text("by load"), Text("share"), Text("ms each"), Text("most of it, in %"), Text("predicted")]
         table = drawn.drawn(titles, [_row(part) for part in stage.by_load], width)
@@ -143,7 +145,7 @@ def _check(diagnosis: RunDiagnosis, again: CommandLine | None) -> Iterator[str]:
             if part.why:
                 yield Detail("  {load}: {why}", LOADS[part.load], part.why)
         if stage.record:
-            yield Detail("  record them: {command}", stage.record)
+            yield Detail("  record the missing windows: {command}", stage.record)
     if again is not None:
         yield Text("next: {command}", again)
     for window in diagnosis.windows:

@@ -101,6 +101,6 @@ class TrainingRequests:
         asked = self.asked[name]
         asked.request, asked.read, asked.count = self.states.write(name, request), False, asked.count + 1
         where = Text(
-            "asked for --micro-batch {window} of {stage}, training step {step}", request.window, name, request.at
+            "requested --micro-batch {window} of {stage}, training step {step}", request.window, name, request.at
         )
         self.say(where)

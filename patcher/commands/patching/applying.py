@@ -130,7 +130,7 @@ def _others(engines: Iterable[RunningProcess], plans: Sequence[Planned]) -> Step
         return StepResult()
     folders = dict.fromkeys(planned.plan.config.save_path for planned in plans if planned.plan.config.save_path)
     text = Text(
-        "engines of {users} may also use this installation; they record, too, from their next start", ", ".join(users)
+        "engines of {users} may also use this installation; they also record from their next start on", ", ".join(users)
     )
     detail = Text("`rlpatch run` with the same options patches only a single run")
     if folders:

@@ -125,8 +125,8 @@ def _lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
         return
     if not config.profiler.MODULE:
         yield Text(
-            "  each process writes its own timeline to {save_path}/timeline; read them with `rlpatch timeline"
-            " {save_path}`",
+            "  each process writes its own timeline to {save_path}/timeline; read the timelines with `rlpatch"
+            " timeline {save_path}`",
             config.save_path,
         )
         return
@@ -176,9 +176,7 @@ def _extent(change: Change, place: Place, patch: PatchId) -> str:
         shared = sum(len(there[recorder].lines) for recorder in there[patch].uses)
         count = len(there[patch].lines)
         if shared:
-            return Text(
-                "{count} lines inserted; another {shared} lines are a recorder that patches share", count, shared
-            )
+            return Text("{count} lines inserted, plus {shared} lines of the recorder that patches share", count, shared)
         return Text("{count} lines inserted", count)
     different = sum(setting.changed for setting in place.settings)
-    return Text("changes {different} of {count} arguments of the release", different, len(place.settings))
+    return Text("changes {different} of {count} profiler arguments of this release", different, len(place.settings))

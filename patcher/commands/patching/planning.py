@@ -162,8 +162,8 @@ def unused(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, 
     for window in request.windows:
         if window not in [stage.window for _, stage in stages]:
             option = f"--{window.unit} {window}"
-            hint = Text("leave out {option}, or add a target that supports it: see `rlpatch list`", option)
-            problems.append(usage(Text("{option}: none of the targets has this window", option), hint))
+            hint = Text("leave out {option}, or add a target that supports this option: see `rlpatch list`", option)
+            problems.append(usage(Text("{option}: none of the targets supports this window", option), hint))
     return tuple(problems)
 
 

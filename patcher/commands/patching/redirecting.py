@@ -53,7 +53,9 @@ def _problem(
     likely = [name for name in partners if name in installed]
     cause = _cause(pieces, idle or [*upstreams], upstreams, likely or partners)
     hint = joined(OR, (_again(search, [*upstreams], idle, name, part) for name in likely[:1] or partners or [""]))
-    absent = Text("not installed here: {names}; type its --python EXE or --path DIR", ", ".join(partners))
+    absent = Text(
+        "not installed here: {names}; type --python EXE or --path DIR to say where it is installed", ", ".join(partners)
+    )
     notes = (absent,) if partners and not likely else ()
     return Problem(Kind.USAGE if part.windows else Kind.NO_RECIPE, cause, hint=hint, notes=notes)
 

@@ -96,7 +96,7 @@ def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchP
         step += StepResult(problems=(located(Problem(Kind.FOREIGN_EDIT, cause, changed[0], hint), root),))
     for record, patch in zip(root.records, patches, strict=True):
         for file in _gone(patch)[:1]:
-            cause = Text("{patch} records nothing there any more: {why}", record.patch, file.detail)
+            cause = Text("{patch} no longer records anything in this file: {why}", record.patch, file.detail)
             forget = CommandLine("revert", record.patch.target, "--path", str(root.path))
             hint = (file.state == "lost" and again(record)) or forget
             if root.pending:

@@ -123,9 +123,12 @@ def _foreseen(gap: HookGap, *, require: bool) -> StepResult:
     """Return a warning about a place where the import hook is lost; a problem with `require` if the loss is certain."""
     seen_text = (Text("found: {found}", gap.found),) if gap.found else ()
     if require and gap.sure:
-        cause = Text("{why}: what it starts is not patched", gap.why)
+        cause = Text("{why}: processes started from there are not patched", gap.why)
         return StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, seen_text),))
-    note = Note(Text("{where}: {why}; what it starts is not patched", gap.where, gap.why), joined("\n", seen_text))
+    note = Note(
+        Text("{where}: {why}; processes started from there are not patched", gap.where, gap.why),
+        joined("\n", seen_text),
+    )
     return StepResult((Text("in {where}: {advice}", gap.where, gap.instead),)) + StepResult.noted([note], "warning")
 
 
@@ -175,9 +178,13 @@ def _with_hook(
             processes = ", ".join(map(str, still[:3])) + (", …" if len(still) > 3 else "")
             needed = folder.path
             detail = Text(
-                "these processes need {path} to stay patched; the next `rlpatch run` after their end deletes it", needed
+                "these processes need {path} to stay patched; the next `rlpatch run` after they end deletes this"
+                " folder",
+                needed,
             )
-            text = Text("{count} of the run are still alive ({processes})", _processes(len(still)), processes)
+            text = Text(
+                "still alive after the command: {count} of the run ({processes})", _processes(len(still)), processes
+            )
             step += StepResult.noted([Note(text, detail)])
         code = show(CommandResult("run", step, data=RunOutcome(patched), aside=True, tells_all=True))
         return _left_with(status, code, companion)
@@ -200,7 +207,7 @@ def _ended(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap], *, re
     if folder.went_to_ray and not unpatched:
         note = Note(
             Text(
-                "here no process imported the patched {name}; on other nodes see the log",
+                "no process on this machine imported the patched {name}; for other nodes, see the log of the run",
                 name,
             ),
             _RAY,
@@ -223,12 +230,14 @@ def _left(state: str, path: str) -> str:
     if state == "changed":
         return Text("{path} changed after `rlpatch run` had read it: start the run again", path)
     if state == "elsewhere":
-        return Text("the run imported another copy, {path}: choose it with --path or --python", path)
+        return Text("the run imported another copy, {path}: choose this copy with --path or --python", path)
     return ""
 
 
 _PASSED_BY = Text("the hook of `rlpatch run` has no effect under -I, -E, -S, env -i or a new PYTHONPATH")
-_RAY = Text("processes on other machines cannot report here: look for lines with rlpatch in the log of the run")
+_RAY = Text(
+    "processes on other machines cannot report to this command: look for lines with rlpatch in the log of the run"
+)
 _IN_PLACE = Text("`rlpatch apply` with the same options changes the files themselves, which always has an effect")
 
 
@@ -238,7 +247,11 @@ def _reasons(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> 
     A place that may have lost the hook is no reason if Python processes started with it.
     """
     began, prefix = folder.prefixes(), plan.target.prefix
-    texts = [(gap.where, gap.why, gap.found or Text("behind it"), gap.instead) for gap in gaps if gap.sure or not began]
+    texts = [
+        (gap.where, gap.why, gap.found or Text("from this place on"), gap.instead)
+        for gap in gaps
+        if gap.sure or not began
+    ]
     losses = tuple(Text("{where}: {why} ({text}): {advice}", *values) for values in texts)
     if not began and losses:
         return losses
@@ -250,10 +263,16 @@ def _reasons(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> 
     if prefix and os.path.realpath(prefix) not in map(os.path.realpath, began):
         values = ", ".join(began[:3]), plan.target.project.name, prefix
         text = Text(
-            "Python ran in other environments ({ran}), but {name} is in {prefix}: choose it with --python EXE", *values
+            "Python ran in other environments ({ran}), but {name} is in {prefix}: choose the environment of the"
+            " run with --python EXE",
+            *values,
         )
         return (text, *losses)
     files = ", ".join(str(change.path) for change in plan.edit.changes)
-    begun = Text("Python processes loaded the hook, but none imported {files}: did the run get that far?", files)
-    passed_by = Text("{passed_by}; nor for modules that pytest rewrites or that are in a zip file", _PASSED_BY)
+    begun = Text(
+        "Python processes loaded the hook, but none imported {files}: did the run get as far as this import?", files
+    )
+    passed_by = Text(
+        "{passed_by}; it also has no effect for modules that pytest rewrites or that are in a zip file", _PASSED_BY
+    )
     return begun, *(losses or (passed_by,))

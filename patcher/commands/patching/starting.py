@@ -32,14 +32,18 @@ def commands(folder: str) -> Iterator[str]:
     ray = {**_OPTIONS, "o": output}
     hydra = ",".join(f"{name}:{json.dumps(value)}" for name, value in ray.items())
     nemo = {name: ray[name] for name in ("trace-fork-before-exec", "capture-range-end", "o")}
-    yield Text("  nsys records, and writes a report when the window ends. Start the run with")
+    yield Text("  nsys records the window, and writes a report when the window ends. Start the run with:")
     yield f"    mkdir -p {shlex.quote(folder)}"
     yield f"    nsys profile {shlex.join([*options, f'--output={output}'])} COMMAND"
-    yield Text("  Ray starts its workers itself. Give it to verl, to NeMo-RL, or to any other program as")
+    yield Text(
+        "  Ray starts its workers itself. Pass the nsys options to verl, to NeMo-RL, or to any other program like this:"
+    )
     yield f"    {shlex.quote(f'+ray_kwargs.ray_init.runtime_env.nsight={{{hydra}}}')}"
     yield (
         f"    NRL_NSYS_WORKER_PATTERNS='*' NRL_NSYS_PROFILE_STEP_RANGE={_NEVER}"
         f" NRL_NSYS_EXTRA_OPTIONS={shlex.quote(json.dumps(nemo))}"
     )
     yield f"    runtime_env={json.dumps({'nsight': ray})}"
-    yield Text("  then `nsys export --type sqlite FILE.nsys-rep` and `rlpatch report {folder}`", shlex.quote(folder))
+    yield Text(
+        "  then run `nsys export --type sqlite FILE.nsys-rep` and `rlpatch report {folder}`", shlex.quote(folder)
+    )

@@ -40,7 +40,7 @@ def edited(problem: Problem, root: PatchedRoot, hint: str = "") -> Problem:
         return problem
     at, expected = difference
     notes = (
-        Text("expected: {line}", _shown([expected])) if expected else Text("expected: no line there"),
+        Text("expected: {line}", _shown([expected])) if expected else Text("expected: no line in this place"),
         Text("found: {line}", _shown(found[at : at + 1])),
     )
     return problem.replace(where=f"{place}:{at + 1}", notes=notes, hint=hint or problem.hint)

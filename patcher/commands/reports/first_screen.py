@@ -117,9 +117,7 @@ def _withdrawn(report: model.TraceReport) -> Iterator[str]:
     for at, text in enumerate(shown):
         more = len(evidence) - len(shown) if at == len(shown) - 1 else 0
         line = Text("warning: {check}", text)
-        yield from wrapped(
-            Text("warning: {check} (failed checks beside it: {count})", text, more) if more > 0 else line
-        )
+        yield from wrapped(Text("warning: {check} (other failed checks: {count})", text, more) if more > 0 else line)
 
 
 def _title(report: model.TraceReport, focus: model.RankProfile, first: model.Diagnosis | None) -> str:
@@ -130,7 +128,7 @@ def _title(report: model.TraceReport, focus: model.RankProfile, first: model.Dia
     of = next((profile for profile in report.captures if profile.source == first.source), focus)
     if first.saving_ns:
         return Text(
-            "{title}: at most {saving} of {time} ({share}) per {unit}", title, in_ms(first.saving_ns),
+            "{title}: a fix saves at most {saving} of {time} ({share}) per {unit}", title, in_ms(first.saving_ns),
             in_ms(of.total_ns / len(of.units)), percent(first.saving_ns * len(of.units) / (of.total_ns or 1), 0),
             unit_word(of),
         )  # fmt: skip
@@ -149,7 +147,7 @@ def _about(report: model.TraceReport, focus: model.RankProfile) -> str:
     contents = unit_contents(focus.units)
     held = joined(COMMA, (_held(name, min(values), max(values)) for name, values in contents.items()))
     if held:
-        units = Text("{units}, of {contents}", units, held)
+        units = Text("{units}, with {contents}", units, held)
     return joined(" · ", (units, _ranks(report, focus), _mode(focus), short(focus.device), model.FORMS[focus.form]))
 
 
@@ -165,7 +163,7 @@ CONTENTS_WORDS: Mapping[str, str] = {
     "requests": Text("requests"),
     "tokens": Text("tokens"),
     "context": Text("tokens of context"),
-    "longest": Text("in the longest context"),
+    "longest": Text("tokens in the longest context"),
     "sequences": Text("sequences"),
     "drafts": Text("draft tokens"),
 }
@@ -209,7 +207,7 @@ def _shown(
 def _breakdown(profile: model.RankProfile, name: str, most: int) -> str:
     """Return the ``most`` largest parts of a unit from 1 % on, in order of their share."""
     if not profile.total_ns:
-        return Text("no event of a known device; median on the host {time}", in_ms(profile.host_median_ns))
+        return Text("no events from a known device; median time on the host {time}", in_ms(profile.host_median_ns))
     labels = {**model.PARTS, **model.FREE}
     shares = sorted(((profile.share(part), labels[part]) for part in model.PARTS), key=lambda pair: -pair[0])
     parts = joined(
@@ -220,7 +218,7 @@ def _breakdown(profile: model.RankProfile, name: str, most: int) -> str:
         line = Text("time of {profile}, {median}: {parts}", name, in_ms(profile.median_ns), parts)
     before = profile.sum_ns(model.LEAD_IN)
     if before >= NOTABLE * profile.total_ns:
-        return Text("{line}; {time} before its first kernel", line, in_ms(before))
+        return Text("{line}; {time} before the first kernel", line, in_ms(before))
     return line
 
 
@@ -242,14 +240,14 @@ def _idle(profile: model.RankProfile) -> str:
         return ""
     place = joined(COMMA, (place_of(gap), host_of(gap)))
     time = in_ms(gap.ns / len(profile.units))
-    return Text("most idle: {time} ({share}) {place}", time, percent(gap.ns / (profile.total_ns or 1)), place)
+    return Text("largest idle time: {time} ({share}) {place}", time, percent(gap.ns / (profile.total_ns or 1)), place)
 
 
 def _to_do(first: model.Diagnosis | None) -> str:
     if first is None or not first.advice:
         return ""
     if first.saving_ns:
-        return Text("to do: {advice}. Bound: {saving}", first.advice, in_ms(first.saving_ns))
+        return Text("to do: {advice}. Upper bound of the saving: {saving}", first.advice, in_ms(first.saving_ns))
     return Text("to do: {advice}", first.advice)
 
 
@@ -263,7 +261,7 @@ def _not_worth(profile: model.RankProfile, first: model.Diagnosis | None) -> str
     if not small:
         return ""
     things = joined(COMMA, (Text("{thing} (at most {share})", thing, percent(share)) for thing, share in small))
-    return Text("not worth it: {things}", things)
+    return Text("little to gain from: {things}", things)
 
 
 def _sure(profile: model.RankProfile, first: model.Diagnosis | None) -> str:
@@ -271,7 +269,7 @@ def _sure(profile: model.RankProfile, first: model.Diagnosis | None) -> str:
     count = len(profile.units)
     times = sorted(unit.device_ns or unit.host_ns for unit in profile.units)
     if count < _FEW:
-        units: str = Text("too few units for a spread, record {few} or more", _FEW)
+        units: str = Text("too few units to show the variation; record {few} or more", _FEW)
     else:
         low, high = in_ms(times[0]), in_ms(times[-1])
         median = in_ms(profile.median_ns or profile.host_median_ns)
@@ -285,7 +283,7 @@ def _next(report: model.TraceReport, focus: model.RankProfile, again: str) -> st
     """Return the next command: with all ranks, else the page."""
     missing = any(finding.id == "missing-ranks" for finding in report.findings)
     if missing or (len(report.captures) == 1 and (focus.world or 1) > 1 and _communicates(report)):
-        return Text("next: rlpatch report FOLDER with the traces of all ranks tells who waits for whom")
+        return Text("next: `rlpatch report FOLDER` with the traces of all ranks shows which rank waits for which")
     command = f"{again or 'rlpatch report'} -o report.html"
     return Text("next: {command}", command)
 

@@ -45,6 +45,6 @@ def verdict(device: DeviceMemory) -> Iterator[str]:
         yield from wrapped(text, "  ", "    ")
     if device.unknown:
         yield from wrapped(
-            Text("{size} of the peak have no stack: allocated before the window", size(device.unknown)), "  "
+            Text("{size} of the peak has no stack: it was allocated before the window", size(device.unknown)), "  "
         )
     yield from wrapped(memory_tables.end_line(device), "  ", "    ")

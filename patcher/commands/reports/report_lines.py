@@ -45,7 +45,9 @@ def report(trace_report: model.TraceReport, again: str = "") -> list[str]:
     profiles = trace_report.captures
     focus = focus_of(trace_report)
     label = focus.label if len(profiles) > 1 else ""
-    hint = Text("these are of {label}; -o FILE.html and --json have the others, too", focus.label)
+    hint = Text(
+        "the tables above are of {label}; -o FILE.html and --json also have the tables of the others", focus.label
+    )
     details = _separated(
         _verdict(trace_report.verdict),
         *map(_described, profiles if len(profiles) <= MANY else [focus]),
@@ -102,7 +104,7 @@ def _described(profile: model.RankProfile) -> Iterator[str]:
     if profile.total_ns:
         yield from _parts(profile)
     else:
-        yield Text("  no event of a known device; median on the host {time}", in_ms(profile.host_median_ns))
+        yield Text("  no events from a known device; median time on the host {time}", in_ms(profile.host_median_ns))
     yield from map(Detail, _units(profile))
     for check in profile.checks:
         if check.ok:
@@ -193,7 +195,7 @@ def _gaps(profile: model.RankProfile, label: str) -> Iterator[str]:
     yield from (title, head)
     for at, (gap, row) in enumerate(zip(profile.gaps[:SHOWN], rows, strict=False)):
         # Where not every unit has as much of it, that which has most.
-        most: str = Text("the most in #{unit}", gap.unit) if 2 * gap.unit_ns > gap.ns else ""
+        most: str = Text("longest in unit #{unit}", gap.unit) if 2 * gap.unit_ns > gap.ns else ""
         most = f"#{gap.unit}" if gap.units == 1 else most
         entry = [
             row,

@@ -54,7 +54,9 @@ def report(paths: Sequence[Path], options: ReadOptions, display: Display = silen
     if found and not others:
         return _memory(result, found, options, display)
     if found:
-        result.note(Text("report memory snapshots by themselves: {command}", CommandLine("report", *map(str, found))))
+        result.note(
+            Text("memory snapshots need a report of their own: {command}", CommandLine("report", *map(str, found)))
+        )
     paths = others
     profiles = analysis.labelled(read_profiles(result, paths, options, partial(display, Text("reading"))))
     if not profiles:
@@ -139,16 +141,20 @@ def _judge(result: CommandResult, comparison: model.Comparison, most: float) -> 
             result.note(text, Text("the baseline has {count} of {least} runs", comparison.before.captures, least))
             return
         cause = Text(
-            "--fail-above needs two captures a side, or three on one: fewer do not tell how captures of the same"
-            " program differ"
+            "--fail-above needs two captures per side, or three on one side: fewer do not show how much captures of"
+            " the same program vary"
         )
         again = CommandLine("compare", "BEFORE1", "BEFORE2", "--fail-above", f"{most:g}", "--", "AFTER1", "AFTER2")
         result.problems.append(
-            Problem(Kind.USAGE, cause, hint=Text("record each side twice, best in turns, then {again}", again))
+            Problem(
+                Kind.USAGE,
+                cause,
+                hint=Text("record each side twice, ideally alternating between the sides, then {again}", again),
+            )
         )
         return
     if comparison.verdict not in model.DECIDED:
-        result.note(Text("--fail-above could not be decided"), comparison.verdict)
+        result.note(Text("cannot decide whether --fail-above is exceeded"), comparison.verdict)
         return
     at_least = 100 * comparison.least_change_ns / max(comparison.median_ns[0], 1)
     if at_least > most:
@@ -226,7 +232,12 @@ def _reader(
     timelines = [] if tables else formats.read(path, marks, progress)
     if marks and not any(mark.family == WANTED for timeline in timelines for _, mark in timeline.marks):
         cause = Text("--marks {pattern} matches no host range in {name}", marks.pattern, path.name)
-        raise Problem(Kind.USAGE, cause, str(path), Text("--json lists its operators; a trace viewer shows all ranges"))
+        raise Problem(
+            Kind.USAGE,
+            cause,
+            str(path),
+            Text("--json lists the operators of the trace; a trace viewer shows all ranges"),
+        )
     if tables:
         return lambda only: [report for report in [analysis.tabled(*tables, only)] if report.units]
 

@@ -59,8 +59,8 @@ def are_runs(before: Sequence[Path], after: Sequence[Path], choice: RunChoice) -
     if not any(timeline.values()):
         if choice.steps or choice.run:
             option = "--steps" if choice.steps else "--run"
-            cause = Text("{option} is for timelines, and {path} holds none", option, paths[0])
-            raise Problem(Kind.USAGE, cause, str(paths[0]), Text("--units A:B chooses units of captures"))
+            cause = Text("{option} is for timelines, and {path} contains no timeline", option, paths[0])
+            raise Problem(Kind.USAGE, cause, str(paths[0]), Text("choose units of captures with --units A:B"))
         return False
     chosen = bool(choice.steps or choice.run)
     capture = {path: not (timeline[path] and chosen) and _has_capture(path) for path in paths}
@@ -72,12 +72,14 @@ def are_runs(before: Sequence[Path], after: Sequence[Path], choice: RunChoice) -
     other = next((path for path in paths if not timeline[path]), run)
     if not other.exists():
         raise Problem(Kind.NO_TRACE, Text("{path} does not exist", other), str(other))
-    cause = Text("{run} holds the timeline of a run, and {other} holds none: two of one kind are compared", run, other)
+    cause = Text(
+        "{run} contains the timeline of a run, and {other} does not: compare two timelines, or two captures", run, other
+    )
     commands = CommandLine("timeline", str(run)), CommandLine("report", str(other))
     hint = CommandLine("compare", str(run), "RUN")
     raise Problem(
-        Kind.USAGE, cause, str(other), Text("{compare} with another run", hint),
-        (Text("or each alone: {timeline}, {report}", *commands),),
+        Kind.USAGE, cause, str(other), Text("compare two runs: {compare}", hint),
+        (Text("or look at each side alone: {timeline}, {report}", *commands),),
     )  # fmt: skip
 
 
@@ -119,9 +121,11 @@ def _refuse_capture_options(
     for option, value in given.items():
         if value is not None:
             why = Text("{option} is for captures, and these are timelines", option)
-            again = Text("--steps A:B chooses steps; given twice, it is for each side")
+            again = Text("choose steps with --steps A:B; type the option twice for one range per side")
             if option == "--fail-above":
-                again = Text("use --json for the change with its interval; --fail-above needs two captures per side")
+                again = Text(
+                    "--json has the change with its interval; --fail-above is only for captures, two or more per side"
+                )
             raise Problem(Kind.USAGE, why, hint=again)
 
 
@@ -139,9 +143,9 @@ def _sides(paths: Sequence[Path], choice: RunChoice, display: Display, result: C
             if key not in joined:
                 joined[key] = timelines.read(path, TimelineOptions(run=number), display, result)
             if not joined[key].steps:
-                cause = Text("{path} has no step that has ended: without a driver or a trainer there is none", path)
+                cause = Text("{path} has no completed step: only a driver or a trainer records steps", path)
                 hint = CommandLine("timeline", str(path))
-                raise Problem(Kind.NOT_COMPARABLE, cause, str(path), Text("{timeline} says what is missing", hint))
+                raise Problem(Kind.NOT_COMPARABLE, cause, str(path), Text("see what is missing: {timeline}", hint))
             sides.append(ChosenSteps(path, timelines.only_steps(joined[key], steps)))
     return sides
 
@@ -161,5 +165,5 @@ def _choices_named(path: Path) -> Iterator[None]:
             raise
         hint = problem.hint
         if problem.notes:
-            hint = Text("--run N chooses one of them; given twice, it is for each side")
+            hint = Text("choose one of these runs with --run N; type the option twice for one run per side")
         raise Problem(problem.kind, problem.cause, str(path), hint, problem.notes) from None

@@ -86,7 +86,10 @@ def _parts(comparison: RunComparison) -> Iterator[str]:
     """Yield the table of the parts, and what its words mean."""
     yield from lines(tables.parts(comparison))
     if comparison.step.equal_tokens is not None:
-        legend = Text("at equal: at equal tokens, by a linear fit; raw only: that is unclear at equal tokens")
+        legend = Text(
+            "at equal: change at equal token counts, by a linear fit; raw only: at equal token counts, the change"
+            " is unclear"
+        )
         yield from wrapped(legend, "  ")
 
 
@@ -95,12 +98,16 @@ def _causes(comparison: RunComparison) -> Iterator[str]:
     if not comparison.causes:
         return
     certain = [row for row in comparison.causes if row.changed != UNCLEAR]
-    yield Text("Causes that came or went") if certain else Text("Causes that came or went: none beyond chance")
+    yield (
+        Text("Causes that appeared or disappeared")
+        if certain
+        else Text("Causes that appeared or disappeared: none beyond chance")
+    )
     sizes = len(comparison.before.steps), len(comparison.after.steps)
     for row in comparison.causes:
         text = Text(
-            "{changed}: {cause}: {before} of {before_steps} steps before, {after} of {after_steps} after;"
-            " {before_seconds} s and {after_seconds} s over the typical step",
+            "{changed}: {cause}: {before} of {before_steps} steps before, {after} of {after_steps} after; excess"
+            " over the typical step: {before_seconds} s before, {after_seconds} s after",
             often(row), row.label, row.before_steps, sizes[0], row.after_steps, sizes[1], brief(row.before_seconds),
             brief(row.after_seconds),
         )  # fmt: skip
@@ -117,6 +124,6 @@ def _head(comparison: RunComparison) -> Iterator[str]:
     for text in more:
         yield from wrapped(text, "  ")
     for difference in comparison.differs:
-        yield from wrapped(Text("not the same: {difference}", difference))
+        yield from wrapped(Text("differs between the runs: {difference}", difference))
     for note in comparison.notes:
         yield from wrapped(Text("note: {note}", note))

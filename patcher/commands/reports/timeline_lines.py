@@ -55,7 +55,9 @@ def _head(timeline: model.RunTimeline) -> Iterator[str]:
     apart = [clock for clock in timeline.clocks if clock.source != "same clock"]
     for clock in apart:
         error = Text("unknown") if clock.error_seconds is None else f"{clock.error_seconds * 1000:,.2f} ms"
-        yield Detail("  clock of {hosts}: by {source}, error {error}", ", ".join(clock.hosts), clock.source, error)
+        yield Detail(
+            "  clock of {hosts}: aligned by {source}, error {error}", ", ".join(clock.hosts), clock.source, error
+        )
     if apart:
         errors = [clock.error_seconds for clock in apart]
         worst = (
@@ -120,7 +122,7 @@ def _detail(step: model.TrainingStep) -> Iterator[str]:
     yield line
     if step.also:
         also = _times((cause.label, cause.excess_seconds) for cause in step.also)
-        yield Text("  also over the typical step: {causes}", also)
+        yield Text("  also longer than in the typical step: {causes}", also)
     for use in step.roles:
         role, share, idle = model.ROLES[use.role], percent(use.busy_share), brief(use.idle_seconds)
         line = Text("  {role}: busy {share}, idle {seconds} s", role, share, idle)
@@ -166,7 +168,7 @@ def _trend(timeline: model.RunTimeline) -> Iterator[str]:
     yield from wrapped(tables.trend(timeline.trend))
     if timeline.trend.parts:
         parts = (Text("{what} {seconds:+.2f} s", part.name, part.seconds) for part in timeline.trend.parts)
-        yield from wrapped(Text("of it: {parts}", joined(COMMA, parts)), "  ", "    ")
+        yield from wrapped(Text("parts of this change: {parts}", joined(COMMA, parts)), "  ", "    ")
     yield from wrapped(tables.drivers(timeline.trend), "  ", "    ")
 
 
@@ -175,7 +177,7 @@ def _memory(timeline: model.RunTimeline) -> Iterator[str]:
     memory = timeline.memory
     if not memory.peaks:
         return
-    yield Text("memory at its peak (GB: 10^9 bytes)")
+    yield Text("peak memory (GB: 10^9 bytes)")
     highest = memory.highest()
     for of in ("device", "host"):
         places = [peak for peak in highest if peak.of == of]
@@ -184,7 +186,7 @@ def _memory(timeline: model.RunTimeline) -> Iterator[str]:
         for peak in places[PLACES:]:
             yield Detail("  {peak}", memory_tables.peak_line(peak))
     if not any(peak.of == "device" for peak in highest):
-        yield Text("  no device memory was noted: no recorded process had allocated any on a GPU or NPU")
+        yield Text("  no device memory was recorded: no recorded process had allocated memory on a GPU or NPU")
     lines = (
         *map(memory_tables.growth_line, memory.growth),
         *map(memory_tables.excess_line, memory.excesses),
@@ -221,7 +223,7 @@ def _causes(timeline: model.RunTimeline) -> Iterator[str]:
 def _windows(timeline: model.RunTimeline) -> Iterator[str]:
     """Yield the windows worth recording with their commands, and the windows recorded during the run."""
     if timeline.windows:
-        yield Text("windows to record in the next run (--json also has them for `rlpatch trigger`)")
+        yield Text("windows to record in the next run (for `rlpatch trigger`, see --json)")
     for window in timeline.windows:
         yield from wrapped(Text("{window}: {why}", window.what, window.why), "  ", "    ")
         yield f"    {window.command}"

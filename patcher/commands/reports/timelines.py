@@ -175,7 +175,8 @@ def _none(folder: Path) -> Problem:
     hint: str = ""
     if not folder.exists():
         hint = Text(
-            "the log of the run and `rlpatch status` name the folder; to record a timeline, use the command below"
+            "the log of the run and `rlpatch status` show the folder of the traces; to record a timeline, use the"
+            " command below"
         )
         cause = Text("the folder {folder} does not exist", folder)
     else:
@@ -187,9 +188,9 @@ def _none(folder: Path) -> Problem:
     notes += (hint,) if hint else ()
     if folder.is_dir() and any(folder.iterdir()):
         notes += (
-            Text("the folder contains recorded windows instead: {commandline}", CommandLine("traces", str(folder))),
+            Text("the folder may contain recorded windows instead: {commandline}", CommandLine("traces", str(folder))),
         )
-    return Problem(Kind.NO_TRACE, cause, str(folder), Text("{record} records a timeline", record), notes)
+    return Problem(Kind.NO_TRACE, cause, str(folder), Text("record a timeline: {record}", record), notes)
 
 
 def _unreadable(folder: Path, surveyed: runs.Surveyed) -> Problem:
@@ -200,7 +201,7 @@ def _unreadable(folder: Path, surveyed: runs.Surveyed) -> Problem:
             Kind.TRACE,
             cause,
             str(surveyed.newer[0]),
-            Text("read them with the rlpatch that recorded them, or a newer one"),
+            Text("read these files with the rlpatch that recorded them, or with a newer version"),
         )
     for path, why in surveyed.unread:
         if why:

@@ -53,7 +53,7 @@ def traces(folder: Path, display: Display = silent) -> CommandResult:
 def _recorded(folder: Path, display: Display) -> list[TraceGroup]:
     """Return the groups of traces below `folder`. Raises Problem (NO_TRACE) if it does not exist or has no trace."""
     if not folder.exists():
-        hint = Text("the log of the run and `rlpatch status` name the folder of the traces")
+        hint = Text("the log of the run and `rlpatch status` show the folder of the traces")
         cause = Text("the folder {folder} does not exist", folder)
         raise Problem(Kind.NO_TRACE, cause, hint=hint, notes=(folders.NOT_RESTARTED,))
     groups = folders.trace_groups(folder.resolve(), display)
@@ -250,7 +250,7 @@ def _work(report: CommandResult, shown: Shown, what: str, total: int) -> Iterato
             yield display._replace(done=done)
         except KeyboardInterrupt:
             cause = Text(
-                "stopped ({what}), {count} of {total} traces are done", what, len(report.lines) - before, total
+                "stopped while {what}; {count} of {total} traces are done", what, len(report.lines) - before, total
             )
             hint = Text("run the same command to continue; the other traces are unchanged")
             raise Problem(Kind.INTERRUPTED, cause, hint=hint) from None
@@ -287,7 +287,7 @@ def _report_parsed(report: CommandResult, parsed: ParseResult, exports: tuple[st
         kind = Kind.ROLLED_BACK if parsed.ended == parsing.BACK else Kind.UNEXPECTED
         report.problems.append(Problem(kind, parsed.why, str(parsed.path), logs, parsed.output))
     elif lacking and parsed.output:
-        cause = Text("torch_npu wrote no {lacking}, and reports that some of the parsing failed", lacking)
+        cause = Text("torch_npu wrote no {lacking}, and reports that parsing failed in part", lacking)
         hint = Text("check whether the disk is full, and read {logs}", logs)
         report.problems.append(Problem(Kind.UNEXPECTED, cause, str(parsed.path), hint, parsed.output))
     elif lacking:
@@ -298,10 +298,10 @@ def _report_parsed(report: CommandResult, parsed: ParseResult, exports: tuple[st
 def _viewer_lines(viewer: Viewer) -> Iterator[str]:
     """Yield how to open traces in a viewer, what it lacks, and with -v which files are there."""
     if viewer.program == ANALYZE:
-        yield Text("{program} can read it (install it in a separate environment):", viewer.program)
+        yield Text("{program} can read the traces (install it in a separate environment):", viewer.program)
         yield f"  {viewer.how}"
     else:
-        yield Text("open it in {program} ({how}):", viewer.program, viewer.how)
+        yield Text("open the traces in {program} ({how}):", viewer.program, viewer.how)
         yield f"  {viewer.where}"
     for reason in viewer.lacks:
         yield from wrapped(Text("note: {reason}", reason), "  ", "    ")

@@ -172,7 +172,7 @@ def _living(folder: StateFolder, collected: RunProgress, options: TriggerOptions
     if not collected.rows:
         words = (options.target, *options.words.split(), "--at", str(int(options.training)))
         again = CommandLine("trigger", *filter(None, words), "--save-path", str(folder.save_path))
-        hint = Text("{command} leaves the request for the first worker that comes", again)
+        hint = Text("leave the request for the first worker that starts: {command}", again)
         raise watching.nobody(folder, collected.skipped).replace(hint=hint)
     of_target, counting = _counting(collected, options)
     living = [row for row in counting if row.worker.on_demand and not row.life.gone]
@@ -241,7 +241,7 @@ def _request(rows: Sequence[WorkerProgress], options: TriggerOptions, now: float
     at = following if options.at is None else options.at
     if at < following:
         turn, current = options.turns, following - 1
-        cause = Text("--at {at} is too late: a worker is already in {turns} {following}", at, turn, current)
+        cause = Text("--at {at} is too late: a worker has already reached {turns} {following}", at, turn, current)
         raise usage(cause, Text("use --at {following} or later, or leave --at out", following))
     ranks = "all" if options.ranks is None else ",".join(map(str, options.ranks))
     return TriggerRequest(
@@ -264,7 +264,7 @@ def _notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterato
     for row in living:
         if row.life.silent:
             text = Text("{name} may have ended: {reason}", row.worker.name, row.life.words)
-            yield Message("warning", text, Text("its progress was ignored"))
+            yield Message("warning", text, Text("the progress of this worker was ignored"))
     turns = _turns(living)
     if turns and min(turns) < max(turns):
         text = Text(
@@ -294,7 +294,7 @@ def _pending_notes(
     name = Text("{window} of {turn} {number}", request.window, options.turns, request.at)
     if whose and not options.replace:
         cause = Text("request {id} ({name}) is still waiting for {whose}", request.id, name, whose)
-        hint = Text("wait for this request with `rlpatch watch`, or replace it: add --replace")
+        hint = Text("wait for this request with `rlpatch watch`, or replace the request with --replace")
         raise Problem(Kind.ENVIRONMENT, cause, str(file), hint)
     if whose:
         yield Message("warning", Text("request {id} ({name}) will not be served by {whose}", request.id, name, whose))
@@ -322,7 +322,7 @@ def _lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: Tri
     if options.dry_run:
         asked = Text("would request {window} in {turn} {number}", *asked.values.values())
     if options.at is None:
-        asked = Text("{asked}, the next one of the worker that is furthest ahead", asked)
+        asked = Text("{asked}, which comes next for the worker that is furthest ahead", asked)
     expiry = Text(
         "  request {id} expires in {duration}; workers look for requests when a {turn} begins",
         *(request.id, life.duration(options.expires), options.turns),

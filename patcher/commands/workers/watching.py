@@ -185,10 +185,10 @@ def _row(row: WorkerProgress) -> WorkerRow:
 
 def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> StepResult:
     """Return the table, the lines below it, warnings of skipped files, and a problem if not all saved."""
-    text = Text("skipped a file in the state folder that no worker wrote")
+    text = Text("skipped a file in the state folder, because no worker wrote it")
     notes = [Message("warning", text, Text("{file}: {why}", skipped.file, skipped.why)) for skipped in data.skipped]
     if data.earlier:
-        text = Text("skipped {earlier} processes that ended before others replaced them", data.earlier)
+        text = Text("skipped {earlier} processes that ended and were replaced", data.earlier)
         notes.append(Message("note", text))
     lines: list[str] = []
     if data.workers:
@@ -231,8 +231,8 @@ def nobody(folder: StateFolder, skipped: Sequence[SkippedFile], stages: Sequence
     if not folder.save_path.exists():
         cause = Text("{save_path} does not exist", folder.save_path)
     hint = Text(
-        "workers write their state from their first rollout or training step on. Their log and `rlpatch status` name"
-        " the folder"
+        "workers write their state from their first rollout or training step on. The log of the run and `rlpatch"
+        " status` show the folder"
     )
     left_out = tuple(Text("skipped {name}: {why}", entry.file.name, entry.why) for entry in skipped[:MANY])
     return Problem(Kind.NO_WORKER, cause, hint=hint, notes=(*left_out, NOT_RESTARTED))
@@ -243,9 +243,7 @@ def below(data: WatchData) -> list[str]:
     lines = list(_pending(data))
     for missing in data.missing:
         ranks = ", ".join(map(str, missing.ranks[:MANY])) + (" …" if len(missing.ranks) > MANY else "")
-        lines.append(
-            Text("  {stage} rank {ranks} was asked to record and has not written its state yet", missing.stage, ranks)
-        )
+        lines.append(Text("  {stage} rank {ranks}: asked to record, but no state written yet", missing.stage, ranks))
     for number, row in enumerate(data.workers, 1):
         if row.why and row.outcome != DONE:  # of a window that was saved it says what the traces say
             lines.append(Text("  {number}  {line}", number, row.why))
@@ -280,7 +278,7 @@ def _summary(data: WatchData, options: WatchOptions) -> str:
         (count := counts[IDLE, False], Text("{count} not asked to record (use rlpatch trigger)", count)),
         (count := counts[AT_WORK, True], Text("{count} saved, and recording more", count)),
         (count := counts[LOST, True], Text("{count} with some traces missing", count)),
-        (missing, Text("{count} have not reported", missing)),
+        (missing, Text("{count} not reported yet", missing)),
     ]
     absent = (Text("no worker of {stage} has reported", stage) for stage in _absent(data, options))
     return joined(COMMA, (*(text for count, text in parts if count), *absent))

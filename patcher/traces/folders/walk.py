@@ -182,7 +182,7 @@ NOT_RESTARTED = Text("an engine that was already running when it was patched rec
 
 def empty(folder: Path) -> Problem:
     """Return the problem that a folder holds no trace of any tool."""
-    hint = Text("the log of the run and `rlpatch status` name the folder of the traces")
+    hint = Text("the log of the run and `rlpatch status` show the folder of the traces")
     cause = Text("no traces found in {name}", folder.name or folder)
     return Problem(Kind.NO_TRACE, cause, str(folder), hint, notes=(NOT_RESTARTED,))
 

@@ -24,7 +24,7 @@ def test_each_setting_is_named_and_how_the_profiler_is_switched_on(run, site: Pa
     pristine = picture(site)
     said = run("apply", "vllm-ascend", *LEVEL, "--contents", "npu,cpu", "--path", site).stdout
     for line in (
-        "  patched vllm_ascend/worker/worker_v1.py, changes 4 of 7 arguments of the release",
+        "  patched vllm_ascend/worker/worker_v1.py, changes 4 of 7 profiler arguments",
         "    aic_metrics: torch_npu.profiler.AiCMetrics.AiCoreNone → torch_npu.profiler.AiCMetrics.Memory",
         ".ProfilerLevel.Level1 → torch_npu.profiler.ProfilerLevel.Level2 (vllm_ascend/worker/worker_v1.py:23)\n",
         "    activities: not set → [torch_npu.profiler.ProfilerActivity.CPU, torch_npu.profiler.ProfilerActivity.NPU]",
@@ -60,7 +60,10 @@ def test_other_settings_replace_those_before_and_the_released_ones_take_them_out
     assert b"Level2" not in (site / WORKER).read_bytes()
     assert b"            msprof_tx=True,  # rlpatch: vllm-ascend builtin\n" in (site / WORKER).read_bytes()
     back = run("apply", "vllm-ascend", "--builtin", "--level", "level1", "--path", site)
-    assert "  patched vllm_ascend/worker/worker_v1.py, without rlpatch lines, changes 0 of 1 arguments" in back.stdout
+    assert (
+        "  patched vllm_ascend/worker/worker_v1.py, without rlpatch lines, changes 0 of 1 profiler arguments"
+        in back.stdout
+    )
     assert "rlpatch revert" not in back.stdout
     assert picture(site) == pristine
     assert "no patch was found" in run("status", "--path", site).stdout
@@ -106,12 +109,12 @@ def test_a_window_and_the_settings_come_and_go_in_any_order(run, site: Path, ord
         (
             (),
             {"VLLM_TORCH_PROFILER_DIR": "/x"},
-            "own profiler is armed (environment), so the settings count\n  found: VLLM_TORCH_PROFILER_DIR=/x\n",
+            "own profiler is armed (environment), so these settings take effect\n  found: VLLM_TORCH_PROFILER_DIR=/x\n",
         ),
         (
             ("--", "vllm", "bench", "serve", "--profile"),
             {"VLLM_TORCH_PROFILER_DIR": "/x"},
-            "own profiler is on (environment), so the settings count\n  found: VLLM_TORCH_PROFILER_DIR=/x; vllm bench serve",
+            "own profiler is on (environment), so these settings take effect\n  found: VLLM_TORCH_PROFILER_DIR=/x; vllm bench serve",
         ),
         ((), {"PROFILING_MODE": "1"}, "warning: CANN's msprof is on"),
     ],
@@ -139,7 +142,7 @@ def test_the_profiler_may_be_on_and_others_are_a_warning(run, site: Path, words,
         ),
         (
             (*LEVEL, "--stage", "rollout"),
-            "--builtin cannot be combined with --stage rollout: it configures the framework's own profiler",
+            "--builtin cannot be combined with --stage rollout",
             "leave out",
         ),
         (("--builtin", "--level", "level0", *LEVEL[3:]), "has no effect below --level level1", "--level level1"),
@@ -182,8 +185,8 @@ def test_what_stays_is_held_against_what_is_asked_for(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--builtin", "--contents", "cpu"), "--builtin does not support vllm"),
-        (("--stage", "nonsense"), "vllm has no stage nonsense"),
+        (("--builtin", "--contents", "cpu"), "--builtin is not available for vllm"),
+        (("--stage", "nonsense"), "vllm: the stage nonsense is not available"),
     ],
 )
 @pytest.mark.parametrize("targets", [("vllm",), ("vllm-ascend", "vllm")])

@@ -38,7 +38,7 @@ def test_the_four_lines_of_the_readme(run, site: Path, monkeypatch: pytest.Monke
     assert "Records decode steps 30..59 of rollout 0 on rank 0." in applied.stdout
     assert f"traces of torch_npu.profiler go to {Path.cwd()}/rlpatch_traces" in applied.stdout
     assert "next: restart the engine" in applied.stdout
-    assert "differs from the one that was released as 0.11.0rc1" in applied.stderr
+    assert "differs from the code that was released as 0.11.0rc1" in applied.stderr
     assert f"+++ b/{WORKER}" in run("diff", "--path", "site").stdout
     status = run("status", "--path", "site").stdout
     assert "vllm-ascend rollout on 0.11.0rc1 in " in status
@@ -136,10 +136,10 @@ ERRORS = {
     "negative ranks": (("apply", "vllm-ascend", "--decode", "1:2", "--ranks", "-1", "--path", "site"), 2, "--ranks -1 is not a whole number from", "--ranks 1"),
     "metrics of later releases": (("apply", "vllm-ascend", "--decode", "1:2", "--aic-metrics", "memory_access", "--path", "site"), 2, "which torch_npu 2.1 does not have", "one of none"),
     "metrics at level 0": (("apply", "vllm-ascend", "--decode", "1:2", "--level", "level0", "--aic-metrics", "memory", "--path", "site"), 2, "has no effect below --level level1", "--level level1"),
-    "npu options for torch": (("apply", "vllm-ascend", "--decode", "1:2", "--tool", "torch", "--mstx", "--path", "site"), 2, "does not exist in torch.profiler", "--tool npu"),
+    "npu options for torch": (("apply", "vllm-ascend", "--decode", "1:2", "--tool", "torch", "--mstx", "--path", "site"), 2, "is not supported by torch.profiler", "--tool npu"),
     "an odd save path": (("apply", "vllm-ascend", "--decode", "1:2", "--save-path", 'x"; import os', "--path", "site"), 2, "torch_npu does not accept this path", "--save-path /tmp"),
-    "no stage": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "update-policy", "--path", "site"), 3, "vllm-ascend has no stage update-policy; targets with this stage: areal, mindspeed-rl, openrlhf, slime, trl, verl", "choose one of rollout, graph-capture, builtin"),
-    "a stage that nobody has": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "rolout", "--path", "site"), 3, "vllm-ascend has no stage rolout, and no other target has", "--stage rollout"),
+    "no stage": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "update-policy", "--path", "site"), 3, "vllm-ascend: the stage update-policy is not available; targets with this stage: areal, mindspeed-rl, openrlhf, slime, trl, verl", "choose one of rollout, graph-capture, builtin"),
+    "a stage that nobody has": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "rolout", "--path", "site"), 3, "vllm-ascend: the stage rolout is not available for this or any other target", "--stage rollout"),
     "a window of another stage": (("apply", "vllm-ascend", "--mini-batch", "0:1", "--path", "site"), 2, "--mini-batch is not available for vllm-ascend: the training runs in areal or openrlhf or trl or verl", "rlpatch apply verl --mini-batch 0:1"),
     "a window too many": (("apply", "vllm-ascend", "--decode", "1:2", "--mini-batch", "0:1", "--path", "site"), 2, "--mini-batch is not available for vllm-ascend", "rlpatch apply verl vllm-ascend"),
     "a role of a rollout": (("apply", "vllm-ascend", "--decode", "1:2", "--role", "ref", "--path", "site"), 2, "--role is an option of training stages", "leave --role out"),
@@ -453,7 +453,7 @@ class TestStatus:
         (site / "vllm_ascend-0.11.0rc1.dist-info").rename(site / "vllm_ascend-0.12.0rc1.dist-info")
         metadata = site / "vllm_ascend-0.12.0rc1.dist-info" / "METADATA"
         metadata.write_text(metadata.read_text().replace("0.11.0rc1", "0.12.0rc1"))
-        assert "warning: 0.12.0rc1 " in run("status", "--path", "site").stdout
+        assert "warning: now 0.12.0rc1 " in run("status", "--path", "site").stdout
 
     def test_a_checkout_without_metadata_is_not_called_upgraded(self, run, site: Path) -> None:
         shutil.rmtree(site / "vllm_ascend-0.11.0rc1.dist-info")
@@ -609,7 +609,7 @@ def test_explain_has_the_details_of_notes_and_gaps(run, site: Path) -> None:
         ("megatron", "Megatron's schedule runs the micro-batches"),
         ("archon", "Archon's runner runs the micro-batches"),
     ):
-        assert f"--strategy {strategy} has no window --micro-batch: {why}" in gaps
+        assert f"--strategy {strategy} does not support --micro-batch windows: {why}" in gaps
     verl = run("explain", "verl==0.9.1", "--stage", "update-policy").stdout
     assert (
         "with a Megatron or MindSpeed pipeline --micro-batch fails: use --call\n    with pipeline_model_parallel_size above 1"
@@ -657,7 +657,7 @@ def test_explain_a_stage_without_a_window(run, site: Path) -> None:
     assert f'here: {WORKER}:{call} self._rlpatch_graph_capture("enter", "capture_model")' in said
     assert f'here: {WORKER}:{call + 2} self._rlpatch_graph_capture("leave")' in said
     assert "execute_model" not in said
-    assert "no stage" in run("explain", "verl", "--stage", "graph-capture", code=3).stderr
+    assert "not available" in run("explain", "verl", "--stage", "graph-capture", code=3).stderr
 
 
 def test_explain_says_why_the_place_cannot_be_looked_at(run, site: Path) -> None:

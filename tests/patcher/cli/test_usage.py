@@ -29,7 +29,7 @@ REPOSITORY = Path(cli.__file__).parents[2]
         (("apply",), "apply", "Missing argument", "rlpatch apply --help"),
         (("apply", "verl", "--color", "blue"), "apply", "'blue' is not one of", "rlpatch apply --help"),
         (("apply", "verl", "--force=1"), "apply", "does not take a value", "rlpatch apply --help"),
-        (("apply", "verl", "--level", "five"), "apply", "--level has no value five", "one of level_none"),
+        (("apply", "verl", "--level", "five"), "apply", "--level does not accept five", "one of level_none"),
         (("apply", "verl", "--decode", "10-20"), "apply", "not a window", "--decode 10:20"),
         (("status", "--bogus"), "status", "--bogus", "rlpatch status --help"),
         (("explain",), "explain", "Missing argument", "rlpatch explain --help"),

@@ -37,9 +37,9 @@ def test_the_first_unit_is_cold_where_none_comes_before_it(words: str, cold: boo
     ("words", "note"),
     [
         ("--decode 30:60 --warmup 0", "without warm-up"),
-        ("--decode 1:100", "saving 99 units takes about 3.0 s in total (--max-stall 2)"),
+        ("--decode 1:100", "saving 99 units takes about 3.0 s in total, longer than --max-stall 2"),
         ("--decode 1:200 --max-stall 9", "199 units: a trace of more than 128"),
-        ("--decode 30:60 --tool torch --contents cpu,stack", "saving 30 units takes about 4.0 s in total ("),
+        ("--decode 30:60 --tool torch --contents cpu,stack", "saving 30 units takes about 4.0 s in total, longer than"),
         ("--mini-batch 0:1 --tool torch --contents cpu,stack,shapes", "saving one mini-batch takes about 2.3 s"),
         ("--decode 30:", "a window without an end: a trace of more than 128"),
         ("--decode 30:60 --ranks all", "every rank will write a trace"),
@@ -64,7 +64,7 @@ def test_what_torch_npu_says_of_a_path_concerns_no_other_profiler() -> None:
 def test_a_database_beside_text_is_worth_two() -> None:
     assert [note.text[:20] for note in config("--decode 30:60 --export-type text,db").notes] == [
         "db export: torch_npu",
-        "with torch_npu 2.1, ",
+        "torch_npu 2.1 suppor",
     ]
 
 

@@ -117,7 +117,9 @@ def test_the_second_cause_the_saving_and_the_phases_beside_are_shown(tmp_path: P
     assert [phase.name for phase in steps[11].beside] == ["testing"]
     assert steps[11].verdict == "typical"
     lines = [str(line).strip() for line in timeline_lines.report(run, 200)]
-    assert any(line.startswith("also over the typical step: trainer, rank 1: update_weights 1.0") for line in lines)
+    assert any(
+        line.startswith("also longer than in the typical step: trainer, rank 1: update_weights 1.0") for line in lines
+    )
     assert any(line.startswith("11") and "typical, with testing 0." in line for line in lines)
     shown = page.page(run)
     assert "with testing, " in shown

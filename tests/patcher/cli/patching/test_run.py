@@ -157,7 +157,7 @@ SAID_BEFORE = {
     "not there": (("--", "none", "x"), 127, "no such command: the program none does not exist"),
     "not executable": (("--", "./site"), 126, "the program ./site cannot be executed"),
     "another profiler": (("--", "env", "VLLM_TORCH_PROFILER_DIR=/x", "python", "bench.py", "--profile"), 0, "armed"),
-    "lost": (("--", "python", "-I", "-c", "pass"), 0, "Python with -I ignores PYTHONPATH; what it starts is not patched"),
+    "lost": (("--", "python", "-I", "-c", "pass"), 0, "Python with -I ignores PYTHONPATH; processes started from there are not patched"),
 }  # fmt: skip
 
 
@@ -194,7 +194,7 @@ LOSSES = {
         "no Python process loaded the hook",
     ),
     "not imported": (("python", "-c", "pass"), f"none imported {WORKER}: did the run get that far?"),
-    "another copy": (("python", "other.py"), "choose it with --path or --python"),
+    "another copy": (("python", "other.py"), "choose this copy with --path or --python"),
     "changed meanwhile": (
         ("python", "-B", "changes.py"),
         "changed after `rlpatch run` had read it: start the run again",
@@ -315,7 +315,7 @@ def test_no_signal_takes_the_code_of_a_command_that_has_ended(
     said = process.communicate()[1]
     os.kill(late, signal.SIGKILL)
     assert process.returncode == 5
-    assert f"1 process of the run are still alive ({late})" in said
+    assert f"still alive after the command: 1 process of the run ({late})" in said
 
 
 def test_processes_that_go_on_keep_the_folder_and_the_next_run_removes_it(
@@ -326,7 +326,7 @@ def test_processes_that_go_on_keep_the_folder_and_the_next_run_removes_it(
     gate = os.open(tmp_path / "gate", os.O_RDWR)
     script = "python late.py < gate > late 2>&1 &"
     done = lent(*TARGET, "--", "sh", "-c", script, leaves=True)
-    assert "1 process of the run are still alive (" in done.stderr
+    assert "still alive after the command: 1 process" in done.stderr
     lent(*TARGET, "--", "true", leaves=True)
     (left,) = scratch.iterdir()
     os.write(gate, b"\n")

@@ -162,7 +162,7 @@ def test_a_disk_that_cannot_be_read_is_told_with_a_way_on(trace: Path, monkeypat
     monkeypatch.setattr(formats, "read", broken)
     result = typed("report", trace)
     assert result.exit_code == 5
-    assert result.stderr.endswith(f"next: look at {trace}, then run the same command again\n")
+    assert result.stderr.endswith(f"next: check {trace}, then run the same command again\n")
 
 
 def test_the_ranks_of_a_run_make_one_report(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_the_windows_of_a_folder_are_told_apart_by_their_units(tmp_path: Path, d
     result = typed("report", tmp_path, "-v", "-o", tmp_path / "page.html")
     assert result.exit_code == 0
     said = " ".join(result.stdout.split())
-    assert "these are of rank 0, #100 to #102; -o FILE.html and --json have the others, too" in said
+    assert "the tables above are of rank 0, #100 to #102;" in said
     assert "decode 30:33" in said
     assert "decode 100:103" in said
     assert "in each step: requests 98 to 100" in said
@@ -249,7 +249,7 @@ def test_many_ranks_are_told_by_the_slowest(tmp_path: Path) -> None:
         )
     lines = typed("report", tmp_path, "-v").stdout
     assert lines.count("breakdown of a unit") == 1
-    assert "these are of rank 5" in lines
+    assert "the tables above are of rank 5" in lines
 
 
 def test_a_trace_of_a_cpu_is_told_by_the_host(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_a_trace_of_a_cpu_is_told_by_the_host(tmp_path: Path) -> None:
     result = typed("report", path, "-v", "-o", tmp_path / "page.html")
     assert result.exit_code == 0
     assert "4 of 4 units launched no kernel" in result.stdout
-    assert "  4 units, #3 to #6\n  no event of a known device; median on the host 100.00 ms\n" in result.stdout
+    assert "  4 units, #3 to #6\n  no events from a known device; median time on the host 100.00 ms\n" in result.stdout
     assert "Operators\n  host ms/unit  calls/unit  name\n        10.000         0.2  aten::mm\n" in (result.stdout)
     assert typed("compare", path, path).exit_code == 4
 
@@ -512,7 +512,7 @@ def test_a_report_says_what_the_units_held(trace: Path) -> None:
 def test_only_the_units_that_are_reported_count(trace: Path) -> None:
     facts_beside(trace)
     said = typed("report", trace, "--units", "30:32").stdout
-    assert "of 7 to 8 requests" in said
+    assert "with 7 to 8 requests" in said
     assert "uncounted" not in said
 
 
@@ -605,7 +605,7 @@ def test_a_comparison_says_what_changed_and_how_sure_that_is(tmp_path: Path) -> 
         (9, 3 * MS, "29", 9, "at least 29.5 %"),
         (9, 3 * MS, "30", 0, ""),
         (9, 0, "0", 0, ""),
-        (1, 3 * MS, "5", 0, "note: --fail-above could not be decided"),
+        (1, 3 * MS, "5", 0, "note: cannot decide whether --fail-above is exceeded"),
         (9, 3 * MS, "-1", 2, "is not in the range"),
     ],
 )

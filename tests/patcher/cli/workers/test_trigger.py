@@ -96,7 +96,7 @@ def test_trigger_prints_the_request_its_workers_and_when_it_expires(run: Run, wa
     host = here()["host"]
     asked = request(waiting)
     assert done.stdout.splitlines() == [
-        "requested --decode 0:10 --at-tail 8 in rollout 3, the next one of the worker that is furthest ahead",
+        "requested --decode 0:10 --at-tail 8 in rollout 3, which comes next for the worker that is furthest ahead",
         f"  from {host} rank 0, {host} rank 1, vllm 0.32.0",
         f"  request {asked['id']} expires in 2 h; workers look for requests when a rollout begins",
         f"next: rlpatch watch {waiting.path}",
@@ -108,7 +108,7 @@ def test_a_training_stage_is_found_by_its_unit(run: Run, saved: Saved) -> None:
     saved.state("waiting", **ON_DEMAND, step=4)
     saved.state("waiting", **ON_DEMAND, rollout=9, pid=2)
     assert (
-        "in training step 5, the next one of the worker that is furthest ahead"
+        "in training step 5, which comes next for the worker that is furthest ahead"
         in run("trigger", "--micro-batch", "0:1").stdout
     )
     assert request(saved, "update-policy")["at"] == 5
@@ -186,7 +186,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str, int, str, str]] = {
     "no running worker with this rank accepts requests": (
         [DEMAND, {**DEMAND, "rank": 3, "pid": 2}], "--decode 1:2 --ranks 1,2", 2, "--ranks 1,2: no running worker with this rank accepts requests", "use --ranks all, or ranks that accept requests: 0, 3"),
     "too late": (
-        [{**DEMAND, "rollout": 5}], "--decode 1:2 --at 5", 2, "--at 5 is too late: a worker is already in rollout 5", "--at 6"),
+        [{**DEMAND, "rollout": 5}], "--decode 1:2 --at 5", 2, "--at 5 is too late: a worker has already reached rollout 5", "--at 6"),
     "no time to wait": ([DEMAND], "--decode 1:2 --timeout 5", 2, "--timeout has no effect without --wait", "--wait --timeout SECONDS"),
 }  # fmt: skip
 
@@ -221,7 +221,7 @@ def test_a_pending_request_is_kept_unless_replace_is_given(run: Run, waiting: Sa
     waiting.request(id="0de1", at=3)
     done = run("trigger", "--decode", "1:2", code=5)
     assert f"request 0de1 (30:60 of rollout 3) is still waiting for {here()['host']} rank 0" in done.stderr
-    assert "wait for this request with `rlpatch watch`, or replace it: add --replace" in done.stderr
+    assert "replace the request with --replace" in done.stderr
     assert request(waiting)["id"] == "0de1"
     done = run("trigger", "--decode", "1:2", "--replace")
     assert "warning: request 0de1 (30:60 of rollout 3) will not be served by" in done.stderr

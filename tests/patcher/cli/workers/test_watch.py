@@ -65,7 +65,7 @@ ENDS: dict[str, tuple[list[dict[str, Any]], list[str], int, str, str]] = {
     "looked at once": ([{}], ["--once"], 3, "at work", "no trace: some workers have not saved their trace yet: 1 still recording"),
     "a rank is missing": (
         [{"state": "saved", "ranks": "all", "world": 2}], ["--once"], 3, "at work",
-        "no trace: some workers have not saved their trace yet: 1 saved, 1 have not reported"),
+        "no trace: some workers have not saved their trace yet: 1 saved, 1 not reported yet"),
     "nobody is there": ([], ["--once"], 3, "at work", "no worker: no worker has written its state into "),
     "nobody came": ([], ["--timeout", "0.1"], 3, "timeout", "no worker: no worker has written its state into "),
     "no worker of the stage": (
@@ -205,12 +205,12 @@ def test_what_is_left_out_is_said(run: Run, saved: Saved) -> None:
     saved.state("saved", **here())
     done = run("watch", "-v")
     assert f"{saved.folder}/rollout_b.json: the file is not JSON, or incomplete" in " ".join(done.stderr.split())
-    assert "note: skipped 1 processes that ended before others replaced them" in done.stderr
+    assert "note: skipped 1 processes that ended and were replaced" in done.stderr
 
 
 def test_ranks_that_are_still_to_come_are_named(run: Run, saved: Saved) -> None:
     saved.state("saved", ranks="all", world=3)
-    assert "  rollout rank 1, 2 " in run("watch", "--once", code=3).stdout
+    assert "  rollout rank 1, 2: " in run("watch", "--once", code=3).stdout
 
 
 def test_a_request_that_is_still_to_be_served_is_shown(run: Run, saved: Saved) -> None:
