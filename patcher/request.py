@@ -141,6 +141,7 @@ class ProfileRequest(NamedTuple):
             raise usage(cause, Text("leave out --builtin, or the options that are not settings of that profiler"))
 
     def _check_timeline(self) -> None:
+        """Raise Problem (USAGE) if a timeline alone is combined with options of a profiler or a window."""
         if foreign := self._foreign({*options_of(TimelineStage), *SHARED, "stage", "timeline"}):
             cause = Text(
                 "{foreign} cannot be combined with --timeline alone: a timeline has no profiler and no window",

@@ -134,9 +134,10 @@ def requests_of(rollout: Iterations, at_once: int) -> list[Request]:
 
 
 def _ended(rebuilt: _Reconstruction, context: float, requests: int, tokens: int) -> list[_Running]:
-    """Return the requests that ended with a ``context`` before an iteration of ``requests`` and ``tokens``.
+    """Return the requests that ended before an iteration, as few as possible.
 
-    As few as possible, whose contexts add up to it, and in whose place prompts of the usual length come.
+    Their contexts add up to ``context``. After them the iteration has so many ``requests``, which get ``tokens`` in
+    all: what comes in the place of the ended ones should be prompts of the usual length.
     """
     candidates = sorted(
         (request for request in rebuilt.running if request is not rebuilt.partial),
@@ -150,6 +151,7 @@ def _ended(rebuilt: _Reconstruction, context: float, requests: int, tokens: int)
     usual = rebuilt.prompt_tokens / max(rebuilt.came, 1)
 
     def cost(chosen: Sequence[_Running]) -> float:
+        """Return how unlikely it is that these ended, by their number, new prompts' length and missing context."""
         left = len(rebuilt.running) - len(chosen)
         each = (tokens - left) / max(requests - left, 1)
         unusual = abs(math.log2(max(each, 1) / max(usual, 1)))
@@ -160,7 +162,7 @@ def _ended(rebuilt: _Reconstruction, context: float, requests: int, tokens: int)
 
 
 def _told(candidates: Sequence[_Running], context: float, count: int) -> list[_Running]:
-    """Return ``count`` candidates with that ``context``, exactly if their prompts are known, else nearly."""
+    """Return ``count`` of the candidates whose contexts add up to ``context``, or nearly so where none do exactly."""
     exact = _nearest([request for request in candidates if request.exact], context, count)
     if len(exact) == count and _missing(exact, context) == 0:
         return exact

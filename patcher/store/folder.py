@@ -6,7 +6,7 @@
     <sha256>        the bytes of a pristine file
     journal.json    an unfinished transaction, and next.json the registry that it leads to
     committed.json  the same journal once the transaction counts
-    tree-<id>       a link whose text is the first of the machines that see this root in a run over several
+    tree-<id>       a link whose text is the first of the machines that see this root in a command over several
 
 It is believed only if nobody has written it who could not change the root itself. No symlink is followed here, and
 every path that is read here must be inside the root, without a link on the way, when it is used.
@@ -107,7 +107,7 @@ class StoreFolder:
             )
 
     def unfinished(self) -> bool:
-        """Tell whether the store holds a journal or other remains of an interrupted run."""
+        """Tell whether the store holds a journal or other remains of an interrupted command."""
         try:
             with self.open() as folder:
                 names = {name for name in folder.names() if not (_ours(name) and folder.is_folder(name))}

@@ -34,7 +34,7 @@ OnWait = Callable[[str], None]
 
 
 class Outcome(NamedTuple):
-    """Result of a commit: the files with new bytes, and the interrupted runs that were ended before.
+    """Result of a commit: the files with new bytes, and the interrupted commands that were ended before.
 
     ``notes`` say what could not be restored or kept exactly.
     """

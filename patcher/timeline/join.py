@@ -304,7 +304,7 @@ class _Join:
     # ------------------------------------------------------------ what is missing
 
     def _incomplete(self, records: StepRecords) -> str:
-        """Return a text if ranks recorded nothing of a call of which they did in other steps, else "".
+        """Return a text if fewer ranks than in other steps recorded their work for a call of the driver, else "".
 
         Updates the number of works that are expected of each call.
         """

@@ -215,6 +215,7 @@ class MemoryCollector:
             yield from self._moment(device, note.at, max(self.curves[device].total - note.free, 0))
 
     def _moment(self, place: MemoryHome, at: int, used: int) -> Iterator[tuple[MemoryHome, int]]:
+        """Yield a place with the bytes in use, and add both to its curve, with what each role holds of them."""
         roles = defaultdict[str, int](int)
         for process, size in self._holders(place):
             roles[self.processes[process].role] += size
@@ -282,7 +283,11 @@ class MemoryCollector:
     def _note_series(
         self, number: int | None, at: int, history: Sequence[MemoryNote], spans: Sequence[KeptSpan]
     ) -> None:
-        """Add what a process has at the end of the step, and the most private memory that it had in it."""
+        """Add the memory that a process has at the end of step ``number``, and the most private memory in the step.
+
+        With the latter go its time, for how many microseconds more than the middle between least and most was held, and
+        what the process did then.
+        """
         if not history:
             return
         series, last = self.series[at], history[-1]

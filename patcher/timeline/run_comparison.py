@@ -180,6 +180,7 @@ def compared(before: ChosenSteps, after: ChosenSteps) -> RunComparison:
 
 
 def _side(side: ChosenSteps) -> RunSide:
+    """Describe one side of a comparison: its packages, processes, median step, and the tokens of the mean step."""
     lanes = defaultdict[str, int](int)
     for lane in side.run.lanes:
         lanes[lane.role] += 1

@@ -356,6 +356,7 @@ class _Names:
 
 
 def _origin(frames: Sequence[Mapping[str, Any]]) -> Origin:
+    """Return the innermost module, operator and frame outside of torch in a stack; "" for each that it lacks."""
     module = operator = outside = ""
     for frame in frames:
         file, name = str(frame.get("filename", ""))[-200:], str(frame.get("name", ""))[:200]

@@ -99,6 +99,7 @@ def units(profile: RankProfile) -> Table:
     )
 
     def row(unit: RecordedUnit) -> tuple[object, ...]:
+        """Return the cells of one unit, in the order of the columns."""
         counts = (getattr(unit, name) for name in counted)
         padded = " \N{MULTIPLICATION SIGN} ".join(map(str, unit.padded or ()))
         return (

@@ -55,7 +55,7 @@ def apply(
 
 
 def _settle(candidates: Sequence[Attempted[Candidate]], where: Where) -> StepResult:
-    """Recover interrupted runs if any candidate's root has one, so that files have their final content."""
+    """Recover interrupted commands if any candidate's root has one, so that files have their final content."""
     targets = [candidate.target for tried in candidates for candidate in tried.values]
     if not any(StoreFolder(target.folder).unfinished() for target in targets):
         return StepResult()

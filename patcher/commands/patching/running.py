@@ -44,7 +44,7 @@ class RunPlan:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """Outcome of a run: for each target the number of processes in which its files were patched."""
+    """Outcome of `rlpatch run`: for each target the number of processes in which its files were patched."""
 
     patched: dict[str, int]
 
@@ -133,6 +133,7 @@ def _unchanged(launch: Launch, meanwhile: Meanwhile | None) -> Callable[[Show], 
     """Return a function that runs the command as it is."""
 
     def then(show: Show) -> int:
+        """Run the command, and exit as it did; `show` prints a problem."""
         companion = meanwhile(show) if meanwhile else None
         try:
             status = parent.run(launch.command, launch.environ, companion)

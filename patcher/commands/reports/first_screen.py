@@ -173,6 +173,7 @@ CONTENTS_WORDS: Mapping[str, str] = {
 
 
 def _ranks(report: model.TraceReport, focus: model.RankProfile) -> str:
+    """Return which ranks were recorded, and of how many, in words; "" if unknown."""
     count = len(report.captures)
     if count > 1:
         world = focus.world or count
@@ -246,6 +247,7 @@ def _idle(profile: model.RankProfile) -> str:
 
 
 def _to_do(first: model.Diagnosis | None) -> str:
+    """Return the advice of the first finding with the upper bound of its saving; "" without a finding."""
     if first is None or not first.advice:
         return ""
     if first.saving_ns:

@@ -165,7 +165,7 @@ def _ours(name: str) -> bool:
 
 
 def clean(path: Path) -> None:
-    """Remove the temporary files that a killed run left in the folder ``path``; raises OSError."""
+    """Remove the temporary files that a killed command left in the folder ``path``; raises OSError."""
     with contextlib.suppress(*CLOSED), opened(path) as opened_folder:
         for name in opened_folder.names():
             if name.startswith(TEMPORARY) and not opened_folder.is_folder(name):

@@ -39,7 +39,11 @@ def sized(profiles: Sequence[RankProfile], waits: Mapping[Key, int]) -> list[Ran
 
 
 def _sized(profile: RankProfile, waits: Mapping[Key, int]) -> Iterator[Collective]:
-    """Yield the collectives of a profile with ``waits_ns``, from ``waits``, and ``usual_ns``, from alike ones."""
+    """Yield the collectives of a profile with their waits and their usual time.
+
+    ``waits`` maps a collective's key to the ns that its rank waited for others. The usual time is that of collectives
+    of the same kind and about the same size in this profile.
+    """
     kinds: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     every = [
         dataclasses.replace(

@@ -157,7 +157,7 @@ def _tells_waiting(profile: model.RankProfile) -> bool:
 
 
 def _said(largest: str, profile: model.RankProfile, profiles: Sequence[model.RankProfile], meetings: Meetings) -> Said:
-    """Return what the finding says of the largest part."""
+    """Return evidence and advice on ``largest``, the largest part of the exposed communication."""
     if largest == PIPELINE:
         return _bubble(profile, meetings)
     if largest == WAITING:

@@ -174,7 +174,11 @@ class GapSums:
             gap_sum.returned[self.holds.returned_in(gap)] += gap.ns
 
     def _add_rest(self) -> None:
-        """Add the gaps of ``rest`` to the sum of their place if it has one state of the host, else to one with none."""
+        """Add the shorter gaps in ``rest`` to the sum of the longer ones at their place.
+
+        If longer gaps at that place had several operators or modules around them, the shorter ones get a sum without
+        any.
+        """
         keys_of: dict[GapPlace, list[_Key]] = defaultdict(list)
         for key in self.sums:
             keys_of[key[0]].append(key)
