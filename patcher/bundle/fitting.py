@@ -46,6 +46,7 @@ def fit(bundle: Bundle, target: Target) -> FittedPlan:
 
 
 def _public(version: str) -> str:
+    """Return a version without its local part: 0.11.0rc1 for 0.11.0rc1+g67dd255."""
     return version.partition("+")[0]
 
 

@@ -173,6 +173,7 @@ def _half_widths(recorded: RecordedIterations, coefficients: Floats, features: F
     """Return the half-width of each share's 95 % interval: the residuals' part, and that of how much windows differ."""
 
     def shares_by(sample: RecordedIterations) -> Floats:
+        """Return each class's share of the time, by a model fitted to ``sample`` alone."""
         coefficients = fit_to_timeline(sample, fit(sample), features, seconds)
         return weighted(predicted_shares(coefficients, features), seconds)
 

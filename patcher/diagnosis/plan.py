@@ -75,6 +75,7 @@ def _fitting(
 
 
 def _mean_variance(information: Floats, importance: Floats) -> float:
+    """Return the mean variance of the predictions, by the information of the windows chosen so far."""
     return float(np.trace(np.linalg.solve(information, importance)))
 
 

@@ -174,6 +174,7 @@ def _told(candidates: Sequence[_Running], context: float, count: int) -> list[_R
 
 
 def _missing(chosen: Sequence[_Running], context: float) -> float:
+    """Return the tokens that the contexts of ``chosen`` are short of ``context``; below 0 if they have more."""
     return context - sum(request.computed for request in chosen)
 
 

@@ -141,6 +141,7 @@ def _of_segment(segment: PathSegment) -> str:
 
 
 def _doing(segment: PathSegment) -> str:
+    """Return who does what on a segment of the critical path, in words."""
     return doing(label(segment.role, segment.replica, segment.rank), segment.what, "")
 
 

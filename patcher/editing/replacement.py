@@ -239,6 +239,7 @@ class _Text:
             yield Piece(first, end, lines.split(_JOINED.sub(b" ", text)))
 
     def _joined(self, index: int) -> bool:
+        """Tell whether a backslash joins a line to the next one."""
         return self.lines[index].rstrip(b"\r\n").endswith(b"\\")
 
 
@@ -247,5 +248,6 @@ _JOINED = re.compile(rb"[ \t]*\\\r?\n[ \t]*")
 
 
 def _tagged(line: bytes, mark: bytes) -> bytes:
+    """Return a line with ``mark`` before its line end."""
     bare = line.rstrip(b"\r\n")
     return bare + mark + line[len(bare) :]

@@ -52,10 +52,12 @@ def idle(store: StoreFolder, edit: Edit) -> bool:
 
 
 def _undated(applied: tuple[Record, ...]) -> list[Record]:
+    """Return the records without their apply times, to compare them."""
     return [record._replace(applied_at="") for record in applied]
 
 
 def _registered(present: tuple[Record, ...], edit: Edit) -> tuple[Record, ...]:
+    """Return the records that the registry has after ``edit``."""
     records: dict[PatchId, Record] = {record.patch: record for record in present if record.patch not in edit.remove}
     records.update({record.patch: record for record in edit.add})
     return tuple(records.values())

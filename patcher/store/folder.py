@@ -45,6 +45,7 @@ T = TypeVar("T")
 
 
 def _markers() -> str:
+    """Return the hint that a revert works without the store."""
     return Text("`{commandline}` works without it, by the marks in the files", CommandLine("revert"))
 
 
@@ -362,6 +363,7 @@ class StoreFolder:
 
 
 def _ours(name: str) -> bool:
+    """Tell whether rlpatch has given a file of the store its name."""
     if name.startswith((TEMPORARY, f"{CLAIM}.", TREE)) or name == NEXT:
         return True
     return len(name) == 64 and _HEX.issuperset(name)

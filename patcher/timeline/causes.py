@@ -119,6 +119,7 @@ def spent(
 
 
 def _what(piece: PathPiece) -> What:
+    """Return the key under which a piece of a critical path is summed."""
     return What(piece.role, piece.kind, piece.what, piece.phase)
 
 

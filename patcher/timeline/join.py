@@ -195,6 +195,7 @@ class _Join:
         self.memory.feed(number, (span for span in spans if span.start < end), notes, devices)
 
     def _forget(self, before: int) -> None:
+        """Move what ended before ``before`` (microseconds) from the readers to the lanes."""
         for at, reader in enumerate(self.readers):
             self.lanes.take(at, reader, before)
 

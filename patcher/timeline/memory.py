@@ -249,6 +249,7 @@ class MemoryCollector:
         return MemoryPeak(place.of, place.name, number, seconds(at), phase, used, total, tuple(holders[:most]), other)
 
     def _who(self, process: int) -> str:
+        """Return the name of a process for people."""
         named = self.processes[process]
         return label(named.role, named.replica, named.rank)
 
@@ -302,6 +303,7 @@ class MemoryCollector:
             series.most[number] = (highest.private, highest.at, above, _doing(spans, highest.at))
 
     def _note_cache(self, number: int | None, at: int, notes: Notes) -> None:
+        """Keep the most KV-cache blocks that an engine had in use, with the step."""
         most = max(notes.cache, key=lambda note: note.used, default=None)
         before = self.cache.get(at)
         if most and (before is None or most.used > before.used):

@@ -360,19 +360,23 @@ class Collector:
 
     @property
     def _packages(self) -> set[str]:
+        """Names of the packages that the processes run."""
         return {process.head.package.partition(" ")[0] for process in self.processes}
 
     @property
     def _engine(self) -> str:
+        """Target of the engine, for commands; vllm if unknown."""
         return next((name for name in ENGINES if name in self._packages), "vllm")
 
     @property
     def _trainer(self) -> str:
+        """Target of the trainer, for commands; verl if unknown."""
         packages = sorted(self._packages - {*ENGINES, ""})
         return shlex.quote(packages[0]) if packages else "verl"
 
 
 def _paused(records: StepRecords, unit: KeptSpan) -> int:
+    """Return for how many microseconds rlpatch held up a micro-batch."""
     return records.paused(unit.process, unit.start, end_of(unit))
 
 

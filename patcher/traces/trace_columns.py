@@ -92,6 +92,7 @@ class AllocationColumns:
 
 
 def _follows(begin: int, end: int, next_begin: int, next_end: int) -> bool:
+    """Tell whether two successive ranges are in order: by begin, the outer before the inner one."""
     return begin < next_begin or (begin == next_begin and end >= next_end)
 
 

@@ -105,6 +105,7 @@ def _leading(report: model.TraceReport) -> model.Diagnosis | None:
 
 
 def _labelled(*lines: str) -> Iterator[str]:
+    """Yield the lines that are not empty, wrapped and indented."""
     for line in filter(None, lines):
         yield from wrapped(line, "  ", "    ")
 

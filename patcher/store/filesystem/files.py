@@ -124,6 +124,7 @@ def _dress_link(folder: Opened, name: str, node: Node) -> None:
 
 
 def _or(time_ns: int | None, otherwise: int) -> int:
+    """Return ``time_ns``, or ``otherwise`` for None."""
     return otherwise if time_ns is None else time_ns
 
 
@@ -155,12 +156,14 @@ def folder(path: Path) -> FolderState | None:
 
 
 def _folder(opened_folder: Opened) -> FolderState:
+    """Return the state of an open folder: a digest of its names, without rlpatch's and bytecode, and its times."""
     status = opened_folder.status()
     names = sorted(os.fsencode(name) for name in opened_folder.names() if not _ours(name) and not name.endswith(".pyc"))
     return FolderState(digest(b"\0".join(names)), status.st_atime_ns, status.st_mtime_ns)
 
 
 def _ours(name: str) -> bool:
+    """Tell whether a name in a folder of the target is that of the store or of a temporary file."""
     return name == STORE or name.startswith(TEMPORARY)
 
 

@@ -292,6 +292,7 @@ def _dead(text: str) -> bool:
 
 
 def _boot() -> str:
+    """Return the id of the kernel's boot, "" if unknown."""
     return mounts.kernel_text("/proc/sys/kernel/random/boot_id").strip()
 
 
@@ -304,6 +305,7 @@ def _space() -> str:
 
 
 def _started(pid: int) -> str:
+    """Return when a process started, in ticks since boot; "" if it has ended."""
     fields = mounts.kernel_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return fields[19] if fields else ""
 

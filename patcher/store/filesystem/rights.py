@@ -152,6 +152,7 @@ def without_group(mode: int) -> int:
 
 
 def _has_list(node: Node) -> bool:
+    """Tell whether a node has an access control list."""
     return any(name == ACL for name, _value in node.attributes)
 
 
@@ -253,6 +254,7 @@ def _called(what: str, number: int) -> str:
 
 
 def _can_set(name: str) -> bool:
+    """Tell whether this process may set an extended attribute."""
     privileged = name.startswith(("security.", "trusted.")) and name != "security.selinux"
     return name not in _NEVER and (os.geteuid() == 0 or not privileged)
 

@@ -446,5 +446,6 @@ def _data(timeline: RunTimeline, frame: Frame) -> object:
 
 
 def _segment(segment: PathSegment) -> str:
+    """Return who does what on a segment of the critical path, in words."""
     who = label(segment.role if segment.role in ROLES else "other", segment.replica, segment.rank)
     return doing(who, segment.what or segment.kind, segment.phase)

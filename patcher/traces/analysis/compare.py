@@ -369,6 +369,7 @@ def _change(samples: Sequence[Captures], time: Time) -> tuple[int, int, int] | N
 
 
 def _drawn(side: Sequence[Sequence[int]], draw: random.Random) -> list[list[int]]:
+    """Return a bootstrap sample of a side: windows, then unit times within each, drawn with replacement."""
     profiles = draw.choices(side, k=len(side)) if len(side) > 1 else side
     return [draw.choices(times, k=len(times)) for times in profiles]
 

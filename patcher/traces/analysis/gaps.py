@@ -131,6 +131,7 @@ class GapSums:
         return {(True, True): "between", (True, False): "behind", (False, True): "before"}.get((behind, ahead), "")
 
     def _place(self, gap: Idle) -> GapPlace:
+        """Return where a gap lies: between which kernels, on which stream, in which part of the unit."""
         tasks, task = self.trace.tasks, self.cuts.order[gap.place]
         before = UNKNOWN if gap.before == UNKNOWN else tasks.name[gap.before]
         return GapPlace(self._graph(gap), before, tasks.name[task], tasks.stream[task], gap.part)
@@ -250,5 +251,6 @@ class _GapSum:
         self.count += other.count
 
     def _add(self, segment: int, ns: int, gap: Idle) -> None:
+        """Add ``ns`` of a gap to its segment, and keep the longest gap of each."""
         sum_ns, longest = self.units.get(segment, (0, gap))
         self.units[segment] = sum_ns + ns, longest if longest.ns >= gap.ns else gap

@@ -66,6 +66,7 @@ def _outermost(operators: NestedRanges, trace: RankTrace) -> Iterator[_Stretch]:
 
 
 def _until(stretches: Sequence[_Stretch], first: int, end: int) -> Iterator[_Stretch]:
+    """Yield the stretches from index ``first`` on that begin before ``end``."""
     for at in range(first, len(stretches)):
         if stretches[at][0] >= end:
             return

@@ -242,6 +242,7 @@ class _Export:
 
 
 def _pid(process: int) -> int:
+    """Return the process id in nsys' number of a process."""
     return (process >> 24) & 0xFFFFFF
 
 
@@ -269,10 +270,12 @@ def _add_range(trace: NsysTrace, row: _Row) -> None:
 
 
 def _of(by_process: Mapping[int, list[NsysTrace]], thread: int) -> list[NsysTrace]:
+    """Return the traces of a thread's process; of all processes if the export does not name it."""
     return by_process.get(thread & _PROCESS) or by_process.get(0, [])
 
 
 def _texts(db: sqlite3.Connection, column: str, table: str, where: str = "TRUE") -> dict[int, str]:
+    """Return number → text for the numbers in a column."""
     return database.texts(db, f"SELECT {column} FROM {table} WHERE {where}", _TEXTS)  # noqa: S608
 
 
