@@ -29,7 +29,7 @@ _NO_STEPS_OR_ONE = (None, [1])
 
 
 def _tools(last: str) -> tuple[object, ...]:
-    """Return the values of a tool option, with the one that its profiler needs last."""
+    """Return the values to try for a tool's key of the configuration: none, others, then ``last``, which records."""
     tools = ("nsys", "torch", "torch_memory", "precision_debugger", "npu")
     return (None, *(tool for tool in tools if tool != last), last)
 
