@@ -107,7 +107,10 @@ class Nodes:
         return Committed(self._committed(changed, len(edits), verb), nodes)
 
     def _committed(self, changed: ClusterChange, count: int, verb: str) -> StepResult:
-        """Return the report on a change: shared folders, files with their nodes, and nodes that do not see it yet."""
+        """Return the report on a change: shared folders, files with their nodes, and nodes that do not see it yet.
+
+        ``count`` is the number of nodes, ``verb`` says what was done to the files.
+        """
         lines = [
             Text("{node} shares this folder with {other_nodes}, so the files were written only once", node, other_nodes)
             for node, other_nodes in changed.shares.items()

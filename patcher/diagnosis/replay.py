@@ -81,7 +81,11 @@ class _Reconstruction:
         self.running = [request for request in self.running if request.order not in ids]
 
     def admit(self, count: int, tokens: float, iteration: int, arrival: int, *, full: bool) -> None:
-        """Give the ``tokens`` of prompts to the request whose prompt is partial, and to ``count`` new ones."""
+        """Add ``count`` new requests, and give them and the request whose prompt is partial the ``tokens`` of prompts.
+
+        ``iteration`` is the one that computes these tokens, ``arrival`` the one before which they came. With ``full``
+        the iteration has no room for more, so the prompt of the last one may be partial.
+        """
         new = [_Running(self.came + number, arrival) for number in range(count)]
         self.came += count
         self.running += new

@@ -156,7 +156,7 @@ def _composed(stage: StageDiagnosis, recorded: Interpolation, length: Floats, se
 
 
 def _undisturbed(measured: Floats, sizes: Floats, places: NDArray[np.int64]) -> Floats:
-    """Return the seconds of micro-batches without what recording those at ``places`` costs.
+    """Return the ``measured`` seconds of micro-batches without what recording those at ``places`` costs.
 
     A recorded one, and those beside it, take at most the median of undisturbed ones of about their size.
     """

@@ -112,7 +112,10 @@ class _Curve:
     total: int = 0
 
     def add(self, at: int, used: int, roles: dict[str, int], most: int) -> None:
-        """Add a point; of too many, keep the higher one of each two neighbours."""
+        """Add a point: the time in microseconds, the bytes in use, and the bytes that each role holds of them.
+
+        Of more than twice ``most`` points, keep the higher one of each two neighbours.
+        """
         self.points.append((at, used, roles))
         if len(self.points) > 2 * most:
             pairs = zip(self.points[::2], self.points[1::2], strict=False)
@@ -180,7 +183,11 @@ class MemoryCollector:
         self, number: int | None, notes: Mapping[int, Notes], wakes: Mapping[int, Mapping[int, tuple[int, int, str]]],
         spans: Mapping[int, Sequence[KeptSpan]],
     ) -> None:  # fmt: skip
-        """Go through all notes in the order of time, and keep the highest moment of each place."""
+        """Go through the notes of step ``number`` in the order of time, and keep the highest moment of each place.
+
+        ``wakes`` has for each process the sleeps and wake-ups by the time of their note, as in `_sleeps`, ``spans`` has
+        what each process did.
+        """
         events: list[tuple[int, int, MemoryNote | HostNote]] = []
         for process, of in notes.items():
             events += [(taken.at, process, taken) for taken in of.memory]
@@ -233,7 +240,7 @@ class MemoryCollector:
     def _peak(
         self, place: MemoryHome, number: int | None, moment: _Moment, spans: Mapping[int, Sequence[KeptSpan]]
     ) -> MemoryPeak:
-        """Return a moment of a place with its holders."""
+        """Return the highest ``moment`` of a place in step ``number``, with its holders and what each did then."""
         at, used = moment.at, moment.used
         holders = [
             MemoryHolder(
@@ -266,7 +273,10 @@ class MemoryCollector:
                 self.changes["offload", role, work.name].append(max(inside) - after)
 
     def _note_syncs(self, spans: Mapping[int, Sequence[KeptSpan]], notes: Mapping[int, Notes]) -> None:
-        """Add what each device needed in a weight sync beside what is in use at its start and its end."""
+        """Add what each device needed within a weight sync, beyond what is in use at its start and its end.
+
+        ``spans`` and ``notes`` are those of each process, by its index.
+        """
         used = defaultdict[MemoryHome, list[tuple[int, int]]](list)
         syncs = defaultdict[MemoryHome, list[KeptSpan]](list)
         for process, of in notes.items():
@@ -355,7 +365,7 @@ class MemoryCollector:
                 )  # fmt: skip
 
     def _excesses(self, at: int, grown: Mapping[tuple[int, str], int]) -> Iterator[MemoryExcess]:
-        """Yield the steps in which a process had more private memory than usual, without the first step."""
+        """Yield the steps in which the process ``at`` had more private memory than usual, without the first step."""
         steps = [*self.series[at].most.items()][1:]
         if len(steps) < FEWEST:
             return

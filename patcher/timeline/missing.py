@@ -38,7 +38,10 @@ class Counterparts:
 
 
 def _counted(records: StepRecords, span: KeptSpan) -> str:
-    """Return the kind under which a span is counted: a reward with a phase of its own waits for a reward worker."""
+    """Return the kind under which a span is counted: its own, or for a reward of an agent loop who computes it.
+
+    That is "waiting reward" if a phase within it waits for a reward worker, else "own reward".
+    """
     if span.kind != "reward" or records.roles[span.process] == "reward":
         return span.kind
     inner = records.nested.get((span.process, span.id), ())

@@ -299,7 +299,10 @@ class Collector:
             yield self._decode(Text("tail"), of_step[0], window, why, "--at-tail", few)
 
     def _decode(self, what: str, rollout: Rollout, decodes: Decodes, why: str, *more: str) -> ProposedWindow:
-        """Return a window of ``decodes`` as commands; ``more`` are further words of the commands."""
+        """Return a window of ``decodes`` as commands, with what it shows and why.
+
+        ``more`` are further words of the commands.
+        """
         by_verl = rollout.replica is not None and any(
             process.head.number("VERL_REPLICA_RANK") is not None for process in self.processes
         )
@@ -385,7 +388,8 @@ def _rollout(
 ) -> Rollout:
     """Return a rollout with a run of up to 20 usual decode steps from the middle on, and the slowest decode step.
 
-    The first decode step is only the slowest one if there is no other. ``most`` is the maximum number of requests.
+    The first decode step is only the slowest one if there is no other. ``rollout`` is its number in the engine,
+    ``single`` whether it is the step's only one, ``most`` the maximum number of requests.
     """
     middle = statistics.median(decode.us for decode in decodes)
     slowest = max(decodes[1:] or decodes, key=lambda decode: decode.us)

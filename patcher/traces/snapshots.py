@@ -193,7 +193,11 @@ def _frames(values: Mapping[str, Any]) -> Sequence[Any]:
 def _device(
     number: int, segments: Sequence[Mapping[str, Any]], trace: Sequence[Any], marked: Sequence[int]
 ) -> DeviceMemory:
-    """Return the memory of one device at the end, and over its history."""
+    """Return the memory of device ``number`` at the end, and over its history.
+
+    ``segments`` are what its allocator has reserved, ``trace`` is the history of allocations and frees, ``marked`` the
+    numbers of rlpatch's units.
+    """
     live, free = dict[int, _Event](), [0]
     for segment in segments:
         address = _number(segment, "address")

@@ -455,7 +455,7 @@ def part_changes(comparison: Comparison) -> Table:
 
 
 def changes(name: str, title: str, changed: Sequence[TimeChange], about: str) -> Table:
-    """Return the table of kernels, or modules, per unit on both sides."""
+    """Return the table of the ``changed`` kernels, or modules, per unit on both sides; ``about`` stands below it."""
     columns = (
         _NAME,
         Column("change_ns", Text("change ms"), CHANGE, TERMINAL, bar=True),

@@ -56,7 +56,11 @@ _NO_RANKS_OR_ONE: tuple[object, ...] = ([], [0])
 
 
 def _old_steps(role: str, releases: str, by_role: str) -> ConfigSwitch:
-    """Return the switch that records training steps in a role, in verl 0.4.1 to 0.5.0."""
+    """Return the switch that records training steps in a role, in verl 0.4.1 to 0.5.0.
+
+    `releases` is a version specifier, `by_role` the text in the code that tells these releases apart ("!": its
+    absence).
+    """
     ranks, every = f"{role}.profiler.ranks", f"{role}.profiler.all_ranks"
 
     def state(values: _Values) -> State:

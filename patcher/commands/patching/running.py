@@ -63,7 +63,7 @@ def run(
     """Plan as `apply` does, and set `then` of the result to run the command with the patches, unless a `dry_run`.
 
     With problems `then` is not set. With `require`, a place that certainly leaves processes unpatched is a problem.
-    `meanwhile` begins something beside the command.
+    With `force`, other profilers that are on are only warned of. `meanwhile` begins something beside the command.
     Raises Problem (USAGE) without a command, or if the program does not exist.
     """
     if not launch.command:

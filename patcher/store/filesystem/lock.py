@@ -83,9 +83,10 @@ def hold(folder: Path, *, prepare: Callable[[], None], wait: float, on_wait: Cal
 
 
 def _acquire(folder: Path, ours: str, prepare: Callable[[], None], wait: float, on_wait: Callable[[str], None]) -> int:
-    """Return the descriptor that holds the lock of the store ``folder``.
+    """Return the descriptor that holds the lock of the store ``folder``; wait for it as `hold` says.
 
-    Parameters and errors are those of `hold`; ``ours`` is the text that identifies this process.
+    ``prepare``, ``wait``, ``on_wait`` and errors are those of `hold`; ``ours`` is the text that identifies this
+    process.
     """
     deadline = time.monotonic() + wait
     owner = ""
@@ -311,7 +312,10 @@ def _started(pid: int) -> str:
 
 
 def _release(folder: Path, ours: str, descriptor: int) -> None:
-    """Release claim and lock; ignore errors, since the kernel frees the lock and a dead owner's claim is broken."""
+    """Release the claim with the text ``ours`` and the lock that ``descriptor`` holds.
+
+    Ignore errors, since the kernel frees the lock and a dead owner's claim is broken.
+    """
     with contextlib.suppress(OSError, Problem):
         if _read(folder / CLAIM) == ours:
             remove(folder / CLAIM)

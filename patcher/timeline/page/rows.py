@@ -230,7 +230,7 @@ def _stacked(
 ) -> Iterator[Bars]:
     """Yield bars where at least ``of`` intervals overlap, above paler bars where any interval lies.
 
-    ``place`` is top and height in pixels.
+    ``place`` is top and height in pixels, ``colour`` a kind of bar, ``odd`` is passed on to the upper bars.
     """
     if of > 1:
         yield Bars(name, colour, *place, tuple(at_least(1, intervals)), pale=True)

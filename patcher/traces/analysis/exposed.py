@@ -78,7 +78,10 @@ def parts_of(profile: model.RankProfile, meetings: Meetings) -> dict[str, int]:
 
 
 def _split(profile: model.RankProfile, collective: model.Collective, meetings: Meetings) -> dict[str, int]:
-    """Return part → ns of one collective: a send is all bubble, as is waiting for another stage."""
+    """Return the ns of one collective by part: bubble of the pipeline, waiting, idle; transfer is the remainder.
+
+    A send or receive is all bubble, as is waiting for another stage.
+    """
     if between_two(collective):
         return {PIPELINE: collective.ns}
     key = profile.source, collective.unit, collective.group, collective.index
