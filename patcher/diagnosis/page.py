@@ -27,7 +27,7 @@ def page(diagnosis: RunDiagnosis, folder: str, again: CommandLine | None) -> str
 
 
 def _stage(stage: StageDiagnosis) -> Content:
-    """Return the verdict of a stage and its tables."""
+    """Return the section of a stage: whether its shares are supported, its seconds, and its tables."""
     verdict = Text("What {stage} consists of", stage.stage)
     if not stage.supported:
         verdict = Text("{stage}: shares are not supported", stage.stage)

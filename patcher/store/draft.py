@@ -167,9 +167,10 @@ class ChangeBuilder:
             self.moves.append(Move(key, node, written))
 
     def _expected(self, key: str, change: Change, entry: Entry | None) -> str:
-        """Return the digest that the file will have once all lines of rlpatch are in place.
+        """Return the digest that the file ``key`` will have once all lines of rlpatch are in place.
 
-        This is not the digest after ``change`` if somebody moved lines of a patch that stays.
+        ``entry`` is what the registry has of it. This is not the digest after ``change`` if somebody moved lines of a
+        patch that stays.
         """
         expected = entry and entry.expected
         if expected and key in self._standing and expected.digest != digest(change.before):

@@ -38,9 +38,9 @@ class Counterparts:
 
 
 def _counted(records: StepRecords, span: KeptSpan) -> str:
-    """Return the kind under which a span is counted: its own, or for a reward of an agent loop who computes it.
+    """Return the kind under which a span is counted: its own, but for the reward of an agent loop.
 
-    That is "waiting reward" if a phase within it waits for a reward worker, else "own reward".
+    That counts as "waiting reward" if a phase within it waits for a reward worker, else as "own reward".
     """
     if span.kind != "reward" or records.roles[span.process] == "reward":
         return span.kind

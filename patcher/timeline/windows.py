@@ -400,7 +400,7 @@ def _rollout(
 
 
 def _units(records: StepRecords, span: KeptSpan, depth: int) -> Iterator[KeptSpan]:
-    """Yield the micro-batches within a span, at most eight levels deep.
+    """Yield the micro-batches within a span that lies ``depth`` levels deep, down to the eighth level.
 
     Those of TRL's GRPO and RLOO begin with the loss: some of them generate before.
     """

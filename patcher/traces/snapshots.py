@@ -294,7 +294,7 @@ class _History:
             )  # fmt: skip
 
     def _live(self, until: int) -> list[tuple[_Event, int | None]]:
-        """Return what is live after so many events, with the unit that allocated it."""
+        """Return what is live after the first ``until`` events, with the unit that allocated it."""
         ranges = iter(self.ranges())
         number, start, end = next(ranges, (None, len(self.events), len(self.events)))
         live = dict[int, tuple[_Event, int | None]]()

@@ -124,7 +124,7 @@ def _withdrawn(report: model.TraceReport) -> Iterator[str]:
 
 
 def _title(report: model.TraceReport, focus: model.RankProfile, first: model.Diagnosis | None) -> str:
-    """Return the verdict with its numbers."""
+    """Return the verdict with its numbers; ``first`` is the first finding."""
     title, whole = report.verdict.title, focus.median_ns
     if first is None or not whole:
         return title

@@ -143,7 +143,7 @@ def _row(role: str, at: tuple[int, ...], lanes: Sequence[Lane], levels: int, nam
 
 
 def _crowd(kind: str, spans: Sequence[LaneSpan], lanes: Sequence[Lane], place: tuple[int, int]) -> Iterator[Bars]:
-    """Yield bars for overlapping spans: solid if at least half of the peak overlap, else pale.
+    """Yield bars for overlapping spans of ``kind``: solid if at least half of the peak overlap, else pale.
 
     ``place`` is top and height in pixels.
     """

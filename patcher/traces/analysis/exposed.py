@@ -129,7 +129,7 @@ def finding(
 
 
 def _whole(profile: model.RankProfile, sums: Mapping[str, int]) -> Text:
-    """Return the share of exposed and of hidden communication, with its parts, as a sentence."""
+    """Return the share of exposed and of hidden communication, in words; ``sums`` has the ns of the exposed parts."""
     count = len(profile.units)
     told = _tells_waiting(profile)
     times = joined(COMMA, (_part_words(part, in_ms(ns / count), told) for part, ns in sums.items() if ns))

@@ -181,7 +181,7 @@ def _place(trace: RankTrace, segments: Sequence[Segment], owner: Sequence[int], 
 
 
 def _busiest(trace: RankTrace, owner: Sequence[int]) -> int:
-    """Return the stream that computes most in segments; UNKNOWN if none does."""
+    """Return the stream that computes most in segments; UNKNOWN if none does. ``owner``: the segment of each task."""
     tasks, busy = trace.tasks, Counter[int]()
     for at, segment in enumerate(owner):
         if segment != UNKNOWN and tasks.kind[at] == _COMPUTE:
