@@ -105,7 +105,10 @@ def _described(process: Path, command: str) -> RunningProcess:
 
 
 def _script(command: str, *, python: bool, declared: Sequence[Processes]) -> str | None:
-    """Return the script of a declared process, "" if it is a module or known by its title; None for other processes."""
+    """Return the script of a `command` if it is one of `declared`, "" for a module or a title, else None.
+
+    With `python` the command is an interpreter's.
+    """
     if command.startswith(tuple(title for processes in declared for title in processes.titles)):
         return ""
     started = re.match(_STARTED, command) if python else None

@@ -144,6 +144,7 @@ class ProfileRequest(NamedTuple):
             )
 
     def _check_timeline(self) -> None:
+        """Raise Problem (USAGE) if a timeline alone is combined with options of a profiler or a window."""
         if foreign := self._foreign({*options_of(TimelineStage), *SHARED, "stage", "timeline"}):
             cause = Text(
                 "{foreign} cannot be combined with --timeline alone: --timeline uses neither a profiler nor a window",

@@ -83,7 +83,10 @@ class PackageStage:
     def _recipe(
         self, name: str, file: str, releases: Releases, shape: str, probe: Probe, insertions: tuple[Insertion, ...] = ()
     ) -> Recipe:
-        """Return a recipe of this stage for a file of the package, without a class."""
+        """Return a recipe of this stage for a file of the package, without a class.
+
+        `shape` describes the file's structure in words, `insertions` are the lines at call sites.
+        """
         path = f"{self.package}/{file}"
         return Recipe(
             name=name,

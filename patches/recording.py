@@ -144,7 +144,9 @@ def probe(
 ) -> Probe:
     """Return the probe that records the units that `recorder` counts; `members` go into the target class.
 
-    `shared` are classes that the stages of a target class share.
+    `shared` are classes that the stages of a target class share. The functions are those of `Probe`: user settings,
+    compile-time constants, a sentence for the reader, and the classes to flatten into the recorder or to put on top of
+    it.
     """
     return Probe(
         summary=summary,

@@ -29,6 +29,7 @@ def settings(config: ProfileConfig[SyncStage]) -> dict[str, object]:
 
 
 def _layers(config: ProfileConfig[SyncStage], release: str) -> tuple[type, ...]:  # noqa: ARG001
+    """Return the layers for the configuration: repeats, the metadata of several traces, phases for nsys."""
     repeated = (RepeatedSyncs,) if config.stage.repeat > 1 else ()
     phases = (NvtxPhases,) if isinstance(config.profiler, NsysSettings) else ()
     return (*repeated, *recording.layers(config), *phases)

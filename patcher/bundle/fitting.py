@@ -46,6 +46,7 @@ def fit(bundle: Bundle, target: Target) -> FittedPlan:
 
 
 def _public(version: str) -> str:
+    """Return a version without its local part: 0.11.0rc1 for 0.11.0rc1+g67dd255."""
     return version.partition("+")[0]
 
 
@@ -62,7 +63,10 @@ def _change(file: FilePlan, patch: PatchId, target: Target) -> Change | None:
 
 
 def _planned(plan: BundledPlan, target: Target, changes: Sequence[Change], tool: str) -> FittedPlan:
-    """Return the edit that applies a plan; it also takes an earlier patch's lines out of files that the plan lacks."""
+    """Return a plan with the edit that makes ``changes`` and records the patch, which `tool` would record with.
+
+    The edit also takes an earlier patch's lines out of files that the plan lacks.
+    """
     files = tuple(file.path for file in plan.files)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     record = Record(plan.patch, target.version or plan.version, plan.options, files, now, tool)

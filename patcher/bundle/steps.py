@@ -244,7 +244,7 @@ def diff(machine: Machine, *, planned: bool) -> CommandResult:
 
 
 def recover(machine: Machine) -> CommandResult:
-    """Complete or roll back the interrupted run of every root."""
+    """Complete or roll back the interrupted command of every root."""
     return applied.recover(machine.discover(), machine.on_wait)
 
 
@@ -262,6 +262,7 @@ def _lines(plans: Iterable[FittedPlan], verb: str) -> Iterator[str]:
 
 
 def _payload(plans: Iterable[FittedPlan]) -> tuple[PlannedTarget, ...]:
+    """Return the plans for JSON: target, patch, options, folder of traces, and whether each file changes."""
     return tuple(
         PlannedTarget(
             target.project.name, target.version, str(target.root), target.installed_as, plan.patch.stage,

@@ -169,7 +169,7 @@ class _Reader(NamedTuple):
                 yield name, (name, self._path(key, name, text) if name in _PATHS else text)
 
     def _path(self, key: str, name: str, text: str) -> str:
-        """Return a path relative to the file's folder as absolute; keep an interpreter's name that is found on PATH."""
+        """Return the path `text` absolute, from the file's folder on; keep an interpreter's name that is on PATH."""
         try:
             path = Path(text).expanduser()
         except RuntimeError:

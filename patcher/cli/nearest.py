@@ -162,6 +162,7 @@ def _refusal(file: Path, descriptor: int, folder: int) -> tuple[str, str]:
 
 
 def _trusted(status: os.stat_result) -> bool:
+    """Tell whether root or this user owns a file."""
     return status.st_uid in (0, os.geteuid())
 
 

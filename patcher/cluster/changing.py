@@ -99,7 +99,10 @@ def _edits(edits: Iterable[NodeEdit]) -> list[Edit]:
 
 
 def _undone(group: NodeGroup, work: Work, answers: Mapping[str, Answer], status: str) -> Problem:
-    """Undo the edits on all nodes that did or may have done them, and return the problem to raise."""
+    """Undo the edits on all nodes that did or may have done them, and return the problem to raise.
+
+    `answers` are those to the commit, `status` is the command line that shows the state of the nodes.
+    """
     causes = failed(answers)
     changed = [node for node, answer in answers.items() if not answer.problem or _is_incomplete(answer.problem)]
     still_changed = failed(group.call("undo", {node: (work[node],) for node in changed}))

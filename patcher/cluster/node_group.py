@@ -33,7 +33,7 @@ class NodeSurvey(NamedTuple):
 
     `requested` maps each word of the command to its target or problem; `discovered` are all targets. `roots` are the
     roots of all targets and stores, in the same order on identical nodes. `files` maps each file that planning reads to
-    its digest, `records` each root to its applied patches. `unfinished` are roots with an interrupted run.
+    its digest, `records` each root to its applied patches. `unfinished` are roots with an interrupted command.
     """
 
     requested: Mapping[str, NodeTarget | Problem]

@@ -139,7 +139,7 @@ class NodeWorker:
         store.commit([_inverse(edit, records) for edit, records in edits], wait=self._wait)
 
     def recover(self) -> list[Recovered]:
-        """Complete or roll back the interrupted runs of all roots on this node."""
+        """Complete or roll back the interrupted commands of all roots on this node."""
         return self._recover(self._search.discover().stores)
 
     def _recover(self, roots: Sequence[Path]) -> list[Recovered]:

@@ -107,7 +107,10 @@ class Nodes:
         return Committed(self._committed(changed, len(edits), verb), nodes)
 
     def _committed(self, changed: ClusterChange, count: int, verb: str) -> StepResult:
-        """Return the report on a change: shared folders, files with their nodes, and nodes that do not see it yet."""
+        """Return the report on a change: shared folders, files with their nodes, and nodes that do not see it yet.
+
+        ``count`` is the number of nodes, ``verb`` says what was done to the files.
+        """
         lines = [
             Text("{node} shares this folder with {other_nodes}, so the files were written only once", node, other_nodes)
             for node, other_nodes in changed.shares.items()
@@ -166,7 +169,7 @@ class Nodes:
         ]
 
     def recover(self) -> CommandResult:
-        """Complete or roll back the interrupted runs of every node; it is a problem if no node answers."""
+        """Complete or roll back the interrupted commands of every node; it is a problem if no node answers."""
         step, roots, unreached = self._recovered()
         step += self._left_out
         reached = [name for name in self.group.names if name not in unreached]
@@ -242,7 +245,7 @@ class Nodes:
         return edits
 
     def _recovered(self) -> tuple[StepResult, list[dict[str, Any]], list[str]]:
-        """Recover interrupted runs; return the report, the roots recovered, and the nodes that did not answer."""
+        """Recover interrupted commands; return the report, the roots recovered, and the nodes that did not answer."""
         answers = self.group.call("recover", all_of(self.group.names))
         step = StepResult(
             problems=tuple(problems({node: answer for node, answer in answers.items() if answer.problem}))

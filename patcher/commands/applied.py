@@ -227,13 +227,13 @@ def edited_files(root: PatchedRoot, patches: Collection[PatchId]) -> Iterator[st
 
 @dataclass(frozen=True)
 class RecoveredRoots:
-    """Result of `recover`: the roots in which an interrupted run was ended."""
+    """Result of `recover`: the roots in which an interrupted command was ended."""
 
     roots: tuple[Recovered, ...]
 
 
 def settle(discovery: Discovery, on_wait: store.OnWait) -> StepResult:
-    """Complete or roll back the interrupted run of every root, and report the outcome.
+    """Complete or roll back the interrupted command of every root, and report the outcome.
 
     Raises Problem: INTERRUPTED after Ctrl-C, otherwise as `patcher.store.transaction.recover`.
     """
@@ -247,7 +247,7 @@ def settle(discovery: Discovery, on_wait: store.OnWait) -> StepResult:
 
 
 def recover(discovery: Discovery, on_wait: store.OnWait) -> CommandResult:
-    """Complete or roll back the interrupted run of every root; ignore Ctrl-C once a root has been recovered."""
+    """Complete or roll back the interrupted command of every root; ignore Ctrl-C once a root has been recovered."""
     with interrupts.deferred():
         recovered = store.recover(discovery.stores, on_wait=on_wait)
         if recovered:

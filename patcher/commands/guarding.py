@@ -239,15 +239,18 @@ def _lines(alike: Sequence[GuardResult], recorder: str) -> Iterator[str]:
 
 
 def _named(result: GuardResult) -> Text:
+    """Return the profiler of a result with its place in parentheses."""
     return Text("{profiler} ({where})", result.profiler, result.where)
 
 
 def _seen(result: GuardResult) -> list[str]:
+    """Return the lines on what was found, and why the state is unknown."""
     lines = ((result.found, Text("found: {text}", result.found)), (result.why, Text("why: {text}", result.why)))
     return [line for text, line in lines if text]
 
 
 def _off(result: GuardResult) -> list[str]:
+    """Return the line on how to switch the profiler off, [] if unknown."""
     return [Text("to switch it off: {off}", result.off)] if result.off else []
 
 

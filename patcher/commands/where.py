@@ -41,7 +41,7 @@ class NodeCommands(Protocol):
     """Cluster nodes as the commands need them; see `patcher.cluster.nodes.Nodes`."""
 
     def searches(self, words: Sequence[str], command: str, *, writes: bool) -> tuple[Sequence[Search], StepResult]:
-        """Return a search for each kind of installation; end interrupted runs first if the command `writes`."""
+        """Return a search for each kind of installation; end interrupted commands first if it `writes`."""
 
     def guard(
         self, search: Search, upstream: Upstream, target: Target, profiler: str, launch: Launch, *, force: bool,

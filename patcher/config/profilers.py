@@ -71,6 +71,7 @@ NO_RANGES = RangeOptions()
 
 
 def _contents() -> tuple[str, ...]:
+    """Return the field of the option `--contents`."""
     return option(ChoiceList(CONTENTS, same={"cuda": "npu"}), RECORDED, "", default=("npu", "cpu"))
 
 

@@ -19,10 +19,12 @@ WHOLE_STAGE = Window(WHOLE, 0, 1)
 
 
 def _repeat() -> int:
+    """Return the field of the option `--repeat`."""
     return option(Number(1), WHOSE, "Record the window in this many rollouts or training steps in a row.", default=1)
 
 
 def _replicas() -> tuple[int | str, ...] | None:
+    """Return the field of the option `--replicas`."""
     about = "Replicas of the rollout's engine in verl, such as 0,3, or all; servers for prefill or decode alone."
     return option(ReplicaList(*SERVERS), WHOSE, about, default=(0,))
 

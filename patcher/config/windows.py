@@ -158,7 +158,10 @@ def _joined(unit: str, windows: Iterable[tuple[int, int]]) -> Window:
 
 
 def _suggestion(unit: str, text: str, following: str) -> str:
-    """Return a hint with the window that the invalid `text` probably means, or with an example."""
+    """Return a hint with the window that the invalid `text` probably means, or with an example of the `unit`.
+
+    `following` is the next word on the command line, perhaps the end of the window.
+    """
     spelled = re.fullmatch(r"[\[(]?\s*([0-9]+)\s*(?:[-,;/_.\uff1a]+|to|\s)\s*([0-9]+)\s*[\])]?", text.strip())
     both = (spelled[1], spelled[2]) if spelled else (text.strip(), following.strip())
     first, end = (whole_number(item) for item in both)

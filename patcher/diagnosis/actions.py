@@ -65,6 +65,7 @@ def with_bounds(diagnosis: RunDiagnosis, steps: Sequence[TrainingStep]) -> RunDi
 
 
 def _largest(proposals: Iterable[Action], seconds: float) -> tuple[Action, ...]:
+    """Return the actions worth naming at ``seconds`` in all, largest bound first."""
     worthwhile = [action for action in proposals if action.bound_seconds >= LEAST_SHARE * seconds]
     return tuple(sorted(worthwhile, key=lambda action: -action.bound_seconds)[:MOST_ACTIONS])
 

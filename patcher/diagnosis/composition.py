@@ -170,9 +170,14 @@ def weighted(by_iteration: Floats, seconds: Floats) -> Floats:
 
 
 def _half_widths(recorded: RecordedIterations, coefficients: Floats, features: Floats, seconds: Floats) -> Floats:
-    """Return the half-width of each share's 95 % interval: the residuals' part, and that of how much windows differ."""
+    """Return the half-width of each share's 95 % interval: the residuals' part, and that of how much windows differ.
+
+    ``coefficients`` are those of the fit to ``recorded``; the shares are those of the iterations with ``features`` and
+    ``seconds``.
+    """
 
     def shares_by(sample: RecordedIterations) -> Floats:
+        """Return each class's share of the time, by a model fitted to ``sample`` alone."""
         coefficients = fit_to_timeline(sample, fit(sample), features, seconds)
         return weighted(predicted_shares(coefficients, features), seconds)
 

@@ -19,6 +19,7 @@ def scaling(rollout: Iterations) -> Callable[[Floats], Floats]:
     coefficients = nonnegative(features, rollout.seconds, 1 / np.maximum(rollout.seconds, 1e-6))
 
     def over_usual(features: Floats) -> Floats:
+        """Return features over the usual time of their iteration."""
         columns: Floats = features / np.maximum(features @ coefficients, least)[:, None]
         return columns
 

@@ -91,9 +91,11 @@ def by_length(length: Floats) -> dict[str, NDArray[np.bool_]]:
 
 
 def _powers(length: Floats) -> Floats:
+    """Return 1, length and its square: shape (micro-batches, 3)."""
     return np.stack([np.ones(len(length)), length, length**2], axis=1)
 
 
 def _normalized(class_seconds: Floats) -> Floats:
+    """Return the seconds of each class as shares of their micro-batch."""
     shares: Floats = class_seconds / np.maximum(class_seconds.sum(axis=1, keepdims=True), 1e-12)
     return shares

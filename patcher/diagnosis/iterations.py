@@ -73,7 +73,7 @@ def iterations(
 
 
 def concatenated(parts: Sequence[Iterations]) -> Iterations:
-    """Return the iterations of several engines one after the other; their rollouts are counted on."""
+    """Return the iterations of several engines one after the other, with rollouts numbered without a gap."""
     empty = np.zeros(0)
     parts = [iterations(empty, empty, empty, empty, empty), *parts]
     ends = np.cumsum([0, *(int(part.rollout.max(initial=-1)) + 1 for part in parts[:-1])])

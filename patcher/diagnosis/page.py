@@ -27,7 +27,7 @@ def page(diagnosis: RunDiagnosis, folder: str, again: CommandLine | None) -> str
 
 
 def _stage(stage: StageDiagnosis) -> Content:
-    """Return the verdict of a stage and its tables."""
+    """Return the section of a stage: whether its shares are supported, its seconds, and its tables."""
     verdict = Text("What {stage} consists of", stage.stage)
     if not stage.supported:
         verdict = Text("{stage}: shares are not supported", stage.stage)
@@ -42,6 +42,7 @@ def _stage(stage: StageDiagnosis) -> Content:
 
 
 def _rollouts(stage: StageDiagnosis) -> Text:
+    """Return a sentence with the rollouts, seconds and iterations of a stage, and what was left out."""
     return Text(
         "{count} rollouts, {seconds:,.1f} s, {iterations:,} iterations, {recorded} of them recorded. Left out:"
         " recording {cost:.1f} s, waits {waits:.1f} s.",
@@ -55,6 +56,7 @@ def _rollouts(stage: StageDiagnosis) -> Text:
 
 
 def _micro_batches(stage: StageDiagnosis) -> Text:
+    """Return a sentence with the calls, seconds and micro-batches of a training stage, and what was left out."""
     return Text(
         "{calls} calls, {seconds:,.1f} s in {count:,} micro-batches, {recorded} of them recorded. Left out: recording"
         " {cost:.1f} s, between micro-batches {between:,.1f} s.",

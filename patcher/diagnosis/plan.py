@@ -75,13 +75,15 @@ def _fitting(
 
 
 def _mean_variance(information: Floats, importance: Floats) -> float:
+    """Return the mean variance of the predictions, by the information of the windows chosen so far."""
     return float(np.trace(np.linalg.solve(information, importance)))
 
 
-def state(rollout: Iterations, load: str) -> tuple[int, int, int]:
-    """Return the requests at once, or the most that are left, where a load begins, and the iteration behind that.
+def load_condition(rollout: Iterations, load: str) -> tuple[int, int, int]:
+    """Return where ``load`` begins in a rollout: least requests, most requests, index of the iteration after it.
 
-    Both numbers are 0 for prefill, which begins with the rollout.
+    The load begins in the first iteration with at least that many requests at once, or with at most that many left. The
+    number that does not apply is 0; both are for prefill, with which a rollout begins.
     """
     requests, peak = rollout.requests, float(rollout.requests.max(initial=0))
     if load == loads.PREFILL:

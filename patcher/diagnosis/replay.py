@@ -81,7 +81,11 @@ class _Reconstruction:
         self.running = [request for request in self.running if request.order not in ids]
 
     def admit(self, count: int, tokens: float, iteration: int, arrival: int, *, full: bool) -> None:
-        """Give the ``tokens`` of prompts to the request whose prompt is partial, and to ``count`` new ones."""
+        """Add ``count`` new requests, and give them and the request whose prompt is partial the ``tokens`` of prompts.
+
+        ``iteration`` is the one that computes these tokens, ``arrival`` the one before which they came. With ``full``
+        the iteration has no room for more, so the prompt of the last one may be partial.
+        """
         new = [_Running(self.came + number, arrival) for number in range(count)]
         self.came += count
         self.running += new
@@ -134,9 +138,10 @@ def requests_of(rollout: Iterations, at_once: int) -> list[Request]:
 
 
 def _ended(rebuilt: _Reconstruction, context: float, requests: int, tokens: int) -> list[_Running]:
-    """Return the requests that ended with a ``context`` before an iteration of ``requests`` and ``tokens``.
+    """Return the requests that ended before an iteration, as few as possible.
 
-    As few as possible, whose contexts add up to it, and in whose place prompts of the usual length come.
+    Their contexts add up to ``context``. After them the iteration has so many ``requests``, which get ``tokens`` in
+    all: what comes in the place of the ended ones should be prompts of the usual length.
     """
     candidates = sorted(
         (request for request in rebuilt.running if request is not rebuilt.partial),
@@ -150,6 +155,7 @@ def _ended(rebuilt: _Reconstruction, context: float, requests: int, tokens: int)
     usual = rebuilt.prompt_tokens / max(rebuilt.came, 1)
 
     def cost(chosen: Sequence[_Running]) -> float:
+        """Return how unlikely it is that these ended, by their number, new prompts' length and missing context."""
         left = len(rebuilt.running) - len(chosen)
         each = (tokens - left) / max(requests - left, 1)
         unusual = abs(math.log2(max(each, 1) / max(usual, 1)))
@@ -160,7 +166,7 @@ def _ended(rebuilt: _Reconstruction, context: float, requests: int, tokens: int)
 
 
 def _told(candidates: Sequence[_Running], context: float, count: int) -> list[_Running]:
-    """Return ``count`` candidates with that ``context``, exactly if their prompts are known, else nearly."""
+    """Return ``count`` of the candidates whose contexts add up to ``context``, or nearly so where none do exactly."""
     exact = _nearest([request for request in candidates if request.exact], context, count)
     if len(exact) == count and _missing(exact, context) == 0:
         return exact
@@ -172,6 +178,7 @@ def _told(candidates: Sequence[_Running], context: float, count: int) -> list[_R
 
 
 def _missing(chosen: Sequence[_Running], context: float) -> float:
+    """Return the tokens that the contexts of ``chosen`` are short of ``context``; below 0 if they have more."""
     return context - sum(request.computed for request in chosen)
 
 

@@ -74,7 +74,10 @@ def _diagnosed(
     is_recorded: NDArray[np.bool_],
     disturbed: NDArray[np.bool_],
 ) -> tuple[StageDiagnosis, Iterations]:
-    """Compose the ``counted`` iterations, after the recording's own cost and waits are taken out of their seconds."""
+    """Compose the ``counted`` iterations of ``every``, and return the stage with the seconds that these worked.
+
+    What recording cost is taken out where an iteration is ``disturbed``, and waits everywhere.
+    """
     predicted = (every.features @ fit(recorded)).sum(axis=1)
     free = counted & ~disturbed
     predicted = predicted * loads.median_ratio(every.seconds[free], predicted[free])
@@ -144,7 +147,10 @@ def _unrecorded(iterations: Iterations, recorded: int) -> StageDiagnosis:
 
 
 def class_shares(shares: Floats, half_widths: Floats, seconds: float) -> tuple[ClassShare, ...]:
-    """Return the classes that take any time, largest first."""
+    """Return each class that takes any time with its share, the interval's half-width and its part of ``seconds``.
+
+    The largest comes first.
+    """
     rows = [
         ClassShare(name, float(share), float(half_width), float(share) * seconds)
         for name, share, half_width in zip(NAMES, shares, half_widths, strict=True)

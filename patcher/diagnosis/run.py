@@ -12,7 +12,7 @@ from patcher.diagnosis.actions import actions
 from patcher.diagnosis.engines import Engine
 from patcher.diagnosis.iterations import Iterations
 from patcher.diagnosis.model import PlannedWindows, RunDiagnosis
-from patcher.diagnosis.plan import choose_windows, state
+from patcher.diagnosis.plan import choose_windows, load_condition
 from patcher.diagnosis.rollout import STAGE, DiagnosedRollouts, diagnose_rollouts
 from patcher.diagnosis.sync import diagnose_sync
 from patcher.diagnosis.training import TrainerStage
@@ -87,7 +87,7 @@ def _planned(studied: Sequence[Iterations], rollouts: DiagnosedRollouts | None, 
     masks = loads.by_load(rollout)
     withheld = [masks[load] for load in rollouts.withheld if load in masks]
     largest = next((load for load in rollouts.withheld if load in masks), None)
-    least, most, origin = (0, 0, 0) if alike or largest is None else state(rollout, largest)
+    least, most, origin = (0, 0, 0) if alike or largest is None else load_condition(rollout, largest)
     windows = choose_windows(
         rollout,
         first=max(SETTLED, origin),

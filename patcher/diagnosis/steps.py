@@ -141,6 +141,7 @@ def _of_segment(segment: PathSegment) -> str:
 
 
 def _doing(segment: PathSegment) -> str:
+    """Return who does what on a segment of the critical path, in words."""
     return doing(label(segment.role, segment.replica, segment.rank), segment.what, "")
 
 
@@ -157,7 +158,7 @@ def _without_small(passages: Mapping[str, _Passage], keep: Iterable[str], least:
 
 
 def _unrecorded(name: str, seconds: float, steps: int) -> StageDiagnosis:
-    """Return a stage of which no window is recorded."""
+    """Return a stage of which no window is recorded, with its ``seconds`` on the critical path of ``steps`` steps."""
     why = Text("it was not recorded") if name == sync.STAGE else Text("no window can be recorded of it")
     return StageDiagnosis(
         stage=name, seconds=seconds, supported=False, why=why, turns=steps, iterations=0, recorded=0,

@@ -151,7 +151,11 @@ class _Paused:
 
 
 def _in_calls(units: Sequence[KeptSpan], calls: Sequence[KeptSpan], paused: _Paused) -> MicroBatches:
-    """Return those of ``units`` that lie within one of ``calls``; both are in order."""
+    """Return the micro-batches within the ``calls`` of a stage, with their sizes and lengths; both spans are in order.
+
+    ``paused`` takes pauses out of their seconds. Of the sizes (tokens, padded tokens) and the lengths (seconds, CPU
+    seconds) those are kept that agree best.
+    """
     starts = np.array([call.start for call in calls], dtype=np.float64)
     ends = np.array([end_of(call) for call in calls], dtype=np.float64)
     begins = np.array([unit.start for unit in units], dtype=np.float64)

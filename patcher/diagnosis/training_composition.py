@@ -59,6 +59,7 @@ def join(stage: TrainerStage, profiles: Iterable[RankProfile]) -> Joined:
 
 
 def _of_stage(profile: RankProfile, stage: TrainerStage) -> bool:
+    """Tell whether a profile was recorded by the process of ``stage``, in that stage and role."""
     metadata = profile.metadata
     if metadata is None or (metadata.stage, metadata.pid) != (stage.stage, stage.pid):
         return False
@@ -123,7 +124,7 @@ def noise(seconds: Floats, sizes: Floats) -> float:
 
 
 def _record(stages: Sequence[TrainerStage]) -> str:
-    """Return the command that records micro-batches of one of ``stages`` in a later run; "" without any."""
+    """Return an example of a command that records the lacking micro-batches in a later run; "" if none are lacking."""
     windows = PlannedWindows(tuple(next_micro_batches(stages))).option
     window = ("--stage", stages[0].stage, "--micro-batch", windows, "--training-steps", "3")
     command = CommandLine("run", stages[0].package or "verl", "--timeline", *window, "--", "bash", "run.sh")
@@ -155,7 +156,7 @@ def _composed(stage: StageDiagnosis, recorded: Interpolation, length: Floats, se
 
 
 def _undisturbed(measured: Floats, sizes: Floats, places: NDArray[np.int64]) -> Floats:
-    """Return the seconds of micro-batches without what recording those at ``places`` costs.
+    """Return the ``measured`` seconds of micro-batches without what recording those at ``places`` costs.
 
     A recorded one, and those beside it, take at most the median of undisturbed ones of about their size.
     """

@@ -177,7 +177,10 @@ class _Clock:
         self.loads, self.ratios = self._ratios(decoding)
 
     def _ratios(self, decoding: Iterations) -> tuple[Floats, Floats]:
-        """Return the binary logarithm of the requests, and measured over fitted seconds, at each load that is usual."""
+        """Return log2 of the requests, and measured over fitted seconds, of each group of iterations of about one load.
+
+        Groups with few iterations are left out; without any other the ratios stay as they are.
+        """
         rows = np.stack([decoding.requests, decoding.tokens, decoding.context], axis=1)
         ratios = decoding.seconds / np.maximum(self._seconds(rows), 1e-9)
         logarithms = np.log2(np.maximum(decoding.requests, 1))
@@ -188,6 +191,7 @@ class _Clock:
         return np.array([logarithms[of].mean() for of in usual]), np.array([np.median(ratios[of]) for of in usual])
 
     def _seconds(self, rows: Floats) -> Floats:
+        """Return the seconds of iterations; a row has requests, tokens and context."""
         requests, tokens, context = rows.T
         unset, no_numbers = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64)
         made = Iterations(unset, unset, requests, tokens, context, no_numbers, no_numbers)

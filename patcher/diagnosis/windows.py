@@ -120,7 +120,10 @@ def unit_entries(profile: RankProfile) -> dict[object, Mapping[str, Any]]:
 
 
 def _place(engine: Engine, unit: RecordedUnit, entry: Mapping[str, Any]) -> int | None:
-    """Return the place of the iteration that ``unit`` is; None if the timeline has none."""
+    """Return the place of the iteration that ``unit`` is; None if the timeline has none.
+
+    ``entry`` is the unit's metadata: it names the iteration by id, or else tells when the unit began.
+    """
     iterations, identity, begin = engine.iterations, entry.get("iteration"), entry.get("begin")
     if type(identity) is int:
         places = np.flatnonzero(iterations.id == identity)

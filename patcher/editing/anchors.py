@@ -83,11 +83,13 @@ class AnchorSearch(NamedTuple):
         return self._one(statements, Text("{what} in {method}", what, insertion.method))
 
     def _named(self, name: str, nodes: Sequence[Defined], what: str, place: str) -> Defined:
+        """Return the only one of ``nodes`` with this name. Raises Problem as `_one`, with all names of ``place``."""
         there = ", ".join(node.name for node in nodes) or Text("none")
         matches = [node for node in nodes if node.name == name]
         return self._one(matches, Text("{what}; {place} has: {names}", what, place, there))
 
     def _one(self, matching: Sequence[T], what: str) -> T:
+        """Return the only item. Raises Problem (STRUCTURE) with the number of items, which ``what`` describes."""
         if len(matching) != 1:
             raise self.unlike(Text("{count} {what}", len(matching), what))
         return matching[0]

@@ -113,7 +113,10 @@ def _keywords(call: Call, node: ast.Call, search: AnchorSearch) -> dict[str, ast
 
 
 def _assign(node: ast.Call, old: ast.expr | None, keyword: str, code: str) -> None:
-    """Change the tree `node` to the call with the new argument, to compare it with the patched file's tree."""
+    """Change the tree `node` to the call with the argument `keyword` as `code`, to compare it with the patched file.
+
+    `old` is the present value, None without one.
+    """
     value = _value(code)
     if old is None:
         first = _first(node)
@@ -197,7 +200,10 @@ class _Text:
         ]
 
     def _comments(self, first: int, end: int, patch: PatchId) -> Iterator[bytes]:
-        """Yield lines as comments that a revert restores. Raises Problem (STRUCTURE) if another patch marked one."""
+        """Yield the lines `first` to `end` as comments that a revert restores.
+
+        Raises Problem (STRUCTURE) if another patch marked one.
+        """
         for index in range(first, end):
             try:
                 yield markers.was(self.lines[index], patch)
@@ -239,6 +245,7 @@ class _Text:
             yield Piece(first, end, lines.split(_JOINED.sub(b" ", text)))
 
     def _joined(self, index: int) -> bool:
+        """Tell whether a backslash joins a line to the next one."""
         return self.lines[index].rstrip(b"\r\n").endswith(b"\\")
 
 
@@ -247,5 +254,6 @@ _JOINED = re.compile(rb"[ \t]*\\\r?\n[ \t]*")
 
 
 def _tagged(line: bytes, mark: bytes) -> bytes:
+    """Return a line with ``mark`` before its line end."""
     bare = line.rstrip(b"\r\n")
     return bare + mark + line[len(bare) :]

@@ -49,6 +49,7 @@ class Word(NamedTuple):
         """Return the word without quotes, with each expansion replaced by the result of ``value``."""
 
         def piece(match: re.Match[str]) -> str:
+            """Return what a quoted, escaped or expanded piece of the word stands for."""
             expansion, escaped, *quoted = match.groups()
             if quoted and quoted[1] is not None:
                 return re.sub(_IN_DOUBLE, piece, quoted[1])

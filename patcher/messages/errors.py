@@ -86,10 +86,12 @@ class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type 
 
     @property
     def _head(self) -> Text:
+        """Title and cause."""
         return Text("{title}: {cause}", self.kind.title, self.cause)
 
     @property
     def _rest(self) -> tuple[str, ...]:
+        """Lines below the head: place, notes and hint."""
         where = (Text("at {place}", self.place),) if self.place else ()
         return (*where, *self.notes, *((Text("next: {hint}", self.hint),) if self.hint else ()))
 

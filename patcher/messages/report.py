@@ -123,10 +123,11 @@ class CommandResult:
         self.note(text, detail, level="warning")
 
     def show(self, *, as_json: bool, quiet: bool, color: bool | None, verbose: bool = False) -> int:
-        """Print the report, and return the exit code of the process.
+        """Print the report, as JSON or as lines, and return the exit code of the process.
 
-        `color` None means: on a terminal only, without NO_COLOR and TERM=dumb. If stdout cannot be written, the exit
-        code is that of the work done; without any work it is that of the failure. A closed pipe is no failure.
+        With `quiet` only problems and notes that must be seen are printed, with `verbose` details, too. `color` None
+        means: on a terminal only, without NO_COLOR and TERM=dumb. If stdout cannot be written, the exit code is that of
+        the work done; without any work it is that of the failure. A closed pipe is no failure.
         """
         verbose = verbose or self.tells_all
         if color is None and (os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"):
@@ -174,7 +175,7 @@ class CommandResult:
         return any(hidden) or any(isinstance(line, Detail) for line in lines)
 
     def _show_result(self, *, as_json: bool, quiet: bool, verbose: bool, color: bool | None) -> None:
-        """Print the JSON document, the raw bytes or the lines, whichever applies."""
+        """Print the JSON document, the raw bytes or the lines, as the options of the command say."""
         stream = sys.stderr if self.aside else sys.stdout
         if as_json:
             import json  # noqa: PLC0415  (1 ms, and most reports are for people)

@@ -55,11 +55,13 @@ def places(listing: Any, width: int | None = None) -> list[str]:
 
 
 def _span(releases: Sequence[str]) -> str:
+    """Return the first and the last release, with their number."""
     first, last = releases[0], releases[-1]
     return first if first == last else f"{first} … {last} ({len(releases)})"
 
 
 def _turn(name: str, number: int) -> Text:
+    """Return a worker's rollout, training step or weight sync with its number; ``name`` is rollout, step or sync."""
     if name == "rollout":
         return Text("rollout {number}", number)
     return Text("step {number}", number) if name == "step" else Text("sync {number}", number)

@@ -52,10 +52,12 @@ def idle(store: StoreFolder, edit: Edit) -> bool:
 
 
 def _undated(applied: tuple[Record, ...]) -> list[Record]:
+    """Return the records without their apply times, to compare them."""
     return [record._replace(applied_at="") for record in applied]
 
 
 def _registered(present: tuple[Record, ...], edit: Edit) -> tuple[Record, ...]:
+    """Return the records that the registry has after ``edit``."""
     records: dict[PatchId, Record] = {record.patch: record for record in present if record.patch not in edit.remove}
     records.update({record.patch: record for record in edit.add})
     return tuple(records.values())
@@ -165,9 +167,10 @@ class ChangeBuilder:
             self.moves.append(Move(key, node, written))
 
     def _expected(self, key: str, change: Change, entry: Entry | None) -> str:
-        """Return the digest that the file will have once all lines of rlpatch are in place.
+        """Return the digest that the file ``key`` will have once all lines of rlpatch are in place.
 
-        This is not the digest after ``change`` if somebody moved lines of a patch that stays.
+        ``entry`` is what the registry has of it. This is not the digest after ``change`` if somebody moved lines of a
+        patch that stays.
         """
         expected = entry and entry.expected
         if expected and key in self._standing and expected.digest != digest(change.before):

@@ -6,7 +6,7 @@
     <sha256>        the bytes of a pristine file
     journal.json    an unfinished transaction, and next.json the registry that it leads to
     committed.json  the same journal once the transaction counts
-    tree-<id>       a link whose text is the first of the machines that see this root in a run over several
+    tree-<id>       a link whose text is the first of the machines that see this root in a command over several
 
 It is believed only if nobody has written it who could not change the root itself. No symlink is followed here, and
 every path that is read here must be inside the root, without a link on the way, when it is used.
@@ -45,6 +45,7 @@ T = TypeVar("T")
 
 
 def _markers() -> str:
+    """Return the hint that a revert works without the store."""
     return Text("`{commandline}` works without it, by the marks in the files", CommandLine("revert"))
 
 
@@ -107,7 +108,7 @@ class StoreFolder:
             )
 
     def unfinished(self) -> bool:
-        """Tell whether the store holds a journal or other remains of an interrupted run."""
+        """Tell whether the store holds a journal or other remains of an interrupted command."""
         try:
             with self.open() as folder:
                 names = {name for name in folder.names() if not (_ours(name) and folder.is_folder(name))}
@@ -362,6 +363,7 @@ class StoreFolder:
 
 
 def _ours(name: str) -> bool:
+    """Tell whether rlpatch has given a file of the store its name."""
     if name.startswith((TEMPORARY, f"{CLAIM}.", TREE)) or name == NEXT:
         return True
     return len(name) == 64 and _HEX.issuperset(name)

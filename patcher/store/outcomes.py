@@ -25,7 +25,7 @@ def commit(edits: Sequence[Edit], verb: str, on_wait: Callable[[str], None]) -> 
 
 
 def ended(runs: Iterable[Recovered], node: str = "") -> StepResult:
-    """Return messages on interrupted runs that were undone or finished.
+    """Return messages on interrupted commands that were undone or finished.
 
     A warning names each file that was left alone. ``node`` names the machine, "" for a single machine.
     """

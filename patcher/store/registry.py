@@ -172,6 +172,7 @@ def registry_of(top: dict[str, Any]) -> Registry:
 
 
 def _optional(parse: Callable[[Any], T], value: Any) -> T | None:
+    """Parse a value; None stays None."""
     return None if value is None else parse(value)
 
 
@@ -225,6 +226,7 @@ def _named(text: Any) -> str:
 
 
 def _digest(text: Any) -> str:
+    """Check 64 hex digits. Raises ValueError or TypeError."""
     if len(_string(text)) != 64 or not _HEX.issuperset(text):
         raise ValueError(f"{text!r} is not a digest")
     return str(text)
@@ -236,18 +238,21 @@ def _shown(value: Any) -> str:
 
 
 def _string(value: Any) -> str:
+    """Check a text. Raises TypeError."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a text")
     return value
 
 
 def _strings(values: Any) -> tuple[str, ...]:
+    """Check a list of texts. Raises TypeError."""
     if not isinstance(values, list):
         raise TypeError(f"{values!r} is not a list")
     return tuple(_string(value) for value in values)
 
 
 def _whole(value: Any, most: int, least: int = 0) -> int:
+    """Check a number between ``least`` and ``most``. Raises TypeError."""
     if not isinstance(value, int) or not least <= value <= most:
         raise TypeError(f"{str(value)[:80]} is not a valid number here")
     return value

@@ -34,7 +34,7 @@ OnWait = Callable[[str], None]
 
 
 class Outcome(NamedTuple):
-    """Result of a commit: the files with new bytes, and the interrupted runs that were ended before.
+    """Result of a commit: the files with new bytes, and the interrupted commands that were ended before.
 
     ``notes`` say what could not be restored or kept exactly.
     """
@@ -144,6 +144,7 @@ def _incomplete(error: BaseException, stores: Sequence[StoreFolder]) -> Problem:
 
 
 def _reason(error: BaseException) -> str:
+    """Return the error of the system in words, else the exception with its type."""
     return (isinstance(error, OSError) and error.strerror) or f"{type(error).__name__}: {error}"
 
 
@@ -163,11 +164,13 @@ def _hold_locks(stores: Sequence[StoreFolder], wait: float, on_wait: OnWait, *, 
 
 
 def _require(store: StoreFolder) -> None:
+    """Raise _Gone without the store."""
     if not store.exists():
         raise _Gone
 
 
 def _sweep(store: StoreFolder) -> None:
+    """Remove what the store does not need; ignore errors."""
     with contextlib.suppress(OSError, Problem):  # what stays lies in our folder and harms nobody
         store.sweep()
 

@@ -19,7 +19,7 @@ class PatchedRoot(NamedTuple):
     """Root with patches.
 
     `records` come from the store; a patch known only by its marks has a record without a date. `files` exist and may
-    carry marks. `pending` means that a run was interrupted. `mirror` is as in `Target`. `broken` has a Problem
+    carry marks. `pending` means that a command was interrupted. `mirror` is as in `Target`. `broken` has a Problem
     (FOREIGN_EDIT) for each file whose marks do not pair and whose original no store has.
     """
 
@@ -65,7 +65,7 @@ class PatchedRoot(NamedTuple):
 
 
 def patched(discovery: Discovery, names: Collection[str] = ()) -> list[PatchedRoot]:
-    """Return the roots of a discovery with patches of the targets `names` (none: any), pending runs or broken marks.
+    """Return the roots of a discovery with patches of the targets `names` (none: any), pending work or broken marks.
 
     Raises Problem (ENVIRONMENT) for a store or a file that cannot be read.
     """

@@ -96,9 +96,10 @@ def spent(
     stalls: Mapping[int, Sequence[TimeRange]] | None = None,
     machine_stalls: Sequence[TimeRange] = (),
 ) -> Spent:
-    """Sum a critical path by activity; ``stalls`` has those of each process, by its index.
+    """Sum a step's critical path by activity, and return the times that are compared between steps.
 
-    ``replica_late``, ``sync`` and ``unsafe`` are stored unchanged.
+    ``stalls`` has the ranges in which each process stood still, by its index, ``machine_stalls`` those of a whole
+    machine. ``replica_late``, ``sync`` and ``unsafe`` become fields of the result as they are.
     """
     us = defaultdict[What, int](int)
     late = defaultdict[What, defaultdict[int, int]](lambda: defaultdict(int))
@@ -118,6 +119,7 @@ def spent(
 
 
 def _what(piece: PathPiece) -> What:
+    """Return the key under which a piece of a critical path is summed."""
     return What(piece.role, piece.kind, piece.what, piece.phase)
 
 

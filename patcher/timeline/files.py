@@ -609,10 +609,12 @@ _N = TypeVar("_N", MemoryNote, HostNote, CacheNote)
 
 
 def _until(notes: Iterable[_N], time: int) -> list[_N]:
+    """Return the notes up to ``time``."""
     return [note for note in notes if note.at <= time]
 
 
 def _behind(notes: Iterable[_N], time: int) -> list[_N]:
+    """Return the notes after ``time``."""
     return [note for note in notes if note.at > time]
 
 

@@ -195,6 +195,7 @@ class _Join:
         self.memory.feed(number, (span for span in spans if span.start < end), notes, devices)
 
     def _forget(self, before: int) -> None:
+        """Move what ended before ``before`` (microseconds) from the readers to the lanes."""
         for at, reader in enumerate(self.readers):
             self.lanes.take(at, reader, before)
 
@@ -304,7 +305,7 @@ class _Join:
     # ------------------------------------------------------------ what is missing
 
     def _incomplete(self, records: StepRecords) -> str:
-        """Return a text if ranks recorded nothing of a call of which they did in other steps, else "".
+        """Return a text if fewer ranks than in other steps recorded their work for a call of the driver, else "".
 
         Updates the number of works that are expected of each call.
         """

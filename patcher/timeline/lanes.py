@@ -52,6 +52,7 @@ class RunLanes:
 
 
 def _roles(process: Process) -> tuple[str, ...]:
+    """Return the roles for which a process gets a lane: two for an engine that also trains."""
     return ("engine", "trainer") if process.role == "engine" and "trainer" in process.roles else (process.role,)
 
 

@@ -112,7 +112,10 @@ class _Curve:
     total: int = 0
 
     def add(self, at: int, used: int, roles: dict[str, int], most: int) -> None:
-        """Add a point; of too many, keep the higher one of each two neighbours."""
+        """Add a point: the time in microseconds, the bytes in use, and the bytes that each role holds of them.
+
+        Of more than twice ``most`` points, keep the higher one of each two neighbours.
+        """
         self.points.append((at, used, roles))
         if len(self.points) > 2 * most:
             pairs = zip(self.points[::2], self.points[1::2], strict=False)
@@ -180,7 +183,11 @@ class MemoryCollector:
         self, number: int | None, notes: Mapping[int, Notes], wakes: Mapping[int, Mapping[int, tuple[int, int, str]]],
         spans: Mapping[int, Sequence[KeptSpan]],
     ) -> None:  # fmt: skip
-        """Go through all notes in the order of time, and keep the highest moment of each place."""
+        """Go through the notes of step ``number`` in the order of time, and keep the highest moment of each place.
+
+        ``wakes`` has for each process the sleeps and wake-ups by the time of their note, as in `_sleeps`, ``spans`` has
+        what each process did.
+        """
         events: list[tuple[int, int, MemoryNote | HostNote]] = []
         for process, of in notes.items():
             events += [(taken.at, process, taken) for taken in of.memory]
@@ -215,6 +222,7 @@ class MemoryCollector:
             yield from self._moment(device, note.at, max(self.curves[device].total - note.free, 0))
 
     def _moment(self, place: MemoryHome, at: int, used: int) -> Iterator[tuple[MemoryHome, int]]:
+        """Yield a place with the bytes in use, and add both to its curve, with what each role holds of them."""
         roles = defaultdict[str, int](int)
         for process, size in self._holders(place):
             roles[self.processes[process].role] += size
@@ -232,7 +240,7 @@ class MemoryCollector:
     def _peak(
         self, place: MemoryHome, number: int | None, moment: _Moment, spans: Mapping[int, Sequence[KeptSpan]]
     ) -> MemoryPeak:
-        """Return a moment of a place with its holders."""
+        """Return the highest ``moment`` of a place in step ``number``, with its holders and what each did then."""
         at, used = moment.at, moment.used
         holders = [
             MemoryHolder(
@@ -248,6 +256,7 @@ class MemoryCollector:
         return MemoryPeak(place.of, place.name, number, seconds(at), phase, used, total, tuple(holders[:most]), other)
 
     def _who(self, process: int) -> str:
+        """Return the name of a process for people."""
         named = self.processes[process]
         return label(named.role, named.replica, named.rank)
 
@@ -264,7 +273,10 @@ class MemoryCollector:
                 self.changes["offload", role, work.name].append(max(inside) - after)
 
     def _note_syncs(self, spans: Mapping[int, Sequence[KeptSpan]], notes: Mapping[int, Notes]) -> None:
-        """Add what each device needed in a weight sync beside what is in use at its start and its end."""
+        """Add what each device needed within a weight sync, beyond what is in use at its start and its end.
+
+        ``spans`` and ``notes`` are those of each process, by its index.
+        """
         used = defaultdict[MemoryHome, list[tuple[int, int]]](list)
         syncs = defaultdict[MemoryHome, list[KeptSpan]](list)
         for process, of in notes.items():
@@ -282,7 +294,11 @@ class MemoryCollector:
     def _note_series(
         self, number: int | None, at: int, history: Sequence[MemoryNote], spans: Sequence[KeptSpan]
     ) -> None:
-        """Add what a process has at the end of the step, and the most private memory that it had in it."""
+        """Add the memory that a process has at the end of step ``number``, and the most private memory in the step.
+
+        With the latter go its time, for how many microseconds more than the middle between least and most was held, and
+        what the process did then.
+        """
         if not history:
             return
         series, last = self.series[at], history[-1]
@@ -297,6 +313,7 @@ class MemoryCollector:
             series.most[number] = (highest.private, highest.at, above, _doing(spans, highest.at))
 
     def _note_cache(self, number: int | None, at: int, notes: Notes) -> None:
+        """Keep the most KV-cache blocks that an engine had in use, with the step."""
         most = max(notes.cache, key=lambda note: note.used, default=None)
         before = self.cache.get(at)
         if most and (before is None or most.used > before.used):
@@ -348,7 +365,7 @@ class MemoryCollector:
                 )  # fmt: skip
 
     def _excesses(self, at: int, grown: Mapping[tuple[int, str], int]) -> Iterator[MemoryExcess]:
-        """Yield the steps in which a process had more private memory than usual, without the first step."""
+        """Yield the steps in which the process ``at`` had more private memory than usual, without the first step."""
         steps = [*self.series[at].most.items()][1:]
         if len(steps) < FEWEST:
             return

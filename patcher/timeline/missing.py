@@ -38,7 +38,10 @@ class Counterparts:
 
 
 def _counted(records: StepRecords, span: KeptSpan) -> str:
-    """Return the kind under which a span is counted: a reward with a phase of its own waits for a reward worker."""
+    """Return the kind under which a span is counted: its own, but for the reward of an agent loop.
+
+    That counts as "waiting reward" if a phase within it waits for a reward worker, else as "own reward".
+    """
     if span.kind != "reward" or records.roles[span.process] == "reward":
         return span.kind
     inner = records.nested.get((span.process, span.id), ())

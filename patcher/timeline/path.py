@@ -513,9 +513,9 @@ class _Walk:
             self.add(node, low, high, phase)
 
     def add(self, node: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool = False) -> None:
-        """Append one piece: the step waited for ``node``; ``late`` is its delay in microseconds.
+        """Append one piece, from ``low`` to ``high`` in the driver's ``phase``: the step waited for ``node``.
 
-        With ``all_ranks``, or if ranks are missing, no process is named.
+        ``late`` is its delay in microseconds. With ``all_ranks``, or if ranks are missing, no process is named.
         """
         role = self.records.roles[node.process]
         of_trainer = {"driver": ("work", "unit", "wait"), "engine": ("work", "unit", "wait", "phase")}
@@ -536,8 +536,9 @@ class _Walk:
     ) -> None:
         """Append pieces for a request or reward ``node`` that another process works on: one of ``receivers``.
 
-        It is the last to end within ``node``; without any, what was waited for is not recorded, and ``name`` names it.
-        Until it begins, the receiver is waited for, unless the sender was the one that stood still.
+        The receiver is the last one to end within ``node``; without any, what was waited for is not recorded, and
+        ``name`` names it. Until the receiver begins, it is waited for, unless the sender was the one that stood still.
+        ``low``, ``high``, ``phase`` and ``depth`` are as in `explain`.
         """
         inside = self.records.within(node, receivers)
         if not inside and (inner := self.records.nested.get((node.process, node.id), ())) and node.kind == "request":
@@ -556,7 +557,7 @@ class _Walk:
             self.add(_start_of(receiver), low, begin, phase)
 
     def explain_serve(self, serve: KeptSpan, low: int, high: int, phase: str) -> None:
-        """Append pieces for the iterations of the replica's engines while ``serve`` went on.
+        """Append pieces for the iterations of the replica's engines while ``serve`` went on, as `explain`.
 
         Time without an iteration goes to the request if it is alone or waits at either end, else to the engine.
         """
@@ -589,7 +590,8 @@ class _Walk:
     def explain_sync(self, node: KeptSpan, low: int, high: int, phase: str) -> None:
         """Append pieces for what engines did for a sync of another process, or before it: a server waits for both.
 
-        Of an engine's own sync, only what nothing within it covers: in the remainder it waits for weights.
+        Times and ``phase`` are as in `explain`. Of an engine's own sync, only what nothing within it covers: in the
+        remainder it waits for weights.
         """
         records, role = self.records, self.records.roles[node.process]
         parts = list[KeptSpan | PathPiece]()
@@ -682,7 +684,7 @@ class _Walk:
                 self.add(span, max(begin, low), min(end, high), phase, late, all_ranks=together)
 
     def _blame_last(self, group: CallGroup, first: int, low: int, high: int) -> None:
-        """Spread the delay of the last rank over the pieces from index ``first`` on.
+        """Spread the delay of the last rank over the pieces from index ``first`` on, from ``low`` to ``high``.
 
         These are the pieces of the last rank to finish. If all ranks finish together, no process is named.
         """
@@ -736,10 +738,10 @@ def _start_of(work: KeptSpan) -> KeptSpan:
 
 
 def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str, process: int) -> list[PathPiece]:
-    """Return the iterations of an engine from ``low`` to ``high`` as pieces, with equal neighbours merged.
+    """Return the iterations of the engine ``process`` from ``low`` to ``high`` as pieces, with equal neighbours merged.
 
-    An iteration with at most a token per request is a decode step, any other a prefill. With speculative tokens, decode
-    steps look like prefill.
+    ``phase`` is that of the driver. An iteration with at most a token per request is a decode step, any other a
+    prefill. With speculative tokens, decode steps look like prefill.
     """
     first = max(bisect_left(columns.start, low) - 1, 0)
     last = bisect_left(columns.start, high)
@@ -763,7 +765,7 @@ def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str,
 
 
 def head_to_head(columns: IterationColumns, first: int, last: int) -> int:
-    """Return the largest gap in microseconds between iterations that count as head to head.
+    """Return the largest gap in microseconds between the iterations ``first`` to ``last`` that count as head to head.
 
     The gap is three times their median length, and at least 20 ms.
     """

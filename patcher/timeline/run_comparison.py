@@ -180,6 +180,7 @@ def compared(before: ChosenSteps, after: ChosenSteps) -> RunComparison:
 
 
 def _side(side: ChosenSteps) -> RunSide:
+    """Describe one side of a comparison: its packages, processes, median step, and the tokens of the mean step."""
     lanes = defaultdict[str, int](int)
     for lane in side.run.lanes:
         lanes[lane.role] += 1
@@ -226,7 +227,7 @@ def _part_of_training(name: str) -> str:
 
 
 def _parts(step: TrainingStep) -> dict[str, float]:
-    """Return part → seconds; they sum to the step."""
+    """Return the seconds of each part of a step's critical path, by keys of `PARTS`; they sum to the step."""
     sums = defaultdict[str, float](float)
     for segment in step.critical_path:
         sums[_part(segment)] += segment.seconds
@@ -271,7 +272,10 @@ def _change(
 
 
 def _interval(first: Sequence[float], second: Sequence[float], z: float) -> ChangeInterval:
-    """Return the change of the mean with its interval, by Welch's test; ``z`` is its half-width for many steps."""
+    """Return the change of the mean from ``first`` to ``second`` with its 95 % interval, by Welch's test.
+
+    ``z`` is the half-width of the interval in standard errors for many steps.
+    """
     change = statistics.fmean(second) - statistics.fmean(first)
     squares = [statistics.variance(side) / len(side) for side in (first, second)]
     if not sum(squares):

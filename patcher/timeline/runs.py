@@ -241,10 +241,12 @@ def _goes_on(earlier: Sequence[Process], later: Sequence[Process]) -> bool:
 
 
 def _place(process: Process, pid: int) -> tuple[str, str, int]:
+    """Return what identifies a process: boot, host and pid."""
     return process.head.boot, process.head.host, pid
 
 
 def _meet(process: Process, other: Process) -> bool:
+    """Tell whether the lifetimes of two processes overlap."""
     return process.wall[0] <= other.wall[1] and other.wall[0] <= process.wall[1]
 
 

@@ -84,6 +84,7 @@ def _busy(
     low, high = records.start, records.end
 
     def of_kind(kind: str) -> list[TimeRange]:
+        """Return the ranges in which a span of ``kind`` runs."""
         return covered((span for span in spans if span.kind == kind), low, high)
 
     if role == "driver":
@@ -234,6 +235,7 @@ def imbalances(
 
 
 def _imbalance(of: str, done: Mapping[int, int]) -> Imbalance:
+    """Return by how much the last of ``done`` (number → microseconds) ended after their mean."""
     us = max(done.values()) - sum(done.values()) / len(done)
     return Imbalance(of, tuple((number, seconds(us_done)) for number, us_done in sorted(done.items())), seconds(us))
 

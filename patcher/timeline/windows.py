@@ -299,7 +299,10 @@ class Collector:
             yield self._decode(Text("tail"), of_step[0], window, why, "--at-tail", few)
 
     def _decode(self, what: str, rollout: Rollout, decodes: Decodes, why: str, *more: str) -> ProposedWindow:
-        """Return a window of ``decodes`` as commands; ``more`` are further words of the commands."""
+        """Return a window of ``decodes`` as commands, with what it shows and why.
+
+        ``more`` are further words of the commands.
+        """
         by_verl = rollout.replica is not None and any(
             process.head.number("VERL_REPLICA_RANK") is not None for process in self.processes
         )
@@ -360,19 +363,23 @@ class Collector:
 
     @property
     def _packages(self) -> set[str]:
+        """Names of the packages that the processes run."""
         return {process.head.package.partition(" ")[0] for process in self.processes}
 
     @property
     def _engine(self) -> str:
+        """Target of the engine, for commands; vllm if unknown."""
         return next((name for name in ENGINES if name in self._packages), "vllm")
 
     @property
     def _trainer(self) -> str:
+        """Target of the trainer, for commands; verl if unknown."""
         packages = sorted(self._packages - {*ENGINES, ""})
         return shlex.quote(packages[0]) if packages else "verl"
 
 
 def _paused(records: StepRecords, unit: KeptSpan) -> int:
+    """Return for how many microseconds rlpatch held up a micro-batch."""
     return records.paused(unit.process, unit.start, end_of(unit))
 
 
@@ -381,7 +388,8 @@ def _rollout(
 ) -> Rollout:
     """Return a rollout with a run of up to 20 usual decode steps from the middle on, and the slowest decode step.
 
-    The first decode step is only the slowest one if there is no other. ``most`` is the maximum number of requests.
+    The first decode step is only the slowest one if there is no other. ``rollout`` is its number in the engine,
+    ``single`` whether it is the step's only one, ``most`` the maximum number of requests.
     """
     middle = statistics.median(decode.us for decode in decodes)
     slowest = max(decodes[1:] or decodes, key=lambda decode: decode.us)
@@ -392,7 +400,7 @@ def _rollout(
 
 
 def _units(records: StepRecords, span: KeptSpan, depth: int) -> Iterator[KeptSpan]:
-    """Yield the micro-batches within a span, at most eight levels deep.
+    """Yield the micro-batches within a span that lies ``depth`` levels deep, down to the eighth level.
 
     Those of TRL's GRPO and RLOO begin with the loss: some of them generate before.
     """

@@ -48,7 +48,10 @@ def element_size(dtype: str) -> int | None:
 
 @functools.lru_cache(maxsize=1 << 12)  # a trace repeats few of them, and they are kept
 def message(kind: object, elements: object, received: object, dtype: object, ranks: object) -> CollectiveMessage:
-    """Return the message of a collective with ``elements`` in and ``received`` out; invalid values are unknown."""
+    """Return the message of a collective: its kind, bytes and number of ranks; invalid values are unknown.
+
+    ``elements`` go in and ``received`` come out, of the type ``dtype``; the larger number counts.
+    """
     counts = [value for value in (elements, received) if type(value) is int and 0 <= value < 1 << 48]
     size = element_size(dtype) if isinstance(dtype, str) else None
     carried = max(counts) * size if counts and size else None

@@ -193,7 +193,11 @@ def _frames(values: Mapping[str, Any]) -> Sequence[Any]:
 def _device(
     number: int, segments: Sequence[Mapping[str, Any]], trace: Sequence[Any], marked: Sequence[int]
 ) -> DeviceMemory:
-    """Return the memory of one device at the end, and over its history."""
+    """Return the memory of device ``number`` at the end, and over its history.
+
+    ``segments`` are what its allocator has reserved, ``trace`` is the history of allocations and frees, ``marked`` the
+    numbers of rlpatch's units.
+    """
     live, free = dict[int, _Event](), [0]
     for segment in segments:
         address = _number(segment, "address")
@@ -290,7 +294,7 @@ class _History:
             )  # fmt: skip
 
     def _live(self, until: int) -> list[tuple[_Event, int | None]]:
-        """Return what is live after so many events, with the unit that allocated it."""
+        """Return what is live after the first ``until`` events, with the unit that allocated it."""
         ranges = iter(self.ranges())
         number, start, end = next(ranges, (None, len(self.events), len(self.events)))
         live = dict[int, tuple[_Event, int | None]]()
@@ -356,6 +360,7 @@ class _Names:
 
 
 def _origin(frames: Sequence[Mapping[str, Any]]) -> Origin:
+    """Return the innermost module, operator and frame outside of torch in a stack; "" for each that it lacks."""
     module = operator = outside = ""
     for frame in frames:
         file, name = str(frame.get("filename", ""))[-200:], str(frame.get("name", ""))[:200]

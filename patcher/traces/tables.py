@@ -99,6 +99,7 @@ def units(profile: RankProfile) -> Table:
     )
 
     def row(unit: RecordedUnit) -> tuple[object, ...]:
+        """Return the cells of one unit, in the order of the columns."""
         counts = (getattr(unit, name) for name in counted)
         padded = " \N{MULTIPLICATION SIGN} ".join(map(str, unit.padded or ()))
         return (
@@ -454,7 +455,7 @@ def part_changes(comparison: Comparison) -> Table:
 
 
 def changes(name: str, title: str, changed: Sequence[TimeChange], about: str) -> Table:
-    """Return the table of kernels, or modules, per unit on both sides."""
+    """Return the table of the ``changed`` kernels, or modules, per unit on both sides; ``about`` stands below it."""
     columns = (
         _NAME,
         Column("change_ns", Text("change ms"), CHANGE, TERMINAL, bar=True),

@@ -83,7 +83,10 @@ class AllocationColumns:
         return len(self.time)
 
     def add(self, thread: int, time: int, size: int, total: int | None) -> None:
-        """Add an event; without a ``total`` it is the sum so far. Numbers that no device has are left out."""
+        """Add an allocation of ``size`` bytes, or a free if below 0, by a host thread at ``time``.
+
+        ``total`` is in use after it, by default the sum so far. Numbers that no device has are left out.
+        """
         before = self.total[-1] if self.total else 0
         total = before + size if total is None else total
         if -LARGEST_BYTES < size < LARGEST_BYTES and 0 <= total < LARGEST_BYTES:
@@ -92,6 +95,7 @@ class AllocationColumns:
 
 
 def _follows(begin: int, end: int, next_begin: int, next_end: int) -> bool:
+    """Tell whether two successive ranges are in order: by begin, the outer before the inner one."""
     return begin < next_begin or (begin == next_begin and end >= next_end)
 
 

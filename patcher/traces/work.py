@@ -146,7 +146,7 @@ WORK: Mapping[str, Callable[[Inputs], Work]] = {
 
 
 def inputs_of(shapes: str, types: str, values: str = "") -> Inputs | None:
-    """Return the inputs of a call from kineto's JSON texts; None if these are malformed."""
+    """Return the inputs of a call from kineto's JSON texts of their shapes, types and values; None if malformed."""
     try:
         dims, names, concrete = json.loads(shapes), tuple(map(str, json.loads(types))), json.loads(values or "[]")
         tensors = [dim if isinstance(dim, list) and all(type(number) is int for number in dim) else () for dim in dims]

@@ -75,6 +75,7 @@ class Fields:
         return tuple(value)
 
     def _of(self, name: str, default: object) -> object:
+        """Return a field, or the default. Raises ValueError if it is missing and has no default."""
         if name not in self.content and default is None:
             raise ValueError(Text("the file has no {name}", name))
         return self.content.get(name, default)

@@ -152,6 +152,7 @@ def _serving(worker: Worker, state: Life, traces: Sequence[SavedTrace], filed: F
 
 
 def _late(worker: Worker, filed: FiledRequest) -> bool:
+    """Tell whether a worker is behind the rollout or training step of a request already."""
     return worker.turn is not None and worker.turn > filed.at
 
 
@@ -170,6 +171,7 @@ def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
 
 
 def _gone(worker: Worker) -> str:
+    """Return why a worker that has ended left no trace, or not all."""
     some = worker.state == SAVED or (worker.state == SAVING and worker.traces)
     if some:
         return Text("process {pid} ended before it had recorded everything", worker.pid)

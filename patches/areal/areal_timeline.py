@@ -18,10 +18,12 @@ _SYNC = Text("the trainer sends the weights to the rollout")
 
 
 def _sites(name: str, file: str, *heads: Site, loops: Iterable[Insertion] = ()) -> Recipe:
+    """Return the timeline recipe of a file of AReaL."""
     return _TIMELINE.sites(name, file, RELEASES, *heads, more=loops)
 
 
 def _spans(kind: str, owner: str, why: str, *methods: str) -> Iterable[Site]:
+    """Yield a timeline site at the head of each of the ``methods`` of ``owner``, a span named by the method."""
     for method in methods:
         yield f"{owner}.{method}", f'span("{kind}", "{method.lstrip("_")}")', why
 

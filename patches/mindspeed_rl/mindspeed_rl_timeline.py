@@ -28,6 +28,7 @@ _TRAINS = ("enter_train_mode", "exit_train_mode")
 
 
 def _span(path: str, kind: str, why: str, name: str = "") -> Site:
+    """Return a timeline site at the head of the function ``path``, a span of ``kind``."""
     return path, f'span("{kind}", "{name or path.rpartition(".")[2]}")', why
 
 

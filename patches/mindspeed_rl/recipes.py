@@ -171,7 +171,10 @@ def _engine(stage: str) -> Recipe:
 def _worker(
     *, stage: str, role: str, class_name: str, method: str, ends: Before, structures: tuple[Structure, ...]
 ) -> Recipe:
-    """Return the recipe for the worker's method that runs a stage for `role`, which is over before `ends`."""
+    """Return the recipe for a stage in the worker class `class_name`, whose `method` runs it for `role`.
+
+    The stage is over before the statement `ends`; `structures` are the releases with that shape.
+    """
     return Recipe(
         name=Text("reference worker") if role == "ref" else Text("{role} worker", role),
         stage=stage,

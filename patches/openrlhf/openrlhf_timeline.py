@@ -24,14 +24,17 @@ _STATES = ("reload_states", "offload_states", "broadcast_to_vllm", "save_checkpo
 def _sites(
     name: str, file: str, *heads: Site, releases: Releases = RELEASES, loops: Sequence[Insertion] = ()
 ) -> Recipe:
+    """Return the timeline recipe of a file of OpenRLHF's trainer."""
     return _TIMELINE.sites(name, f"trainer/{file}", releases, *heads, more=loops)
 
 
 def _phase(path: str, why: str, kind: str = "phase") -> Site:
+    """Return a timeline site at the head of the function ``path``, a span named by it."""
     return path, f'span("{kind}", "{path.rpartition(".")[2].lstrip("_")}")', why
 
 
 def _work(owner: str, *methods: str) -> Iterable[Site]:
+    """Yield a timeline site for each of the ``methods`` that the driver calls on a worker."""
     for method in methods:
         yield f"{owner}.{method}", f'works(self, "{method}")', Text("the driver calls this function on every rank")
 

@@ -33,7 +33,10 @@ _OPTIMIZER = Note(
 
 
 def _update(stage: str, *, role: str, class_name: str, fingerprints: tuple[str, ...]) -> Recipe:
-    """Return the recipe for the update of a role, in the trainer class of its worker."""
+    """Return the recipe for the update of a role, `stage`, in the trainer class of its worker.
+
+    `fingerprints` are those of its method in the published releases.
+    """
     method, file = "ppo_train", f"openrlhf/trainer/ray/ppo_{role}.py"
     return Recipe(
         name=Text("{role} trainer", role),

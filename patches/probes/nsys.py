@@ -19,7 +19,7 @@ class NsysCapture(WindowTool):
     depth: int  # of the ranges that are open
 
     def open_window(self, at: int) -> None:  # noqa: ARG002
-        """Start the capture, and push a range for the window, which bears its name."""
+        """Start the capture, and open a range for the window, named after it."""
         import time
 
         import torch

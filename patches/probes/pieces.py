@@ -38,7 +38,7 @@ class Pieces(CountedUnits):
         self.length = max(1, min(self.FIRST_PIECE, int(self.max_stall * 1000 / self.UNIT_STALL_MS)))
 
     def open_window(self, at: int) -> None:
-        """Open the tool for the units of the next piece alone."""
+        """Open the tool at unit ``at``, for the units of the next piece alone."""
         window = self.first, self.end
         self.first = self.piece_first = max(self.first, at)
         self.end = self.piece_end = min(self.end, self.first + self.length)

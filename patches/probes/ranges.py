@@ -191,7 +191,7 @@ class Markers(Recorded):
         self.ranges = []
 
     def begin_recorded(self) -> None:
-        """Begin ranges for the subject and for all that is going on."""
+        """Begin the outermost range, for the rollout or the training step, and those for what goes on in it."""
         super().begin_recorded()
         self.marking = True
         ongoing, self.ranges = self.ranges, []

@@ -50,7 +50,7 @@ class RelativeWindow(MovedWindow, RolloutUnits):
             self.open_at = max(self.first - self.WARMUP, 0)
 
     def wait_for(self, kind: str | None, load: int, batch: Any) -> None:
-        """Place the window once the state is reached, in an iteration of ``load`` requests."""
+        """Place the window if the state is reached in this iteration, of ``kind`` and with ``load`` requests."""
         if kind is None or not self.awaited:
             return
         self.most = max(self.most, load)

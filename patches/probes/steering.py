@@ -9,7 +9,7 @@ class Steerable:
     STAGE = "rollout"
 
     def say(self, text: str) -> None:  # on stderr: others silence loggers, or show twice what is logged
-        """Print a line on stderr, with the name of the worker."""
+        """Print ``text`` on stderr, behind the name of the worker."""
         import contextlib
         import sys
 

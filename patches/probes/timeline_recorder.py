@@ -99,7 +99,7 @@ class TimelineRecorder(MemoryUse):
                     pass
 
     def span(self, kind: str, name: str, key: Any = None, amount: Any = None) -> Any:
-        """Begin a span of ``kind``, and return what ends it when its name goes; None if nothing is recorded."""
+        """Begin a span, and return the object whose end ends it, or None; ``key`` is the id of a request."""
         try:
             if self.first.state != "on" and not self.first.start():
                 return None

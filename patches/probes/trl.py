@@ -104,7 +104,7 @@ class LogProbs(WithoutProfiler, TrainerSteps):
             self.start("micro-batch", None)
 
     def go_on(self, more: bool) -> None:
-        """Begin the next part if there is one, otherwise end the call."""
+        """Begin the next part if there are ``more``, otherwise end the call."""
         if more:
             self.start("micro-batch", None)
         else:

@@ -15,6 +15,7 @@ _WHY = Text("one of the calls of a weight sync; the sync ends when the next batc
 
 
 def _calls(owner: str) -> tuple[Site, ...]:
+    """Return the sites of a weight sync's calls in the class ``owner``; some leave the sync open for further calls."""
     loads = (f"update_weights_from_{source}" for source in ("disk", "distributed", "tensor", "ipc"))
     goes_on = {"begin_weight_update": True, **dict.fromkeys(loads, True), "end_weight_update": False}
     return tuple((f"{owner}.{call}", f'sync(self, "rollout", "{call}", {on})', _WHY) for call, on in goes_on.items())

@@ -65,6 +65,7 @@ def listed(distribution: str) -> tuple[str, ...]:
 
 
 def _part(path: str, parts: Sequence[str]) -> bool:
+    """Tell whether a path begins with one of ``parts`` (none: any)."""
     return not parts or path.startswith(tuple(parts))
 
 
@@ -83,6 +84,7 @@ def _wheel(name: str, version: str, scratch: Path, folder: Path, keep: Wanted) -
 
 
 def _members(name: str, version: str, folder: Path, parts: Sequence[str]) -> bool:
+    """Fetch only the wanted files of a wheel, if the index serves ranges; return whether that worked."""
     # A wheel is a zip archive: an index that serves ranges gives its directory and a few members in 1 MB of 400.
     words = [f"{name}=={version}", str(folder), " ".join(parts), _SITE, *_WHEEL]
     return not subprocess.run([_python(), "-c", _RANGES, *words], capture_output=True).returncode

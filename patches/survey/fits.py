@@ -99,6 +99,7 @@ def expected(upstream: Upstream, recipe: Recipe, version: str) -> Structure | No
 
 
 def _before(upstream: Upstream, version: str) -> str:
+    """Return the newest known release before ``version``, "" if there is none."""
     older = [release for release in upstream.project.releases if Version(release) < Version(version)]
     return older[-1] if older else ""
 
@@ -156,6 +157,7 @@ def _line(finding: RecipeFit) -> str:
 
 
 def _listed(upstream: Upstream, version: str) -> Iterator[str]:
+    """Yield the line that adds the release to the project's list."""
     before = _before(upstream, version)
     where = f"after {before!r}" if before else "first"
     file, line = _written(upstream, [before]) if before else (f"patches/{upstream.project.package}/__init__.py", 0)

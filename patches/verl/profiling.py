@@ -29,6 +29,7 @@ _NO_STEPS_OR_ONE = (None, [1])
 
 
 def _tools(last: str) -> tuple[object, ...]:
+    """Return the values to try for a tool's key of the configuration: none, others, then ``last``, which records."""
     tools = ("nsys", "torch", "torch_memory", "precision_debugger", "npu")
     return (None, *(tool for tool in tools if tool != last), last)
 
@@ -55,7 +56,11 @@ _NO_RANKS_OR_ONE: tuple[object, ...] = ([], [0])
 
 
 def _old_steps(role: str, releases: str, by_role: str) -> ConfigSwitch:
-    """Return the switch that records training steps in a role, in verl 0.4.1 to 0.5.0."""
+    """Return the switch that records training steps in a role, in verl 0.4.1 to 0.5.0.
+
+    `releases` is a version specifier, `by_role` the text in the code that tells these releases apart ("!": its
+    absence).
+    """
     ranks, every = f"{role}.profiler.ranks", f"{role}.profiler.all_ranks"
 
     def state(values: _Values) -> State:
@@ -108,6 +113,7 @@ def _steps(role: str, *, ranks_needed: bool) -> ConfigSwitch:
 
 
 def _interval(values: _Values) -> State:
+    """Return ON if fine-tuning lists its steps and enables the profiler, ARMED if it only lists steps, else OFF."""
     interval, enabled = values["trainer.profile_interval"], values["profiler.enable"] and values["profiler.tool"]
     begins = isinstance(interval, list) and bool(interval) and isinstance(interval[0], int) and interval[0] >= 0
     return State.ON if begins and enabled else State.ARMED if begins else State.OFF
@@ -150,6 +156,7 @@ def _old_megatron(values: _Values) -> State:
 
 
 def _megatron(values: _Values) -> State:
+    """Return ON if the old Megatron actor runs and its torch profiler is enabled, else OFF."""
     torch = values[f"{_ACTOR}.profiler.enable"] and values[f"{_ACTOR}.profiler.tool"] == "torch"
     legacy = values[_STRATEGY.name] == "megatron" and values.get(_LEGACY.name) != "disable"
     return State.ON if torch and legacy else State.OFF
@@ -196,12 +203,14 @@ _SERVER_KEYS = (
 
 
 def _is_discrete(values: _Values) -> bool:
+    """Tell whether the rollout's profiler is enabled, with a profile for each stage of its own."""
     tool = values[f"{_PROFILER}.tool"]
     is_known = tool in ("npu", "torch")
     return is_known and bool(values[f"{_PROFILER}.enable"] and values[f"{_PROFILER}.tool_config.{tool}.discrete"])
 
 
 def _server(values: _Values) -> State:
+    """Return ON if the rollout's server records chosen steps, ARMED if it would on request, else OFF."""
     if _is_discrete(values) and values[_STEPS]:
         return State.ON
     built = values[f"{_PROFILER}.tool"] in ("npu", "torch") and values[f"{_ROLLOUT}.name"] in (None, "vllm")
@@ -209,6 +218,7 @@ def _server(values: _Values) -> State:
 
 
 def _chosen_server(values: _Values) -> State:
+    """Return the state of a server whose profiler is only set up for the replicas that are to record."""
     # The directory is only given to replicas that will be asked to record.
     return _server(values) if _is_discrete(values) else State.OFF
 

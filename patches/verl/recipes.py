@@ -191,6 +191,7 @@ def _tinker(unit: str) -> Recipe:
 
 
 def _strategies(stage: str, unit: str) -> tuple[str, ...]:
+    """Return the parallel strategies whose engines count ``unit`` in a stage."""
     engines = _engines(stage) if unit == MICRO else _WITH_LOOPS
     return (*(engine.strategy for engine in engines), *_MEGATRON)
 

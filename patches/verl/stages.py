@@ -34,7 +34,11 @@ INTERLEAVED = Note(
 
 
 def loop(method: str, unit: str, *names: str, last: bool = False, windows: tuple[str, ...] = ()) -> Insertion:
-    """Return the line that wraps the loop over `unit` in any of `names`; with `last` the loop's end ends the call."""
+    """Return the line in `method` that wraps the loop over `unit` in any of `names`.
+
+    With `last` the loop's end ends the call. The line is left out for windows of units that are not in `windows`, if
+    there are any.
+    """
     return Insertion(
         method,
         where=Loop(names),

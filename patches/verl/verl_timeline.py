@@ -33,6 +33,7 @@ def _units(name: str, file: str, releases: Releases, *loops: Insertion, steps: s
 
 
 def _sync(*methods: str, kind: str = "sync", why: str = _SYNC) -> Iterable[tuple[str, str, str]]:
+    """Yield a timeline site at the head of each of the ``methods``, a span of ``kind`` named by the method."""
     for method in methods:
         yield method, f'span("{kind}", "{method.rpartition(".")[2]}")', why
 

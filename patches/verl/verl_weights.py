@@ -23,10 +23,12 @@ _LOAD = Text("the engine loads the weights")
 
 
 def _sync(method: str, why: str = _WHOLE, role: str = "trainer") -> Site:
+    """Return the site that makes ``method`` a weight sync, or a part of one."""
     return method, f'sync(self, "{role}", "{method.rpartition(".")[2]}")', why
 
 
 def _phase(method: str, name: str, why: str) -> Site:
+    """Return the site that makes ``method`` the phase ``name`` of a weight sync."""
     return method, f'phase("{name}")', why
 
 

@@ -27,17 +27,20 @@ class _Loops(NamedTuple):
 
 
 def _once(method: str) -> _Loops:
+    """Return the loops of a method with one loop over micro-batches."""
     micros = loop(method, MICRO, "micro_batches", last=True, windows=(MICRO,))
     return _Loops((_enter(method), micros, _end(method)), (MICRO, CALL), Text("one loop over the micro-batches"))
 
 
 def _mini_batches(method: str) -> _Loops:
+    """Return the loops of a Megatron update: mini-batches, whose micro-batches a schedule runs."""
     minis = loop(method, MINI, "dataloader", last=True, windows=(MINI,))
     shape = Text("one loop over the mini-batches; Megatron's schedule runs the micro-batches")
     return _Loops((_enter(method), minis, _end(method)), (MINI, CALL), shape)
 
 
 def _whole(method: str) -> _Loops:
+    """Return the lines of a method that is recorded as a whole call."""
     return _Loops((_enter(method), _end(method)), (CALL,), Text("one call; Megatron's schedule runs the micro-batches"))
 
 
@@ -59,10 +62,12 @@ def _nested(method: str) -> _Loops:
 
 
 def _enter(method: str) -> Insertion:
+    """Return the line that begins a call of the stage."""
     return Insertion(method, where=Head(), line='self._rlpatch_stage("enter")', why=_COUNTED)
 
 
 def _end(method: str) -> Insertion:
+    """Return the line that ends a call of the stage."""
     return leave(method, Text("the call ends"), windows=(CALL,))
 
 

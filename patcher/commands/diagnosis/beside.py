@@ -34,6 +34,7 @@ class DiagnosisBeside:
         return 0 if self.shown else self._show()
 
     def _show(self) -> int:
+        """Diagnose the run that this command has started, print the result, and return the exit code."""
         self.shown = True
         result = CommandResult("diagnose", aside=True, tells_all=True)
         try:

@@ -85,6 +85,7 @@ class Follower:
         self.finished = self.finished or (self.rollouts_finished and not self.training.pending)
 
     def _look_at_rollouts(self, processes: tuple[Process, ...], of_run: Sequence[Engine]) -> None:
+        """Read the windows of the engines that were saved, or ask for more if these do not support the diagnosis."""
         rows = self._rows()
         living = [row for row in rows if not row.life.gone]
         if self.rollouts <= self.asked_in + PATIENCE and any(row.outcome == AT_WORK for row in living):

@@ -65,6 +65,10 @@ class TrainingRequests:
                     yield Text("{stage}: {host}, process {pid}, rank {rank} recorded nothing: {why}", *who, row.why)
 
     def _look_at(self, name: str, stages: Sequence[TrainerStage], *, done: bool) -> None:
+        """Look at the workers of stage ``name``, and ask for windows if none is under way and some are lacking.
+
+        ``done`` says that the stage needs no more windows.
+        """
         asked = self.asked.setdefault(name, _Asked())
         rows = self._rows(name, asked.request)
         living = [row for row in rows if not row.life.gone]
@@ -79,6 +83,7 @@ class TrainingRequests:
                 self._ask(name, stages, living)
 
     def _rows(self, name: str, request: FiledRequest | None) -> list[WorkerProgress]:
+        """Return the progress on ``request`` of the workers on demand of stage ``name``."""
         return [
             row
             for row in progress.collect(self.states, time.time(), requested=request).rows

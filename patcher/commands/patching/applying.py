@@ -38,7 +38,10 @@ class Applied:
 def apply(
     words: Sequence[str], where: Where, request: ProfileRequest, launch: Launch, *, dry_run: bool, force: bool
 ) -> CommandResult:
-    """Patch every target of `words`, or none if any has a problem; with `dry_run` only plan and check."""
+    """Patch every target of `words`, or none if any has a problem; with `dry_run` only plan and check.
+
+    With `force`, other profilers that are on are only warned of.
+    """
     places, step = searches(where, words, "apply", writes=not dry_run)
     candidates = [find(words, search, request, "apply") for search in places]
     if not dry_run and not where.nodes:
@@ -55,7 +58,7 @@ def apply(
 
 
 def _settle(candidates: Sequence[Attempted[Candidate]], where: Where) -> StepResult:
-    """Recover interrupted runs if any candidate's root has one, so that files have their final content."""
+    """Recover interrupted commands if any candidate's root has one, so that files have their final content."""
     targets = [candidate.target for tried in candidates for candidate in tried.values]
     if not any(StoreFolder(target.folder).unfinished() for target in targets):
         return StepResult()

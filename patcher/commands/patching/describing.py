@@ -144,6 +144,7 @@ def _lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
 
 
 def _placed(plan: Plan) -> list[tuple[Change, Place]]:
+    """Return the changes of a plan with their places; changes that only remove lines have none."""
     return list(zip(plan.edit.changes, plan.places, strict=False))
 
 

@@ -74,7 +74,7 @@ def _reverted(
 def _found(
     words: Sequence[str], where: Where, *, dry_run: bool
 ) -> tuple[list[Attempted[PatchedRoot]], StepResult, StepResult]:
-    """Return the patched roots, the report if nothing is reverted, and the outcome of recovering interrupted runs."""
+    """Return the patched roots, the report if nothing is reverted, and what became of interrupted commands."""
     places, step = searches(where, words, "revert", writes=not dry_run)
     patched, nothing, elsewhere = [], StepResult(), list[PatchedRoot]()
     for search in places:

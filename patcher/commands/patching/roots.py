@@ -71,7 +71,7 @@ def _gone(patch: PatchPayload) -> list[FileState]:
 
 
 def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchPayload, ...]]:
-    """Return the report and payloads of a root; an interrupted run is a warning, edited lines are a problem."""
+    """Return the report and payloads of a root; an interrupted command is a warning, edited lines a problem."""
 
     def again(record: Record) -> str:
         return CommandLine("apply", record.patch.target, *record.options, *search.words) if record.options else ""

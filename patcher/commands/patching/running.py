@@ -44,7 +44,7 @@ class RunPlan:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """Outcome of a run: for each target the number of processes in which its files were patched."""
+    """Outcome of `rlpatch run`: for each target the number of processes in which its files were patched."""
 
     patched: dict[str, int]
 
@@ -63,7 +63,7 @@ def run(
     """Plan as `apply` does, and set `then` of the result to run the command with the patches, unless a `dry_run`.
 
     With problems `then` is not set. With `require`, a place that certainly leaves processes unpatched is a problem.
-    `meanwhile` begins something beside the command.
+    With `force`, other profilers that are on are only warned of. `meanwhile` begins something beside the command.
     Raises Problem (USAGE) without a command, or if the program does not exist.
     """
     if not launch.command:
@@ -136,6 +136,7 @@ def _unchanged(launch: Launch, meanwhile: Meanwhile | None) -> Callable[[Show], 
     """Return a function that runs the command as it is."""
 
     def then(show: Show) -> int:
+        """Run the command, and exit as it did; `show` prints a problem."""
         companion = meanwhile(show) if meanwhile else None
         try:
             status = parent.run(launch.command, launch.environ, companion)

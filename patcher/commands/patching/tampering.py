@@ -78,4 +78,5 @@ def _difference(expected: list[bytes], found: list[bytes]) -> tuple[int, bytes] 
 
 
 def _shown(lines: list[bytes]) -> str:
+    """Return lines of a file as text for a message."""
     return b"".join(lines).decode("utf-8", "replace").strip() or Text("an empty line")

@@ -105,6 +105,7 @@ def _leading(report: model.TraceReport) -> model.Diagnosis | None:
 
 
 def _labelled(*lines: str) -> Iterator[str]:
+    """Yield the lines that are not empty, wrapped and indented."""
     for line in filter(None, lines):
         yield from wrapped(line, "  ", "    ")
 
@@ -121,7 +122,7 @@ def _withdrawn(report: model.TraceReport) -> Iterator[str]:
 
 
 def _title(report: model.TraceReport, focus: model.RankProfile, first: model.Diagnosis | None) -> str:
-    """Return the verdict with its numbers."""
+    """Return the verdict with its numbers; ``first`` is the first finding."""
     title, whole = report.verdict.title, focus.median_ns
     if first is None or not whole:
         return title
@@ -171,6 +172,7 @@ CONTENTS_WORDS: Mapping[str, str] = {
 
 
 def _ranks(report: model.TraceReport, focus: model.RankProfile) -> str:
+    """Return which ranks were recorded, and of how many, in words; "" if unknown."""
     count = len(report.captures)
     if count > 1:
         world = focus.world or count
@@ -244,6 +246,7 @@ def _idle(profile: model.RankProfile) -> str:
 
 
 def _to_do(first: model.Diagnosis | None) -> str:
+    """Return the advice of the first finding with the upper bound of its saving; "" without a finding."""
     if first is None or not first.advice:
         return ""
     if first.saving_ns:

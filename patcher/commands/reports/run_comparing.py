@@ -157,7 +157,7 @@ def _of_side(values: Sequence[T], at: int) -> T | None:
 
 @contextlib.contextmanager
 def _choices_named(path: Path) -> Iterator[None]:
-    """Name the folder in a problem with the choice of steps, and the option in one with the choice of the run."""
+    """Name the folder ``path`` in a usage problem of the block, and in its hint how to choose one of several runs."""
     try:
         yield
     except Problem as problem:

@@ -124,6 +124,7 @@ def _dress_link(folder: Opened, name: str, node: Node) -> None:
 
 
 def _or(time_ns: int | None, otherwise: int) -> int:
+    """Return ``time_ns``, or ``otherwise`` for None."""
     return otherwise if time_ns is None else time_ns
 
 
@@ -155,17 +156,19 @@ def folder(path: Path) -> FolderState | None:
 
 
 def _folder(opened_folder: Opened) -> FolderState:
+    """Return the state of an open folder: a digest of its names, without rlpatch's and bytecode, and its times."""
     status = opened_folder.status()
     names = sorted(os.fsencode(name) for name in opened_folder.names() if not _ours(name) and not name.endswith(".pyc"))
     return FolderState(digest(b"\0".join(names)), status.st_atime_ns, status.st_mtime_ns)
 
 
 def _ours(name: str) -> bool:
+    """Tell whether a name in a folder of the target is that of the store or of a temporary file."""
     return name == STORE or name.startswith(TEMPORARY)
 
 
 def clean(path: Path) -> None:
-    """Remove the temporary files that a killed run left in the folder ``path``; raises OSError."""
+    """Remove the temporary files that a killed command left in the folder ``path``; raises OSError."""
     with contextlib.suppress(*CLOSED), opened(path) as opened_folder:
         for name in opened_folder.names():
             if name.startswith(TEMPORARY) and not opened_folder.is_folder(name):

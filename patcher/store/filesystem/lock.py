@@ -83,9 +83,10 @@ def hold(folder: Path, *, prepare: Callable[[], None], wait: float, on_wait: Cal
 
 
 def _acquire(folder: Path, ours: str, prepare: Callable[[], None], wait: float, on_wait: Callable[[str], None]) -> int:
-    """Return the descriptor that holds the lock of the store ``folder``.
+    """Return the descriptor that holds the lock of the store ``folder``; wait for it as `hold` says.
 
-    Parameters and errors are those of `hold`; ``ours`` is the text that identifies this process.
+    ``prepare``, ``wait``, ``on_wait`` and errors are those of `hold`; ``ours`` is the text that identifies this
+    process.
     """
     deadline = time.monotonic() + wait
     owner = ""
@@ -292,6 +293,7 @@ def _dead(text: str) -> bool:
 
 
 def _boot() -> str:
+    """Return the id of the kernel's boot, "" if unknown."""
     return mounts.kernel_text("/proc/sys/kernel/random/boot_id").strip()
 
 
@@ -304,12 +306,16 @@ def _space() -> str:
 
 
 def _started(pid: int) -> str:
+    """Return when a process started, in ticks since boot; "" if it has ended."""
     fields = mounts.kernel_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return fields[19] if fields else ""
 
 
 def _release(folder: Path, ours: str, descriptor: int) -> None:
-    """Release claim and lock; ignore errors, since the kernel frees the lock and a dead owner's claim is broken."""
+    """Release the claim with the text ``ours`` and the lock that ``descriptor`` holds.
+
+    Ignore errors, since the kernel frees the lock and a dead owner's claim is broken.
+    """
     with contextlib.suppress(OSError, Problem):
         if _read(folder / CLAIM) == ours:
             remove(folder / CLAIM)

@@ -152,6 +152,7 @@ def without_group(mode: int) -> int:
 
 
 def _has_list(node: Node) -> bool:
+    """Tell whether a node has an access control list."""
     return any(name == ACL for name, _value in node.attributes)
 
 
@@ -242,7 +243,7 @@ def lost_group(gid: int, path: Path) -> str:
 
 
 def _called(what: str, number: int) -> str:
-    """Return the name of a user or group that this process cannot give a file to, for a message."""
+    """Return the name of a user or group (``what``) that this process cannot give a file to, for a message."""
     if what == "user":
         return (
             Text("user {uid}", number) if known(what, number) else Text("a user who does not exist in this container")
@@ -253,6 +254,7 @@ def _called(what: str, number: int) -> str:
 
 
 def _can_set(name: str) -> bool:
+    """Tell whether this process may set an extended attribute."""
     privileged = name.startswith(("security.", "trusted.")) and name != "security.selinux"
     return name not in _NEVER and (os.geteuid() == 0 or not privileged)
 
@@ -270,7 +272,7 @@ def in_group(gid: int, folder: os.stat_result) -> bool:
 
 
 def known(what: str, number: int) -> bool:
-    """Tell whether a ``user`` or ``group`` id is mapped in this user namespace.
+    """Tell whether the id ``number`` of a "user" or "group" (``what``) is mapped in this user namespace.
 
     A rootless container shows every unmapped user as nobody, so a file of nobody belongs to somebody else.
     """

@@ -59,7 +59,10 @@ def _line(
     points: Sequence[Point], ticks: Callable[[float], int], within: tuple[float, float], least: float,
     height: Callable[[int], int],
 ) -> str:  # fmt: skip
-    """Return the moves of a step curve; of points closer than ``least`` seconds, the highest."""
+    """Return a step curve as SVG moves; of points closer than ``least`` seconds, only the highest is drawn.
+
+    ``ticks`` places a time, ``height`` a number of bytes, ``within`` is the visible range in seconds.
+    """
     start, end = within
     level = next((height(used) for at, used in reversed(points) if at <= start), height(0))
     moves, last = [f"V{level}"], start

@@ -198,7 +198,10 @@ def _row(placed: Placed, frame: Frame, counted: list[int]) -> Iterator[Markup]:
 def _strokes(
     intervals: Sequence[Interval], frame: Frame, top: float, height: int, title: str, classes: Iterable[str]
 ) -> Markup:
-    """Return bars as one SVG path of relative moves and lines, at ``top`` pixels; empty without visible bars."""
+    """Return bars as one SVG path of relative moves and lines, at ``top`` pixels; empty without visible bars.
+
+    ``height`` is in pixels, ``title`` the tooltip, ``classes`` are CSS classes.
+    """
     intervals = frame.within(intervals)
     if not intervals:
         return Markup()
@@ -446,5 +449,6 @@ def _data(timeline: RunTimeline, frame: Frame) -> object:
 
 
 def _segment(segment: PathSegment) -> str:
+    """Return who does what on a segment of the critical path, in words."""
     who = label(segment.role if segment.role in ROLES else "other", segment.replica, segment.rank)
     return doing(who, segment.what or segment.kind, segment.phase)

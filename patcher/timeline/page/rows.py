@@ -143,7 +143,7 @@ def _row(role: str, at: tuple[int, ...], lanes: Sequence[Lane], levels: int, nam
 
 
 def _crowd(kind: str, spans: Sequence[LaneSpan], lanes: Sequence[Lane], place: tuple[int, int]) -> Iterator[Bars]:
-    """Yield bars for overlapping spans: solid if at least half of the peak overlap, else pale.
+    """Yield bars for overlapping spans of ``kind``: solid if at least half of the peak overlap, else pale.
 
     ``place`` is top and height in pixels.
     """
@@ -230,7 +230,7 @@ def _stacked(
 ) -> Iterator[Bars]:
     """Yield bars where at least ``of`` intervals overlap, above paler bars where any interval lies.
 
-    ``place`` is top and height in pixels.
+    ``place`` is top and height in pixels, ``colour`` a kind of bar, ``odd`` is passed on to the upper bars.
     """
     if of > 1:
         yield Bars(name, colour, *place, tuple(at_least(1, intervals)), pale=True)

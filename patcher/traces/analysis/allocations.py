@@ -21,7 +21,10 @@ MOST = 200
 def allocated(
     trace: RankTrace, cuts: Split, chosen: Sequence[int], threads: Sequence[HostThread]
 ) -> Iterator[DeviceAllocations]:
-    """Yield the allocations of each device in the ``chosen`` segments, that with most events first."""
+    """Yield what each device allocated in the ``chosen`` segments of ``cuts``, the device with most events first.
+
+    ``threads`` tell the operator and the module around each allocation. Devices without an allocation are left out.
+    """
     for device, columns in sorted(trace.allocations.items(), key=lambda item: -len(item[1])):
         order = sorted_places(len(columns), columns.time.__getitem__)
         times = [columns.time[place] for place in order]
@@ -40,7 +43,7 @@ def allocated(
 
 
 def joined(pieces: Iterable[Sequence[DeviceAllocations]]) -> Iterator[DeviceAllocations]:
-    """Yield the allocations of each device in the pieces of one window."""
+    """Join the allocations of the pieces of one window: yield one `DeviceAllocations` for each device."""
     by_device = defaultdict[int, list[DeviceAllocations]](list)
     for memory in chain.from_iterable(pieces):
         by_device[memory.device].append(memory)
@@ -61,7 +64,11 @@ def _sorted(sums: Mapping[tuple[str, str], Sequence[int]]) -> tuple[AllocatingCo
 
 
 def _unit(columns: AllocationColumns, order: Sequence[int], span: tuple[int, int], number: int) -> UnitAllocations:
-    """Return the memory between two places of ``order``: what is allocated before the first event is its start."""
+    """Return the memory of unit ``number``: at its start and end, its peak, and what it allocated.
+
+    ``order`` has the places of events in ``columns`` by time, ``span`` the first of the unit in it and the one after
+    the last. The total of the event before is the unit's start; before any event it is what the first one found.
+    """
     first, last = span
     start = columns.total[order[first - 1]] if first else 0
     if not first and order:
@@ -75,7 +82,10 @@ def _unit(columns: AllocationColumns, order: Sequence[int], span: tuple[int, int
 def _code(
     trace: RankTrace, columns: AllocationColumns, places: Sequence[int], threads: Sequence[HostThread]
 ) -> tuple[AllocatingCode, ...]:
-    """Return what operators within modules allocated, the most first."""
+    """Return the bytes and the allocations of each operator within each module, the most bytes first.
+
+    ``places`` are those of the events in ``columns``; frees do not count.
+    """
     places = [place for place in places if columns.size[place] > 0]
     moments = [(columns.thread[place], columns.time[place]) for place in places]
     sums, texts = defaultdict[tuple[str, str], list[int]](lambda: [0, 0]), trace.names.texts

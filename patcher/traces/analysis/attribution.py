@@ -198,8 +198,8 @@ def _kernels(
 ) -> tuple[tuple[model.Kernel, ...], Launches, float | None]:
     """Sum the tasks of the ``chosen`` segments by name and kind, and count how closely they follow their launches.
 
-    Return the kernels, longest total first; the counts; and the share (0 to 1) of linked compute kernels that begin
-    within 20 µs of their launch, None without any such kernel.
+    ``owner`` has the segment of each task. Return the kernels, longest total first; the counts; and the share (0 to 1)
+    of linked compute kernels that begin within 20 µs of their launch, None without any such kernel.
     """
     tasks = trace.tasks
     sums = defaultdict[tuple[int, int], list[int]](lambda: [0, 0, 0])
@@ -233,7 +233,8 @@ def _kernels(
 def _graph_share(trace: RankTrace, owner: Sequence[int], chosen: Container[int]) -> float | None:
     """Return the share of kernels in the ``chosen`` segments that share their launch with others; None if none has one.
 
-    Only traces of CUDA and HIP tell: all kernels of a replayed graph have the correlation of its launch.
+    Only traces of CUDA and HIP tell: all kernels of a replayed graph have the correlation of its launch. ``owner`` has
+    the segment of each task.
     """
     if trace.form not in ("torch", "nsys"):
         return None

@@ -181,7 +181,10 @@ def _alone_check(attribution: Attribution) -> Check:
 
 
 def _host_check(units: Sequence[RecordedUnit]) -> Check:
-    """Check host times over twice the device time: their excess may be 10 % of all device time at most."""
+    """Check that units do not take much longer on the host than on the device.
+
+    A unit counts if its host time is over twice its device time. All excesses together may be 10 % of all device time.
+    """
     longer = [unit for unit in units if unit.device_ns and _beside(unit) > (LONGER - 1) * unit.device_ns]
     beside = sum(map(_beside, longer))
     wrong = ""

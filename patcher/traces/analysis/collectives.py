@@ -39,7 +39,11 @@ def sized(profiles: Sequence[RankProfile], waits: Mapping[Key, int]) -> list[Ran
 
 
 def _sized(profile: RankProfile, waits: Mapping[Key, int]) -> Iterator[Collective]:
-    """Yield the collectives of a profile with ``waits_ns``, from ``waits``, and ``usual_ns``, from alike ones."""
+    """Yield the collectives of a profile with their waits and their usual time.
+
+    ``waits`` maps a collective's key to the ns that its rank waited for others. The usual time is that of collectives
+    of the same kind and about the same size in this profile.
+    """
     kinds: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     every = [
         dataclasses.replace(
@@ -205,15 +209,15 @@ def unaligned(profile: RankProfile) -> Diagnosis | None:
     )  # fmt: skip
 
 
-def _beside(own_size: float, other: float) -> tuple[str, bool]:
+def _beside(unaligned_rate: float, other_rate: float) -> tuple[str, bool]:
     """Return a sentence that compares the GB/s of unaligned and other pieces, and whether unaligned ones may be slower.
 
     If a rate is 0, the sentence is "", and they may be slower.
     """
-    if not (own_size and other):
+    if not (unaligned_rate and other_rate):
         return "", True
-    slower = own_size < SLOWER * other
-    rates = Text("They moved at {rate:,.1f} GB/s, all others at {other:,.1f} GB/s", own_size, other)
+    slower = unaligned_rate < SLOWER * other_rate
+    rates = Text("They moved at {rate:,.1f} GB/s, all others at {other:,.1f} GB/s", unaligned_rate, other_rate)
     if slower:
         return Text("{rates}.", rates), True
     return Text("{rates}, so padding would gain nothing.", rates), False

@@ -112,9 +112,10 @@ def _undecided(before: Profiles, after: Profiles, unlike: Sequence[str], otherwi
 
 
 def _verdict(change: tuple[int, int, int] | None, sizes: Sequence[Sequence[int]]) -> str:
-    """Return the verdict by where the interval lies to 0, `FEW` for few units; ``sizes`` are the units of each capture.
+    """Return the verdict: slower or faster if the interval of the change excludes 0, else alike; `FEW` for few units.
 
-    If few captures tell how captures of one program differ, the verdict is on these alone: the next one may differ.
+    ``change`` is (low, change, high) in ns, ``sizes`` has for each side the units of each capture. If few captures tell
+    how captures of one program differ, the verdict is on these alone: the next one may differ.
     """
     counts = [*map(sum, sizes)]
     if change is None or math.comb(sum(counts), counts[0]) < CHANCE:
@@ -174,7 +175,10 @@ def _kind(device: str) -> str:
 
 
 def _models(before: Profiles, after: Profiles) -> Iterator[str]:
-    """Yield in words that little time is in modules of the same name; if a side has none, in kernels, or operators."""
+    """Yield a sentence if the sides seem to run different models: too little time is in modules that both have.
+
+    Where a side has no modules, kernels are compared; without these, operators.
+    """
     for what, field, least in (
         (Text("modules"), "modules", LIKE_MODULES),
         (Text("kernels"), "kernels", LIKE_KERNELS),
@@ -263,9 +267,10 @@ def _names(profiles: Profiles) -> str:
 
 
 def _failed(name: str, side: Profiles, matters: Callable[[model.Check], bool]) -> Iterator[str]:
-    """Yield each failure of a check that ``matters`` once, with the captures of the side that have it, if not all.
+    """Yield each failure of a check that ``matters`` once, with side ``name`` and the captures that failed it.
 
-    That a run without a device launched no kernel is no failure.
+    The captures are left out if all of the side failed it. That a run without a device launched no kernel is no
+    failure.
     """
     failures: dict[str, list[model.RankProfile]] = {}
     for profile in side:
@@ -364,6 +369,7 @@ def _change(samples: Sequence[Captures], time: Time) -> tuple[int, int, int] | N
 
 
 def _drawn(side: Sequence[Sequence[int]], draw: random.Random) -> list[list[int]]:
+    """Return a bootstrap sample of a side: windows, then unit times within each, drawn with replacement."""
     profiles = draw.choices(side, k=len(side)) if len(side) > 1 else side
     return [draw.choices(times, k=len(times)) for times in profiles]
 
@@ -416,7 +422,7 @@ def _sums(
 
 
 def _state(calls_before: float, calls_after: float, ns_before: float, ns_after: float) -> str:
-    """Return the change of a kernel over 5 %: in calls per unit (more or less often), else in ns a call, or alike."""
+    """Return in a word what changed of a kernel by over 5 %: calls per unit, else ns per call; "alike" if neither."""
     if abs(calls_after - calls_before) > ALIKE * calls_before:
         return Text("more often") if calls_after > calls_before else Text("less often")
     if abs(ns_after - ns_before) > ALIKE * ns_before:

@@ -78,7 +78,10 @@ def _diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
 
 
 def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
-    """Diagnose the slowest unit if it took over 1.3 times the median, without lead-in; else, or under 3 units, None."""
+    """Diagnose the slowest unit if it took over 1.3 times the median; None otherwise, and for under 3 units.
+
+    The time before the first kernel does not count; a unit that carries the profiler's start is left out.
+    """
     if len(profile.units) < 3:
         return None
     time = operator.attrgetter("host_ns" if profile.on_host else "device_ns")
@@ -192,7 +195,11 @@ def _withdrawal(check: model.Check) -> str:
 
 
 def _guide(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None) -> tuple[str, str]:
-    """Return the guide's rule for the rank with the most free time, and why the verdict differs; "" if it does not."""
+    """Return what the Ascend guide says of a rank's Free time, and why the verdict differs; "" if it does not.
+
+    Free is what torch_npu's step_trace_time calls idle; the rank is the one with the largest share of it. The guide
+    takes over 10 % for a host that launches late.
+    """
     with_time = [profile for profile in profiles if profile.total_ns]
     if not with_time:
         return "", ""

@@ -78,7 +78,10 @@ def parts_of(profile: model.RankProfile, meetings: Meetings) -> dict[str, int]:
 
 
 def _split(profile: model.RankProfile, collective: model.Collective, meetings: Meetings) -> dict[str, int]:
-    """Return part → ns of one collective: a send is all bubble, as is waiting for another stage."""
+    """Return the ns of one collective by part: bubble of the pipeline, waiting, idle; transfer is the remainder.
+
+    A send or receive is all bubble, as is waiting for another stage.
+    """
     if between_two(collective):
         return {PIPELINE: collective.ns}
     key = profile.source, collective.unit, collective.group, collective.index
@@ -126,7 +129,7 @@ def finding(
 
 
 def _whole(profile: model.RankProfile, sums: Mapping[str, int]) -> Text:
-    """Return the share of exposed and of hidden communication, with its parts, as a sentence."""
+    """Return the share of exposed and of hidden communication, in words; ``sums`` has the ns of the exposed parts."""
     count = len(profile.units)
     told = _tells_waiting(profile)
     times = joined(COMMA, (_part_words(part, in_ms(ns / count), told) for part, ns in sums.items() if ns))
@@ -157,7 +160,7 @@ def _tells_waiting(profile: model.RankProfile) -> bool:
 
 
 def _said(largest: str, profile: model.RankProfile, profiles: Sequence[model.RankProfile], meetings: Meetings) -> Said:
-    """Return what the finding says of the largest part."""
+    """Return evidence and advice on ``largest``, the largest part of the exposed communication."""
     if largest == PIPELINE:
         return _bubble(profile, meetings)
     if largest == WAITING:

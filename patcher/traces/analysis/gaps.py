@@ -131,6 +131,7 @@ class GapSums:
         return {(True, True): "between", (True, False): "behind", (False, True): "before"}.get((behind, ahead), "")
 
     def _place(self, gap: Idle) -> GapPlace:
+        """Return where a gap lies: between which kernels, on which stream, in which part of the unit."""
         tasks, task = self.trace.tasks, self.cuts.order[gap.place]
         before = UNKNOWN if gap.before == UNKNOWN else tasks.name[gap.before]
         return GapPlace(self._graph(gap), before, tasks.name[task], tasks.stream[task], gap.part)
@@ -174,7 +175,11 @@ class GapSums:
             gap_sum.returned[self.holds.returned_in(gap)] += gap.ns
 
     def _add_rest(self) -> None:
-        """Add the gaps of ``rest`` to the sum of their place if it has one state of the host, else to one with none."""
+        """Add the shorter gaps in ``rest`` to the sum of the longer ones at their place.
+
+        If longer gaps at that place had several operators or modules around them, the shorter ones get a sum without
+        any.
+        """
         keys_of: dict[GapPlace, list[_Key]] = defaultdict(list)
         for key in self.sums:
             keys_of[key[0]].append(key)
@@ -246,5 +251,6 @@ class _GapSum:
         self.count += other.count
 
     def _add(self, segment: int, ns: int, gap: Idle) -> None:
+        """Add ``ns`` of a gap to its segment, and keep the longest gap of each."""
         sum_ns, longest = self.units.get(segment, (0, gap))
         self.units[segment] = sum_ns + ns, longest if longest.ns >= gap.ns else gap

@@ -104,7 +104,7 @@ class HostHolds:
 
 
 def covering(ranges: NestedRanges, begin: int, end: int, thread: int) -> Held | None:
-    """Return the innermost ranges of one name that cover at least half of a stretch together; None without any.
+    """Return the innermost ranges of one name that cover at least half of ``begin`` to ``end``; None without any.
 
     Of names that cover as much as each other, that of the inner ranges.
     """

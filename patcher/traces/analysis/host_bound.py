@@ -141,9 +141,9 @@ def _stream_wait(profile: model.RankProfile) -> model.Diagnosis:
 
 
 def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diagnosis:
-    """Diagnose the time before the first kernel.
+    """Diagnose the ``lead_in`` ns before the first kernel: a warning, with what the host does there.
 
-    A note if the host waits there for work of before, or if other units show that it does not come back with each.
+    It is only a note if the host waits there for work of before, or if there are several units: then it comes once.
     """
     evidence: Text | str = Text(
         "{time} passed before the first kernel of the first unit, and are not part of any unit.", in_ms(lead_in)

@@ -35,7 +35,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> str:
     if slowest not in steps or usual not in steps:
         return ""
     slow, typical = steps[slowest], steps[usual]
-    outside = {_said(place): ns - typical.places.get(place, 0) for place, ns in slow.places.items()}
+    outside = {_place_words(place): ns - typical.places.get(place, 0) for place, ns in slow.places.items()}
     inside = {host_name(name): ns - typical.operators.get(name, 0) for name, ns in slow.operators.items()}
     most = Counter({**inside, **outside}).most_common(_NAMED)
     whole = slow.ns - typical.ns
@@ -45,7 +45,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> str:
         one_place = Text(
             "{time} of the difference is one stretch without operators: {place}.", in_ms(most[0][1]), most[0][0]
         )
-        named_frame = any(_said(place) == most[0][0] and place.inside for place in slow.places)
+        named_frame = any(_place_words(place) == most[0][0] and place.inside for place in slow.places)
         see = Text("{command} also records what Python does there.", _STACKS)
         return one_place if named_frame else sentences(one_place, see)
     sentence = Text("Most of the difference: {names}.", joined(COMMA, named)) if named else ""
@@ -61,7 +61,7 @@ def _typical(values: Sequence[int]) -> int:
     return model.lower_median(values) if values else 0
 
 
-def _said(place: model.HostPlace) -> str:
+def _place_words(place: model.HostPlace) -> str:
     """Return a place without an operator in words."""
     if place.inside and place.around:
         return Text("in {inside} (within {around})", host_name(place.inside), host_name(place.around))
@@ -85,10 +85,10 @@ def _idle(profile: model.RankProfile) -> model.Diagnosis | None:
     evidence = Text(
         "No operator ran on the host for {time} of {whole} ({share} of a unit). Longest stretch: {place},"
         " {longest}.",
-        in_ms(idle), in_ms(whole), percent(idle / (whole or 1), 0), _said(first), in_ms(longest),
+        in_ms(idle), in_ms(whole), percent(idle / (whole or 1), 0), _place_words(first), in_ms(longest),
     )  # fmt: skip
     if further:
-        names = (Text("{place} {time}", _said(place), in_ms(ns)) for place, ns in further[: _NAMED - 1])
+        names = (Text("{place} {time}", _place_words(place), in_ms(ns)) for place, ns in further[: _NAMED - 1])
         evidence = sentences(evidence, Text("Others: {places}.", joined(COMMA, names)))
     certainty = Text("upper bound; exact for operators that the profiler recorded")
     severity = "warning" if 2 * longest >= whole else "note"

@@ -66,6 +66,7 @@ def _outermost(operators: NestedRanges, trace: RankTrace) -> Iterator[_Stretch]:
 
 
 def _until(stretches: Sequence[_Stretch], first: int, end: int) -> Iterator[_Stretch]:
+    """Yield the stretches from index ``first`` on that begin before ``end``."""
     for at in range(first, len(stretches)):
         if stretches[at][0] >= end:
             return
@@ -73,7 +74,11 @@ def _until(stretches: Sequence[_Stretch], first: int, end: int) -> Iterator[_Str
 
 
 def _around(trace: RankTrace, threads: Sequence[HostThread], main: int) -> Mapping[str, NestedRanges]:
-    """Return the frames and the ranges of the main thread, by "frames" and "ranges"; those of torch are among both."""
+    """Return the Python frames ("frames") and the ranges ("ranges") of the thread ``main``, to find what covers a gap.
+
+    Frames include the ranges, so that the inner one of both is found. Ranges around operators, as torch emits them,
+    count as ranges.
+    """
     ranges, frames = RangeColumns(), RangeColumns()
     operators, texts = threads[main].operators, trace.names.texts
     columns = [(operators.begin, operators.end, operators.name)]
@@ -95,7 +100,10 @@ def _step(
     number: int, window: tuple[int, int], within: Sequence[_Stretch], around: Mapping[str, NestedRanges],
     texts: Sequence[str],
 ) -> HostStep:  # fmt: skip
-    """Return where the time of one unit goes; ``window`` is its begin and end, ``within`` its outermost operators."""
+    """Return where the time of unit ``number`` goes; ``window`` is begin and end, ``within`` its outermost operators.
+
+    ``around`` has the frames and ranges of `_around`, ``texts`` the names by number.
+    """
     begin, end = window
     operators, count = Counter[str](), Counter[str]()
     places = Counter[HostPlace]()
@@ -122,7 +130,10 @@ def _step(
 def _place(
     around: Mapping[str, NestedRanges], stretch: tuple[int, int], neighbours: tuple[str, str], texts: Sequence[str]
 ) -> HostPlace:
-    """Return what covers most of a stretch without an operator; without that, the operators before and after it."""
+    """Return what covers most of a stretch without an operator; without that, the operators before and after it.
+
+    ``stretch`` is its begin and end, ``around`` as in `_around`, ``neighbours`` are the names of these operators.
+    """
     frame, inside = (covering(ranges, *stretch, 0) for ranges in (around["frames"], around["ranges"]))
     if frame is None:
         return HostPlace("", "", *neighbours)

@@ -199,6 +199,7 @@ class HostSums:
 
 
 def _without(joined: Collection[int], tasks: Sequence[int]) -> Sequence[int]:
+    """Return ``tasks`` without those that were ``joined`` with a captured graph."""
     return [task for task in tasks if task not in joined] if joined else tasks
 
 

@@ -124,6 +124,7 @@ def _beyond(values: Sequence[float], base: Sequence[_Column]) -> _Column:
 
 
 def _scaled(column: _Column) -> _Column:
+    """Return a column with length 1."""
     length = math.sqrt(_square(column))
     return [value / length for value in column]
 
@@ -133,4 +134,5 @@ def _dot(column: _Column, other: _Column) -> float:
 
 
 def _square(column: _Column) -> float:
+    """Return the square of a column's length."""
     return _dot(column, column)

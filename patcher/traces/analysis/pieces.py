@@ -113,6 +113,7 @@ def _summed(
 
 
 def _known_sum(values: list[int | None]) -> int | None:
+    """Return the sum, None if a value is unknown."""
     numbers = [value for value in values if value is not None]
     return sum(numbers) if len(numbers) == len(values) else None
 
@@ -135,6 +136,7 @@ def _kernel_uses(pieces: Sequence[RankProfile]) -> Iterator[KernelUse]:
 
 
 def _mean(weighted: Sequence[tuple[float, int]]) -> float:
+    """Return the mean of (value, weight) pairs."""
     return sum(value * weight for value, weight in weighted) / (sum(weight for _, weight in weighted) or 1)
 
 
@@ -165,11 +167,13 @@ def _checks(pieces: Sequence[RankProfile]) -> Iterator[Check]:
 
 
 def _prompt_share(pieces: Sequence[RankProfile]) -> float | None:
+    """Return the share of kernels that follow their launch closely, over all pieces; None if unknown."""
     shares = [(piece.prompt_share, sum(unit.kernels for unit in piece.units)) for piece in pieces]
     return _mean([(share, count) for share, count in shares if share is not None]) if shares[0][0] is not None else None
 
 
 def _replays(replays: Sequence[ReplayJoin]) -> ReplayJoin | None:
+    """Return the joined replays of all pieces as one."""
     if not replays:
         return None
     why = tuple(dict.fromkeys(reason for join in replays for reason in join.why))

@@ -110,7 +110,7 @@ def transfers(profile: RankProfile) -> Counter[int]:
 
 
 def excess(profiles: Collection[RankProfile], others: Collection[RankProfile]) -> Excess | None:
-    """Return of which part the mean unit of ``profiles`` has most more than the median of ``others``; None for none.
+    """Return the part by which the mean unit of ``profiles`` exceeds the median of ``others`` most; None for no part.
 
     Communication is left out: in it a rank waits. Time before the first kernel counts.
     """

@@ -54,10 +54,11 @@ def _parts_of(diagnosis: model.Diagnosis) -> tuple[str, ...]:
 def ordered(
     diagnoses: Sequence[model.Diagnosis], profiles: Sequence[model.RankProfile], meetings: Meetings
 ) -> list[model.Diagnosis]:
-    """Return one diagnosis of each time, by severity and saving.
+    """Return the diagnoses to report, by severity and saving: one for each time that could be saved.
 
-    Ranks that meet have one time: findings are those of a single rank, and of a straggler beside what the others wait.
-    The heaviest warning becomes a problem.
+    Where ranks meet in collectives they share one time, so the findings of a single rank are kept: of a straggler,
+    beside what the others wait for it, else of the rank with the largest saving. The heaviest warning becomes a
+    problem.
     """
     communication = max(_about_communication(diagnoses), key=_exposed_and_waiting, default=None)
     slow = exposed.straggler(meetings) if communication is not None and communication.id == "slow-rank" else None

@@ -125,7 +125,8 @@ def _meetings(
 def _agreeing(group: str, members: Mapping[str, Sequence[Collective]]) -> Iterator[Mapping[str, Sequence[Collective]]]:
     """Yield the collectives of a group if its ranks agree; of a group without a name, at least those of each name.
 
-    Kernels of streams side by side, as those of experts, begin in another order on each rank.
+    ``members`` maps each rank's source to its collectives. Kernels of streams side by side, as those of experts, begin
+    in another order on each rank.
     """
     if _alike(members):
         yield members

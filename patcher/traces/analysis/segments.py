@@ -155,7 +155,8 @@ def _own_unlinked(trace: RankTrace, segments: Sequence[Segment], owner: array[in
 def _place(trace: RankTrace, segments: Sequence[Segment], owner: Sequence[int], order: Sequence[int]) -> None:
     """Set where each segment lies on the device: up to the next one's first kernel, the last one up to its last kernel.
 
-    Also sets the number of tasks and the longest one; a segment without tasks stays as it is.
+    Also sets the number of tasks and the longest one; a segment without tasks stays as it is. ``owner`` has the segment
+    of each task, ``order`` the tasks by begin.
     """
     tasks, busiest = trace.tasks, _busiest(trace, owner)
     ranked = [4] * len(segments)  # how good a beginning is: of the busiest stream, compute, communication, a copy
@@ -180,7 +181,7 @@ def _place(trace: RankTrace, segments: Sequence[Segment], owner: Sequence[int], 
 
 
 def _busiest(trace: RankTrace, owner: Sequence[int]) -> int:
-    """Return the stream that computes most in segments; UNKNOWN if none does."""
+    """Return the stream that computes most in segments; UNKNOWN if none does. ``owner``: the segment of each task."""
     tasks, busy = trace.tasks, Counter[int]()
     for at, segment in enumerate(owner):
         if segment != UNKNOWN and tasks.kind[at] == _COMPUTE:
@@ -192,6 +193,7 @@ def _leads(trace: RankTrace, segment: Segment, number: int, owner: Sequence[int]
     """Return where the first segment begins on the device: at its mark or first task, but not before earlier work ends.
 
     The mark counts only if it ends after the first task begins, else the device was behind a host that ran ahead.
+    ``number`` is that of the segment, ``owner`` has the segment of each task, ``order`` the tasks by begin.
     """
     if segment.mark is None:
         return segment.starts

@@ -202,5 +202,6 @@ def _worker(trace: RecordedTrace) -> tuple[str, int | None, int | None]:
 
 
 def _order(trace: RecordedTrace) -> tuple[int, str, int, str]:
+    """Return the sort key of a trace in its group: rank, host, piece and path."""
     piece = (trace.metadata.piece if trace.metadata else None) or 1
     return (-1 if trace.rank is None else trace.rank, trace.host, piece, str(trace.path))

@@ -84,6 +84,7 @@ def _without_info(path: Path, name: names.Name) -> tuple[str, str]:
 
 
 def _device_data(path: Path) -> bool:
+    """Tell whether CANN has written data of a device."""
     return any(file.stat().st_size for file in path.glob("PROF_*/device_*/data/*"))
 
 
@@ -136,6 +137,7 @@ def to_scan(path: Path) -> int:
 
 
 def _vendor_steps(path: Path) -> tuple[int, ...]:
+    """Return the numbers of the steps in the vendor's table; () without it."""
     steps = ascend.vendor_steps(path / OUTPUT) or {}
     return tuple(sorted(int(step) for step in steps if step.isdigit()))
 

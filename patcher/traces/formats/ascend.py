@@ -103,7 +103,8 @@ def add_collective(
 ) -> None:  # fmt: skip
     """Add a collective to a trace, with the vendor's times, which are removed from ``transits``.
 
-    The name holds the operator and, in short, the ``group``: ``hcom_allReduce__586_0_1`` is allReduce of 586.
+    ``span`` is its begin and end, ``key`` that of its launch. The name holds the operator and, in short, the ``group``:
+    ``hcom_allReduce__586_0_1`` is allReduce of 586.
     """
     operator, short = parted(name)
     task = len(trace.tasks)
@@ -227,7 +228,10 @@ def _pieces(links: Mapping[str, Any]) -> Iterator[LinkPiece]:
 
 
 def piece(megabytes: object, count: object, milliseconds: object) -> LinkPiece:
-    """Return ``count`` pieces of one size with their time. Raises ValueError if a value is no valid number."""
+    """Return ``count`` pieces of one size with their time. Raises ValueError if a value is no valid number.
+
+    The size is in the vendor's MB, the time in milliseconds.
+    """
     size, ns = bytes_of(megabytes), _milliseconds(milliseconds)
     if not size or ns is None or not isinstance(count, int) or count < 1:
         raise ValueError("no piece")

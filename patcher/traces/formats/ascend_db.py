@@ -87,7 +87,10 @@ class DatabaseTrace(RankTrace):
             raise Problem(Kind.TRACE, cause, str(self.file), _PARSE_AGAIN) from None
 
     def kernel_uses(self, owner: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
-        """Return the measures of the kernels in ``units``, by shape; ratios are means of the first few kernels."""
+        """Return the measures of the kernels in ``units``, by shape; ratios are means of the first few kernels.
+
+        ``owner`` has the segment of each task, ``units`` the number of the unit of a segment.
+        """
         if not self.alike.kinds:
             return ()
         with self.opened() as db:

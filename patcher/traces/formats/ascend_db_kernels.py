@@ -60,7 +60,10 @@ class AlikeTasks:
     def uses(
         self, db: sqlite3.Connection, tasks: Tasks, owner: Sequence[int], units: Mapping[int, int]
     ) -> tuple[KernelUse, ...]:
-        """Return the measures of the kernels in ``units`` (by segment), by shape, longest first."""
+        """Return the measures of the kernels in ``units``, by shape, longest first.
+
+        ``owner`` has the segment of each task, ``units`` the number of the unit of a segment.
+        """
         calls, ns = Counter[int](), Counter[int]()
         for kind, segment, begin, end in zip(self.kind_of, owner, tasks.begin, tasks.end, strict=False):
             if kind != UNKNOWN and segment in units:

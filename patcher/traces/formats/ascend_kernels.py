@@ -123,7 +123,10 @@ class KernelTable:
                 self._add_measures(row, columns, kernel, step)
 
     def _add_measures(self, row: Sequence[str], columns: _Columns, kernel: str, step: str) -> None:
-        """Add one row to the sums of its type and of its shapes; collectives are left out."""
+        """Add one row to the sums of its type and of its shapes; collectives are left out.
+
+        ``kernel`` is its name, ``step`` the number of its step.
+        """
         ns = nanoseconds_in(row[columns.took])
         name, core, shapes, types, state, blocks = (_cell(row, place)[:_LONGEST] for place in columns.alike)
         if not kernel.startswith(COLLECTIVE):

@@ -57,7 +57,10 @@ def read(file: Path) -> RankProfile:
 
 
 def _unit(number: int, row: Mapping[str, int], calls: int) -> RecordedUnit:
-    """Build a unit from the vendor's columns in ns; copies are part of its free time, whose reason is unknown."""
+    """Build the unit of step ``number`` from the vendor's columns in ns; ``calls`` is how many kernels it launched.
+
+    Copies are part of its free time, whose reason is unknown.
+    """
     computing, overlap = row.get("computing_ns", 0), row.get("overlapped_ns", 0)
     return RecordedUnit(
         number=number, host_ns=0, kernels=calls, compute_ns=max(computing - overlap, 0), overlap_ns=overlap,

@@ -139,6 +139,7 @@ class _Export:
             raise _unreadable(self.file, Text("the table {table} is missing", _TEXTS))
 
     def _trace(self, process: int, device: int | None) -> NsysTrace:
+        """Return the trace of a process on a GPU, None for its host alone; make it at the first call."""
         trace = self.by_place.get((process, device))
         if trace is None:
             trace = self.by_place[process, device] = NsysTrace(str(self.file), "nsys", self.mark_pattern)
@@ -198,6 +199,7 @@ class _Export:
                 _add_range(trace, row)
 
     def _ranges(self, db: sqlite3.Connection, table: str) -> Iterator[_Row]:
+        """Yield the ranges of NVTX that have ended: those pushed in a thread and those started in a process."""
         columns = self.tables[table]
         text = f"text, {'textId' if 'textId' in columns else 'NULL'}, {'domainId' if 'domainId' in columns else '0'}"
         texts = _texts(db, "textId", table) if "textId" in columns else {}
@@ -240,6 +242,7 @@ class _Export:
 
 
 def _pid(process: int) -> int:
+    """Return the process id in nsys' number of a process."""
     return (process >> 24) & 0xFFFFFF
 
 
@@ -267,10 +270,12 @@ def _add_range(trace: NsysTrace, row: _Row) -> None:
 
 
 def _of(by_process: Mapping[int, list[NsysTrace]], thread: int) -> list[NsysTrace]:
+    """Return the traces of a thread's process; of all processes if the export does not name it."""
     return by_process.get(thread & _PROCESS) or by_process.get(0, [])
 
 
 def _texts(db: sqlite3.Connection, column: str, table: str, where: str = "TRUE") -> dict[int, str]:
+    """Return number → text for the numbers in a column."""
     return database.texts(db, f"SELECT {column} FROM {table} WHERE {where}", _TEXTS)  # noqa: S608
 
 

@@ -145,7 +145,7 @@ class _Loader:
         return value
 
     def sized(self, form: str, kind: str) -> Any:
-        """Return a text, bytes or an integer with its size before it."""
+        """Return a text, bytes or an integer (``kind``) with its size before it, a number in ``form`` of `struct`."""
         size = self.number(struct.Struct(form))
         data = self.data[self.at : self.at + size]
         if size < 0 or len(data) < size or (kind == "long" and size > 64):

@@ -238,11 +238,13 @@ class _Reader:
         self._add_call(event)
 
     def _add_call(self, event: Event) -> None:
+        """Add a call of the runtime, if it is long."""
         if event.dur * 1000 >= LONG_CALL:
             thread = self._thread(event)
             thread.rank.trace.add_call(event.name, *times(event), thread.number)
 
     def _add_built_in(self, event: Event) -> None:
+        """Add a call of a function in C, if it is long; the address of its object is left out of the name."""
         if event.dur * 1000 >= LONG_CALL:
             thread = self._thread(event)
             name = self.names[_OBJECT.sub("", event.name[:1000]).strip("<>")]
@@ -257,15 +259,17 @@ class _Reader:
             columns.add(thread.number, nanoseconds(event.ts), args.bytes, args.allocated)
 
     def _add_unread(self, event: Event) -> None:
+        """Count an event of a category that is not read."""
         self._rank(event.pid).trace.unread[event.cat] += 1
 
     def _add_kernel(self, event: Event) -> None:
+        """Add a kernel as a task, and note its device."""
         args = event.args or _NO_ARGS
         self._add_task(event, COMMUNICATION if is_collective(event.name) else COMPUTE)
         self._rank(event.pid).devices.add(event.pid if args.device is None else args.device)
 
     def _add_task(self, event: Event, kind: str = COPY) -> None:
-        """Add a task of the device, with its group and message if it is a collective."""
+        """Add a task of the device of ``kind``, with its group and message if it is a collective."""
         args = event.args or _NO_ARGS
         trace, name = self._rank(event.pid).trace, self.names[event.name]
         stream = self.stream_of(event.tid if args.stream is None else args.stream)
@@ -290,6 +294,7 @@ class _Reader:
             trace.add_range(event.name, *span, thread, module=_CLASS.fullmatch(event.name) is not None)
 
     def _add_frame(self, event: Event) -> None:
+        """Add a Python frame, if it is long."""
         if event.dur * 1000 >= LONG_CALL:
             thread = self._thread(event)
             thread.rank.trace.add_frame(event.name, *times(event), thread.number)

@@ -117,7 +117,10 @@ def load_charts(profile: RankProfile) -> Content:
 
 
 def _explained(values: Sequence[int], times: Sequence[int]) -> str:
-    """Return the slope of the regression line and the variance that it explains, in words; "" if not enough differs."""
+    """Return in words how ``times`` (ns) grow with ``values``: the slope, and the variance that it explains.
+
+    "" if not enough differs.
+    """
     if len(values) < FITTED or len(set(times)) < 2:
         return ""
     slope = statistics.linear_regression(values, times).slope

@@ -25,7 +25,7 @@ def free_places(profile: RankProfile, limits: PageLimits) -> Content:
 
 
 def _seen(profile: RankProfile, at: int, gap: FreeGap) -> Content:
-    """Return the unit and the time of a place as a link to its frame; as text if it is not framed in any drawn unit."""
+    """Return unit and time of a place as a link to its frame, number ``at``; as text if no drawn unit has the frame."""
     drawn = next((lanes.number for lanes in profile.lanes if lanes.number in gap.spots), None)
     if drawn is None or at >= MARKED:
         return Text("#{number} at {time}", gap.unit, duration(gap.begin_ns))

@@ -119,6 +119,7 @@ def merged(spans: Iterable[tuple[float, float]], near: float) -> list[tuple[int,
 
 
 def _kind(span: Span) -> str:
+    """Return the kind under which a span is coloured."""
     return span.kind if span.kind in LEGEND else COMPUTE
 
 

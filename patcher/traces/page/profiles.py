@@ -55,6 +55,7 @@ def described(
 
 
 def _of_calls(profile: RankProfile) -> Iterator[Table]:
+    """Yield the tables of kernels, collectives, operators and allocations."""
     for table in (tables.kernels, tables.kernel_uses, tables.rates, tables.collectives):
         yield table(profile)
     yield from tables.callers(profile)

@@ -157,6 +157,7 @@ def _map(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], meas
 
 
 def _known(times: Sequence[Mapping[int, int]], number: int) -> list[int]:
+    """Return the times of unit ``number`` on the ranks that recorded it."""
     return [row[number] for row in times if number in row]
 
 
@@ -185,6 +186,7 @@ def _chosen(profiles: Sequence[RankProfile]) -> list[RankProfile]:
 
 
 def _left_out(profiles: Sequence[RankProfile]) -> Content:
+    """Return a sentence on the ranks that are not drawn; False if all are."""
     hidden = len(profiles) - MOST
     return hidden > 0 and faint(Text("The {count} slowest ranks; {more} more are not shown.", MOST, hidden))
 

@@ -151,6 +151,7 @@ class Parser:
         self._restore()
 
     def _restore(self) -> None:
+        """Put the output back that was there before."""
         shutil.rmtree(self.output, ignore_errors=True)
         if self.before.is_dir():
             self.before.rename(self.output)

@@ -93,6 +93,7 @@ def viewers(traces: Sequence[RecordedTrace]) -> Iterator[Viewer]:
 
 
 def _files(trace: RecordedTrace) -> Iterator[FileCheck]:
+    """Yield each file that the trace's exports should have, and whether it is there."""
     for export, files in EXPECTED.items():
         for name, shows, _ in files if export in trace.exports else ():
             there = any(file.stat().st_size for file in (trace.path / OUTPUT).glob(name))
@@ -135,6 +136,7 @@ def _analyze(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
 
 
 def _limits(trace: RecordedTrace) -> Iterator[str]:
+    """Yield what keeps Perfetto from showing a trace, in words."""
     if trace.state not in (WHOLE, FOREIGN):
         yield Text("the trace is {state}: {why}", trace.state, trace.why)
     if trace.size > PERFETTO_BYTES and trace.path.suffix != ".gz":

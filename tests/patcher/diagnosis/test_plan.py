@@ -11,7 +11,7 @@ from fixtures.rollouts import Request, SimulatedEngine, requests
 from patcher.diagnosis.iterations import Iterations, concatenated, iterations
 from patcher.diagnosis.loads import by_load
 from patcher.diagnosis.model import PlannedWindows
-from patcher.diagnosis.plan import choose_windows, state
+from patcher.diagnosis.plan import choose_windows, load_condition
 
 
 def rollout(of: list[Request], seed: int = 0) -> Iterations:
@@ -75,14 +75,14 @@ def test_windows_lie_where_something_is_lacking(load: str) -> None:
 def test_a_load_begins_behind_the_first_iteration_in_its_state() -> None:
     of = rollout(requests(0))
     counts = [int(count) for count in of.requests]
-    least, _, origin = state(of, "full")
+    least, _, origin = load_condition(of, "full")
     assert least == 11
     assert counts[origin - 1] >= 11 > max(counts[: origin - 1], default=0)
     for load, most in (("middle", 10), ("tail", 1)):
-        assert state(of, load)[1] == most
-        origin = state(of, load)[2]
+        assert load_condition(of, load)[1] == most
+        origin = load_condition(of, load)[2]
         assert counts[origin - 1] <= most < min(counts[origin - 3 : origin - 1])
-    assert state(of, "prefill") == (0, 0, 0)
+    assert load_condition(of, "prefill") == (0, 0, 0)
 
 
 def test_rollouts_begin_where_the_timeline_says_also_with_cached_prefixes() -> None:
