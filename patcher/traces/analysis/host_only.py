@@ -130,8 +130,8 @@ def _idle(profile: model.RankProfile) -> model.Diagnosis | None:
         if spread := _timer(steps, first):
             headline = Text("No device: the host waits for a fixed time in each unit, {time}", in_ms(longest))
             equal = Text(
-                "The shorter half of them differ by {spread} alone: a wait for a fixed time (a sleep, a poll, a"
-                " timeout), not computing.",
+                "The shorter half of these stretches differs by only {spread}: a wait for a fixed time (a sleep, a"
+                " poll, a timeout), not computing.",
                 spread,
             )
             evidence = sentences(evidence, equal)
