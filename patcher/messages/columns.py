@@ -7,8 +7,12 @@ import textwrap
 import unicodedata
 
 _WIDE, _OPENING, _CLOSING = r"\u2e80-\u9fff\uff00-\uffef", r"[（“《\[(]*", r"[，。、；：）”》！？…\]),.;:]*"
-_WORDS = re.compile(rf"\s+|{_OPENING}(?:[{_WIDE}]|[^\s{_WIDE}]+){_CLOSING}")
-"""Pieces behind which a line may break: a blank, a word, or a Chinese character with its punctuation."""
+_NUMBER = r"[\d.,]+ (?:%|[mµ]?s\b)"
+_WORDS = re.compile(rf"\s+|{_OPENING}(?:{_NUMBER}|[{_WIDE}]|[^\s{_WIDE}]+){_CLOSING}")
+"""Pieces behind which a line may break: a blank, a number with its unit, a word, or a Chinese character.
+
+Punctuation goes with what it is at.
+"""
 
 
 def width(text: str) -> int:

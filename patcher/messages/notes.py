@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from typing import Mapping, NamedTuple
 
 from patcher.messages.language import cell, of_terminal, translate
@@ -64,7 +65,7 @@ class Warned(Message):
 def wrapped(text: str, indent: str = "", further: str = "  ", width: int | None = WIDTH) -> list[str]:
     """Return `text`, translated, in lines of `width` columns; `further` indents all but the first.
 
-    Without a `width`, the terminal's counts, up to `WIDEST`. A longer word stays whole.
+    Without a `width`, the terminal's counts, up to `WIDEST`. A longer word stays whole, as does a number with its unit.
     """
     import shutil  # noqa: PLC0415  (3 ms, and most lines are short)
     import textwrap  # noqa: PLC0415
@@ -74,6 +75,8 @@ def wrapped(text: str, indent: str = "", further: str = "  ", width: int | None 
         columns = importlib.import_module("patcher.messages.columns")  # English needs nothing of it
         chinese: list[str] = columns.wrapped(translate(text), indent, further, width)
         return chinese
-    return textwrap.wrap(
+    text = re.sub(r"(?<=\d) (?=%|[mµ]?s\b)", "\N{NO-BREAK SPACE}", text)
+    lines = textwrap.wrap(
         text, width, initial_indent=indent, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
     )
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]

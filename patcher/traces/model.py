@@ -234,12 +234,14 @@ class HostPlace(NamedTuple):
     """A place of a unit at which no operator runs: ``inside`` a frame or range, ``around`` it a range.
 
     Where nothing that was recorded covers half of it, ``before`` and ``after`` are the operators next to it.
+    ``saving`` tells that the operators before it detach one tensor after the other, as ``state_dict()`` does.
     """
 
     inside: str
     around: str = ""
     before: str = ""
     after: str = ""
+    saving: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

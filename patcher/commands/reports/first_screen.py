@@ -16,6 +16,7 @@ from patcher.traces.words import in_ms, percent, short, spread
 NOTABLE, LITTLE = 0.01, 0.05
 """The share of the time from which on a part is named, and below which nothing done about it is worth the trouble."""
 
+_OF_KERNELS = ("compute", "copies")  # verdicts of which the families of kernels tell more
 _MOST = 5  # families that are named
 _FEW = 3  # units below which a spread tells nothing
 
@@ -73,15 +74,15 @@ def first_screen(report: model.TraceReport, again: str = "") -> Iterator[str]:
     yield from wrapped(_title(report, focus, first), "", "  ")
     yield from _labelled(_about(report, focus))
     names = len(report.captures) > 1
-    shown = _shown(report, focus, first)
-    for profile in shown:
-        yield from _labelled(_breakdown(profile, profile.label if names else "", _MOST if len(shown) == 1 else _FEW))
+    for profile in _shown(report, focus, first):
+        yield from _labelled(_breakdown(profile, profile.label if names else ""))
     if first is not None and not focus.total_ns:  # the breakdown of a trace without a device is the evidence
         yield from _labelled(first.evidence)
+    if first is None or first.id in _OF_KERNELS:
+        yield from _labelled(_families(focus))
     at_one_place = first is not None and first.headline and first.id != "slow-rank"
-    if first is not None and first.id == "dispatch" and not at_one_place:
-        yield from _labelled(lateness(focus))
-    yield from _labelled(_families(focus), "" if at_one_place else _idle(focus), _to_do(first))
+    late = lateness(focus) if first is not None and first.id == "dispatch" and not at_one_place else ""
+    yield from _labelled(late, "" if late or at_one_place else _idle(focus), _to_do(first))
     yield from _labelled(_not_worth(focus, first), _sure(focus, first))
     yield from _labelled(_next(report, focus, again))
 
@@ -206,14 +207,16 @@ def _shown(
     return list({profile.source: profile for profile in (focus, *waiting)}.values())
 
 
-def _breakdown(profile: model.RankProfile, name: str, most: int) -> str:
-    """Return the ``most`` largest parts of a unit from 1 % on, in order of their share."""
+def _breakdown(profile: model.RankProfile, name: str) -> str:
+    """Return the parts of a unit from 5 % on, in order of their share."""
+    if profile.on_host:
+        return ""
     if not profile.total_ns:
         return Text("no events from a known device; median time on the host {time}", in_ms(profile.host_median_ns))
     labels = {**model.PARTS, **model.FREE}
     shares = sorted(((profile.share(part), labels[part]) for part in model.PARTS), key=lambda pair: -pair[0])
     parts = joined(
-        COMMA, (Text("{label} {share}", label, percent(share)) for share, label in shares[:most] if share >= NOTABLE)
+        COMMA, (Text("{label} {share}", label, percent(share)) for share, label in shares if share >= LITTLE)
     )
     line = Text("time: {parts}", parts)
     if name:
@@ -240,9 +243,10 @@ def _idle(profile: model.RankProfile) -> str:
     gap = next((gap for gap in profile.gaps if gap.part != model.LEAD_IN), None)
     if gap is None or gap.ns < NOTABLE * profile.total_ns:
         return ""
-    place = joined(COMMA, (place_of(gap), host_of(gap)))
+    on_host = host_of(gap)
+    place = on_host if gap.call or gap.within else joined(COMMA, (place_of(gap), on_host))
     time = in_ms(gap.ns / len(profile.units))
-    return Text("largest idle time: {time} ({share}) {place}", time, percent(gap.ns / (profile.total_ns or 1)), place)
+    return Text("largest idle time: {time} ({share}): {place}", time, percent(gap.ns / (profile.total_ns or 1)), place)
 
 
 def _to_do(first: model.Diagnosis | None) -> str:
@@ -268,18 +272,16 @@ def _not_worth(profile: model.RankProfile, first: model.Diagnosis | None) -> str
 
 
 def _sure(profile: model.RankProfile, first: model.Diagnosis | None) -> str:
-    """Return how many units there are, how they vary, what the checks cover, and the certainty of the verdict."""
+    """Return how many units there are, how they vary, and the certainty of the verdict."""
     count = len(profile.units)
     times = sorted(unit.device_ns or unit.host_ns for unit in profile.units)
     if count < _FEW:
-        units: str = Text("too few units to show the variation; record {few} or more", _FEW)
+        units: str = Text("{count} units, no spread", count) if count > 1 else Text("1 unit, no spread")
     else:
         low, high = in_ms(times[0]), in_ms(times[-1])
         median = in_ms(profile.median_ns or profile.host_median_ns)
         units = Text("{count} units from {low} to {high}, median {median}", count, low, high, median)
-    covered = next((check.evidence for check in profile.checks if check.id == "launches" and check.ok), "")
-    covered = covered if profile.total_ns else ""
-    return Text("how sure: {parts}", joined(SEMICOLON, (units, covered, first.certainty if first else "")))
+    return Text("how sure: {parts}", joined(SEMICOLON, (units, first.certainty if first else "")))
 
 
 def _next(report: model.TraceReport, focus: model.RankProfile, again: str) -> str:

@@ -107,10 +107,10 @@ def _described(profile: model.RankProfile) -> Iterator[str]:
         yield Text("  no events from a known device; median time on the host {time}", in_ms(profile.host_median_ns))
     yield from map(Detail, _units(profile))
     for check in profile.checks:
-        if check.ok:
-            yield Detail("  ok {check}: {evidence}", check.id, check.evidence)
-        else:
-            yield Detail("  failed {check}: {evidence}", check.id, check.evidence)
+        line = Text("ok {check}: {evidence}", check.id, check.evidence)
+        if not check.ok:
+            line = Text("failed {check}: {evidence}", check.id, check.evidence)
+        yield from map(Detail, wrapped(line, "  ", "    "))
 
 
 def _times(profile: model.RankProfile) -> str:

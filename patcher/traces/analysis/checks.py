@@ -67,11 +67,7 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
         Text("the whole file was read"),
         ("outlier",),
     )
-    missing = (
-        ""
-        if profile.marks
-        else Text("no marks of steps (ProfilerStep, execute_… or step[…]): the whole trace counts as one unit")
-    )
+    missing = "" if profile.marks else Text("no step marks (ProfilerStep, execute_…, step[…]): the trace is one unit")
     yield _check("marks", missing, Text("marked by {mark_name}", mark_name(profile.marks)), ("outlier",))
     idle = [unit.number for unit in units if not unit.kernels]
     wrong = "" if units else Text("the trace has no units")

@@ -96,21 +96,31 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     if profile.on_host:
         evidence = Text("Unit {number} took {time} on the host, {times:.1f} times the median.", *values)
     cold = Text("{sentence}.", cold_units([slowest.number])) if slowest.number in profile.cold else ""
-    evidence = sentences(evidence, _excess(profile, slowest, usual), cold)
+    advice: str = Text(
+        "check what is special about this unit: its requests, a copy, garbage collection, another process"
+    )
+    headline = ""
+    if profile.on_host:
+        more, place = host_only.excess(profile, slowest.number, usual.number)
+        if place is not None:
+            advice = host_only.shorten(place)
+            headline = Text("{title}, most of it {place}", model.TITLES["outlier"], host_only.place_words(place))
+    else:
+        more = _excess(profile, slowest, usual)
+    evidence = sentences(evidence, more, cold)
     late = [time(unit) - time(usual) for unit in units if time(unit) > SLOW * time(usual)]
-    advice = Text("check what is special about this unit: its requests, a copy, garbage collection, another process")
     saving = sum(late) // len(profile.units)
     # A few slow units among many lose little: that is worth knowing, and no verdict.
     loss = HOST_LOSS if profile.on_host else LOSS
     severity = "warning" if sum(late) >= loss * sum(map(time, units)) else "note"
     longer = {} if profile.on_host else {_longer_part(slowest, usual): saving}
-    return model.Diagnosis("outlier", severity, evidence, saving, _EXACT, advice, profile.source, parts=longer)
+    return model.Diagnosis(
+        "outlier", severity, evidence, saving, _EXACT, advice, profile.source, parts=longer, headline=headline
+    )
 
 
 def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
-    """Return by which part and kernels the slowest unit exceeds the usual one, in sentences; "" without a device."""
-    if profile.on_host:
-        return host_only.excess(profile, slowest.number, usual.number)
+    """Return by which part and kernels the slowest unit exceeds the usual one on the device, in sentences."""
     part = _longer_part(slowest, usual)
     excess = slowest.parts[part] - usual.parts[part]
     share = min(excess / (slowest.device_ns - usual.device_ns), 1)

@@ -27,10 +27,7 @@ _FASTER_LAUNCH = {
 _ABOUT_CALL = {
     "graph": Text("a graph is instantiated or uploaded at its first launch: replay it once before, or use fewer nodes"),
     "mem": Text("use pinned memory and non-blocking copies, or fewer copies between host and device"),
-    "": Text(
-        "the code of a kernel is loaded or compiled at its first launch: run the step once before the window, or load"
-        " it early (CUDA_MODULE_LOADING=EAGER on NVIDIA)"
-    ),
+    "": Text("the code of a kernel is loaded or compiled at its first launch: run the step once before the window"),
 }
 """Part of the name of a launch call → what to try where it blocks; the last one fits all."""
 

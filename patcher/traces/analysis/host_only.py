@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from patcher.messages import COMMA, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis.checks import NOTABLE
 from patcher.traces.analysis.host_steps import SMALL_NS
-from patcher.traces.words import host_name, in_ms, percent
+from patcher.traces.words import duration, host_name, in_ms, percent
 
 _STACKS = "rlpatch apply … --contents npu,cpu,stack"
 _NAMED = 3  # operators or places that a sentence names
+
+_TIMED_UNITS, _STEADY = 5, 0.001
+"""Units from which on equal waits tell a timer, and the share by which at most the shorter half of them differs.
+
+A timer returns some 0.1 ms late, however long it is; what computes varies with its length, by 0.5 % and more.
+"""
+
+
+_COLLECTORS = ("Python GC", "built-in function collect")
+"""Names of Python's garbage collection in a trace: as an event of its own, and as a call."""
 
 
 def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
@@ -26,52 +37,76 @@ def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
     yield _operators(profile)
 
 
-def excess(profile: model.RankProfile, slowest: int, usual: int) -> str:
-    """Return which place or operators the unit ``slowest`` has more time in than ``usual``, as a sentence.
+class HostExcess(NamedTuple):
+    """By what a unit exceeds another one, in sentences, and the place of most of it if that names a cause."""
 
-    Both are numbers of units; "" where the profile does not tell.
+    evidence: str
+    place: model.HostPlace | None = None
+
+
+def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
+    """Return in which place or operators the unit ``slowest`` has more time than ``usual``.
+
+    Both are numbers of units; empty where the profile does not tell.
     """
     steps = {step.number: step for step in profile.host_steps}
     if slowest not in steps or usual not in steps:
-        return ""
+        return HostExcess("")
     slow, typical = steps[slowest], steps[usual]
-    outside = {_place_words(place): ns - typical.places.get(place, 0) for place, ns in slow.places.items()}
-    inside = {host_name(name): ns - typical.operators.get(name, 0) for name, ns in slow.operators.items()}
-    most = Counter({**inside, **outside}).most_common(_NAMED)
     whole = slow.ns - typical.ns
-    named = [Text("{name} {time}", name, in_ms(ns)) for name, ns in most if ns >= NOTABLE * whole]
-    calls, usual_calls = sum(slow.calls.values()), sum(typical.calls.values())
-    if most and most[0][0] in outside and 2 * most[0][1] >= whole:
-        one_place = Text(
-            "{time} of the difference is one stretch without operators: {place}.", in_ms(most[0][1]), most[0][0]
-        )
-        named_frame = any(_place_words(place) == most[0][0] and place.inside for place in slow.places)
-        see = Text("{command} also records what Python does there.", _STACKS)
-        return one_place if named_frame else sentences(one_place, see)
+    outside = Counter({place: ns - typical.places.get(place, 0) for place, ns in slow.places.items()})
+    for place, ns in outside.most_common(1):
+        if 2 * ns >= whole:
+            stretch = Text(
+                "{time} of the difference is one stretch without operators: {place}.", in_ms(ns), place_words(place)
+            )
+            if _names_cause(place):
+                return HostExcess(stretch, place)
+            return HostExcess(sentences(stretch, Text("{command} also records what Python does there.", _STACKS)))
+    inside = Counter({name: ns - typical.operators.get(name, 0) for name, ns in slow.operators.items()})
+    most = Counter({host_name(name): ns for name, ns in inside.items()})
+    most.update({place_words(place): ns for place, ns in outside.items()})
+    named = [Text("{name} {time}", name, in_ms(ns)) for name, ns in most.most_common(_NAMED) if ns >= NOTABLE * whole]
     sentence = Text("Most of the difference: {names}.", joined(COMMA, named)) if named else ""
-    if calls == usual_calls:
-        return sentences(
-            sentence, Text("It ran as many operators as the median unit: compare the sizes of their inputs.")
+    calls, usual_calls = sum(slow.calls.values()), sum(typical.calls.values())
+    if calls != usual_calls:
+        counts = Text("It ran {count:,} operators, the median unit {usual:,}.", calls, usual_calls)
+        return HostExcess(sentences(sentence, counts))
+    sizes = Text("It ran as many operators as the median unit: compare the sizes of their inputs.")
+    ns = max(inside.values(), default=0)
+    if 2 * ns >= whole and sum(inside.values()) - ns < NOTABLE * whole:
+        sizes = Text(
+            "The other operators took as long as usual: compare the sizes of its inputs; if they are equal, something"
+            " else held the core, for example another process."
         )
-    counts = Text("It ran {count:,} operators, the median unit {usual:,}.", calls, usual_calls)
-    return sentences(sentence, counts)
+    return HostExcess(sentences(sentence, sizes))
 
 
 def _typical(values: Sequence[int]) -> int:
     return model.lower_median(values) if values else 0
 
 
-def _place_words(place: model.HostPlace) -> str:
+def place_words(place: model.HostPlace) -> str:
     """Return a place without an operator in words."""
     if place.inside and place.around:
         return Text("in {inside} (within {around})", host_name(place.inside), host_name(place.around))
     if place.inside:
         return Text("in {inside}", host_name(place.inside))
+    if place.saving:
+        return Text(
+            "after one {operator} for each tensor, as in state_dict(): weights are probably saved or sent",
+            place.before,
+        )
     if place.before and place.after:
         return Text("between {before} and {after}", host_name(place.before), host_name(place.after))
     if place.before:
         return Text("after {before}, the last operator", host_name(place.before))
     return Text("before {after}, the first operator", host_name(place.after))
+
+
+def _names_cause(place: model.HostPlace) -> bool:
+    """Tell whether a place says what happens there, and not only between which operators it lies."""
+    return bool(place.inside) or place.saving
 
 
 def _idle(profile: model.RankProfile) -> model.Diagnosis | None:
@@ -82,19 +117,49 @@ def _idle(profile: model.RankProfile) -> model.Diagnosis | None:
     if not places:
         return None
     (first, longest), *further = places
+    share = percent(idle / (whole or 1), 0)
     evidence = Text(
         "No operator ran on the host for {time} of {whole} ({share} of a unit). Longest stretch: {place},"
         " {longest}.",
-        in_ms(idle), in_ms(whole), percent(idle / (whole or 1), 0), _place_words(first), in_ms(longest),
+        in_ms(idle), in_ms(whole), share, place_words(first), in_ms(longest),
     )  # fmt: skip
+    certainty: str = Text("upper bound; exact for operators that the profiler recorded")
+    headline: str = Text(
+        "No device: for {share} of the time no operator runs, mostly {place}", share, place_words(first)
+    )
+    if not _names_cause(first):
+        headline = Text("{headline}; what runs there was not recorded", headline)
+        if spread := _timer(steps, first):
+            headline = Text("No device: the host waits for a fixed time in each unit, {time}", in_ms(longest))
+            equal = Text(
+                "The shorter half of these stretches differs by only {spread}: a wait for a fixed time (a sleep, a"
+                " poll, a timeout), not computing.",
+                spread,
+            )
+            evidence = sentences(evidence, equal)
+            certainty = Text("upper bound; that it is a wait is concluded from equal times")
     if further:
-        names = (Text("{place} {time}", _place_words(place), in_ms(ns)) for place, ns in further[: _NAMED - 1])
+        names = (Text("{place} {time}", place_words(place), in_ms(ns)) for place, ns in further[: _NAMED - 1])
         evidence = sentences(evidence, Text("Others: {places}.", joined(COMMA, names)))
-    certainty = Text("upper bound; exact for operators that the profiler recorded")
     severity = "warning" if 2 * longest >= whole else "note"
     return model.Diagnosis(
-        "host-idle", severity, evidence, longest, certainty, _shorten(first), profile.source
+        "host-idle", severity, evidence, longest, certainty, shorten(first), profile.source,
+        headline=headline if 2 * longest >= idle else "",
     )  # fmt: skip
+
+
+def _timer(steps: Sequence[model.HostStep], place: model.HostPlace) -> str:
+    """Return by how much the shorter half of the stretches at a place differ, in words; "" if not by so little.
+
+    They have to be steadier by far than the operators of the same units, which shows how much computing varies here.
+    """
+    times = sorted(step.places[place] for step in steps if place in step.places)
+    ran = sorted(sum(step.operators.values()) for step in steps)
+    if len(times) < _TIMED_UNITS or not ran[0]:
+        return ""
+    spread = _typical(times) - times[0]
+    varies = (_typical(ran) - ran[0]) / ran[0]
+    return duration(spread) if spread <= min(_STEADY, varies / 10 or _STEADY) * times[0] else ""
 
 
 def _typical_places(steps: Sequence[model.HostStep]) -> list[tuple[model.HostPlace, int]]:
@@ -108,10 +173,14 @@ def _typical_places(steps: Sequence[model.HostStep]) -> list[tuple[model.HostPla
     return times.most_common()
 
 
-def _shorten(place: model.HostPlace) -> str:
+def shorten(place: model.HostPlace) -> str:
     """Return what to do about a place without an operator."""
     if "DataLoader" in f"{place.inside} {place.around}":
         return Text("more workers of the data loader (num_workers, prefetch_factor), or less work for each sample")
+    if place.saving:
+        return Text("save or send weights less often, or in another thread or process")
+    if place.inside in _COLLECTORS:
+        return Text("call gc.freeze() once all is loaded, or gc.collect() between the units")
     if place.inside:
         return Text("shorten this code, or move it to another process or thread")
     return Text("look at what Python does there; {command} also records its frames", _STACKS)

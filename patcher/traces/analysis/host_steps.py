@@ -28,6 +28,9 @@ _RANGES = re.compile(
 _FRAME = re.compile(r"\(\d+\): ")
 """Part of the name of a frame: ``loader.py(12): next``."""
 
+_DETACH, _TENSORS = "aten::detach", 4
+"""The operator that ``Module.state_dict`` calls for each tensor, and how many in a row tell it from other code."""
+
 _Stretch = tuple[int, int, str]
 """Begin and end of an operator, and its name."""
 
@@ -107,11 +110,14 @@ def _step(
     begin, end = window
     operators, count = Counter[str](), Counter[str]()
     places = Counter[HostPlace]()
-    reach, before, small = begin, "", 0
+    reach, before, small, same = begin, "", 0, 0
     for first, last, name in (*within, (end, end, "")):
         first, last = max(first, begin), min(last, end)
         if first - reach >= SMALL_NS:
-            places[_place(around, (reach, first), (before, name), texts)] += first - reach
+            place = _place(around, (reach, first), (before, name), texts)
+            saving = not place.inside and before == _DETACH and same >= _TENSORS
+            places[place._replace(saving=saving)] += first - reach
+        same = same + 1 if name == before else 1
         if reach < first < reach + SHORT_NS:
             small += first - reach
         if last > reach:

@@ -143,7 +143,7 @@ class _Export:
         trace = self.by_place.get((process, device))
         if trace is None:
             trace = self.by_place[process, device] = NsysTrace(str(self.file), "nsys", self.mark_pattern)
-            trace.device = CPU if device is None else "NVIDIA GPU"
+            trace.device = CPU if device is None and _CALLS not in self.tables else "NVIDIA GPU"
         return trace
 
     def _add_tasks(self, db: sqlite3.Connection, table: str) -> None:

@@ -317,7 +317,7 @@ class _Reader:
             trace.rank = numbers.get(label) if label else own_rank
             trace.world = world
             trace.device = _device(header, next(iter(rank.devices), None))
-            if trace.device == CPU and trace.unread:
+            if trace.device == CPU and (trace.unread or rank.launches.key):
                 trace.device = Text("unknown device")
             trace.tasks.link(rank.launches, trace.tasks.key)
             yield trace

@@ -6,13 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 from click.testing import CliRunner
 
 from patcher.cli import rlpatch
+from patcher.messages.columns import width
+from tests.matrix import thinned
 from tests.patcher.traces.made_ranks import Rank, late_ranks, pipeline
-from tests.patcher.traces.recorded import MS, Range, Run, Task, steps
+from tests.patcher.traces.recorded import MS, SHARED, Range, Run, Task, shared, steps
 
-LABELS = ("time", "kernels", "to do", "how sure", "next")
+LABELS = ("time", "to do", "how sure", "next")
 
 
 def screen(*words: str | Path, language: str = "") -> list[str]:
@@ -41,6 +44,26 @@ def test_it_has_each_part_once_and_fits(tmp_path: Path, monkeypatch: pytest.Monk
     assert "rlpatch report a.json -o report.html" in " ".join(text.split())
 
 
+def captures() -> list[Path | ParameterSet]:
+    """Return the real captures; all but three are marked."""
+    folders = [*SHARED.glob("npu/*"), *SHARED.glob("npu/*/*_ascend_pt"), *SHARED.glob("gpu/tracelens-inference/*")]
+    files = [*SHARED.glob("gpu/*.json.gz"), *SHARED.glob("2026-11/*.json.gz"), *SHARED.glob("2026-11/npu*")]
+    short = [
+        path for path in (*folders, *files) if path.name in ("normalization.json.gz", "db-level1", "eager_b200.json.gz")
+    ]
+    return thinned([*folders, *files], short)
+
+
+@shared
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("capture", captures(), ids=lambda path: path.name)
+def test_the_screen_of_each_real_capture_fits(capture: Path, language: str) -> None:
+    result = CliRunner().invoke(rlpatch, ["report", str(capture)], env={"RLPATCH_LANG": language})
+    lines = result.stdout.splitlines()
+    assert len(lines) <= 15
+    assert not [line for line in lines if width(line) > 80 and str(capture) not in line]
+
+
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_ranks_and_stages_are_named_with_their_numbers(tmp_path: Path, language: str) -> None:
     late, stages = tmp_path / "late", tmp_path / "stages"
@@ -62,7 +85,7 @@ def test_a_single_unit_has_no_spread_and_what_is_small_is_not_worth_it(tmp_path:
     rank.events[-1]["cat"] = "gpu_memcpy"
     rank.busy(1, 92_000, 99_990, ahead=80_000)
     text = " ".join(" ".join(screen(written(tmp_path, [rank]))).split())
-    assert "record 3 or more" in text
+    assert "1 unit, no spread" in text
     assert "little to gain from: copies (at most 2.0 %)" in text
     assert "-o report.html" in text
 

@@ -59,7 +59,7 @@ GOOD = steps(4)
 BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
     "the end is missing": (GOOD, {"cut": "the gzip file ends before its end"}, "whole", "the gzip file ends"),
     "events were lost": (GOOD, {"lost": 3}, "whole", "3 events could not be read"),
-    "nothing marks units": (replace(GOOD, marks=()), {}, "marks", "the whole trace counts as one"),
+    "nothing marks units": (replace(GOOD, marks=()), {}, "marks", "the trace is one unit"),
     "units without kernels": (
         Run((Task(10, 20, launch=1),), (*MARKS, Range("ProfilerStep#3", 200, 300))), {}, "kernels",
         "2 of 3 units launched no kernel: #2, #3",

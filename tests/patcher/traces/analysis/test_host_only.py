@@ -117,14 +117,29 @@ def autograd(loop: Loop, _: int) -> None:
     loop.thread = 1
 
 
+def state(loop: Loop, number: int, tensors: int = 6) -> None:
+    """A checkpoint on a CPU: nothing of what writes it is an operator."""
+    if number == 5:
+        for _ in range(tensors):
+            loop.run("aten::detach", 2 * US)
+        loop.sleep(300 * MS)
+
+
+def collect(loop: Loop, number: int) -> None:
+    if number == 5:
+        loop.within(loop.functions, "Python GC", lambda: loop.sleep(300 * MS))
+
+
 CASES: dict[str, tuple[Inject, str, int | None, str, str]] = {
     "a data loader": (loader, "host-idle", 16_014_000, LOADER[:12], "16.02 19.10 84 16.01"),
     "a data loader in a trace with stacks": (loader_with_stack, "host-idle", 16_006_000, "built-in function sleep", "16.01 19.05 84 16.01"),
     "a data loader that is recorded as an operator": (loader_as_operator, "host-idle", 16_014_000, LOADER[:12], "16.02 19.10 84 16.01"),
-    "a sleep without a stack": (sleep, "host-idle", 20 * MS, "before aten::randn", "20.01 23.01 87 20.00"),
+    "a sleep without a stack": (sleep, "host-idle", 20 * MS, "before aten::randn", "20.01 23.01 87 20.00 0"),
     "Python with a stack": (frame, "host-idle", 20 * MS, "loop.py(12): reward", "20.01 23.01 87 12 20.00"),
     "thousands of small operators": (items, "host-small", 12_006_000, "aten::item (2,000)", "15.01 2,003 12.01 0.1 2,000 1 1"),
     "a pause in one step": (pause, "outlier", 37_500_000, "is one stretch without operators", "5 303.01 100.8 300.00"),
+    "a checkpoint in one step": (state, "outlier", 37_501_500, "state_dict()", "5 303.03 100.8 300.00"),
+    "garbage collection in a trace with stacks": (collect, "outlier", 300 * MS // 8, "in Python GC", "5 303.01 100.8 300.00"),
     "larger inputs in one step": (larger, "outlier", 24_875_000, "aten::linear 199.00 ms", "5 203.01 50.7 199.00"),
     "more operators in one step": (more, "outlier", 24_512_250, "aten::uniform_ 196.00 ms", "5 203.11 29.0 196.00 53 4"),
     "compiling again": (recompile, "host-compile", 62_501_250, "torch.compile", "500.01 5 8 95"),
@@ -163,6 +178,65 @@ def test_the_cause_that_was_put_in_is_the_headline(
     assert says in first.evidence
     assert " ".join(re.findall(r"\d[\d,.]*\d|\d", first.evidence)) == numbers
     assert (first.saving_ns, first.severity) == (saving, "problem" if saving else "note")
+
+
+@pytest.mark.parametrize(
+    ("inject", "named"),
+    [(loader, LOADER[:12]), (frame, "loop.py(12): reward"), (state, "state_dict()"), (collect, "Python GC")],
+)
+def test_the_headline_names_what_the_file_names(tmp_path: Path, inject: Inject, named: str) -> None:
+    assert named in headline(analysis.reported([profile(inject, tmp_path)])).title
+
+
+def test_few_detached_tensors_are_no_checkpoint(tmp_path: Path) -> None:
+    first = headline(analysis.reported([profile(lambda loop, number: state(loop, number, 3), tmp_path)]))
+    assert "state_dict" not in f"{first.title} {first.evidence}"
+    assert "also records what Python does there" in first.evidence
+
+
+def waits(*lengths_us: int) -> Inject:
+    """Return what waits for so long in each step, whose operators take up to 8 % longer than in the first."""
+
+    def inject(loop: Loop, number: int) -> None:
+        loop.run("aten::mm", MS + number * 40 * US)
+        loop.sleep(lengths_us[number] * US)
+
+    return inject
+
+
+FIXED = {
+    "a timer": (waits(20_090, 20_070, 23_000, 20_080, 20_085, 27_000, 20_075, 20_110), True),
+    "computing that varies by 2 %": (waits(20_000, 20_100, 20_200, 20_300, 20_400, 20_150, 20_250, 20_350), False),
+    "steady, but only in a quarter of the units": (
+        waits(20_070, 20_075, 23_000, 24_000, 25_000, 27_000, 22_000, 21_000), False,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("inject", "fixed"), FIXED.values(), ids=FIXED)
+def test_equal_times_tell_a_wait_from_computing(tmp_path: Path, inject: Inject, fixed: bool) -> None:
+    first = headline(analysis.reported([profile(inject, tmp_path)]))
+    assert first.id == "host-idle"
+    assert ("waits for a fixed time" in first.title) == fixed
+    assert ("was not recorded" in first.title) != fixed
+
+
+def test_a_wait_is_no_timer_where_operators_are_as_steady(tmp_path: Path) -> None:
+    """As on a machine that does nothing else: there computing is as steady as a timer."""
+
+    def inject(loop: Loop, number: int) -> None:
+        loop.run("aten::mm", 10 * MS + number * 3 * US)
+        loop.sleep(20 * MS + number * 5 * US)
+
+    assert "fixed time" not in headline(analysis.reported([profile(inject, tmp_path)])).title
+
+
+def test_one_longer_operator_may_have_been_interrupted(tmp_path: Path) -> None:
+    (slow,) = [
+        finding.evidence for finding in analysis.reported([profile(larger, tmp_path)]).findings
+        if finding.id == "outlier"
+    ]  # fmt: skip
+    assert "The other operators took as long as usual" in slow
 
 
 def test_a_slow_unit_is_no_headline_where_each_has_a_cause(tmp_path: Path) -> None:
@@ -226,11 +300,27 @@ UNKNOWN_EVENTS: list[tuple[list[dict[str, Any]], str, bool]] = [
         "hpu_kernel (1)",
         False,
     ),
+    (
+        [
+            {
+                "ph": "X",
+                "cat": "cuda_runtime",
+                "name": "cudaLaunchKernel",
+                "ts": 1.0,
+                "dur": 3.0,
+                "pid": 0,
+                "tid": 0,
+                "args": {"correlation": 7},
+            }
+        ],
+        "launched no kernel",
+        False,
+    ),
 ]
 
 
 @pytest.mark.parametrize(("events", "says", "on_host"), UNKNOWN_EVENTS)
-def test_events_of_an_unknown_accelerator_are_said(
+def test_a_device_without_kernels_that_are_known_is_said(
     tmp_path: Path, events: list[dict[str, Any]], says: str, on_host: bool
 ) -> None:
     import json

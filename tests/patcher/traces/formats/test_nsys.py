@@ -185,6 +185,7 @@ def test_a_table_that_nsys_did_not_write_is_named(tmp_path: Path, table: str, la
     result = invoked("report", file)
     assert result.exit_code == 0, result.output
     assert (table in result.output) is lacks
+    assert "No device" not in result.output
 
 
 BROKEN = {
