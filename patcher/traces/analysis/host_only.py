@@ -14,6 +14,7 @@ from patcher.traces.words import duration, host_name, in_ms, percent
 
 _STACKS = "rlpatch apply … --contents npu,cpu,stack"
 _NAMED = 3  # operators or places that a sentence names
+_MANY = 100  # operators of a unit, from which on their number may be the cause
 
 _TIMED_UNITS, _STEADY = 5, 0.001
 """Units from which on equal waits tell a timer, and the share by which at most the shorter half of them differs.
@@ -187,8 +188,11 @@ def shorten(place: model.HostPlace) -> str:
 def _small(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose units in which an operator begins every 20 µs or more often; else None."""
     steps = profile.host_steps
-    whole, small = _typical([step.ns for step in steps]), _typical([step.small_ns for step in steps])
-    if whole > SMALL_NS * _typical([sum(step.calls.values()) for step in steps]):
+    whole, small, usual_calls = (
+        _typical(values)
+        for values in zip(*((step.ns, step.small_ns, sum(step.calls.values())) for step in steps), strict=True)
+    )
+    if usual_calls < _MANY or whole > SMALL_NS * usual_calls:
         return None
     calls = sum((Counter(step.calls) for step in steps), Counter[str]())
     most = ", ".join(f"{host_name(name)} ({count / len(steps):,.0f})" for name, count in calls.most_common(_NAMED))
@@ -224,6 +228,8 @@ def _operators(profile: model.RankProfile) -> model.Diagnosis:
     longest = ", ".join(f"{host_name(call.name)} ({percent(call.host_ns / own, 0)})" for call in calls[:_NAMED])
     ran = sum(sum(step.operators.values()) for step in profile.host_steps)
     whole = sum(step.ns for step in profile.host_steps) or 1
+    if 2 * ran < whole:
+        return _scattered(profile, whole, whole - ran)
     evidence = Text(
         "No device was recorded. Operators ran on the host for {share} of the time, {time} of a unit. The longest:"
         " {longest}.",
@@ -233,3 +239,17 @@ def _operators(profile: model.RankProfile) -> model.Diagnosis:
         "use more threads (OMP_NUM_THREADS), dedicated cores, fewer and larger operators, or another precision"
     )
     return model.Diagnosis("host-operators", "note", evidence, None, "exact", advice, profile.source)
+
+
+def _scattered(profile: model.RankProfile, whole: int, idle: int) -> model.Diagnosis:
+    """Diagnose units without an operator for most of their time, but not at one place of most units, as a note."""
+    share = percent(idle / whole, 0)
+    places = ((ns, step.number, place) for step in profile.host_steps for place, ns in step.places.items())
+    longest, number, place = max(places, default=(0, 0, None))
+    evidence: str = Text("No operator ran on the host for {share} of the time.", share)
+    if place is not None:
+        stretch = Text("Longest stretch: {place}, {time} in unit {number}.", said(place), in_ms(longest), number)
+        evidence = sentences(evidence, stretch)
+    headline = Text("No device: for {share} of the time no operator runs, at no place of most units", share)
+    advice = shorten(place) if place is not None else ""
+    return model.Diagnosis("host-operators", "note", evidence, None, "exact", advice, profile.source, headline=headline)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -134,12 +135,12 @@ CASES: dict[str, tuple[Inject, str, int | None, str, str]] = {
     "a data loader": (loader, "host-idle", 16_014_000, LOADER[:12], "16.02 19.10 84 16.01"),
     "a data loader in a trace with stacks": (loader_with_stack, "host-idle", 16_006_000, "built-in function sleep", "16.01 19.05 84 16.01"),
     "a data loader that is recorded as an operator": (loader_as_operator, "host-idle", 16_014_000, LOADER[:12], "16.02 19.10 84 16.01"),
-    "a sleep without a stack": (sleep, "host-idle", 20 * MS, "before aten::randn", "20.01 23.01 87 20.00"),
+    "a sleep without a stack": (sleep, "host-idle", 20 * MS, "before aten::randn", "20.01 23.01 87 20.00 0"),
     "Python with a stack": (frame, "host-idle", 20 * MS, "loop.py(12): reward", "20.01 23.01 87 12 20.00"),
     "thousands of small operators": (items, "host-small", 12_006_000, "aten::item (2,000)", "15.01 2,003 12.01 0.1 2,000 1 1"),
     "a pause in one step": (pause, "outlier", 37_500_000, "is one stretch without operators", "5 303.01 100.8 300.00"),
-    "a checkpoint in one step": (state, "outlier", 37_501_500, "state_dict()", "?"),
-    "garbage collection in a trace with stacks": (collect, "outlier", 300 * MS // 8, "in Python GC", "?"),
+    "a checkpoint in one step": (state, "outlier", 37_503_000, "state_dict()", "5 303.03 100.8 300.00"),
+    "garbage collection in a trace with stacks": (collect, "outlier", 300 * MS // 8, "in Python GC", "5 303.01 100.8 300.00"),
     "larger inputs in one step": (larger, "outlier", 24_875_000, "aten::linear 199.00 ms", "5 203.01 50.7 199.00"),
     "more operators in one step": (more, "outlier", 24_512_250, "aten::uniform_ 196.00 ms", "5 203.11 29.0 196.00 53 4"),
     "compiling again": (recompile, "host-compile", 62_501_250, "torch.compile", "500.01 5 8 95"),
@@ -293,6 +294,35 @@ def test_stretches_without_an_operator_are_named_from_a_tenth_on(
     assert [finding.severity for finding in found] == [severity] * bool(severity)
 
 
+def test_operators_that_run_for_less_than_half_are_no_verdict(tmp_path: Path) -> None:
+    """As where each unit waits somewhere else."""
+
+    def inject(loop: Loop, number: int) -> None:
+        for at in range(8):
+            loop.run(f"aten::op{at}")
+            loop.sleep(40 * MS if at == number else 0)
+
+    first = headline(analysis.reported([profile(inject, tmp_path)]))
+    assert "at no place of most units" in first.title
+    assert "between aten::op7 and aten::randn, 40.00 ms in unit 7" in first.evidence
+
+
+def test_a_single_short_operator_is_not_many(tmp_path: Path) -> None:
+    made = profile(lambda loop, _: None, tmp_path)
+    step = replace(made.host_steps[0], ns=9 * US, operators={"aten::mm": 9 * US}, calls={"aten::mm": 1}, places={})
+    assert headline(analysis.reported([replace(made, host_steps=(step,))])).id == "host-operators"
+
+
+@pytest.mark.parametrize("devices", ["", '"deviceProperties": [], '])
+def test_a_file_that_was_cut_off_has_no_device_only_if_it_says_so(tmp_path: Path, devices: str) -> None:
+    Run((), (Range("ProfilerStep#1", 0, 9 * MS),), (Range("aten::mm", MS, 8 * MS),)).torch(tmp_path / "a.json")
+    events = json.loads((tmp_path / "a.json").read_text())["traceEvents"]
+    (tmp_path / "a.json").write_text(f'{{"schemaVersion": 1, {devices}"traceEvents": {json.dumps(events)[:-1]},')
+    (read,) = formats.read(tmp_path / "a.json")
+    assert read.cut
+    assert (read.device == CPU) == bool(devices)
+
+
 UNKNOWN_EVENTS: list[tuple[list[dict[str, Any]], str, bool]] = [
     ([], "nobody has events of another kind", True),
     (
@@ -323,8 +353,6 @@ UNKNOWN_EVENTS: list[tuple[list[dict[str, Any]], str, bool]] = [
 def test_a_device_without_kernels_that_are_known_is_said(
     tmp_path: Path, events: list[dict[str, Any]], says: str, on_host: bool
 ) -> None:
-    import json
-
     run = Run((), (Range("ProfilerStep#1", 0, 9 * MS),), (Range("aten::mm", MS, 8 * MS),))
     path = run.torch(tmp_path / "host_1.pt.trace.json")
     content = json.loads(path.read_text())
