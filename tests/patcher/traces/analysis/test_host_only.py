@@ -232,12 +232,43 @@ def test_a_wait_is_no_timer_where_operators_are_as_steady(tmp_path: Path) -> Non
     assert "fixed time" not in headline(analysis.reported([profile(inject, tmp_path)])).title
 
 
-def test_one_longer_operator_may_have_been_interrupted(tmp_path: Path) -> None:
-    (slow,) = [
-        finding.evidence for finding in analysis.reported([profile(larger, tmp_path)]).findings
-        if finding.id == "outlier"
-    ]  # fmt: skip
-    assert "The other operators took as long as usual" in slow
+def test_a_unit_has_the_shapes_of_its_operators(tmp_path: Path) -> None:
+    profile(lambda loop, _: None, tmp_path)
+    path = tmp_path / "host_1.pt.trace.json"
+    content = json.loads(path.read_text())
+    linears = [event for event in content["traceEvents"] if event.get("name") == "aten::linear"]
+    for number, event in enumerate(linears):
+        event["args"] = {"Input Dims": [[number, 8], [8, 8]], "Input type": ["float", "float"]}
+    path.write_text(json.dumps(content))
+    (read,) = formats.read(path)
+    steps = analysis.attributed(read).profile.host_steps
+    assert [set(step.inputs["aten::linear"]) for step in steps] == [{f"[[{at}, 8], [8, 8]]"} for at in range(8)]
+
+
+SMALL, LARGE = "[[64, 256], [256, 256]]", "[[2048, 256], [256, 256]]"
+
+
+@pytest.mark.parametrize(
+    ("shapes", "title", "says"),
+    [
+        ((LARGE, SMALL), "its inputs are larger", "[[2048, 256], [256, 256]], in the median unit [[64, 256]"),
+        (("[[65, 256], [256, 256]]", SMALL), "", "are [[65, 256], [256, 256]], in the median unit [[64,"),
+        ((SMALL, SMALL), "", "something else held the core"),
+        (("", ""), "", "--contents npu,cpu,shapes"),
+    ],
+)
+def test_sizes_of_inputs_tell_more_work_from_an_interruption(
+    tmp_path: Path, shapes: tuple[str, str], title: str, says: str
+) -> None:
+    made = profile(larger, tmp_path)
+    steps = [
+        replace(step, inputs={"aten::linear": {text}} if (text := shapes[step.number != 5]) else {})
+        for step in made.host_steps
+    ]
+    first = headline(analysis.reported([replace(made, host_steps=tuple(steps))]))
+    assert says in first.evidence
+    assert title in first.title
+    assert (":" in first.title) == bool(title)
 
 
 def test_a_slow_unit_is_no_headline_where_each_has_a_cause(tmp_path: Path) -> None:
