@@ -9,7 +9,7 @@ launch, and time before the first kernel that begins with a mark, mix them. The 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -250,7 +250,7 @@ class HostStep:
 
     ``operators`` and ``calls`` are ns and number of the outermost operators by name, ``places`` the ns of stretches of
     20 µs and more without one. ``small_ns`` is the time of operators and stretches below 0.1 ms, ``compiling_ns`` that
-    in which torch.compile worked.
+    in which torch.compile worked. ``inputs`` has the shapes of the inputs of operators by name, in JSON, if recorded.
     """
 
     number: int
@@ -260,6 +260,7 @@ class HostStep:
     places: Mapping[HostPlace, int]
     small_ns: int
     compiling_ns: int
+    inputs: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     @property
     def idle_ns(self) -> int:

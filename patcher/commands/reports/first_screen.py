@@ -80,7 +80,7 @@ def first_screen(report: model.TraceReport, again: str = "") -> Iterator[str]:
         yield from _labelled(first.evidence)
     if first is None or first.id in _OF_KERNELS:
         yield from _labelled(_families(focus))
-    at_one_place = first is not None and first.headline and first.id != "slow-rank"
+    at_one_place = first is not None and first.culprit and first.id != "slow-rank"
     late = lateness(focus) if first is not None and first.id == "dispatch" and not at_one_place else ""
     yield from _labelled(late, "" if late or at_one_place else _idle(focus), _to_do(first))
     yield from _labelled(_not_worth(focus, first), _sure(focus, first))
@@ -113,8 +113,11 @@ def _labelled(*lines: str) -> Iterator[str]:
 
 def _withdrawn(report: model.TraceReport) -> Iterator[str]:
     """Yield the first failed checks; what they withdraw is a detail."""
-    failed = (check for profile in report.captures for check in profile.failed) if report.verdict.withdrawn else ()
-    evidence = list(dict.fromkeys(check.evidence for check in failed))
+    failed = [
+        check.evidence for profile in report.captures for check in profile.failed
+        if report.verdict.withdrawn and not (profile.on_host and check.id == "kernels")
+    ]  # fmt: skip
+    evidence = list(dict.fromkeys(failed))
     shown = evidence[: _FEW if _leading(report) is None else 2]
     for at, text in enumerate(shown):
         more = len(evidence) - len(shown) if at == len(shown) - 1 else 0

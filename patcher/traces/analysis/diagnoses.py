@@ -101,10 +101,9 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     )
     headline = ""
     if profile.on_host:
-        more, place = host_only.excess(profile, slowest.number, usual.number)
-        if place is not None:
-            advice = host_only.shorten(place)
-            headline = Text("{title}, most of it {place}", model.TITLES["outlier"], host_only.place_words(place))
+        more, cause, better = host_only.excess(profile, slowest.number, usual.number)
+        advice = better or advice
+        headline = Text("{title}: {cause}", model.TITLES["outlier"], cause) if cause else ""
     else:
         more = _excess(profile, slowest, usual)
     evidence = sentences(evidence, more, cold)

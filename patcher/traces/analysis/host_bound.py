@@ -66,7 +66,11 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
             evidence = sentences(evidence, Text("The largest place: {first}.", place))
     saving = profile.sum_ns(*HOST_PARTS) // len(profile.units)
     certainty = Text("upper bound; includes the profiler's own overhead")
-    return model.Diagnosis("dispatch", "warning", evidence, saving, certainty, advice, profile.source)
+    title = Text("Launch latency: kernels start late after their launch on an idle device")
+    return model.Diagnosis(
+        "dispatch", "warning", evidence, saving, certainty, advice, profile.source,
+        headline=title if latency > late else "",
+    )  # fmt: skip
 
 
 def _about_place(profile: model.RankProfile, gap: model.FreeGap) -> str:

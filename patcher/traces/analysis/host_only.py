@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -11,9 +12,13 @@ from patcher.traces import model
 from patcher.traces.analysis.checks import NOTABLE
 from patcher.traces.analysis.host_steps import SMALL_NS
 from patcher.traces.words import duration, host_name, in_ms, percent
+from patcher.traces.work import inputs_of
 
 _STACKS = "rlpatch apply … --contents npu,cpu,stack"
+_SHAPES = "rlpatch apply … --contents npu,cpu,shapes"
 _NAMED = 3  # operators or places that a sentence names
+_LARGER = 1.3  # times as many elements of inputs, from which on their size may be the cause
+_MANY = 100  # operators of a unit, from which on their number may be the cause
 
 _TIMED_UNITS, _STEADY = 5, 0.001
 """Units from which on equal waits tell a timer, and the share by which at most the shorter half of them differs.
@@ -38,10 +43,11 @@ def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
 
 
 class HostExcess(NamedTuple):
-    """By what a unit exceeds another one, in sentences, and the place of most of it if that names a cause."""
+    """By what a unit exceeds another one, in sentences; the cause for the headline, and advice, "" where unknown."""
 
     evidence: str
-    place: model.HostPlace | None = None
+    cause: str = ""
+    advice: str = ""
 
 
 def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
@@ -61,8 +67,9 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
                 "{time} of the difference is one stretch without operators: {place}.", in_ms(ns), place_words(place)
             )
             if _names_cause(place):
-                return HostExcess(stretch, place)
-            return HostExcess(sentences(stretch, Text("{command} also records what Python does there.", _STACKS)))
+                return HostExcess(stretch, Text("most of it {place}", place_words(place)), shorten(place))
+            see = Text("{command} also records what Python does there.", _STACKS)
+            return HostExcess(sentences(stretch, see))
     inside = Counter({name: ns - typical.operators.get(name, 0) for name, ns in slow.operators.items()})
     most = Counter({host_name(name): ns for name, ns in inside.items()})
     most.update({place_words(place): ns for place, ns in outside.items()})
@@ -72,14 +79,42 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     if calls != usual_calls:
         counts = Text("It ran {count:,} operators, the median unit {usual:,}.", calls, usual_calls)
         return HostExcess(sentences(sentence, counts))
-    sizes = Text("It ran as many operators as the median unit: compare the sizes of their inputs.")
-    ns = max(inside.values(), default=0)
-    if 2 * ns >= whole and sum(inside.values()) - ns < NOTABLE * whole:
-        sizes = Text(
-            "The other operators took as long as usual: compare the sizes of its inputs; if they are equal, something"
-            " else held the core, for example another process."
+    more = _inputs(slow, typical, inside)
+    return more._replace(evidence=sentences(sentence, more.evidence))
+
+
+def _inputs(slow: model.HostStep, typical: model.HostStep, inside: Counter[str]) -> HostExcess:
+    """Return whether a unit had larger inputs than another one, whose operators took ``inside`` less, in ns by name."""
+    for name, _ in inside.most_common():
+        new, old = (set(step.inputs.get(name, ())) for step in (slow, typical))
+        if new - old and old - new:
+            shapes = max(new - old, key=_elements), max(old - new, key=_elements)
+            sizes = Text(
+                "The inputs of {operator} are {inputs}, in the median unit {usual}.",
+                host_name(name), *map(host_name, shapes),
+            )  # fmt: skip
+            if _elements(shapes[0]) < _LARGER * _elements(shapes[1]):
+                return HostExcess(sizes)
+            advice = Text("give all units inputs of similar sizes: sort, split or pack them")
+            return HostExcess(sizes, Text("its inputs are larger"), advice)
+    if slow.inputs:
+        same = Text(
+            "Number of operators and recorded sizes of inputs are those of the median unit: something else held the"
+            " core, for example another process."
         )
-    return HostExcess(sentences(sentence, sizes))
+        return HostExcess(same)
+    unknown = Text(
+        "It ran as many operators as the median unit: larger inputs, or something else held the core. {command} also"
+        " records the sizes of inputs.",
+        _SHAPES,
+    )
+    return HostExcess(unknown)
+
+
+def _elements(shapes: str) -> int:
+    """Return the number of elements of all inputs of an operator; 0 if their shapes are malformed."""
+    inputs = inputs_of(shapes, "[]")
+    return sum(math.prod(shape) for shape in inputs.shapes if shape) if inputs else 0
 
 
 def _typical(values: Sequence[int]) -> int:
@@ -189,8 +224,11 @@ def shorten(place: model.HostPlace) -> str:
 def _small(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose units in which an operator begins every 20 µs or more often; else None."""
     steps = profile.host_steps
-    whole, small = _typical([step.ns for step in steps]), _typical([step.small_ns for step in steps])
-    if whole > SMALL_NS * _typical([sum(step.calls.values()) for step in steps]):
+    whole, small, usual_calls = (
+        _typical(values)
+        for values in zip(*((step.ns, step.small_ns, sum(step.calls.values())) for step in steps), strict=True)
+    )
+    if usual_calls < _MANY or whole > SMALL_NS * usual_calls:
         return None
     calls = sum((Counter(step.calls) for step in steps), Counter[str]())
     most = ", ".join(f"{host_name(name)} ({count / len(steps):,.0f})" for name, count in calls.most_common(_NAMED))
@@ -226,6 +264,8 @@ def _operators(profile: model.RankProfile) -> model.Diagnosis:
     longest = ", ".join(f"{host_name(call.name)} ({percent(call.host_ns / own, 0)})" for call in calls[:_NAMED])
     ran = sum(sum(step.operators.values()) for step in profile.host_steps)
     whole = sum(step.ns for step in profile.host_steps) or 1
+    if 2 * ran < whole:
+        return _scattered(profile, whole, whole - ran)
     evidence = Text(
         "No device was recorded. Operators ran on the host for {share} of the time, {time} of a unit. The longest:"
         " {longest}.",
@@ -235,3 +275,17 @@ def _operators(profile: model.RankProfile) -> model.Diagnosis:
         "use more threads (OMP_NUM_THREADS), dedicated cores, fewer and larger operators, or another precision"
     )
     return model.Diagnosis("host-operators", "note", evidence, None, "exact", advice, profile.source)
+
+
+def _scattered(profile: model.RankProfile, whole: int, idle: int) -> model.Diagnosis:
+    """Diagnose units without an operator for most of their time, but not at one place of most units, as a note."""
+    share = percent(idle / whole, 0)
+    places = ((ns, step.number, place) for step in profile.host_steps for place, ns in step.places.items())
+    longest, number, place = max(places, default=(0, 0, None))
+    evidence: str = Text("No operator ran on the host for {share} of the time.", share)
+    if place is not None:
+        stretch = Text("Longest stretch: {place}, {time} in unit {number}.", place_words(place), in_ms(longest), number)
+        evidence = sentences(evidence, stretch)
+    headline = Text("No device: for {share} of the time no operator runs, at no place of most units", share)
+    advice = shorten(place) if place is not None else ""
+    return model.Diagnosis("host-operators", "note", evidence, None, "exact", advice, profile.source, headline=headline)

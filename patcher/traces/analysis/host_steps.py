@@ -31,8 +31,10 @@ _FRAME = re.compile(r"\(\d+\): ")
 _DETACH, _TENSORS = "aten::detach", 4
 """The operator that ``Module.state_dict`` calls for each tensor, and how many in a row tell it from other code."""
 
-_Stretch = tuple[int, int, str]
-"""Begin and end of an operator, and its name."""
+_NO_SHAPES = ("",)
+
+_Stretch = tuple[int, int, str, str]
+"""Begin and end of an operator, its name, and the shapes of its inputs in JSON, "" if unknown."""
 
 
 def host_steps(
@@ -64,7 +66,7 @@ def _outermost(operators: NestedRanges, trace: RankTrace) -> Iterator[_Stretch]:
     texts, until = trace.names.texts, -(1 << 63)
     for begin, end, name in zip(operators.begin, operators.end, operators.name, strict=True):
         if begin >= until and not _RANGES.search(texts[name]):
-            yield begin, end, texts[name]
+            yield begin, end, texts[name], trace.shapes.get(name, _NO_SHAPES)[0]
             until = end
 
 
@@ -110,8 +112,9 @@ def _step(
     begin, end = window
     operators, count = Counter[str](), Counter[str]()
     places = Counter[HostPlace]()
+    inputs: dict[str, set[str]] = {}
     reach, before, small, same = begin, "", 0, 0
-    for first, last, name in (*within, (end, end, "")):
+    for first, last, name, shapes in (*within, (end, end, "", "")):
         first, last = max(first, begin), min(last, end)
         if first - reach >= SMALL_NS:
             place = _place(around, (reach, first), (before, name), texts)
@@ -125,11 +128,13 @@ def _step(
             operators[name] += last - max(first, reach)
             reach, before = last, name
         count[name] += bool(name)
+        if shapes:
+            inputs.setdefault(name, set()).add(shapes)
     del count[""]
     compiling = _union(around["ranges"], window, texts)
     return HostStep(
         number=number, ns=end - begin, operators=operators, calls=count, places=places, small_ns=small,
-        compiling_ns=compiling,
+        compiling_ns=compiling, inputs=inputs,
     )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ def _at_one_place(diagnosis: model.Diagnosis, profile: model.RankProfile | None)
         diagnosis,
         headline=Text(
             "{title}, most of it at one place: {what}",
-            model.TITLES[diagnosis.id],
+            diagnosis.title,
             host_of(gap) if gap.call or gap.within else place_of(gap),
         ),
         saving_ns=min(diagnosis.saving_ns, gap.ns // len(profile.units)),

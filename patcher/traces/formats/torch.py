@@ -317,7 +317,8 @@ class _Reader:
             trace.rank = numbers.get(label) if label else own_rank
             trace.world = world
             trace.device = _device(header, next(iter(rank.devices), None))
-            if trace.device == CPU and (trace.unread or rank.launches.key):
+            unsure = trace.unread or rank.launches.key or (trace.cut and "deviceProperties" not in header)
+            if trace.device == CPU and unsure:
                 trace.device = Text("unknown device")
             trace.tasks.link(rank.launches, trace.tasks.key)
             yield trace

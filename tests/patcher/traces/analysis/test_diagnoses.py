@@ -381,6 +381,14 @@ def test_the_numbers_of_a_finding_are_those_of_its_profile(
     assert advice in finding.advice
 
 
+@pytest.mark.parametrize(
+    ("late", "latency", "title"), [(20, 10, "Host-bound"), (0, 30, "Launch latency"), (10, 20, "Launch")]
+)
+def test_the_larger_part_of_idle_launches_is_the_headline(late: int, latency: int, title: str) -> None:
+    found = report(capture(unit(compute=70, free_host_late=late, free_latency=latency)))
+    assert found.verdict.title.startswith(title)
+
+
 # ---------------------------------------------------------------- ranks
 
 

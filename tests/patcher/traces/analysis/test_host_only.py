@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -138,7 +139,7 @@ CASES: dict[str, tuple[Inject, str, int | None, str, str]] = {
     "Python with a stack": (frame, "host-idle", 20 * MS, "loop.py(12): reward", "20.01 23.01 87 12 20.00"),
     "thousands of small operators": (items, "host-small", 12_006_000, "aten::item (2,000)", "15.01 2,003 12.01 0.1 2,000 1 1"),
     "a pause in one step": (pause, "outlier", 37_500_000, "is one stretch without operators", "5 303.01 100.8 300.00"),
-    "a checkpoint in one step": (state, "outlier", 37_501_500, "state_dict()", "5 303.03 100.8 300.00"),
+    "a checkpoint in one step": (state, "outlier", 37_503_000, "state_dict()", "5 303.03 100.8 300.00"),
     "garbage collection in a trace with stacks": (collect, "outlier", 300 * MS // 8, "in Python GC", "5 303.01 100.8 300.00"),
     "larger inputs in one step": (larger, "outlier", 24_875_000, "aten::linear 199.00 ms", "5 203.01 50.7 199.00"),
     "more operators in one step": (more, "outlier", 24_512_250, "aten::uniform_ 196.00 ms", "5 203.11 29.0 196.00 53 4"),
@@ -231,12 +232,43 @@ def test_a_wait_is_no_timer_where_operators_are_as_steady(tmp_path: Path) -> Non
     assert "fixed time" not in headline(analysis.reported([profile(inject, tmp_path)])).title
 
 
-def test_one_longer_operator_may_have_been_interrupted(tmp_path: Path) -> None:
-    (slow,) = [
-        finding.evidence for finding in analysis.reported([profile(larger, tmp_path)]).findings
-        if finding.id == "outlier"
-    ]  # fmt: skip
-    assert "The other operators took as long as usual" in slow
+def test_a_unit_has_the_shapes_of_its_operators(tmp_path: Path) -> None:
+    profile(lambda loop, _: None, tmp_path)
+    path = tmp_path / "host_1.pt.trace.json"
+    content = json.loads(path.read_text())
+    linears = [event for event in content["traceEvents"] if event.get("name") == "aten::linear"]
+    for number, event in enumerate(linears):
+        event["args"] = {"Input Dims": [[number, 8], [8, 8]], "Input type": ["float", "float"]}
+    path.write_text(json.dumps(content))
+    (read,) = formats.read(path)
+    steps = analysis.attributed(read).profile.host_steps
+    assert [set(step.inputs["aten::linear"]) for step in steps] == [{f"[[{at}, 8], [8, 8]]"} for at in range(8)]
+
+
+SMALL, LARGE = "[[64, 256], [256, 256]]", "[[2048, 256], [256, 256]]"
+
+
+@pytest.mark.parametrize(
+    ("shapes", "title", "says"),
+    [
+        ((LARGE, SMALL), "its inputs are larger", "[[2048, 256], [256, 256]], in the median unit [[64, 256]"),
+        (("[[65, 256], [256, 256]]", SMALL), "", "are [[65, 256], [256, 256]], in the median unit [[64,"),
+        ((SMALL, SMALL), "", "something else held the core"),
+        (("", ""), "", "--contents npu,cpu,shapes"),
+    ],
+)
+def test_sizes_of_inputs_tell_more_work_from_an_interruption(
+    tmp_path: Path, shapes: tuple[str, str], title: str, says: str
+) -> None:
+    made = profile(larger, tmp_path)
+    steps = [
+        replace(step, inputs={"aten::linear": {text}} if (text := shapes[step.number != 5]) else {})
+        for step in made.host_steps
+    ]
+    first = headline(analysis.reported([replace(made, host_steps=tuple(steps))]))
+    assert says in first.evidence
+    assert title in first.title
+    assert (":" in first.title) == bool(title)
 
 
 def test_a_slow_unit_is_no_headline_where_each_has_a_cause(tmp_path: Path) -> None:
@@ -293,6 +325,35 @@ def test_stretches_without_an_operator_are_named_from_a_tenth_on(
     assert [finding.severity for finding in found] == [severity] * bool(severity)
 
 
+def test_operators_that_run_for_less_than_half_are_no_verdict(tmp_path: Path) -> None:
+    """As where each unit waits somewhere else."""
+
+    def inject(loop: Loop, number: int) -> None:
+        for at in range(8):
+            loop.run(f"aten::op{at}")
+            loop.sleep(40 * MS if at == number else 0)
+
+    first = headline(analysis.reported([profile(inject, tmp_path)]))
+    assert "at no place of most units" in first.title
+    assert "between aten::op7 and aten::randn, 40.00 ms in unit 7" in first.evidence
+
+
+def test_a_single_short_operator_is_not_many(tmp_path: Path) -> None:
+    made = profile(lambda loop, _: None, tmp_path)
+    step = replace(made.host_steps[0], ns=9 * US, operators={"aten::mm": 9 * US}, calls={"aten::mm": 1}, places={})
+    assert headline(analysis.reported([replace(made, host_steps=(step,))])).id == "host-operators"
+
+
+@pytest.mark.parametrize("devices", ["", '"deviceProperties": [], '])
+def test_a_file_that_was_cut_off_has_no_device_only_if_it_says_so(tmp_path: Path, devices: str) -> None:
+    Run((), (Range("ProfilerStep#1", 0, 9 * MS),), (Range("aten::mm", MS, 8 * MS),)).torch(tmp_path / "a.json")
+    events = json.loads((tmp_path / "a.json").read_text())["traceEvents"]
+    (tmp_path / "a.json").write_text(f'{{"schemaVersion": 1, {devices}"traceEvents": {json.dumps(events)[:-1]},')
+    (read,) = formats.read(tmp_path / "a.json")
+    assert read.cut
+    assert (read.device == CPU) == bool(devices)
+
+
 UNKNOWN_EVENTS: list[tuple[list[dict[str, Any]], str, bool]] = [
     ([], "nobody has events of another kind", True),
     (
@@ -323,8 +384,6 @@ UNKNOWN_EVENTS: list[tuple[list[dict[str, Any]], str, bool]] = [
 def test_a_device_without_kernels_that_are_known_is_said(
     tmp_path: Path, events: list[dict[str, Any]], says: str, on_host: bool
 ) -> None:
-    import json
-
     run = Run((), (Range("ProfilerStep#1", 0, 9 * MS),), (Range("aten::mm", MS, 8 * MS),))
     path = run.torch(tmp_path / "host_1.pt.trace.json")
     content = json.loads(path.read_text())
