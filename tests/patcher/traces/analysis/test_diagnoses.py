@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,10 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
         Run((Task(10, 20, launch=1),), tuple(Range(f"ProfilerStep#{n}", n * 100 - 100, n * 100) for n in range(1, 9))), {},
         "kernels", "7 of 8 units launched no kernel: #2, #3, #4, #5, #6 and 2 more",
     ),
+    "five units without kernels": (
+        Run((Task(10, 20, launch=1),), tuple(Range(f"ProfilerStep#{n}", n * 100 - 100, n * 100) for n in range(1, 7))), {},
+        "kernels", "5 of 6 units launched no kernel: #2, #3, #4, #5, #6.",
+    ),
     "a count far off": (
         Run(tuple(Task(n * 10 + 5, n * 10 + 9, launch=n * 10) for n in (*range(10, 30), 31)), (*(Range(f"ProfilerStep#{n}", n * 100, n * 100 + 100) for n in range(1, 4)),)),
         {}, "count", "1 of 3 units launched far more or fewer kernels than the median of 10: #3",
@@ -96,6 +101,12 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
     "a unit that begins before the one in front of it": (
         Run((Task(110, 120, launch=1), Task(50, 60, launch=101)), MARKS), {}, "overlap", "begin on the device before",
     ),
+    "events of categories that nobody knows": (
+        GOOD, {"unread": Counter(a=1_200, b=5, c=3, d=2)}, "events", "rlpatch does not know are left out: a (1,200), b (5), c (3).",
+    ),
+    "computing that the vendor counts otherwise": (
+        GOOD, {"vendor_computing_ns": 21 * MS}, "computing", "20.00 ms; torch_npu's Overlap Analysis: 21.00 ms.",
+    ),
     "a type that nobody knows": (GOOD, {"unknown": {"QUANTUM_SQE\x1b[31m"}}, "types", "QUANTUM_SQE?[31m"),
 }  # fmt: skip
 
@@ -104,7 +115,13 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
 def test_bad_data_is_known(run: Run, more: dict[str, object], check: str, says: str) -> None:
     found = checks_of(run, **more)[check]
     assert not found.ok
-    assert says in found.evidence
+    assert says in f"{found.evidence}."
+
+
+def test_computing_time_may_differ_by_two_hundredths() -> None:
+    for ns, ok in ((20 * MS, True), (20_400_000, True), (20_500_000, False), (19_600_000, True), (19_500_000, False)):
+        check = checks_of(GOOD, vendor_computing_ns=ns)["computing"]
+        assert (check.ok, check.withdraws) == (ok, checks.EVERY)
 
 
 def test_good_data_fails_no_check() -> None:
@@ -122,6 +139,26 @@ def test_good_data_fails_no_check() -> None:
         "exposed",
         "overlap",
     }
+
+
+@pytest.mark.parametrize(
+    ("only", "numbers", "kernels"), [(None, [3, 4, 5], 1), ((3, 6), [3, 4, 5], 1), ((4, 5), [4], 0), ((6, 9), [], 0)]
+)
+def test_of_tables_only_the_units_that_were_asked_for_count(
+    only: tuple[int, int] | None, numbers: list[int], kernels: int
+) -> None:
+    collectives = tuple(Collective("tp", 0, "allReduce", MS, unit=number) for number in (3, 4, 5))
+    made = capture(
+        *(unit(at, compute=9) for at in (3, 4, 5)), collectives=collectives, kernels=(Kernel("a", "compute", 3, MS),)
+    )
+    found = checks.tabled(made, ("one doubt", "another"), only)
+    assert [one.number for one in found.units] == [one.unit for one in found.collectives] == numbers
+    assert len(found.kernels) == kernels
+    assert [(check.id, check.ok, check.withdraws) for check in found.checks] == [
+        ("launches", False, ("dispatch", "launch-blocked", "waiting")), ("exposed", True, ("communication",)), ("facts", False, ()),
+    ]  # fmt: skip
+    assert "one doubt; another" in found.checks[2].evidence
+    assert [check.id for check in checks.tabled(made, ()).checks] == ["launches", "exposed"]
 
 
 def test_clocks_withdraw_only_what_they_can_move() -> None:
