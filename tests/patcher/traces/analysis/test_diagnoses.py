@@ -452,6 +452,88 @@ def test_the_slow_rank_is_the_finding_of_all() -> None:
     assert report(*meeting((40, 10), group="")).findings[0].certainty.startswith("heuristic")
 
 
+def told(ms: int, wait: int = 0, idle: int = 0, name: str = "allReduce", **more: Any) -> Collective:
+    """Return a collective of which the vendor tells how long it waits and is idle."""
+    return Collective("586", 0, name, ms * MS, (ms - wait - idle) * MS, wait * MS, idle * MS, **more)
+
+
+HALF = {"compute": 50, "overlap": 10, "communication": 40}
+EXPOSED: dict[str, tuple[list[RankProfile], str, int, str, str, str, dict[str, int]]] = {
+    "one rank, of whose waiting nothing tells": (
+        [capture(unit(**HALF))], "communication", 40, "40.0 40.00 10.0", "upper bound", "all ranks", {"transfer": 40},
+    ),
+    "transfer": (
+        [capture(unit(**HALF), collectives=(told(30, 5, 4),))], "communication", 31, "40.0 5.00 4.00 31.00 10.0", "upper bound",
+        "overlap it", {"waiting": 5, "idle": 4, "transfer": 31},
+    ),
+    "waiting that the vendor tells": (
+        [capture(unit(**HALF), collectives=(told(35, 30, 4),))], "slow-rank", 30, "40.0 30.00 4.00 6.00 10.0", "exact",
+        "differs between ranks", {"waiting": 30, "idle": 4, "transfer": 6},
+    ),
+    "idle, as two units": (
+        [capture(unit(**HALF), unit(1, **HALF), collectives=(told(35, 3, 30), told(25, 0, 20, unit=1)))], "collective-idle", 25,
+        "40.0 1.50 25.00 13.50 10.0", "upper bound, from torch_npu", "the network is not", {"waiting": 1, "idle": 25, "transfer": 13},
+    ),
+    "more waiting than there is exposed": (
+        [capture(unit(compute=85, communication=15), collectives=(told(40, 30, 10),))], "slow-rank", 15, "15.0 15.00 0.0",
+        "exact", "differs between ranks", {"waiting": 15},
+    ),
+    "sends and receives": (
+        [capture(unit(**HALF), collectives=(told(20, name="send"), told(5, name="recv"), told(5, 1, 1)))], "pipeline-bubble", 25,
+        "40.0 25.00 1.00 1.00 13.00 10.0 2", "upper bound; includes", "more micro-batches",
+        {"pipeline": 25, "waiting": 1, "idle": 1, "transfer": 13},
+    ),
+    "a straggler at the first of two collectives": (
+        meeting((40, 10), (10, 10)), "slow-rank", 30, "50.0 30.00 20.00 0.0 1 1 2 30.00 100 1 30.00", "exact; part", "what rank 1 does",
+        {"waiting": 30, "transfer": 20},
+    ),
+    "a straggler at the second of two collectives": (
+        meeting((10, 10), (40, 10)), "slow-rank", 30, "50.0 30.00 20.00 0.0 1 1 2 30.00 1 30.00", "exact", "what rank 1 does",
+        {"waiting": 30, "transfer": 20},
+    ),
+    "a straggler for two, not most of it at the first": (
+        meeting((12, 8, 12), (28, 8, 18)), "slow-rank", 24, "40.0 24.00 16.00 0.0 1 2 2 19.00 1 19.00", "exact", "what rank 1 does",
+        {"waiting": 24, "transfer": 16},
+    ),
+    "two that come last in turn": (
+        meeting((40, 10), (10, 35)), "slow-rank", 30, "50.0 30.00 20.00 0.0 30.00 1 25.00 0", "exact", "differs between ranks",
+        {"waiting": 30, "transfer": 20},
+    ),
+    "several that come last together": (
+        meeting((40, 10, 10)), "slow-rank", 30, "40.0 30.00 10.00 0.0", "exact", "differs between ranks", {"waiting": 30, "transfer": 10},
+    ),
+    "waiting of which little is exposed": (
+        [replace(one, units=(unit(compute=91, overlap=40, communication=9),)) for one in meeting((40, 10))], "slow-rank", 9,
+        "6.4 9.00 28.6 1 1 1 30.00 100", "exact; part", "what rank 1 does", {"waiting": 9},
+    ),
+    "transfer, with a straggler": (
+        meeting((60, 50)), "communication", 50, "60.0 10.00 50.00 0.0 1 1 1 10.00 100 1 10.00", "upper bound", "overlap it",
+        {"waiting": 10, "transfer": 50},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("captures", "name", "saving", "numbers", "certainty", "advice", "parts"), EXPOSED.values(), ids=EXPOSED
+)
+def test_the_numbers_of_exposed_communication_are_those_of_its_collectives(
+    captures: list[RankProfile],
+    name: str,
+    saving: int,
+    numbers: str,
+    certainty: str,
+    advice: str,
+    parts: dict[str, int],
+) -> None:
+    finding = report(*captures).findings[0]
+    assert (finding.id, (finding.saving_ns or 0) // MS, finding.source) == (name, saving, "/traces/rank0")
+    assert {part: ns // MS for part, ns in finding.parts.items()} == parts
+    evidence = finding.evidence.partition("(")[0] + finding.evidence.partition("(")[2]
+    assert " ".join(re.findall(r"\d[\d,.]*\d|\d", evidence.removeprefix("rank 0: "))) == numbers
+    assert finding.certainty.startswith(certainty)
+    assert advice in finding.advice
+
+
 def test_times_of_ranks_are_of_a_unit() -> None:
     made = [
         replace(
