@@ -176,6 +176,20 @@ def test_a_slow_unit_is_no_headline_where_each_has_a_cause(tmp_path: Path) -> No
     assert {finding.id: finding.severity for finding in report.findings}["outlier"] == "note"
 
 
+@pytest.mark.parametrize(
+    ("ms", "named"), [(20, {"host-idle", "host-small"}), (12, {"host-small"}), (5, {"host-small"})]
+)
+def test_pauses_are_named_beside_small_operators_only_if_they_take_longer(
+    ms: int, named: set[str], tmp_path: Path
+) -> None:
+    def both(loop: Loop, number: int) -> None:
+        loop.sleep(ms * MS)
+        items(loop, number)
+
+    found = {finding.id for finding in analysis.reported([profile(both, tmp_path)]).findings}
+    assert found == {*named, "host-operators"}
+
+
 def test_a_short_pause_is_no_headline(tmp_path: Path) -> None:
     report = analysis.reported([profile(lambda loop, _: loop.sleep(MS), tmp_path)])
     assert {finding.id: finding.severity for finding in report.findings} == {
