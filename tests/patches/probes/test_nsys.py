@@ -216,7 +216,7 @@ def test_a_capture_waits_for_a_device_that_was_started_and_closes_its_ranges(
     cuda.synchronize = lambda: log.append("synchronize")
     monkeypatch.setattr("time.time_ns", lambda: 1_234_567_890)
     capture = NsysCapture()
-    capture.name, capture.save_path, capture.STAGE = "host_rank0", "/t", "weights"  # type: ignore[attr-defined]
+    capture.name, capture.save_path, capture.STAGE = "host_rank0", "/t", "weights"
     for name, value in turn.items():
         setattr(capture, name, value)
     capture.open_window(0)
@@ -233,9 +233,13 @@ def test_a_capture_waits_for_a_device_that_was_started_and_closes_its_ranges(
 def test_a_phase_ends_with_its_last_name_and_lets_go_of_the_call_around_it(
     name: str, calls: list[str], log: list[str]
 ) -> None:
-    nvtx = sys.modules["torch"].cuda.nvtx
-    nvtx.range_start = lambda text: log.append(f"start {text}") or 7
-    nvtx.range_end = lambda mark: log.append(f"end {mark}")
+    nvtx: Any = sys.modules["torch"].cuda.nvtx
+
+    def range_start(text: str) -> int:
+        log.append(f"start {text}")
+        return 7
+
+    nvtx.range_start, nvtx.range_end = range_start, lambda mark: log.append(f"end {mark}")
     for leave in (lambda: log.append("left"), None):
         phase = NvtxPhases.Range(name)
         phase.leave_call = leave
