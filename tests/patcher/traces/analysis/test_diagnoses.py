@@ -528,6 +528,11 @@ def test_the_numbers_of_exposed_communication_are_those_of_its_collectives(
     finding = report(*captures).findings[0]
     assert (finding.id, (finding.saving_ns or 0) // MS, finding.source) == (name, saving, "/traces/rank0")
     assert {part: ns // MS for part, ns in finding.parts.items()} == parts
+    words = {"pipeline": "between", "waiting": "waiting", "idle": "idle", "transfer": "transfer"}
+    assert re.findall(r" ms (between|waiting|idle|transfer)\b", finding.evidence.partition(")")[0]) == [
+        words[part] for part in parts
+    ]
+    assert ("transfer or waiting" in finding.evidence) == (not captures[0].collectives)
     evidence = finding.evidence.partition("(")[0] + finding.evidence.partition("(")[2]
     assert " ".join(re.findall(r"\d[\d,.]*\d|\d", evidence.removeprefix("rank 0: "))) == numbers
     assert finding.certainty.startswith(certainty)
