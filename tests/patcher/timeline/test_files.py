@@ -119,6 +119,16 @@ def test_a_file_is_read_chunk_by_chunk_up_to_its_end_or_the_damage(
     assert middle - 64 < sum(reads) < middle + 400 if damaged else len(whole) <= sum(reads) <= len(whole) + 63
 
 
+def test_a_line_that_is_too_long_is_lost_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, losses = tmp_path / "a", Losses()
+    path.write_bytes(gzip.compress(b"first\n" + b"x" * 2_500 + b"\nlast\n"))
+    monkeypatch.setattr(files, "_CHUNK", 100)
+    monkeypatch.setattr(files, "_LONGEST_LINE", 1_000)
+    first, lost, last = files.lines(path, losses)
+    assert (first, lost[:1], last) == (b"first", b"\0", b"last")
+    assert (losses.lines, losses.cut) == (2, False)
+
+
 def test_an_older_part_of_a_file_comes_before_the_newer_one(tmp_path: Path) -> None:
     writer = Writer(tmp_path, started_ms=1, pid=1)
     writer.add("work", "first", 10, 20)

@@ -80,6 +80,9 @@ def colocated(
             note(trainer, "trainer", sync + at * MS, 500 + leak * step)
         trainer.add("sync", "update_weights", sync, sync + 99 * MS)
         note(engine, "engine", sync + 100 * MS)
+        trainer.add(
+            "work", "without a note", begin + 980 * MS, begin + 990 * MS
+        )  # none within, and none behind the last
         engine.add("sleep", "wake_up", sync + 100 * MS, sync + 110 * MS)
         real["engine"] = 60 * 1024
         note(engine, "engine", sync + 110 * MS + 1)

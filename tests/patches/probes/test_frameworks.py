@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from patches.probes import areal, mindspeed, openrlhf, slime, trl, verl
+from patches.probes.recorder import ReplicaRecorder
 from patches.probes.training import TrainingSteps
 
 
-def probe(kind: type[Any], worker: Any = None, **fields: Any) -> Any:
+def probe(kind: Any, worker: Any = None, **fields: Any) -> Any:
     """Return a recorder that was not set up, with a worker and other fields."""
     made = kind.__new__(kind)
     made.worker, made.calls = worker, {}
@@ -131,6 +132,27 @@ def test_a_worker_of_mindspeed_rl_has_an_engine_for_each_role(
     assert steps.engine is engines[ROLES[role]]
     assert steps.engine._rlpatch_stage_units == "units"
     assert bool(steps.framework()) == refused
+
+
+@pytest.mark.parametrize(("engine", "rank", "dp"), [("1", 5, 2), ("1", 1, 0), ("0", 0, None)])
+def test_a_replica_of_mindspeed_rl_is_a_part_of_the_training_s_world(
+    engine: str, rank: int, dp: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dist = ModuleType("torch.distributed")
+    dist.get_rank, dist.get_world_size = lambda: rank, lambda: 8  # type: ignore[attr-defined]
+    torch = ModuleType("torch")
+    torch.distributed = dist  # type: ignore[attr-defined]
+    for name, module in (("torch", torch), ("torch.distributed", dist)):
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setenv("VLLM_USE_V1", engine)
+    monkeypatch.setattr(ReplicaRecorder, "__init__", lambda *_: None)
+    worker = Some(_rlpatch_stage_worker=Some(vllm_config=Some(parallel_config=Some(world_size=2))))
+    if dp is None:
+        with pytest.raises(RuntimeError, match="VLLM_USE_V1=0"):
+            mindspeed.HostedRanks(worker)
+        return
+    ranks = mindspeed.HostedRanks(worker)
+    assert (ranks.rank, ranks.dp, ranks.count_ranks(worker)) == (rank, dp, 8)
 
 
 @pytest.mark.parametrize(("speculative", "growth"), [(None, 1), (Some(num_speculative_tokens=3), 4)])
