@@ -51,11 +51,13 @@ def run() -> RunTimeline:
     )
     device = MemoryPlace("device", "a:0", "uuid", "i", "H100", 100, (1, 2), ("engine", "trainer"),
                          ((1.0, 50, (30, 10)), (6.0, 80, (30, 40))))  # fmt: skip
+    host = MemoryPlace("host", "a", "host", "b", "", 900, (0,), ("driver",), ((2.0, 9, (9,)),))  # a point is no curve
+    peaks = tuple(MemoryPeak(place.of, place.place, 7, 6.0, "update", 80, 100, (), 10) for place in (host, device))
     return replace(
         made.empty(), seconds=10.0, lanes=lanes, steps=(step,), requests=((0.5, 8), (3, 1), (3.5, 0)),
         windows=(ProposedWindow("tail", "c", "t", "w", 7, start=3, end=3.5),),
         recorded=(RecordedWindow(Path("/x"), "rollout", 1, 2, 0),),
-        memory=RunMemory((device,), (MemoryPeak("device", "a:0", 7, 6.0, "update", 80, 100, (), 10),)),
+        memory=RunMemory((device, host), peaks),
     )  # fmt: skip
 
 
