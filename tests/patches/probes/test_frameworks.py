@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from patches.probes import areal, mindspeed, openrlhf, slime, trl, verl
+from patches.probes import areal, mindspeed, openrlhf, sglang, slime, trl, verl
 from patches.probes.recorder import ReplicaRecorder
 from patches.probes.training import TrainingSteps
 
@@ -159,6 +159,35 @@ def test_a_replica_of_mindspeed_rl_is_a_part_of_the_training_s_world(
 def test_a_step_of_mindspeed_rl_adds_a_token_and_its_drafts(speculative: Any, growth: int) -> None:
     worker = Some(_rlpatch_stage_worker=Some(vllm_config=Some(speculative_config=speculative)))
     assert probe(mindspeed.HostedRanks).context_growth(worker) == growth
+
+
+@pytest.mark.parametrize(("attention", "more", "world", "ranks"), [
+    (False, {"dp_size": 4}, 2, 8), (True, {"dp_size": 4}, 2, 2), (False, {}, 2, 2), (False, {"dp_size": 3}, 0, 3),
+])  # fmt: skip
+def test_the_ranks_of_sglang_are_those_of_all_replicas(
+    attention: bool, more: dict[str, int], world: int, ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch, dist = ModuleType("torch"), ModuleType("torch.distributed")
+    dist.is_available, dist.is_initialized = lambda: True, lambda: bool(world)  # type: ignore[attr-defined]
+    dist.get_world_size = lambda: world  # type: ignore[attr-defined]
+    torch.distributed = dist  # type: ignore[attr-defined]
+    for name, module in (("torch", torch), ("torch.distributed", dist)):
+        monkeypatch.setitem(sys.modules, name, module)
+    worker = Some(server_args=Some(enable_dp_attention=attention, **more))
+    assert probe(sglang.SglangRollout).count_ranks(worker) == ranks
+
+
+def test_a_step_of_sglang_adds_a_token_and_its_drafts_and_serves_what_its_mode_says() -> None:
+    batches = probe(sglang.SglangRollout)
+    for drafts, growth in (
+        ({}, 1),
+        ({"speculative_num_draft_tokens": None}, 1),
+        ({"speculative_num_draft_tokens": 5}, 6),
+    ):
+        assert batches.context_growth(Some(server_args=Some(**drafts))) == growth
+    for mode, serves in ((Some(value="prefill"), "prefill"), ("none", ""), (None, "")):
+        assert batches.serves(Some(disaggregation_mode=mode)) == serves
+    assert batches.serves(Some()) == ""
 
 
 # ---------------------------------------------------------------- profilers of the frameworks

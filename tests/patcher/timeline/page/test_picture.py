@@ -133,6 +133,17 @@ def test_each_shape_and_name_has_its_place(run: RunTimeline) -> None:
     assert 'id="step-7" x="0.000%" width="100.000%" height="261"' in text
 
 
+@pytest.mark.parametrize(("count", "every"), [(12, 1), (13, 1), (16, 1), (17, 2), (33, 3)])
+def test_the_heads_of_many_steps_are_numbers_at_regular_distances(count: int, every: int, run: RunTimeline) -> None:
+    steps = tuple(
+        replace(run.steps[0], step=at, start=at / 10, end=(at + 1) / 10, seconds=0.1, critical_path=())
+        for at in range(count)
+    )
+    heads = re.findall(r'<text x="4" y="12" class="strong">([^<]*)', page.page(replace(run, steps=steps)))
+    words = [f"step {at} · 100 ms" for at in range(count)]
+    assert heads == (words if count == 12 else ["" if at % every else str(at) for at in range(count)])
+
+
 def test_the_data_of_the_script_are_ticks_and_names(run: RunTimeline) -> None:
     (block,) = re.findall(r'<script type="application/json" id="run">(.*?)</script>', page.page(run), re.DOTALL)
     data = json.loads(block)

@@ -126,6 +126,9 @@ def test_computing_time_may_differ_by_two_hundredths() -> None:
 
 def test_good_data_fails_no_check() -> None:
     found = checks_of(GOOD)
+    assert "neither" in found["exposed"].evidence
+    told = checks_of(GOOD, vendor={"30": {"communication_not_overlapped_ns": MS, "communication_ns": MS}})["exposed"]
+    assert (told.ok, "neither" in told.evidence) == (True, False)
     assert [check for check in found.values() if not check.ok] == []
     assert set(found) == {
         "whole",
