@@ -16,7 +16,7 @@ from patcher.timeline.model import Lane, LaneSpan, RunTimeline, label
 from patcher.timeline.page.rows import AT_ONCE
 
 RUN = 1
-"""--{mini} 0:1 --repeat N records N training steps in turn"""
+"""The process of the run as a whole."""
 
 STEPS, PATH, RECORDED, PROPOSED = 1, 2, 3, 4
 THREADS = {STEPS: "steps", PATH: "critical path", RECORDED: "recorded windows", PROPOSED: "windows worth recording"}

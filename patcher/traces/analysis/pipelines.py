@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -98,15 +98,6 @@ def _by_rank(profiles: Iterable[RankProfile]) -> list[RankProfile]:
 def stage_of(pipeline: Sequence[PipelineStage]) -> Mapping[str, int]:
     """Return the source of a profile → the number of its stage."""
     return {profile.source: stage.number for stage in pipeline for profile in stage.profiles}
-
-
-def transfers(profile: RankProfile) -> Counter[int]:
-    """Return unit → ns in sends and receives, without limit by what hides them."""
-    times: Counter[int] = Counter()
-    for collective in profile.collectives:
-        if between_two(collective):
-            times[collective.unit] += collective.ns
-    return times
 
 
 def excess(profiles: Collection[RankProfile], others: Collection[RankProfile]) -> Excess | None:

@@ -82,6 +82,9 @@ def test_each_step_loses_less_its_own_excess() -> None:
     assert poll.cause == Cause("driver", None, None, "sample", "gen", 2, 0.0, "poll")
     assert found["long tail of the rollout, with fewer than a tenth of the peak requests"].seconds == 4
     assert found["weight sync"].seconds == 2.0
+    kinds = {"poll": poll, "tail": found["long tail of the rollout, with fewer than a tenth of the peak requests"]}
+    assert {kind: one.advice for kind, one in kinds.items()} == {kind: ADVICE[kind] for kind in kinds}
+    assert found["weight sync"].advice == ADVICE["sync"]
     small = said(
         [step(1), step(2, (cause(9, key=GAP),), saves={"free rewards": 0.5})], [spent(gap=9.0), spent(gap=8.0)]
     )
@@ -105,6 +108,9 @@ def test_waiting_for_the_last_rank_names_it_if_it_mostly_is_the_same() -> None:
     assert [*said([uneven(1, 0), uneven(2, 1)])] == ["waiting for the last rank"]
     alone = said([uneven(1, 0), uneven(2, 1, 4, (cause(3, rank=1),)), uneven(3, 1)])
     assert alone["waiting for the last rank: 1 in 2 of 2 steps"].seconds == 2
+    nobodys = said([uneven(1, 0), uneven(2, 1, 4, (cause(3),)), uneven(3, 1)])
+    assert nobodys["waiting for the last rank: 1 in 2 of 2 steps"].seconds == 5
+    assert nobodys["waiting for the last rank: 1 in 2 of 2 steps"].advice == ADVICE["rank"]
     replicas = Imbalance("replicas", ((0, 1.0), (1, 3.0)), 1.0)
     assert [*said([step(1), step(2, imbalance=(replicas,)), step(3, imbalance=(replicas,))])] == [
         "waiting for the last replica: 1 in 2 of 2 steps"
@@ -150,6 +156,7 @@ def test_the_path_of_a_run_is_that_of_all_steps_but_the_first() -> None:
         (Cause("server", None, None, "receive", "", 1, 0, "sync"), "sync"),
         (Cause("reward", None, None, "compute_score", "", 1, 0, "reward"), "reward"),
         (Cause("reward", None, None, "start", "", 1, 0, "work"), "reward"),
+        (Cause("agent", None, None, "compute_score", "", 1, 0, "reward"), "reward"),
         (Cause("agent", None, None, "trajectory", "gen", 1, 0, "trajectory"), "agent"),
         (Cause("unrecorded", None, None, "generate", "gen", 1, 0, "gap"), "gap"),
         (Cause("other", None, None, "train", "gen", 1, 0, "work"), "driver"),

@@ -15,7 +15,7 @@ import pytest
 from fixtures.timeline.small import small
 from fixtures.timeline.writer import Writer
 from patcher.timeline import files, runs
-from patcher.timeline.files import Reader
+from patcher.timeline.files import Losses, Reader
 from patcher.timeline.intervals import TimeRange
 from patcher.timeline.join import join
 from patcher.timeline.model import RunTimeline
@@ -99,6 +99,34 @@ def test_a_damaged_file_is_read_up_to_the_damage(part: float, tmp_path: Path) ->
     found = only(tmp_path)
     assert abs(len(found.steps) - 40 * part) < 4
     assert f"{driver.name} is damaged; data after the damage was skipped" in found.notes
+
+
+@pytest.mark.parametrize(("damaged", "behind"), [(False, 0), (False, 300), (True, 0)])
+def test_a_file_is_read_chunk_by_chunk_up_to_its_end_or_the_damage(
+    damaged: bool, behind: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = [b"%d" % (at * at) for at in range(400)]
+    packed = gzip.compress(b"\n".join([*expected, b"the last has no end"]))
+    middle = len(packed) // 2
+    whole = packed[:middle] + b"\xff" * 40 + packed[middle + 40 :] if damaged else packed
+    path, reads, losses = tmp_path / "a", list[int](), Losses()
+    path.write_bytes(whole + b"\x1f" * behind)
+    monkeypatch.setattr(files, "_CHUNK", 64)
+    lines = [*files.lines(path, losses, reads.append)]
+    assert lines == expected[: len(lines)]
+    assert (len(lines) == 400, losses.cut, losses.lines) == (not damaged, damaged, 0)
+    assert all(count == 64 for count in reads[:-1])
+    assert middle - 64 < sum(reads) < middle + 400 if damaged else len(whole) <= sum(reads) <= len(whole) + 63
+
+
+def test_a_line_that_is_too_long_is_lost_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, losses = tmp_path / "a", Losses()
+    path.write_bytes(gzip.compress(b"first\n" + b"x" * 2_500 + b"\nlast\n"))
+    monkeypatch.setattr(files, "_CHUNK", 100)
+    monkeypatch.setattr(files, "_LONGEST_LINE", 1_000)
+    first, lost, last = files.lines(path, losses)
+    assert (first, lost[:1], last) == (b"first", b"\0", b"last")
+    assert (losses.lines, losses.cut) == (2, False)
 
 
 def test_an_older_part_of_a_file_comes_before_the_newer_one(tmp_path: Path) -> None:

@@ -331,6 +331,13 @@ def test_windows_and_advice_are_of_the_step_that_stands_out(tmp_path: Path) -> N
     assert costly["weight sync"] == (0.4, (2, 3, 4, 5), costs.ADVICE["sync"])
 
 
+def test_a_rollout_before_the_first_step_counts_in_the_windows(tmp_path: Path) -> None:
+    small(tmp_path, validates=True)
+    commands = {str(window.what): window.command for window in joined(tmp_path).windows}
+    assert commands["typical decode"].endswith("--decode 19:38 --rollout 4 --replicas 0")
+    assert commands["tail"].endswith("--decode 0:20 --at-tail 1 --rollout 2 --replicas 0")
+
+
 def test_recorded_windows_are_put_on_the_clock_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small(tmp_path)
     starts = list[float]()

@@ -80,6 +80,9 @@ def colocated(
             note(trainer, "trainer", sync + at * MS, 500 + leak * step)
         trainer.add("sync", "update_weights", sync, sync + 99 * MS)
         note(engine, "engine", sync + 100 * MS)
+        trainer.add(
+            "work", "without a note", begin + 980 * MS, begin + 990 * MS
+        )  # none within, and none behind the last
         engine.add("sleep", "wake_up", sync + 100 * MS, sync + 110 * MS)
         real["engine"] = 60 * 1024
         note(engine, "engine", sync + 110 * MS + 1)
@@ -106,6 +109,33 @@ def test_at_the_peak_it_is_said_who_holds_what(tmp_path: Path) -> None:
     assert peak.holders[0].doing == "update_actor"
     assert peak.other == CONTEXTS << 20
     assert {of.step for of in run.memory.peaks} == {1, 2, 3, 4, 5, None}
+
+
+def test_the_curve_of_a_place_has_what_each_role_holds_then(tmp_path: Path) -> None:
+    device, host = colocated(tmp_path, steps=2).memory.places
+    assert (device.of, device.joined_by, device.roles, device.lanes) == (
+        "device",
+        "uuid",
+        ("trainer", "engine"),
+        (1, 2),
+    )
+    # What is in use, and of it the trainer's and the engine's: before the trainer's first note its 4 GiB are nobody's.
+    before = [(67, 0, 60), (27, 0, 20)]
+    update_and_sync = [
+        (27, 4, 20),
+        (71, 48, 20),
+        (27, 4, 20),
+        (27, 4, 20),
+        (33, 10, 20),
+        (27, 4, 20),
+        (27, 4, 20),
+        (67, 4, 60),
+    ]
+    points = [(used / GIB, *(size / GIB for size in sizes)) for _, used, sizes in device.points]
+    assert points[:10] == [*before, *update_and_sync]
+    assert (host.of, host.joined_by, host.roles) == ("host", "host", ("trainer", "engine"))
+    assert {(at, *sizes) for at, _, sizes in host.points} == {(at, 500 << 20, 500 << 20) for at in (1.001, 2.001)}
+    assert {used for _, used, _ in host.points} == {4_000 << 20}
 
 
 def test_what_sleep_and_offload_give_back_and_a_sync_needs(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fixtures.timeline import made
 from patcher.timeline import perfetto
-from patcher.timeline.model import LaneSpan, RunTimeline
+from patcher.timeline.model import IterationRun, Lane, LaneSpan, RunTimeline
 from tests.alarms import at_most
 from tests.matrix import MATRIX, examples
 from tests.pages import HOSTILE
@@ -73,6 +73,28 @@ def test_the_critical_path_and_the_steps_are_tracks_of_their_own() -> None:
     steps = [one for one in whole if one["tid"] == perfetto.STEPS]
     assert [one["name"] for one in steps] == [f"step {step.step}" for step in run.steps]
     assert steps[1]["args"]["limited by"] == "engine, replica 0: micro-batch in gen"
+
+
+def test_threads_and_slices_have_their_numbers() -> None:
+    """Spans that nest are one thread; requests at once are a thread each, behind that of the iterations."""
+    spans = (
+        LaneSpan(1.0, 4.0, "serve", "generate"), LaneSpan(1.5, None, "serve", ""), LaneSpan(0.5, 0.75, "work", "sync"),
+        LaneSpan(0.5, 0.625, "unit", "part"), LaneSpan(4.0, 4.5, "serve", "again"),
+    )  # fmt: skip
+    lane = Lane("engine", 0, 1, None, "a", 7, "c", spans, (IterationRun(1, 3, 60, 59, 8),), seen=(0, 5))
+    found = [one for one in events(dataclasses.replace(made.empty(), lanes=(lane,))) if one["pid"] == 2]
+    threads = {one["tid"]: one["args"] for one in found if one["name"] == "thread_name"}
+    assert threads == {1: {"name": "iterations"}, 2: {"name": "spans"}, 3: {"name": "serve"}, 4: {"name": "serve 2"}}
+    orders = [(one["tid"], one["args"]["sort_index"]) for one in found if one["name"].endswith("sort_index")]
+    assert sorted(orders) == [(0, 2), (1, 1), (2, 2), (3, 3), (4, 4)]
+    slices = [(one["tid"], one["name"], one["cat"], one["ts"], one["dur"]) for one in found if one["ph"] == "X"]
+    assert sorted(slices) == [
+        (1, "iterations", "iteration", 1_000_000, 2_000_000), (2, "part", "unit", 500_000, 125_000),
+        (2, "sync", "work", 500_000, 250_000), (3, "again", "serve", 4_000_000, 500_000),
+        (3, "generate", "serve", 1_000_000, 3_000_000), (4, "serve", "serve", 1_500_000, 3_500_000),
+    ]  # fmt: skip
+    (run,) = (one["args"] for one in found if one["name"] == "iterations" and one["ph"] == "X")
+    assert run == {"iterations": 60, "only decode": 59, "most requests": 8}
 
 
 def test_requests_alive_are_a_counter() -> None:

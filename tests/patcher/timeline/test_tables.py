@@ -48,7 +48,7 @@ def test_steps_have_their_times_shares_and_counts(run: RunTimeline) -> None:
 def test_bounds_are_of_the_median_step_of_all_and_of_the_best(run: RunTimeline) -> None:
     assert rows(tables.bounds(run))[3][1:5] == [0.15, 0.15, 0.028302, 4]
     assert rows(tables.bounds(run))[2][1:5] == [0.391, 1.955, 0.368868, 5]
-    assert [row[0].partition(" ")[0] for row in rows(tables.bounds(run), "bound")] == [
+    assert [str(row[0]).partition(" ")[0] for row in rows(tables.bounds(run), "bound")] == [
         "no", "free", "overlap", "perfect"
     ]  # fmt: skip
     assert rows(tables.bounds(replace(run, steps=()))) == []

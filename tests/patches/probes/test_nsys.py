@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from patcher.traces import names
 from patcher.traces.formats import nsys as export
 from patcher.traces.marks import mark_named
 from patcher.workers.folder import StateFolder
-from patches.probes.nsys import NsysCapture
+from patches.probes.nsys import NsysCapture, NvtxPhases
 from patches.shared_switches import NSYS
 from patches.vllm import recipes as vllm
 from tests.choices import config
@@ -196,6 +197,55 @@ def test_the_capture_of_graphs_is_one_unit(log: list[str], chosen: dict[str, Any
     ((outer, unit),) = captures(log)
     assert outer[0].startswith("rlpatch:graph-capture 0 ")
     assert unit[0] == "call 0"
+
+
+@pytest.mark.parametrize(
+    ("turn", "number"), [({"rollout": 2, "step": 5}, 2), ({"step": 5, "sync": 4}, 5), ({"sync": 4}, 4), ({}, 0)]
+)
+@pytest.mark.parametrize(("available", "initialized"), [(True, True), (True, False), (False, True)])
+def test_a_capture_waits_for_a_device_that_was_started_and_closes_its_ranges(
+    turn: dict[str, int],
+    number: int,
+    available: bool,
+    initialized: bool,
+    log: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cuda = sys.modules["torch"].cuda
+    cuda.is_available, cuda.is_initialized = lambda: available, lambda: initialized
+    cuda.synchronize = lambda: log.append("synchronize")
+    monkeypatch.setattr("time.time_ns", lambda: 1_234_567_890)
+    capture = NsysCapture()
+    capture.name, capture.save_path, capture.STAGE = "host_rank0", "/t", "weights"
+    for name, value in turn.items():
+        setattr(capture, name, value)
+    capture.open_window(0)
+    capture.push("one")
+    capture.push("two")
+    assert capture.close_window() == ["/t/host_rank0_1234.nsys"]
+    waits = ["synchronize"] * (available and initialized)
+    opened = [*waits, "start", f"push rlpatch:weights {number} host_rank0_1234", "push one", "push two"]
+    assert log == [*opened, *["pop"] * 3, "stop"]
+    assert (capture.prof, capture.depth) == (None, 0)
+
+
+@pytest.mark.parametrize(("name", "calls"), [("send", ["start rlpatch:send", "end 7", "left"]), ("", ["left"])])
+def test_a_phase_ends_with_its_last_name_and_lets_go_of_the_call_around_it(
+    name: str, calls: list[str], log: list[str]
+) -> None:
+    nvtx: Any = sys.modules["torch"].cuda.nvtx
+
+    def range_start(text: str) -> int:
+        log.append(f"start {text}")
+        return 7
+
+    nvtx.range_start, nvtx.range_end = range_start, lambda mark: log.append(f"end {mark}")
+    for leave in (lambda: log.append("left"), None):
+        phase = NvtxPhases.Range(name)
+        phase.leave_call = leave
+        del phase
+        assert log == [call for call in calls if leave or call != "left"]
+        log.clear()
 
 
 def test_a_process_that_nsys_did_not_start_says_so(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> None:

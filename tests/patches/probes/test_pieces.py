@@ -13,7 +13,7 @@ import pytest
 
 from patches.probes import ranges
 from patches.probes.facts import SavedTraces
-from patches.probes.pieces import LimitedPieces, Pieces
+from patches.probes.pieces import LimitedCapture, LimitedPieces, Pieces
 from tests.patches.rollout_workers import V1Worker, batch, recorded, rollout, steps
 from tests.patches.standin import Console
 from tests.patches.step_metadata import Traces, facts, states, with_lists
@@ -260,3 +260,25 @@ def test_what_the_first_window_took_decides_on_the_next(
         usage = SimpleNamespace(free=free)
         monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
     assert len(worker.made) == 1 + opens
+
+
+@pytest.mark.parametrize(("limit", "traces", "said"), [(1_500, 1, ""), (1_499, 1, "about 1.5e-06 GB"), (1, 0, "")])
+def test_what_a_capture_without_units_took_decides_on_the_next(
+    limit: int, traces: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trace may be a file or a folder; what it took counts once."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**10))
+    (tmp_path / "trace/inner").mkdir(parents=True)
+    for name, size in (("a", 1_000), ("inner/b", 500)):
+        (tmp_path / "trace" / name).write_bytes(bytes(size))
+    capture, notes = LimitedCapture.__new__(LimitedCapture), []
+    capture.note = lambda *words: notes.append(words)  # type: ignore[method-assign]
+    capture.unit = capture.first = 0
+    capture.end, capture.save_path, capture.most_bytes = 1, str(tmp_path), limit
+    written = [str(tmp_path / "trace")] * traces
+    capture.finish("complete", written)
+    assert notes == [("saved" if traces else "not recorded", "complete", written)]
+    assert (capture.done, capture.open_at, capture.bytes_saved) == (True, None, 0)
+    assert capture.bytes_of_unit == 1_500 * traces
+    assert said in capture.excess()
+    assert bool(capture.excess()) == bool(said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import time
@@ -11,7 +12,7 @@ from types import SimpleNamespace as Some
 
 import pytest
 
-from patches.probes.timeline_recorder import SglangTimeline, VllmTimeline
+from patches.probes.timeline_recorder import SglangTimeline, TimelineRecorder, VllmTimeline
 from tests.matrix import CRASH, thinned
 from tests.patches.probes.timelines import files_of, left_by, start
 from tests.patches.standin import Console
@@ -247,6 +248,12 @@ def test_the_header_names_the_process(tmp_path: Path) -> None:
     pid, parent = map(int, left.output.split())
     assert header["rlpatch timeline"] == 1
     assert (header["pid"], header["parent"], header["run"], header["environ"]["RANK"]) == (pid, parent, "one", "3")
+    assert "-c" in header["command"].split()
+    assert len(header["command"]) <= 80
+    assert (header["before"], header["host"]) == (1, os.uname().nodename)
+    (path,) = (tmp_path / "timeline").iterdir()
+    host = "".join(letter if letter.isalnum() else "_" for letter in header["host"])
+    assert path.name.startswith(f"{host}_{pid}_")
     assert header["boot"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
@@ -599,6 +606,29 @@ def test_a_rollout_of_sglang_begins_where_no_request_is_older(monkeypatch: pytes
         batch = Some(reqs=requests, forward_mode=mode, extend_num_tokens=9, seq_lens_sum=90)
         rollouts.append(recorder.iteration(Some(running_batch=Some(reqs=running)), batch).row[5])
     assert rollouts == [1, 1, 1, 1, 1, 2]
+
+
+def test_records_are_written_in_microseconds_before_their_block() -> None:
+    """An iteration that goes on is not written, a span that does has no length and no wait."""
+    recorder = TimelineRecorder.__new__(TimelineRecorder)
+    recorder.who, recorder.who_written = {"rank": 1, "dp": 0}, {}
+    rows = [
+        [7, 0, "work", "f", 5_000_999, 9_001_000, "key", 5, 1_999_999], [8, 7, "phase", "p", 6_000_000, 6_500_000, None, None, None],
+        [9, 0, "iteration", "", 7_000_000, 7_004_500, None, (4, 5, 100, 30, 55, 1), None],
+        [10, 0, "iteration", "", 8_000_000, 8_003_000, None, (3, 3, 90, 29, 60, 2), None],
+    ]  # fmt: skip
+    begun = [
+        [11, 7, "unit", "u", 9_000_000, None, None, None, 5_000],
+        [12, 0, "iteration", "", 9_500_000, None, None, (1,), None],
+    ]
+    spans = [[7, 0, "work", "f", -5_000, 4_001, "key", 5, 1_999], [8, 7, "phase", "p", -4_000, 500]]
+    iterations = [[9, 1], [-3_000, 1_000], [4, 3], [4, -1], [5, -2], [100, -10], [30, -1], [55, 5], [1, 1]]
+    going_on = [11, 7, "unit", "u", -1_000, None]
+    assert recorder.columns(rows, begun, 10_000) == {
+        "who": {"rank": 1, "dp": 0}, "spans": [*spans, going_on], "iterations": iterations
+    }  # fmt: skip
+    assert recorder.columns([], [], 10_000) == {}
+    assert recorder.columns([], begun, 9_000) == {"spans": [[*going_on[:4], 0, None]]}
 
 
 def test_iterations_are_columns_of_differences(tmp_path: Path) -> None:

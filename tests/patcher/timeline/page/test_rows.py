@@ -27,6 +27,7 @@ def drawn(row: rows.Row) -> list[tuple[str, float, bool, list[tuple[float, float
         ("phase", "gen", "gen"), ("phase", "old_log_prob", "old"), ("phase", "update_actor", "update"), ("phase", "step_x", "rest"),
         ("work", "compute_ref_log_prob", "old"), ("phase", "update_weights", "sync"), ("sync", "abort", "sync"),
         ("poll", "sample", "wait"), ("wait", "all_gather_object", "wait"), ("sleep", "wake_up", "sleep"),
+        ("sync", "x", "sync"), ("sleep", "x", "sleep"), ("wait", "x", "wait"), ("poll", "x", "wait"), ("unit", "x", "rest"),
         ("phase", "rollout", "gen"), ("phase", "compute_rm_score", "reward"), ("phase", "adv", "adv"),
     ],
 )  # fmt: skip
@@ -65,8 +66,8 @@ def test_short_bars_join_their_neighbours(
 
 
 def test_joined_iterations_are_added_up() -> None:
-    joined = rows.merged([Interval(0, 0.01, (3, 2, 8)), Interval(0.02, 0.03, (4, 4, 5))], 0.1)
-    assert joined == [Interval(0, 0.03, (7, 6, 8))]
+    joined = rows.merged([Interval(0, 0.01, (3, 2, 8)), Interval(0.02, 0.03, (6, 1, 5))], 0.1)
+    assert joined == [Interval(0, 0.03, (9, 3, 8))]
 
 
 def test_what_nests_has_levels_and_the_phase_of_the_step_is_left_out() -> None:

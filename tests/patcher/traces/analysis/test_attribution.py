@@ -358,6 +358,12 @@ def test_one_step_around_many_iterations_is_not_the_unit() -> None:
     assert [(unit.number, unit.requests, unit.kernels) for unit in found] == [(0, 4, 1), (1, 4, 1), (2, 4, 1)]
 
 
+def test_without_any_launch_the_host_decides_by_the_begin_on_the_device() -> None:
+    """The second unit ends with 200."""
+    tasks = tuple(Task(begin, begin + 5) for begin in (10, 99, 100, 199, 200, 250))
+    assert [(unit.number, unit.kernels) for unit in units(Run(tasks, MARKS))] == [(1, 2), (2, 2)]
+
+
 def test_the_whole_trace_begins_where_the_first_kernel_was_asked_for() -> None:
     run = Run((Task(50, 60, launch=40), Task(70, 80, launch=45)), (), (Range("aten::mm", 42, 44),))
     (unit,) = units(run)
@@ -385,7 +391,7 @@ def test_kernels_are_summed_and_compared_with_their_launches() -> None:
         Task(250 * us, 290 * us, name="norm", launch=230 * us), Task(300 * us, 305 * us, name="norm", launch=310 * us + 1),
         Task(310 * us, 320 * us, name="act", launch=320 * us), Task(330 * us, 400 * us, "copy", "Memcpy", launch=329 * us),
         Task(410 * us, 440 * us, "communication", "gemm", launch=405 * us), Task(450 * us, 460 * us, name="gemm"),
-        Task(1_200 * us, 1_900 * us, name="other", launch=1_100 * us),
+        Task(1_200 * us, 1_900 * us, name="other", launch=1_100 * us), Task(1_950 * us, 1_960 * us, launch=1_500 * us),
     )  # fmt: skip
     marks = (Range("ProfilerStep#4", 0, 500 * us), Range("ProfilerStep#5", 1_000 * us, 1_500 * us))
     made = timeline(Run(tasks, marks))

@@ -135,6 +135,20 @@ def test_what_cannot_be_compared_is_refused_with_the_reason(
     assert len(forced.parts) == len(PARTS)
 
 
+def test_a_side_is_told_by_its_captures_and_units_without_numbers_are_no_window() -> None:
+    npu = capture(5, form="ascend-db", device="Ascend910B", rank=3, source="/b", marks="step[", first=90)
+    before = [capture(1, 2, marks="step["), npu, capture(3, marks="step[")]
+    found = compared(before, [capture(4, marks="step["), capture(marks="step[")])
+    assert (found.refused, found.median_ns) == ((), (2, 4))
+    sides = [
+        (side.sources, side.form, side.device, side.units_ns, side.captures) for side in (found.before, found.after)
+    ]
+    assert sides == [
+        (("/traces/a_dp0_rank0_1", "/b", "/traces/a_dp0_rank0_1"), "torch, ascend-db", "NVIDIA H100, Ascend910B", (1, 2, 5, 3), 2),
+        (("/traces/a_dp0_rank0_1",) * 2, "torch", "NVIDIA H100", (4,), 1),
+    ]  # fmt: skip
+
+
 def test_devices_releases_and_ranks_are_what_one_compares() -> None:
     npu = capture(1, 2, form="ascend-db", device="Ascend910B", rank=3, source="/other/b_dp0_rank3_7_1_ascend_pt")
     found = compared([capture(1, 2)], [npu])

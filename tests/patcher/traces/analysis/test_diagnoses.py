@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,10 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
         Run((Task(10, 20, launch=1),), tuple(Range(f"ProfilerStep#{n}", n * 100 - 100, n * 100) for n in range(1, 9))), {},
         "kernels", "7 of 8 units launched no kernel: #2, #3, #4, #5, #6 and 2 more",
     ),
+    "five units without kernels": (
+        Run((Task(10, 20, launch=1),), tuple(Range(f"ProfilerStep#{n}", n * 100 - 100, n * 100) for n in range(1, 7))), {},
+        "kernels", "5 of 6 units launched no kernel: #2, #3, #4, #5, #6.",
+    ),
     "a count far off": (
         Run(tuple(Task(n * 10 + 5, n * 10 + 9, launch=n * 10) for n in (*range(10, 30), 31)), (*(Range(f"ProfilerStep#{n}", n * 100, n * 100 + 100) for n in range(1, 4)),)),
         {}, "count", "1 of 3 units launched far more or fewer kernels than the median of 10: #3",
@@ -96,6 +101,12 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
     "a unit that begins before the one in front of it": (
         Run((Task(110, 120, launch=1), Task(50, 60, launch=101)), MARKS), {}, "overlap", "begin on the device before",
     ),
+    "events of categories that nobody knows": (
+        GOOD, {"unread": Counter(a=1_200, b=5, c=3, d=2)}, "events", "rlpatch does not know are left out: a (1,200), b (5), c (3).",
+    ),
+    "computing that the vendor counts otherwise": (
+        GOOD, {"vendor_computing_ns": 21 * MS}, "computing", "20.00 ms; torch_npu's Overlap Analysis: 21.00 ms.",
+    ),
     "a type that nobody knows": (GOOD, {"unknown": {"QUANTUM_SQE\x1b[31m"}}, "types", "QUANTUM_SQE?[31m"),
 }  # fmt: skip
 
@@ -104,11 +115,20 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
 def test_bad_data_is_known(run: Run, more: dict[str, object], check: str, says: str) -> None:
     found = checks_of(run, **more)[check]
     assert not found.ok
-    assert says in found.evidence
+    assert says in f"{found.evidence}."
+
+
+def test_computing_time_may_differ_by_two_hundredths() -> None:
+    for ns, ok in ((20 * MS, True), (20_400_000, True), (20_500_000, False), (19_600_000, True), (19_500_000, False)):
+        check = checks_of(GOOD, vendor_computing_ns=ns)["computing"]
+        assert (check.ok, check.withdraws) == (ok, checks.EVERY)
 
 
 def test_good_data_fails_no_check() -> None:
     found = checks_of(GOOD)
+    assert "neither" in found["exposed"].evidence
+    told = checks_of(GOOD, vendor={"30": {"communication_not_overlapped_ns": MS, "communication_ns": MS}})["exposed"]
+    assert (told.ok, "neither" in told.evidence) == (True, False)
     assert [check for check in found.values() if not check.ok] == []
     assert set(found) == {
         "whole",
@@ -122,6 +142,26 @@ def test_good_data_fails_no_check() -> None:
         "exposed",
         "overlap",
     }
+
+
+@pytest.mark.parametrize(
+    ("only", "numbers", "kernels"), [(None, [3, 4, 5], 1), ((3, 6), [3, 4, 5], 1), ((4, 5), [4], 0), ((6, 9), [], 0)]
+)
+def test_of_tables_only_the_units_that_were_asked_for_count(
+    only: tuple[int, int] | None, numbers: list[int], kernels: int
+) -> None:
+    collectives = tuple(Collective("tp", 0, "allReduce", MS, unit=number) for number in (3, 4, 5))
+    made = capture(
+        *(unit(at, compute=9) for at in (3, 4, 5)), collectives=collectives, kernels=(Kernel("a", "compute", 3, MS),)
+    )
+    found = checks.tabled(made, ("one doubt", "another"), only)
+    assert [one.number for one in found.units] == [one.unit for one in found.collectives] == numbers
+    assert len(found.kernels) == kernels
+    assert [(check.id, check.ok, check.withdraws) for check in found.checks] == [
+        ("launches", False, ("dispatch", "launch-blocked", "waiting")), ("exposed", True, ("communication",)), ("facts", False, ()),
+    ]  # fmt: skip
+    assert "one doubt; another" in found.checks[2].evidence
+    assert [check.id for check in checks.tabled(made, ()).checks] == ["launches", "exposed"]
 
 
 def test_clocks_withdraw_only_what_they_can_move() -> None:
@@ -421,6 +461,93 @@ def test_the_slow_rank_is_the_finding_of_all() -> None:
     assert (slow.saving_ns, slow.parts) == (30 * MS, {"waiting": 30 * MS, "transfer": 20 * MS})
     assert found.verdict.title == "Ranks wait for rank 1"
     assert report(*meeting((40, 10), group="")).findings[0].certainty.startswith("heuristic")
+
+
+def told(ms: int, wait: int = 0, idle: int = 0, name: str = "allReduce", **more: Any) -> Collective:
+    """Return a collective of which the vendor tells how long it waits and is idle."""
+    return Collective("586", 0, name, ms * MS, (ms - wait - idle) * MS, wait * MS, idle * MS, **more)
+
+
+HALF = {"compute": 50, "overlap": 10, "communication": 40}
+EXPOSED: dict[str, tuple[list[RankProfile], str, int, str, str, str, dict[str, int]]] = {
+    "one rank, of whose waiting nothing tells": (
+        [capture(unit(**HALF))], "communication", 40, "40.0 40.00 10.0", "upper bound", "all ranks", {"transfer": 40},
+    ),
+    "transfer": (
+        [capture(unit(**HALF), collectives=(told(30, 5, 4),))], "communication", 31, "40.0 5.00 4.00 31.00 10.0", "upper bound",
+        "overlap it", {"waiting": 5, "idle": 4, "transfer": 31},
+    ),
+    "waiting that the vendor tells": (
+        [capture(unit(**HALF), collectives=(told(35, 30, 4),))], "slow-rank", 30, "40.0 30.00 4.00 6.00 10.0", "exact",
+        "differs between ranks", {"waiting": 30, "idle": 4, "transfer": 6},
+    ),
+    "idle, as two units": (
+        [capture(unit(**HALF), unit(1, **HALF), collectives=(told(35, 3, 30), told(25, 0, 20, unit=1)))], "collective-idle", 25,
+        "40.0 1.50 25.00 13.50 10.0", "upper bound, from torch_npu", "the network is not", {"waiting": 1, "idle": 25, "transfer": 13},
+    ),
+    "more waiting than there is exposed": (
+        [capture(unit(compute=85, communication=15), collectives=(told(40, 30, 10),))], "slow-rank", 15, "15.0 15.00 0.0",
+        "exact", "differs between ranks", {"waiting": 15},
+    ),
+    "sends and receives": (
+        [capture(unit(**HALF), collectives=(told(20, name="send"), told(5, name="recv"), told(5, 1, 1)))], "pipeline-bubble", 25,
+        "40.0 25.00 1.00 1.00 13.00 10.0 2", "upper bound; includes", "more micro-batches",
+        {"pipeline": 25, "waiting": 1, "idle": 1, "transfer": 13},
+    ),
+    "a straggler at the first of two collectives": (
+        meeting((40, 10), (10, 10)), "slow-rank", 30, "50.0 30.00 20.00 0.0 1 1 2 30.00 100 1 30.00", "exact; part", "what rank 1 does",
+        {"waiting": 30, "transfer": 20},
+    ),
+    "a straggler at the second of two collectives": (
+        meeting((10, 10), (40, 10)), "slow-rank", 30, "50.0 30.00 20.00 0.0 1 1 2 30.00 1 30.00", "exact", "what rank 1 does",
+        {"waiting": 30, "transfer": 20},
+    ),
+    "a straggler for two, not most of it at the first": (
+        meeting((12, 8, 12), (28, 8, 18)), "slow-rank", 24, "40.0 24.00 16.00 0.0 1 2 2 19.00 1 19.00", "exact", "what rank 1 does",
+        {"waiting": 24, "transfer": 16},
+    ),
+    "two that come last in turn": (
+        meeting((40, 10), (10, 35)), "slow-rank", 30, "50.0 30.00 20.00 0.0 30.00 1 25.00 0", "exact", "differs between ranks",
+        {"waiting": 30, "transfer": 20},
+    ),
+    "several that come last together": (
+        meeting((40, 10, 10)), "slow-rank", 30, "40.0 30.00 10.00 0.0", "exact", "differs between ranks", {"waiting": 30, "transfer": 10},
+    ),
+    "waiting of which little is exposed": (
+        [replace(one, units=(unit(compute=91, overlap=40, communication=9),)) for one in meeting((40, 10))], "slow-rank", 9,
+        "6.4 9.00 28.6 1 1 1 30.00 100", "exact; part", "what rank 1 does", {"waiting": 9},
+    ),
+    "transfer, with a straggler": (
+        meeting((60, 50)), "communication", 50, "60.0 10.00 50.00 0.0 1 1 1 10.00 100 1 10.00", "upper bound", "overlap it",
+        {"waiting": 10, "transfer": 50},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("captures", "name", "saving", "numbers", "certainty", "advice", "parts"), EXPOSED.values(), ids=EXPOSED
+)
+def test_the_numbers_of_exposed_communication_are_those_of_its_collectives(
+    captures: list[RankProfile],
+    name: str,
+    saving: int,
+    numbers: str,
+    certainty: str,
+    advice: str,
+    parts: dict[str, int],
+) -> None:
+    finding = report(*captures).findings[0]
+    assert (finding.id, (finding.saving_ns or 0) // MS, finding.source) == (name, saving, "/traces/rank0")
+    assert {part: ns // MS for part, ns in finding.parts.items()} == parts
+    words = {"pipeline": "between", "waiting": "waiting", "idle": "idle", "transfer": "transfer"}
+    assert re.findall(r" ms (between|waiting|idle|transfer)\b", finding.evidence.partition(")")[0]) == [
+        words[part] for part in parts
+    ]
+    assert ("transfer or waiting" in finding.evidence) == (not captures[0].collectives)
+    evidence = finding.evidence.partition("(")[0] + finding.evidence.partition("(")[2]
+    assert " ".join(re.findall(r"\d[\d,.]*\d|\d", evidence.removeprefix("rank 0: "))) == numbers
+    assert finding.certainty.startswith(certainty)
+    assert advice in finding.advice
 
 
 def test_times_of_ranks_are_of_a_unit() -> None:

@@ -191,6 +191,12 @@ def two_places(machine: Machine, number: int, here: int) -> None:
         machine.sleep(7 * MS)
 
 
+def two_answers(machine: Machine, number: int, here: int) -> None:
+    """The host answers one call three times, and another one once."""
+    if here == 9:
+        machine.item("cudaEventSynchronize" if number == 1 else "cudaStreamSynchronize")
+
+
 def other_stream(machine: Machine) -> None:
     """A kernel that was launched in time, and waits for nothing that the trace has."""
     machine.kernel("gather", after=max(machine.free.values(), default=0) + 3 * MS, stream=9)
@@ -249,6 +255,9 @@ CASES: dict[str, Case] = {
     ".item() and the host's answer to it": (
         at(9, lambda machine: machine.item("cudaStreamSynchronize")),
         {"part": LATE, "after": "argmax", "call": "", "returned_from": "cudaStreamSynchronize", "within": False}, STACKS,
+    ),
+    ".item() and the answer to one call or another": (
+        two_answers, {"part": LATE, "after": "argmax", "returned_from": "cudaStreamSynchronize", "units": 4}, STACKS,
     ),
     ".item() on an NPU": (
         at(9, lambda machine: machine.item("aclrtSynchronizeStream")),

@@ -295,7 +295,11 @@ def test_the_time_of_a_step_is_that_of_its_operators_and_of_places_without_one(t
     assert [step.number for step in steps] == [*range(8)]
     for step in steps:
         assert (step.ns, step.idle_ns, step.small_ns, step.compiling_ns) == (19_102_000, 16_022_000, 88_000, 0)
-        assert +step.operators == {"aten::randn": 1_080_000, "aten::linear": MS, "aten::mul": MS}
+        assert {name: ns for name, ns in step.operators.items() if ns} == {
+            "aten::randn": 1_080_000,
+            "aten::linear": MS,
+            "aten::mul": MS,
+        }
         assert step.calls == {"aten::randn": 9, "aten::linear": 1, "aten::mul": 1}
         assert step.places == {HostPlace(LOADER): 16_014_000}
 
@@ -313,14 +317,9 @@ def test_stretches_without_an_operator_are_named_from_a_tenth_on(
     shares: dict[str, int], numbers: str, severity: str
 ) -> None:
     """The longest of half a step is a warning, which becomes the problem; at most three are named."""
-    places = {HostPlace(name): share * MS // 10 for name, share in shares.items()}
-    operators = {"aten::mm": 10 * MS - sum(places.values())}
-    step = HostStep(
-        number=0, ns=10 * MS, operators=operators, calls={"aten::mm": 1}, places=places, small_ns=0, compiling_ns=0
-    )
-    made = RankProfile("a", "torch", 0, CPU, (RecordedUnit(number=0, host_ns=10 * MS, kernels=0),), host_steps=(step,))
-    made = replace(made, operators=(CallSums("aten::mm", 1, 0, 0, MS),))
-    found = [finding for finding in host_only.diagnoses(made) if finding.id == "host-idle"]
+    found = [
+        one for one in diagnosed({name: share * MS // 10 for name, share in shares.items()}) if one.id == "host-idle"
+    ]
     assert [" ".join(re.findall(r"\d[\d.]*\d|\d", finding.evidence)) for finding in found] == [numbers] * bool(numbers)
     assert [finding.severity for finding in found] == [severity] * bool(severity)
 
@@ -352,6 +351,26 @@ def test_a_file_that_was_cut_off_has_no_device_only_if_it_says_so(tmp_path: Path
     (read,) = formats.read(tmp_path / "a.json")
     assert read.cut
     assert (read.device == CPU) == bool(devices)
+
+
+@pytest.mark.parametrize(("calls", "small", "idle", "named"), [
+    (500, 3 * MS, 4 * MS, ["host-small", "host-idle"]), (500, 3 * MS, 3 * MS, ["host-small"]), (500, 3 * MS, 2 * MS, ["host-small"]),
+    (499, 3 * MS, 2 * MS, ["host-idle"]), (500, 3 * MS, 0, ["host-small"]),
+])  # fmt: skip
+def test_pauses_are_named_beside_small_operators_only_if_they_take_longer(
+    calls: int, small: int, idle: int, named: list[str]
+) -> None:
+    assert [one.id for one in diagnosed({"a": idle}, calls, small)] == [*named, "host-operators"]
+
+
+def diagnosed(places: dict[str, int], calls: int = 1, small: int = 0) -> list[Diagnosis]:
+    """Return the diagnoses of a step of 10 ms with these stretches without an operator (ns by frame)."""
+    step = HostStep(
+        number=0, ns=10 * MS, operators={"aten::mm": 10 * MS - sum(places.values())}, calls={"aten::mm": calls},
+        places={HostPlace(name): ns for name, ns in places.items()}, small_ns=small, compiling_ns=0,
+    )  # fmt: skip
+    made = RankProfile("a", "torch", 0, CPU, (RecordedUnit(number=0, host_ns=10 * MS, kernels=0),), host_steps=(step,))
+    return [*host_only.diagnoses(replace(made, operators=(CallSums("aten::mm", 1, 0, 0, MS),)))]
 
 
 UNKNOWN_EVENTS: list[tuple[list[dict[str, Any]], str, bool]] = [

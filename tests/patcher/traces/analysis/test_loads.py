@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from patcher.traces.analysis.loads import at_equal_load
+from patcher.traces.analysis.loads import Z95, Z98, at_equal_load, student
 from patcher.traces.model import RecordedUnit
 
 
@@ -48,6 +48,14 @@ def test_the_interval_holds_the_change_as_often_as_it_says() -> None:
         assert found.change[0] <= found.change[1] <= found.change[2]
         held += found.change[0] <= 40_000 <= found.change[2]
     assert 52 <= held < 60  # 57 are expected
+
+
+@pytest.mark.parametrize(
+    ("free", "exact", "z"), [(8, 2.306, Z95), (15, 2.1314, Z95), (30, 2.0423, Z95), (10, 2.7638, Z98), (20, 2.528, Z98)]
+)
+def test_half_widths_are_those_of_student(free: int, exact: float, z: float) -> None:
+    """By the tables of its distribution, of which the formula keeps the first terms."""
+    assert student(free, z) == pytest.approx(exact, rel=0.005)
 
 
 def test_captures_of_a_side_that_differ_widen_the_interval() -> None:

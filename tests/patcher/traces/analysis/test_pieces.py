@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from click.testing import CliRunner
 from patcher.cli import rlpatch
 from patcher.traces import folders, formats, model
 from patcher.traces.analysis import joined
-from patcher.traces.analysis.pieces import _kernel_uses, _known_sum, _lanes, _replays
+from patcher.traces.analysis.pieces import _checks, _gaps, _kernel_uses, _known_sum, _lanes, _prompt_share, _replays
 from patcher.traces.measured import KernelUse
 from tests.patcher.traces.recorded import MS, steps
 from tests.patcher.workers.maker import Saved
@@ -191,6 +192,33 @@ def test_the_drawn_units_are_named_by_what_they_are_in_the_whole_window() -> Non
     assert [(lanes.number, lanes.why) for lanes in _lanes(drawn, units)] == [(1, "typical"), (4, "slowest")]
     assert [(lanes.number, lanes.why) for lanes in _lanes(drawn, units[:3])] == [(1, "median")]
     assert not [*_lanes([], units)]
+
+
+def test_gaps_and_checks_of_pieces_are_put_together_and_shares_are_weighed() -> None:
+    def gap(ns: int, unit: int, unit_ns: int, **more: Any) -> model.FreeGap:
+        values = {"before": "a", "after": "b", "part": "free_waiting_ns", "call_ns": ns // 2, **more}
+        return model.FreeGap(
+            kind="place", ns=ns, count=2, units=1, unit=unit, unit_ns=unit_ns, longest_ns=unit_ns, begin_ns=unit,
+            spots={unit: (1, ns)}, **values,
+        )  # fmt: skip
+
+    def piece(count: int, share: float | None, failed: bool, *gaps: model.FreeGap) -> model.RankProfile:
+        checks = (model.Check("clocks", not failed, f"{count}"), model.Check("whole", True, f"fine {count}"))
+        units = (model.RecordedUnit(number=count, host_ns=1, kernels=count),)
+        return model.RankProfile("a", "torch", 0, "GPU", units, checks=checks, gaps=gaps, prompt_share=share)
+
+    pieces = [
+        piece(10, 0.5, False, gap(40, 3, 30), gap(60, 3, 60, after="c")), piece(30, 0.9, True, gap(50, 7, 50)),
+        piece(60, None, True, gap(5, 9, 5, call="wait")),
+    ]  # fmt: skip
+    gaps = [(one.ns, one.count, one.units, one.unit, one.unit_ns, one.call_ns, one.spots) for one in _gaps(pieces)]
+    assert gaps == [
+        (90, 4, 2, 7, 50, 45, {3: (1, 40), 7: (1, 50)}), (60, 2, 1, 3, 60, 30, {3: (1, 60)}), (5, 2, 1, 9, 5, 2, {9: (1, 5)})
+    ]  # fmt: skip
+    checks = [(one.id, one.ok, *re.findall(r"\d+", one.evidence)) for one in _checks(pieces)]
+    assert checks == [("clocks", False, "30", "2", "3"), ("whole", True, "10", "3")]
+    assert _prompt_share(pieces) == pytest.approx(0.8)
+    assert _prompt_share(pieces[::-1]) is None
 
 
 def test_what_one_piece_does_not_know_no_sum_knows() -> None:

@@ -1,0 +1,178 @@
+"""The shapes of a picture: of a run of 10 s each second is 400,000 ticks wide, and the rows lie one below the other."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fixtures.timeline import made
+from patcher.timeline import page
+from patcher.timeline.model import (
+    Cause,
+    IterationRun,
+    Lane,
+    LaneSpan,
+    MemoryPeak,
+    MemoryPlace,
+    PathSegment,
+    ProposedWindow,
+    RecordedWindow,
+    RunMemory,
+    RunTimeline,
+    Tail,
+    TrainingStep,
+)
+
+
+def lane(role: str, *spans: tuple[float, float, str, str], rank: int | None = None, **more: object) -> Lane:
+    return Lane(role, 0, None, rank, "a", 1, "c", tuple(LaneSpan(*span) for span in spans), seen=(0, 10), **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def run() -> RunTimeline:
+    lanes = (
+        lane("driver", (0, 4, "phase", "gen"), (4, 5, "phase", "adv"), (5, 9, "phase", "update"), (5, 6, "call", "gen")),
+        lane("engine", iterations=(IterationRun(0.5, 1, 10, 1, 8), IterationRun(1, 3.5, 100, 90, 8))),
+        lane("trainer", (5, 9, "work", "update_actor"), (5, 7, "unit", "micro-batch"), (7, 9, "unit", "micro-batch"), rank=0),
+    )  # fmt: skip
+    path = (
+        PathSegment(0, 3.5, 3.5, "engine", 0, None, "iteration", "decode", "gen", 1),
+        PathSegment(3.5, 5, 1.5, "driver", None, None, "phase", "adv", "adv", 0),
+        PathSegment(5, 9, 4, "trainer", None, None, "unit", "micro-batch", "update", None),
+        PathSegment(9, 10, 1, "reward", None, None, "gap", "", "", None),
+    )
+    cause = Cause("trainer", None, 0, "micro-batch", "update", 4, 1.5)
+    step = TrainingStep(
+        7, 0, 10, 10, "limited", "", cause, None, path, (), 0.5, Tail(3, 3.5, 0.5, 8, 0.5), 0, (), 0, ()
+    )
+    device = MemoryPlace("device", "a:0", "uuid", "i", "H100", 100, (1, 2), ("engine", "trainer"),
+                         ((1.0, 50, (30, 10)), (6.0, 80, (30, 40))))  # fmt: skip
+    host = MemoryPlace("host", "a", "host", "b", "", 900, (0,), ("driver",), ((2.0, 9, (9,)),))  # a point is no curve
+    peaks = tuple(MemoryPeak(place.of, place.place, 7, 6.0, "update", 80, 100, (), 10) for place in (host, device))
+    return replace(
+        made.empty(), seconds=10.0, lanes=lanes, steps=(step,), requests=((0.5, 8), (3, 1), (3.5, 0)),
+        windows=(ProposedWindow("tail", "c", "t", "w", 7, start=3, end=3.5),),
+        recorded=(RecordedWindow(Path("/x"), "rollout", 1, 2, 0),),
+        memory=RunMemory((device, host), peaks),
+    )  # fmt: skip
+
+
+SHAPES = """
+path d=M400000 42h400000 class=b mark stroke-width=8: rollout · Recorded windows
+path d=M1200000 42h200000 class=b mark proposed stroke-width=4: the long tail of the rollout · Windows to record next
+path d=M0 153V153H200000V113H1200000V148H1400000V153H4000000V153 class=curve: running requests, at most 8
+path d=M1200000 131h200000 class=b tail stroke-width=44: tail
+path d=M1600000 62h400000 class=b k-adv stroke-width=16: adv · driver
+path d=M0 62h1600000 class=b k-gen stroke-width=16: gen · driver
+path d=M2000000 62h1600000 class=b k-update stroke-width=16: update · driver
+path d=M2000000 77h400000 class=b k-gen stroke-width=12: gen · driver
+path d=M200000 96h200000 class=b k-iterations stroke-width=16 data-notes=10 1 8: iterations · engine
+path d=M400000 96h1000000 class=b k-decodes stroke-width=16 data-notes=100 90 8: iterations, mostly decode · engine
+path d=M2000000 167h1600000 class=b k-update stroke-width=16: update_actor · trainer, rank 0
+path d=M2800000 182h800000 class=b k-update stroke-width=12: micro-batch · trainer, rank 0
+path d=M2000000 182h800000 class=b k-update odd stroke-width=12: micro-batch · trainer, rank 0
+path d=M0 233V233H400000V213H2400000V201H4000000V233 class=curve mem r-rest: other · a:0
+path d=M0 233V233H400000V217H2400000V205H4000000V233 class=curve mem r-trainer: trainer · a:0
+path d=M0 233V233H400000V221H4000000V233 class=curve mem r-engine: engine · a:0
+path d=M1400000 106V85M2000000 85V190M3600000 190V85 class=links:
+path d=M1400000 84.5h600000 class=b way stroke-width=3: critical path: the process that the step waited for
+path d=M3600000 84.5h400000 class=b gap stroke-width=3: critical path without a record
+path d=M0 105.5h1400000 class=b way stroke-width=3: critical path: the process that the step waited for
+path d=M2000000 189.5h1600000 class=b way stroke-width=3: critical path: the process that the step waited for
+path d=M.5 0V241 class=bound:
+rect y=30 width=100% height=4 class=v-limited:
+"""
+NAMES = """
+x=0 y=66: driver
+x=0 y=100: engine
+x=0 y=171: trainer, rank 0
+x=0 y=123: running requests
+x=0 y=137: at most 8
+x=0 y=45: windows
+x=0 y=207: device a:0
+x=0 y=221: 80 B of 100 B
+x=4 y=12: step 7 · 10.0 s
+x=4 y=25: +1.50 s trainer, rank 0: micro-batch in update
+x=0.000% y=255: 0 s
+x=20.000% y=255: 2.00 s
+x=40.000% y=255: 4.00 s
+x=60.000% y=255: 6.00 s
+x=80.000% y=255: 8.00 s
+"""
+LABELS = """
+40.000% 54 10.000% 16 adv
+0.000% 54 40.000% 16 gen
+50.000% 54 40.000% 16 update
+50.000% 71 10.000% 12 gen
+50.000% 159 40.000% 16 update_actor
+70.000% 176 20.000% 12 micro-batch
+50.000% 176 20.000% 12 micro-batch
+"""
+
+
+def test_each_shape_and_name_has_its_place(run: RunTimeline) -> None:
+    text = page.page(run)
+    start = text.index('id="hatch"')
+    shapes = [
+        f"{kind} {attributes.replace(chr(34), '')}:{f' {title}' if title else ''}"
+        for kind, attributes, title in re.findall(r"<(path|rect) ([^>]*)>(?:<title>([^<]*)</title>)?", text[start:])
+    ]
+    assert shapes[1 : 1 + SHAPES.count("\n") - 1] == SHAPES.strip().splitlines()
+    assert [line.replace("stroke-width", "height").split()[-1] for line in shapes[24:31]] == [
+        f"height={height}:" for height in (3, 3, 10, 10, 10, 10, 10)
+    ]  # fmt: skip
+    names = re.findall(r'<text x="([^"]*)" y="([^"]*)"[^>]*>([^<]*)', text)
+    assert [f"x={x} y={y}: {name}" for x, y, name in names][:15] == NAMES.strip().splitlines()
+    labels = r'<svg x="([^"]*)" y="([^"]*)" width="([^"]*)" height="([^"]*)"><text [^>]*>([^<]*)'
+    assert [" ".join(found) for found in re.findall(labels, text)] == LABELS.strip().splitlines()
+    assert 'viewBox="0 0 4000000 261" height="261"' in text
+    assert 'id="step-7" x="0.000%" width="100.000%" height="261"' in text
+
+
+@pytest.mark.parametrize(("count", "every"), [(12, 1), (13, 1), (16, 1), (17, 2), (33, 3)])
+def test_the_heads_of_many_steps_are_numbers_at_regular_distances(count: int, every: int, run: RunTimeline) -> None:
+    steps = tuple(
+        replace(run.steps[0], step=at, start=at / 10, end=(at + 1) / 10, seconds=0.1, critical_path=())
+        for at in range(count)
+    )
+    heads = re.findall(r'<text x="4" y="12" class="strong">([^<]*)', page.page(replace(run, steps=steps)))
+    words = [f"step {at} · 100 ms" for at in range(count)]
+    assert heads == (words if count == 12 else ["" if at % every else str(at) for at in range(count)])
+
+
+def test_the_data_of_the_script_are_ticks_and_names(run: RunTimeline) -> None:
+    (block,) = re.findall(r'<script type="application/json" id="run">(.*?)</script>', page.page(run), re.DOTALL)
+    data = json.loads(block)
+    assert (data["start"], data["seconds"], data["ticks"]) == (0, 10, 4_000_000)
+    assert data["steps"] == [[7, 0, 4_000_000, "step 7 · 10.0 s", "+1.50 s trainer, rank 0: micro-batch in update"]]
+    assert data["path"] == [0, 1_400_000, 0, 0, 600_000, 1, 0, 1_600_000, 2, 0, 400_000, 3]
+    assert data["names"] == [
+        "engine, replica 0: decode in gen",
+        "driver: adv",
+        "trainer: micro-batch in update",
+        "reward: gap",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("steps", "seconds", "frame", "said"),
+    [
+        ((1, 6), 10, (0.9, 9.1), ["900 ms 10.0 10.0"]), ((1, 6), 15.9, (0.9, 15), ["900 ms 15.9 15.9"]),
+        ((1, 6), 16, (0.9, 5.2), ["900 ms 6.10 16.0"]), ((0.1, 9), 10, (0, 10), []),
+    ],
+)  # fmt: skip
+def test_the_frame_leaves_out_a_long_start_and_end(
+    run: RunTimeline, steps: tuple[float, float], seconds: float, frame: tuple[float, float], said: list[str]
+) -> None:
+    """Two hundredths of the steps are drawn before them, and less than twice the longest step behind them."""
+    start, end = steps
+    step = replace(run.steps[0], start=start, end=end, seconds=end - start)
+    text = page.page(replace(run, steps=(step,), seconds=seconds))
+    ((first, length),) = re.findall(r'"start":([\d.]+),"seconds":([\d.]+)', text)
+    assert (float(first), float(length)) == pytest.approx(frame)
+    drawn = re.findall(r"Drawn from ([\d.]+ m?s) to ([\d.]+) s of ([\d.]+) s", text)
+    assert [" ".join(times) for times in drawn] == said
