@@ -44,11 +44,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="run the tests of MindSpeed-RL on real checkouts, too: DIR/v2.1.0, v2.2.0, v2.3.0 and master",
     )
+    parser.addoption(
+        "--checkouts",
+        type=Path,
+        metavar="DIR",
+        help="run test_checkouts on real clones: DIR/slime, DIR/miles and so on, with their tags",
+    )
 
 
 REST = ("engine", "matrix", "crash")
 """The marks of what only `.ci/run`, and whoever asks for it, has the time for."""
-LONG_OPTIONS = ("--all-releases", "--thorough", "--mindspeed-rl")
+LONG_OPTIONS = ("--all-releases", "--thorough", "--mindspeed-rl", "--checkouts")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -189,9 +189,9 @@ class ProfileConfig(Generic[StageT_co]):
             yield Note(Text("{tool} supports only letters, digits and underscores in paths", tool), self.save_path)
         if isinstance(self.stage, RolloutStage | WholeStage) and self.stage.replicas != (0,):
             detail = Text(
-                "vLLM knows its replica number from verl 0.8.0 on, SGLang from verl 0.6.1 on. An engine that does"
-                " not know its replica number ignores --replicas: it always records, and the trace folder has no"
-                " replica number"
+                "vLLM knows its replica number from verl 0.8.0 on, SGLang from verl 0.6.1 on, and in slime and miles."
+                " An engine that does not know its replica number ignores --replicas: it always records, and the trace"
+                " folder has no replica number"
             )
             yield Note(Text("--replicas has an effect only on engines that know their replica number"), detail)
         if self.ranks is None and not isinstance(self.stage, TimelineStage):

@@ -65,7 +65,8 @@ class AnchorSearch(NamedTuple):
         if isinstance(where, Head):
             what = Text("separate statements at its start")
             documented = method.get_docstring() is not None
-            statements = top[documented : documented + 1]
+            # Before the docstring of a function that has nothing else, which then has none while it is patched.
+            statements = top[documented : documented + 1] or top[:1]
         elif isinstance(where, Loop):
             what = Text("loops over {names}", joined(OR, where.names))
             statements = [node for node in _statements(method.body) if iterable(node) in where.names]

@@ -152,11 +152,11 @@ class _Join:
     def _first_phase(self, reader: Reader, end: int) -> int:
         """Return the start of the first step, which ends at ``end``, in microseconds.
 
-        The first step starts with the first phase named "step", else the first phase or work, preferably an ended span;
-        without any, return ``end``.
+        The first step starts with the first phase named "step", else the first phase, work or poll, preferably an ended
+        span; without any, return ``end``.
         """
         spans = (*reader.spans, *reader.open.values())
-        phases = [span for span in spans if span.kind in ("phase", "work") and span.start < end]
+        phases = [span for span in spans if span.kind in ("phase", "work", "poll") and span.start < end]
         ended = [phase.start for phase in phases if phase.end is not None and phase.end <= end]
         starts = [phase.start for phase in phases if phase.name == "step"]
         return min(starts or ended or [phase.start for phase in phases], default=end)

@@ -252,7 +252,8 @@ class NamedReplica:
 
     verl tells vLLM's workers by a variable which replica they are, and SGLang's schedulers by nothing. But the
     server is an actor, whose name has the number (``workers/rollout/sglang_rollout/async_sglang_server.py``, from
-    0.6.1).
+    0.6.1). The actors of slime and its forks have no name, and know their number as ``rank``: it counts the nodes
+    of all engines (``backends/sglang_utils/sglang_engine.py``).
     """
 
     class _RlpatchStageReplica:
@@ -262,13 +263,28 @@ class NamedReplica:
             import contextlib
             import os
             import re
+
+            with contextlib.suppress(Exception):
+                context = self.actor()
+                number = re.match(r"sglang_server_(?:[a-z]+_)*(\d+)_", (context and context.get_actor_name()) or "")
+                if number:
+                    os.environ["VERL_REPLICA_RANK"] = number[1]
+
+        def actor(self) -> Any:
+            """Return the context of the actor that this process is; None for any other process."""
             import sys
 
-            ray = sys.modules.get("ray")
+            ray: Any = sys.modules.get("ray")
+            context = ray.get_runtime_context() if ray and ray.is_initialized() else None
+            return context if context and context.worker.mode == ray.WORKER_MODE else None
+
+        def configured(self, nodes: int) -> None:
+            """A server on so many nodes is configured, and will be started by this process."""
+            import contextlib
+            import os
+
             with contextlib.suppress(Exception):
-                if ray and ray.is_initialized():
-                    context = ray.get_runtime_context()
-                    name = context.get_actor_name() if context.worker.mode == ray.WORKER_MODE else ""
-                    number = re.match(r"sglang_server_(?:[a-z]+_)*(\d+)_", name or "")
-                    if number:
-                        os.environ["VERL_REPLICA_RANK"] = number[1]
+                context = self.actor()
+                actor = context and context.worker.actors[context.worker.actor_id]
+                if hasattr(actor, "worker_type"):  # and no rank that trains
+                    os.environ["VERL_REPLICA_RANK"] = str(actor.rank // nodes)

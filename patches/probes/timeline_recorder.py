@@ -575,3 +575,52 @@ class GroupTimeline(TimelineRecorder):
     def works(self, actor: Any, method: str) -> Any:
         """Begin the span in which an actor runs one of its methods."""
         return self.span("work", type(actor).__name__ + "." + method)
+
+
+class LoopTimeline(TimelineRecorder):
+    """Keeps what a driver that is a script calls on groups of actors; in between, it waits for what it called.
+
+    Nothing of the package runs in the driver while it waits. A training step ends with the update of the weights;
+    without one (asynchronous trainers skip some), it ends when the next one begins.
+    """
+
+    waiting: Any = None  # the span of a step, in which its calls lie
+    trained: Any = None  # rollout that was trained on, and is not marked as a step yet
+
+    class Call:
+        """A call of the driver, which lasts as long as its frame."""
+
+        span: Any = None
+
+        def __init__(self, timeline: Any, ends: bool) -> None:
+            self.timeline, self.ends = timeline, ends
+
+        def __del__(self) -> None:
+            self.span = None
+            if self.ends:
+                self.timeline.mark()
+
+    def called(self, group: Any, method: str, rollout: Any = None) -> Any:
+        if rollout is not None and rollout != self.trained:
+            if self.trained is not None or self.waiting is None:
+                self.mark()
+            self.trained = rollout
+        call = self.Call(self, method == "update_weights")
+        call.span = self.span("call", "%s.%s" % (getattr(group, "role", "actor"), method))
+        if call.span and self.waiting:
+            call.span.row[1] = self.waiting.row[0]  # also where each call is a task of asyncio's
+        return call
+
+    def mark(self) -> None:
+        """Mark the end of the step that was trained, if any; rollouts are counted from 0, steps from 1."""
+        trained, self.trained, self.waiting = self.trained, None, None
+        if trained is not None:
+            self.span("step", "", None, trained + 1)
+        self.waiting = self.span("poll", "wait")
+
+    def works(self, actor: Any, method: str) -> Any:
+        return self.span("work", "%s.%s" % (getattr(actor, "role", "actor"), method))
+
+    def timed(self, method: str, args: Any) -> Any:
+        """A function that is timed; one of an actor that has a role is called on all ranks."""
+        return self.works(args[0], method) if args and hasattr(args[0], "role") else None

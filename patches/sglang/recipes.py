@@ -11,11 +11,10 @@ from patches.probes.sglang import (
     BatchContexts,
     BatchMetadata,
     ForwardThread,
-    NamedReplica,
     SglangRollout,
 )
 from patches.probes.states import RelativeBatches
-from patches.sglang import PROJECT, RELEASES, sglang_timeline, sglang_weights
+from patches.sglang import PROJECT, RELEASES, replicas, sglang_timeline, sglang_weights
 from patches.sglang.sglang_switches import SWITCHES
 
 _SCHEDULER = "sglang/srt/managers/scheduler.py"
@@ -192,15 +191,13 @@ REPLICA = Recipe(
     class_name="",
     method="",
     windows=rollout.ALIGNED,
-    probe=Probe(
-        members=(NamedReplica,), beside="_rlpatch_stage_replica = _RlpatchStageReplica()", summary=rollout.summary
-    ),
+    probe=replicas.probe(rollout.summary),
     insertions=(),
     structures=(
         Structure("", RELEASES, "sglang/__init__.py", (), Text("Python imports this file before the schedulers start")),
     ),
     why=Text(
-        "verl starts an engine for each replica, but does not tell SGLang its replica number, so every replica"
+        "verl and slime start an engine for each replica, but do not tell SGLang its replica number, so every replica"
         " would record"
     ),
     how=Text(
@@ -210,6 +207,18 @@ REPLICA = Recipe(
     upstream="verl/workers/rollout/sglang_rollout/async_sglang_server.py, from verl 0.6.1 on",
     remove_when=Text("verl tells SGLang's schedulers their replica number"),
     needs=(SCHEDULER.name,),
+)
+
+SERVER = REPLICA._replace(
+    name=replicas.NAME,
+    method=replicas.LINE.method,
+    probe=Probe(summary=rollout.summary),
+    insertions=(replicas.LINE,),
+    structures=(Structure("", RELEASES, f"sglang/{replicas.FILE}", (), Text("the function exists")),),
+    how=Text("one line where a server is configured; in an actor of slime or of its forks, the actor has the number"),
+    upstream="slime/backends/sglang_utils/sglang_engine.py, from slime 0.2.1 on; the same file of miles",
+    remove_when=Text("slime tells SGLang's schedulers their replica number"),
+    needs=(REPLICA.name,),
 )
 
 _ALL_RANKS = Text("on every rank, including prefill and idle batches, without step marks")
@@ -229,7 +238,7 @@ _OTHER_THREAD = Text(
 
 UPSTREAM = Upstream(
     PROJECT,
-    recipes=(SCHEDULER, FORWARD_THREAD, REPLICA, *sglang_timeline.RECIPES, *sglang_weights.RECIPES),
+    recipes=(SCHEDULER, FORWARD_THREAD, REPLICA, SERVER, *sglang_timeline.RECIPES, *sglang_weights.RECIPES),
     switches=SWITCHES,
     tool="torch",
     processes=Processes(modules=("sglang",), scripts=("sglang",), titles=("sglang::",)),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from patcher.messages import Text
-from patcher.recipe import Probe
 from patches.package_stage import Site
-from patches.probes.sglang import NamedReplica
-from patches.sglang import RELEASES
+from patches.sglang import RELEASES, replicas
 from patches.weights_stage import Weights
 
 _WEIGHTS = Weights("sglang")
@@ -42,7 +40,6 @@ RECIPES = _WEIGHTS.recipes(
         RELEASES.since("0.5.13"),
         *_calls("SchedulerWeightUpdaterManager"),
     ),
-    replica=Probe(
-        members=(NamedReplica,), beside="_rlpatch_stage_replica = _RlpatchStageReplica()", summary=_WEIGHTS.summary
-    ),
+    _WEIGHTS.sites(replicas.NAME, replicas.FILE, RELEASES, more=[replicas.LINE]),
+    replica=replicas.probe(_WEIGHTS.summary),
 )

@@ -5,6 +5,20 @@ from __future__ import annotations
 from patcher.targets.target import Project
 from patches.releases import Releases
 
+UPDATE = "backends/megatron_utils/update_weight/update_weight_from_"
+"""Beginning of the paths of the modules that send weights."""
+
+
+def files(package: str, *more: str) -> tuple[str, ...]:
+    """Return the files that are patched in a package of slime's structure, and `more` of it."""
+    common = (
+        "__init__.py", "backends/megatron_utils/model.py", "backends/megatron_utils/actor.py", f"{UPDATE}tensor.py",
+        "ray/actor_group.py", "rollout/sglang_rollout.py", "rollout/rm_hub/__init__.py",
+        "utils/timer.py",
+    )  # fmt: skip
+    return tuple(f"{package}/{file}" for file in (*common, *more))
+
+
 RELEASES = Releases(("0.2.1", "0.2.2", "0.2.3", "0.2.4", "0.3.0", "0.3.1"))
 """Tags of its repository; the package index has another project of this name."""
 
@@ -13,6 +27,6 @@ PROJECT = Project(
     package="slime",
     distributions=("slime",),
     releases=RELEASES,
-    files=("slime/backends/megatron_utils/model.py",),
+    files=files("slime", "observability/timer.py", "ray/rollout.py", f"{UPDATE}distributed.py", f"{UPDATE}disk.py"),
     on_index=False,
 )

@@ -5,15 +5,17 @@ from __future__ import annotations
 from patcher.messages import Note, Text
 from patcher.processes import Processes
 from patcher.recipe import Around, Before, Head, Insertion, Recipe, Structure, Upstream
+from patcher.targets.target import Project
 from patches import training
 from patches.probes.members import Loops
 from patches.probes.slime import ModelSteps
 from patches.probes.verl import MegatronSchedule
-from patches.slime import PROJECT, RELEASES
+from patches.releases import Releases
+from patches.slime import PROJECT, RELEASES, slime_timeline
 from patches.slime.slime_switches import SWITCHES
 from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 
-_FILE = "slime/backends/megatron_utils/model.py"
+_FILE = "backends/megatron_utils/model.py"
 _INTERLEAVED = Note(
     Text("with a pipeline --micro-batch records nothing: use --call or --mini-batch"),
     Text(
@@ -115,11 +117,12 @@ _FORWARD = (
 
 _TRAIN = ("43b0cd1f4547", "a342d761caf8", "96c0b091535e", "23febbd08708", "63afe28a06fc")
 _FORWARD_ONLY = ("0f20a215256e", "247b519b466b", "fa3378689d85", "69216a4277e4", "abac1859c514")
+_STAGES = ("update-policy", "compute-log-prob", "update-critic", "compute-values")
 
 
-def _stage(stage: str) -> Recipe:
-    """Return the recipe for a stage of slime's Megatron backend."""
-    update = stage in UPDATES
+def _stage(stage: str, package: str, releases: Releases, fingerprints: tuple[str, ...]) -> Recipe:
+    """Return the recipe for a stage of the Megatron backend in a package of slime's structure."""
+    update, file = stage in UPDATES, f"{package}/{_FILE}"
     return Recipe(
         name=Text("Megatron backend"),
         stage=stage,
@@ -131,24 +134,25 @@ def _stage(stage: str) -> Recipe:
         structures=(
             Structure(
                 "",
-                RELEASES,
-                _FILE,
-                _TRAIN if update else _FORWARD_ONLY,
+                releases,
+                file,
+                fingerprints,
                 Text("a loop over mini-batches; Megatron's schedule runs each of them")
                 if update
                 else Text("Megatron's schedule inside a loop"),
             ),
         ),
         why=Text(
-            "slime's own profiler (--use-pytorch-profiler) records whole rollouts, whose traces are too large to"
-            " read; a trace of one mini-batch or micro-batch is small"
+            "{package}'s own profiler (--use-pytorch-profiler) records whole rollouts, whose traces are too large to"
+            " read; a trace of one mini-batch or micro-batch is small",
+            package,
         ),
         how=Text(
             "one line at the start and one at the end of the function, and lines around the calls that run a"
             " mini-batch or micro-batch. The recorder is at the end of the module"
         ),
-        upstream=f"{_FILE}, from {RELEASES[0]} on",
-        remove_when=Text("slime's profiler can record a window of mini-batches or micro-batches"),
+        upstream=f"{file}, from {releases[0]} on",
+        remove_when=Text("{package}'s profiler can record a window of mini-batches or micro-batches", package),
         strategies=("megatron",),
         roles=ROLES[stage],
         notes=(_INTERLEAVED, _COUNTED, _REUSED) if stage == "compute-log-prob" else (_INTERLEAVED, _COUNTED),
@@ -156,23 +160,39 @@ def _stage(stage: str) -> Recipe:
     )
 
 
-UPSTREAM = Upstream(
+def upstream(project: Project, train: tuple[str, ...], forward_only: tuple[str, ...], *more: Recipe) -> Upstream:
+    """Return the declarations of slime or a fork of it.
+
+    `train` and `forward_only` are the fingerprints of these functions, `more` are recipes for the timeline's sites that
+    only this project has.
+    """
+    package, releases = project.package, Releases(project.releases)
+    return Upstream(
+        project,
+        recipes=(
+            *(_stage(stage, package, releases, train if stage in UPDATES else forward_only) for stage in _STAGES),
+            *slime_timeline.recipes(package, releases, *more),
+        ),
+        switches=SWITCHES,
+        engines=("sglang",),
+        tool="torch",
+        processes=Processes(titles=("ray::MegatronTrainRayActor",)),
+        builtin={
+            f">={releases[0]}": Text(
+                "--use-pytorch-profiler with --profile-target train_overall records whole rollouts on every rank,"
+                " from --profile-step-start up to (not including) --profile-step-end, with stacks, shapes and memory."
+                " It has no window and no marks of mini-batches or micro-batches."
+            )
+        },
+    )
+
+
+UPSTREAM = upstream(
     PROJECT,
-    recipes=(
-        _stage("update-policy"),
-        _stage("compute-log-prob"),
-        _stage("update-critic"),
-        _stage("compute-values"),
-    ),
-    switches=SWITCHES,
-    engines=("sglang",),
-    tool="torch",
-    processes=Processes(titles=("ray::MegatronTrainRayActor",)),
-    builtin={
-        ">=0.2.1": Text(
-            "--use-pytorch-profiler with --profile-target train_overall records whole rollouts on every rank,"
-            " from --profile-step-start up to (not including) --profile-step-end, with stacks, shapes and memory."
-            " It has no window and no marks of mini-batches or micro-batches."
-        )
-    },
+    _TRAIN,
+    _FORWARD_ONLY,
+    slime_timeline.timer(PROJECT.package, Releases(("main",)), "observability/timer.py"),
+    slime_timeline.manager(PROJECT.package, RELEASES, "ray/rollout.py"),
+    slime_timeline.sender(PROJECT.package, RELEASES, "distributed.py", "UpdateWeightFromDistributed"),
+    slime_timeline.sender(PROJECT.package, RELEASES.since("0.3.1"), "disk.py", "UpdateWeightFromDisk"),
 )

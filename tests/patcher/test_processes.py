@@ -27,6 +27,7 @@ OWN = {
     "trl": ("/usr/bin/python3 /usr/local/bin/trl grpo --config grpo.yaml", "python3 -m trl.scripts.grpo"),
     "sglang": ("python3 -m sglang.launch_server", "/usr/bin/python3 /usr/bin/sglang serve", "sglang::scheduler_TP0"),
     "slime": ("ray::MegatronTrainRayActor.train",),
+    "miles": ("ray::MegatronTrainRayActor.train",),
     "mindspeed-rl": (
         *(f"python3 cli/train_{name}.py --config-name {name}" for name in ("grpo", "dapo", "ppo")),
         *("ray::IntegratedWorker.update", "ray::ActorHybridWorker.update"),

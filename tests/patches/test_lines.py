@@ -559,7 +559,7 @@ def lines(asked: str, scratch: Path) -> Iterator[str]:
     if name == "mindspeed-rl":
         root = trees.checkout(version, scratch / "tree")
     else:
-        root = slime.checkout(scratch / "tree") if name == "slime" else releases.release(version, name)
+        root = slime.checkout(scratch / "tree", "slime") if name == "slime" else releases.release(version, name)
     for recipe in upstream(name).recipes:
         structure = recipe.structure(version)
         if structure and recipe.stage == stage and unit in recipe.windows:

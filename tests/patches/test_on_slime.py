@@ -1,4 +1,4 @@
-"""slime's functions on a CPU, patched by ``rlpatch apply``: every bit as before, in the trace exactly the units.
+"""The functions of slime and miles on a CPU, patched by ``rlpatch apply``: every bit as before, in the trace the units.
 
 What a unit holds is known from the driver: it labels each forward, backward and optimizer step. Megatron's schedule is
 played by ``fixtures.slime.drive``, and the functions are of the shape of a release.
@@ -6,7 +6,9 @@ played by ``fixtures.slime.drive``, and the functions are of the shape of a rele
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +17,7 @@ import pytest
 
 from fixtures.ascend import trace
 from fixtures.slime import trees
-from fixtures.slime.host import drive
+from fixtures.slime.host import drive, loop
 from tests.matrix import MATRIX
 from tests.patches.command_line import run as rlpatch
 
@@ -112,11 +114,16 @@ BRIEF = ("steps", "raised", "pipeline")
 """What tells a window of mini-batches or calls from one of micro-batches."""
 
 
+@pytest.fixture(scope="module", params=trees.PACKAGES)
+def package(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def published(package: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Case → what its calls do without a patch."""
-    root = trees.checkout(tmp_path_factory.mktemp("published") / "checkout")
-    found = drive(root, [{"calls": case.calls, **case.settings} for case in CASES])
+    root = trees.checkout(tmp_path_factory.mktemp("published") / "checkout", package)
+    found = drive(root, [{"calls": case.calls, **case.settings} for case in CASES], package)
     assert "rlpatch" not in found.log
     return {case.name: calls for case, calls in zip(CASES, found.runs, strict=True)}
 
@@ -124,21 +131,44 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @MATRIX
 @pytest.mark.parametrize("unit", PATCHED)
 def test_every_bit_is_as_before_and_the_trace_holds_the_window(
-    unit: str, published: dict[str, Any], tmp_path: Path
+    unit: str, package: str, published: dict[str, Any], tmp_path: Path
 ) -> None:
-    root, units = trees.checkout(tmp_path / "checkout"), PATCHED[unit]
+    root, units = trees.checkout(tmp_path / "checkout", package), PATCHED[unit]
     for stage, one in units.items():
         words = ("--stage", stage, f"--{one}", "1:2", "--tool", "torch", "--contents", "cpu")
-        rlpatch("apply", "slime", *words, "--path", root)
+        rlpatch("apply", package, *words, "--path", root)
     cases = [case for case in CASES if unit == MICRO or case.name in BRIEF]
     runs = [{"calls": case.calls, **case.settings, "env": case.environment(tmp_path)} for case in cases]
-    after = drive(root, runs)
+    after = drive(root, runs, package)
     assert "Traceback" not in after.log
     for case, calls in zip(cases, after.runs, strict=True):
         assert calls == published[case.name], f"{case.name}: patched and published differ"
         assert dict(traces(tmp_path / case.name)) == case.expected(calls, units), f"{case.name}: {after.log}"
         for said in case.said if unit == MICRO else ():
             assert said in after.log, case.name
+
+
+@MATRIX
+@pytest.mark.parametrize(("every", "marked"), [(1, [1, 2, 3]), (2, [1, 2])])
+def test_the_timeline_of_the_loop_has_its_steps_and_whom_the_driver_waits_for(
+    package: str, every: int, marked: list[int], tmp_path: Path
+) -> None:
+    """Where the weights are not updated, a step ends as the next one begins; that of the last rollout goes on."""
+    root, folder = trees.checkout(tmp_path / "checkout", package), tmp_path / "traces"
+    rlpatch("apply", package, "--timeline", "--path", root, "--save-path", tmp_path / "elsewhere")
+    log = loop(root, folder, package, rollouts=3, every=every)
+    assert "Traceback" not in log
+    timeline = json.loads(rlpatch("timeline", folder, "--json").stdout)["result"]
+    assert [step["step"] for step in timeline["steps"]] == marked
+    assert Counter(lane["role"] for lane in timeline["lanes"]) == {"driver": 1, "trainer": 2, "agent": 1}
+    for step in timeline["steps"]:
+        path = {(piece["role"], piece["kind"]) for piece in step["critical_path"]}
+        synced = step["step"] % every == 0
+        assert {("trainer", "unit"), ("agent", "sleep")} <= path
+        assert (("trainer", "sync") in path) == synced
+    assert any(piece["role"] in ("reward", "unrecorded") for piece in timeline["steps"][0]["critical_path"])
+    updates = [piece for step in timeline["steps"] for piece in step["critical_path"] if "update" in piece["what"]]
+    assert {piece["role"] for piece in updates} == {"driver", "trainer"}
 
 
 def traces(folder: Path) -> Iterator[tuple[Any, Units]]:

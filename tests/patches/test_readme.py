@@ -104,8 +104,8 @@ def test_what_the_readme_shows_can_be_done(command: str, tmp_path: Path, monkeyp
         name, _, version = word.partition("==")
         if name == "mindspeed-rl":
             trees.checkout(trees.RELEASES[-1], where)
-        elif name == "slime" and not where.exists():
-            slime.checkout(where)
+        elif name in slime.PACKAGES and not where.exists():
+            slime.checkout(where, name)
         elif name in NEWEST:
             shutil.copytree(releases.release(version or NEWEST[name], name), where, dirs_exist_ok=True)
     done = run(*words, *(() if "--path" in words else ("--path", where)))

@@ -474,7 +474,7 @@ def test_the_processes_of_a_real_actor_inherit_it(root: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="ray_", dir="/tmp", ignore_cleanup_errors=True) as scratch:
         env = {**os.environ, **rays.variables(), "PYTHONPATH": path, "RAY_TMPDIR": scratch}
         done = subprocess.run(command, env=env, capture_output=True, text=True)
-    assert "TOLD 3 2 None None\n" in done.stdout, done.stdout + done.stderr
+    assert "TOLD 3 2 None 0 0 1 1 None\n" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(("mode", "records"), [("decode", True), ("prefill", False), (None, False)])

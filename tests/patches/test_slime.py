@@ -1,7 +1,7 @@
-"""slime: a checkout patched and put back, and what else bears its name.
+"""slime and its fork miles: a checkout patched and put back, and what else bears its name.
 
-It is installed from checkouts, and the package index has another project of its name. So the tests run on a checkout
-of the same shape (``fixtures/slime``).
+They are installed from checkouts, and the package index has other projects of their names. So the tests run on
+checkouts of the same shape (``fixtures/slime``).
 """
 
 from __future__ import annotations
@@ -14,57 +14,78 @@ from pathlib import Path
 import pytest
 
 from fixtures.slime import trees
-from patches.slime import recipes as slime
+from patcher.config import WHOLE
+from patches.projects import upstream
 from tests.matrix import thinned
 from tests.patcher.store.tree import picture
 from tests.patches.command_line import run, there_and_back
 
-UPSTREAM = slime.UPSTREAM
-WINDOWS = [(recipe.stage, unit) for recipe in UPSTREAM.recipes for unit in recipe.windows]
+UPSTREAM = upstream("slime")
+WINDOWS = [(recipe.stage, unit) for recipe in UPSTREAM.recipes for unit in recipe.windows if recipe.stage != "timeline"]
+RELEASE = trees.PACKAGES["slime"]
+MODEL = trees.model("slime")
 
 
 @pytest.mark.usefixtures("unwatched")
-@pytest.mark.parametrize("tag", thinned([f"v{trees.RELEASE}", ""], [""]), ids=["release", "main"])
+@pytest.mark.parametrize("package", thinned([*trees.PACKAGES], ["slime"]))
+@pytest.mark.parametrize("tag", thinned([None, ""], [""]), ids=["release", "main"])
 @pytest.mark.parametrize("part", thinned(range(3), [0]))
-def test_apply_and_revert_restore_every_byte(tag: str, part: int, tmp_path: Path) -> None:
-    root = trees.checkout(tmp_path / "checkout", tag)
-    warned = "differs from the code that was released as" if tag else "rlpatch was not tested with"
-    version = trees.RELEASE if tag else ""
+def test_apply_and_revert_restore_every_byte(package: str, tag: str | None, part: int, tmp_path: Path) -> None:
+    root = trees.checkout(tmp_path / "checkout", package, tag)
+    warned = "rlpatch was not tested with" if tag == "" else "differs from the code that was released as"
+    shape = trees.PACKAGES[package]
     assert len(WINDOWS) == 10
     for stage, unit in [*WINDOWS][part::3]:
-        there_and_back(UPSTREAM, version, stage, unit, root, tmp_path, shape=trees.RELEASE, warned=warned)
+        version = "" if tag == "" else shape
+        there_and_back(upstream(package), version, stage, unit, root, tmp_path, shape=shape, warned=warned)
+
+
+@pytest.mark.usefixtures("unwatched")
+@pytest.mark.parametrize("package", thinned([*trees.PACKAGES], ["miles"]))
+def test_apply_and_revert_of_the_timeline_restore_every_byte(package: str, tmp_path: Path) -> None:
+    root = trees.checkout(tmp_path / "checkout", package)
+    there_and_back(upstream(package), trees.PACKAGES[package], "timeline", WHOLE, root, tmp_path)
+
+
+def test_the_timer_is_found_where_the_newest_code_has_it(tmp_path: Path) -> None:
+    root = trees.checkout(tmp_path / "checkout", "slime", "")
+    (root / "slime/observability").mkdir()
+    (root / "slime/utils/timer.py").rename(root / "slime/observability/timer.py")
+    done = run("apply", "slime", "--timeline", "--json", "--path", root)
+    (target,) = json.loads(done.stdout)["result"]["targets"]
+    assert "slime/observability/timer.py" in [file["path"] for file in target["files"]]
 
 
 def test_all_stages_stand_in_one_file_and_go_in_any_order(tmp_path: Path) -> None:
-    root = trees.checkout(tmp_path / "checkout")
+    root = trees.checkout(tmp_path / "checkout", "slime")
     pristine, common = picture(root), ("--path", root)
-    stages = [("--stage", recipe.stage, "--micro-batch", "0:1") for recipe in UPSTREAM.recipes]
+    stages = [("--stage", recipe.stage, "--micro-batch", "0:1") for recipe in UPSTREAM.recipes[:4]]
     order = random.Random(0)
     for words in order.sample(stages, len(stages)):
         run("apply", "slime", *words, *common)
     patches = json.loads(run("status", "--json", *common).stdout)["result"]["patches"]
     assert len(patches) == len(stages)
     assert {file["state"] for patch in patches for file in patch["files"]} == {"intact"}
-    compile((root / trees.MODEL).read_bytes(), trees.MODEL, "exec")
+    compile((root / MODEL).read_bytes(), MODEL, "exec")
     for words in order.sample(stages, len(stages)):
         run("revert", "slime", *words[:2], *common)
     assert picture(root) == pristine
 
 
 def _another_project(root: Path) -> tuple[int, str]:
-    (root / trees.MODEL).unlink()
+    (root / MODEL).unlink()
     return 3, "no place in slime to record the window --micro-batch of update-policy"
 
 
 def _another_schedule(root: Path) -> tuple[int, str]:
-    model = root / trees.MODEL
+    model = root / MODEL
     model.write_text(model.read_text().replace("losses_reduced = forward_backward_func(", "losses_reduced = run("))
     return 4, "0 top-level statements"
 
 
 @pytest.mark.parametrize("change", [_another_project, _another_schedule])
 def test_what_has_another_structure_is_refused(change: Callable[[Path], tuple[int, str]], tmp_path: Path) -> None:
-    root = trees.checkout(tmp_path / "checkout", "")
+    root = trees.checkout(tmp_path / "checkout", "slime", "")
     code, said_of_it = change(root)
     pristine = picture(root)
     said = run("apply", "slime", "--micro-batch", "0:1", "--path", root, code=code)
@@ -76,7 +97,7 @@ def test_what_has_another_structure_is_refused(change: Callable[[Path], tuple[in
     ("version", "code", "said_of_it"),
     [
         ("0.1.0", 3, "no place in slime 0.1.0 to record the window --mini-batch of update-policy"),
-        (trees.RELEASE, 4, "model.py is missing here"),
+        (RELEASE, 4, "model.py is missing here"),
     ],
 )
 def test_a_distribution_of_the_same_name_is_refused_whatever_its_version(
@@ -96,7 +117,7 @@ def test_a_distribution_of_the_same_name_is_refused_whatever_its_version(
 
 
 def test_explain_names_the_line_of_each_window(tmp_path: Path) -> None:
-    said = run("explain", "slime", "--path", trees.checkout(tmp_path / "checkout")).stdout
+    said = run("explain", "slime", "--path", trees.checkout(tmp_path / "checkout", "slime")).stdout
     for stage, unit in WINDOWS:
         assert f"{stage}: " in said
         assert f"--{unit} A:B" in said

@@ -1,0 +1,16 @@
+"""miles: where the updates of actor and critic are recorded, and their forwards over a rollout, as in slime."""
+
+from __future__ import annotations
+
+from patches.miles import PROJECT, RELEASES
+from patches.slime import slime_timeline
+from patches.slime.recipes import upstream
+
+UPSTREAM = upstream(
+    PROJECT,
+    ("4575348c35f9",),
+    ("33800e6f2a7b",),
+    slime_timeline.group(PROJECT.package, RELEASES, "ray/train/group.py"),
+    slime_timeline.manager(PROJECT.package, RELEASES, "ray/rollout/rollout_manager.py"),
+    slime_timeline.sender(PROJECT.package, RELEASES, "distributed/mixin.py", "DistBucketedWeightUpdateMixin"),
+)

@@ -1,0 +1,98 @@
+"""slime, and what is forked from it: what its driver calls and waits for, its training functions, and its rollouts."""
+
+from __future__ import annotations
+
+from patcher.messages import Text
+from patcher.recipe import Recipe
+from patches.probes.timeline_recorder import LoopTimeline
+from patches.releases import Releases
+from patches.slime import UPDATE
+from patches.timeline_stage import Timeline
+
+_CALLED = Text("the driver calls this function of all ranks; between such calls it waits for the next rollout")
+_RANK = Text("the driver calls this function on each rank")
+_TRAINS = ("async_train", "train")
+_GENERATED = Text("one trajectory, including its requests and its reward")
+
+
+def group(package: str, releases: Releases, file: str) -> Recipe:
+    """Return the timeline recipe for the group of training actors, which is in `file`."""
+    methods = ("update_weights", "save_model", "onload", "offload", "clear_memory")
+    return Timeline(package).sites(
+        Text("calls of the driver, {file}", file),
+        file,
+        releases,
+        *((f"RayTrainGroup.{method}", 'called(self, "train", rollout_id)', _CALLED) for method in _TRAINS),
+        *((f"RayTrainGroup.{method}", f'called(self, "{method}")', _CALLED) for method in methods),
+    )
+
+
+def timer(package: str, releases: Releases, file: str) -> Recipe:
+    """Return the timeline recipe for the timer of the workers, which is in `file`."""
+    return Timeline(package).sites(
+        Text("phases of the workers, {file}", file),
+        file,
+        releases,
+        ("Timer.context", 'span("phase", name)', Text("this function times the phases that the log shows")),
+        (
+            "timer.wrapper",
+            "timed(func.__name__, args)",
+            Text("functions that the driver calls on each rank go through this function, too"),
+        ),
+    )
+
+
+def manager(package: str, releases: Releases, file: str) -> Recipe:
+    """Return the timeline recipe for the rollout manager, which is in `file`."""
+    why = Text("the engines free their memory or take it back")
+    methods = ("offload", "onload", "onload_weights", "onload_kv")
+    heads = ((f"RolloutManager.{method}", f'span("sleep", "{method}")', why) for method in methods)
+    return Timeline(package).sites(Text("memory of the engines"), file, releases, *heads)
+
+
+def sender(package: str, releases: Releases, file: str, owner: str) -> Recipe:
+    """Return the timeline recipe for a class that sends weights, in a `file` named after where it takes them."""
+    why = Text("the trainer sends the weights to the rollout")
+    head = f"{owner}.update_weights", 'span("sync", "update_weights")', why
+    return Timeline(package).sites(Text("weights sent by {cls}", owner), UPDATE + file, releases, head)
+
+
+def recipes(package: str, releases: Releases, *more: Recipe) -> tuple[Recipe, ...]:
+    """Return the recipes of the timeline for a package of slime's structure, and `more`."""
+    timeline = Timeline(package)
+    return timeline.recipes(
+        releases,
+        group(package, releases, "ray/actor_group.py"),
+        timer(package, releases, "utils/timer.py"),
+        timeline.sites(
+            Text("training steps of the actors"),
+            "backends/megatron_utils/actor.py",
+            releases,
+            ("MegatronTrainRayActor.train", 'works(self, "train")', _RANK),
+        ),
+        timeline.sites(
+            Text("mini-batches of the Megatron backend"),
+            "backends/megatron_utils/model.py",
+            releases,
+            ("train_one_step", 'span("unit", "mini-batch")', Text("one mini-batch with its optimizer step")),
+        ),
+        sender(package, releases, "tensor.py", "UpdateWeightFromTensor"),
+        timeline.sites(
+            Text("trajectories of a rollout"),
+            "rollout/sglang_rollout.py",
+            releases,
+            ("generate_and_rm", 'span("trajectory", "generate_and_rm")', _GENERATED),
+            ("generate", 'span("request", "generate")', Text("a request, as seen from the trajectory that sends it")),
+        ),
+        timeline.sites(
+            "rewards",
+            "rollout/rm_hub/__init__.py",
+            releases,
+            *(
+                (method, 'span("reward", "compute_score")', Text("a trajectory waits for its reward"))
+                for method in ("async_rm", "batched_async_rm")
+            ),
+        ),
+        *more,
+        kind=LoopTimeline,
+    )
