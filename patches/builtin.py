@@ -57,7 +57,9 @@ def arguments(config: ProfileConfig[BuiltinStage]) -> Mapping[tuple[str, str], s
 
 def summary(config: ProfileConfig[BuiltinStage]) -> str:
     """Return a sentence on the settings that change, for the report."""
-    return Text("Sets {words} of the framework's own profiler; its other settings stay.", " ".join(config.words[1:]))
+    return Text(
+        "Sets {words} of the framework's own profiler; the other settings do not change.", " ".join(config.words[1:])
+    )
 
 
 def resulting(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple[str, str], str]) -> tuple[Note, ...]:
@@ -76,14 +78,16 @@ def resulting(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple[str,
                 Kind.USAGE,
                 Text(
                     "--aic-metrics {aic_metrics} has no effect, because the level stays {level}: torch_npu"
-                    " collects these metrics only from level1 on",
+                    " collects these metrics only at level1 and above",
                     profiler.aic_metrics,
                     level,
                 ),
-                hint=Text("add --level level1, which --aic-metrics {aic_metrics} needs", profiler.aic_metrics),
+                hint=Text("add --level level1, because --aic-metrics {aic_metrics} needs level1", profiler.aic_metrics),
             )
         metrics_stay = Text(
-            "torch_npu ignores the unchanged setting aic_metrics={metrics} at {level} and uses none", metrics, level
+            "torch_npu ignores the unchanged setting aic_metrics={metrics} at {level} and collects no AI Core metrics",
+            metrics,
+            level,
         )
         return (
             Note(
@@ -92,7 +96,7 @@ def resulting(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple[str,
             ),
         )
     if level in ("Level1", "Level2") and metrics == "AiCoreNone" and {"level", "aic_metrics"} & {*named_settings}:
-        return (Note(Text("at {level}, torch_npu up to 2.9 replaces AiCoreNone by PipeUtilization", level)),)
+        return (Note(Text("at {level}, torch_npu up to 2.9 replaces AiCoreNone with PipeUtilization", level)),)
     return ()
 
 

@@ -14,7 +14,7 @@ STAGE = "graph-capture"
 WINDOWS = (WHOLE,)
 
 MANY_SIZES = Note(
-    Text("every captured batch size is in the trace; fewer sizes make it smaller"),
+    Text("the trace contains every captured batch size; capture fewer sizes to make the trace smaller"),
     Text(
         "the warm-up run of each size is in the trace, too. Set the sizes with cudagraph_capture_sizes in"
         " --compilation-config"
@@ -30,7 +30,7 @@ def summary(config: ProfileConfig[WholeStage]) -> str:
         if config.stage.repeat == 1
         else Text("{repeat} captures of graphs", config.stage.repeat)
     )
-    return Text("Records the first {which} of a worker on {on_ranks}.", which, recording.on_ranks(config))
+    return Text("Records the first {which} of each worker on {on_ranks}.", which, recording.on_ranks(config))
 
 
 def settings(config: ProfileConfig[WholeStage]) -> dict[str, object]:

@@ -36,7 +36,7 @@ DUMMIES = Insertion(
     line='self._rlpatch_stage("step", None)',
     why=Text(
         "if the experts of a model are spread over data-parallel ranks, all ranks run every step; a rank without"
-        " requests runs a dummy batch. These are counted, so step n is the same on all ranks"
+        " requests runs a dummy batch. Dummy batches are counted, so step n is the same on all ranks"
     ),
     optional=True,
     windows=("aligned",),
@@ -81,7 +81,9 @@ def summary(config: ProfileConfig[RolloutStage]) -> str:
     values = recording.units(config, units), rollout
     recorded = Text("{units} of rollout {rollout} on {ranks}", *values, ranks)
     if states := behind(stage):
-        recorded = Text("{units} of rollout {rollout}, counted from where {states}, on {ranks}", *values, states, ranks)
+        recorded = Text(
+            "{units} of rollout {rollout}, counted from the moment when {states}, on {ranks}", *values, states, ranks
+        )
     if stage.on_demand:
         recorded = Text("{recorded}, then {units}", recorded, on_demand)
     return Text("Records {units}.", recorded)

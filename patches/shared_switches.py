@@ -26,8 +26,8 @@ ENGINE_VARIABLE = Switch(
     name="VLLM_TORCH_PROFILER_DIR",
     otherwise=State.ARMED,
     why=Text(
-        "the worker creates a profiler for this directory at its start, and records from /start_profile or"
-        " LLM.start_profile() on. vLLM 0.10 to 0.12 take an empty value as the working directory, so unset the"
+        "the worker creates a profiler for this directory when it starts, and records from /start_profile or"
+        " LLM.start_profile() on. vLLM 0.10 to 0.12 treat an empty value as the working directory, so unset the"
         " variable"
     ),
     source="vllm_ascend/worker/worker_v1.py and worker/worker.py, 0.7.1rc1 to 0.13.0 (V0 and V1); vllm/envs.py",
@@ -77,8 +77,8 @@ DAEMON = Switch(
     values=_DAEMON_VALUES,
     otherwise=State.UNKNOWN,
     why=Text(
-        "torch_npu connects to the dynolog daemon, advances at each optimizer step, and records after `dyno"
-        " nputrace`. Only the value 1 has this effect"
+        "torch_npu connects to the dynolog daemon, advances its profiler at each optimizer step, and records"
+        " after `dyno nputrace`. Only the value 1 has this effect"
     ),
     source="torch_npu/profiler/_non_intrusive_profile.py, from 2.7.1",
     off="unset MSMONITOR_USE_DAEMON",
@@ -86,17 +86,17 @@ DAEMON = Switch(
 )
 DAEMON_STEPPED = DAEMON._replace(
     why=Text(
-        "in each execute_model the worker advances torch_npu's dynamic profiler, which records after `dyno"
-        " nputrace`. With numbers other than 1 that profiler was never set up, and a value that is no number"
-        " stops the worker"
+        "in each execute_model() the worker advances torch_npu's dynamic profiler, which records after `dyno"
+        " nputrace`. With a number other than 1, this profiler is not set up; a value that is not a number stops"
+        " the worker"
     ),
     source="vllm_ascend/envs.py, 0.11.0rc0 to 0.26.0rc1; torch_npu/profiler/_non_intrusive_profile.py",
 )
 KINETO_DAEMON = DAEMON._replace(
     name="KINETO_USE_DAEMON",
     why=Text(
-        "the older name of MSMONITOR_USE_DAEMON, which takes precedence if both are set; on GPUs, libkineto"
-        " connects to dynolog"
+        "older name of MSMONITOR_USE_DAEMON; if both are set, MSMONITOR_USE_DAEMON takes precedence. On GPUs,"
+        " libkineto connects to dynolog"
     ),
     source="torch_npu/profiler/_non_intrusive_profile.py, from 2.5.1",
     off="unset KINETO_USE_DAEMON",
@@ -111,8 +111,8 @@ DAEMON_OPTION = Switch(
         ("1", State.ARMED), ("true", State.ARMED),
     ),
     otherwise=State.UNKNOWN,
-    why=Text("in each execute_model the worker advances torch_npu's dynamic profiler, which records after"
-    " `dyno nputrace`; this option overrides the variable"),
+    why=Text("in each execute_model() the worker advances torch_npu's dynamic profiler, which records after `dyno"
+    " nputrace`; this option overrides MSMONITOR_USE_DAEMON"),
     source="vllm_ascend/ascend_config.py and worker/worker.py, from 0.20.2rc1",
     off=Text("leave msmonitor_use_daemon out of --additional-config"),
     programs=_VLLM,
@@ -130,7 +130,7 @@ _DYNAMIC = Switch(
     otherwise=State.ARMED,
     why=Text(
         "torch_npu watches profiler_config.json in this folder, and records when the file changes during the run;"
-        " a file that exists at the start has no effect"
+        " a file that already exists at the start has no effect"
     ),
     source="torch_npu/profiler/_non_intrusive_profile.py and _dynamic_profiler/, 2.1.0.post8 to 2.14.0",
     off="unset PROF_CONFIG_PATH",
@@ -163,7 +163,7 @@ _MSPROF_PROGRAM = _MSPROF_SAMPLE._replace(
     form=Form.PROGRAM,
     name="msprof",
     programs=r"msprof( .*)?",
-    why=Text("msprof sets PROFILER_SAMPLECONFIG for the program and records from its start"),
+    why=Text("msprof sets PROFILER_SAMPLECONFIG for the program and records from the program's start"),
     source="CANN's msprof command; torch_npu/profiler/analysis/prof_common_func/_utils.py check_msprof_env",
     off=Text("start the program without msprof"),
 )
@@ -180,8 +180,8 @@ _NSYS = Switch(
     programs=r"nsys( -\S+)* profile (?!-h|--help).*",
     otherwise=State.ON,
     why=Text(
-        "nsys profile records each process that it starts; CUPTI has one subscriber in a process, so torch.profiler"
-        " gets no kernels there"
+        "nsys profile records each process that it starts; CUPTI allows only one subscriber per process, so"
+        " torch.profiler gets no kernels in these processes"
     ),
     source="CUPTI's documentation, CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED (39); nsys's command line",
     off=Text("start the program without nsys"),
@@ -189,14 +189,14 @@ _NSYS = Switch(
 _NSYS_LAUNCH = _NSYS._replace(
     programs=r"nsys( -\S+)* launch (?!-h|--help).*",
     otherwise=State.ARMED,
-    why=Text("nsys launch records each process that it starts once `nsys start` asks for it"),
+    why=Text("nsys launch records the processes that it starts as soon as `nsys start` is run"),
     requested_by=((r"(.*/)?nsys", "start"),),
 )
 _NSYS_SESSION = _NSYS._replace(
     form=Form.VARIABLE,
     name="NSYS_PROFILING_SESSION_ID",
     programs="",
-    why=Text("nsys sets it for the processes that it records, where torch.profiler gets no kernels"),
+    why=Text("nsys sets this variable in the processes that it records; torch.profiler gets no kernels there"),
     source="NVTX.jl src/NVTX.jl and GROMACS pmalloc.cpp look for it; nsys sets it when its session starts",
     off=Text("start rlpatch without nsys, which sets NSYS_PROFILING_SESSION_ID"),
 )
@@ -205,7 +205,8 @@ _NCU = _NSYS._replace(
     name="ncu",
     programs=r"ncu (?!(.* )?(--import|-i)[ =](?!.*\.py)|--(version|help|list|query)|-[vh]( |$)).*",
     why=Text(
-        "ncu runs each kernel several times and is CUPTI's subscriber: no time that another profiler sees is true"
+        "ncu runs each kernel several times and occupies CUPTI's only subscription, so times measured by another"
+        " profiler are wrong"
     ),
     source="Nsight Compute's command line; CUPTI's documentation, CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED (39)",
     off=Text("start the program without ncu"),
@@ -213,7 +214,7 @@ _NCU = _NSYS._replace(
 _NCU_SESSION = _NSYS_SESSION._replace(
     profiler=NCU,
     name="NV_NSIGHT_INJECTION_TRANSPORT_TYPE",
-    why=Text("ncu sets it for the processes that it profiles, where torch.profiler gets no kernels"),
+    why=Text("ncu sets this variable in the processes that it profiles; torch.profiler gets no kernels there"),
     source="GROMACS pmalloc.cpp looks for it",
     off=Text("start rlpatch without ncu, which sets NV_NSIGHT_INJECTION_TRANSPORT_TYPE"),
 )
@@ -221,14 +222,14 @@ _ROCPROF = _NSYS._replace(
     profiler=ROCPROF,
     name="rocprof",
     programs=r"rocprof(v[23]|-sys-(run|sample)|-compute profile)? (?!--(version|help|list)|-[vhL]( |$)).*",
-    why=Text("rocprof records the kernels of each process that it starts, whatever a profiler in the process does"),
+    why=Text("rocprof records the kernels of each process that it starts, regardless of any profiler in the process"),
     source="ROCm's rocprof, rocprofv2, rocprofv3, rocprof-sys-run and rocprof-compute; their command lines",
     off=Text("start the program without rocprof"),
 )
 _ROCPROF_TOOL = _NSYS_SESSION._replace(
     profiler=ROCPROF,
     name="ROCP_TOOL_LIBRARIES",
-    why=Text("rocprofv3 loads its recording library into each process by this variable"),
+    why=Text("rocprofv3 loads its recording library into each process through this variable"),
     source="ROCprofiler-SDK's rocprofv3.py and librocprofiler-register, ROCP_TOOL_LIBRARIES",
     off="unset ROCP_TOOL_LIBRARIES",
 )
@@ -237,15 +238,18 @@ _RAY_NSIGHT = _NSYS._replace(
     name="nsight",
     programs="",
     why=Text(
-        "Ray starts the workers of this runtime environment with nsys profile; CUPTI has one subscriber in a process,"
-        " so torch.profiler gets no kernels there"
+        "Ray starts the workers of this runtime environment with nsys profile; CUPTI allows only one subscriber"
+        " per process, so torch.profiler gets no kernels in these workers"
     ),
     source="ray/_private/runtime_env/nsight.py NsightPlugin, 2.60.0",
     off=Text("leave nsight out of the runtime environment"),
 )
 _NEMO = _NSYS_SESSION._replace(
     name="NRL_NSYS_WORKER_PATTERNS",
-    why=Text("NeMo-RL starts the workers that match it with nsys profile, where torch.profiler gets no kernels"),
+    why=Text(
+        "NeMo-RL starts the workers whose names match this pattern with nsys profile; torch.profiler gets no"
+        " kernels there"
+    ),
     source="nemo_rl/distributed/worker_group_utils.py get_nsight_config_if_pattern_matches",
     off="unset NRL_NSYS_WORKER_PATTERNS",
 )

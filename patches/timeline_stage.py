@@ -33,10 +33,11 @@ class Timeline(PackageStage):
     )
     HOW = Text(
         "one line at the start of each function; the span ends with the function's local variable: on return, on"
-        " an exception, or on close. Loops run over a wrapper of their items. If collectives block the host (gloo,"
-        " MPI), the methods Work.wait and DTensor.full_tensor of torch.distributed are replaced in memory, to time them"
+        " an exception, or on close. Loops run over a wrapper of their items. If collectives block the host"
+        " (gloo, MPI), the methods Work.wait and DTensor.full_tensor of torch.distributed are replaced in memory,"
+        " to measure how long they block"
     )
-    REMOVE_WHEN = Text("the framework writes such a timeline itself, in a format that can be read without a server")
+    REMOVE_WHEN = Text("the framework itself writes such a timeline, in a format that can be read without a server")
     AT_HEAD = "_rlpatch_span"
     AROUND = "_rlpatch_wait"
     RECORDER = (
@@ -48,7 +49,9 @@ class Timeline(PackageStage):
     def summary(config: ProfileConfig[TimelineStage]) -> str:
         """Return a sentence on what is recorded, for the reader of the patched file."""
         size = Text("at most {max_timeline_mb} MB", config.stage.max_timeline_mb)
-        return Text("Keeps what this process does and when, without a profiler: {size}, in a file of its own.", size)
+        return Text(
+            "Records what this process does and when, without a profiler: {size}, in a separate file per process.", size
+        )
 
     def recipes(
         self,

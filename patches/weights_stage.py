@@ -41,13 +41,15 @@ class Weights(PackageStage):
     (STAGE,) = SyncStage.NAMES
     WHY = Text(
         "between two rollouts all accelerators wait for the weights, and no stage of the training step includes"
-        " this time. Often most of it is gathering, and sending is short"
+        " this time. Often most of this time is spent on gathering the weights, and sending is short"
     )
     HOW = Text(
-        "one line at the start of each function; its range ends with the function's local variable, on return or"
-        " on an exception. The profiler runs from the start of the outermost function to its end"
+        "one line at the start of each function; the range ends with the function's local variable, on return or"
+        " on an exception. The profiler runs from the start of the outermost function to the end of that function"
     )
-    REMOVE_WHEN = Text("the framework's own profiler can record the weight sync as a stage and marks its phases")
+    REMOVE_WHEN = Text(
+        "the framework's own profiler can record the weight sync as a stage, and marks the phases of the sync"
+    )
     AT_HEAD = "_rlpatch_range"
     AROUND = "_rlpatch_phase"
     RECORDER = (
@@ -56,8 +58,8 @@ class Weights(PackageStage):
     )
     NOTES = (
         Note(
-            Text("sync 0 may be before the first rollout: choose another with --sync N"),
-            Text("if a trainer syncs before its first step, sync 1 has the weights of step 1"),
+            Text("sync 0 may be before the first rollout: choose another sync with --sync N"),
+            Text("if a trainer syncs before its first step, sync 1 carries the weights of step 1"),
         ),
     )
 
@@ -106,5 +108,5 @@ class Weights(PackageStage):
     def socket(self, method: str, behind: str) -> Insertion:
         """Return lines that wrap the socket for buckets, which exists after the call `behind` in `method`."""
         where = Around(behind, "self.socket = _rlpatch.socket(self.socket) if _rlpatch else self.socket")
-        why = Text("handing a bucket over takes as long as the receiver needs to load it")
+        why = Text("handing over a bucket takes as long as the receiver needs to load it")
         return line(method, f'_rlpatch = getattr(__import__("{self.package}"), "_rlpatch_stage", None)', why, where)

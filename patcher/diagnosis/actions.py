@@ -55,8 +55,8 @@ def with_bounds(diagnosis: RunDiagnosis, steps: Sequence[TrainingStep]) -> RunDi
     notes = diagnosis.notes
     if 0 < len(steps) < diagnosis.rollouts - 1:  # the last rollout may be of the step that goes on
         text = Text(
-            "{rollouts} rollouts were counted in {steps} training steps: an engine that runs empty, in validation or"
-            " while agents pause, begins another one",
+            "{rollouts} rollouts were counted in {steps} training steps: each time an engine runs out of"
+            " requests, for example in validation or while agents pause, the next request starts a new rollout",
             diagnosis.rollouts,
             len(steps),
         )
@@ -82,7 +82,11 @@ def _of_what_ifs(what_ifs: Iterable[WhatIf], took: float, iterations: Iterations
         names.add(what_if.name)
         if (what_if.seconds or least) <= (1 - LEAST_SHARE) * took:
             because = Text(
-                "{least:.1f} to {most:.1f} instead of {took:.1f} s. {why}", least, most, took, what_if.because
+                "the rollouts would take {least:.1f} to {most:.1f} instead of {took:.1f} s. {why}",
+                least,
+                most,
+                took,
+                what_if.because,
             )
             yield Action(what(what_if), took - least, because)
 
@@ -98,7 +102,8 @@ def _fuller_batches(iterations: Iterations) -> Iterator[Action]:
     tokens, took = float(decoding.requests.sum()), float(decoding.seconds.sum())
     ideal = tokens * per_token
     because = Text(
-        "{tokens:,.0f} decode tokens as fast as at {peak:.0f} requests: {ideal:.1f} instead of {took:.1f} s",
+        "if all {tokens:,.0f} decode tokens were generated as fast as at {peak:.0f} requests: {ideal:.1f} instead"
+        " of {took:.1f} s",
         tokens,
         peak,
         ideal,
@@ -111,7 +116,10 @@ def _of_classes(stage: StageDiagnosis) -> Iterator[Action]:
     """Yield what less time on the host and hidden collectives would save."""
     seconds = {part.name: part.seconds for part in stage.classes}
     host = seconds.get("host-bound", 0.0) + seconds.get("outside-forward", 0.0)
-    because = Text("no idle time between kernels or outside the forward pass: graphs, asynchronous scheduling")
+    because = Text(
+        "assumes no idle time between kernels or outside the forward pass; graphs and asynchronous scheduling"
+        " reduce this idle time"
+    )
     yield Action(Text("less host time"), host, because)
     exposed = seconds.get("collective", 0.0)
-    yield Action(Text("hidden collectives"), exposed, Text("no collective that computing does not hide"))
+    yield Action(Text("hidden collectives"), exposed, Text("assumes that computing hides all collectives"))

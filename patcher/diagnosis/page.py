@@ -30,7 +30,7 @@ def _stage(stage: StageDiagnosis) -> Content:
     """Return the section of a stage: whether its shares are supported, its seconds, and its tables."""
     verdict = Text("What {stage} consists of", stage.stage)
     if not stage.supported:
-        verdict = Text("{stage}: shares are not supported", stage.stage)
+        verdict = Text("{stage}: the data does not support shares of the time", stage.stage)
     return (
         tag("p", verdict, class_="verdict"),
         tag("p", _rollouts(stage) if stage.stage == STAGE else _micro_batches(stage)),
@@ -44,8 +44,8 @@ def _stage(stage: StageDiagnosis) -> Content:
 def _rollouts(stage: StageDiagnosis) -> Text:
     """Return a sentence with the rollouts, seconds and iterations of a stage, and what was left out."""
     return Text(
-        "{count} rollouts, {seconds:,.1f} s, {iterations:,} iterations, {recorded} of them recorded. Left out:"
-        " recording {cost:.1f} s, waits {waits:.1f} s.",
+        "{count} rollouts, {seconds:,.1f} s, {iterations:,} iterations, {recorded} of them recorded. Not counted:"
+        " {cost:.1f} s for recording, {waits:.1f} s of waiting.",
         stage.turns,
         stage.seconds,
         stage.iterations,
@@ -58,8 +58,8 @@ def _rollouts(stage: StageDiagnosis) -> Text:
 def _micro_batches(stage: StageDiagnosis) -> Text:
     """Return a sentence with the calls, seconds and micro-batches of a training stage, and what was left out."""
     return Text(
-        "{calls} calls, {seconds:,.1f} s in {count:,} micro-batches, {recorded} of them recorded. Left out: recording"
-        " {cost:.1f} s, between micro-batches {between:,.1f} s.",
+        "{calls} calls, {seconds:,.1f} s in {count:,} micro-batches, {recorded} of them recorded. Not counted:"
+        " {cost:.1f} s for recording, {between:,.1f} s between micro-batches.",
         stage.turns,
         stage.seconds,
         stage.iterations,

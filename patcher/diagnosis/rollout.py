@@ -129,9 +129,9 @@ def _warm(iterations: Iterations) -> NDArray[np.bool_]:
 
 def _unrecorded(iterations: Iterations, recorded: int) -> StageDiagnosis:
     """Return the stage without classes, because too little of it was recorded."""
-    why = Text("only {count} of its iterations were recorded", recorded)
+    why = Text("too few iterations were recorded: {count}", recorded)
     if not recorded:
-        why = Text("none of its iterations was recorded")
+        why = Text("no iteration was recorded")
     total = float(iterations.seconds.sum())
     parts = []
     for load, mask in loads.by_load(iterations).items():
@@ -177,8 +177,8 @@ def _load_part(
 def reason(load_check: LoadCheck) -> str:
     """Return why the recorded iterations do not support a load."""
     if not load_check.is_known:
-        return Text("no recorded iteration resembles most of these")
-    return Text("the recorded iterations predict {error:+.0f} % of its time", 100 * load_check.relative)
+        return Text("no recorded iteration is similar to most iterations of this load")
+    return Text("the time predicted from the recorded iterations is off by {error:+.0f} %", 100 * load_check.relative)
 
 
 def supported_loads(checks: Sequence[LoadCheck]) -> tuple[bool, str]:

@@ -112,21 +112,23 @@ def _notes(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator[s
     """Yield what the reader has to know of the numbers."""
     stage = rollouts.stage
     if all(int(engine.iterations.rollout.max(initial=0)) == 0 for engine in engines):
-        yield Text("the run has one rollout, so its warm-up is included")
+        yield Text("the run has only one rollout, so the times include the warm-up")
     replicas = sum(engine.rollouts > 0 for engine in engines)
     if replicas > 1:
-        yield Text("{count} engines: rollouts and seconds are those of all of them together", replicas)
+        yield Text("{count} engines: the numbers of rollouts and seconds are sums over all engines", replicas)
     joined = sum(window.joined for window in rollouts.windows)
     recorded = sum(window.iterations for window in rollouts.windows)
     if joined < recorded:
         yield Text(
-            "{count} of {recorded} recorded iterations were left out: the profiler's start, or not in the timeline",
+            "{count} of {recorded} recorded iterations were left out, because they include the profiler's start"
+            " or are not in the timeline",
             recorded - joined,
             recorded,
         )
     if stage.waiting_seconds > 0.05 * max(stage.seconds, 1e-9):
         yield Text(
-            "{seconds:.1f} s lie in iterations that took over three times as long as recorded ones like them",
+            "{seconds:.1f} s were spent in iterations that took over three times as long as similar recorded"
+            " iterations",
             stage.waiting_seconds,
         )
     if not np.any([engine.iterations.context.any() for engine in engines]):

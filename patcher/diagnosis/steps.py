@@ -159,7 +159,11 @@ def _without_small(passages: Mapping[str, _Passage], keep: Iterable[str], least:
 
 def _unrecorded(name: str, seconds: float, steps: int) -> StageDiagnosis:
     """Return a stage of which no window is recorded, with its ``seconds`` on the critical path of ``steps`` steps."""
-    why = Text("it was not recorded") if name == sync.STAGE else Text("no window can be recorded of it")
+    why = (
+        Text("the weight sync was not recorded")
+        if name == sync.STAGE
+        else Text("windows of this stage cannot be recorded")
+    )
     return StageDiagnosis(
         stage=name, seconds=seconds, supported=False, why=why, turns=steps, iterations=0, recorded=0,
         recording_seconds=0.0, waiting_seconds=0.0,

@@ -29,7 +29,8 @@ def diagnose_sync(profiles: Sequence[RankProfile]) -> tuple[tuple[StageDiagnosis
     total = float(seconds.sum())
     half_widths = np.full(len(NAMES), ONE_WINDOW_HALF_WIDTH)
     stage = StageDiagnosis(
-        stage=STAGE, seconds=total, supported=total > 0, why="" if total else Text("its trace has no kernels"),
+        stage=STAGE, seconds=total, supported=total > 0,
+        why="" if total else Text("the trace of the weight sync has no kernels"),
         turns=1, iterations=len(chosen.units), recorded=len(chosen.units), recording_seconds=0.0, waiting_seconds=0.0,
         classes=class_shares(seconds / max(total, 1e-12), half_widths, total),
     )  # fmt: skip
@@ -44,7 +45,7 @@ def scaled(stage: StageDiagnosis, seconds: float, steps: int) -> StageDiagnosis:
     usual = seconds / max(steps, 1)
     if usual and stage.seconds > WAIT * usual:
         times = stage.seconds / usual
-        why = Text("the recorded sync took {times:.0f} times as long as the others", times)
+        why = Text("the recorded sync took {times:.0f} times as long as the average sync", times)
         return replace(stage, seconds=seconds, turns=steps, supported=False, why=why, classes=())
     classes = tuple(replace(part, seconds=part.share * seconds) for part in stage.classes)
     return replace(stage, seconds=seconds, turns=steps, classes=classes)

@@ -45,7 +45,8 @@ def stages(diagnosis: RunDiagnosis) -> Table:
         for row in (diagnosis.stages if diagnosis.steps else ())
     ]
     about = Text(
-        "The parts of the steps add up to these; working are the seconds of iterations and micro-batches alone."
+        "The column “of the steps” adds up to the duration of the steps; “working” counts only iterations and"
+        " micro-batches."
     )
     return Table("diagnosed_stages", Text("Stages of the steps"), columns, rows, about)
 
@@ -109,7 +110,13 @@ def actions(diagnosis: RunDiagnosis) -> Table:
         Column("because", Text("because")),
     )
     rows = [(action.what, action.bound_seconds, action.because) for action in diagnosis.actions]
-    return Table("diagnosed_actions", Text("At most to gain"), columns, rows, Text("These bounds overlap."))
+    return Table(
+        "diagnosed_actions",
+        Text("At most to gain"),
+        columns,
+        rows,
+        Text("These bounds overlap, so they do not add up."),
+    )
 
 
 def what_ifs(diagnosis: RunDiagnosis) -> Table:
@@ -126,7 +133,10 @@ def what_ifs(diagnosis: RunDiagnosis) -> Table:
         (row.name, row.setting, row.seconds, row.least_seconds, row.most_seconds, row.because)
         for row in diagnosis.what_ifs
     ]
-    about = Text("The seconds of the counted rollouts; for free weight sync and perfect balance, of the counted steps.")
+    about = Text(
+        "The estimates are seconds of the counted rollouts; for free-weight-sync and perfect-balance, of the"
+        " counted steps."
+    )
     return Table("diagnosed_what_ifs", Text("What if"), columns, rows, about)
 
 
@@ -137,7 +147,7 @@ def windows(diagnosis: RunDiagnosis) -> Table:
         Column("window", Text("window")),
         Column("iterations", Text("iterations"), COUNT),
         Column("joined", Text("found in the timeline"), COUNT),
-        Column("report", Text("to read it")),
+        Column("report", Text("report command")),
         Column("trace", shown=Shown.CSV),
     )
     rows = [

@@ -95,9 +95,9 @@ def _diagnosed(stages: Sequence[TrainerStage], joined: Sequence[Joined]) -> Stag
     offsets = np.cumsum([0, *(len(part) for part in every)])
     places = np.concatenate([part.places + offset for part, offset in zip(joined, offsets, strict=False)])
     if not counted.any():
-        return replace(stage, why=Text("its micro-batches are not in the timeline"))
+        return replace(stage, why=Text("the timeline has no micro-batches of this stage"))
     if not len(places):
-        return replace(stage, why=Text("none of its micro-batches was recorded"))
+        return replace(stage, why=Text("no micro-batch of this stage was recorded"))
     seconds, sized = measured, correlation(sizes, length) >= SIZED
     if sized:
         seconds, length = (_undisturbed(column, sizes, places) for column in (measured, length))

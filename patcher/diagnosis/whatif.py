@@ -79,10 +79,12 @@ def replay(iterations: Iterations) -> Replayed | None:
     rollouts = _newest(iterations)
     scheduler = Scheduler(int(iterations.requests.max()), float(iterations.tokens.max()))
     if not iterations.context.any():
-        return Replayed(iterations, 0.0, scheduler, (), 0.0, Text("the timeline has no contexts"))
+        return Replayed(iterations, 0.0, scheduler, (), 0.0, Text("the timeline has no context lengths"))
     came = sum(float(np.maximum(np.diff(rollout.requests, prepend=0), 0).sum()) for rollout in rollouts)
     if scheduler.requests > MOST_AT_ONCE or came > MOST_REQUESTS:
-        return Replayed(iterations, 0.0, scheduler, (), 0.0, Text("there are too many requests to tell them apart"))
+        return Replayed(
+            iterations, 0.0, scheduler, (), 0.0, Text("there are too many requests to replay them one by one")
+        )
     requests = tuple(tuple(requests_of(rollout, scheduler.requests)) for rollout in rollouts)
     same, contexts = 0, np.zeros(2)
     for rollout, of_rollout in zip(rollouts, requests, strict=True):
@@ -100,11 +102,11 @@ def replay(iterations: Iterations) -> Replayed | None:
     )
     why: str = ""
     if late:
-        why = Text("requests come all the time, and under another setting they would come at other times")
+        why = Text("requests arrive throughout the rollout, and under another setting they would arrive at other times")
     elif agreement < LEAST_AGREEMENT or abs(contexts[0] - contexts[1]) > MOST_CONTEXT_ERROR * contexts[1]:
         why = Text(
-            "a first-come scheduler repeats only {share:.0f} % of the iterations: the engine caches prefixes, drafts,"
-            " preempts, or takes another order",
+            "replaying with a first-come-first-served scheduler reproduces only {share:.0f} % of the iterations:"
+            " the engine uses prefix caching, speculative decoding, preemption, or another order",
             100 * agreement,
         )
     return Replayed(replayed, float(iterations.seconds.sum()), scheduler, requests, agreement, why)
@@ -148,12 +150,14 @@ def _judged(
         seconds = scale * clock.seconds(rows)
         error = 0.0 if np.isclose(seconds, replayed.seconds) else ERROR  # where it changes nothing
         because = Text(
-            "replayed; under the present setting {agreement:.0f} % of the iterations repeat", 100 * replayed.agreement
+            "estimated by replay, which reproduces {agreement:.0f} % of the iterations under the present setting",
+            100 * replayed.agreement,
         )
         return WhatIf(name, setting, seconds, seconds * (1 - error), seconds * (1 + error), because)
     least, most = sorted((clock.flat(rows), clock.proportional(rows)))
     because = Text(
-        "replayed; beyond the {peak:.0f} requests that were seen, each more costs nothing, or as much as at full load",
+        "estimated by replay; the bounds assume that each request beyond the recorded maximum of {peak:.0f} costs"
+        " nothing, or as much as a request at full load",
         clock.most_requests,
     )
     return WhatIf(name, setting, None, scale * least * (1 - BOUND_ERROR), scale * most * (1 + BOUND_ERROR), because)

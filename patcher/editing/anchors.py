@@ -63,7 +63,7 @@ class AnchorSearch(NamedTuple):
         top = [node for node in method.body.body if isinstance(node, Statement)]
         statements: Sequence[Statement]
         if isinstance(where, Head):
-            what = Text("separate statements at its start")
+            what = Text("separate statements at the start")
             documented = method.get_docstring() is not None
             # Before the docstring of a function that has nothing else, which then has none while it is patched.
             statements = top[documented : documented + 1] or top[:1]

@@ -208,7 +208,7 @@ class _Text:
             try:
                 yield markers.was(self.lines[index], patch)
             except ValueError:
-                cause = Text("a line to replace has the mark of another patch")
+                cause = Text("a line that this patch has to replace has the mark of another patch")
                 hint = Text(
                     "revert that patch first (see `rlpatch status`); if the comment is your own, change its wording"
                 )

@@ -35,7 +35,7 @@ _UNKNOWN = "rlpatch_unknown"
 _OPTION = r"(?m)^(?:--config-|-c)([pnd])\w*[=\n](.*)$"  # for path, name and dir
 _PRINTS = {"--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i"}  # then it runs nothing
 _ANY = Text("a word of the command is only known at run time, and may be any override")
-_NO_GROUP = Text("the configuration uses a group that was not found here")
+_NO_GROUP = Text("the configuration uses a Hydra config group that was not found here")
 _NO_CONFIG = Text("the run's configuration was not found here or is only known at run time; name it with --config FILE")
 
 
@@ -66,7 +66,9 @@ def _compositions(
         reason = Text("{package} is not installed here", application.packages[0])
         reading.hidden.append(Hidden(reason, "", reason))
     if mentions and not starts:
-        reason = Text("the launch that rlpatch could read does not start {package}", application.packages[0])
+        reason = Text(
+            "the commands of the launch that rlpatch could read do not start {package}", application.packages[0]
+        )
         reading.hidden.append(Hidden(mentions[0].where, mentions[0].text, reason))
     for start, file in starts if not unclear and (mentions or _takes_others(application, reading)) else ():
         content = _composed(application, root, start, file)
@@ -239,7 +241,8 @@ def _composed(application: Application, root: Path | None, start: Start, file: P
         return Text("hydra-core is not installed (pip install hydra-core)")
     if file is None:
         return Text(
-            "{package} is not installed here; say where with --path DIR or --python EXE", application.packages[0]
+            "{package} is not installed here; give its location with --path DIR or --python EXE",
+            application.packages[0],
         )
     words = [re.sub("[\0\1]", _UNKNOWN, word.replace(KEPT, "")) for word in start.words]
     if any(_UNKNOWN in word.partition("=")[0] for word in words):
@@ -279,7 +282,7 @@ def _judged(switches: Sequence[ConfigSwitch], start: Start, config: Any, reading
         if line:
             off = Text("{change} as an override, or at {where}", change, within_sentence(where))
     if state is State.UNKNOWN:
-        reason = Text("a value is only known at run time")
+        reason = Text("a value in the configuration is only known at run time")
     elif not (start.sure and start.program):
         state, reason = State.UNKNOWN, NOT_PLAIN
     why = (state is State.ARMED and switch.armed) or switch.why

@@ -31,7 +31,7 @@ from patcher.guards.result import NOT_PLAIN, Checked, GuardResult, Launch, compl
 from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.switches import Form, State, Switch
 
-_UNSEEN = Text("no Python program is known to start after this setting")
+_UNSEEN = Text("rlpatch found no Python program that starts after this setting")
 _VALUE = Text("this value is not documented, or only known at run time")
 _WORDS = Text("some words of the command are only known at run time")
 

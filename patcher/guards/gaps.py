@@ -19,13 +19,13 @@ _PYTHON = rf"(.* )?(\S*/)?(python|pypy)[\d.]*t?( {_FLAGS}[WX] ?\S+| {_FLAGS})* {
 _LOST = {
     rf"{_PYTHON}I.*": (Text("Python with -I ignores PYTHONPATH"), Text("leave -I out")),
     rf"{_PYTHON}E.*": (Text("Python with -E ignores PYTHONPATH"), Text("leave -E out")),
-    rf"{_PYTHON}S.*": (Text("Python with -S imports no sitecustomize"), Text("leave -S out")),
+    rf"{_PYTHON}S.*": (Text("Python with -S does not import sitecustomize"), Text("leave -S out")),
     r"(docker|podman|nerdctl) (.* )?(run|exec|start) .*": (
-        Text("the container has neither rlpatch's environment variables nor its folder"),
+        Text("the container has neither the environment variables nor the folder of rlpatch"),
         Text("start `rlpatch run` inside the container"),
     ),
     r"(ssh|pdsh|kubectl) .*": (
-        Text("the other machine has neither rlpatch's environment variables nor its folder"),
+        Text("the other machine has neither the environment variables nor the folder of rlpatch"),
         Text("start `rlpatch run` on that machine"),
     ),
     rf"ray job submit(?!.*([\0\1]|{_OURS})).*": (

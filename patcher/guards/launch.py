@@ -93,7 +93,7 @@ _PYTHON_HIDES = (
     r"\bexec\(|(?<![\w.])eval\(|b64decode|fromhex|(putenv|environ\.(setdefault|update|__setitem__))\((?!\s*(\)|[\"'{]|\w+=))"
     r"|environ\s*\|=|environ\[(?!\s*[\"'])[^\]]*\]\s*=[^=]|\bsubprocess\.\w+\(|\bos\.(system|popen|exec\w+|spawn\w+)\("
 )
-_INPUT = Text("its standard input is only known at run time")
+_INPUT = Text("the standard input of this command is only known at run time")
 
 
 class Start(NamedTuple):
@@ -242,7 +242,7 @@ class _Reader:
                 self.command(command)
         except (ValueError, RecursionError):
             self.note(text, line)
-            self.hide(Text("rlpatch cannot split it into commands"), str(self.path or ""))
+            self.hide(Text("rlpatch cannot split this text into commands"), str(self.path or ""))
 
     def inner(self, text: str, line: int, *, plain: bool = False) -> None:
         """Read shell text of an expansion or an inner shell; with ``plain`` a shell runs it, without arguments.
@@ -253,7 +253,7 @@ class _Reader:
             constants = {} if plain else self.constants  # another shell has only what is exported
             replace(self, nested=self.nested + 1, plain=plain, constants=constants).script(text, line)
         else:
-            self.hide(Text("it is nested too deeply in quotes and expansions"), text)
+            self.hide(Text("this text is nested too deeply in quotes and expansions"), text)
 
     def file(self, word: str, *, plain: bool = False) -> None:
         """Read the file ``word`` that the launch names: a script, a Python program or settings.
@@ -267,9 +267,11 @@ class _Reader:
             return
         self.files.add((word, plain))
         if is_written or not path:
-            self.hide(Text("it names a file that was not found here or is only known at run time"), word)
+            self.hide(Text("the launch names a file that was not found here or is only known at run time"), word)
         elif self.level >= _LEVELS or path.stat().st_size > _LARGEST:
-            self.hide(Text("the file is too large, or only a file that the launch names refers to it"), word)
+            self.hide(
+                Text("the file is too large, or the launch refers to it only indirectly, through another file"), word
+            )
         else:
             text = text_of(path)
             plain = plain and not re.match("#!.* -", text)
@@ -290,7 +292,7 @@ class _Reader:
             self.result.settings += certain(self.path, text)
         if match := re.search(_PYTHON_HIDES, text):
             self.line = text.count("\n", 0, match.start()) + line
-            self.hide(Text("what it sets or runs there is only known at run time"), match[0])
+            self.hide(Text("what this code sets or runs is only known at run time"), match[0])
         for script in re.findall(r"[\"' ]([\w./-]+\.sh)\b", text):
             self.file(script)
 
@@ -428,7 +430,7 @@ class _Reader:
         text = " ".join(call.own)
         documents = [word for direction, word in command.redirects if direction == "<<<"]
         if re.fullmatch(_COMPUTED, call.shape):
-            self.hide(Text("what it starts or sets is only known at run time"), " ".join(call.texts))
+            self.hide(Text("what this command starts or sets is only known at run time"), " ".join(call.texts))
         if re.fullmatch(_RUNS_INPUT, text):
             self.inputs(command, documents, text)
         elif re.fullmatch(_SHELL, call.program) and not re.match(r"\S+( -\w+)* -\w*c", text):

@@ -71,7 +71,7 @@ def completing(
 
     ``switches`` are those that the release has; ``off`` says how to switch the profiler off.
     """
-    why = switches[0].why if switches else Text("this release has no switch for it")
+    why = switches[0].why if switches else Text("this release has no switch for this profiler")
     for text in hidden[:1] if switches else ():
         line = text.found.partition("\n")[0].strip()[:200]
         is_searched = text.where != text.reason

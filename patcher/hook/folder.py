@@ -63,7 +63,8 @@ class RunFolder:
         scratch = Path(tempfile.gettempdir()).resolve()
         if os.pathsep in str(scratch):
             cause = Text(
-                "the temporary directory has {pathsep} in its name, which separates entries of PYTHONPATH", os.pathsep
+                "the path of the temporary directory contains {pathsep}, which separates entries of PYTHONPATH",
+                os.pathsep,
             )
             raise Problem(Kind.ENVIRONMENT, cause, str(scratch), Text("use another folder: TMPDIR=DIR rlpatch run …"))
         changes = [(edit.root, change) for edit in edits for change in edit.changes if change.before != change.after]

@@ -38,7 +38,7 @@ def table_section(table: Table, most: int | None = None, instead: Mapping[str, S
             tag("table", tag("thead", tag("tr", [_head(column) for column, _ in columns])), tag("tbody", body)),
             class_="table",
         ),
-        hidden > 0 and faint(Text("{count:,} more rows are not shown here; `--json` has them.", hidden)),
+        hidden > 0 and faint(Text("{count:,} more rows are not shown here; `--json` prints all rows.", hidden)),
     )
 
 

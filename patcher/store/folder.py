@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 def _markers() -> str:
     """Return the hint that a revert works without the store."""
-    return Text("`{commandline}` works without it, by the marks in the files", CommandLine("revert"))
+    return Text("`{commandline}` does not need this folder: the marks in the files are enough", CommandLine("revert"))
 
 
 class StoreFolder:
@@ -85,7 +85,9 @@ class StoreFolder:
                 raise
             cause = Text("only user {st_uid} has access to {store}", os.lstat(self.path).st_uid, STORE)
             hint = Text(
-                "ask the owner to run `{commandline}`, or chmod it like its parent folder", CommandLine("recover")
+                "ask the owner to run `{commandline}`, or to give the folder the same mode as its parent folder"
+                " (chmod)",
+                CommandLine("recover"),
             )
             raise Problem(Kind.ENVIRONMENT, cause, str(self.path), hint) from error
 
@@ -99,7 +101,10 @@ class StoreFolder:
         if why := rights.believed(status, os.stat(self.root)):
             hint = Text("run rlpatch outside of the container")
             if rights.known("user", status.st_uid):
-                hint = Text("inspect it, then take it over (chown, chmod go-w) or move it away; {markers}", _markers())
+                hint = Text(
+                    "inspect the folder, then take ownership (chown, chmod go-w) or move the folder away; {markers}",
+                    _markers(),
+                )
             raise Problem(
                 Kind.ENVIRONMENT,
                 Text("{store} {why}, so rlpatch does not trust its contents", STORE, why),
@@ -175,7 +180,7 @@ class StoreFolder:
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EINVAL, errno.EISDIR):
                 _refuse(path, Text("is not a regular file"))
-            hint = Text("find out why it cannot be read, or move {store} away; {markers}", STORE, _markers())
+            hint = Text("find out why the file cannot be read, or move {store} away; {markers}", STORE, _markers())
             raise Problem(
                 Kind.ENVIRONMENT, Text("cannot read the file: {strerror}", error.strerror), str(path), hint
             ) from error
@@ -248,7 +253,10 @@ class StoreFolder:
         if parent != self.root and self.root not in parent.parents:
             hint = Text("use --path with the folder that the link leads to")
             raise Problem(
-                Kind.ENVIRONMENT, Text("a link leads its folder out of the root folder"), f"{link} -> {parent}", hint
+                Kind.ENVIRONMENT,
+                Text("because of a link, the file's folder is outside of the root folder"),
+                f"{link} -> {parent}",
+                hint,
             )
         return target if self.root in target.parents else parent / link.name
 
@@ -306,7 +314,7 @@ class StoreFolder:
         try:
             return None if content is None else read(content, parse)
         except NewerError as error:
-            hint = Text("use the newer rlpatch here; this version would lose what it stored")
+            hint = Text("use the newer rlpatch here; this version would lose data that the newer one stored")
             raise Problem(
                 Kind.ENVIRONMENT, Text("{name} cannot be read: {error}", name, error), str(self.path / name), hint
             ) from None
@@ -379,7 +387,7 @@ def _strictly(path: Path) -> Path:
 
 def _refuse(path: Path, why: str) -> NoReturn:
     """Raise Problem (ENVIRONMENT) that ``path`` of the store ``why`` (such as "is not a regular file")."""
-    hint = Text("inspect it, then move {store} away; {markers}", STORE, _markers())
+    hint = Text("find out who created this, then move {store} away; {markers}", STORE, _markers())
     raise Problem(
         Kind.ENVIRONMENT, Text("{name} {why}, and rlpatch did not create it like this", path.name, why), str(path), hint
     )

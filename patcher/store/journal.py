@@ -77,7 +77,7 @@ def _undecidable(store: StoreFolder, journal: Journal, roots_known: Collection[s
         away = f"mv {shlex.quote(str(store.path))} {shlex.quote(str(aside))}"
         again = f"{away}; {CommandLine('revert', '--path', str(store.root))}"
         deleted = Text(
-            "if {roots} was deleted, recover without it, by the marks in the files: {command}",
+            "if {roots} was deleted, recover from the marks in the remaining files: {command}",
             ", ".join(missing),
             again,
         )

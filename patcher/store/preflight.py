@@ -51,13 +51,19 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
             if change.before != change.after:
                 _permitted(store, path, node, file)
                 if group := rights.lost_group(node.gid, path):
-                    lost = Text("{name} will keep a different group; nobody loses access", path.name)
+                    lost = Text(
+                        "{name} will get another group, and revert will not restore the old group; nobody loses access",
+                        path.name,
+                    )
                     notes.append(Note(lost, Text("{path} belongs to {group}", path, group)))
                 folders.append(path.parent)
                 if change.after != change.pristine:  # what was compiled later must not stop a revert
                     _importable(path)
                 elif target := lost_link(path, store.entry(change.path)):
-                    lost = Text("a link led to a file that no longer exists; the file itself is restored in its place")
+                    lost = Text(
+                        "the original was a link to a file that no longer exists; rlpatch restores a regular file"
+                        " instead of the link"
+                    )
                     notes.append(Note(lost, f"{path} -> {target}"))
         _writable(store.path if store.exists() else store.root)
         if not store.exists():
@@ -167,7 +173,7 @@ def _writable(path: Path) -> None:
         if path.is_dir():
             cause = Text("you have no permission to write in this folder")
         hint = Text(
-            "make it writable, or install the package into your own environment. Or {run_instead}", _RUN_INSTEAD
+            "get write permission, or install the package into your own environment. Or {run_instead}", _RUN_INSTEAD
         )
         raise Problem(Kind.ENVIRONMENT, cause, str(path), hint)
 

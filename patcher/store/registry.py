@@ -118,7 +118,8 @@ def read(content: bytes, parse: Callable[[dict[str, Any]], T]) -> T:
         if isinstance(top["version"], int) and top["version"] > VERSION:
             raise NewerError(
                 Text(
-                    "a newer rlpatch wrote it: format {version}, and this rlpatch reads {supported}",
+                    "a newer rlpatch wrote this file in format {version}, and this rlpatch reads only format"
+                    " {supported}",
                     top["version"],
                     VERSION,
                 )

@@ -83,7 +83,11 @@ def _expected(targets: Sequence[Target], version: str | None, again: Callable[[s
     if len({target.root for target in right}) > 1:
         roots = joined(AND, (str(target.root) for target in right))
         raise usage(
-            Text("{name} is in {roots}, and this command changes one at a time", right[0].project.name, roots),
+            Text(
+                "{name} is in {roots}, and this command changes only one of them at a time",
+                right[0].project.name,
+                roots,
+            ),
             Text("run the command once for each --path"),
         )
     return right[0]
@@ -213,7 +217,7 @@ def _below(project: Project, path: Path, git: bool = True) -> Target | None:
     candidates: list[tuple[Path, str, tuple[str, ...]]] = [(package, by, ()) for package in packages]
     # The name that was typed may be a link to a folder of another name, and the other way round.
     inside = (Path(os.path.abspath(path)), folder)  # noqa: PTH100  (keeps the link's own name)
-    parent = Text("{by}, which is the package folder itself, so its parent was used", by)
+    parent = Text("{by}, which is the package folder itself, so rlpatch used the parent folder", by)
     candidates += [(inner, parent, ()) for inner in inside if inner.name == project.package]
     for editable in provenance.distributions(project, [folder]):
         checkout = editable.checkout
@@ -254,7 +258,9 @@ def _leftover(project: Project, folder: Path) -> Problem:
     except Problem as problem:  # a finder takes a folder that it may not search for one without the file
         return problem
     cause = Text(
-        "{folder} has no __init__.py, so it is the rest of an old installation of {name}", folder, project.name
+        "{folder} has no __init__.py, so this folder is left over from an old installation of {name}",
+        folder,
+        project.name,
     )
     hint = Text("check the folder and delete it, then install {name} again", project.name)
     return Problem(Kind.NO_TARGET, cause, str(folder), hint)
@@ -266,12 +272,12 @@ def _nothing(project: Project, place: _Place, projects: Sequence[Project]) -> st
     for distribution in provenance.distributions(project, place.folders)[:1]:
         text = Text("package {package} not found, although {folder} exists", project.package, distribution.folder)
         if distribution.checkout:
-            text = Text("{missing}; it points to {checkout}", text, distribution.checkout)
+            text = Text("{missing}; that folder points to {checkout}", text, distribution.checkout)
     there = []
     for other in projects:
         with suppress(Problem):
             there += [other.name] if place.search(other) else []
-    return Text("{missing}; packages there: {packages}", text, ", ".join(there)) if there else text
+    return Text("{missing}; packages in this place: {packages}", text, ", ".join(there)) if there else text
 
 
 def _mismatch(target: Target, expected: str, again: Callable[[str], str]) -> Problem:
@@ -307,7 +313,7 @@ def _unknown(text: str, name: str, projects: Sequence[Project]) -> Problem:
         return Problem(Kind.NO_TARGET, cause, hint=hint)
     right = like[0] if like else "TARGET"
     hint = (
-        Text("type folders with --path: {right} --path {folder}", right, text)
+        Text("to name a folder, use --path: {right} --path {folder}", right, text)
         if "/" in text
         else Text("write {right} or {right}==VERSION", right)
     )
@@ -319,5 +325,5 @@ def _no_version(text: str, version: str, project: Project) -> Problem:
     name, begin = project.name, re.sub(r"[^0-9.].*", "", version.lstrip("=v "), flags=re.DOTALL)
     alike = [release for release in project.releases if release.startswith(begin)] or project.releases
     like = f"{name}=={alike[-1]}" if alike else f"{name}==VERSION"
-    hint = Text("use one release, such as {release}, or {name} for the installed one", like, name)
+    hint = Text("type one release, such as {release}, or only {name} for the installed release", like, name)
     return Problem(Kind.USAGE, Text("{version!r} in {text!r} is not a version", version, text), hint=hint)

@@ -139,7 +139,10 @@ def choose(candidates: Sequence[Distribution], literal: Source | None) -> tuple[
     took = Text("using {name}, not {other_names}", best.folder.name, other_names)
     return best, (
         Note(
-            Text("several distributions have this package; using version {version}", best.source.version),
+            Text(
+                "several installed distributions contain this package; rlpatch uses version {version}",
+                best.source.version,
+            ),
             took,
         ),
     )
@@ -181,7 +184,7 @@ def decide(
     why = (
         Text("{says} says {version}, which is more reliable", best.says, best.version)
         if best.version
-        else Text("every release has this number")
+        else Text("every release has this version number")
     )
     doubts = (
         Note(

@@ -140,7 +140,10 @@ class StateFolder:
         if self.path.is_symlink():
             raise OSError(
                 errno.ELOOP,
-                Text("this is a link; rlpatch follows no links here, because another user may have put it there"),
+                Text(
+                    "this folder is a symbolic link; rlpatch does not follow links here, because another user may"
+                    " have created the link"
+                ),
                 str(self.path),
             )
 

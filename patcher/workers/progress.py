@@ -136,7 +136,7 @@ def _untaken(worker: Worker, state: Life, filed: FiledRequest, now: float) -> tu
         return (LOST, _gone(worker)) if since else (IDLE, "")
     if _late(worker, filed):
         return LOST, Text(
-            "the request was for {turns} {at}, and the worker is already at {turn}", worker.turns, filed.at, worker.turn
+            "the request was for {turns} {at}, but the worker is already at {turn}", worker.turns, filed.at, worker.turn
         )
     return (LOST, Text("the request has expired")) if filed.expires < now else (AT_WORK, "")
 
@@ -174,7 +174,7 @@ def _gone(worker: Worker) -> str:
     """Return why a worker that has ended left no trace, or not all."""
     some = worker.state == SAVED or (worker.state == SAVING and worker.traces)
     if some:
-        return Text("process {pid} ended before it had recorded everything", worker.pid)
+        return Text("process {pid} ended before everything was recorded", worker.pid)
     return Text("process {pid} ended; its last state was {state}", worker.pid, worker.state)
 
 

@@ -33,8 +33,8 @@ PROFILING = Application(
             (Key("perf_tracer.enabled", (False, True)), Key("perf_tracer.profile_steps", (None, [1]))),
             lambda values: State.ON if values["perf_tracer.enabled"] else State.OFF,
             Text(
-                "each rank writes a trace of the phases of a step, and in the steps of profile_steps torch.profiler"
-                " records what asks for it"
+                "each rank writes a trace of the phases of a step; in the steps listed in profile_steps,"
+                " torch.profiler also records the scopes that request it"
             ),
             "areal/utils/perf_tracer.py PerfTracer and _should_enable_profiler, areal/api/cli_args.py",
         ),
@@ -43,7 +43,8 @@ PROFILING = Application(
             (Key(_MEMORY, (None, {})), Key(f"{_MEMORY}.profile_steps", ([], [0, 1]))),
             _memory,
             Text(
-                "the actor records the history of its allocations in these steps, 0 and 1 unless the list says others"
+                "the actor records its memory allocations in the steps listed in memory_profiler.profile_steps"
+                " (default: 0 and 1)"
             ),
             "areal/trainer/rl_trainer.py start_memory_profile, areal/api/cli_args.py MemoryProfilerConfig",
         ),

@@ -51,7 +51,7 @@ RECIPES = _TIMELINE.recipes(
         (
             "DistributedStatsTracker.record_timing",
             'span("phase", key)',
-            Text("this function times the phases that the log shows"),
+            Text("this function measures the phase times that the log shows"),
         ),
     ),
     _sites(

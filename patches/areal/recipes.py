@@ -13,14 +13,14 @@ from patches.training import MICRO, MINI, ROLES, UPDATES
 
 _REMOVE = Text("AReaL's own profiler can record a window of micro-batches or mini-batches")
 _WHY = Text(
-    "AReaL's perf_tracer logs only how long each forward and backward took. Its torch profiler must be put around"
-    " a scope by hand and records all of that scope"
+    "AReaL's perf_tracer logs only how long each forward and backward took. AReaL's torch profiler must be put"
+    " around a scope by hand and records the whole scope"
 )
 _COUNTED = Note(
     Text("training steps are numbered as in AReaL's log: weight version plus 1"),
     Text(
         "a reference or teacher has no optimizer, so its calls are counted instead; after a restart from a"
-        " checkpoint they begin at 1 again"
+        " checkpoint the numbers begin at 1 again"
     ),
 )
 _TEACHER = Note(
@@ -152,21 +152,21 @@ UPSTREAM = Upstream(
             MICRO,
             tuple(ROLES),
             "",
-            Note(Text("Megatron's schedule runs the micro-batches"), Text("updates have --mini-batch")),
+            Note(Text("Megatron's schedule runs the micro-batches"), Text("for updates, use --mini-batch")),
         ),
         Gap(
             "archon",
             MICRO,
             tuple(ROLES),
             "",
-            Note(Text("Archon's runner runs the micro-batches"), Text("updates have --mini-batch")),
+            Note(Text("Archon's runner runs the micro-batches"), Text("for updates, use --mini-batch")),
         ),
     ),
     builtin={
         ">=1.0.4": Text(
             "perf_tracer records how long each phase, forward and backward took, without operators. With"
-            " perf_tracer.profile_steps it runs torch.profiler in scopes that ask for it, but AReaL itself has no"
-            " such scope. memory_profiler writes memory snapshots of whole training steps."
+            " perf_tracer.profile_steps, perf_tracer also runs torch.profiler in scopes that request it, but"
+            " AReaL itself has no such scope. memory_profiler writes memory snapshots of whole training steps."
         )
     },
 )

@@ -45,7 +45,7 @@ def _trainer(name: str, releases: Releases) -> Recipe:
         Text("steps of {name}", name),
         f"trainer/{name.lower()}_trainer_hybrid.py",
         releases,
-        _span(f"{owner}.compute_advantage", "phase", Text("here the driver waits until all rewards are there")),
+        _span(f"{owner}.compute_advantage", "phase", Text("the driver waits here until all rewards are computed")),
         more=(mark,),
     )
 

@@ -18,11 +18,11 @@ _WITH_CRITIC = RELEASES.since("2.2.0")
 
 _REMOVE = Text("MindSpeed-RL's own profiler can record a window of decode steps, micro-batches or mini-batches")
 _WHY = Text(
-    "MindSpeed-RL's own profiler records whole stages. Its guide therefore cuts max_tokens to 128, the global"
-    " batch to 8, and layers: that is no longer the run to be analysed"
+    "MindSpeed-RL's own profiler records whole stages. MindSpeed-RL's guide therefore reduces max_tokens to 128,"
+    " the global batch to 8, and the number of layers, so the recorded run is no longer the run to be analysed"
 )
 _PIPELINE = Note(
-    Text("with a pipeline --micro-batch records nothing: use --call or --mini-batch"),
+    Text("with pipeline parallelism, --micro-batch records nothing: use --call or --mini-batch"),
     Text(
         "with pipeline_model_parallel_size above 1, or several model chunks, Megatron interleaves the"
         " micro-batches. rlpatch then records nothing and says so in the log"
@@ -31,8 +31,8 @@ _PIPELINE = Note(
 _DISPATCH = Note(
     Text("a training step may have several rollouts"),
     Text(
-        "this happens if actor_rollout_dispatch_size is less than a replica's share of the batch, and with"
-        " dynamic sampling (DAPO)"
+        "a training step has several rollouts if actor_rollout_dispatch_size is less than a replica's share of"
+        " the batch, and with dynamic sampling (DAPO)"
     ),
 )
 _DYNAMIC = Note(Text("with use_dynamic_bsz, a single micro-batch is not representative"))
@@ -63,7 +63,7 @@ _ROLLOUT = Recipe(
             why=Text(
                 "in each iteration the executor calls execute_model() of its only worker, in the thread of the"
                 " forward. The probe replaces this method on the object, so vllm-ascend itself is not patched. A"
-                " decode step lasts from one call to the next and holds its forward and sampling"
+                " decode step lasts from one call to the next and contains the forward and sampling of that step"
             ),
         ),
         Insertion(
@@ -72,7 +72,7 @@ _ROLLOUT = Recipe(
             line='self._rlpatch_stage("end_rollout", "free_cache_engine()")',
             why=Text(
                 "all ways to generate end with this function: generate_sequences(), and the worker after"
-                " asynchronous and multi-turn rollouts. In a single process no empty batch follows the last"
+                " asynchronous and multi-turn rollouts. In a single process, no empty batch follows the last"
                 " request"
             ),
         ),
@@ -128,7 +128,7 @@ def _engine(stage: str) -> Recipe:
             where=Before("if self.use_dynamic_bsz and forward_only and post_process: ..."),
             line="self._rlpatch_stage_ended(data_iter)",
             why=Text(
-                "the schedule takes a fixed number of micro-batches, so the iterator never sees the end; the last"
+                "the schedule takes a fixed number of micro-batches and never exhausts the iterator, so the last"
                 " micro-batch ends here and includes the gradient reduction"
             ),
             windows=(MICRO,),
@@ -155,8 +155,9 @@ def _engine(stage: str) -> Recipe:
         ),
         why=_WHY,
         how=Text(
-            "the worker wraps the iterator of the schedule and the loop over mini-batches. The wrapper starts,"
-            " steps and saves the profiler between two of them, and saves it also after an exception"
+            "the worker wraps the iterator of the schedule and the loop over mini-batches. Between two"
+            " iterations, the wrapper starts, steps or stops the profiler; the trace is also saved after an"
+            " exception"
         ),
         upstream=f"{_TRAINING_ENGINE}, from {releases[0]} on",
         remove_when=_REMOVE,
@@ -189,7 +190,7 @@ def _worker(
                 line=f'self._rlpatch_stage("enter", "{role}")',
                 why=Text(
                     "a training step begins here. The engine cannot know this, because it gets the batch in parts"
-                    " of *_dispatch_size. Passes for image embeddings are other methods and not counted"
+                    " of *_dispatch_size. Passes for image embeddings use other methods and are not counted"
                 ),
             ),
             Insertion(
@@ -203,7 +204,7 @@ def _worker(
         why=_WHY,
         how=Text(
             "one line at the start and one at the end of the stage. The probe is a nested class at the end of"
-            " {class_name}, from which the Ray actors inherit; it wraps the loops of the engine",
+            " {class_name}, from which the Ray actors inherit; the probe wraps the loops of the engine",
             class_name,
         ),
         upstream=f"{structures[-1].file}, from {structures[0].releases[0]} on",
@@ -288,10 +289,10 @@ UPSTREAM = Upstream(
         ">=2.1.0": Text(
             "profiler_config.integrated.profile records whole stages on profile_ranks, from training step"
             " profile_step_start up to (not including) profile_step_end. Each call of a stage is one trace;"
-            " stage=all, which PPO does not support, makes one trace of everything. It has no window or mark of"
-            " decode steps, micro-batches or mini-batches, and works only with integrated workers. To keep traces"
-            " readable, its guide cuts max_tokens to 128 and the global batch to 8 or 4. mstx with level_none"
-            " records marks and communication, but no operators."
+            " stage=all, which PPO does not support, makes one trace of everything. This profiler has no windows"
+            " or marks for decode steps, micro-batches or mini-batches, and works only with integrated workers."
+            " To keep traces readable, MindSpeed-RL's guide reduces max_tokens to 128 and the global batch to 8"
+            " or 4. mstx with level_none records marks and communication, but no operators."
         )
     },
 )

@@ -14,7 +14,7 @@ from patches.timeline_stage import Timeline
 
 _TIMELINE = Timeline("openrlhf")
 _MICRO = 'span("unit", "micro-batch")'
-_ONE = Text("one forward; a call has many of them")
+_ONE = Text("one forward; a call contains many forwards")
 _CALLED = Text("all calls from the driver to a group of workers go through this function")
 _ROLLOUT = Text("the driver waits for a rollout here")
 _SYNC = Text("the trainer sends the weights to the rollout")
@@ -47,7 +47,7 @@ def _engine(owner: str) -> Iterable[Site]:
         Text("one request of a rollout"),
     )
     for method in ("sleep", "wake_up"):
-        yield _phase(f"{owner}.{method}", Text("the engine frees its memory or takes it back"), "sleep")
+        yield _phase(f"{owner}.{method}", Text("the engine frees its memory or allocates it again"), "sleep")
     for method in ("pause_generation", "resume_generation"):
         yield _phase(f"{owner}.{method}", Text("the engine takes no requests while it receives weights"), "sync")
 
@@ -74,7 +74,7 @@ RECIPES = _TIMELINE.recipes(
         "ppo_trainer_async.py",
         _phase(
             "TrainingActor.broadcast_to_vllm",
-            Text("here the driver waits for the rollout to end before it sends weights"),
+            Text("the driver waits here for the rollout to end before it sends weights"),
             "sync",
         ),
         _phase("GenerateSamplesActor._run_eval", Text("a rollout that is not used for training (evaluation)")),

@@ -20,7 +20,7 @@ _COUNTED = Note(
     Text("each call of a stage counts as a training step"),
     Text(
         "these numbers can differ from the log: with freezing_actor_steps the actor skips the first steps, and"
-        " after a restart from a checkpoint they begin at 1 again"
+        " after a restart from a checkpoint the numbers begin at 1 again"
     ),
 )
 _OPTIMIZER = Note(
@@ -96,7 +96,9 @@ def _forward(stage: str) -> Recipe:
                 method,
                 where=Head(),
                 line='self._rlpatch_stage("enter", method_name)',
-                why=Text("one call of forward for a whole rollout counts as a training step; the class tells the role"),
+                why=Text(
+                    "one call of forward for a whole rollout counts as a training step; the class determines the role"
+                ),
                 parameters=("method_name",),
             ),
             Insertion(

@@ -20,14 +20,14 @@ from patches.sglang.sglang_switches import SWITCHES
 _SCHEDULER = "sglang/srt/managers/scheduler.py"
 _THREAD = "sglang/srt/managers/tp_worker_overlap_thread.py"
 _WHY = Text(
-    "guides put a profiler with a schedule into ModelRunner.forward by hand. It records on every rank and also"
-    " counts draft models, idle batches and prefill"
+    "common guides add a profiler with a schedule to ModelRunner.forward by hand. Such a profiler records on"
+    " every rank and also counts draft models, idle batches and prefill"
 )
 _WARM_UP = Note(
     Text("on an HTTP server the warm-up request is rollout 0: use --rollout 1"),
     Text(
-        "the warm-up request has 8 tokens. There is none with --skip-server-warmup (from 0.4.9 on), in verl's"
-        " servers, and with an Engine in your own program"
+        "the warm-up request has 8 tokens. There is no warm-up request with --skip-server-warmup (from 0.4.9 on),"
+        " in verl's servers, or with an Engine in your own program"
     ),
 )
 _IDLE = Text(
@@ -56,9 +56,9 @@ SCHEDULER = Recipe(
             parameters=("batch",),
             why=Text(
                 "every event loop calls this function once per iteration and never for a draft model."
-                " ModelRunner.forward, further inside, also runs draft models, several times in a decode step,"
-                " and does not know when the engine is idle. A decode step lasts from one call to the next:"
-                " drafts, forward, verification, sampling"
+                " ModelRunner.forward, deeper in the call chain, also runs for draft models, several times per"
+                " decode step, and does not know when the engine is idle. A decode step lasts from one call to"
+                " the next: drafts, forward, verification, sampling"
             ),
         ),
         Insertion(
@@ -76,7 +76,7 @@ SCHEDULER = Recipe(
             "check_memory",
             where=Head(),
             line='self._rlpatch_stage("idle")',
-            why=Text("{idle}; up to 0.4.7 there is no other such place", _IDLE),
+            why=Text("{idle}; up to 0.4.7, this is the only such function", _IDLE),
             optional=True,
         ),
         Insertion(
@@ -96,7 +96,9 @@ SCHEDULER = Recipe(
                 *("ab86172dd5cc", "8c0cbf63b790", "c76502afc49a", "dea51886c08e", "be54d75f1980", "42b9b85720cd"),
                 *("cbddf5d92c0e", "c60e1db39f97", "2d1da8fc2fca", "b35e40989682", "33524fb791db"),
             ),
-            Text("with overlap, the forward runs in another thread; an idle iteration calls check_memory()"),
+            Text(
+                "with the overlap scheduler, the forward runs in another thread; an idle iteration calls check_memory()"
+            ),
         ),
         Structure(
             "B",
@@ -113,7 +115,7 @@ SCHEDULER = Recipe(
                 *("9e0ed41ede39", "e4de0663762b", "84179b893908", "ca21f9cd26cf", "ad998207a9bf", "fa3d76190476"),
                 *("af310d7ac8d7", "456e0614d544"),
             ),
-            Text("with overlap, the forward runs on its own stream, in the scheduler's thread"),
+            Text("with the overlap scheduler, the forward runs on its own stream, in the scheduler's thread"),
         ),
         Structure(
             "D",
@@ -135,8 +137,8 @@ SCHEDULER = Recipe(
     ),
     why=_WHY,
     how=Text(
-        "one line before run_batch() counts, and one at the start of process_input_requests() and of the idle"
-        " function; the probe is a nested class at the end of Scheduler. {busy_period}",
+        "a line before run_batch() counts the iterations; process_input_requests() and the idle function get one"
+        " line each at the start. The probe is a nested class at the end of Scheduler. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
     upstream=f"{_SCHEDULER}, from 0.4.0 on",
@@ -158,8 +160,8 @@ FORWARD_THREAD = Recipe(
             line="self._rlpatch_stage_listen(dp_rank)",
             parameters=("dp_rank",),
             why=Text(
-                "a profiler must start and stop in the thread whose operators it records, so the scheduler passes"
-                " its commands through the queue of the batches"
+                "a profiler must start and stop in the thread whose operators it records, so the scheduler sends"
+                " its start and stop commands through the batch queue"
             ),
         ),
     ),
@@ -202,7 +204,7 @@ REPLICA = Recipe(
     ),
     how=Text(
         "in the actor of verl's server, the package takes the number from the actor's name and sets"
-        " VERL_REPLICA_RANK, as verl does for vLLM. Elsewhere it does nothing"
+        " VERL_REPLICA_RANK, as verl does for vLLM. In other processes the package does nothing"
     ),
     upstream="verl/workers/rollout/sglang_rollout/async_sglang_server.py, from verl 0.6.1 on",
     remove_when=Text("verl tells SGLang's schedulers their replica number"),
@@ -228,7 +230,7 @@ _BY_STAGE = Text(
 )
 _ABSOLUTE = Text(
     "start_step counts all batches since the server's start, including warm-up and earlier rollouts. From the"
-    " second training step on, its value is in the past, and recording starts at the next batch"
+    " second training step on, start_step is already in the past, so recording starts at the next batch"
 )
 _OFF_BY_ONE = Text("num_steps=N without start_step records N-1 batches")
 _OTHER_THREAD = Text(
@@ -250,23 +252,23 @@ UPSTREAM = Upstream(
             _OTHER_THREAD,
         ),
         ">=0.4.3.post3,<0.4.7": Text(
-            "/start_profile with num_steps records that many batches from the next one on, {all_ranks}."
-            " {off_by_one}. {other_thread}.",
+            "/start_profile with num_steps records the next num_steps batches, {all_ranks}. {off_by_one}."
+            " {other_thread}.",
             _ALL_RANKS,
             _OFF_BY_ONE,
             _OTHER_THREAD,
         ),
         ">=0.4.7,<0.4.9.post2": Text(
-            "/start_profile with num_steps records that many batches from the next one on, {all_ranks}."
-            " {off_by_one}; {by_stage}. {other_thread}.",
+            "/start_profile with num_steps records the next num_steps batches, {all_ranks}. {off_by_one};"
+            " {by_stage}. {other_thread}.",
             _ALL_RANKS,
             _OFF_BY_ONE,
             _BY_STAGE,
             _OTHER_THREAD,
         ),
         ">=0.4.9.post2,<0.5.3.post1": Text(
-            "/start_profile with start_step and num_steps records a window of batches,"
-            " {all_ranks}. {absolute}; {off_by_one}; {by_stage}. {other_thread}. NPUs from 0.5.0rc1 on.",
+            "/start_profile with start_step and num_steps records a window of batches, {all_ranks}. {absolute};"
+            " {off_by_one}; {by_stage}. {other_thread}. NPUs are supported from 0.5.0rc1 on.",
             _ALL_RANKS,
             _ABSOLUTE,
             _OFF_BY_ONE,

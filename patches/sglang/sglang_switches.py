@@ -17,7 +17,7 @@ _SGLANG = Switch(
     form=Form.VARIABLE,
     name="SGLANG_TORCH_PROFILER_DIR",
     otherwise=State.ARMED,
-    why=Text("each scheduler creates a profiler at its start, and records from /start_profile to /stop_profile"),
+    why=Text("each scheduler creates a profiler when it starts, and records from /start_profile to /stop_profile"),
     source="sglang/srt/managers/scheduler.py, 0.4.0 to 0.4.3.post2",
     off="unset SGLANG_TORCH_PROFILER_DIR",
     requested_by=_SGLANG_START,
@@ -37,7 +37,7 @@ SWITCHES: tuple[Switch, ...] = (
     _SGLANG._replace(
         releases=">=0.4.3.post3",
         why=Text(
-            "/start_profile and Engine.start_profile() write to this folder; without the variable they record into /tmp"
+            "/start_profile and Engine.start_profile() write to this folder; without the variable they write to /tmp"
         ),
         source="sglang/srt/managers/scheduler.py from 0.4.3.post3, scheduler_profiler_mixin.py from 0.4.10,"
         " scheduler_components/profiler_manager.py from 0.5.13",

@@ -17,25 +17,26 @@ from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 
 _FILE = "backends/megatron_utils/model.py"
 _INTERLEAVED = Note(
-    Text("with a pipeline --micro-batch records nothing: use --call or --mini-batch"),
+    Text("with pipeline parallelism, --micro-batch records nothing: use --call or --mini-batch"),
     Text(
         "with pipeline_model_parallel_size above 1, or several model chunks, Megatron's schedule interleaves"
-        " micro-batches. In updates overlap_moe_expert_parallel_comm does so even without a pipeline. rlpatch"
-        " then records nothing and says so in the log"
+        " micro-batches. In updates, overlap_moe_expert_parallel_comm also interleaves them, even without"
+        " pipeline parallelism. rlpatch then records nothing and says so in the log"
     ),
 )
 _COUNTED = Note(
     Text("each rollout is one training step, counted from 1 in each process"),
     Text(
-        "in a run from the beginning, the number is rollout_id plus 1. After a restart from a checkpoint it"
-        " begins at 1 again, and an actor that waits for its critic (num_critic_only_steps) begins later"
+        "in a run from the beginning, the number is rollout_id plus 1. After a restart from a checkpoint the"
+        " number begins at 1 again; an actor that waits for its critic (num_critic_only_steps) begins to count"
+        " later"
     ),
 )
 _REUSED = Note(
     Text("with one mini-batch per rollout, the actor has no log-prob call"),
     Text(
         "from 0.3.0 on, slime then reuses the log-probs of the update (can_reuse_log_probs_in_loss in"
-        " slime/backends/megatron_utils/actor.py). The reference's log-probs are still computed"
+        " slime/backends/megatron_utils/actor.py). The log-probs of the reference are still computed"
     ),
 )
 _DYNAMIC = Note(Text("with use_dynamic_batch_size, a single micro-batch is not representative"))
@@ -54,8 +55,8 @@ def _micros(method: str, schedule: str, count: str, *, last: bool) -> tuple[Inse
             line=f'_rlpatch_stage_micros = _rlpatch_stage_scheduled("{MICRO}",'
             f" iter(data_iterator[:1] * {count}), mpu, model{last_one})",
             why=Text(
-                "one item for each micro-batch that Megatron's schedule will run; the last micro-batch ends after"
-                " the schedule and includes the gradient reduction"
+                "the loop has one item for each micro-batch that Megatron's schedule will run; the last"
+                " micro-batch ends after the schedule and includes the gradient reduction"
             ),
             parameters=("data_iterator", "num_microbatches", "model"),
             windows=(MICRO,),
@@ -65,8 +66,8 @@ def _micros(method: str, schedule: str, count: str, *, last: bool) -> tuple[Inse
             where=Head(),
             line="next(_rlpatch_stage_micros, None)",
             why=Text(
-                "without a pipeline, the schedule calls this function once for each micro-batch, and runs its"
-                " backward before the next call"
+                "without pipeline parallelism, the schedule calls this function once for each micro-batch, and"
+                " runs the backward of that micro-batch before the next call"
             ),
             windows=(MICRO,),
         ),
@@ -181,7 +182,7 @@ def upstream(project: Project, train: tuple[str, ...], forward_only: tuple[str, 
             f">={releases[0]}": Text(
                 "--use-pytorch-profiler with --profile-target train_overall records whole rollouts on every rank,"
                 " from --profile-step-start up to (not including) --profile-step-end, with stacks, shapes and memory."
-                " It has no window and no marks of mini-batches or micro-batches."
+                " This profiler has no windows or marks for mini-batches or micro-batches."
             )
         },
     )

@@ -11,7 +11,10 @@ _TORCH = Switch(
     form=Form.REQUEST,
     name="--use-pytorch-profiler",
     otherwise=State.ON,
-    why=Text("each trainer records the rollouts from --profile-step-start to --profile-step-end, for --profile-target"),
+    why=Text(
+        "each trainer records the rollouts from --profile-step-start to --profile-step-end; --profile-target"
+        " chooses what is recorded"
+    ),
     source="slime/utils/profile_utils.py TrainProfiler; slime/observability/profile_utils.py from 0.3.0",
     off="leave out --use-pytorch-profiler",
     requested_by=((r"--use-pyt[a-z-]*", r".*\.py|-m"),),
@@ -26,8 +29,8 @@ SWITCHES: tuple[Switch, ...] = (
         profiler=Text("slime's memory history"),
         name="--record-memory-history",
         why=Text(
-            "each trainer records the history of its allocations from its start, unless --profile-target lists others"
-            " than train_overall"
+            "each trainer records the history of its allocations from its start, unless --profile-target is given"
+            " without train_overall"
         ),
         off="leave out --record-memory-history",
         requested_by=(

@@ -19,25 +19,25 @@ from patches.trl.trl_switches import SWITCHES
 _REMOVE = Text("TRL, or the loop of transformers, can record a window of micro-batches itself")
 _WHY = Text(
     "callbacks with torch.profiler see only whole training steps. Generation runs in the first micro-batch and"
-    " makes up most of the step, but no callback separates it"
+    " makes up most of the step, but no callback separates generation from training"
 )
 _ONE = Note(
     Text("training steps are numbered as in TRL's log, with one mini-batch each"),
     Text(
-        "a mini-batch is gradient_accumulation_steps micro-batches and their optimizer step; numbers go on after"
-        " resume_from_checkpoint"
+        "a mini-batch is gradient_accumulation_steps micro-batches and their optimizer step; numbering continues"
+        " after resume_from_checkpoint"
     ),
 )
 _DEEPSPEED = Note(
-    Text("with DeepSpeed the last micro-batch of a step has the optimizer step"),
+    Text("with DeepSpeed, the last micro-batch of a step includes the optimizer step"),
     Text("accelerate runs DeepSpeed's optimizer step inside backward()"),
 )
 _NOT_ALWAYS = Note(
     Text("TRL computes log-probs only if its loss needs them"),
     Text(
-        "the model's own log-probs: with vLLM and importance sampling, or if generation is not aligned with"
-        " optimizer steps. The reference's: if beta is not 0. Only in training steps that generate; of several"
-        " rollouts in a step, the first is recorded"
+        "log-probs of the model: computed with vLLM and importance sampling, or if generation is not aligned with"
+        " optimizer steps. Log-probs of the reference: computed if beta is not 0. Both only in training steps"
+        " that generate; of several rollouts in a step, the first is recorded"
     ),
 )
 
@@ -67,7 +67,7 @@ _GENERATED = Insertion(
     where=Before("return ..."),
     line='self._rlpatch_stage("prepared", inputs, self.model.training)',
     why=Text(
-        "here the micro-batch is ready: generated, scored and split, if this training step needed it. Evaluation"
+        "the micro-batch is ready here: generated, scored and split, if this training step generates. Evaluation"
         " also prepares its batches here"
     ),
 )
@@ -75,7 +75,9 @@ _LOADED = Insertion(
     "training_step",
     where=Head(),
     line='self._rlpatch_stage("prepared", *args[1:2])',
-    why=Text("a micro-batch begins with the batch from the loop of transformers; nothing is generated in it"),
+    why=Text(
+        "a micro-batch begins with the batch from the loop of transformers; the micro-batch does not include generation"
+    ),
 )
 _LOG_PROBS = (
     Insertion(
@@ -83,8 +85,8 @@ _LOG_PROBS = (
         where=Before("for start in range(...): ..."),
         line='self._rlpatch_stage("parts", model)',
         why=Text(
-            "the parts of a rollout follow. The loss also calls this function, with gradients, which the probe"
-            " recognizes"
+            "the parts of a rollout follow. The loss also calls this function, but with gradients, so the probe"
+            " can tell these calls apart"
         ),
         parameters=("model",),
     ),
@@ -95,7 +97,7 @@ _LOG_PROBS = (
             after='self._rlpatch_stage("go_on", start + batch_size < input_ids.size(0))',
         ),
         line='self._rlpatch_stage("stop", "micro-batch")',
-        why=Text("one part's log-probs end here, and the next part begins"),
+        why=Text("the log-probs of one part end here, and the next part begins"),
         parameters=("batch_size", "input_ids"),
     ),
 )
@@ -148,9 +150,9 @@ def _update(trainer: _Trainer) -> Recipe:
         ),
         why=_WHY,
         how=Text(
-            "one line where a micro-batch begins. At its end, and after the optimizer step, the loop of"
-            " transformers calls floating_point_ops() and _maybe_log_save_evaluate(), which rlpatch adds to the"
-            " class"
+            "one line where a micro-batch begins. At the end of a micro-batch, and after the optimizer step, the"
+            " loop of transformers calls floating_point_ops() and _maybe_log_save_evaluate(), which rlpatch adds"
+            " to the class"
         ),
         upstream=f"{trainer.file}, from {trainer.releases[0]} on, on transformers from 4.56 on",
         remove_when=_REMOVE,
@@ -220,7 +222,7 @@ UPSTREAM = Upstream(
     builtin={
         ">=0.26.0": Text(
             "TRL has no profiler; its profiling contexts only log how long a function took. accelerate's"
-            " Accelerator.profile() records the code that a script puts into it; with a trainer that is all of"
+            " Accelerator.profile() records the code that a script runs inside it; with a trainer, this is all of"
             " train()."
         ),
     },

@@ -38,7 +38,7 @@ def _trainer(name: str, releases: Releases, micro: str = '"unit", "micro-batch"'
             f"training_step(self, {micro})",
             Text("the first micro-batch after an optimizer step begins a training step"),
         ),
-        ("log", "logged(self, logs)", Text("the last call of a run ends its last training step")),
+        ("log", "logged(self, logs)", Text("the last call in a run ends the last training step")),
         ("_move_model_to_vllm", 'span("sync", "move_model_to_vllm")', _SYNC),
         *_phases(_PHASES),
     )

@@ -71,7 +71,7 @@ def _old_steps(role: str, releases: str, by_role: str) -> ConfigSwitch:
         VERL,
         (Key("trainer.profile_steps", _NO_STEPS_OR_ONE), Key(ranks, _NO_RANKS_OR_ONE), Key(every, _OFF_OR_ON)),
         state,
-        Text("the ranks in the ranks setting record the listed training steps, with nsys or, from 0.5.0 on, torch_npu"),
+        Text("the configured ranks record the listed training steps, with nsys or, from 0.5.0 on, torch_npu"),
         "verl/trainer/main_ppo.py and ppo/ray_trainer.py, verl/utils/debug/nvtx_profile.py, 0.4.1 and 0.5.0",
         releases=releases,
         armed=Text("training steps are listed, but no ranks, so no worker records"),
@@ -99,15 +99,19 @@ def _steps(role: str, *, ranks_needed: bool) -> ConfigSwitch:
         VERL,
         (*keys, *_RUNS.get(role, ())),
         state,
-        Text("each enabled role records the listed training steps, with its own tool"),
+        Text("each role with an enabled profiler records the listed training steps, with its own tool"),
         "verl/trainer/ppo/ray_trainer.py _start_profiling, verl/utils/profiler/profile.py DistProfiler, "
         "mstx_profile.py and nvtx_profile.py, from 0.6.0",
         releases=">=0.6.0.dev0,<0.7.1.dev0" if ranks_needed else ">=0.7.1.dev0",
         armed=Text(
-            "training steps are listed, but no running role is enabled with a tool and ranks, so nothing is recorded"
+            "training steps are listed, but no role of this run has its profiler enabled with a tool and ranks,"
+            " so nothing is recorded"
         )
         if ranks_needed
-        else Text("training steps are listed, but no running role is enabled with a tool, so nothing is recorded"),
+        else Text(
+            "training steps are listed, but no role of this run has its profiler enabled with a tool, so nothing"
+            " is recorded"
+        ),
         code=("global_profiler.steps", "!check_this_rank" if ranks_needed else "check_this_rank"),
     )
 
@@ -166,7 +170,7 @@ _MEGATRON = ConfigSwitch(
     MEGATRON,
     (Key(f"{_ACTOR}.profiler.enable", _OFF_OR_ON), Key(f"{_ACTOR}.profiler.tool", _tools("torch")), _STRATEGY),
     _megatron,
-    Text("update_policy starts torch.profiler whatever global_profiler.steps says"),
+    Text("update_policy starts torch.profiler regardless of global_profiler.steps"),
     "verl/workers/actor/megatron_actor.py use_torch_profiler, 0.6.0 to 0.7.0",
     releases=">=0.6.0.dev0,<0.7.0.dev0",
     code=("use_torch_profiler", "!self.use_legacy_worker_impl"),
@@ -231,7 +235,7 @@ _SERVER = ConfigSwitch(
     "verl/workers/rollout/vllm_rollout/vllm_async_server.py and verl/utils/profiler/config.py "
     "build_vllm_profiler_args, 0.7.1 to 0.9.0",
     releases=">=0.7.1.dev0,<0.9.1.dev0",
-    armed=Text("vLLM's workers get a profiler directory and create a profiler, whatever steps and enable say"),
+    armed=Text("vLLM's workers get a profiler directory and create a profiler, regardless of steps and enable"),
     code=("build_vllm_profiler_args", "!def _should_profile("),
 )
 _SERVER_SWITCHES = (
@@ -240,7 +244,7 @@ _SERVER_SWITCHES = (
         state=_chosen_server,
         source="verl/workers/rollout/vllm_rollout/vllm_async_server.py _should_profile, 0.9.1",
         releases=">=0.9.1.dev0",
-        armed=Text("vLLM's workers get a profiler directory and create a profiler, whatever steps says"),
+        armed=Text("vLLM's workers get a profiler directory and create a profiler, regardless of steps"),
         code=("def _should_profile(",),
     ),
 )
@@ -256,7 +260,7 @@ def _memory(role: str) -> ConfigSwitch:
         (Key(tool, _tools("torch_memory")), *_RUNS.get(role, ())),
         lambda values: State.ON if values[tool] == "torch_memory" and _runs(role, values) else State.OFF,
         Text(
-            "every worker records the history of its allocations from the start, whatever steps and enable say"
+            "every worker records the history of its allocations from the start, regardless of steps and enable"
             " (on NPUs from 0.9.1 on)"
         ),
         "verl/utils/profiler/profile.py and torch_memory_profile.py TorchMemoryProfiler, from 0.6.0",
@@ -275,7 +279,10 @@ _NSYS = ConfigSwitch(
     NSYS,
     (Key(_STEPS, _NO_STEPS_OR_ONE), Key("global_profiler.tool", _tools("nsys"))),
     lambda values: State.ON if values["global_profiler.tool"] == "nsys" and values[_STEPS] is not None else State.OFF,
-    Text("Ray starts verl's workers with nsys profile; CUPTI has one subscriber, so torch.profiler gets no kernels"),
+    Text(
+        "Ray starts verl's workers with nsys profile; CUPTI allows only one subscriber per process, so"
+        " torch.profiler gets no kernels there"
+    ),
     "verl/trainer/ppo/ray_trainer.py worker_nsight_options and single_controller/ray/base.py, from 0.6.0",
     releases=">=0.6.0.dev0",
     code=("global_tool_config.nsys",),

@@ -62,9 +62,9 @@ _VERSION = Insertion(
     where=Head(),
     line="if global_steps is not None: TrainingWorker._rlpatch_parameter_version = global_steps",
     why=Text(
-        "at its end, training step N sends its weights to the rollout, so the calls that follow belong to step N"
-        " + 1, as in verl's log. If a process never gets here, calls are counted instead: in fine-tuning, for a"
-        " critic with its own resources, and in trainers that do not pass global_steps"
+        "training step N ends by sending its weights to the rollout, so the calls that follow belong to step N +"
+        " 1, as in verl's log. If a process never reaches this function, calls are counted instead: in"
+        " fine-tuning, for a critic with its own resources, and in trainers that do not pass global_steps"
     ),
     parameters=("global_steps", "mode"),
     optional=True,
@@ -90,7 +90,9 @@ def _worker(*, stage: str, unit: str) -> Recipe:
         method,
         where=Head(),
         line='self._rlpatch_stage("enter", data)',
-        why=Text("a call begins; update_weights told its training step, otherwise each call counts as one"),
+        why=Text(
+            "a call begins; its training step comes from update_weights, or else each call counts as a training step"
+        ),
         parameters=("data",),
     )
     begin = Insertion(
@@ -98,8 +100,8 @@ def _worker(*, stage: str, unit: str) -> Recipe:
         where=Head(),
         line='self._rlpatch_stage("begin_batch", data)',
         why=Text(
-            "a batch outside of that loop is a training step with a single mini-batch, as always in supervised"
-            " fine-tuning"
+            "a batch outside the loop over mini-batches is a training step with a single mini-batch, as always in"
+            " supervised fine-tuning"
         ),
         parameters=("data",),
     )
@@ -107,7 +109,7 @@ def _worker(*, stage: str, unit: str) -> Recipe:
         "train_batch",
         where=Before("return ..."),
         line='self._rlpatch_stage("end_batch")',
-        why=Text("the training step of that batch is over"),
+        why=Text("the training step of this batch ends here"),
     )
     minis = loop(method, MINI, "dataloader", last=unit != CALL)
     over = (leave(method, Text("the call ends")),) if unit == CALL else ()
@@ -179,8 +181,8 @@ def _tinker(unit: str) -> Recipe:
         structures=(Structure("", releases, file, ("e78e523067fc",), Text("forward and backward are separate calls")),),
         why=WHY,
         how=Text(
-            "one line where a part begins, and one after the optimizer step; everything else is inherited from"
-            " TrainingWorker"
+            "one line where a forward and backward begins, and one after the optimizer step; everything else is"
+            " inherited from TrainingWorker"
         ),
         upstream=f"{file}, from {releases[0]} on",
         remove_when=REMOVE,
@@ -293,16 +295,16 @@ UPSTREAM = Upstream(
         ),
         ">=0.6.0,<0.9.0": Text(
             "global_profiler.steps records whole training steps; with discrete=True each stage is one trace with"
-            " all its micro-batches and mini-batches. Up to 0.7.0 Megatron's actor has step_start and step_end"
-            " for mini-batches of update_policy, with torch.profiler."
+            " all its micro-batches and mini-batches. Up to 0.7.0, Megatron's actor has step_start and step_end,"
+            " which record a window of mini-batches of update_policy with torch.profiler."
         ),
         ">=0.9.0": Text(
             "global_profiler.steps records whole training steps; with discrete=True each stage is one trace. With"
-            " tool=torch, a schedule selects a window of mini-batches of the actor's update; on NPUs its step()"
-            " does nothing, so a trace holds all mini-batches. There is no window of micro-batches, and none in"
-            " compute_log_prob, for the reference or for the critic. In rollouts, profile_token_start and"
-            " profile_token_end set delay_iterations and max_iterations of the engine's own profiler, which also"
-            " counts prefill."
+            " tool=torch, a schedule selects a window of mini-batches of the actor's update; on NPUs the"
+            " profiler's step() does nothing, so a trace holds all mini-batches. There is no window of"
+            " micro-batches, and no window at all in compute_log_prob, for the reference or for the critic. In"
+            " rollouts, profile_token_start and profile_token_end set delay_iterations and max_iterations of the"
+            " engine's own profiler, which also counts prefill."
         ),
     },
 )

@@ -12,23 +12,24 @@ LEGACY = RELEASES.until("0.7.1")
 
 REMOVE = Text("verl's own profiler can record a window of micro-batches in every stage, and of mini-batches on NPUs")
 WHY = Text(
-    "guides put torch_npu.profiler with a schedule into these loops by hand. Its window is off by one, it records"
-    " on every rank and for every role, and writes no trace if a loop is shorter than the schedule"
+    "common guides add torch_npu.profiler with a schedule to these loops by hand. The window is then off by one,"
+    " every rank and every role records, and no trace is written if a loop is shorter than the schedule"
 )
 ITERATED = Text(
-    "rlpatch wraps the iterator of the schedule. The wrapper starts, steps and saves the profiler between two"
-    " micro-batches, and saves it also after an exception"
+    "rlpatch wraps the iterator of the schedule. Between two micro-batches, the wrapper starts, steps or stops"
+    " the profiler; the trace is also saved after an exception"
 )
 DYNAMIC = Note(
     Text("with use_dynamic_bsz the first micro-batch is not representative"),
     Text("from 0.6.0 on, verl then puts the smallest micro-batches at both ends of the loop"),
 )
 INTERLEAVED = Note(
-    Text("with a Megatron or MindSpeed pipeline --micro-batch fails: use --call"),
+    Text("with pipeline parallelism in Megatron or MindSpeed, --micro-batch records nothing: use --call"),
     Text(
         "with pipeline_model_parallel_size above 1, or several model chunks, Megatron's schedule interleaves"
-        " micro-batches. In updates overlap_moe_expert_parallel_comm does so even without a pipeline. rlpatch"
-        " then records nothing and says so in the log; --call, and in updates --mini-batch, still work"
+        " micro-batches. In updates, overlap_moe_expert_parallel_comm also interleaves them, even without"
+        " pipeline parallelism. rlpatch then records nothing and says so in the log; --call, and in updates"
+        " --mini-batch, still work"
     ),
 )
 
@@ -64,9 +65,9 @@ def scheduled(method: str, chunks: str, around: str, *, last: bool) -> Insertion
         where=Around(around, after="self._rlpatch_stage_ended(batch_generator)", nested=False),
         line=f'batch_generator = self._rlpatch_stage_scheduled("{MICRO}", batch_generator, mpu, {chunks}{last_one})',
         why=Text(
-            "without a pipeline, Megatron's schedule takes a micro-batch, runs its forward and in updates its"
-            " backward, then takes the next. The iterator never sees the end: the last micro-batch ends after the"
-            " schedule and includes the gradient reduction"
+            "without pipeline parallelism, Megatron's schedule takes a micro-batch, runs its forward and in"
+            " updates its backward, then takes the next. The schedule never exhausts the iterator: the last"
+            " micro-batch ends after the schedule and includes the gradient reduction"
         ),
     )
 

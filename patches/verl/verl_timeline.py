@@ -23,7 +23,7 @@ those that are trained.
 
 _SERVER = Text("a request, as seen from the server")
 _SYNC = Text("the trainer sends the weights to the rollout")
-_MEMORY = Text("the engine frees its memory or takes it back")
+_MEMORY = Text("the engine frees its memory or allocates it again")
 
 
 def _units(name: str, file: str, releases: Releases, *loops: Insertion, steps: str = "") -> Recipe:
@@ -62,7 +62,7 @@ RECIPES = _TIMELINE.recipes(
         (
             "_timer",
             'span("phase", name)',
-            Text("simple_timer() and marked_timer() of every trainer yield from this function"),
+            Text("simple_timer() and marked_timer() of every trainer call this function through yield from"),
         ),
     ),
     _TIMELINE.sites(
@@ -169,7 +169,7 @@ RECIPES = _TIMELINE.recipes(
         RELEASES.since("0.7.1"),
         *_sync(
             *(f"vLLMColocateWorkerExtension.{method}" for method in ("update_weights_from_ipc", "_update_weights")),
-            why=Text("the engine's side: it waits for a bucket, or loads one"),
+            why=Text("the engine waits for a bucket, or loads a bucket"),
         ),
     ),
     _TIMELINE.sites(

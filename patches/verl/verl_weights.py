@@ -17,7 +17,7 @@ _ADAPTERS = RELEASES.since("0.7.1")
 _ENGINES = RELEASES.since("0.7.0")
 _ACTOR = "ActorRolloutRefWorker"
 
-_WHOLE = Text("the trainer's side of a weight sync, in its workers")
+_WHOLE = Text("the trainer's side of a weight sync, in the trainer's workers")
 _SENDER = Text("the time that is neither gathering nor sending is spent on copying tensors into buckets")
 _LOAD = Text("the engine loads the weights")
 

@@ -14,7 +14,7 @@ from patches.probes.verl import DataParallelActor, MegatronActor, MegatronLogPro
 from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 from patches.verl.stages import DYNAMIC, INTERLEAVED, ITERATED, LEGACY, WHY, leave, loop, scheduled
 
-_COUNTED = Text("each call counts as a training step, because not every release passes global_steps to this place")
+_COUNTED = Text("each call counts as a training step, because not every release passes global_steps to this function")
 _REMOVE = Text("nobody runs releases below 0.8.0 any more")
 
 
@@ -110,8 +110,8 @@ def _in_loops(
         structures=(Structure("", LEGACY, worker.file, fingerprints, loops.shape),),
         why=WHY,
         how=Text(
-            "rlpatch wraps the items of these loops. The wrapper starts, steps and saves the profiler between two"
-            " items, and saves it also after an exception"
+            "rlpatch wraps the items of these loops. Between two items, the wrapper starts, steps or stops the"
+            " profiler; the trace is also saved after an exception"
         ),
         upstream=f"{worker.file}, {LEGACY[0]} to {LEGACY[-1]}",
         remove_when=_REMOVE,

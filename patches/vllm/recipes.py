@@ -16,9 +16,9 @@ _CPU = "vllm/v1/worker/cpu_worker.py"
 _PROBE = rollout.probe(VllmV1Rollout, **vllm_engine.V1)
 
 _WHY = Text(
-    "guides add torch.profiler with a schedule to the worker by hand. If it is created in __init__ and stepped at"
-    " the start of execute_model, it records 29..58 for the window 30:60. If it is stepped after the call, it"
-    " pairs the forward of a step with the sampling of the step before"
+    "common guides add torch.profiler with a schedule to the worker by hand. If the profiler is created in"
+    " __init__ and stepped at the start of execute_model, it records 29..58 for the window 30:60. If the profiler"
+    " is stepped after the call, it pairs the forward of a step with the sampling of the step before"
 )
 _REMOVE = Text("the engine's own profiler can record a window of decode steps by rollout and rank, and marks the steps")
 
@@ -29,8 +29,8 @@ _EXECUTE_MODEL = Insertion(
     parameters=("scheduler_output",),
     why=Text(
         "the engine calls this function once per iteration, in the thread of the forward. A decode step lasts"
-        " from one call to the next, so it holds its forward and its sampling, although sample_tokens() is a"
-        " later call from 0.11.1 on"
+        " from one call to the next, so it contains both forward and sampling, although from 0.11.1 on sampling"
+        " is in sample_tokens(), a later call"
     ),
 )
 WORKER = Recipe(
@@ -112,7 +112,7 @@ CPU_WORKER = Recipe(
         ),
     ),
     why=_WHY,
-    how=Text("like Worker, whose profile() it inherits; its sleep() does nothing"),
+    how=Text("like Worker, with profile() inherited from Worker; sleep() does nothing here"),
     upstream=f"{_CPU}, 0.9.1 to 0.10.2; 0.8.5 and 0.9.0 have no CPU worker for V1, later ones inherit execute_model()",
     remove_when=Text("nobody runs releases below 0.11.0 any more"),
 )
@@ -134,7 +134,7 @@ CPU_PROFILE = Recipe(
             Text("this worker has its own profile(), which does not call Worker's"),
         ),
     ),
-    why=Text("here, and not in Worker, the engine's own profiler is started"),
+    why=Text("the engine's own profiler is started here, and not in Worker"),
     how=Text("one line in profile(); everything else is inherited from Worker"),
     upstream=f"{_CPU}, 0.11.1 to 0.30.0",
     remove_when=Text("nobody runs releases below 0.31.0 any more"),
@@ -143,9 +143,9 @@ CPU_PROFILE = Recipe(
 
 _CAPTURE_WHY = Text(
     "a replayed graph shows one launch and no operators. Only its capture shows which operator launched which"
-    " kernel, on which shapes (--contents npu,cpu,shapes). Guides start the profiler in"
-    " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), which sees nothing if the worker is another"
-    " process"
+    " kernel, on which shapes (--contents npu,cpu,shapes). Common guides start the profiler in"
+    " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), where it records nothing if the worker is"
+    " another process"
 )
 _CAPTURE_HOW = Text(
     "one line before capture_model() and one after it: the trace begins with the first warm-up run and ends with"
@@ -156,13 +156,13 @@ _CAPTURE_HOW = Text(
     " parallelism captures again, and --repeat N records the first N"
 )
 _CAPTURE_IN = Text(
-    "compile_or_warm_up_model() runs in the worker's process, in the thread of all its calls. It is called"
-    " through collective_rpc: up to 0.26.0 by Executor.initialize_from_config (vllm/v1/executor/abstract.py),"
-    " from 0.27.0 on by EngineCore"
+    "compile_or_warm_up_model() runs in the worker's process, in the thread that runs all calls of the worker."
+    " compile_or_warm_up_model() is called through collective_rpc: up to 0.26.0 by"
+    " Executor.initialize_from_config (vllm/v1/executor/abstract.py), from 0.27.0 on by EngineCore"
 )
 _CAPTURE_NOTE = Note(
     Text("with enforce_eager no graph is captured, so there is no trace"),
-    Text("the same holds if the compilation config has no CUDA graphs"),
+    Text("there is also no trace if the compilation config has no CUDA graphs"),
 )
 _CAPTURE_REMOVE = Text("the engine's own profiler can be started before the capture, in the worker's process")
 
@@ -189,7 +189,8 @@ CAPTURE = Recipe(
                 "e5f81b5f6e19", "43453e78b96d", "451d85b26835", "f3194ec6b522", "136d55d76199", "15138035b9c9",
                 "425afb952cb1",
             ),
-            Text("one call under `if not self.model_config.enforce_eager`; from 0.10.2 on its result is kept"),
+            Text("one call under `if not self.model_config.enforce_eager`; from 0.10.2 on the result of the call"
+                " is kept"),
         ),
         Structure(
             "B",
@@ -221,11 +222,11 @@ INNER_CAPTURE = CAPTURE._replace(
     ),
 )
 
-_COMPILES = Text("on CPUs no graph is captured; this run makes torch.compile compile, in the same thread")
+_COMPILES = Text("on CPUs no graph is captured; this run triggers the compilation of torch.compile, in the same thread")
 _COMPILE_HOW = Text(
-    "like Worker, around warming_up_model(). With enforce_eager it returns at once and the trace is empty; from"
-    " 0.30.0 on it may not be called at all. vLLM caches what it compiled: a second start shows only the model's"
-    " run, unless VLLM_DISABLE_COMPILE_CACHE=1 is set"
+    "like Worker, around warming_up_model(). With enforce_eager, warming_up_model() returns at once and the trace"
+    " is empty; from 0.30.0 on it may not be called at all. vLLM caches what it compiled: a second start shows"
+    " only the model's run, unless VLLM_DISABLE_COMPILE_CACHE=1 is set"
 )
 
 CPU_WARM_UP = Recipe(
@@ -273,11 +274,12 @@ CPU_COMPILE = CPU_WARM_UP._replace(
 )
 
 _BY_HAND = Text(
-    "It counts prefill iterations, too, cannot choose a rollout, and needs an HTTP or RPC call at the right"
-    " moment. It works without a patch and can be switched on and off while the engine runs."
+    "This profiler also counts prefill iterations, cannot choose a rollout, and needs an HTTP or RPC call at the"
+    " right moment. It works without a patch and can be switched on and off while the engine runs."
 )
 _DELAYED = Text(
-    "records max_iterations iterations, beginning delay_iterations after start_profile(), without ProfilerStep marks."
+    "records max_iterations iterations, beginning delay_iterations iterations after start_profile(), without"
+    " ProfilerStep marks."
 )
 UPSTREAM = Upstream(
     PROJECT,
@@ -297,16 +299,17 @@ UPSTREAM = Upstream(
     processes=Processes(modules=("vllm",), scripts=("vllm",), titles=("VLLM::",)),
     neighbours={
         "vllm_ascend": Note(
-            Text("on NPUs vllm-ascend's worker runs instead: rlpatch apply vllm-ascend"),
+            Text("on NPUs the worker of vllm-ascend runs instead: use rlpatch apply vllm-ascend"),
             Text(
-                "vllm-ascend is installed, too: on NPUs its NPUWorker runs instead of the worker that is patched here"
+                "vllm-ascend is installed, too: on NPUs vllm-ascend's NPUWorker runs instead of the worker that"
+                " is patched here"
             ),
         ),
     },
     builtin={
         "<0.12.0": Text(
             "VLLM_TORCH_PROFILER_DIR records everything on every rank from start_profile() to stop_profile(), by"
-            " default with stacks. It has no window and needs an HTTP or RPC call at the right moment."
+            " default with stacks. This profiler has no window and needs an HTTP or RPC call at the right moment."
         ),
         ">=0.12.0,<0.13.0": joined(
             " ",

@@ -27,9 +27,9 @@ V1 = Recipe(
             line='self._rlpatch_stage("step", scheduler_output)',
             parameters=("scheduler_output",),
             why=Text(
-                "the engine comes here once per iteration, in the thread of the forward, and never returns"
-                " before. A decode step lasts from this line to its next execution, so it holds its forward and"
-                " its sampling, although sample_tokens() is called later"
+                "the engine reaches this line once per iteration, in the thread of the forward, and never returns"
+                " before it. A decode step lasts from this line to its next execution, so it contains both"
+                " forward and sampling, although sample_tokens() is called later"
             ),
         ),
         rollout.DUMMIES,
@@ -63,14 +63,14 @@ V1 = Recipe(
             ("0.12.0rc1",),
             "vllm_ascend/worker/worker_v1.py",
             ("c7819df00f71",),
-            Text("sampling is in sample_tokens(), and execute_model() returns None before it"),
+            Text("sampling moved to sample_tokens(), and execute_model() returns None before it"),
         ),
         Structure(
             "D",
             RELEASES.between("0.13.0rc1", "0.19.1rc1"),
             "vllm_ascend/worker/worker.py",
             ("c7819df00f71", "578418072c11", "1e2f9090d76b", "2af447a378ca"),
-            Text("like 0.12.0rc1 in another file; asynchronous pipeline sends from 0.17.0rc1 on"),
+            Text("like 0.12.0rc1, but in another file; asynchronous pipeline sends from 0.17.0rc1 on"),
         ),
         Structure(
             "E",
@@ -88,9 +88,9 @@ V1 = Recipe(
         ),
     ),
     why=Text(
-        "guides put torch_npu.profiler with a schedule into NPUWorker by hand. If it is created in __init__ and"
-        " stepped at the start of execute_model, it records 29..58 for the window 30:60, on every rank, and"
-        " counts prefill"
+        "common guides add torch_npu.profiler with a schedule to NPUWorker by hand. If the profiler is created in"
+        " __init__ and stepped at the start of execute_model, it records 29..58 for the window 30:60, on every"
+        " rank, and counts prefill"
     ),
     how=Text(
         "one line before the call of the model runner, one in sleep(), and one in profile(); the probe is a"
@@ -142,7 +142,7 @@ V0 = Recipe(
             RELEASES.between("0.7.3rc1", "0.9.2rc1"),
             "vllm_ascend/worker/worker.py",
             ("3da1437e272b", "45665f4d48e4"),
-            Text("like 0.7.1rc1 in another file"),
+            Text("like 0.7.1rc1, but in another file"),
         ),
     ),
     why=Text("below 0.9.2rc1 the V0 engine is the default; VLLM_USE_V1 decides which of the two workers a run uses"),
@@ -189,20 +189,20 @@ CAPTURE = Recipe(
                 "34983f4a46bf", "734df3d07836", "bbdf0478a753", "e3d56db44f87", "09a1bba0f224", "1a91113c943b",
                 "e4f6ecf053ad", "00db38da1ff2", "dbdfe9d04c2c", "65c0787cbe0e", "80963d0e1fe2",
             ),
-            Text("like 0.12.0rc1 in another file; from 0.19.1rc1 on the result is kept"),
+            Text("like 0.12.0rc1, but in another file; from 0.19.1rc1 on the result of the call is kept"),
         ),
     ),
     why=Text("a replayed graph shows one launch and no operators. Only its capture shows which operator launched which"
-    " kernel, on which shapes (--contents npu,cpu,shapes). Guides start the profiler in"
-    " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), which sees nothing if the worker is another"
-    " process"),
+    " kernel, on which shapes (--contents npu,cpu,shapes). Common guides start the profiler in"
+    " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), where it records nothing if the worker is"
+    " another process"),
     how=Text("one line before capture_model() and one after it: the trace begins with the first warm-up run, which"
     " shows the launched kernels, and ends with the last graph. Earlier runs for sizes that are only compiled are not"
     " in the trace, nor is ATB's warm-up afterwards. The captures of the model runners (ACL graphs, torchair,"
     " xlite, 310P) are all inside this call. If the call fails, the engine does not start; the trace is saved"
     " when the process ends, or before its next capture. Only the first capture of a worker is recorded: elastic"
     " expert parallelism captures again, and --repeat N records the first N. From 0.23.0rc1 on, the capture after"
-    " a wake-up does not pass the worker"),
+    " a wake-up does not go through the worker"),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1."
     " compile_or_warm_up_model() runs in the worker's process, in the thread of all its calls, called through"
     " collective_rpc: by vLLM's Executor.initialize_from_config up to 0.26, by its EngineCore from 0.27 on. There is no"
@@ -227,15 +227,16 @@ UPSTREAM = Upstream(
     builtin={
         ">=0.11.0rc0": Text(
             "msMonitor records a window of steps with `dyno nputrace --start-step N --iterations M`, if"
-            " MSMONITOR_USE_DAEMON=1 (from 0.20.2rc1 on msmonitor_use_daemon) is set and its daemon runs. N"
-            " counts every iteration since the worker's start, including prefill, empty iterations and earlier"
-            " rollouts. A number in the past is refused with a warning, and nothing is recorded."
+            " MSMONITOR_USE_DAEMON=1 (from 0.20.2rc1 on msmonitor_use_daemon) is set and the msMonitor daemon"
+            " runs. N counts every iteration since the worker's start, including prefill, empty iterations and"
+            " earlier rollouts. If N is already in the past, msMonitor refuses it with a warning, and nothing is"
+            " recorded."
         ),
         ">=0.20.2rc1": Text(
             "--profiler-config with delay_iterations and max_iterations records a window after start_profile()."
-            " It also counts prefill iterations, records [29, 59) for delay 30 and max 30, writes no ProfilerStep"
-            " marks, and cannot choose a rank or rollout. It needs an HTTP or RPC call at the right moment. It"
-            " works without a patch and can be switched on and off while the engine runs."
+            " This profiler also counts prefill iterations, records [29, 59) for delay 30 and max 30, writes no"
+            " ProfilerStep marks, and cannot choose a rank or rollout. It needs an HTTP or RPC call at the right"
+            " moment. It works without a patch and can be switched on and off while the engine runs."
         ),
     },
 )

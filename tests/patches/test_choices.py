@@ -41,16 +41,16 @@ SUMMARIES = {
     "--prefill 0:4 --rollout 2 --repeat 3 --ranks 0,2": "prefill iterations 0..3 of rollout 2 to 4 on rank 0, 2",
     "--iterations 0:4 --replicas 1,3": "iterations 0..3 of rollout 0 on rank 0 of replica 1,3",
     "--iterations 0:4 --replicas all": "iterations 0..3 of rollout 0 on rank 0 of every replica",
-    "--decode 1:4 --at-load 8": "decode steps 1..3 of rollout 0, counted from where 8 requests are scheduled, on rank 0",
+    "--decode 1:4 --at-load 8": "decode steps 1..3 of rollout 0, counted from the moment when 8 requests are scheduled, on rank 0",
     "--decode 1:4 --at-tail 2 --at-context 99": (
-        "decode steps 1..3 of rollout 0, counted from where at most 2 requests are left and a request has 99 tokens of"
+        "decode steps 1..3 of rollout 0, counted from the moment when at most 2 requests are left and a request has 99 tokens of"
         " context, on rank 0"
     ),
     "--decode 1:4 --on-demand": (
         "decode steps 1..3 of rollout 0 on rank 0, then decode steps that `rlpatch trigger` asks for"
     ),
-    GRAPHS: "the first capture of graphs of a worker on rank 0",
-    f"{GRAPHS} --repeat 2 --ranks all": "the first 2 captures of graphs of a worker on every rank",
+    GRAPHS: "the first capture of graphs of each worker on rank 0",
+    f"{GRAPHS} --repeat 2 --ranks all": "the first 2 captures of graphs of each worker on every rank",
 }
 
 

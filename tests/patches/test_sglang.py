@@ -119,7 +119,7 @@ def test_a_checkout_has_the_package_below_python(tmp_path: Path) -> None:
         (
             "0.5.3",
             "With the overlap scheduler, the profiler runs in the scheduler's thread and misses the operators of the forward, which runs in another thread",
-            "/start_profile with num_steps records that many batches from the next one on",
+            "/start_profile with num_steps records the next num_steps batches",
         ),
         (
             "0.5.5",

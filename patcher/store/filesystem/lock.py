@@ -103,7 +103,7 @@ def _acquire(folder: Path, ours: str, prepare: Callable[[], None], wait: float, 
             claim = folder / CLAIM
             cause, hint = (
                 Text("{owner} is using rlpatch on these files (it holds the lock)", owner or _SOMEBODY),
-                Text("wait until it ends, then try again"),
+                Text("wait until that process ends, then try again"),
             )
             if os.path.lexists(claim):
                 hint = Text("{wait}; if that process no longer exists, delete {claim}", hint, claim)
@@ -148,7 +148,7 @@ def _own(path: Path, flags: int) -> int:
     """
     why = Text("is a symlink") if path.is_symlink() else Text("is not a separate file (it has hard links)")
     cause, hint = (
-        Text("the lock file {why}, and rlpatch did not create it like this", why),
+        Text("the lock file {why}; rlpatch never creates such a lock file", why),
         Text("delete {path}, then try again", path),
     )
     trap = Problem(Kind.ENVIRONMENT, cause, str(path), hint)
@@ -247,7 +247,7 @@ def _read(path: Path) -> str:
         if error.errno != errno.EINVAL:
             raise
         cause, hint = (
-            Text("the lock's claim file is not a link, and rlpatch did not create it like this"),
+            Text("the lock's claim file is not a link; rlpatch creates this file only as a link"),
             Text("delete {path}, then try again", path),
         )
         raise Problem(Kind.ENVIRONMENT, cause, str(path), hint) from None

@@ -106,7 +106,7 @@ def _set(descriptor: int, name: str, value: str) -> None:
         try:
             os.setxattr(descriptor, name, binascii.a2b_base64(value))
         except OSError as error:
-            raise OSError(error.errno, Text("{strerror} (its attribute {name})", error.strerror, name)) from error
+            raise OSError(error.errno, Text("{strerror} (extended attribute {name})", error.strerror, name)) from error
 
 
 def tried(path: Path, node: Node) -> Node | None:
@@ -214,22 +214,23 @@ def unkept(plain: Node, file: Node, path: Path) -> str:
     Rights that would be lost are owner, group, mode and attributes.
     """
     if not can_own(plain.uid):
-        return Text("the file belongs to {called}; a patched file would not", _called("user", plain.uid))
+        return Text("the file belongs to {called}; patching would change the owner", _called("user", plain.uid))
     if plain.uid not in (os.geteuid(), file.uid) and not file.mode & 0o004:
         return Text(
-            "the file behind the link belongs to user {uid}; a patched file would belong to user {plain_uid}",
+            "the file that the link points to belongs to user {uid}; a patched file would belong to user {plain_uid}",
             file.uid,
             plain.uid,
         )
     out = Text(
-        "the file belongs to {called}; a patched file would not, and members of that group could no longer read it",
+        "the file belongs to {called}; patching would change the group, and members of the present group could no"
+        " longer read the file",
         _called("group", plain.gid),
     )
     narrowed = _has_list(plain) or without_group(plain.mode) != plain.mode
     if narrowed and lost_group(plain.gid, path):
         return out
     if lost := next((name for name, _value in plain.attributes if not _can_set(name)), ""):
-        return Text("the file has the attribute {lost}; a patched file would not", lost)
+        return Text("the file has the extended attribute {lost}; patching would remove this attribute", lost)
     try:
         probe = tried(path.parent, plain)
     except OSError as error:
@@ -305,7 +306,7 @@ def believed(store: os.stat_result, root: os.stat_result) -> str:
         return Text("is writable for other users")
     if not ours and store.st_uid not in (0, os.geteuid(), root.st_uid):
         return Text(
-            "belongs to {called}, who is neither you, root, nor the owner of its parent folder",
+            "belongs to {called}, who is neither you, nor root, nor the owner of the parent folder",
             _called("user", store.st_uid),
         )
     return ""

@@ -160,10 +160,15 @@ def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, by
 
 def _no_answer(program: str, code: int, text: str) -> Problem:
     """Return the problem that a program is too old a Python, failed, or is no Python; `text` is its output."""
-    last = text.splitlines()[-1].strip() if text else Text("it printed nothing")
+    last = text.splitlines()[-1].strip() if text else Text("no output")
     if last.startswith("SyntaxError"):
         cause = Text("the interpreter is older than Python 3.7")
-        return Problem(Kind.ENVIRONMENT, cause, program, Text("type the folder of its packages instead: --path DIR"))
+        return Problem(
+            Kind.ENVIRONMENT,
+            cause,
+            program,
+            Text("use the folder with the packages of this interpreter instead: --path DIR"),
+        )
     if "Traceback" in text or text.startswith("Fatal Python error") or code < 0:
         cause = Text("the interpreter failed (exit {code}): {last}", code, last)
         return Problem(

@@ -565,7 +565,7 @@ def test_what_is_unknown_for_one_reason_is_told_once(run) -> None:
     names = "the engine's own profiler, msMonitor, torch_npu's dynamic profiling, CANN's msprof"
     assert said.splitlines()[1:] == [
         f"  unknown {names} (run.sh:1)",
-        "    it names a file that was not found here or is only known at run time",
+        "    the launch names a file that was not found here or is only known at run time",
     ]
     details = run("check", "-v", *command).stdout
     assert "    msMonitor (run.sh:1)\n" in details
@@ -612,7 +612,7 @@ def test_explain_has_the_details_of_notes_and_gaps(run, site: Path) -> None:
         assert f"--strategy {strategy} does not support --micro-batch windows: {why}" in gaps
     verl = run("explain", "verl==0.9.1", "--stage", "update-policy").stdout
     assert (
-        "with a Megatron or MindSpeed pipeline --micro-batch fails: use --call\n    with pipeline_model_parallel_size above 1"
+        "with pipeline parallelism in Megatron or MindSpeed, --micro-batch records nothing: use --call\n    with pipeline_model_parallel_size above 1"
         in verl
     )
 
@@ -701,9 +701,9 @@ def test_explain_shows_the_places_of_the_other_stages(
 
 def test_a_capture_has_no_window_and_no_warm_up(run, site: Path) -> None:
     stage = ("apply", "vllm-ascend", "--stage", "graph-capture", "--path", "site")
-    assert "Records the first capture of graphs of a worker on rank 0." in run(*stage, "-n").stdout
+    assert "Records the first capture of graphs of each worker on rank 0." in run(*stage, "-n").stdout
     assert (
-        "the first 2 captures of graphs of a worker on every rank"
+        "the first 2 captures of graphs of each worker on every rank"
         in run(*stage, "--repeat", "2", "--ranks", "all").stdout
     )
     assert (

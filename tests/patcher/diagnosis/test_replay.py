@@ -128,7 +128,7 @@ def test_few_iterations(count: int) -> None:
 
 def test_without_contexts_nothing_is_replayed() -> None:
     rows = [(count, tokens, 0) for count, tokens, *_ in rollouts.scheduled(requests(3, 8, 60))]
-    assert {what_if.because for what_if in what_ifs(iterations(rows))} == {"the timeline has no contexts"}
+    assert {what_if.because for what_if in what_ifs(iterations(rows))} == {"the timeline has no context lengths"}
     assert {what_if.least_seconds for what_if in what_ifs(iterations(rows))} == {None}
 
 

@@ -19,7 +19,7 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "plain": ("python -m x", ()),
     "-I": ("python -I -m x", ("-I ignores PYTHONPATH",)),
     "-E among others": ("python3.11 -uE -m x", ("-E ignores PYTHONPATH",)),
-    "-S": ("python -S -m x", ("-S imports no sitecustomize",)),
+    "-S": ("python -S -m x", ("-S does not import sitecustomize",)),
     "of the module": ("python -m x -I", ()),
     "of the code": ("python -c pass -I", ()),
     "behind values": ("python -W ignore -X utf8 -m x", ()),
@@ -44,8 +44,8 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "srun with all": ("srun --export=ALL,A=1 python -m x", ()),
     "anew behind all": ("python -m x\nexport PYTHONPATH=/a", ()),
     "sudo": ("sudo python -m x", ("(perhaps) sudo passes on",)),
-    "docker": ("docker run -e A=1 image python -m x", ("the container has neither rlpatch's environment variables nor its folder",)),
-    "ssh": ("ssh host python -m x", ("the other machine has neither rlpatch's environment variables nor its folder",)),
+    "docker": ("docker run -e A=1 image python -m x", ("the container has neither the environment variables nor the folder",)),
+    "ssh": ("ssh host python -m x", ("the other machine has neither the environment variables nor the folder",)),
     "a pattern": ("case $1 in\n  ssh|docker) A=1;;\n  srun) A=2;;\nesac\npython -m x", ()),
     "ray job submit": ("ray job submit -- python -m x", ("the job runs with the cluster's environment variables, not with those of this shell",)),
     "ray job submit with ours": (f"ray job submit {SUBMITTED} -- python -m x", ()),
@@ -142,5 +142,5 @@ def test_the_verdict_on_pythonpath_is_that_of_bash(
         losses = gaps(environ, None, command)
         assert bool(losses) is not is_kept, command
         assert program == "python" or not any(loss.sure for loss in losses), (
-            "no Python program is known to start after this setting"
+            "found no Python program that starts after this setting"
         )

@@ -656,7 +656,7 @@ def test_the_registry_is_versioned(root: Path) -> None:
     top = json.loads(path.read_bytes())
     assert top["version"] == 1
     path.write_text(json.dumps({**top, "version": 2}))
-    with pytest.raises(Problem, match="a newer rlpatch wrote it: format 2, and this rlpatch reads 1") as caught:
+    with pytest.raises(Problem, match="format 2, and this rlpatch reads only format 1") as caught:
         StoreFolder(root).records()
     assert "use the newer rlpatch here" in caught.value.hint
     assert "move" not in caught.value.hint  # what is in it is not to be lost

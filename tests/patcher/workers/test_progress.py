@@ -50,7 +50,7 @@ STATES: dict[str, tuple[dict[str, Any], str, str]] = {
     "saving, then gone": ({"state": "saving", **here(pid=GONE)}, LOST, f"process {GONE} ended; its last state was saving"),
     "a piece, then gone": (
         {"state": "saving", "done": False, "traces": ["/t/a.json"], **here(pid=GONE)}, LOST,
-        f"process {GONE} ended before it had recorded everything",
+        f"process {GONE} ended before everything was recorded",
     ),
     "silent elsewhere": ({"state": "recording", "at": NOW - 10_000}, AT_WORK, ""),
     "one of two windows": ({"state": "saved", **TWO, "traces": ["/t/a.json"]}, AT_WORK, ""),
@@ -60,11 +60,11 @@ STATES: dict[str, tuple[dict[str, Any], str, str]] = {
     "not recorded in the last one": ({"state": "not recorded", "done": True, "why": "no disk"}, LOST, "no disk"),
     "not done, and gone": (
         {"state": "saved", "done": False, "traces": ["/t/a.json"], **here(pid=GONE)}, LOST,
-        f"process {GONE} ended before it had recorded everything",
+        f"process {GONE} ended before everything was recorded",
     ),
     "one of two windows, then gone": (
         {"state": "saved", **TWO, "traces": ["/t/a.json"], **here(pid=GONE)}, LOST,
-        f"process {GONE} ended before it had recorded everything",
+        f"process {GONE} ended before everything was recorded",
     ),
     "on demand, and not asked": ({"state": "waiting", **ON_DEMAND}, IDLE, ""),
     "on demand, not asked, and gone": ({"state": "waiting", **ON_DEMAND, **here(pid=GONE)}, IDLE, ""),
@@ -89,7 +89,7 @@ TOOK = {"request": "abc123"}
 ASKED: dict[str, tuple[dict[str, Any], str, str]] = {
     "not seen yet": ({"state": "waiting"}, AT_WORK, ""),
     "for a later rollout": ({"state": "waiting", "rollout": 1}, AT_WORK, ""),
-    "too late": ({"state": "waiting", "rollout": 3}, LOST, "the request was for rollout 2, and the worker is already at 3"),
+    "too late": ({"state": "waiting", "rollout": 3}, LOST, "the request was for rollout 2, but the worker is already at 3"),
     "gone before it was asked": ({"state": "waiting", "at": NOW - 9, **here(pid=GONE)}, IDLE, ""),
     "gone since": (
         {"state": "waiting", "at": NOW + 9, **here(pid=GONE)}, LOST, f"process {GONE} ended; its last state was waiting"

@@ -179,7 +179,7 @@ def agents_that_pause(folder: Path) -> None:
     ("made", "head", "note"),
     [
         (two_replicas, "rollout: 4 rollouts", "2 engines"),
-        (one_step, "rollout: 1 rollout", "warm-up is included"),
+        (one_step, "rollout: 1 rollout", "include the warm-up"),
         (killed, "rollout: 1 rollout", ""),
         (windows_of_another_process, "0 recorded", ""),
         (agents_that_pause, "rollout: 11 rollouts", "12 rollouts were counted in 3 training steps"),
