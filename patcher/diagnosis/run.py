@@ -79,7 +79,7 @@ def planned_windows(
 
 
 def _planned(studied: Sequence[Iterations], rollouts: DiagnosedRollouts | None, *, decode_only: bool) -> PlannedWindows:
-    """Return the windows to record by the rollouts that are ``studied``."""
+    """Return the windows that `planned_windows` describes, chosen in the ``studied`` rollouts."""
     rollout = max(studied, key=lambda iterations: float(iterations.seconds.sum()))
     if rollouts is None:
         return _numbered(choose_windows(rollout, first=SETTLED), -int(decode_only))
