@@ -143,6 +143,7 @@ def _is_missing(recorder: str, results: Iterable[GuardResult], launch: Launch) -
 
 
 def _unstarted(recorder: str) -> Problem:
+    """Return the problem that the launch does not start `recorder`, the program that records the windows."""
     cause = Text("the launch does not start {recorder}, so no window is recorded", recorder)
     hint = Text(
         "put `nsys profile …` in front of the command: `rlpatch apply --dry-run` prints the nsys command with all"

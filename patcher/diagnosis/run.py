@@ -109,7 +109,7 @@ def _countable(rollout: Iterations, *, decode_only: bool) -> Iterations:
 
 
 def _notes(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator[str]:
-    """Yield what the reader has to know of the numbers."""
+    """Yield what limits the numbers: a warm-up included, iterations left out, long waits, no context lengths."""
     stage = rollouts.stage
     if all(int(engine.iterations.rollout.max(initial=0)) == 0 for engine in engines):
         yield Text("the run has one rollout, so its warm-up is included")
