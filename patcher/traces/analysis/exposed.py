@@ -110,7 +110,7 @@ def finding(
         largest = WAITING
     count = len(profile.units)
     saving, name = sums[largest] // count, PARTS[largest]
-    said = _said(largest, profile, profiles, meetings)
+    said = _finding_text(largest, profile, profiles, meetings)
     by_outlier = ""
     if outlier is not None:
         by_outlier = outlier.evidence
@@ -159,7 +159,9 @@ def _tells_waiting(profile: model.RankProfile) -> bool:
     )
 
 
-def _said(largest: str, profile: model.RankProfile, profiles: Sequence[model.RankProfile], meetings: Meetings) -> Said:
+def _finding_text(
+    largest: str, profile: model.RankProfile, profiles: Sequence[model.RankProfile], meetings: Meetings
+) -> Said:
     """Return evidence and advice on ``largest``, the largest part of the exposed communication."""
     if largest == PIPELINE:
         return _bubble(profile, meetings)
