@@ -47,6 +47,7 @@ def main() -> None:
 
 
 def measure(count: int) -> None:
+    """Start a Ray cluster of ``count`` nodes on this machine, and print what rlpatch's commands cost there."""
     import ray
     from ray.cluster_utils import Cluster
 
@@ -62,6 +63,7 @@ def measure(count: int) -> None:
 
 
 def report(count: int, address: str, site: Path) -> None:
+    """Print the seconds of a survey and of a change on all nodes, compared with calls that do nothing."""
     began = time.perf_counter()
     ray, nodes = connect(address)
     connected = time.perf_counter() - began
@@ -140,6 +142,8 @@ def cpu_seconds(stat: bytes) -> float:
 
 
 def _noop(ray: Any, identity: str) -> Any:
+    """Return an actor on a node that does nothing."""
+
     class Plain:
         def noop(self) -> None:
             pass

@@ -153,6 +153,7 @@ def _rollout(standins: Any, structure: str) -> list[Any]:
 
 
 def _alternate(workers: dict[str, Any], batch: Any) -> dict[str, float]:
+    """Return the median seconds of a call of each worker, measured in turn."""
     times: dict[str, list[float]] = {name: [] for name in workers}
     for _ in range(ROUNDS):
         for name, worker in workers.items():

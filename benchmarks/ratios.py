@@ -60,6 +60,7 @@ def added(history: dict[str, Any], benchmark: str, version: str, rows: list[list
 
 
 def main() -> None:
+    """Run the benchmark that the command line names, and add its ratios to the history."""
     from patcher import __version__
 
     if len(sys.argv) < 2:

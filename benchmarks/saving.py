@@ -83,6 +83,8 @@ def measure(job: dict[str, Any], rounds: int) -> None:
     heads: list[float] = []
 
     def with_times(method: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a method that notes when each call begins."""
+
         def execute_model(self: Any, scheduler_output: Any) -> Any:
             heads.append(time.perf_counter())
             return method(self, scheduler_output)
@@ -138,6 +140,7 @@ def _at_once(released: Any, job: dict[str, Any], first: int, end: int, *, use_gz
     count = 0
 
     def execute_model(self: Any, scheduler_output: Any) -> Any:
+        """Run an iteration, and step the profiler as guides do."""
         nonlocal count
         output = released(self, scheduler_output)
         count += 1

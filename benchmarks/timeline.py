@@ -99,6 +99,7 @@ def run(program: str, folder: str, *words: str) -> str:
 
 
 def main() -> None:
+    """Print the microseconds and the bytes on the disk that the timeline takes for each record."""
     turns = sys.argv[1] if len(sys.argv) > 1 else str(TURNS)
     with tempfile.TemporaryDirectory() as folder:
         for name, cost in json.loads(run(PROGRAM, folder, turns)).items():

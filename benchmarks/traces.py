@@ -36,6 +36,7 @@ print(len(json.load(open(sys.argv[1], "rb"))["traceEvents"]))
 
 
 def main() -> None:
+    """Print what `report` and `compare` cost on a repeated trace, compared with parsing its JSON alone."""
     source, megabytes = Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 500.0
     runs = int(sys.argv[3]) if len(sys.argv) > 3 else 3
     with tempfile.TemporaryDirectory() as scratch:

@@ -124,6 +124,7 @@ def _in_turn(
     running = ("", 0.0)
 
     def execute_model(self: Any, scheduler_output: Any) -> Any:
+        """Run an iteration with the variant whose turn it is."""
         nonlocal running
         now = time.perf_counter()
         name, begin = running
@@ -169,6 +170,7 @@ def _calls(worker: Any, worker_class: Any, patched: Any, rate: Callable[[], floa
 
 
 def _cost(worker: Any, batch: Any) -> float:
+    """Return the seconds of a call of the inserted line, without those of the loop around it."""
     begin = time.perf_counter()
     for _ in itertools.repeat(None, CALLS):
         worker._rlpatch_rollout("step", batch)
@@ -179,6 +181,7 @@ def _cost(worker: Any, batch: Any) -> float:
 
 
 def _released(path: str) -> Any:
+    """Return ``execute_model`` of an unpatched file."""
     spec = importlib.util.spec_from_file_location("released_gpu_worker", path)
     assert spec is not None
     assert spec.loader is not None

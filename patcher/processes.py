@@ -153,7 +153,10 @@ def _sites(programs: Iterable[str], maps: bytes) -> set[Path]:
 
 
 def _finds(package: Path, search: Sequence[Path], sites: Iterable[Path]) -> bool | None:
-    """Tell whether a process imports `package`, False for another copy of it; None if it finds none where one sees."""
+    """Tell whether a process imports `package`: False for another copy of it, None if no copy is found.
+
+    `search` are its working directory and PYTHONPATH, `sites` the folders of installed packages.
+    """
     here, *paths = search
     if here == package.parent:
         return True

@@ -46,9 +46,9 @@ class NodeWorker:
         return self._options.with_environment()
 
     def survey(self, words: Sequence[str], command: str, packages: Mapping[str, Collection[str]]) -> NodeSurvey:
-        """Return the targets and patches of this node; write nothing.
+        """Return the targets and patches of this node, and what each of `words` names; write nothing.
 
-        `packages` maps each project to packages to look for in its environment.
+        `command` is the command typed, `packages` maps each project to packages to look for in its environment.
         """
         requested = {word: self._requested(word, command, packages) for word in words}
         discovery = self._search.discover()
@@ -108,7 +108,7 @@ class NodeWorker:
         return check(words, self._search, Launch(os.environ))
 
     def guard(self, word: str, profiler: str, force: bool, recorder: str) -> StepResult:
-        """Report other profilers for the target `word`; see `patcher.commands.guarding.guard`."""
+        """Report other profilers for the target `word`, with the parameters of `patcher.commands.guarding.guard`."""
         from patcher.commands.guarding import guard
         from patcher.guards.result import Launch
 

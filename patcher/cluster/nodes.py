@@ -66,7 +66,8 @@ class Nodes:
     def searches(self, words: Sequence[str], command: str, *, writes: bool) -> tuple[Sequence[Search], StepResult]:
         """Return a search for each group of identical nodes, () with any problem; see `NodeCommands`.
 
-        A node that does not answer, or that has another release of a target, is a problem.
+        A node that does not answer, or that has another release of a target, is a problem. `words` are the targets,
+        `writes` tells whether the command changes files.
         """
         surveys, step = self._surveyed(words, command)
         if writes and not step.problems and any(survey.unfinished for survey in surveys.values()):

@@ -124,7 +124,7 @@ def guard(
                 result.state.value,
                 result.where,
             )
-            step += StepResult.noted([Note(text, joined("\n", _seen(result)))])
+            step += StepResult.noted([Note(text, joined("\n", _evidence_lines(result)))])
         elif result.state is State.ON and not force and not profiler:
             hint = Text(
                 "{off}; or add --force, and the inserted code checks for other profilers again while the engine runs",
@@ -143,6 +143,7 @@ def _is_missing(recorder: str, results: Iterable[GuardResult], launch: Launch) -
 
 
 def _unstarted(recorder: str) -> Problem:
+    """Return the problem that the launch does not start `recorder`, the program that records the windows."""
     cause = Text("the launch does not start {recorder}, so no window is recorded", recorder)
     hint = Text(
         "put `nsys profile …` in front of the command: `rlpatch apply --dry-run` prints the nsys command with all"
@@ -197,7 +198,7 @@ def _grouped(results: Iterable[GuardResult]) -> list[list[GuardResult]]:
 def _warning(alike: Sequence[GuardResult]) -> Note:
     """Return a single warning for a group; its text says how to switch the profiler off if the line has room."""
     first = alike[0]
-    details = [line for result in alike for line in (_named(result), *_seen(result), *_off(result))]
+    details = [line for result in alike for line in (_profiler_words(result), *_evidence_lines(result), *_off(result))]
     if first.state is State.UNKNOWN:
         names = {result.profiler for result in alike}
         who = first.profiler if len(names) == 1 else Text("{count} profilers", len(names))
@@ -225,9 +226,10 @@ def _lines(alike: Sequence[GuardResult], recorder: str) -> Iterator[str]:
         return
     unknown = first.state is State.UNKNOWN
     for result in alike:
-        heading = [_named(result)] if len(alike) > 1 else []
+        heading = [_profiler_words(result)] if len(alike) > 1 else []
         yield from (
-            Detail("    {line}", line) for line in (*heading, *_seen(result), *(_off(result) if unknown else ()))
+            Detail("    {line}", line)
+            for line in (*heading, *_evidence_lines(result), *(_off(result) if unknown else ()))
         )
     if first.profiler == recorder:
         yield Text("    this profiler records the windows of the patch")
@@ -238,12 +240,12 @@ def _lines(alike: Sequence[GuardResult], recorder: str) -> Iterator[str]:
         yield Detail("    {line}", AGAIN)
 
 
-def _named(result: GuardResult) -> Text:
+def _profiler_words(result: GuardResult) -> Text:
     """Return the profiler of a result with its place in parentheses."""
     return Text("{profiler} ({where})", result.profiler, result.where)
 
 
-def _seen(result: GuardResult) -> list[str]:
+def _evidence_lines(result: GuardResult) -> list[str]:
     """Return the lines on what was found, and why the state is unknown."""
     lines = ((result.found, Text("found: {text}", result.found)), (result.why, Text("why: {text}", result.why)))
     return [line for text, line in lines if text]

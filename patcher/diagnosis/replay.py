@@ -149,9 +149,9 @@ def _ended(rebuilt: _Reconstruction, context: float, requests: int, tokens: int)
     )
     least = min(max(len(rebuilt.running) - requests, 1), len(candidates))
     if tokens == requests and rebuilt.partial is None:  # there is no prompt, so nobody came
-        return _told(candidates, context, least)
+        return _choose_ended(candidates, context, least)
     most = min(least + MOST_AT_ONCE, len(candidates))
-    choices = [_told(candidates, context, count) for count in range(least, most + 1)]
+    choices = [_choose_ended(candidates, context, count) for count in range(least, most + 1)]
     usual = rebuilt.prompt_tokens / max(rebuilt.came, 1)
 
     def cost(chosen: Sequence[_Running]) -> float:
@@ -165,7 +165,7 @@ def _ended(rebuilt: _Reconstruction, context: float, requests: int, tokens: int)
     return min(choices, key=cost, default=[])
 
 
-def _told(candidates: Sequence[_Running], context: float, count: int) -> list[_Running]:
+def _choose_ended(candidates: Sequence[_Running], context: float, count: int) -> list[_Running]:
     """Return ``count`` of the candidates whose contexts add up to ``context``, or nearly so where none do exactly."""
     exact = _nearest([request for request in candidates if request.exact], context, count)
     if len(exact) == count and _missing(exact, context) == 0:

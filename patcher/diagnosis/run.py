@@ -79,7 +79,7 @@ def planned_windows(
 
 
 def _planned(studied: Sequence[Iterations], rollouts: DiagnosedRollouts | None, *, decode_only: bool) -> PlannedWindows:
-    """Return the windows to record by the rollouts that are ``studied``."""
+    """Return the windows that `planned_windows` describes, chosen in the ``studied`` rollouts."""
     rollout = max(studied, key=lambda iterations: float(iterations.seconds.sum()))
     if rollouts is None:
         return _numbered(choose_windows(rollout, first=SETTLED), -int(decode_only))
@@ -109,7 +109,7 @@ def _countable(rollout: Iterations, *, decode_only: bool) -> Iterations:
 
 
 def _notes(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator[str]:
-    """Yield what the reader has to know of the numbers."""
+    """Yield what limits the numbers: a warm-up included, iterations left out, long waits, no context lengths."""
     stage = rollouts.stage
     if all(int(engine.iterations.rollout.max(initial=0)) == 0 for engine in engines):
         yield Text("the run has only one rollout, so the times include the warm-up")

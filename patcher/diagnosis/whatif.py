@@ -141,7 +141,10 @@ def what_ifs(iterations: Iterations) -> Iterator[WhatIf]:
 def _judged(
     name: str, setting: int, replayed: Replayed, clock: _Clock, scheduler: Scheduler, cut: float = float("inf")
 ) -> WhatIf:
-    """Return a what-if by a replay: an estimate within what was seen, two bounds beyond it, and nothing without one."""
+    """Return the what-if ``name`` at ``setting``, by a replay under ``scheduler`` with outputs up to ``cut`` tokens.
+
+    It is an estimate within what was seen, two bounds beyond it, and nothing without one.
+    """
     if replayed.why:
         return WhatIf(name, setting, None, None, None, replayed.why)
     rows = replayed.rows(scheduler, cut)

@@ -38,7 +38,7 @@ class AnchorSearch(NamedTuple):
         if not self.recipe.class_name:
             return self.file.tree
         classes = sources.classes(self.file.tree)
-        return self._named(self.recipe.class_name, classes, Text("classes of that name"), Text("the file"))
+        return self._only_named(self.recipe.class_name, classes, Text("classes of that name"), Text("the file"))
 
     def methods(self, path: str) -> list[Function]:
         """Return the methods named `path` in the recipe's class; a dotted path is looked up in the module."""
@@ -48,14 +48,14 @@ class AnchorSearch(NamedTuple):
         """Return the method named `path` in the recipe's class, or the function at a dotted path in the module."""
         owner = self.only_owner()
         if isinstance(owner, ast.Module) or "." in path:
-            return self._one(self.methods(path), Text("functions {path}", path))
-        return self._named(path, sources.methods(owner), Text("methods {path}", path), Text("the class"))
+            return self._only_match(self.methods(path), Text("functions {path}", path))
+        return self._only_named(path, sources.methods(owner), Text("methods {path}", path), Text("the class"))
 
     def only_call(self, call: Call, method: Function) -> ast.Call:
         """Return the call of the function that `call` names in `method`."""
         nodes = (node for node in ast.walk(method) if isinstance(node, ast.Call))
         calls = [node for node in nodes if ast.unparse(node.func) == call.function]
-        return self._one(calls, Text("calls of {function} in {name}", call.function, method.name))
+        return self._only_match(calls, Text("calls of {function} in {name}", call.function, method.name))
 
     def only_statement(self, insertion: Insertion, method: cst.FunctionDef) -> Statement:
         """Return the statement of `method` that `insertion` goes in front of, or around."""
@@ -81,15 +81,15 @@ class AnchorSearch(NamedTuple):
             call = _value(cst.parse_statement(where.call))
             among = _statements(method.body) if where.nested else top
             statements = [node for node in among if _matches(_value(node), call)]
-        return self._one(statements, Text("{what} in {method}", what, insertion.method))
+        return self._only_match(statements, Text("{what} in {method}", what, insertion.method))
 
-    def _named(self, name: str, nodes: Sequence[Defined], what: str, place: str) -> Defined:
-        """Return the only one of ``nodes`` with this name. Raises Problem as `_one`, with all names of ``place``."""
+    def _only_named(self, name: str, nodes: Sequence[Defined], what: str, place: str) -> Defined:
+        """Return the only one of ``nodes`` with this name. Raises Problem as `_only_match`, with all names."""
         there = ", ".join(node.name for node in nodes) or Text("none")
         matches = [node for node in nodes if node.name == name]
-        return self._one(matches, Text("{what}; {place} has: {names}", what, place, there))
+        return self._only_match(matches, Text("{what}; {place} has: {names}", what, place, there))
 
-    def _one(self, matching: Sequence[T], what: str) -> T:
+    def _only_match(self, matching: Sequence[T], what: str) -> T:
         """Return the only item. Raises Problem (STRUCTURE) with the number of items, which ``what`` describes."""
         if len(matching) != 1:
             raise self.unlike(Text("{count} {what}", len(matching), what))

@@ -62,7 +62,8 @@ def present(source: bytes, recipe: Recipe, *, where: str) -> tuple[Setting, ...]
 def replace(source: bytes, recipe: Recipe, arguments: Arguments, patch: PatchId, tool: str, *, where: str) -> Replaced:
     """Return `source` with `arguments` in the calls of `recipe`, unchanged if it has them already.
 
-    Raises Problem (STRUCTURE) if the file does not fit the recipe, or if an argument's lines cannot become comments.
+    `tool` is the name that the marks bear, `where` names the file in messages. Raises Problem (STRUCTURE) if the file
+    does not fit the recipe, or if an argument's lines cannot become comments.
     """
     file = sources.read(source, where)._replace(tree=ast.parse(source))  # of its own: it becomes the one that is wanted
     search = AnchorSearch(recipe, file)

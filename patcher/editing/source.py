@@ -84,7 +84,7 @@ def _indented(line: str, step: bytes, steps: int) -> bytes:
 
 
 def read(source: bytes, where: str) -> SourceFile:
-    """Parse a file. Raises Problem (STRUCTURE) if it is no valid Python or could not be restored byte for byte."""
+    """Parse `source`, the file `where`. Raises Problem (STRUCTURE) if it is no Python, or could not be restored."""
     if b"\r" in source.replace(b"\r\n", b""):
         cause = Text("the file has a carriage return without a line feed, which Python and diff read differently")
         raise Problem(

@@ -110,7 +110,7 @@ class CommandResult:
         return tuple(note.line for note in self.notes)
 
     def note(self, text: str, detail: str = "", *, level: str = "note") -> None:
-        """Add a note; if the same note is present, only append a new `detail` to it."""
+        """Add a note of a `level`, such as "warning"; if the same note is present, only append a new `detail` to it."""
         for at, earlier in enumerate(self.notes):
             if (earlier.level, earlier.text) == (level, text):
                 if detail not in earlier.detail:

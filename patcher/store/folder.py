@@ -116,14 +116,14 @@ class StoreFolder:
         """Tell whether the store holds a journal or other remains of an interrupted command."""
         try:
             with self.open() as folder:
-                names = {name for name in folder.names() if not (_ours(name) and folder.is_folder(name))}
+                names = {name for name in folder.names() if not (_is_ours(name) and folder.is_folder(name))}
         except (FileNotFoundError, NotADirectoryError):  # or its last user has removed it this very moment
             return False
         if names & {JOURNAL, COMMITTED}:
             return True
         if STATE in names:
-            return any(map(_ours, names - self.registry().digests()))
-        return all(name in _STANDING or _ours(name) for name in names)
+            return any(map(_is_ours, names - self.registry().digests()))
+        return all(name in _STANDING or _is_ours(name) for name in names)
 
     def prepare(self) -> None:
         """Create the folder if it does not exist, and keep the times of the root.
@@ -357,7 +357,7 @@ class StoreFolder:
         needed = registered.digests()
         with self.open() as folder:
             for name in folder.names():
-                if name not in needed and _ours(name) and not folder.is_folder(name):
+                if name not in needed and _is_ours(name) and not folder.is_folder(name):
                     folder.remove(name)
             if registered == Registry():
                 for name in (STATE, IGNORE, CLAIM, LOCK):
@@ -370,7 +370,7 @@ class StoreFolder:
                     root.date(status.st_atime_ns, status.st_mtime_ns)
 
 
-def _ours(name: str) -> bool:
+def _is_ours(name: str) -> bool:
     """Tell whether rlpatch has given a file of the store its name."""
     if name.startswith((TEMPORARY, f"{CLAIM}.", TREE)) or name == NEXT:
         return True

@@ -326,7 +326,7 @@ class _Comparison:
         """Return the activity ``key`` as a cause, with its excess and, if known, the responsible rank or replica."""
         us = self.step.us[key]
         excess = max(us - self.usual[key][0], 0)
-        replica, rank = self._named(key, excess)
+        replica, rank = self._responsible(key, excess)
         saves = seconds(min(excess, self._lead_of(key, replica)))
         return Cause(key.role, replica, rank, key.what, key.phase, seconds(us), seconds(excess), key.kind, saves)
 
@@ -336,7 +336,7 @@ class _Comparison:
             return self.step.replica_late[1] if replica is not None and self.step.replica_late[0] == replica else inf
         return self.step.rewards_delay if key.role == "reward" and key.phase in GENERATING else inf
 
-    def _named(self, key: What, excess: float) -> Who:
+    def _responsible(self, key: What, excess: float) -> Who:
         """Return the rank or replica with at least half of an activity's ``excess`` (microseconds), else NOBODY.
 
         ``key`` is the activity. The usual delay of a rank or replica is subtracted, so a permanent straggler does not

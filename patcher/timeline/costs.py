@@ -182,7 +182,7 @@ def _imbalances(steps: Sequence[TrainingStep]) -> Iterator[RunCause]:
 
 
 def _standing(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> Iterator[RunCause]:
-    """Yield the activities with a tenth of the run, less the excesses of single steps.
+    """Yield the activities that take a tenth of the run or more, less the excesses of single steps.
 
     What `_lasting` says better is left out: rewards, polling, weight sync and the driver between its phases.
     """

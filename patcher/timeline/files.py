@@ -573,8 +573,8 @@ class Reader:
     def take_notes(self, until: int) -> Notes:
         """Return the notes of memory up to ``until`` (microseconds), and drop them."""
         memory, host, cache = self.notes
-        taken = Notes(_until(memory, until), _until(host, until), _until(cache, until))
-        self.notes = Notes(_behind(memory, until), _behind(host, until), _behind(cache, until))
+        taken = Notes(_notes_until(memory, until), _notes_until(host, until), _notes_until(cache, until))
+        self.notes = Notes(_notes_after(memory, until), _notes_after(host, until), _notes_after(cache, until))
         return taken
 
     def forget(self, before: int) -> list[KeptSpan]:
@@ -608,12 +608,12 @@ def _cache_notes(total: int, times: Sequence[int], used: Sequence[int], now: int
 _N = TypeVar("_N", MemoryNote, HostNote, CacheNote)
 
 
-def _until(notes: Iterable[_N], time: int) -> list[_N]:
+def _notes_until(notes: Iterable[_N], time: int) -> list[_N]:
     """Return the notes up to ``time``."""
     return [note for note in notes if note.at <= time]
 
 
-def _behind(notes: Iterable[_N], time: int) -> list[_N]:
+def _notes_after(notes: Iterable[_N], time: int) -> list[_N]:
     """Return the notes after ``time``."""
     return [note for note in notes if note.at > time]
 

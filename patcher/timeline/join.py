@@ -101,7 +101,7 @@ class _Join:
             self.collector.feed(records if self.steps[1:] else self._records(-ENDLESS, end), number, start)
             self._feed_memory(number, end)
             self._forget(end)
-        end = self._rest()
+        end = self._read_rest()
         lanes, steps = self.lanes.built(), self._judged()
         windows = self.collector.proposals(steps)
         trainers = len(self.roles.get("trainer", ()))
@@ -199,7 +199,7 @@ class _Join:
         for at, reader in enumerate(self.readers):
             self.lanes.take(at, reader, before)
 
-    def _rest(self) -> int:
+    def _read_rest(self) -> int:
         """Read everything after the last step; return the last time of the run in microseconds."""
         until = max((reader.upto for reader in self.readers), default=0)
         while reading := [reader for reader in self.readers if not reader.done]:

@@ -559,7 +559,8 @@ class _Walk:
     def explain_serve(self, serve: KeptSpan, low: int, high: int, phase: str) -> None:
         """Append pieces for the iterations of the replica's engines while ``serve`` went on, as `explain`.
 
-        Time without an iteration goes to the request if it is alone or waits at either end, else to the engine.
+        Time without an iteration goes to the request if it is alone or waits at either end, else to the engine. Times
+        and ``phase`` are as in `explain`.
         """
         replica, columns = self.records.replica_of[serve.process], self.records.iterations
         engines = [at for at in columns if self.records.replica_of[at] == replica]

@@ -31,14 +31,14 @@ Event = dict[str, object]
 def trace(timeline: RunTimeline) -> Iterator[str]:
     """Yield the pieces of one JSON document with trace events."""
     lanes = (_lane(lane, process) for process, lane in enumerate(timeline.lanes, RUN + 1))
-    events = itertools.chain(_named(RUN, "run", 0, THREADS), _whole(timeline), *lanes)
+    events = itertools.chain(_names_of(RUN, "run", 0, THREADS), _whole(timeline), *lanes)
     yield '{"displayTimeUnit":"ms","traceEvents":[\n'
     for number, event in enumerate(events):
         yield ",\n" * bool(number) + json.dumps(event, separators=(",", ":"))
     yield "\n]}\n"
 
 
-def _named(process: int, name: str, order: int, threads: dict[int, str]) -> Iterator[Event]:
+def _names_of(process: int, name: str, order: int, threads: dict[int, str]) -> Iterator[Event]:
     """Yield metadata events: names and order of a process and of its threads."""
     of = {"ph": "M", "pid": process}
     yield {**of, "tid": 0, "name": "process_name", "args": {"name": name}}
@@ -94,7 +94,7 @@ def _lane(lane: Lane, process: int) -> Iterator[Event]:
         facts = {"iterations": run.iterations, "only decode": run.decodes, "most requests": run.requests}
         slices.append(_slice(process, ITERATIONS, "iterations", "iteration", run.start, run.end, **facts))
     threads |= {ITERATIONS: "iterations"} if lane.iterations else {}
-    yield from _named(process, f"{lane.label} ({lane.host}, {lane.pid})", process, threads)
+    yield from _names_of(process, f"{lane.label} ({lane.host}, {lane.pid})", process, threads)
     yield from slices
 
 

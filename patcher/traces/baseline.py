@@ -49,6 +49,7 @@ def summary(profiles: Sequence[RankProfile]) -> str:
 
 
 def _stored(profile: RankProfile) -> dict[str, Any]:
+    """Return what a baseline keeps of a profile, for JSON: the counts of its units, and the rows that are compared."""
     units = [{name: value for name in _COUNTS if (value := getattr(unit, name)) is not None} for unit in profile.units]
     rows = {
         field: [[getattr(row, name) for name in names] for row in getattr(profile, field)]

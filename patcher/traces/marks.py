@@ -82,7 +82,10 @@ def mark_named(name: str, mark_pattern: re.Pattern[str] | None = None) -> Mark |
 
 
 def _summed(groups: Mapping[str, str | None]) -> dict[str, int | None]:
-    """Return name → number of a pattern's groups, summed if they differ only in a digit; None if one is missing."""
+    """Return name → number of a pattern's groups; those whose names differ only in a digit are summed.
+
+    A name is None if one of its groups is missing.
+    """
     sums: dict[str, int | None] = {}
     for group, text in groups.items():
         name = group.rstrip("12")

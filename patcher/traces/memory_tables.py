@@ -24,7 +24,7 @@ def of_snapshots(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Mapping[str, o
 
 
 def tables(device: DeviceMemory) -> Iterator[Table]:
-    """Yield the tables of a device."""
+    """Yield the tables of a device: what is held at the peak, its units, what they leave behind, the largest blocks."""
     yield holders("memory_holders", Text("Held at the peak"), device.holders)
     yield units(device)
     yield holders("memory_left", Text("Left behind by units, and still there after the last one"), device.growth)

@@ -44,14 +44,14 @@ class Fields:
 
     def text(self, name: str, default: str | None = None, pattern: str = ".*", longest: int = LONGEST) -> str:
         """Return the text of field ``name``: at most ``longest`` characters that match ``pattern``, or the default."""
-        value = self._of(name, default)
+        value = self._field(name, default)
         if not isinstance(value, str) or len(value) > longest or not (value == default or _fits(value, pattern)):
             raise self._wrong(name)
         return value
 
     def number(self, name: str, default: int | None = None, lowest: int = 0) -> int:
         """Return a whole number of at least ``lowest``."""
-        value = self._of(name, default)
+        value = self._field(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= MOST:
             raise self._wrong(name)
         return value
@@ -62,7 +62,7 @@ class Fields:
 
     def time(self, name: str) -> float:
         """Return a field in seconds since 1970. Raises ValueError if the field is missing or out of range."""
-        value = self._of(name, None)
+        value = self._field(name, None)
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e11:
             raise self._wrong(name)
         return float(value)
@@ -74,7 +74,7 @@ class Fields:
             raise self._wrong(name)
         return tuple(value)
 
-    def _of(self, name: str, default: object) -> object:
+    def _field(self, name: str, default: object) -> object:
         """Return a field, or the default. Raises ValueError if it is missing and has no default."""
         if name not in self.content and default is None:
             raise ValueError(Text("the file has no {name}", name))

@@ -129,6 +129,7 @@ class ModuleRanges(Recorded):
 
         @functools.wraps(original)
         def calling(module: Any, *args: Any, **kwargs: Any) -> Any:
+            """Call a module, within a range if its class was chosen."""
             # Dynamo takes the first operand for a constant: a compiled graph holds nothing of ours.
             if is_compiling() or self.calling is not calling:
                 return original(module, *args, **kwargs)

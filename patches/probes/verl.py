@@ -173,7 +173,7 @@ class MegatronSchedule(Schedule):
     _rlpatch_stage_units: Any
 
     def _rlpatch_stage_scheduled(self, unit: str, units: Any, mpu: Any, chunks: Any, last: bool = False) -> Any:
-        """Return an iterator that counts ``units``, or ``units`` themselves where Megatron interleaves them."""
+        """Return an iterator that counts ``units``, or ``units`` as they are if Megatron interleaves them."""
         loop = self._rlpatch_stage_units(unit, units, last)
         if loop is units:
             return units

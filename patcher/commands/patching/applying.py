@@ -105,7 +105,7 @@ def _applied(
         step += StepResult(tuple(applied.next_lines(*dict.fromkeys(marked), *_from_anywhere(plans))))
     if any(planned.plan.changed for planned in plans):
         engines = running(where, [(planned.search, planned.upstream, planned.plan.target.root) for planned in plans])
-        step = _others(engines, plans) + step + StepResult(tuple(applied.restart_lines(engines)))
+        step = _warn_of_other_users(engines, plans) + step + StepResult(tuple(applied.restart_lines(engines)))
         data = replace(data, restart=tuple(engine.line for engine in engines))
     return CommandResult("apply", step, data=data)
 
@@ -126,7 +126,7 @@ def _from_anywhere(plans: Sequence[Planned]) -> tuple[str, ...]:
     return ("--python", str(Path(targets[0].prefix, "bin", "python"))) if len(prefixes) == 1 else ()
 
 
-def _others(engines: Iterable[RunningProcess], plans: Sequence[Planned]) -> StepResult:
+def _warn_of_other_users(engines: Iterable[RunningProcess], plans: Sequence[Planned]) -> StepResult:
     """Return a warning that other users' engines will record from their next start; empty without such engines."""
     users = sorted({engine.user for engine in engines if engine.user})
     if not users:

@@ -27,8 +27,8 @@ def revert(
     With `restore`, a file whose inserted lines were edited becomes its backup. `stage` and `role` select patches.
     Raises Problem (USAGE) if none of the applied patches match.
     """
-    patched, nothing, step = _found(words, where, dry_run=dry_run)
-    patches = _wanted([root for one in patched for root in one.values], stage, role)
+    patched, nothing, step = _patched_roots(words, where, dry_run=dry_run)
+    patches = _selected([root for one in patched for root in one.values], stage, role)
     tried = [one.then(lambda root: _removal(root, patches, restore=restore)) for one in patched]
     broken = [problem for one in patched for root in one.values for problem in root.broken]
     step += StepResult(problems=(*broken, *(problem for one in tried for problem in one.problems)))
@@ -71,7 +71,7 @@ def _reverted(
     return CommandResult("revert", step, data=data)
 
 
-def _found(
+def _patched_roots(
     words: Sequence[str], where: Where, *, dry_run: bool
 ) -> tuple[list[Attempted[PatchedRoot]], StepResult, StepResult]:
     """Return the patched roots, the report if nothing is reverted, and what became of interrupted commands."""
@@ -100,7 +100,7 @@ def _elsewhere(words: Sequence[str], nothing: StepResult, roots: Sequence[Patche
     return Problem(Kind.NO_TARGET, cause, hint=hint, notes=tuple(map(elsewhere_line, roots)))
 
 
-def _wanted(roots: Iterable[PatchedRoot], stage: str | None, role: str | None) -> set[PatchId]:
+def _selected(roots: Iterable[PatchedRoot], stage: str | None, role: str | None) -> set[PatchId]:
     """Return the applied patches with the given stage and role (None: any). Raises Problem (USAGE) if none match."""
     applied = {record.patch for root in roots for record in root.records}
     patches = {patch for patch in applied if stage in (None, patch.stage) and role in (None, patch.role)}

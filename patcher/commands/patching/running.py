@@ -199,7 +199,7 @@ def _ended(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap], *, re
     files = {plan.target.root / change.path for change in plan.edit.changes}
     receipts = [receipt for receipt in folder.receipts() if folder.files[receipt.number] in files]
     count = len({receipt.pid for receipt in receipts if receipt.state == "patched"})
-    unpatched = tuple(dict.fromkeys(filter(None, (_left(state, path) for _, _, state, path in receipts))))
+    unpatched = tuple(dict.fromkeys(filter(None, (_why_unpatched(state, path) for _, _, state, path in receipts))))
     if count:
         step = StepResult((Text("rlpatch run: {name} was patched in {processes}", name, _processes(count)),))
         text = Text("some processes imported {name} without the patch", name)
@@ -226,7 +226,7 @@ def _processes(count: int) -> str:
     return Text("1 process") if count == 1 else Text("{count} processes", count)
 
 
-def _left(state: str, path: str) -> str:
+def _why_unpatched(state: str, path: str) -> str:
     """Return why a file was imported unpatched; "" for any state but "changed" and "elsewhere"."""
     if state == "changed":
         return Text("{path} changed after `rlpatch run` had read it: start the run again", path)

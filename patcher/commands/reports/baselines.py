@@ -26,8 +26,9 @@ def compare(
 ) -> CommandResult:  # fmt: skip
     """Compare the traces at `paths`, all of one run, with the baseline in `folder`; with `update` store the run there.
 
-    It is not stored if it is slower, refused or recorded otherwise, or if a file of the baseline is damaged. Without a
-    baseline it is the first run, or without `update` a problem of the result.
+    `force` and `most` are those of `reporting.compare`. The run is not stored if it is slower, refused or recorded
+    otherwise, or if a file of the baseline is damaged. Without a baseline it is the first run, or without `update` a
+    problem of the result.
     """
     result = CommandResult("compare")
     profiles = reporting.read_profiles(result, paths, options, partial(display, Text("reading")))

@@ -74,7 +74,7 @@ def first_screen(report: model.TraceReport, again: str = "") -> Iterator[str]:
     yield from wrapped(_title(report, focus, first), "", "  ")
     yield from _labelled(_about(report, focus))
     names = len(report.captures) > 1
-    for profile in _shown(report, focus, first):
+    for profile in _profiles_shown(report, focus, first):
         yield from _labelled(_breakdown(profile, profile.label if names else ""))
     if first is not None and not focus.total_ns:  # the breakdown of a trace without a device is the evidence
         yield from _labelled(first.evidence)
@@ -150,13 +150,13 @@ def _about(report: model.TraceReport, focus: model.RankProfile) -> str:
     if count != 1:
         units = Text("{count} {units}, {numbers}", count, _SEVERAL[word], focus.span)
     contents = unit_contents(focus.units)
-    held = joined(COMMA, (_held(name, min(values), max(values)) for name, values in contents.items()))
+    held = joined(COMMA, (_contents_words(name, min(values), max(values)) for name, values in contents.items()))
     if held:
         units = Text("{units}, with {contents}", units, held)
     return joined(" · ", (units, _ranks(report, focus), _mode(focus), short(focus.device), model.FORMS[focus.form]))
 
 
-def _held(name: str, least: int, most: int) -> str:
+def _contents_words(name: str, least: int, most: int) -> str:
     """Return how many of something the units held."""
     label = _ONE.get(name, "") if least == most == 1 else ""
     return Text("{number} {what}", spread(least, most), label or CONTENTS_WORDS[name])
@@ -202,7 +202,7 @@ def _mode(profile: model.RankProfile) -> str:
     return joined(COMMA, words)
 
 
-def _shown(
+def _profiles_shown(
     report: model.TraceReport, focus: model.RankProfile, first: model.Diagnosis | None
 ) -> list[model.RankProfile]:
     """Return the profiles whose breakdown is shown: the focus, and the rank that waits longest for it."""

@@ -134,7 +134,10 @@ def watched(
 def _settled(
     folder: StateFolder, options: WatchOptions, show: Callable[[WatchData], None], collect: Callable[[], RunProgress]
 ) -> WatchData:
-    """Poll until the workers are settled, the timeout or Ctrl-C; return the last state, with the reason in `ended`."""
+    """Poll until the workers are settled, the timeout or Ctrl-C; return the last state, with the reason in `ended`.
+
+    `collect` reads the progress of the workers, `show` displays each new state.
+    """
     stopped = ""
     until = math.inf if options.timeout is None else time.monotonic() + options.timeout
     while True:

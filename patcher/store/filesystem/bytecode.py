@@ -16,7 +16,7 @@ from patcher.store.filesystem.files import BYTECODE, CLOSED
 def beside(source: Path) -> list[Path]:
     """Return the ``.pyc`` files of ``source`` in ``__pycache__`` and, as in Python 2, next to ``source``."""
     paths = [path for path in (source.with_suffix(".pyc"),) if os.path.lexists(path)]
-    return paths + _of(source.stem, source.parent / BYTECODE)
+    return paths + _compiled_in(source.stem, source.parent / BYTECODE)
 
 
 def elsewhere(source: Path) -> list[Path]:
@@ -25,10 +25,10 @@ def elsewhere(source: Path) -> list[Path]:
     if not prefix:
         return []
     folder = source.parent
-    return _of(source.stem, Path(prefix).absolute() / folder.relative_to(folder.anchor))
+    return _compiled_in(source.stem, Path(prefix).absolute() / folder.relative_to(folder.anchor))
 
 
-def _of(stem: str, folder: Path) -> list[Path]:
+def _compiled_in(stem: str, folder: Path) -> list[Path]:
     """Return the ``.pyc`` files and links in ``folder`` whose name begins with ``stem``.
 
     Return an empty list for a folder that is missing or closed to this user.

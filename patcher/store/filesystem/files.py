@@ -109,7 +109,7 @@ def _write(folder: Opened, name: str, node: Node, content: bytes) -> None:
         stream.flush()
         rights.give(descriptor, node)
         if node.mtime_ns is not None:
-            os.utime(descriptor, ns=(_or(node.atime_ns, os.fstat(descriptor).st_atime_ns), node.mtime_ns))
+            os.utime(descriptor, ns=(_time_or(node.atime_ns, os.fstat(descriptor).st_atime_ns), node.mtime_ns))
         os.fsync(descriptor)
 
 
@@ -120,10 +120,10 @@ def _dress_link(folder: Opened, name: str, node: Node) -> None:
         with contextlib.suppress(OSError):
             os.chown(name, node.uid, node.gid, dir_fd=folder.descriptor, follow_symlinks=False)
     if node.mtime_ns is not None:
-        folder.date(_or(node.atime_ns, status.st_atime_ns), node.mtime_ns, name)
+        folder.date(_time_or(node.atime_ns, status.st_atime_ns), node.mtime_ns, name)
 
 
-def _or(time_ns: int | None, otherwise: int) -> int:
+def _time_or(time_ns: int | None, otherwise: int) -> int:
     """Return ``time_ns``, or ``otherwise`` for None."""
     return otherwise if time_ns is None else time_ns
 
@@ -158,11 +158,13 @@ def folder(path: Path) -> FolderState | None:
 def _folder(opened_folder: Opened) -> FolderState:
     """Return the state of an open folder: a digest of its names, without rlpatch's and bytecode, and its times."""
     status = opened_folder.status()
-    names = sorted(os.fsencode(name) for name in opened_folder.names() if not _ours(name) and not name.endswith(".pyc"))
+    names = sorted(
+        os.fsencode(name) for name in opened_folder.names() if not _is_ours(name) and not name.endswith(".pyc")
+    )
     return FolderState(digest(b"\0".join(names)), status.st_atime_ns, status.st_mtime_ns)
 
 
-def _ours(name: str) -> bool:
+def _is_ours(name: str) -> bool:
     """Tell whether a name in a folder of the target is that of the store or of a temporary file."""
     return name == STORE or name.startswith(TEMPORARY)
 

@@ -118,7 +118,7 @@ def _attempt(folder: Path, ours: str) -> int | str:
     An empty description means that another attempt may succeed at once. Raises OSError and Problem (ENVIRONMENT).
     """
     path = folder / LOCK
-    descriptor = _own(path, os.O_RDWR | os.O_CREAT)
+    descriptor = _open_lock_file(path, os.O_RDWR | os.O_CREAT)
     try:
         if not _flock(descriptor):
             text = os.pread(descriptor, 4096, 0)  # empty: it comes or goes this very moment
@@ -140,7 +140,7 @@ def _attempt(folder: Path, ours: str) -> int | str:
     return whom
 
 
-def _own(path: Path, flags: int) -> int:
+def _open_lock_file(path: Path, flags: int) -> int:
     """Open the lock file ``path`` and return its descriptor.
 
     With O_CREAT in a group-writable folder, make a file of this user group-writable. Raises Problem (ENVIRONMENT) for a
@@ -185,7 +185,7 @@ def _suffices(path: Path, descriptor: int) -> bool:
 
     A second descriptor must fail to lock, and the file system must be one that only one kernel can mount.
     """
-    second = _own(path, os.O_RDWR)
+    second = _open_lock_file(path, os.O_RDWR)
     try:
         return not _flock(second) and mounts.kind(descriptor) in _ONE_KERNEL
     finally:

@@ -214,7 +214,7 @@ def unkept(plain: Node, file: Node, path: Path) -> str:
     Rights that would be lost are owner, group, mode and attributes.
     """
     if not can_own(plain.uid):
-        return Text("the file belongs to {called}; patching would change the owner", _called("user", plain.uid))
+        return Text("the file belongs to {called}; patching would change the owner", _id_words("user", plain.uid))
     if plain.uid not in (os.geteuid(), file.uid) and not file.mode & 0o004:
         return Text(
             "the file that the link points to belongs to user {uid}; a patched file would belong to user {plain_uid}",
@@ -224,7 +224,7 @@ def unkept(plain: Node, file: Node, path: Path) -> str:
     out = Text(
         "the file belongs to {called}; patching would change the group, and members of the present group could no"
         " longer read the file",
-        _called("group", plain.gid),
+        _id_words("group", plain.gid),
     )
     narrowed = _has_list(plain) or without_group(plain.mode) != plain.mode
     if narrowed and lost_group(plain.gid, path):
@@ -240,10 +240,10 @@ def unkept(plain: Node, file: Node, path: Path) -> str:
 
 def lost_group(gid: int, path: Path) -> str:
     """Return the name of the group ``gid`` if a new file at ``path`` cannot belong to it, else ""."""
-    return "" if in_group(gid, os.stat(path.parent)) else _called("group", gid)
+    return "" if in_group(gid, os.stat(path.parent)) else _id_words("group", gid)
 
 
-def _called(what: str, number: int) -> str:
+def _id_words(what: str, number: int) -> str:
     """Return the name of a user or group (``what``) that this process cannot give a file to, for a message."""
     if what == "user":
         return (
@@ -307,7 +307,7 @@ def believed(store: os.stat_result, root: os.stat_result) -> str:
     if not ours and store.st_uid not in (0, os.geteuid(), root.st_uid):
         return Text(
             "belongs to {called}, who is neither you, nor root, nor the owner of the parent folder",
-            _called("user", store.st_uid),
+            _id_words("user", store.st_uid),
         )
     return ""
 

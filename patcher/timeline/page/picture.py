@@ -113,7 +113,7 @@ class Placed(NamedTuple):
 
 
 def picture(timeline: RunTimeline, parts: int) -> Content:
-    """Return the picture with controls and legend, with ``parts`` bars beside each other; None without a lane."""
+    """Return the picture with controls and legend, with up to ``parts`` bars in a row; None without a lane."""
     frame = frame_of(timeline, parts)
     placed, curve, height = _places(timeline, max(parts // 100, 1))
     if not placed:

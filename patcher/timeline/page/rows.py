@@ -285,7 +285,9 @@ def merged(intervals: Iterable[Interval], shortest: float) -> list[Interval]:
     for interval in sorted(intervals):
         before = joined[-1] if joined else None
         if before and interval.start - before.end < shortest and min(_length(interval), _length(before)) < shortest:
-            joined[-1] = Interval(before.start, max(before.end, interval.end), _together(before.notes, interval.notes))
+            joined[-1] = Interval(
+                before.start, max(before.end, interval.end), _merge_notes(before.notes, interval.notes)
+            )
         else:
             joined.append(interval)
     return joined
@@ -295,7 +297,7 @@ def _length(interval: Interval) -> float:
     return interval.end - interval.start
 
 
-def _together(notes: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
+def _merge_notes(notes: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
     """Return the notes of two merged bars: iterations and decodes summed, the maximum of requests."""
     if not notes or not more:
         return notes or more

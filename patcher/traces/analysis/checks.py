@@ -181,11 +181,11 @@ def _host_check(units: Sequence[RecordedUnit]) -> Check:
 
     A unit counts if its host time is over twice its device time. All excesses together may be 10 % of all device time.
     """
-    longer = [unit for unit in units if unit.device_ns and _beside(unit) > (LONGER - 1) * unit.device_ns]
-    beside = sum(map(_beside, longer))
+    longer = [unit for unit in units if unit.device_ns and _host_excess(unit) > (LONGER - 1) * unit.device_ns]
+    beside = sum(map(_host_excess, longer))
     wrong = ""
     if longer and beside > NOTABLE * sum(unit.device_ns for unit in units):
-        unit = max(longer, key=_beside)
+        unit = max(longer, key=_host_excess)
         wrong = Text(
             "{numbers} took much longer on the host than on the device: #{number} took {host_time} on the host,"
             " and {stage_time} from its first kernel on",
@@ -202,7 +202,7 @@ def _host_check(units: Sequence[RecordedUnit]) -> Check:
     )
 
 
-def _beside(unit: RecordedUnit) -> int:
+def _host_excess(unit: RecordedUnit) -> int:
     """Return by how much a unit is longer on the host than on the device, with the time before its first kernel."""
     return unit.host_ns - unit.device_ns - unit.lead_in_ns
 

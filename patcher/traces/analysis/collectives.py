@@ -201,7 +201,7 @@ def unaligned(profile: RankProfile) -> Diagnosis | None:
         example,
         percent(share),
     )
-    beside, slower = _beside(_rate(odd), _rate(even))
+    beside, slower = _compare_rates(_rate(odd), _rate(even))
     advice = Text("pad what each rank sends to a multiple of {aligned} bytes: buckets, shards, vocabularies", ALIGNED)
     return Diagnosis(
         "collective-unaligned", "note", sentences(evidence, beside), None, "exact", advice if slower else "",
@@ -209,7 +209,7 @@ def unaligned(profile: RankProfile) -> Diagnosis | None:
     )  # fmt: skip
 
 
-def _beside(unaligned_rate: float, other_rate: float) -> tuple[str, bool]:
+def _compare_rates(unaligned_rate: float, other_rate: float) -> tuple[str, bool]:
     """Return a sentence that compares the GB/s of unaligned and other pieces, and whether unaligned ones may be slower.
 
     If a rate is 0, the sentence is "", and they may be slower.

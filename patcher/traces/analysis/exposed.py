@@ -110,7 +110,7 @@ def finding(
         largest = WAITING
     count = len(profile.units)
     saving, name = sums[largest] // count, PARTS[largest]
-    said = _said(largest, profile, profiles, meetings)
+    said = _finding_text(largest, profile, profiles, meetings)
     by_outlier = ""
     if outlier is not None:
         by_outlier = outlier.evidence
@@ -159,7 +159,9 @@ def _tells_waiting(profile: model.RankProfile) -> bool:
     )
 
 
-def _said(largest: str, profile: model.RankProfile, profiles: Sequence[model.RankProfile], meetings: Meetings) -> Said:
+def _finding_text(
+    largest: str, profile: model.RankProfile, profiles: Sequence[model.RankProfile], meetings: Meetings
+) -> Said:
     """Return evidence and advice on ``largest``, the largest part of the exposed communication."""
     if largest == PIPELINE:
         return _bubble(profile, meetings)
@@ -186,7 +188,7 @@ def _said(largest: str, profile: model.RankProfile, profiles: Sequence[model.Ran
 
 
 def _bubble(profile: model.RankProfile, meetings: Meetings) -> Said:
-    """Return what is said of the bubble of a pipeline: which stage takes longest without it, and by what."""
+    """Return evidence and advice on the bubble of a pipeline: which stage takes longest without it, and by what."""
     count = sum(map(between_two, profile.collectives)) / (len(profile.units) or 1)
     evidence: str = Text("It sends and receives {count:,.0f} times per unit.", count)
     advice = Text("use more micro-batches or an interleaved schedule; the transfer itself is the smaller part")
@@ -237,7 +239,7 @@ def straggler(meetings: Meetings) -> model.Rank | None:
 
 
 def _waiting(profile: model.RankProfile, profiles: Sequence[model.RankProfile], meetings: Meetings) -> Said:
-    """Return what is said of waiting for other ranks: for which one, how long, and what that has more of."""
+    """Return evidence and advice on waiting for other ranks: for which one, how long, and what that has more of."""
     certainty: str = "exact" if meetings.exact else Text("heuristic: the trace does not name the process groups")
     slow = straggler(meetings)
     if slow is None:

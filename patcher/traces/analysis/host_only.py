@@ -198,7 +198,7 @@ def _timer(steps: Sequence[model.HostStep], place: model.HostPlace) -> str:
 
 
 def _typical_places(steps: Sequence[model.HostStep]) -> list[tuple[model.HostPlace, int]]:
-    """Return the places without an operator with the lower median of their ns over the units, longest first."""
+    """Return each place at which no operator runs, with the lower median of its ns over the units, longest first."""
     times = Counter(
         {
             place: _typical([step.places.get(place, 0) for step in steps])

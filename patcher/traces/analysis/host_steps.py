@@ -56,7 +56,7 @@ def host_steps(
         begin, end = segment.begin, min(segment.mark.end, segment.end)
         while first < len(outermost) and outermost[first][1] <= begin:
             first += 1
-        within = [stretch for stretch in _until(outermost, first, end) if stretch[1] > begin]
+        within = [stretch for stretch in _beginning_before(outermost, first, end) if stretch[1] > begin]
         steps.append(_step(segment.mark.number or 0, (begin, end), within, around, trace.names.texts))
     return tuple(steps)
 
@@ -70,7 +70,7 @@ def _outermost(operators: NestedRanges, trace: RankTrace) -> Iterator[_Stretch]:
             until = end
 
 
-def _until(stretches: Sequence[_Stretch], first: int, end: int) -> Iterator[_Stretch]:
+def _beginning_before(stretches: Sequence[_Stretch], first: int, end: int) -> Iterator[_Stretch]:
     """Yield the stretches from index ``first`` on that begin before ``end``."""
     for at in range(first, len(stretches)):
         if stretches[at][0] >= end:

@@ -32,10 +32,10 @@ class Idle(NamedTuple):
 
 
 def idle(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> Iterator[Idle]:
-    """Yield every stretch of the chosen segments in which no task runs, in order.
+    """Yield every stretch of the ``chosen`` segments of ``cuts`` in which no task runs, in order.
 
-    The stretches add up to the free time of the segments, lead-in included. None reaches from one segment into the
-    next.
+    The stretches add up to the free time of the segments and the time before the first kernel. None reaches from one
+    segment into the next.
     """
     tasks, segments, blocked = trace.tasks, cuts.segments, trace.blocking_calls()
     stretches = iter([(segment.ends, at) for at, segment in enumerate(segments) if segment.ends > segment.leads])

@@ -90,7 +90,7 @@ def _units(pieces: Sequence[RankProfile]) -> Iterator[RecordedUnit]:
         before = uncounted_total(piece.metadata, piece.units[-1].number)
 
 
-def _alike(pieces: Sequence[RankProfile], field: str, key: Sequence[str]) -> list[list[Any]]:
+def _group_rows(pieces: Sequence[RankProfile], field: str, key: Sequence[str]) -> list[list[Any]]:
     """Return the rows of ``field`` of all pieces, grouped by the attributes in ``key``."""
     groups: dict[Hashable, list[Any]] = {}
     for piece in pieces:
@@ -107,7 +107,7 @@ def _summed(
         dataclasses.replace(
             group[0], **{name: make([getattr(row, name) for row in group]) for name, make in how.items()}
         )
-        for group in _alike(pieces, field, key)
+        for group in _group_rows(pieces, field, key)
     ]
     return tuple(sorted(rows, key=lambda row: -row.ns))
 
@@ -120,7 +120,7 @@ def _known_sum(values: list[int | None]) -> int | None:
 
 def _kernel_uses(pieces: Sequence[RankProfile]) -> Iterator[KernelUse]:
     """Yield kernels by shape over all pieces, longest first; ratios are means weighted by calls."""
-    groups = _alike(pieces, "kernel_uses", ("name", "core", "shapes", "types", "block_dim", "state"))
+    groups = _group_rows(pieces, "kernel_uses", ("name", "core", "shapes", "types", "block_dim", "state"))
     for group in sorted(groups, key=lambda group: -sum(use.ns for use in group)):
         names = dict.fromkeys(name for use in group for name in use.ratios)
         ratios = {name: _mean([(use.ratios.get(name, 0.0), use.calls) for use in group]) for name in names}
@@ -143,7 +143,7 @@ def _mean(weighted: Sequence[tuple[float, int]]) -> float:
 def _gaps(pieces: Sequence[RankProfile]) -> Iterator[FreeGap]:
     """Yield the places at which the device was free over all pieces, longest first; ``unit`` is that with the most."""
     key = ("kind", "before", "after", "stream", "graph", "part", "call", "operator", "within", "module")
-    groups = _alike(pieces, "gaps", key)
+    groups = _group_rows(pieces, "gaps", key)
     for group in sorted(groups, key=lambda group: -sum(gap.ns for gap in group)):
         yield dataclasses.replace(
             max(group, key=lambda gap: gap.unit_ns),
@@ -157,7 +157,7 @@ def _gaps(pieces: Sequence[RankProfile]) -> Iterator[FreeGap]:
 
 def _checks(pieces: Sequence[RankProfile]) -> Iterator[Check]:
     """Yield each check once: the first failure, else the first result; the evidence counts the failed pieces."""
-    for group in _alike(pieces, "checks", ("id",)):
+    for group in _group_rows(pieces, "checks", ("id",)):
         failed = next((check for check in group if not check.ok), group[0])
         count = sum(not check.ok for check in group)
         evidence = Text("{evidence} (in the first of {count} parts)", failed.evidence, len(group))

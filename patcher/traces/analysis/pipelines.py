@@ -24,7 +24,7 @@ _KINDS = re.compile(r"send|recv|hcom_(?:send|receive|batchSendRecv)", re.ASCII)
 
 
 class Excess(NamedTuple):
-    """The part of a unit, a key of `model.PARTS` or the lead-in, of which profiles have more than others, by ``ns``."""
+    """Part of a unit of which profiles have ``ns`` more than others: a key of `model.PARTS`, or `model.LEAD_IN`."""
 
     part: str
     ns: int

@@ -51,7 +51,7 @@ def met(profiles: Sequence[RankProfile]) -> Meetings:
     together, so a rank waited by as much as its collective took longer than the shortest one. A unit in which the ranks
     differ in the collectives of a group is left out.
     """
-    together = _together(profiles)
+    together = _collectives_by_group(profiles)
     pipeline = stages(profiles)
     stage = stage_of(pipeline)
     waits: dict[Key, int] = {}
@@ -156,7 +156,9 @@ def _usual_first(meetings: Iterable[_Meeting], profiles: Sequence[RankProfile]) 
     return usual
 
 
-def _together(profiles: Sequence[RankProfile]) -> Mapping[tuple[int, str], Mapping[str, Sequence[Collective]]]:
+def _collectives_by_group(
+    profiles: Sequence[RankProfile],
+) -> Mapping[tuple[int, str], Mapping[str, Sequence[Collective]]]:
     """Return (unit, group) → source of a profile → its collectives; empty for one profile, or several of one rank.
 
     Sends and receives are left out: each joins two ranks alone.

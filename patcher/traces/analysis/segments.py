@@ -75,12 +75,12 @@ def split(trace: RankTrace) -> Split:
     is_whole = not family and len(segments) == 1
     if is_whole:  # every task is of the only unit, whether or not its launch was recorded
         owner = array("i", [0]) * len(owner)
-    _place(trace, segments, owner, order)
+    _place_on_device(trace, segments, owner, order)
     unlinked = [at for at in order if enqueued[at] == UNKNOWN]
     if unlinked and not is_whole:
         _own_unlinked(trace, segments, owner, unlinked)
         segments = [Segment(segment.begin, segment.end, segment.mark) for segment in segments]
-        _place(trace, segments, owner, order)
+        _place_on_device(trace, segments, owner, order)
     return Split(family, segments, owner, order)
 
 
@@ -152,7 +152,7 @@ def _own_unlinked(trace: RankTrace, segments: Sequence[Segment], owner: array[in
         owner[task] = stretches[place][2] if place >= 0 and begin[task] < stretches[-1][1] else UNKNOWN
 
 
-def _place(trace: RankTrace, segments: Sequence[Segment], owner: Sequence[int], order: Sequence[int]) -> None:
+def _place_on_device(trace: RankTrace, segments: Sequence[Segment], owner: Sequence[int], order: Sequence[int]) -> None:
     """Set where each segment lies on the device: up to the next one's first kernel, the last one up to its last kernel.
 
     Also sets the number of tasks and the longest one; a segment without tasks stays as it is. ``owner`` has the segment

@@ -182,7 +182,7 @@ class _Export:
         launching = {id(trace): set(trace.tasks.key) for trace in self.by_place.values()}
         query = f"SELECT start, end, globalTid, correlationId, nameId FROM {table}"  # noqa: S608
         for begin, end, thread_id, key, name in db.execute(query):
-            for trace in _of(by_process, thread_id):
+            for trace in _traces_of_thread(by_process, thread_id):
                 if key in launching[id(trace)]:
                     calls[id(trace)].add(key, begin, trace.thread(0, thread_id))
                 if end - begin >= LONG_CALL:
@@ -195,7 +195,7 @@ class _Export:
         """Add the ranges of NVTX to each trace of their process."""
         by_process = self._traces_of()
         for row in self._ranges(db, table):
-            for trace in _of(by_process, row.thread):
+            for trace in _traces_of_thread(by_process, row.thread):
                 _add_range(trace, row)
 
     def _ranges(self, db: sqlite3.Connection, table: str) -> Iterator[_Row]:
@@ -269,7 +269,7 @@ def _add_range(trace: NsysTrace, row: _Row) -> None:
         )
 
 
-def _of(by_process: Mapping[int, list[NsysTrace]], thread: int) -> list[NsysTrace]:
+def _traces_of_thread(by_process: Mapping[int, list[NsysTrace]], thread: int) -> list[NsysTrace]:
     """Return the traces of a thread's process; of all processes if the export does not name it."""
     return by_process.get(thread & _PROCESS) or by_process.get(0, [])
 

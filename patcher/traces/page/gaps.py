@@ -20,11 +20,11 @@ from patcher.traces.words import cut, duration
 
 def free_places(profile: RankProfile, limits: PageLimits) -> Content:
     """Return the table of places at which the device was free, longest first, with links to those that are drawn."""
-    places = [_seen(profile, at, gap) for at, gap in enumerate(profile.gaps)]
+    places = [_spot_link(profile, at, gap) for at, gap in enumerate(profile.gaps)]
     return table_section(tables.gaps(profile), limits.rows, {"unit": places})
 
 
-def _seen(profile: RankProfile, at: int, gap: FreeGap) -> Content:
+def _spot_link(profile: RankProfile, at: int, gap: FreeGap) -> Content:
     """Return unit and time of a place as a link to its frame, number ``at``; as text if no drawn unit has the frame."""
     drawn = next((lanes.number for lanes in profile.lanes if lanes.number in gap.spots), None)
     if drawn is None or at >= MARKED:

@@ -127,7 +127,7 @@ def _map(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], meas
     title_of_all, _, time_of = measure
     wide = min((WIDTH - _LEFT) / len(columns), 60.0)
     times = [{unit.number: time_of(unit) for unit in profile.units} for profile in profiles]
-    middles = {number: median(_known(times, number)) for numbers in columns for number in numbers}
+    middles = {number: median(_known_times(times, number)) for numbers in columns for number in numbers}
     drawn: list[Content] = []
     for row, (profile, rank_times) in enumerate(zip(profiles, times, strict=True)):
         changes = {number: ns / middles[number] - 1 if middles[number] else 0.0 for number, ns in rank_times.items()}
@@ -156,7 +156,7 @@ def _map(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], meas
     return tag("div", svg.drawing((drawn, names, below), height + 20, label), class_="heat")
 
 
-def _known(times: Sequence[Mapping[int, int]], number: int) -> list[int]:
+def _known_times(times: Sequence[Mapping[int, int]], number: int) -> list[int]:
     """Return the times of unit ``number`` on the ranks that recorded it."""
     return [row[number] for row in times if number in row]
 
