@@ -316,6 +316,12 @@ def test_each_value_of_a_step_follows_from_its_records(tmp_path: Path) -> None:
     assert {use.role: (use.lanes, use.busy_seconds, use.idle_seconds) for use in step.roles} == {
         "driver": (1, 0.209, 1.091), "trainer": (2, 0.538, 0.762), "engine": (1, 0.39, 0.91),
     }  # fmt: skip
+    decode, late = ("engine", "decode", "gen"), ("trainer", "micro-batch", "update_actor")
+    adv, sync = ("driver", "adv", "adv"), ("driver", "update_weights", "update_weights")
+    assert {use.role: [(idle.role, idle.what, idle.phase, idle.seconds) for idle in use.idle_for] for use in step.roles} == {
+        "driver": [(*late, 0.599), (*decode, 0.366), ("trainer", "optimizer-step", "update_actor", 0.088)],
+        "trainer": [(*decode, 0.366), (*late, 0.15), (*adv, 0.1)], "engine": [(*late, 0.599), (*adv, 0.1), (*sync, 0.1)],
+    }  # fmt: skip
 
 
 def test_windows_and_advice_are_of_the_step_that_stands_out(tmp_path: Path) -> None:

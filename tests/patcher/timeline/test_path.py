@@ -6,7 +6,16 @@ import pytest
 
 from patcher.timeline.files import IterationColumns, KeptSpan
 from patcher.timeline.intervals import TimeRange
-from patcher.timeline.path import PAUSE, PathPiece, StepRecords, critical_path, iteration_pieces, merged, walk_back
+from patcher.timeline.path import (
+    DEEPEST,
+    PAUSE,
+    PathPiece,
+    StepRecords,
+    critical_path,
+    iteration_pieces,
+    merged,
+    walk_back,
+)
 
 MS = 1_000
 DRIVER, FIRST, SECOND, SERVER, ENGINE, AGENT, REWARD = range(7)
@@ -129,6 +138,17 @@ def test_phases_calls_works_and_units() -> None:
         (86, 88, "driver", "call group_update_actor", DRIVER), (88, 90, "driver", "update_actor", DRIVER),
         (90, 100, "driver", "between phases", DRIVER), (100, 105, "driver", "after the last phase", DRIVER),
     ]  # fmt: skip
+
+
+def test_what_is_nested_too_deeply_is_of_the_span_around_it() -> None:
+    rows = Rows()
+    rows.add(DRIVER, "call", "train", 0, 400)
+    parent = rows.add(FIRST, "work", "train", 0, 400)
+    for depth in range(1, DEEPEST + 9):
+        parent = rows.add(FIRST, "phase", f"level {depth}", depth, 400 - depth, parent)
+    levels = [int(one.what.split()[1]) for one in rows.path(400) if one.what.startswith("level")]
+    assert levels == [*range(1, max(levels)), *range(max(levels), 0, -1)]
+    assert DEEPEST - 3 <= max(levels) <= DEEPEST + 1
 
 
 def test_a_call_that_gives_a_future_is_waited_for_in_its_phase() -> None:

@@ -217,6 +217,30 @@ def test_a_state_at_each_transition(told: dict[str, Any], tmp_path: Path) -> Non
     assert {"host", "pid", "rank", "dp", "replica", "stage", "unit", "window", "ranks", "at"} <= state.keys()
 
 
+def test_the_states_of_a_training_stage(tmp_path: Path) -> None:
+    stage = Stage(
+        UNIT="micro-batch", WINDOW="2:4", STEPS="2", METADATA=True, SAVE_PATH=str(tmp_path), IDENTITY=("role", "step"), parts=(Traces,)
+    )  # fmt: skip
+    seen = []
+
+    def do(event: str, *words: Any) -> None:
+        stage._rlpatch_stage(event, *words)
+        (state,) = states(tmp_path).values()
+        seen.append((state["state"], state["step"], state["number"], state["done"]))
+
+    for _ in range(2):
+        do("enter")
+        for number in range(5):
+            do("start", "micro-batch", number)
+            stage.run(f"micro {number}")
+            stage._rlpatch_stage("stop", "micro-batch")
+        do("leave")
+    first = [("installed", 1, 0, False)] * 7
+    waiting = [("waiting", 2, 0, False)] * 2
+    recorded = [("armed", 2, 1, False), ("recording", 2, 2, False), ("recording", 2, 2, False), ("saved", 2, 4, True)]
+    assert seen == [*first, *waiting, *recorded, ("saved", 2, 4, True)]
+
+
 def test_why_nothing_was_recorded(told: dict[str, Any], tmp_path: Path) -> None:
     worker = V1Worker(WINDOW="9:12", **told)
     worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")

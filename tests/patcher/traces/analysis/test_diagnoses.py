@@ -73,6 +73,10 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
         Run((Task(10, 20, launch=1),), tuple(Range(f"ProfilerStep#{n}", n * 100 - 100, n * 100) for n in range(1, 7))), {},
         "kernels", "5 of 6 units launched no kernel: #2, #3, #4, #5, #6.",
     ),
+    "six units without kernels": (
+        Run((Task(10, 20, launch=1),), tuple(Range(f"ProfilerStep#{n}", n * 100 - 100, n * 100) for n in range(1, 8))), {},
+        "kernels", "6 of 7 units launched no kernel: #2, #3, #4, #5, #6 and 1 more",
+    ),
     "a count far off": (
         Run(tuple(Task(n * 10 + 5, n * 10 + 9, launch=n * 10) for n in (*range(10, 30), 31)), (*(Range(f"ProfilerStep#{n}", n * 100, n * 100 + 100) for n in range(1, 4)),)),
         {}, "count", "1 of 3 units launched far more or fewer kernels than the median of 10: #3",

@@ -83,6 +83,15 @@ def frame(loop: Loop, _: int) -> None:
     loop.within(loop.functions, "loop.py(12): reward", lambda: loop.sleep(20 * MS))
 
 
+def busy_elsewhere(loop: Loop, number: int) -> None:
+    """Another thread has more operators; the frames of the one with the marks count."""
+    loop.thread = 2
+    for _ in range(9):
+        loop.run("aten::mm_backward", 30 * US)
+    loop.thread = 1
+    frame(loop, number)
+
+
 def items(loop: Loop, _: int) -> None:
     for _ in range(2000):
         loop.run("aten::item", 4 * US)
@@ -137,6 +146,7 @@ CASES: dict[str, tuple[Inject, str, int | None, str, str]] = {
     "a data loader that is recorded as an operator": (loader_as_operator, "host-idle", 16_014_000, LOADER[:12], "16.02 19.10 84 16.01"),
     "a sleep without a stack": (sleep, "host-idle", 20 * MS, "before aten::randn", "20.01 23.01 87 20.00 0"),
     "Python with a stack": (frame, "host-idle", 20 * MS, "loop.py(12): reward", "20.01 23.01 87 12 20.00"),
+    "Python beside a busy thread": (busy_elsewhere, "host-idle", 20_002_000, "loop.py(12): reward", "20.02 23.29 86 12 20.00"),
     "thousands of small operators": (items, "host-small", 12_006_000, "aten::item (2,000)", "15.01 2,003 12.01 0.1 2,000 1 1"),
     "a pause in one step": (pause, "outlier", 37_500_000, "is one stretch without operators", "5 303.01 100.8 300.00"),
     "a checkpoint in one step": (state, "outlier", 37_503_000, "state_dict()", "5 303.03 100.8 300.00"),

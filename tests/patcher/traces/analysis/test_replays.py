@@ -112,6 +112,20 @@ def test_a_replay_has_the_operators_modules_and_shapes_of_its_capture(tmp_path: 
     assert f"{shown}." in page.page(result.data)
 
 
+def test_what_launches_a_replay_has_none_of_its_kernels(tmp_path: Path) -> None:
+    """But those of a replay that differs from its capture, whose operators nobody knows."""
+    around = [operator("vllm::replay", 1005, 30, [[4, 64]]), event("python_function", "nn.Module: Runner_0", 1003, 40)]
+    joined = profile(report(tmp_path / "joined", [captured(4, 5000, named=NAMED)], [*replayed(1, 4), *around]))
+    assert told(joined) == {"aten::mm": (2, 2, 16_000), "_C::rms_norm": (1, 2, 16_000), "vllm::replay": (1, 0, 0)}
+    modules = [(one.name, one.calls, one.kernels, one.ns) for one in joined.modules]
+    assert modules == [("Layer", 1, 4, 32_000), ("Model", 1, 4, 32_000), ("Runner", 1, 0, 0)]
+    other = profile(
+        report(tmp_path / "other", [captured(4, 5000, named=NAMED)], [*replayed(1, 4, kernels=KERNELS[1:]), *around])
+    )
+    assert told(other) == {"vllm::replay": (1, 3, 24_000)}
+    assert [(one.name, one.kernels) for one in other.modules] == [("Runner", 3)]
+
+
 def test_pieces_of_one_size_are_joined_in_their_order(tmp_path: Path) -> None:
     bare = captured(4, 5500, named=BARE, kernels=KERNELS[2:3])  # what replays one kernel looks like any other launch
     unknown = [one for one in captured(4, 6000, named=BARE) if one["cat"] != "cpu_op"]
