@@ -14,7 +14,7 @@ from patches.projects import upstreams
 from tests.matrix import MATRIX
 from tests.patches.command_line import there_and_back
 
-PROJECTS = ("miles", "nemo-rl", "slime")
+PROJECTS = ("miles", "nemo-rl", "slime", "verl-omni")
 UPSTREAMS = [upstream for upstream in upstreams() if upstream.project.name in PROJECTS]
 CASES = [(upstream, release) for upstream in UPSTREAMS for release in upstream.releases]
 
