@@ -297,7 +297,9 @@ def _not_counted(
     cause = Text("{where} needs a window", where)
     if request.windows:
         cause = Text("{where} does not support {windows}", where, request.window_flags)
-    return usage(cause, hint)
+    units = {window.unit for window in request.windows}
+    reasons = dict.fromkeys(gap.reason for gap in upstream.gaps if gap.unit in units)
+    return usage(cause, hint, notes=tuple(line for reason in reasons for line in reason.lines))
 
 
 def recipes_of(upstream: Upstream, stage: str, everyone: AllUpstreams = tuple) -> list[Recipe]:

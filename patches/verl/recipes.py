@@ -82,7 +82,7 @@ def _lend(method: str) -> Insertion:
     )
 
 
-def _worker(*, stage: str, unit: str) -> Recipe:
+def engine_worker(stage: str, unit: str) -> Recipe:
     """Return the recipe that counts `unit` in the worker that drives any engine (`engine_workers.py`)."""
     updates = stage in UPDATES
     method = "train_mini_batch" if updates else "infer_batch"
@@ -265,7 +265,7 @@ def _recipes(stage: str) -> tuple[Recipe, ...]:
     units = (MINI, MICRO, CALL) if stage in UPDATES else (MICRO, CALL)
     tinker = map(_tinker, units) if stage == "update-policy" else ()
     engines = (*(_in_engine(engine, stage) for engine in _engines(stage)), _in_megatron(stage))
-    return (*workers.RECIPES[stage], *(_worker(stage=stage, unit=unit) for unit in units), *tinker, *engines)
+    return (*workers.RECIPES[stage], *(engine_worker(stage, unit) for unit in units), *tinker, *engines)
 
 
 UPSTREAM = Upstream(

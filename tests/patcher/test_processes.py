@@ -28,6 +28,8 @@ OWN = {
     "sglang": ("python3 -m sglang.launch_server", "/usr/bin/python3 /usr/bin/sglang serve", "sglang::scheduler_TP0"),
     "slime": ("ray::MegatronTrainRayActor.train",),
     "miles": ("ray::MegatronTrainRayActor.train",),
+    "verl-omni": ("python3 -m verl_omni.trainer.main_diffusion", "ray::WorkerDict.actor_rollout_update_actor"),
+    "nemo-rl": ("ray::DTensorPolicyWorkerV2.train", "ray::MegatronPolicyWorker.train"),
     "mindspeed-rl": (
         *(f"python3 cli/train_{name}.py --config-name {name}" for name in ("grpo", "dapo", "ppo")),
         *("ray::IntegratedWorker.update", "ray::ActorHybridWorker.update"),

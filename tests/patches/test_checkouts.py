@@ -14,7 +14,7 @@ from patches.projects import upstreams
 from tests.matrix import MATRIX
 from tests.patches.command_line import there_and_back
 
-PROJECTS = ("miles", "slime")
+PROJECTS = ("miles", "nemo-rl", "slime", "verl-omni")
 UPSTREAMS = [upstream for upstream in upstreams() if upstream.project.name in PROJECTS]
 CASES = [(upstream, release) for upstream in UPSTREAMS for release in upstream.releases]
 
@@ -31,7 +31,8 @@ def test_every_release_is_patched_and_put_back(upstream, release: str, request, 
     git("clone", "--quiet", "--shared", "--branch", tag, clone, root)
     stages = {(recipe.stage, unit): None for recipe in upstream.recipes for unit in recipe.windows}
     for stage, unit in stages:
-        if any(recipe.stage == stage and recipe.structure(release) for recipe in upstream.recipes):
+        of_unit = (recipe for recipe in upstream.recipes if recipe.stage == stage and unit in recipe.windows)
+        if any(recipe.structure(release) for recipe in of_unit):
             there_and_back(upstream, release, stage, unit, root, tmp_path)
 
 

@@ -19,7 +19,13 @@ from tests.matrix import ends, thinned
 from tests.patches.command_line import ends_of_structures, install, there_and_back, windows_of
 
 ON_GPUS = (vllm.UPSTREAM, sglang.UPSTREAM, verl.UPSTREAM, trl.UPSTREAM)
-BUILT = ("slime", "miles", "mindspeed-rl")  # their releases need sources that tests build for them alone
+BUILT = (
+    "slime",
+    "miles",
+    "mindspeed-rl",
+    "nemo-rl",
+    "verl-omni",
+)  # their releases need sources that tests build for them alone
 UPSTREAMS = [upstream for upstream in upstreams() if upstream.project.name not in BUILT]
 
 

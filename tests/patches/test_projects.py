@@ -84,7 +84,7 @@ def readme(folder: Path) -> str:
 
 def test_every_framework_is_found_with_its_recipes() -> None:
     names = " ".join(project.name for project in projects())
-    assert names == "areal miles mindspeed-rl openrlhf sglang slime trl verl vllm vllm-ascend"
+    assert names == "areal miles mindspeed-rl nemo-rl openrlhf sglang slime trl verl verl-omni vllm vllm-ascend"
     assert [upstream.project for upstream in upstreams()] == list(projects())
 
 

@@ -13,6 +13,7 @@ import pytest
 from fixtures import releases
 from fixtures.cache import REPOSITORY
 from fixtures.mindspeed_rl import trees
+from fixtures.nemo_rl import trees as nemo_rl
 from fixtures.rollouts import SimulatedEngine, requests
 from fixtures.slime import trees as slime
 from fixtures.timeline.small import small
@@ -106,6 +107,8 @@ def test_what_the_readme_shows_can_be_done(command: str, tmp_path: Path, monkeyp
             trees.checkout(trees.RELEASES[-1], where)
         elif name in slime.PACKAGES and not where.exists():
             slime.checkout(where, name)
+        elif name == "nemo-rl":
+            nemo_rl.checkout(where, nemo_rl.NEWEST)
         elif name in NEWEST:
             shutil.copytree(releases.release(version or NEWEST[name], name), where, dirs_exist_ok=True)
     done = run(*words, *(() if "--path" in words else ("--path", where)))

@@ -1,0 +1,218 @@
+"""NeMo-RL: where the updates of its policy workers are recorded, and their forwards over a rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from patcher.messages import Note, Text
+from patcher.processes import Processes
+from patcher.recipe import Around, Before, Gap, Head, Insertion, Loop, Recipe, Structure, Upstream
+from patches import training
+from patches.nemo_rl import PROJECT, RELEASES
+from patches.nemo_rl.nemo_rl_switches import SWITCHES
+from patches.probes.members import Loops
+from patches.probes.nemo_rl import PolicyLogProbs, PolicyUpdate
+from patches.releases import Releases
+from patches.training import CALL, MICRO, MINI, ROLES
+
+_UPDATE, _LOG_PROB = "update-policy", "compute-log-prob"
+_REMOVE = Text("NeMo-RL can record a window of mini-batches or micro-batches itself")
+_WHY = Text(
+    "NeMo-RL's profiling with nsys (NRL_NSYS_PROFILE_STEP_RANGE) records whole training steps of a worker; a trace of"
+    " one mini-batch or micro-batch is small"
+)
+_DUMMIES = Note(
+    Text("with sequence packing the last micro-batches may be dummies"),
+    Text("a rank with fewer micro-batches than others repeats some, whose results do not count"),
+)
+_COUNTED = Note(
+    Text("each call of a stage counts as a training step"),
+    Text("the first call of a process is 1, also after a restart from a checkpoint. Validations do not count"),
+)
+
+
+class _Worker(NamedTuple):
+    """A class of policy workers in one file, its strategy, and the fingerprints of its methods in `releases`."""
+
+    strategy: str
+    class_name: str
+    file: str
+    releases: Releases
+    train: tuple[str, ...]
+    get_logprobs: tuple[str, ...]
+    has_micro_batches: bool = False
+
+
+def _in_releases(strategy: str, name: str, module: str, train: str, get_logprobs: str) -> Iterator[_Worker]:
+    """Yield a class of workers, which moved to another file, and to a base class of Ray's actor.
+
+    `train` and `get_logprobs` are the fingerprints of these methods in all releases, separated by spaces.
+    """
+    folder, both = "nemo_rl/models/policy", (tuple(train.split()), tuple(get_logprobs.split()))
+    yield _Worker(strategy, name, f"{folder}/{module}.py", Releases(("0.4.0",)), *both)
+    yield _Worker(strategy, name, f"{folder}/workers/{module}.py", Releases(("0.5.0",)), *both)
+    has_micro_batches = strategy == "dtensor-v2"
+    releases = RELEASES.since("0.6.0")
+    yield _Worker(strategy, f"{name}Impl", f"{folder}/workers/{module}.py", releases, *both, has_micro_batches)
+
+
+_WORKERS = (
+    *_in_releases(
+        "dtensor",
+        "DTensorPolicyWorker",
+        "dtensor_policy_worker",
+        "8055f0314fc3 c0cad9a8b431 a33c448f4583 e34b423c5dc1",
+        "1a8dbfe70b06 0ea93eec5e17",
+    ),
+    *_in_releases(
+        "dtensor-v2",
+        "DTensorPolicyWorkerV2",
+        "dtensor_policy_worker_v2",
+        "32f1a61307f6 06954a45d915 5d71683199a3 b878715342dc",
+        "dbf8a4f20ee4 57e82fc9de87 8a77128e9849",
+    ),
+    *_in_releases(
+        "megatron",
+        "MegatronPolicyWorker",
+        "megatron_policy_worker",
+        "85f4c1da2396 0ab1dc936456 66488e92e520 b0154f653738",
+        "dd986ec88d2b cc375d2b37a8 4eb03266ac42 7fb388fdadfc",
+    ),
+)
+
+
+def _recipe(worker: _Worker, stage: str, windows: tuple[str, ...], insertions: tuple[Insertion, ...]) -> Recipe:
+    """Return the recipe for a stage of a worker."""
+    update = stage == _UPDATE
+    return Recipe(
+        name=Text("{cls} from {release} on", worker.class_name, worker.releases[0]),
+        stage=stage,
+        class_name=worker.class_name,
+        method="train" if update else "get_logprobs",
+        windows=windows,
+        probe=training.probe(PolicyUpdate if update else PolicyLogProbs, members=(Loops,), roles=ROLES[stage]),
+        insertions=insertions,
+        structures=(
+            Structure(
+                "",
+                worker.releases,
+                worker.file,
+                worker.train if update else worker.get_logprobs,
+                Text("a loop over mini-batches") if update else Text("one forward over a rollout"),
+            ),
+        ),
+        why=_WHY,
+        how=Text(
+            "one line at the start and one at the end of the call, and lines where a unit ends and the next begins"
+        ),
+        upstream=f"{worker.file}, from {worker.releases[0]} on",
+        remove_when=_REMOVE,
+        strategies=(worker.strategy,),
+        roles=ROLES[stage],
+        notes=(_COUNTED,),
+        unit_notes={MICRO: _DUMMIES} if worker.has_micro_batches else {},
+    )
+
+
+def _update(worker: _Worker) -> Recipe:
+    """Return the recipe for the update of a worker."""
+    micro = Insertion(
+        "train",
+        where=Around("automodel_forward_backward(...)", after="del _rlpatch_micros"),
+        line='_rlpatch_micros = processed_iterator = self._rlpatch_stage_units("micro-batch", processed_iterator)',
+        why=Text("each micro-batch is taken out of this iterator when it begins"),
+        windows=(MICRO,),
+    )
+    return _recipe(
+        worker,
+        _UPDATE,
+        (*((MICRO,) if worker.has_micro_batches else ()), MINI, CALL),
+        (
+            Insertion(
+                "train",
+                where=Before("with ctx: ..."),
+                line='self._rlpatch_stage("begin", eval_mode)',
+                why=Text("one call has the whole rollout of this rank; its first mini-batch begins"),
+                parameters=("eval_mode",),
+            ),
+            *((micro,) if worker.has_micro_batches else ()),
+            Insertion(
+                "train",
+                where=Around(
+                    "losses.append(...)", after='self._rlpatch_stage("go_on", gb_idx + 1 < num_global_batches)'
+                ),
+                line='self._rlpatch_stage("stop", "mini-batch")',
+                why=Text("the optimizer has stepped; the next mini-batch begins, or the call ends"),
+            ),
+        ),
+    )
+
+
+def _log_prob(worker: _Worker) -> Recipe:
+    """Return the recipe for the forwards of a worker over a rollout."""
+    micro = Insertion(
+        "get_logprobs",
+        where=Loop(("processed_iterator",)),
+        line='{units} = self._rlpatch_stage_units("micro-batch", {units})',
+        why=Text("each iteration of the loop is a micro-batch"),
+        windows=(MICRO,),
+    )
+    return _recipe(
+        worker,
+        _LOG_PROB,
+        (*((MICRO,) if worker.has_micro_batches else ()), CALL),
+        (
+            Insertion(
+                "use_reference_model",
+                where=Head(),
+                line='self._rlpatch_stage("reference")',
+                why=Text("the call that follows is the reference's: the worker has its weights for a while"),
+            ),
+            Insertion(
+                "get_logprobs",
+                where=Head(),
+                line='self._rlpatch_stage("enter")',
+                why=Text("one call for the whole rollout of this rank"),
+            ),
+            *((micro,) if worker.has_micro_batches else ()),
+            Insertion(
+                "get_logprobs",
+                where=Before("return ..."),
+                line='self._rlpatch_stage("leave")',
+                why=Text("all parts of the rollout have gone through the model"),
+            ),
+        ),
+    )
+
+
+UPSTREAM = Upstream(
+    PROJECT,
+    recipes=(*map(_update, _WORKERS), *map(_log_prob, _WORKERS)),
+    switches=SWITCHES,
+    engines=("vllm", "sglang"),
+    tool="torch",
+    processes=Processes(titles=("ray::DTensorPolicyWorker", "ray::MegatronPolicyWorker")),
+    gaps=(
+        Gap(
+            "megatron",
+            MICRO,
+            (_UPDATE, _LOG_PROB),
+            "",
+            Note(Text("Megatron's schedule runs the micro-batches"), Text("updates have --mini-batch")),
+        ),
+        Gap(
+            "dtensor",
+            MICRO,
+            (_UPDATE, _LOG_PROB),
+            "",
+            Note(Text("the micro-batches are joined in the loop"), Text("updates have --mini-batch")),
+        ),
+    ),
+    builtin={
+        ">=0.4.0": Text(
+            "NRL_NSYS_WORKER_PATTERNS runs workers under nsys; NRL_NSYS_PROFILE_STEP_RANGE=A:B records the whole"
+            " training steps from A up to (not including) B. It has no window of mini-batches or micro-batches."
+        )
+    },
+)
