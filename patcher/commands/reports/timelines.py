@@ -122,7 +122,8 @@ def follow(
             except Problem as problem:
                 if once or problem.kind is not Kind.NO_TRACE:
                     raise
-                waits = wrapped(Text("waiting: {cause}. Ctrl-C ends the wait, as does --timeout SECONDS", problem.cause))
+                wait = Text("waiting: {cause}. Ctrl-C ends the wait, as does --timeout SECONDS", problem.cause)
+                waits = wrapped(wait)
                 show(waits, [] if is_waiting else waits)
                 is_waiting = True
             if once or time.monotonic() >= end or (steps_told and _age(folder) > QUIET_S):
