@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
-from typing import Mapping, NamedTuple
+from typing import Mapping, NamedTuple, TextIO
 
 from patcher.messages.language import cell, of_terminal, translate
 from patcher.messages.text import Text, lines
@@ -60,6 +61,15 @@ class Warned(Message):
     """Warning that is shown with `-q`, too, and always with its detail."""
 
     __slots__ = ()
+
+
+def terminal_width(stream: TextIO | None) -> int | None:
+    """Return the columns of the terminal that `stream` writes to, or `COLUMNS` of the environment; None without."""
+    if stream is None or not (stream.isatty() or os.environ.get("COLUMNS")):
+        return None
+    import shutil  # noqa: PLC0415  (3 ms)
+
+    return shutil.get_terminal_size().columns
 
 
 def wrapped(text: str, indent: str = "", further: str = "  ", width: int | None = WIDTH) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TextIO
 from patcher import __version__
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.language import translate
-from patcher.messages.notes import Message, Note, Warned, wrapped
+from patcher.messages.notes import Message, Note, Warned, terminal_width, wrapped
 from patcher.messages.text import COMMA, Text, joined
 
 SCHEMA = 1
@@ -180,13 +180,14 @@ class CommandResult:
         if as_json:
             import json  # noqa: PLC0415  (1 ms, and most reports are for people)
 
-            _say(json.dumps(self.envelope(), indent=2, ensure_ascii=False, default=str), stream, True)
+            text = json.dumps(self.envelope(), indent=2, ensure_ascii=False, default=str)
+            _say(text, stream, True, as_it_is=True)
         elif self.raw is not None:
             _show_raw(self.raw, color)
         elif not quiet:
             for line in self.lines:
                 if isinstance(line, Verbatim):
-                    _say(line, stream, color)
+                    _say(line, stream, color, as_it_is=True)
                 elif not isinstance(line, Detail):
                     _say(_tinted(translate(line), line.lstrip().partition(" ")[0].rstrip(":")), stream, color)
                 elif verbose:
@@ -269,14 +270,47 @@ _TINTS = {
 """The words that open a line of a report, and their colours."""
 
 
-def _say(text: str, stream: TextIO | None, color: bool | None) -> None:
-    """Print a line; keep its colours only on a terminal, or as `color` says."""
+def _say(text: str, stream: TextIO | None, color: bool | None, *, as_it_is: bool = False) -> None:
+    """Print a line; keep its colours only on a terminal, or as `color` says.
+
+    A line that is wider than the terminal is broken, unless it goes out `as_it_is`.
+    """
     if stream is None:  # the shell closed it
         return
+    if not as_it_is and (width := terminal_width(stream)):
+        text = "\n".join(_broken(line, width) for line in text.split("\n"))
     if not (stream.isatty() if color is None else color):
         text = _STYLED.sub("", text)
     stream.write(f"{text}\n")
     stream.flush()
+
+
+_WHOLE = re.compile(r"`[^`]*`|(?:(?:^|(?<= ))[^\s:：]+[:：] ?|^)rlpatch .*")
+"""What is copied out of a line, and therefore not broken: code, and a command up to the end, with its label."""
+_GAP = re.compile(r"\S {2,}\S")
+
+
+def _broken(line: str, width: int) -> str:
+    """Return a line with breaks before column `width`, further lines indented by four, or to the second of two columns.
+
+    A row of a table with more columns stays whole.
+    """
+    plain = _STYLED.sub("", line)
+    words = plain.lstrip()
+    indent = plain[: len(plain) - len(words)]
+    gaps = [len(indent) + gap.end() - 1 for gap in _GAP.finditer(words)]
+    if len(plain) * 2 <= width or len(gaps) > 1 or any(gap > width // 2 for gap in gaps):
+        return line
+    further = " " * (gaps[0] if gaps else len(indent) + 4)
+    kept = _WHOLE.sub(lambda match: match[0].replace(" ", "\0"), words)
+    first, *more = (part.replace("\0", " ") for part in wrapped(kept, indent, further, width))
+    if not more:
+        return line
+    styled = line[: line.rfind("\x1b[0m") + 4] if "\x1b[0m" in line else ""
+    opening = _STYLED.sub("", styled)
+    if first.startswith(opening):
+        first = styled + first[len(opening) :]
+    return "\n".join((first, *more))
 
 
 def _show_raw(data: bytes, color: bool | None) -> None:
@@ -286,7 +320,12 @@ def _show_raw(data: bytes, color: bool | None) -> None:
     if sys.stdout.isatty() if color is None else color:
         for line in data.decode("utf-8", "replace").splitlines():
             tint = {"+": _GREEN, "-": _RED, "@": _CYAN}.get(line[:1], "")
-            _say(_style(line, _BOLD if line.startswith(("+++", "---", "diff")) else tint), sys.stdout, True)
+            _say(
+                _style(line, _BOLD if line.startswith(("+++", "---", "diff")) else tint),
+                sys.stdout,
+                True,
+                as_it_is=True,
+            )
     else:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)

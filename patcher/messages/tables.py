@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import io
 import math
-import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
 from patcher.messages.language import cell
-from patcher.messages.notes import wrapped
+from patcher.messages.notes import terminal_width, wrapped
 from patcher.messages.text import Text, joined
 
 
 def room() -> int | None:
-    """Return the columns of the terminal on stdout, None if stdout is no terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout and sys.stdout.isatty() else None
+    """Return the columns of the terminal on stdout, or `COLUMNS` of the environment; None without."""
+    return terminal_width(sys.stdout)
 
 
 def targets(listed: Iterable[tuple[str, str, str, Sequence[str]]], width: int | None = None) -> list[str]:

@@ -20,7 +20,8 @@ FORMAT = 1
 KEEP = 30
 """Runs that are kept: older ones tell of a machine and a program that have changed since."""
 
-_NAME = "*T*Z.json"
+_NAME = f"{'[0-9]' * 8}T{'[0-9]' * 12}Z.json"
+"""Names of the files that are ours: of those, and of no other file in the folder, old ones are removed."""
 _LARGEST = 1 << 26
 _TEXTS = ("form", "device", "marks")
 _CALLS = CallSums, ("name", "calls", "kernels", "ns", "host_ns")

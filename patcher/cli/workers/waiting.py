@@ -15,6 +15,7 @@ from patcher.commands.workers import watching
 from patcher.commands.workers.watching import WatchData
 from patcher.messages import Text, tables
 from patcher.messages.language import translate
+from patcher.messages.notes import wrapped
 from patcher.options.headings import WAITED
 from patcher.workers.worker import named
 
@@ -86,11 +87,19 @@ def _print_news(_lines: Sequence[str], news: Sequence[str]) -> None:
 def _changes(head: Sequence[str]) -> Callable[[WatchData], None]:
     """Print `head`, and return a function that prints each worker's state when it has changed since the last call."""
     states: dict[tuple[object, ...], str] = {}
+    before = printed = ""
     for line in head:
         click.echo(translate(line), err=True)
 
     def show(data: WatchData) -> None:
-        """Print a line for each worker whose state differs from the last one printed."""
+        """Print a line for each worker whose state differs from the last one printed, and what is waited for."""
+        nonlocal before, printed
+        awaited = watching.awaited(data)
+        if before == awaited != printed:  # not at the first look, at which it may be over
+            for line in wrapped(awaited):
+                click.echo(line, err=True)
+            printed = awaited
+        before = awaited
         for row in data.workers:
             key = (row.target, row.stage, row.role, row.host, row.pid)
             state = row.state
@@ -114,8 +123,9 @@ def _drawn(live: Any, head: Sequence[str]) -> Callable[[WatchData], None]:
         """Redraw the table if any line differs from the last drawing."""
         nonlocal drawn
         size = live.console.size
-        none = [Text("no worker has written its state yet; Ctrl-C stops waiting")]
-        lines = [*head, *(tables.workers(data.workers, size.width) if data.workers else none), *watching.below(data)]
+        table = tables.workers(data.workers, size.width) if data.workers else []
+        waits = wrapped(watching.awaited(data), width=size.width)
+        lines = [*head, *table, *watching.below(data), *waits]
         if len(lines) >= size.height:
             lines = [*lines[: size.height - 2], Text("… {count} more lines", len(lines) - size.height + 2)]
         if lines != drawn:

@@ -10,13 +10,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from patcher.commands.finding import SearchOptions
 from patcher.commands.reports import timeline_lines as lines
 from patcher.commands.reports.csv_files import write_tables
 from patcher.commands.reports.writing import write
-from patcher.messages import CommandLine, CommandResult, Detail, Kind, Problem, Text
+from patcher.messages import COMMA, CommandLine, CommandResult, Detail, Kind, Problem, StepResult, Text, joined
+from patcher.messages.notes import wrapped
 from patcher.progress import Display, silent
 from patcher.timeline import files, model, page, perfetto, runs, tables
 from patcher.timeline.join import join
+from patches.projects import upstreams
 
 FOLLOW_S, QUIET_S = 2.0, 300.0
 """Seconds between two joins of a running run, and seconds of silence after which it counts as ended."""
@@ -64,6 +67,32 @@ def timeline(
     return result
 
 
+def has_trainer(run: model.RunTimeline) -> bool:
+    """Tell whether a process that separates steps left its timeline."""
+    return any(lane.role in ("driver", "trainer") for lane in run.lanes)
+
+
+def without_trainer(run: model.RunTimeline, search: SearchOptions) -> StepResult:
+    """Return lines with the command that patches a trainer, too: one that is installed and uses this engine, else any.
+
+    A search that fails finds none.
+    """
+    engines = [package.partition(" ")[0] for package in run.run.packages]
+    trainers = [upstream.project.name for upstream in upstreams() if {*engines} & {*upstream.engines}]
+    if not trainers:
+        return StepResult()
+    installed: list[str] = []
+    with contextlib.suppress(Problem, OSError):
+        targets = [target.project.name for target in search.discover().targets]
+        installed = [name for name in trainers if name in targets]
+    names = installed or ["TRAINER"]
+    commands = (CommandLine("run", *engines, name, "--timeline", "--", "bash", "run.sh") for name in names)
+    about = Text("with the trainer there are steps")
+    if not installed:
+        about = Text("with the trainer there are steps; none of {names} is installed here", joined(COMMA, trainers))
+    return StepResult(("", *(Text("next: {command}", command) for command in commands), *wrapped(about, "  ", "  ")))
+
+
 def follow(
     folder: Path,
     show: Callable[[Sequence[str], Sequence[str]], None],
@@ -80,7 +109,7 @@ def follow(
     otherwise as `timeline`.
     """
     end = time.monotonic() + (math.inf if timeout is None else timeout)
-    result, steps_told, run = CommandResult("timeline"), 0, ("", 0.0)
+    result, steps_told, run, is_waiting = CommandResult("timeline"), 0, ("", 0.0), False
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             try:
@@ -93,6 +122,10 @@ def follow(
             except Problem as problem:
                 if once or problem.kind is not Kind.NO_TRACE:
                     raise
+                wait = Text("waiting: {cause}. Ctrl-C ends the wait, as does --timeout SECONDS", problem.cause)
+                waits = wrapped(wait)
+                show(waits, [] if is_waiting else waits)
+                is_waiting = True
             if once or time.monotonic() >= end or (steps_told and _age(folder) > QUIET_S):
                 break
             time.sleep(min(FOLLOW_S, max(end - time.monotonic(), 0)))

@@ -258,6 +258,22 @@ def below(data: WatchData) -> list[str]:
     return lines
 
 
+def awaited(data: WatchData) -> str:
+    """Return what a watch waits for that no worker at work will bring, and how to end it; "" if one is at work."""
+    if any(row.outcome != IDLE for row in data.workers):
+        return ""
+    if not data.workers:
+        what = Text(
+            "no worker has written its state into {folder} yet: each does in its first rollout or training step",
+            data.folder,
+        )
+    elif all(row.alive is False for row in data.workers):
+        what = Text("all workers have ended, and none was asked to record: waiting for those of another run")
+    else:
+        what = Text("no worker was asked to record yet: `rlpatch trigger` asks")
+    return Text("{what}. Ctrl-C ends the wait, as does --timeout SECONDS", what)
+
+
 def _pending(data: WatchData) -> Iterator[str]:
     """Yield a line for each request that a live worker has yet to serve."""
     turns = {row.stage: row.turns for row in data.workers if row.on_demand and row.outcome == AT_WORK}

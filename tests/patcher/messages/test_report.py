@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,16 +15,17 @@ import pytest
 
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import WIDEST, Note
-from patcher.messages.report import OMIT_NONE, CommandResult, Detail, StepResult, json_of
+from patcher.messages.report import OMIT_NONE, CommandResult, Detail, StepResult, Verbatim, json_of
 
 LONG = "a text with the path " + "/".join(["folder"] * 20) + " in it"
 
 
 def shown(
-    report: CommandResult, capsys: pytest.CaptureFixture[str], *, as_json: bool = False, verbose: bool = False
-) -> tuple[list[str], list[str]]:
+    report: CommandResult, capsys: pytest.CaptureFixture[str], *, as_json: bool = False, verbose: bool = False,
+    color: bool | None = None,
+) -> tuple[list[str], list[str]]:  # fmt: skip
     """The lines on stderr and on stdout."""
-    report.show(as_json=as_json, quiet=False, color=None, verbose=verbose)
+    report.show(as_json=as_json, quiet=False, color=color, verbose=verbose)
     out, err = capsys.readouterr()
     return err.splitlines(), out.splitlines()
 
@@ -223,3 +225,44 @@ def test_no_module_says_it_in_another_way() -> None:
     package = Path(__file__).parents[3] / "patcher"
     texts = {file: file.read_text() for file in package.rglob("*.py")}
     assert [str(file) for file, text in texts.items() if "messages.append" in text or "messages +=" in text] == []
+
+
+COPIED = "rlpatch report /a/folder/with/a/long/name --units 30:60 -o /another/folder/report.html"
+
+
+@pytest.mark.parametrize("columns", ["40", "80", ""])
+def test_lines_are_broken_at_the_width_of_the_terminal_but_what_is_copied_is_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    sentence = "  patched a file, " + "and other words " * 12
+    row = "  one" + " " * 90 + "two"
+    lines = [sentence, f"  next: {COPIED}", row, f"  first `{COPIED}` then " + "more " * 12, Verbatim("a b " * 30)]
+    report = CommandResult("apply", problems=[Problem(Kind.USAGE, sentence.strip(), hint=sentence.strip())])
+    report.lines += lines
+    said, colored = shown(report, capsys, color=True)
+    assert (colored[0].startswith("  \x1b[32mpatched\x1b[0m a"), said[0].startswith("\x1b[1;31mError:")) == (True, True)
+    said, printed = ([re.sub(r"\x1b\[[\d;]*m", "", line) for line in stream] for stream in (said, colored))
+    assert f"  next: {COPIED}" in printed
+    assert row in printed
+    assert "a b " * 30 in printed
+    assert COPIED in "\n".join(printed[printed.index(row) :])
+    words = " ".join(" ".join(printed).split())
+    assert words == " ".join(" ".join(lines).split())
+    broken = [line for line in (*printed, *said) if "words" in line]
+    if columns:
+        assert max(map(len, broken)) in range(int(columns) - 12, int(columns) + 1)
+        assert all(line.startswith("  ") for line in broken if "patched" not in line and "Error" not in line)
+    else:
+        assert len(broken) == 3
+
+
+def test_a_name_and_what_it_means_stay_two_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    report = CommandResult("explain")
+    report.lines += ["  RLPATCH_WINDOW=A:B  " + "another window " * 6]
+    _, printed = shown(report, capsys)
+    assert len(printed) > 1
+    assert {len(line) - len(line.lstrip()) for line in printed[1:]} == {22}

@@ -115,7 +115,10 @@ def test_a_damaged_file_is_named_and_nothing_is_stored(some: Nightly, tmp_path: 
 def test_only_the_newest_runs_are_kept(some: Nightly, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(baseline, "KEEP", 3)
     before = baseline.files(tmp_path / "nightly")
+    other = tmp_path / "nightly" / "2026T00Z.json"
+    other.write_text("somebody else's")
     some(2, "--update")
+    assert other.exists()
     kept = baseline.files(tmp_path / "nightly")
     assert (len(kept), kept[:2]) == (3, before[-2:])
 

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from click.testing import Result
 
 from fixtures.timeline.small import small
 from fixtures.timeline.writer import Writer
+from patcher.commands.finding import SearchOptions
 from patcher.messages.report import StepResult
 from patcher.timeline import files
 
@@ -251,3 +253,24 @@ def test_memory_is_that_of_a_step_not_of_a_run(tmp_path: Path) -> None:
         joining.collector.feed(joining._records(start, end), number, start)
         joining._forget(end)
     assert most < 4 * 60
+
+
+@pytest.mark.parametrize("installed", [["verl", "trl"], ["openrlhf"], []])
+def test_an_engine_alone_says_how_to_record_the_trainer_too(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: list[str]
+) -> None:
+    engine = Writer(tmp_path / "traces", pid=1, package="vllm")
+    engine.iterate(0, 1000, 1, 1, 1)
+    engine.close()
+    targets = [SimpleNamespace(project=SimpleNamespace(name=name)) for name in ("vllm", "slime", *installed)]
+    monkeypatch.setattr(SearchOptions, "discover", lambda _: SimpleNamespace(targets=targets))
+    lines = run("timeline", tmp_path / "traces").stdout.splitlines()
+    told = [line.split() for line in lines if line.startswith("next: ")]
+    assert sorted(words[4] for words in told) == (sorted(installed) or ["TRAINER"])
+    assert all(words[1:4] == ["rlpatch", "run", "vllm"] and "--timeline" in words for words in told)
+    assert ("openrlhf" in " ".join(lines)) == ("verl" not in installed)
+
+
+def test_a_run_with_a_trainer_gets_no_such_advice(run: Run, tmp_path: Path) -> None:
+    small(tmp_path)
+    assert "next: rlpatch run" not in run("timeline", tmp_path).stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import struct
 import threading
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from patcher.commands.reports import timelines
 from patcher.commands.workers import watching
 from patcher.messages import tables
 from tests.patcher.cli.pseudo_terminal import read, shown, start
@@ -354,3 +356,38 @@ def test_a_command_runs_once_the_traces_are_there(
     run("watch", tmp_path / "traces", "--then", command, code=code)
     assert Path("ran").exists() == ran
     run("watch", "--timeline", "--then", "true", code=2)
+
+
+@pytest.mark.parametrize(
+    ("states", "says"),
+    [
+        (None, "rlpatch_traces"),
+        ([], "rlpatch_traces"),
+        ([{"state": "waiting", "on_demand": True}], "rlpatch trigger"),
+        ([here(state="waiting", on_demand=True, pid=maker.ended())], "have ended"),
+    ],
+    ids=["no folder", "an empty folder", "nobody was asked", "a finished run that nobody asked"],
+)
+def test_a_wait_that_may_last_says_once_for_what_and_how_it_ends(
+    run: Run, saved: Saved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, states: list[Any] | None, says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if states is None:
+        shutil.rmtree(saved.path)
+    for state in states or ():
+        saved.state(**state)
+    found = run("watch", "--timeout", "0.3", code=3).stderr
+    text = " ".join(found.partition("Error: ")[0].split())
+    assert says in text
+    assert text.count("Ctrl-C") == text.count("--timeout SECONDS") == 1
+
+
+def test_a_wait_for_workers_at_work_or_a_single_look_says_no_such_thing(run: Run, saved: Saved) -> None:
+    assert "Ctrl-C" not in run("watch", saved.path, "--once", code=3).stderr
+    saved.state("recording")
+    assert "Ctrl-C" not in run("watch", saved.path, "--timeout", "0.2", code=3).stderr
+
+
+def test_a_wait_for_a_timeline_says_so_once(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timelines, "FOLLOW_S", 0.02)
+    assert run("watch", tmp_path, "--timeline", "--timeout", "0.2").stderr.count("Ctrl-C") == 1
