@@ -68,10 +68,10 @@ SERVERS = {"b": 3_000_000, "c": -5_000_000}
 """Machines of servers, and how far their clocks are ahead in microseconds."""
 
 
-def rollouts(folder: Path, *, lost: int = 0, uneven: bool = False) -> clocks.Alignment:
+def rollouts(folder: Path, *, lost: int = 0, uneven: int = -1) -> clocks.Alignment:
     """Four rollouts of requests of one length to two servers, each 200 µs on its way; the last `lost` were not written.
 
-    If they are `uneven`, the second rollout goes to one server alone.
+    The rollout with the number `uneven` goes to one server alone.
     """
     agent = Writer(folder, "a", boot="a", pid=1, run="r")
     servers = {
@@ -81,7 +81,7 @@ def rollouts(folder: Path, *, lost: int = 0, uneven: bool = False) -> clocks.Ali
         for number in range(10):
             begin = 10_000_000 + rollout * 1_000_000 + number * 1_000 + rollout**2 * 20_000
             end = begin + 300_000 + number * 3_000
-            host = "b" if number % 2 or (uneven and rollout == 1) else "c"
+            host = "b" if number % 2 or rollout == uneven else "c"
             ahead = SERVERS[host]
             servers[host].add("serve", "generate", begin + ahead + 200, end + ahead - 200, amount=20)
             if rollout < 3 or number < 10 - lost:
@@ -93,10 +93,10 @@ def rollouts(folder: Path, *, lost: int = 0, uneven: bool = False) -> clocks.Ali
 
 
 @pytest.mark.parametrize(
-    ("lost", "uneven", "error_us"), [(0, False, 4_200), (5, False, 4_200), (0, True, 4_200), (5, True, None)]
+    ("lost", "uneven", "error_us"), [(0, -1, 4_200), (5, -1, 4_200), (0, 1, 4_200), (5, 1, None), (5, 3, 4_200)]
 )
 def test_requests_that_servers_rename_bound_their_clocks(
-    lost: int, uneven: bool, error_us: int | None, tmp_path: Path
+    lost: int, uneven: int, error_us: int | None, tmp_path: Path
 ) -> None:
     found = rollouts(tmp_path, lost=lost, uneven=uneven)
     for clock in found.clocks:

@@ -306,6 +306,17 @@ def test_memory_that_is_none_costs_no_more_than_itself(tmp_path: Path, key: str,
     assert len(run.notes) == losses
 
 
+def test_a_process_that_has_nothing_yet_is_noted(tmp_path: Path) -> None:
+    writer = Writer(tmp_path, pid=5, started_ms=WALL // 1000)
+    writer.more.update(device=UUID, memory=[[-MS, 3, 0, 80_000, 0, 0, 0]], host=[0, 64_000])
+    writer.close((ZERO + STEP, WALL))
+    peaks = {
+        peak.of: (peak.used >> 20, [held.bytes >> 20 for held in peak.holders])
+        for peak in joined(tmp_path).memory.peaks
+    }
+    assert peaks == {"device": (1_920, []), "host": (64_000, [3])}
+
+
 def test_runs_without_notes_say_nothing_of_memory(tmp_path: Path) -> None:
     writer = Writer(tmp_path, pid=5, started_ms=WALL // 1000)
     writer.add("work", "train", ZERO, ZERO + MS)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from patches.probes.tools import NpuProfiler, TorchProfiler
+from patches.probes.facts import CompressedMetadata
+from patches.probes.tools import BareCompression, NpuProfiler, TorchProfiler
 
 OFF = {"record_shapes": False, "profile_memory": False, "with_stack": False, "with_modules": False}
 CONFIG = {
@@ -75,3 +76,19 @@ def test_a_step_carries_the_number_of_its_unit(
     (new / "profiler_info_0.json").touch()
     assert (said[-1], made.prof) == ("stop", None)
     assert made.traces() - made.traces_before == {str(new)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "files"),
+    [(BareCompression, ()), (CompressedMetadata, (["state.json", "a.rlpatch.json", "b.rlpatch.json"],))],
+)
+@pytest.mark.parametrize(("traces", "exits"), [(["a", "b"], False), (["a", "b"], True), ([], False)])
+def test_what_was_saved_is_compressed_unless_the_process_ends(
+    kind: Any, files: tuple[Any, ...], traces: list[str], exits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compressed: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(kind, "compress", lambda _self, *words: compressed.append(words))
+    made = object.__new__(kind)
+    made.exits, made.watched = exits, lambda: "state.json"
+    made.after_saving(traces)
+    assert compressed == [(traces, *files)] * bool(traces and not exits)

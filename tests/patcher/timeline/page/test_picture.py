@@ -139,8 +139,14 @@ def test_the_heads_of_many_steps_are_numbers_at_regular_distances(count: int, ev
         replace(run.steps[0], step=at, start=at / 10, end=(at + 1) / 10, seconds=0.1, critical_path=())
         for at in range(count)
     )
-    heads = re.findall(r'<text x="4" y="12" class="strong">([^<]*)', page.page(replace(run, steps=steps)))
+    text = page.page(replace(run, steps=steps))
+    places = [
+        (float(x), float(width)) for x, width in re.findall(r'id="step-\d+" x="([^"%]*)%" width="([^"%]*)%"', text)
+    ]
+    whole = 102 * count / 100  # of the picture, where nothing is drawn behind the last step
+    assert places == [pytest.approx((100 * at / whole, 100 / whole), abs=0.002) for at in range(count)]
     words = [f"step {at} · 100 ms" for at in range(count)]
+    heads = re.findall(r'<text x="4" y="12" class="strong">([^<]*)', text)
     assert heads == (words if count == 12 else ["" if at % every else str(at) for at in range(count)])
 
 

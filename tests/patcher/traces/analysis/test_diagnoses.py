@@ -521,6 +521,10 @@ EXPOSED: dict[str, tuple[list[RankProfile], str, int, str, str, str, dict[str, i
         [replace(one, units=(unit(compute=91, overlap=40, communication=9),)) for one in meeting((40, 10))], "slow-rank", 9,
         "6.4 9.00 28.6 1 1 1 30.00 100", "exact; part", "what rank 1 does", {"waiting": 9},
     ),
+    "little of it, but waiting": (
+        meeting((9, 6)), "slow-rank", 3, "9.0 3.00 6.00 0.0 1 1 1 3.00 100 1 3.00", "exact; part", "what rank 1 does",
+        {"waiting": 3, "transfer": 6},
+    ),
     "transfer, with a straggler": (
         meeting((60, 50)), "communication", 50, "60.0 10.00 50.00 0.0 1 1 1 10.00 100 1 10.00", "upper bound", "overlap it",
         {"waiting": 10, "transfer": 50},

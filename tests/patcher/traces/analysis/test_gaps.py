@@ -312,7 +312,8 @@ CASES: dict[str, Case] = {
     ),
     "a kernel that waits while the host is in one call or another": (
         other_stream_and_calls,
-        {"part": WAITING, "after": "gather", "call": "cudaMemcpyAsync", "units": 4, "count": 4}, GPU,
+        {"part": WAITING, "after": "gather", "call": "cudaMemcpyAsync", "operator": "aten::gather", "within": False,
+         "units": 4, "count": 4}, GPU,
     ),
     "a synchronisation before backward": (
         at(9, backward),
