@@ -479,7 +479,7 @@ EXPOSED: dict[str, tuple[list[RankProfile], str, int, str, str, str, dict[str, i
     ),
     "transfer": (
         [capture(unit(**HALF), collectives=(told(30, 5, 4),))], "communication", 31, "40.0 5.00 4.00 31.00 10.0", "upper bound",
-        "overlap it", {"waiting": 5, "idle": 4, "transfer": 31},
+        "overlap communication", {"waiting": 5, "idle": 4, "transfer": 31},
     ),
     "waiting that the vendor tells": (
         [capture(unit(**HALF), collectives=(told(35, 30, 4),))], "slow-rank", 30, "40.0 30.00 4.00 6.00 10.0", "exact",
@@ -526,7 +526,7 @@ EXPOSED: dict[str, tuple[list[RankProfile], str, int, str, str, str, dict[str, i
         {"waiting": 3, "transfer": 6},
     ),
     "transfer, with a straggler": (
-        meeting((60, 50)), "communication", 50, "60.0 10.00 50.00 0.0 1 1 1 10.00 100 1 10.00", "upper bound", "overlap it",
+        meeting((60, 50)), "communication", 50, "60.0 10.00 50.00 0.0 1 1 1 10.00 100 1 10.00", "upper bound", "overlap communication",
         {"waiting": 10, "transfer": 50},
     ),
 }  # fmt: skip

@@ -202,7 +202,7 @@ def test_the_headline_names_what_the_file_names(tmp_path: Path, inject: Inject, 
 def test_few_detached_tensors_are_no_checkpoint(tmp_path: Path) -> None:
     first = headline(analysis.reported([profile(lambda loop, number: state(loop, number, 3), tmp_path)]))
     assert "state_dict" not in f"{first.title} {first.evidence}"
-    assert "also records what Python does there" in first.evidence
+    assert "also records what Python does" in first.evidence
 
 
 def waits(*lengths_us: int) -> Inject:
