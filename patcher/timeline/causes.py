@@ -288,7 +288,7 @@ class _Comparison:
         if unknown := self._unknown(key):
             return NOT_KNOWN, unknown, ()
         hidden = Text(
-            "the step is only {seconds:.2f} s longer; the remaining seconds would have passed anyway, for example"
+            "the step is only {seconds:.2f} s longer; the rest of this time would have passed anyway, for example"
             " in polling",
             seconds(longer),
         )

@@ -109,7 +109,8 @@ def causes(comparison: RunComparison) -> Table:
         for row in comparison.causes
     ]
     about = Text(
-        'Steps that a cause limited, and how much longer than the typical step they were. "May be chance" is by'
-        " Fisher's exact test on the number of steps, for all causes together."
+        "Number of steps that each cause limited, and by how many seconds these steps exceeded the typical step."
+        ' "May be chance": Fisher\'s exact test on the numbers of steps, for all causes together, shows no clear'
+        " difference."
     )
     return Table("run_causes", Text("Causes that appeared or disappeared"), columns, rows, about)

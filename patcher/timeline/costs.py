@@ -36,14 +36,14 @@ ADVICE = {
     "poll": Text("poll more often (poll_interval of the replay buffer), or use notifications"),
     "tail": Text("shorten or fill the long tail: partial rollouts, more prompts than needed, a lower token limit"),
     "sync": Text("look at the parts of the weight sync; send larger buckets, or overlap it with the end of the update"),
-    "gap": Text("the driver computes between its phases; profile it there (py-spy dump --pid)"),
+    "gap": Text("profile what the driver computes between its phases (py-spy dump --pid)"),
     "reward": Text("compute rewards during the rollout, in separate workers"),
     "driver": Text("profile the driver in this phase (py-spy record --pid)"),
-    "agent": Text("profile the agent loop (py-spy record --pid): its tools, and what it computes between requests"),
+    "agent": Text("profile the tools of the agent loop, and its computing between requests (py-spy record --pid)"),
     "queue": Text("check whether the worker was still busy with an earlier call"),
     "trainer": Text("record this micro-batch with the window that is proposed below"),
-    "unit": Text("record one of its micro-batches: rlpatch apply with --micro-batch and --training-steps"),
-    "decode": Text("record some of its decode steps: rlpatch apply with --decode and --rollout"),
+    "unit": Text("record one micro-batch of this stage: rlpatch apply with --micro-batch and --training-steps"),
+    "decode": Text("record some of these decode steps: rlpatch apply with --decode and --rollout"),
     "rank": Text(
         "look at this rank's host and data: sequence lengths (balance_batch), clock frequency, other processes"
     ),
@@ -170,12 +170,17 @@ def _imbalances(steps: Sequence[TrainingStep]) -> Iterator[RunCause]:
             title = Text("waiting for the last replica")
             if often:
                 title = Text(
-                    "waiting for the last replica: {number} in {count} of {total} steps", number, count, affected
+                    "waiting for the last replica: replica {number} in {count} of {total} steps",
+                    number,
+                    count,
+                    affected,
                 )
         else:
             title = Text("waiting for the last rank")
             if often:
-                title = Text("waiting for the last rank: {number} in {count} of {total} steps", number, count, affected)
+                title = Text(
+                    "waiting for the last rank: rank {number} in {count} of {total} steps", number, count, affected
+                )
         total = sum(waits.values())
         numbers = tuple(step.step for step in steps if waits.get(step.step, 0) > LEAST * step.seconds)
         yield RunCause(title, total, 0.0, numbers, ADVICE[key], None, round(total, 6))

@@ -322,7 +322,7 @@ class _Join:
         """Yield texts on ranks and roles without a file, and on what is unknown for that reason."""
         yield from missing.trainers(self.lacking)
         if self.driver is None:
-            yield Text("the driver left no file, so steps cannot be separated")
+            yield Text("the driver wrote no timeline file, so rlpatch cannot separate the steps")
         elif self.steps:  # before the first one has ended, processes are still to come
             yield from missing.roles(self.processes, self.counterparts)
         for step in self.steps[-1:]:
@@ -341,7 +341,8 @@ class _Join:
             name = process.head.path.name
             if reader.losses.too_large:
                 yield Text(
-                    "{name} unpacks to more than rlpatch ever writes; the remaining data was skipped",
+                    "{name} is larger after decompression than any file that rlpatch writes; the remaining data"
+                    " was skipped",
                     reader.losses.too_large,
                 )
             elif reader.losses.cut:
@@ -357,7 +358,7 @@ class _Join:
         unbounded = [host for clock in self.aligned.clocks if clock.error_seconds is None for host in clock.hosts]
         if unbounded:
             some = ", ".join(unbounded[:8]) + (" …" if len(unbounded) > 8 else "")
-            yield Text("for {hosts} only the wall clock is known, so the error of its times has no bound", some)
+            yield Text("for {hosts}, only the wall clock is known, so the error of the times has no upper bound", some)
         for clock in self.aligned.clocks:
             hosts = ", ".join(clock.hosts)
             if clock.contradicts:
@@ -370,13 +371,13 @@ class _Join:
         if paused := [step for step in self.steps if step.pause_seconds]:
             total = sum(step.pause_seconds for step in paused)
             yield Text(
-                "rlpatch spent {total:,.2f} s of {count} steps on opening and saving windows; the verdicts leave"
-                " this time out",
+                "rlpatch spent {total:,.2f} s in {count} steps on opening and saving windows; the verdicts do not"
+                " count this time",
                 total,
                 len(paused),
             )
         if self.steps and not self.marked:
-            yield Text("the driver marks no steps, so its phase `step` is counted instead")
+            yield Text("the driver marks no steps, so rlpatch counts each phase `step` of the driver as a step")
 
 
 def _last_replica(uneven: Sequence[Imbalance]) -> tuple[int | None, int]:

@@ -22,9 +22,9 @@ from patcher.traces.words import size
 BYTES = Unit(size, missing="?")
 _PLACES: dict[str, Text] = {"device": Text("device"), "host": Text("host")}
 _CHANGES: dict[str, Text] = {
-    "sleep": Text("given back by sleep"),
-    "offload": Text("given back at the end of a work"),
-    "sync": Text("needed for a weight sync, beside all else"),
+    "sleep": Text("freed by sleep"),
+    "offload": Text("freed when a worker's call ends"),
+    "sync": Text("needed in addition for a weight sync"),
 }
 LISTED = 4
 """Holders that a sentence names."""
@@ -59,7 +59,7 @@ def holders(peak: MemoryPeak, most: int = LISTED) -> Text:
     """Return who holds memory at a peak; processes beyond ``most`` are summed."""
     texts = [holder(held) for held in peak.holders[:most]]
     if beyond := peak.holders[most:]:
-        texts.append(Text("{count} more {size}", len(beyond), size(sum(held.bytes for held in beyond))))
+        texts.append(Text("{count} more processes {size}", len(beyond), size(sum(held.bytes for held in beyond))))
     if peak.other:
         texts.append(Text("other {size}", size(peak.other)))
     return joined(COMMA, texts)
@@ -78,7 +78,7 @@ def change_line(change: MemoryChange) -> Text:
     role = ROLES.get(change.role, change.role)
     values = (change.what, size(abs(change.median)), size(abs(change.most)), change.times)
     if change.kind == "sync":
-        return Text("{what} needs {size} beside all else (at most {most}, {count} times)", *values)
+        return Text("{what} needs {size} of additional device memory (at most {most}, {count} times)", *values)
     if change.kind == "offload":
         return Text("{role}: the end of {what} frees {size} (at most {most}, {count} times)", role, *values)
     if change.median < 0:
@@ -94,13 +94,17 @@ def growth_line(found: MemoryGrowth) -> Text:
         if found.of == "host"
         else Text("{who}: device memory grows by {rate} per step, from {first} to {last} in {count} steps", *values)
     )
-    return line if found.full_in is None else Text("{line}; it fills what is free in {count} more", line, found.full_in)
+    return (
+        line
+        if found.full_in is None
+        else Text("{line}; steps until the free memory is used up: {count}", line, found.full_in)
+    )
 
 
 def excess_line(found: MemoryExcess) -> Text:
     """Return a line on a process that had more host memory than usual."""
     return Text(
-        "{step}: {who} had {size} more host memory than its usual {usual}, for {seconds}",
+        "{step}: {who} used {size} more host memory than the usual {usual}, for {seconds}",
         moment(found.step, found.doing), found.who, size(found.bytes), size(found.usual), seconds(found.seconds),
     )  # fmt: skip
 
@@ -108,7 +112,7 @@ def excess_line(found: MemoryExcess) -> Text:
 def cache_line(cache: CacheUse) -> Text:
     """Return a line on the KV cache of an engine."""
     values = (cache.who, when(cache.step), share(cache.used / max(cache.total, 1)), cache.used, cache.total)
-    return Text("{who}: KV cache in use at most in {step}: {share}, {used:,} of {total:,} blocks", *values)
+    return Text("{who}: peak use of the KV cache, {step}: {share}, {used:,} of {total:,} blocks", *values)
 
 
 def peaks(run: RunTimeline) -> Table:
@@ -132,7 +136,8 @@ def peaks(run: RunTimeline) -> Table:
         for peak in run.memory.peaks
     ]  # fmt: skip
     about = Text(
-        "Most in use at once in each step. Other: contexts, libraries, shared memory, and processes without a file."
+        "Peak of the memory in use in each step. Other: contexts, libraries, shared memory, and processes without"
+        " a timeline file."
     )
     return Table("memory_peaks", Text("Memory at its peak"), columns, rows, about)
 
@@ -154,8 +159,8 @@ def changes(run: RunTimeline) -> Table:
         )
         for change in run.memory.changes
     ]  # fmt: skip
-    about = Text("By what is free on the device before and after. Negative: taken, not given back.")
-    return Table("memory_changes", Text("Device memory given back, and needed for the sync"), columns, rows, about)
+    about = Text("Change of the free device memory. Negative: memory was taken, not freed.")
+    return Table("memory_changes", Text("Device memory freed, and needed for the weight sync"), columns, rows, about)
 
 
 def _signed(number: int) -> str:
@@ -172,7 +177,7 @@ def cache(run: RunTimeline) -> Table:
         Column("share", Text("share"), Unit(share, whole=1)),
     )
     rows = [(use.who, use.step, use.used, use.total, use.used / max(use.total, 1)) for use in run.memory.cache]
-    about = Text("The most at once in the run. Blocks of SGLang are tokens.")
+    about = Text("The peak in the run. For SGLang, a block is one token.")
     return Table("kv_cache", Text("KV cache"), columns, rows, about)
 
 
@@ -200,4 +205,4 @@ def growth(run: RunTimeline) -> Table:
         for found in run.memory.excesses
     ]  # fmt: skip
     about = Text("Memory that grows from step to step, and steps in which a process used more than usual.")
-    return Table("memory_growth", Text("Memory that grows, and memory beyond the usual"), columns, rows, about)
+    return Table("memory_growth", Text("Growing memory, and memory above the usual"), columns, rows, about)

@@ -52,7 +52,7 @@ def trainers(lacking: dict[int, list[int]]) -> Iterator[str]:
     """Yield a text for each world size with ranks that left no file."""
     for size, ranks in lacking.items():
         yield Text(
-            "rank {ranks} of {size} trainers left no file, so a straggler there would not be seen",
+            "rank {ranks} of {size} trainers wrote no timeline file, so a straggler there would not be seen",
             _listed(ranks),
             size,
         )
@@ -67,16 +67,17 @@ def roles(processes: Sequence[Process], counterparts: Counterparts) -> Iterator[
     places = by_role(processes)
     if any("call" in part.kinds for at in places.get("driver", ()) for part in processes[at].parts):
         if "trainer" not in places:
-            yield Text("no trainer left a file, so it is unknown what its calls waited for")
+            yield Text("no trainer wrote a timeline file, so it is unknown what the calls to trainers waited for")
         if "engine" not in places:
-            yield Text("no engine left a file, so it is unknown what requests waited for")
+            yield Text("no engine wrote a timeline file, so it is unknown what requests waited for")
     if any(process.head.number("VERL_REPLICA_RANK") is not None for process in processes):
         yield from _of_rollout(processes, places, counterparts)
     if counterparts.counts["waiting reward"] and not counterparts.counts["reward"]:
-        yield Text("no reward worker left a file, so slow or late rewards would not be seen")
+        yield Text("no reward worker wrote a timeline file, so slow or late rewards would not be seen")
     elif count := counterparts.lacking("waiting reward", "reward"):
         yield Text(
-            "{count:,} rewards came from workers that left no file, so slow rewards there would not be seen", count
+            "{count:,} rewards came from workers that wrote no timeline file, so slow rewards there would not be seen",
+            count,
         )
 
 
@@ -89,24 +90,31 @@ def _of_rollout(
     served = {process.replica for process in serving}
     if run and served - run:
         yield Text(
-            "no engine of replicas {replicas} left a file, so it is unknown what their requests waited for",
+            "no engine of replicas {replicas} wrote a timeline file, so it is unknown what the requests to these"
+            " replicas waited for",
             _listed(served - run),
         )
     if not served:
-        yield Text("no server left a file, so it is unknown how long requests waited in it or before it")
+        yield Text("no server wrote a timeline file, so it is unknown how long requests waited in or before the server")
     elif run - served:
         yield Text(
-            "no server of replicas {replicas} left a file, so it is unknown how long requests waited there",
+            "no server of replicas {replicas} wrote a timeline file, so it is unknown how long requests waited there",
             _listed(run - served),
         )
     elif count := counterparts.lacking("request", "serve"):
         yield Text(
-            "{count:,} requests went to servers that left no file, so it is unknown what they waited for there", count
+            "{count:,} requests went to servers that wrote no timeline file, so it is unknown what the requests"
+            " waited for there",
+            count,
         )
     if served and not counterparts.counts["request"]:
-        yield Text("no agent loop left a file, so it is unknown what trajectories did between their requests")
+        yield Text("no agent loop wrote a timeline file, so it is unknown what trajectories did between requests")
     elif count := counterparts.lacking("serve", "request"):
-        yield Text("{count:,} requests came from agent loops that left no file, so it is unknown what those did", count)
+        yield Text(
+            "{count:,} requests came from agent loops that wrote no timeline file, so it is unknown what those"
+            " agent loops did",
+            count,
+        )
 
 
 def _listed(numbers: Iterable[int | None]) -> str:

@@ -348,7 +348,8 @@ def _reasons(before: ChosenSteps, after: ChosenSteps) -> Iterator[str]:
         phases = (joined(COMMA, sorted(side, key=lambda name: -side[name])[:3]) for side in sides)
         packages = (", ".join(side.run.run.packages) or Text("unknown packages") for side in (before, after))
         yield Text(
-            "other trainers: {before} with the phases {phases_before}, then {after} with {phases_after}",
+            "different trainers: {before} with the phases {phases_before} before, {after} with the phases"
+            " {phases_after} after",
             *(text for pair in zip(packages, phases, strict=True) for text in pair),
         )
 
@@ -367,18 +368,19 @@ def _differences(before: RunTimeline, after: RunTimeline) -> Iterator[str]:
     """Yield a sentence with all packages if the runs differ in them, and one for each role whose processes do."""
     if before.run.packages != after.run.packages:
         texts = (", ".join(run.run.packages) or Text("unknown") for run in (before, after))
-        yield Text("packages {before} before, {after} after", *texts)
+        yield Text("packages: {before} before, {after} after", *texts)
     for role, name in ROLES.items():
         counts = [sum(lane.role == role for lane in run.lanes) for run in (before, after)]
         if counts[0] != counts[1]:
-            yield Text("processes ({role}) {before} before, {after} after", name, *counts)
+            yield Text("processes ({role}): {before} before, {after} after", name, *counts)
 
 
 def _notes(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> Iterator[str]:
     """Yield what one has to know of the numbers: few steps, the same steps, unknown tokens, what a run lacks."""
     if step.raw is None:
         yield Text(
-            "{before} and {after} steps are too few for a confidence interval: each side needs {fewest}",
+            "{before} steps before and {after} steps after are too few for a confidence interval: each side needs"
+            " at least {fewest}",
             len(before.steps), len(after.steps), FEWEST,
         )  # fmt: skip
     elif step.equal_tokens is None:
@@ -386,7 +388,9 @@ def _notes(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> Iter
     if before.source == after.source and before.run.run == after.run.run:
         again = {step.step for step in before.steps} & {step.step for step in after.steps}
         if again:
-            yield Text("{count} steps are on both sides, where the run is compared with itself", len(again))
+            yield Text(
+                "{count} steps are on both sides, so for these steps the run is compared with itself", len(again)
+            )
     elif step.raw is not None:
         yield Text(
             "with one run per side, the interval covers the variation between steps; repeated runs may differ by more"
@@ -402,9 +406,10 @@ def _without_tokens(before: ChosenSteps, after: ChosenSteps) -> Text:
     """Return why the changes at equal tokens are unknown."""
     steps = [step for side in (before, after) for step in side.steps]
     if any(step.decode_tokens is None for step in steps):
-        return Text("at equal tokens: unknown, an engine left no file")
+        return Text("at equal tokens: unknown, because an engine wrote no timeline file")
     if len({(step.decode_tokens, step.prefill_tokens) for step in steps}) == 1:
-        return Text("at equal tokens: the steps have the same tokens anyway")
+        return Text("at equal tokens: the same result, because all steps have the same number of tokens")
     return Text(
-        "at equal tokens: unknown, because tokens differ only between the sides, or there are too few steps for a fit"
+        "at equal tokens: unknown, because the number of tokens differs only between the sides, or there are too"
+        " few steps for a fit"
     )

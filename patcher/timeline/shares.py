@@ -339,16 +339,17 @@ def what_if(
         ),
         (
             FREE_SYNC, sum(us for piece, us in overlaps(path, sync) if piece.kind != "iteration"),
-            Text("nothing waits for the weights; work that already overlaps with the sync saves nothing more"),
+            Text("nothing would wait for the weights; work that already overlaps with the sync cannot save more"
+                " time"),
         ),
         (
             FREE_REWARDS, min(rewards_us, length(piece for piece in path if piece.role == "reward")),
-            Text("the rollout would end with its last answer, not with the last reward"),
+            Text("the rollout would end with its last answer, without waiting for the last reward"),
         ),
         (
             OVERLAP, min(of_rollout, of_trainer),
-            Text("rollout and training run at the same time, as in an asynchronous trainer; only the longer of the"
-                " two counts"),
+            Text("rollout and training would run at the same time, as in an asynchronous trainer; only the longer of"
+            " the two counts"),
         ),
     )  # fmt: skip
     return tuple(Bound(name, seconds(step_us - us), seconds(us), why) for name, us, why in saved if us * 1000 > step_us)

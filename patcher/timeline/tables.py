@@ -69,7 +69,7 @@ def trend(change: Trend) -> Text:
 def drivers(change: Trend) -> Text:
     """Return a text on the quantities that change with the length of the steps."""
     if not change.drivers:
-        return Text("none of the recorded counts (tokens, decode steps) changes with it")
+        return Text("none of the recorded counts (tokens, decode steps) changes with the step time")
     texts = (
         Text(
             "{name} {before:,.4g} to {after:,.4g} (rank correlation {correlation:.2f})",
@@ -80,7 +80,7 @@ def drivers(change: Trend) -> Text:
         )
         for driver in change.drivers
     )
-    return Text("changes with it: {drivers}", joined(COMMA, texts))
+    return Text("changes with the step time: {drivers}", joined(COMMA, texts))
 
 
 def steps(run: RunTimeline) -> Table:
@@ -113,8 +113,9 @@ def steps(run: RunTimeline) -> Table:
         )  # fmt: skip
 
     about = Text(
-        "The column of a role is the mean share of the step in which its processes were busy. An engine also"
-        " counts as busy in gaps between iterations of up to 20 ms, or three times their usual length."
+        "The column of a role is the mean share of the step in which the processes of this role were busy. An"
+        " engine also counts as busy in gaps between iterations, up to 20 ms or three times the usual length of"
+        " an iteration."
     )
     if stale := staleness(run):
         older = Text(
@@ -210,7 +211,7 @@ def imbalance(run: RunTimeline) -> Table:
         number, often = next(iter(last[of].most_common(1)), (None, 0))
         shown = f"{number} ({often} / {len(late[of])})" if often else "?"
         rows.append((_OVER.get(of, of), median, longest, shown, number, often))
-    about = Text("How much later than the mean the slowest one finished.")
+    about = Text("How much later than the mean the slowest replica or rank finished.")
     return Table("imbalance", Text("Imbalance"), columns, rows, about)
 
 

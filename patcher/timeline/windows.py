@@ -289,7 +289,7 @@ class Collector:
         tail = step.tail
         if of_step and tail:
             why = Text(
-                "{seconds:,.2f} s of step {step} had fewer than a tenth of its {peak} requests",
+                "in {seconds:,.2f} s of step {step}, fewer than a tenth of the peak of {peak} requests were running",
                 tail.seconds,
                 step.step,
                 tail.peak,
@@ -309,7 +309,11 @@ class Collector:
         replicas = ("--replicas", str(rollout.replica)) if by_verl else ()
         window = ("--decode", f"{decodes.first}:{decodes.end}", *more)
         if not rollout.single:
-            why = Text("{why}; the engine ran empty within the step, so count again with `rlpatch watch`", why)
+            why = Text(
+                "{why}; the engine ran out of requests within this step, so check the rollout number with"
+                " `rlpatch watch`",
+                why,
+            )
         return ProposedWindow(
             what, str(CommandLine("apply", self._engine, *window, "--rollout", str(rollout.rollout), *replicas)),
             str(CommandLine("trigger", *window)), why, rollout.step, rollout.replica, None,

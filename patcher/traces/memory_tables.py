@@ -27,7 +27,7 @@ def tables(device: DeviceMemory) -> Iterator[Table]:
     """Yield the tables of a device: what is held at the peak, its units, what they leave behind, the largest blocks."""
     yield holders("memory_holders", Text("Held at the peak"), device.holders)
     yield units(device)
-    yield holders("memory_left", Text("Left behind by units, and still there after the last one"), device.growth)
+    yield holders("memory_left", Text("Allocated in units, and still in use after the last unit"), device.growth)
     yield holders("memory_blocks", Text("Largest blocks at the end"), device.blocks)
 
 
@@ -42,7 +42,8 @@ def peak_line(device: DeviceMemory) -> Text:
 def end_line(device: DeviceMemory) -> Text:
     """Return a text on what is in use at the end, and what is cached but unused."""
     return Text(
-        "at the end: {used} in use of {reserved} reserved; {unused} cached but unused, the largest free block {free}",
+        "at the end: {used} of {reserved} reserved memory in use; {unused} cached but unused; the largest free"
+        " block has {free}",
         size(device.in_use), size(device.reserved), size(device.unused), size(device.largest_free),
     )  # fmt: skip
 
@@ -52,7 +53,7 @@ def origin_name(origin: Origin) -> str:
     parts = [
         part for part in (origin.frame, origin.module if origin.module != origin.frame else "", origin.operator) if part
     ]
-    return joined(Text(", "), parts) if parts else Text("before the history began, or without a stack")
+    return joined(Text(", "), parts) if parts else Text("allocated before the history began, or without a stack")
 
 
 def holders(name: str, title: Text, held: Sequence[LiveMemory]) -> Table:
@@ -98,5 +99,5 @@ def units(device: DeviceMemory) -> Table:
         (unit.number, unit.start, unit.peak, unit.end, unit.allocated, unit.allocations, unit.left)
         for unit in device.units
     ]
-    about = Text("Left behind: allocated in the unit, and still there after the last one.")
+    about = Text("Left behind: allocated in the unit, and still in use after the last unit.")
     return Table("memory_units", Text("Memory by unit"), columns, rows, about)

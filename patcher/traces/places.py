@@ -68,7 +68,7 @@ def host_of(gap: FreeGap) -> str:
         call = host_name(gap.call)
         if around:
             call = Text("{call} ({around})", call, around)
-        return Text("the host was in {call} for {share} of it", call, percent(gap.call_ns / gap.ns, 0))
+        return Text("the host was in {call} for {share} of the gap", call, percent(gap.call_ns / gap.ns, 0))
     if gap.within:
         return Text("the host was inside {around}", around)
     launched = around and Text("launched by {around}", around)
@@ -101,7 +101,7 @@ def place_in_words(gap: FreeGap) -> str:
 def begin_of(gap: FreeGap) -> str:
     """Return where the longest gap of a place begins, as the microseconds of `ts` in the trace, in words."""
     return Text(
-        "the longest, {time}, begins at ts {micros}",
+        "the longest gap, {time}, begins at ts {micros}",
         duration(gap.longest_ns),
         f"{gap.at_ns // 1000}.{gap.at_ns % 1000:03}",
     )

@@ -279,19 +279,26 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
         value, expected = getattr(metadata, name), fields_of_name.get(name)
         if value not in (None, "") and expected not in (None, "") and value != expected:
             yield Text(
-                "{name} is {expected} in the trace's name, but {value} in its step metadata", name, expected, value
+                "{name} is {expected} in the trace's name, but {value} in the step metadata", name, expected, value
             )
     if {metadata.backend, form} == {"npu", "torch"}:
-        yield Text("its step metadata says that {backend} recorded it", metadata.backend)
+        yield Text(
+            "the step metadata says that {backend} recorded this trace, but the trace has another format",
+            metadata.backend,
+        )
     recorded = sorted(metadata.units)
     if steps is not None and recorded and recorded != sorted(steps):
         yield Text(
-            "its step metadata lists {units}, but the trace has {actual}", _range(recorded), _range(sorted(steps))
+            "the step metadata lists {units}, but the trace has {actual}", _range(recorded), _range(sorted(steps))
         )
     count = (metadata.window.length if metadata.window else None) or 0
     whole = metadata.closed == "complete" and (metadata.piece or 1) == 1
     if whole and "units" in metadata.raw and len(recorded) < count:
-        yield Text("its step metadata says complete, but lists {count} of {total} units", len(recorded), count)
+        yield Text(
+            "the step metadata says that the window is complete, but lists {count} of {total} units",
+            len(recorded),
+            count,
+        )
 
 
 def _range(units: Sequence[int]) -> str:

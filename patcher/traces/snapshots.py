@@ -151,7 +151,7 @@ def _content(path: Path, progress: Progress) -> tuple[Sequence[Mapping[str, Any]
     fields = data if isinstance(data, dict) else {"segments": data}  # before torch 2.1 a list of segments
     segments = [segment for segment in _list(fields.get("segments")) if isinstance(segment, dict)]
     if not segments and "device_traces" not in fields:
-        cause = Text("{name} has no segments of memory, so it is no snapshot of torch", path.name)
+        cause = Text("{name} has no memory segments, so it is not a memory snapshot of torch", path.name)
         raise Problem(Kind.TRACE, cause, str(path), Text("`rlpatch traces` shows what was recorded"))
     about = fields.get("rlpatch")
     return segments, _list(fields.get("device_traces")), about if isinstance(about, dict) else {}

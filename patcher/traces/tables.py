@@ -59,7 +59,11 @@ def of_comparison(comparison: Comparison) -> Iterator[tuple[Mapping[str, object]
     yield {}, part_changes(comparison)
     titles = (
         ("kernels", Text("Kernels, per unit"), Text("Sorted by their contribution to the difference.")),
-        ("operators", Text("Operators on the host, per unit"), Text("Without the operators that they called.")),
+        (
+            "operators",
+            Text("Operators on the host, per unit"),
+            Text("The time of an operator excludes the operators that it calls."),
+        ),
         ("modules", Text("Modules and ranges, per unit"), Text("Includes everything called within a module or range.")),
     )
     for name, title, about in titles:
@@ -144,7 +148,7 @@ def phases(profile: RankProfile) -> Table:
         Column("share", Text("share of kernel time"), SHARE, bar=True),
     )
     rows = [(phase, ns / count, ns / total) for phase, ns in sums.items() if total]
-    about = Text("By the thread and operator that launched a kernel.")
+    about = Text("Each kernel is assigned by the thread and the operator that launched it.")
     return Table("phases", Text("Forward and backward"), columns, rows, about)
 
 
@@ -174,8 +178,9 @@ def gaps(profile: RankProfile) -> Table:
         for gap in profile.gaps
     ]  # fmt: skip
     about = Text(
-        "No task ran on the device in these gaps. A row sums gaps with the same kernels before and after, and the"
-        " same call, operator and module on the host. The first {marked} are framed in the picture above.",
+        "No task ran on the device in these gaps. A row is the sum of all gaps with the same kernels before and"
+        " after, and the same call, operator and module on the host. The first {marked} rows are framed in the"
+        " picture above.",
         MARKED,
     )
     hues = [gap.part for gap in profile.gaps]
@@ -200,7 +205,7 @@ def kernels(profile: RankProfile) -> Table:
         )
         for kernel in profile.kernels
     ]  # fmt: skip
-    about = Text("Kernels count for the unit that launched them; kernels that overlap each count in full.")
+    about = Text("Kernels count for the unit that launched them; overlapping kernels each count in full.")
     hues = [kernel.kind if kernel.kind in KINDS else "total" for kernel in profile.kernels]
     return Table("kernels", Text("Kernels"), columns, rows, about, hues)
 
@@ -234,7 +239,7 @@ def allocations(profile: RankProfile) -> tuple[Table, Table]:
         )
         for memory in profile.memory for row in memory.code
     ]  # fmt: skip
-    about = Text("What is allocated and freed again within a unit counts, too.")
+    about = Text("Memory that is allocated and freed again within a unit counts, too.")
     return (
         Table("allocations_by_unit", Text("Memory by unit"), by_unit, rows),
         Table("allocations_by_code", Text("Allocated by operator and module"), by_code, code, about),
@@ -288,8 +293,8 @@ def kernel_uses(profile: RankProfile) -> Table:
     about = Text(
         "Share of a core's cycles in which each pipeline worked, averaged over kernels of the same shape. A"
         " pipeline bounds a kernel at {busy} or more. If none does, and data movement and computing of a vector"
-        " core sum to {together} or more, they are not overlapped. Otherwise the kernel is too small for the"
-        " core, or its pipelines wait for each other.",
+        " core sum to {together} or more, the two do not overlap. Otherwise the kernel is too small for the core,"
+        " or its pipelines wait for each other.",
         percent(BUSY, 0),
         percent(TOGETHER, 0),
     )
@@ -334,7 +339,7 @@ def rates(profile: RankProfile) -> Table:
 def collectives(profile: RankProfile) -> Table:
     """Return the table of collectives of known size, with the largest excess over the usual time first."""
     times = {
-        "usual_ns": Text("expected from similar ones"), "excess_ns": Text("longer by"),
+        "usual_ns": Text("expected from similar collectives"), "excess_ns": Text("longer by"),
         "waits_ns": Text("waits for the straggler"), "transit_ns": "transit", "wait_ns": "waiting", "idle_ns": "idle",
     }  # fmt: skip
     columns = (
@@ -364,8 +369,8 @@ def collectives(profile: RankProfile) -> Table:
         key=lambda collective: (-collective.excess_ns, -collective.ns),
     )
     about = Text(
-        "GB/s is size by time, without waiting if that is known. “Expected” uses the rate of collectives of the"
-        " same kind and group with the nearest sizes."
+        "GB/s is size divided by time; waiting is excluded if it is known. “Expected” uses the rate of"
+        " collectives of the same kind and group with the nearest sizes."
     )
     return Table("collectives", Text("Collectives"), columns, [*map(row, ordered)], about)
 
@@ -408,8 +413,9 @@ def ranks(sums: Sequence[Rank]) -> Table:
         for rank in sums
     ]  # fmt: skip
     about = Text(
-        "The n-th collective of a group is the same on all its ranks. The rank that spends the least time in it"
-        " arrived last and is the straggler. If several arrive last together, none counts."
+        "The n-th collective of a group is the same one on all ranks of the group. The rank that spends the least"
+        " time in it arrived last and is the straggler. If several ranks arrive last together, none of them"
+        " counts as straggler."
     )
     return Table("ranks", Text("Ranks"), columns, rows, about)
 

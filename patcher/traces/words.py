@@ -141,11 +141,13 @@ def cold_units(numbers: Sequence[int]) -> str:
     """Return a phrase that units carry the profiler's start, because no unit came before to warm up in."""
     if len(numbers) == 1:
         return Text(
-            "#{number} includes the profiler's start-up cost, because nothing comes before it to warm up in",
+            "#{number} includes the profiler's start-up cost, because no unit comes before it in which the"
+            " profiler could warm up",
             numbers[0],
         )
     return Text(
-        "{units} include the profiler's start-up cost, because nothing comes before them to warm up in",
+        "{units} include the profiler's start-up cost, because no units come before them in which the profiler"
+        " could warm up",
         listed([f"#{number}" for number in numbers]),
     )
 

@@ -33,7 +33,7 @@ def timer(package: str, releases: Releases, file: str) -> Recipe:
         Text("phases of the workers, {file}", file),
         file,
         releases,
-        ("Timer.context", 'span("phase", name)', Text("this function times the phases that the log shows")),
+        ("Timer.context", 'span("phase", name)', Text("this function measures the phase times that the log shows")),
         (
             "timer.wrapper",
             "timed(func.__name__, args)",

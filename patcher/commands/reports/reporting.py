@@ -137,7 +137,7 @@ def _judge(result: CommandResult, comparison: model.Comparison, most: float) -> 
     if comparison.captures < model.ENOUGH_CAPTURES:
         if comparison.baseline:
             least = model.ENOUGH_CAPTURES - 1
-            text = Text("--fail-above could not be decided")
+            text = Text("cannot decide whether --fail-above is exceeded")
             result.note(text, Text("the baseline has {count} of {least} runs", comparison.before.captures, least))
             return
         cause = Text(

@@ -402,8 +402,8 @@ def _aggregated(placed: Sequence[Placed], timeline: RunTimeline, frame: Frame, j
     grouped = sum(len(place.row.lanes) for place in placed if len(place.row.lanes) > 1)
     if grouped:
         yield Text(
-            "{count} processes that do the same are drawn as one: solid where all of them are busy, paler where"
-            " some are.",
+            "{count} processes that do the same are drawn as one row: solid where all of them are busy, paler"
+            " where only some are.",
             grouped,
         )
     if joined:

@@ -63,7 +63,7 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
     lost = joined(SEMICOLON, (trace.cut, unread))
     yield _check(
         "whole",
-        lost and Text("{lost}; the events before that were read", lost),
+        lost and Text("{lost}; all other events were read", lost),
         Text("the whole file was read"),
         ("outlier",),
     )
@@ -188,7 +188,7 @@ def _host_check(units: Sequence[RecordedUnit]) -> Check:
         unit = max(longer, key=_host_excess)
         wrong = Text(
             "{numbers} took much longer on the host than on the device: #{number} took {host_time} on the host,"
-            " and {stage_time} from its first kernel on",
+            " and {stage_time} on the device, counted from its first kernel",
             _numbers([candidate.number for candidate in longer]),
             unit.number,
             in_ms(unit.host_ns),

@@ -115,7 +115,9 @@ def outlier(profile: RankProfile) -> Diagnosis | None:
             size(neighbour.size or 0),
             duration(neighbour.ns),
         )
-    less = Text("At the rate of similar collectives it would take {time} less.", duration(worst.excess_ns))
+    less = Text(
+        "At the rate of similar collectives, this collective would take {time} less.", duration(worst.excess_ns)
+    )
     evidence = sentences(took, _split(worst), less)
     if more_slow := len(slow) - 1:
         several = Text(
@@ -159,10 +161,10 @@ def _split(collective: Collective) -> str:
 def _advice(collective: Collective) -> str:
     """Return what to look at next: all ranks if the wait is unknown, the device if mostly idle, else the link."""
     if collective.waits_ns is None and collective.transit_ns is None:
-        return Text("report all ranks to separate waiting from transfer; then check what else uses the link")
+        return Text("run the report on all ranks to separate waiting from transfer; then check what else uses the link")
     if 2 * (collective.idle_ns or 0) > collective.ns:
         return Text("the network is not the cause: check what the device and the other ranks do meanwhile")
-    return Text("check what else uses the link then: another collective, a copy, another job")
+    return Text("check what else uses the link at that time: another collective, a copy, another job")
 
 
 def is_unaligned(collective: Collective) -> bool:
@@ -217,7 +219,9 @@ def _compare_rates(unaligned_rate: float, other_rate: float) -> tuple[str, bool]
     if not (unaligned_rate and other_rate):
         return "", True
     slower = unaligned_rate < SLOWER * other_rate
-    rates = Text("They moved at {rate:,.1f} GB/s, all others at {other:,.1f} GB/s", unaligned_rate, other_rate)
+    rates = Text(
+        "These pieces moved at {rate:,.1f} GB/s, all other pieces at {other:,.1f} GB/s", unaligned_rate, other_rate
+    )
     if slower:
         return Text("{rates}.", rates), True
     return Text("{rates}, so padding would gain nothing.", rates), False

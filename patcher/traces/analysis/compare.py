@@ -190,7 +190,7 @@ def _models(before: Profiles, after: Profiles) -> Iterator[str]:
         common = set(times[0]) & set(times[1])
         share = statistics.mean(sum(side[name] for name in common) / sum(side.values()) for side in times)
         if share < least:
-            yield Text("{share:.0f} % of the time is in {what} that both sides have", 100 * share, what)
+            yield Text("only {share:.0f} % of the time is in {what} that both sides have", 100 * share, what)
         return
 
 
@@ -228,7 +228,7 @@ def _unlike(name: str, *sides: Sequence[object]) -> Iterator[str]:
     """Yield the values of both sides, in words, if they differ; nothing if a side has only None and ""."""
     first, second = ({str(value) for value in side if value not in (None, "")} for side in sides)
     if first and second and first != second:
-        yield Text("{name} {before} before, {after} after", name, _joined(first), _joined(second))
+        yield Text("{name}: {before} before, {after} after", name, _joined(first), _joined(second))
 
 
 def _side(profiles: Profiles, captures: Captures, time: Time) -> model.Side:
@@ -257,7 +257,7 @@ def _reasons(before: Profiles, after: Profiles) -> Iterator[str]:
     if all(stages) and stages[0] != stages[1]:
         yield Text("different stages: {before} before, {after} after", *map(_joined, stages))
     if marks[0] != marks[1]:
-        yield Text("different units: marked by {before} before, by {after} after", *map(_joined, marks))
+        yield Text("the units are marked differently: by {before} before, by {after} after", *map(_joined, marks))
     elif windows[0] != windows[1] and "" not in windows[0] | windows[1]:
         yield Text("different windows: {before} before, {after} after", *map(_joined, windows))
 
@@ -304,7 +304,7 @@ def _notes(before: Profiles, after: Profiles, samples: Sequence[Captures]) -> It
     names = Text("Before"), Text("After")
     few = [name for name, captures in zip(names, samples, strict=True) if sum(map(len, captures)) < 2]
     if few:
-        yield Text("{sides} there is only one unit, so the difference has no confidence interval.", joined(AND, few))
+        yield Text("{sides}: there is only one unit, so the difference has no confidence interval.", joined(AND, few))
     if sum(map(len, samples)) < model.ENOUGH_CAPTURES and before[0].baseline_run:
         yield Text(
             "The baseline has {count} of {least} runs: until then nothing tells how runs differ from night to night.",
@@ -313,7 +313,7 @@ def _notes(before: Profiles, after: Profiles, samples: Sequence[Captures]) -> It
     elif sum(map(len, samples)) < model.ENOUGH_CAPTURES:
         yield Text(
             "With one capture per side, a difference may be chance: two windows of the same run differ by up to"
-            " 15 % in public data. Compare several per side: `rlpatch compare A1 A2 -- B1 B2`."
+            " 15 % in public data. Compare several captures per side: `rlpatch compare A1 A2 -- B1 B2`."
         )
     profilers = sorted({model.PROFILERS[profile.form] for profile in (*before, *after)})
     if len(profilers) > 1:

@@ -37,7 +37,7 @@ _ADVICE = {
     _WITHIN: Text("avoid copies of tensors (contiguous(), clone(), cat): write into the destination"),
     _PEER: Text("overlap transfers between devices with computing, or send less"),
     _SET: Text("reuse buffers instead of zeroing new ones"),
-    _UNKNOWN: Text("find out their direction from the operators that launch them"),
+    _UNKNOWN: Text("look at the operators that launch these copies to find out the direction"),
 }
 _PINNED = Text("the source is already pinned: copy on a separate stream, or keep the tensors on the device")
 
@@ -61,7 +61,7 @@ def finding(profile: model.RankProfile) -> model.Diagnosis | None:
     count = len(profile.units)
     ways = joined(COMMA, (Text("{time} {way}", in_ms(ns / count), _LABELS[way]) for way, ns in times.most_common()))
     evidence = Text(
-        "{share} of the time is exposed copies; all copies of a unit: {ways}.",
+        "{share} of the time is exposed copies; per unit, all copies take: {ways}.",
         percent(exposed / profile.total_ns),
         ways,
     )

@@ -49,7 +49,9 @@ def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.Trace
     if len(profiles) > 1 and (missing_ranks := missing(profiles)):
         there = Text("{count} of {total} ranks were reported", len(profiles), len(profiles) + len(missing_ranks))
         evidence = Text(
-            "{reported}; {ranks} are missing, so waiting for them cannot be measured.", there, listed(missing_ranks)
+            "{reported}; missing: {ranks}. Waiting for the missing ranks cannot be measured.",
+            there,
+            listed(missing_ranks),
         )
         diagnoses.append(model.Diagnosis("missing-ranks", "note", evidence, None, "exact"))
     whose = {profile.source: profile.label or profile.source for profile in profiles} if named else {}
@@ -126,11 +128,11 @@ def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: mode
     most = Text("{share} of the difference is {part}.", percent(share, 0), model.PARTS[part])
     gap = next((gap for gap in profile.gaps if (gap.unit, gap.part, gap.kind) == (slowest.number, part, "place")), None)
     if gap is not None and 2 * gap.unit_ns > excess:
-        most = sentences(most, Text("Most of that: {place}.", place_in_words(gap)))
+        most = sentences(most, Text("Most of this difference: {place}.", place_in_words(gap)))
     if slowest.kernels == usual.kernels:
         return most
     kernels = Text(
-        "It launched {count:,} kernels; the median unit launched {median:,}.", slowest.kernels, usual.kernels
+        "The slow unit launched {count:,} kernels, the median unit {median:,}.", slowest.kernels, usual.kernels
     )
     return sentences(most, kernels)
 

@@ -169,17 +169,17 @@ def _finding_text(
         return _waiting(profile, profiles, meetings)
     if largest == IDLE:
         return Said(
-            Text("torch_npu counts it as idle time within collectives."),
+            Text("torch_npu counts this time as idle time within collectives."),
             Text("the network is not the cause: check what the device and the other ranks do meanwhile"),
             Text("upper bound, from torch_npu's own breakdown"),
         )
     if _tells_waiting(profile):
-        advice = Text("overlap it with computing; then check message sizes and links")
+        advice = Text("overlap communication with computing; then check message sizes and links")
         return Said("", advice, _UPPER)
     every = Text("all {world:,} ranks", profile.world) if profile.world else Text("all ranks")
     return Said(
         Text("One rank alone does not show whether this is transfer or waiting for a straggler."),
-        Text("report {ranks} before you blame the network", every),
+        Text("run the report on {ranks} before you blame the network", every),
         _UPPER,
     )
 
@@ -190,7 +190,7 @@ def _finding_text(
 def _bubble(profile: model.RankProfile, meetings: Meetings) -> Said:
     """Return evidence and advice on the bubble of a pipeline: which stage takes longest without it, and by what."""
     count = sum(map(between_two, profile.collectives)) / (len(profile.units) or 1)
-    evidence: str = Text("It sends and receives {count:,.0f} times per unit.", count)
+    evidence: str = Text("This rank sends and receives {count:,.0f} times per unit.", count)
     advice = Text("use more micro-batches or an interleaved schedule; the transfer itself is the smaller part")
     certainty = Text("upper bound; includes the transfer")
     slowest, fastest = _stages(meetings)
@@ -202,7 +202,9 @@ def _bubble(profile: model.RankProfile, meetings: Meetings) -> Said:
     if more is not None and more.part == "compute_ns":
         advice = Text("give {stage} fewer layers; then use more micro-batches", slowest.name)
     elif more is not None:
-        extra = Text("{stage} has {time} more of this: {part}.", slowest.name, in_ms(more.ns), excess_words(more))
+        extra = Text(
+            "{stage} spends {time} more on this part: {part}.", slowest.name, in_ms(more.ns), excess_words(more)
+        )
         evidence = sentences(evidence, extra)
         advice = Text("check the host of {stage} first; then use more micro-batches", slowest.name)
     headline = Text("Pipeline bubble: {stage} takes longest", slowest.name)
@@ -265,13 +267,13 @@ def _waiting(profile: model.RankProfile, profiles: Sequence[model.RankProfile], 
     if 2 * slow.at_first_ns > slow.awaited_ns and slow.units == 1:
         share = percent(slow.at_first_ns / slow.awaited_ns, 0)
         start = Text(
-            "{share} of that is at the first collective of the only unit, perhaps because the profilers started"
-            " at different times.",
+            "{share} of this waiting is at the first collective of the only unit, perhaps because the profilers"
+            " started at different times.",
             share,
         )
         evidence = sentences(evidence, start)
         certainty = Text(
-            "{certainty}; part of it may come from the profilers' different start times: record several units",
+            "{certainty}; part of the waiting may come from the profilers' different start times: record several units",
             certainty,
         )
     advice = Text("check what {last} does before the collectives: its load, its host, its CPU cores", last)
@@ -279,7 +281,7 @@ def _waiting(profile: model.RankProfile, profiles: Sequence[model.RankProfile], 
     more = excess(blamed, others) if blamed and others else None
     if more is not None and per_unit(profile, "communication_ns") and more.ns >= WAITS * blamed[0].median_ns:
         evidence = sentences(
-            evidence, Text("{last} has {time} more of this: {part}.", last, in_ms(more.ns), excess_words(more))
+            evidence, Text("{last} spends {time} more on this part: {part}.", last, in_ms(more.ns), excess_words(more))
         )
     return Said(evidence, advice, certainty, last, Text("Ranks wait for {rank}", last))
 

@@ -25,7 +25,10 @@ _FASTER_LAUNCH = {
     ),
 }
 _ABOUT_CALL = {
-    "graph": Text("a graph is instantiated or uploaded at its first launch: replay it once before, or use fewer nodes"),
+    "graph": Text(
+        "a graph is instantiated or uploaded at its first launch: replay the graph once before the window, or use"
+        " fewer nodes"
+    ),
     "mem": Text("use pinned memory and non-blocking copies, or fewer copies between host and device"),
     "": Text("the code of a kernel is loaded or compiled at its first launch: run the step once before the window"),
 }
@@ -58,7 +61,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
     place = first_place(profile, *HOST_PARTS)
     longest = _largest(profile, *HOST_PARTS)
     if longest and 2 * longest.ns > profile.sum_ns(*HOST_PARTS):
-        evidence = sentences(evidence, Text("Most of it is one place: {place}.", place))
+        evidence = sentences(evidence, Text("Most of this time is in one place: {place}.", place))
         advice = _about_place(profile, longest)
     else:
         evidence = sentences(evidence, lateness(profile))
@@ -77,21 +80,24 @@ def _about_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
     """Return what to do about one place that takes most of the host-bound time."""
     if gap.part == "free_latency_ns":
         return Text(
-            "look at why {kernel} starts late after its launch: its first use, another process on the device, clocks",
+            "look at why {kernel} starts late after its launch: its first use, another process on the device,"
+            " clock frequency",
             host_name(gap.after),
         )
     if gap.call and WAITS.search(gap.call):
         return Text(
-            "{call} blocks the host while the device is empty: remove it, or launch more before it", host_name(gap.call)
+            "{call} blocks the host while the device is empty: remove this call, or launch more kernels before it",
+            host_name(gap.call),
         )
     if gap.call or gap.within:
         return Text(
-            "look at what the host does in {name}: make it faster, or run it before or beside the step",
+            "look at what the host does in {name}: make this work faster, or run it before the step or in"
+            " parallel with the step",
             host_name(gap.call or gap.operator),
         )
     if profile.setting("stacks").lower() in ("1", "true"):
-        return Text("several functions share that place: look at it in a viewer, {begin}", begin_of(gap))
-    return Text("nothing that was recorded covers this place; {command} also records Python frames", _STACKS)
+        return Text("several functions share this place: look at the place in a trace viewer; {begin}", begin_of(gap))
+    return Text("no recorded event covers this place; {command} also records Python frames", _STACKS)
 
 
 def lateness(profile: model.RankProfile) -> str:
@@ -102,7 +108,7 @@ def lateness(profile: model.RankProfile) -> str:
     rows = [row for row in rows if (row.host_ns - row.ns) * len(rows) >= NOTABLE * profile.sum_ns(*HOST_PARTS)]
     names = [
         Text(
-            "{name} takes {host} on the host but {kernels} in its kernels",
+            "{name} takes {host} on the host (its kernels take only {kernels})",
             host_name(row.name), in_ms(row.host_ns / count), in_ms(row.ns / count),
         )
         for row in rows
@@ -114,7 +120,7 @@ def _blocked(profile: model.RankProfile) -> model.Diagnosis:
     """Diagnose launch calls that keep the host while the device is empty."""
     share = percent(profile.share("free_blocked_ns"))
     evidence = Text(
-        "For {share} of the time the device was idle while the call that launches its next task blocked.", share
+        "For {share} of the time, the device was idle while the call that launches the next task was blocked.", share
     )
     longest = _largest(profile, "free_blocked_ns")
     call = longest.call if longest else ""
@@ -133,7 +139,9 @@ def _blocked(profile: model.RankProfile) -> model.Diagnosis:
 def _stream_wait(profile: model.RankProfile) -> model.Diagnosis:
     """Diagnose time in which the next kernel had been launched while the device was still busy."""
     share = percent(profile.share("free_waiting_ns"))
-    evidence = Text("For {share} of the time the device was idle although its next kernel was already launched.", share)
+    evidence = Text(
+        "For {share} of the time, the device was idle although its next kernel was already launched.", share
+    )
     advice = Text("check what streams wait for: events between streams, copies, graph launches, synchronization")
     if place := first_place(profile, "free_waiting_ns"):
         evidence = sentences(evidence, Text("The largest place: {first}.", place))
@@ -147,23 +155,24 @@ def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diag
     It is only a note if the host waits there for work of before, or if there are several units: then it comes once.
     """
     evidence: Text | str = Text(
-        "{time} passed before the first kernel of the first unit, and are not part of any unit.", in_ms(lead_in)
+        "{time} passed before the first kernel of the first unit; this time is not part of any unit.", in_ms(lead_in)
     )
     longest = _largest(profile, model.LEAD_IN)
     certainty = Text("upper bound; work that began before the recording is not included")
     if longest and longest.call and WAITS.search(longest.call):
         waits = Text(
-            "For {share} of that the host waits in {call}, presumably for work that was launched before the recording.",
+            "For {share} of this time, the host waits in {call}, presumably for work that was launched before the"
+            " recording.",
             percent(longest.call_ns / lead_in, 0),
             host_name(longest.call),
         )
         return model.Diagnosis("lead-in", "note", sentences(evidence, waits), None, certainty, "", profile.source)
     if longest:
-        place = Text("The longest place: {place}, {time}.", place_in_words(longest), in_ms(longest.ns))
+        place = Text("The largest gap: {place}, {time}.", place_in_words(longest), in_ms(longest.ns))
         evidence = sentences(evidence, place)
     if len(profile.units) > 1:
         return model.Diagnosis("lead-in", "note", evidence, None, certainty, "", profile.source)
-    advice = _about_place(profile, longest) if longest else Text("look at what the host does there")
+    advice = _about_place(profile, longest) if longest else Text("look at what the host does before the first kernel")
     return model.Diagnosis("lead-in", "warning", evidence, lead_in, certainty, advice, profile.source)
 
 

@@ -64,11 +64,13 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     for place, ns in outside.most_common(1):
         if 2 * ns >= whole:
             stretch = Text(
-                "{time} of the difference is one stretch without operators: {place}.", in_ms(ns), place_words(place)
+                "{time} of the difference is a single stretch without operators: {place}.",
+                in_ms(ns),
+                place_words(place),
             )
             if _names_cause(place):
                 return HostExcess(stretch, Text("most of it {place}", place_words(place)), shorten(place))
-            see = Text("{command} also records what Python does there.", _STACKS)
+            see = Text("{command} also records what Python does in this stretch.", _STACKS)
             return HostExcess(sentences(stretch, see))
     inside = Counter({name: ns - typical.operators.get(name, 0) for name, ns in slow.operators.items()})
     most = Counter({host_name(name): ns for name, ns in inside.items()})
@@ -77,7 +79,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     sentence = Text("Most of the difference: {names}.", joined(COMMA, named)) if named else ""
     calls, usual_calls = sum(slow.calls.values()), sum(typical.calls.values())
     if calls != usual_calls:
-        counts = Text("It ran {count:,} operators, the median unit {usual:,}.", calls, usual_calls)
+        counts = Text("The slow unit ran {count:,} operators, the median unit {usual:,}.", calls, usual_calls)
         return HostExcess(sentences(sentence, counts))
     more = _inputs(slow, typical, inside)
     return more._replace(evidence=sentences(sentence, more.evidence))
@@ -154,8 +156,7 @@ def _idle(profile: model.RankProfile) -> model.Diagnosis | None:
     (first, longest), *further = places
     share = percent(idle / (whole or 1), 0)
     evidence = Text(
-        "No operator ran on the host for {time} of {whole} ({share} of a unit). Longest stretch: {place},"
-        " {longest}.",
+        "No operator ran on the host for {time} of a {whole} unit ({share}). Longest stretch: {place}, {longest}.",
         in_ms(idle), in_ms(whole), share, place_words(first), in_ms(longest),
     )  # fmt: skip
     certainty: str = Text("upper bound; exact for operators that the profiler recorded")
@@ -211,14 +212,14 @@ def _typical_places(steps: Sequence[model.HostStep]) -> list[tuple[model.HostPla
 def shorten(place: model.HostPlace) -> str:
     """Return what to do about a place without an operator."""
     if "DataLoader" in f"{place.inside} {place.around}":
-        return Text("more workers of the data loader (num_workers, prefetch_factor), or less work for each sample")
+        return Text("increase num_workers or prefetch_factor of the data loader, or do less work per sample")
     if place.saving:
         return Text("save or send weights less often, or in another thread or process")
     if place.inside in _COLLECTORS:
         return Text("call gc.freeze() once all is loaded, or gc.collect() between the units")
     if place.inside:
         return Text("shorten this code, or move it to another process or thread")
-    return Text("look at what Python does there; {command} also records its frames", _STACKS)
+    return Text("look at what Python does in this stretch; {command} also records Python's stack frames", _STACKS)
 
 
 def _small(profile: model.RankProfile) -> model.Diagnosis | None:
@@ -249,10 +250,10 @@ def _compiling(profile: model.RankProfile) -> model.Diagnosis | None:
         return None
     affected = sum(2 * step.compiling_ns * len(steps) >= compiling for step in steps)
     evidence = Text(
-        "torch.compile takes {time} in {affected} of {count} units, {share} of their time.",
+        "torch.compile takes {time} in {affected} of {count} units, {share} of the time of all units.",
         in_ms(compiling), affected, len(steps), percent(compiling / whole, 0),
     )  # fmt: skip
-    advice = Text("TORCH_LOGS=recompiles shows why it compiles again, for example because a shape changes")
+    advice = Text("TORCH_LOGS=recompiles shows why torch.compile compiles again, for example because a shape changes")
     saving = compiling // len(steps)
     return model.Diagnosis("host-compile", "warning", evidence, saving, Text("upper bound"), advice, profile.source)
 
@@ -267,7 +268,7 @@ def _operators(profile: model.RankProfile) -> model.Diagnosis:
     if 2 * ran < whole:
         return _scattered(profile, whole, whole - ran)
     evidence = Text(
-        "No device was recorded. Operators ran on the host for {share} of the time, {time} of a unit. The longest:"
+        "No device was recorded. Operators ran on the host for {share} of the time, {time} per unit. The longest:"
         " {longest}.",
         percent(ran / whole, 0), in_ms(ran / len(profile.units)), longest,
     )  # fmt: skip

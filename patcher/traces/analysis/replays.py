@@ -195,7 +195,7 @@ def _difference(trace: RankTrace, replays: Sequence[Sequence[int]], graphs: Sequ
     """Return how the replays of a unit differ from the captured ``graphs``, as a sentence; "" if they match."""
     if len(replays) != len(graphs):
         return Text(
-            "replays in a unit: {count}; captured graphs of its size: {captured}",
+            "graph replays in a unit: {count}; captured graphs of the same size: {captured}",
             len(replays),
             len(graphs),
         )
@@ -209,7 +209,7 @@ def _difference(trace: RankTrace, replays: Sequence[Sequence[int]], graphs: Sequ
             )
         for task, call in zip(replay, graph, strict=True):
             if call.copy != (tasks.kind[task] == _COPY) or (call.kernel and call.kernel != texts[tasks.name[task]]):
-                return Text("a replay has different kernels than its capture, or in a different order")
+                return Text("a replay runs other kernels than its capture, or the same kernels in another order")
         is_named = all(call.kernel for call in graph if not call.copy)
         if not is_named and any(tasks.end[task] > tasks.begin[following] for task, following in pairwise(replay)):
             return Text("kernels of a replay overlap and have no names, so they cannot be matched by order")

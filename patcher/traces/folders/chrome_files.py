@@ -61,7 +61,7 @@ def _state(content: Scan, trace: RecordedTrace, name: names.Name, written: float
         return WHOLE, ""
     if is_torch or _KINETO.search(content.head):
         return FOREIGN, Text("recorded by torch.profiler itself, not by rlpatch")
-    return FOREIGN, Text("a trace in Chrome's format, but by its beginning not one of torch.profiler")
+    return FOREIGN, Text("a trace in Chrome's format, but its beginning does not look like one of torch.profiler")
 
 
 def _is_writing(trace: RecordedTrace, name: names.Name, written: float) -> bool:

@@ -22,14 +22,17 @@ class Foreign(NamedTuple):
 _SNAPSHOT = Foreign(
     Text("a memory snapshot of torch"),
     Text(
-        "`rlpatch report` reads snapshots, and `python -m torch.cuda._memory_viz trace_plot FILE -o F.html` draws one"
+        "`rlpatch report` reads memory snapshots, and `python -m torch.cuda._memory_viz trace_plot FILE -o"
+        " F.html` draws a snapshot"
     ),
 )
-_ZIP = Foreign(Text("a zip archive"), Text("unpack it, then run the same command with the folder"))
-_PERFETTO = Foreign(Text("a trace of Perfetto"), Text("open it in ui.perfetto.dev"))
+_ZIP = Foreign(Text("a zip archive"), Text("unpack the archive, then run the same command with the unpacked folder"))
+_PERFETTO = Foreign(Text("a trace of Perfetto"), Text("open the file in ui.perfetto.dev"))
 
-_ARCHIVE = Foreign(Text("an archive"), Text("unpack it, then run the same command with the folder"))
-_PACKED = Foreign(Text("a packed database"), Text("unpack it with gunzip, then run the same command with the file"))
+_ARCHIVE = Foreign(Text("an archive"), Text("unpack the archive, then run the same command with the unpacked folder"))
+_PACKED = Foreign(
+    Text("a packed database"), Text("unpack the file with gunzip, then run the same command with the unpacked file")
+)
 
 _BEGINS = (
     (
@@ -43,7 +46,7 @@ _BEGINS = (
         re.compile(rb'\{\s*"schema"\s*:\s*"[^"]{1,40}".*"nodes"\s*:\s*\[', re.DOTALL),
         Foreign(
             Text("an execution trace of torch (ExecutionTraceObserver)"),
-            Text("read it with Chakra or param; `rlpatch report` needs a trace of torch.profiler"),
+            Text("read the file with Chakra or param; `rlpatch report` needs a trace of torch.profiler"),
         ),
     ),
     (
@@ -59,10 +62,10 @@ _BEGINS = (
 """Begin of a file, unpacked if it is gzip → what it is: of rocprofiler-sdk, torch, or tar."""
 
 _ENDS = {
-    ".ncu-rep": Foreign(Text("a trace of Nsight Compute"), Text("open it with ncu-ui or `ncu --import FILE`")),
+    ".ncu-rep": Foreign(Text("a trace of Nsight Compute"), Text("open the file with ncu-ui or `ncu --import FILE`")),
     ".pftrace": _PERFETTO, ".perfetto-trace": _PERFETTO,
     ".rpd": Foreign(Text("a trace of rocmProfileData"), Text("use the tools of rocmProfileData")),
-    ".xplane.pb": Foreign(Text("a trace of XLA"), Text("open it in TensorBoard")),
+    ".xplane.pb": Foreign(Text("a trace of XLA"), Text("open the file in TensorBoard")),
     "snapshot.pickle": _SNAPSHOT, "memory.pickle": _SNAPSHOT, ".zip": _ZIP,
     ".tar": _ARCHIVE, ".tar.gz": _ARCHIVE, ".tgz": _ARCHIVE, ".tar.xz": _ARCHIVE, ".tar.zst": _ARCHIVE,
     ".tar.bz2": _ARCHIVE, ".7z": _ARCHIVE,
@@ -75,7 +78,7 @@ def named(file: Path) -> Foreign | None:
     if file.name.endswith((".nsys-rep", ".qdrep")):
         export, read = shlex.quote(str(file)), shlex.quote(str(file.with_suffix(".sqlite")))
         hint = Text("nsys export --type sqlite {report}; then rlpatch report {export}", export, read)
-        return Foreign(Text("a report of Nsight Systems that was not exported"), hint)
+        return Foreign(Text("a report of Nsight Systems that has not been exported"), hint)
     return next((foreign for end, foreign in _ENDS.items() if file.name.endswith(end)), None)
 
 

@@ -82,7 +82,7 @@ class TraceGroup:
         if len(by_worker) < 2 or not window or not window.conditions:
             return got(self.steps, window.length if window else None)
         counts = sorted(map(len, by_worker))
-        return Text("{count} units each", spread(counts[0], counts[-1]))
+        return Text("{count} units per worker", spread(counts[0], counts[-1]))
 
     @property
     def closed(self) -> str:
@@ -143,7 +143,7 @@ def ranks(group: TraceGroup) -> str:
         listed = {int(rank) for rank in requested.split(",") if rank.isdecimal() and len(rank) < 10}
         expected = {rank for rank in listed if not world or rank < world}
         missing = sorted(expected - set(group.ranks))
-        return Text("{ranks}, without {missing}", text or Text("none"), _spans(missing)) if missing else text
+        return Text("{ranks}, missing {missing}", text or Text("none"), _spans(missing)) if missing else text
     if not world or world <= len(group.ranks):
         return text
     if not text:

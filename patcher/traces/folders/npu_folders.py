@@ -56,7 +56,7 @@ def _state(
 ) -> tuple[str, str]:
     """Return the state of a rank's folder and the reason for it, "" if there is nothing to say."""
     if parsing(path):
-        return states.WRITING, Text("another `rlpatch analyse` or torch_npu is parsing it")
+        return states.WRITING, Text("another `rlpatch analyse` or torch_npu is parsing this folder")
     if info is None and not exported(path) and not tables(path):
         return _without_info(path, name)
     if info is not None and settings is None:
@@ -64,7 +64,9 @@ def _state(
             return states.EMPTY, Text("{name} is empty", info.name)
         return states.CUT, Text("{name} is incomplete", info.name)
     if (path / BEFORE).is_dir():
-        return states.HALF_PARSED, Text("an `rlpatch analyse` was killed here; {before} has the earlier result", BEFORE)
+        return states.HALF_PARSED, Text(
+            "an `rlpatch analyse` was killed in this folder; the previous result is in {before}", BEFORE
+        )
     if (path / OUTPUT).is_dir():
         why = missing(path)
         return (states.HALF_PARSED, why) if why else (states.WHOLE, "")
@@ -77,7 +79,7 @@ def _without_info(path: Path, name: names.Name) -> tuple[str, str]:
     """Return the state of a folder without profiler_info.json, and the reason: being written, empty, or killed."""
     pid = name.fields["pid"]
     if pid and name.here and alive(pid, states.changed(path)):
-        return states.WRITING, Text("process {pid} is recording it", pid)
+        return states.WRITING, Text("process {pid} is recording into this folder", pid)
     if not any((path / "FRAMEWORK").glob("*")) and not any(path.glob("PROF_*/*/*")):
         return states.EMPTY, Text("the folder has neither FRAMEWORK nor PROF_…")
     return states.KILLED, Text("profiler_info.json is missing")

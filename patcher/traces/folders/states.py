@@ -26,10 +26,10 @@ STATES: Mapping[str, Text] = {
     KILLED: Text("profiler_info.json is missing: the process ended inside the window, and the data is lost"),
     HALF_PARSED: Text("the parsing was interrupted or failed"),
     EMPTY: Text("the trace is empty"),
-    WRITING: Text("a process is still recording or parsing it"),
+    WRITING: Text("a process is still recording or parsing the trace"),
     NOT_PARSED: Text("the trace must be parsed before it can be read"),
-    FOREIGN: Text("another tool recorded it"),
-    WHOLE: Text("complete: a report has everything that it needs"),
+    FOREIGN: Text("another tool recorded the trace"),
+    WHOLE: Text("complete: the trace has everything that a report needs"),
 }
 """Meaning of each state, worst first: a group has the worst state of its traces."""
 

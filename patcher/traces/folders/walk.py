@@ -93,17 +93,25 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
     if path.is_dir() and _folder_kind(path) == NPU:
         trace = npu_folders.inspect(path, progress)
     elif path.is_dir():
-        trace = RecordedTrace(path, "other", FOREIGN, size(path), Text("a trace of CANN without torch_npu"))
+        trace = RecordedTrace(
+            path, "other", FOREIGN, size(path), Text("a CANN trace that was recorded without torch_npu")
+        )
     elif _file_kind(path) == SNAPSHOT:
         trace = RecordedTrace(path, "memory", WHOLE, size(path))
     elif _file_kind(path) == NSYS:
-        trace = RecordedTrace(path, "nsys", FOREIGN, size(path), Text("nsys recorded it: its state is not known"))
+        trace = RecordedTrace(
+            path,
+            "nsys",
+            FOREIGN,
+            size(path),
+            Text("recorded by nsys: rlpatch cannot tell whether the trace is complete"),
+        )
     elif other := foreign.named(path) or foreign.begun(path):
         trace = RecordedTrace(path, "other", FOREIGN, size(path), other.what)
     else:
         trace = chrome_files.inspect(path, progress)
         if trace.state == FOREIGN and is_ascend_text(path):
-            why = Text("torch_npu or msprof exported this file, but its folder is missing")
+            why = Text("torch_npu or msprof exported this file, but the folder of the trace is missing")
             trace = replace(trace, form="npu", exports=("text",), why=why)
     metadata, doubts = sidecar.checked(path, trace.form, trace.steps)
     if metadata is None:
@@ -167,18 +175,20 @@ def _nothing(path: Path, first: Path | None, more: Sequence[Path]) -> Problem:
         if not npu_folders.has_raw(first):
             hint = Text(
                 "the raw data was deleted, so it cannot be parsed again: copy trace_view.json, the database or"
-                " {steps} here",
+                " {steps} into this folder",
                 ascend_tables.STEPS,
             )
     elif _folder_kind(first) == CANN:
         cause, hint = (
-            Text("{name} was not exported yet (msprof --export=on)", first.name),
+            Text("{name} has not been exported yet (msprof --export=on)", first.name),
             f"msprof --export=on --output={shlex.quote(str(first))}",
         )
     return Problem(Kind.NO_TRACE, cause, str(first), hint)
 
 
-NOT_RESTARTED = Text("an engine that was already running when it was patched records nothing: was it restarted?")
+NOT_RESTARTED = Text(
+    "an engine that was already running when the patch was applied records nothing until it is restarted"
+)
 
 
 def empty(folder: Path) -> Problem:

@@ -82,7 +82,7 @@ class DatabaseTrace(RankTrace):
             with database.opened(self.file) as db:
                 yield db
         except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
-            what = error if isinstance(error, sqlite3.Error) else Text("a column has values of another type")
+            what = error if isinstance(error, sqlite3.Error) else Text("a column has values of an unexpected type")
             cause = Text("{name} cannot be read: {what}", self.file.name, what)
             raise Problem(Kind.TRACE, cause, str(self.file), _PARSE_AGAIN) from None
 

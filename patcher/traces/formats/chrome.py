@@ -265,7 +265,7 @@ class ChromeEvents:
             if not more:
                 raise self._problem(
                     Text(
-                        "{name} has no list traceEvents within its first {count:,} bytes",
+                        "{name} has no traceEvents list in its first {count:,} bytes",
                         self.path.name,
                         len(unparsed),
                     ),
@@ -370,7 +370,9 @@ class _Stream:
                 missing -= len(part)
                 self.total += len(part)
                 if self.total > _LEAST_UNPACKED + _MOST_PACKED * self.raw.tell():
-                    self.cut = Text("the gzip file unpacks to more than {most_packed} times its size", _MOST_PACKED)
+                    self.cut = Text(
+                        "the gzip file unpacks to more than {most_packed} times its packed size", _MOST_PACKED
+                    )
         except EOFError:
             self.cut = Text("the gzip file is cut off")
         except (gzip.BadGzipFile, zlib.error) as error:

@@ -106,7 +106,8 @@ def opened(file: Path) -> Iterator[sqlite3.Connection]:
             if budget.steps >= 0:
                 raise
             cause = Text(
-                "reading the database takes more than {most:,} steps, too many for the size of the file", budget.most
+                "SQLite needs more than {most:,} steps to read the database, too many for the size of the file",
+                budget.most,
             )
             raise sqlite3.OperationalError(cause) from None
 

@@ -42,9 +42,9 @@ _COLUMNS: Mapping[str, set[str]] = {
 """Table → the columns that are read in every version."""
 
 _WITHOUT: Mapping[str, str] = {
-    _KERNELS: Text("nothing ran on a GPU, or nsys did not record CUDA (--trace=cuda,nvtx)"),
-    _CALLS: Text("no call that launched a kernel is known (--trace=cuda,nvtx)"),
-    _RANGES: Text("no range marks a unit or an operator (--trace=cuda,nvtx)"),
+    _KERNELS: Text("nothing ran on a GPU, or nsys did not record CUDA (record with --trace=cuda,nvtx)"),
+    _CALLS: Text("the calls that launched the kernels are unknown (record with --trace=cuda,nvtx)"),
+    _RANGES: Text("no range marks a unit or an operator (record with --trace=cuda,nvtx)"),
 }
 """Table that an export may lack → what a report lacks then."""
 
@@ -131,7 +131,9 @@ class _Export:
         """Raise Problem (TRACE) for a table that is computed, or lacks a column or its names."""
         there = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
         if computed := sorted((_COLUMNS.keys() & there) - self.tables.keys()):
-            raise _unreadable(self.file, Text("the table {table} is computed, not stored", computed[0]))
+            raise _unreadable(
+                self.file, Text("the table {table} is a view or a virtual table, or has generated columns", computed[0])
+            )
         for table, needed in _COLUMNS.items():
             if lacking := ", ".join(sorted(needed - self.tables.get(table, needed))):
                 raise _unreadable(self.file, Text("the table {table} lacks {columns}", table, lacking))
@@ -247,8 +249,8 @@ def _pid(process: int) -> int:
 
 
 _WHOLE_GRAPHS = Text(
-    "nsys recorded each replay of a CUDA graph as one task, without its kernels:"
-    " record again with --cuda-graph-trace=node to see them"
+    "nsys recorded each replay of a CUDA graph as one task, without its kernels: to see the kernels, record again"
+    " with --cuda-graph-trace=node"
 )
 
 
@@ -293,11 +295,11 @@ def _reading(file: Path, what: str) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
-        why = error if isinstance(error, sqlite3.Error) else Text("a column has values of another type")
+        why = error if isinstance(error, sqlite3.Error) else Text("a column has values of an unexpected type")
         raise _unreadable(file, Text("{what}: {why}", what, why)) from None
 
 
 def _unreadable(file: Path, what: str) -> Problem:
     report = shlex.quote(str(file.with_suffix(".nsys-rep")))
-    again = Text("export it again: nsys export --type sqlite --force-overwrite true {report}", report)
+    again = Text("export the report again: nsys export --type sqlite --force-overwrite true {report}", report)
     return Problem(Kind.TRACE, Text("{name} cannot be read: {what}", file.name, what), str(file), again)

@@ -51,12 +51,14 @@ def load(data: bytes, name: str, progress: Progress = ignore) -> Any:
     try:
         return _Loader(data, progress).load()
     except _RefusedError as refused:
-        hint = Text("rlpatch reads plain containers alone, because a pickle can run any program")
+        hint = Text(
+            "rlpatch reads only plain containers and values from a pickle, because a pickle can run arbitrary code"
+        )
         raise Problem(
-            Kind.TRACE, Text("{name} is no plain snapshot: {what}", name, refused.args[0]), name, hint
+            Kind.TRACE, Text("{name} is not a plain memory snapshot: {what}", name, refused.args[0]), name, hint
         ) from None
     except (IndexError, KeyError, TypeError, ValueError, struct.error, AttributeError, OverflowError, StopIteration):
-        cause = Text("{name} is damaged, or no snapshot", name)
+        cause = Text("{name} is damaged, or not a memory snapshot", name)
         raise Problem(Kind.TRACE, cause, name, Text("record the window again")) from None
 
 
@@ -134,10 +136,10 @@ class _Loader:
         if code in _GLOBALS:
             module, attribute = self.data[self.at :].split(b"\n", 2)[:2]
             name = f"{module[:60].decode(errors='replace')}.{attribute[:60].decode(errors='replace')}"
-            return Text("it imports {name}", repr(name))
+            return Text("the file imports {name}", repr(name))
         if code == 0x93 and len(self.stack) > 1:
-            return Text("it imports {name}", repr(".".join(str(part)[:60] for part in self.stack[-2:])))
-        return Text("it has the opcode {name}", _NAMES.get(code, hex(code)))
+            return Text("the file imports {name}", repr(".".join(str(part)[:60] for part in self.stack[-2:])))
+        return Text("the file contains the pickle opcode {name}", _NAMES.get(code, hex(code)))
 
     def number(self, form: struct.Struct) -> Any:
         (value,) = form.unpack_from(self.data, self.at)

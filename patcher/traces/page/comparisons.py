@@ -52,30 +52,32 @@ def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
     """Yield (value, caption) of the tiles: both medians, the change with its interval, and the change at equal load."""
     first, second = comparison.median_ns
     median = Text("median unit on the host") if comparison.clock == "host" else Text("median unit")
-    yield duration(first), Text("{median} before, of {count}", median, len(comparison.before.units_ns))
-    yield duration(second), Text("{median} after, of {count}", median, len(comparison.after.units_ns))
+    yield duration(first), Text("{median} before ({count} units)", median, len(comparison.before.units_ns))
+    yield duration(second), Text("{median} after ({count} units)", median, len(comparison.after.units_ns))
     if comparison.change:
         low, estimate, high = comparison.change
         yield signed(estimate), Text("change of the median unit")
         yield Text("{low} to {high}", signed(low), signed(high)), Text("95 % interval of the change")
         if first:
-            yield f"{sign(estimate)}{percent(abs(estimate) / first)}", Text("of the unit before")
+            yield f"{sign(estimate)}{percent(abs(estimate) / first)}", Text("relative to the median unit before")
         if equal := comparison.equal_load:
             low, estimate, high = equal.change
-            about = Text("at equal {by}; the fit explains {fit}", joined(AND, equal.by), percent(equal.fit, 0))
+            about = Text(
+                "at equal {by}; the fit explains {fit} of the variation", joined(AND, equal.by), percent(equal.fit, 0)
+            )
             yield Text("{change} ({low} to {high})", signed(estimate), signed(low), signed(high)), about
 
 
 def _verdict(comparison: Comparison) -> str:
     """Return the verdict of a comparison as a sentence, with the change of the median unit."""
     if not comparison.change:
-        return Text("Nothing can be compared: a side has fewer than two steps.")
+        return Text("Nothing can be compared: one side has fewer than two steps.")
     _, estimate, _ = comparison.change
     change = Text("{estimate} per unit", signed(estimate))
     verdicts: dict[str, Text] = {
         FEW: Text("Not enough data: {change}", change),
-        OTHER: Text("The profiler recorded differently: {change}", change),
-        ALIKE: Text("No certain difference: {change}", change),
+        OTHER: Text("The profiler settings of the two sides differ: {change}", change),
+        ALIKE: Text("No clear difference: {change}", change),
     }  # fmt: skip
     if comparison.verdict not in (*DECIDED, *verdicts):
         return Text("{change}: {verdict}", change, comparison.verdict)

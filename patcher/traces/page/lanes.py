@@ -36,8 +36,8 @@ _AXIS = 20
 _LABEL = 15  # characters of the name of a row
 _STREAMS = 16
 _HINT = Text(
-    "Zoom with + and \N{MINUS SIGN}, two fingers, or Ctrl and the wheel (after a click, the wheel alone). Move by"
-    " dragging or with the arrow keys; 0 shows everything."
+    "Zoom with the keys + and \N{MINUS SIGN}, two fingers, or Ctrl and the mouse wheel (after a click, the wheel"
+    " alone). Move by dragging or with the arrow keys; the key 0 shows everything."
 )
 
 
@@ -68,7 +68,7 @@ def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
         )
     drawn_rows = [row for lanes in profile.lanes for kind in (lanes.host, lanes.streams) for row in kind.values()]
     spans = [span for row in drawn_rows for span in row]
-    paler = faint(Text("Paler: marks, launches and kernels of another unit."))
+    paler = faint(Text("Pale colours: marks, launches and kernels of another unit."))
     return section(Text("On the device"), legend(spans), figures, not all(span.own for span in spans) and paler)
 
 

@@ -54,8 +54,9 @@ def ranks_below_each_other(profiles: Sequence[RankProfile], limits: PageLimits) 
         for at, (profile, lanes) in enumerate(pairs)
     ]
     about = Text(
-        "Unit #{number} of each rank; its median unit if #{number} is not in the page. All begin at the left"
-        " edge, because clocks of ranks are not compared. Computing is above, communication and copies below.",
+        "Unit #{number} of each rank, or the rank's median unit if #{number} is not on this page. All rows begin"
+        " at the left edge, because clocks of ranks are not compared. Computing is above, communication and"
+        " copies below.",
         number,
     )
     spans = [span for _, lanes in pairs for row in lanes.streams.values() for span in row]

@@ -50,7 +50,9 @@ def _stage(report: TraceReport, limits: PageLimits) -> Content:
         many and table_section(tables.meetings(profiles), limits.rows),
         [described(profile, limits, opened=not at, alone=not many) for at, profile in enumerate(first)],
         hidden > 0
-        and faint(Text("{count} more captures are not shown; run `rlpatch report` on one of them to see it.", hidden)),
+        and faint(
+            Text("{count} more captures are not shown; run `rlpatch report` on a single capture to see it.", hidden)
+        ),
     )
 
 

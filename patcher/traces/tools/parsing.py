@@ -219,7 +219,7 @@ def locked(paths: Sequence[Path]) -> Iterator[tuple[int, ...]]:
                 ) from None
             except OSError as error:
                 cause = Text("the folder of the traces is not writable: {strerror}", error.strerror)
-                hint = Text("parse a copy of the folder, or run rlpatch as its owner")
+                hint = Text("parse a copy of the folder, or run rlpatch as the owner of the folder")
                 raise Problem(Kind.ENVIRONMENT, cause, error.filename or str(folder), hint) from None
             file.truncate(0)
             file.write("\n".join(path.name for path in paths if path.parent == folder))

@@ -106,10 +106,14 @@ def _missing(files: Sequence[FileCheck]) -> Iterator[str]:
         of = [file for file in files if file.name == name]
         missing = sum(not file.there for file in of)
         if missing:
-            lack = Text("{file} is missing, which {shows} needs", name, shows)
+            lack = Text("{file} is missing; it is needed for {shows}", name, shows)
             if len(of) > 1:
                 lack = Text(
-                    "{file} is missing in {missing} of {count} traces; {shows} needs it", name, missing, len(of), shows
+                    "{file} is missing in {missing} of {count} traces; it is needed for {shows}",
+                    name,
+                    missing,
+                    len(of),
+                    shows,
                 )
             yield Text("{lack}. This is normal if {condition}", lack, unless) if unless else lack
 

@@ -470,7 +470,7 @@ def test_a_label_that_only_the_kernel_can_refuse_is_named(site: Path, run, monke
     before = Picture(site)
     assert run(ME, *APPLY, "--dry-run").code == (5 if nameless else 0)
     said = run(ME, *APPLY)
-    assert (said.code, "its attribute security.note" in said.text) == (code, True), said
+    assert (said.code, "attribute security.note" in said.text) == (code, True), said
     assert (Picture(site), (site / ".rlpatch").exists()) == (before, False)
 
 

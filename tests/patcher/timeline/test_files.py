@@ -264,7 +264,10 @@ def test_a_file_that_unpacks_to_too_much_is_read_in_part_and_named(name: str, tm
         joined = join(run, processes)
     assert unpacked <= MB + 50 * path.stat().st_size
     assert len(joined.steps) == 5
-    named = f"{path.name} unpacks to more than rlpatch ever writes; the remaining data was skipped" in joined.notes
+    named = (
+        f"{path.name} is larger after decompression than any file that rlpatch writes; the remaining data was skipped"
+        in joined.notes
+    )
     assert named != (surveyed.unread == (runs.Unread(path),))
 
 

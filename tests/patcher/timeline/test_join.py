@@ -179,7 +179,7 @@ def test_who_receives_weights_for_a_rollout_is_no_trainer(tmp_path: Path) -> Non
     ]
     shares = {use.role: use.busy_share for use in found.steps[2].roles}
     assert shares["trainer"] == pytest.approx(0.89, abs=0.01)
-    assert [text.partition(",")[0] for text in found.missing] == ["no agent loop left a file"]
+    assert [text.partition(",")[0] for text in found.missing] == ["no agent loop wrote a timeline file"]
 
 
 @pytest.mark.parametrize(

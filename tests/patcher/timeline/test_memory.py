@@ -211,7 +211,7 @@ def test_tables_and_sentences_have_the_bytes_of_the_run(tmp_path: Path) -> None:
         ("trainer", "update_actor", 8, 44 * GIB, 44 * GIB), ("engine", "sleep", 8, 40 * GIB, 40 * GIB),
         ("engine", "wake_up", 8, -40 * GIB, -40 * GIB), ("", "update_weights", 8, 6 * GIB, 6 * GIB),
     ]  # fmt: skip
-    assert [str(row[0]).split()[0] for row in changes.rows] == ["given", "given", "given", "needed"]
+    assert [str(row[0]).split()[0] for row in changes.rows] == ["freed", "freed", "freed", "needed"]
     assert [changes.columns[4].unit.text(number) for number in (1_500_000, -1_500_000)] == ["1.5 MB", "−1.5 MB"]
     assert cache.rows == [("engine, replica 0", 8, 458, 1000, 0.458)]
     assert growth.rows == [
@@ -238,11 +238,14 @@ def test_tables_and_sentences_have_the_bytes_of_the_run(tmp_path: Path) -> None:
 def test_a_sentence_names_four_holders_and_sums_the_others() -> None:
     holders = tuple(MemoryHolder(f"p{at}", at, 10**9, asleep=at == 1) for at in range(6))
     peak = MemoryPeak("host", "a", 1, 0.0, "", 6 * 10**9, 10**10, holders, 0)
-    assert memory_tables.holders(peak) == "p0 1.0 GB, p1 1.0 GB although asleep, p2 1.0 GB, p3 1.0 GB, 2 more 2.0 GB"
+    assert (
+        memory_tables.holders(peak)
+        == "p0 1.0 GB, p1 1.0 GB although asleep, p2 1.0 GB, p3 1.0 GB, 2 more processes 2.0 GB"
+    )
     growth = MemoryGrowth("device", "p", 0, 10**9, 3 * 10**9, 5 * 10**8, 5)
     assert "fills" not in memory_tables.growth_line(growth)
     assert memory_tables.growth_line(growth).startswith("p: device ")
-    assert "in 7 more" in memory_tables.growth_line(replace(growth, full_in=7))
+    assert "used up: 7" in memory_tables.growth_line(replace(growth, full_in=7))
     assert "p: host " in memory_tables.growth_line(replace(growth, of="host", full_in=7))
     assert "46 %, 458 of 1,000" in memory_tables.cache_line(CacheUse("e", 0, 2, 458, 1_000))
     excess = MemoryExcess("p", 0, 3, 1.0, 0.3, 10**9, 5 * 10**8, "gen")

@@ -48,15 +48,15 @@ def written(folder: Path) -> None:
 LACKING: dict[str, tuple[tuple[int, ...], list[str]]] = {
     "nothing": ((), []),
     "a server": (SERVERS[:1], ["no server of replicas 0"]),
-    "all servers": (SERVERS, ["no server left"]),
+    "all servers": (SERVERS, ["no server wrote"]),
     "an engine": (ENGINES[1:], ["no engine of replicas 1"]),
-    "all engines": (ENGINES, ["no engine left"]),
+    "all engines": (ENGINES, ["no engine wrote"]),
     "a replica": ((SERVERS[0], ENGINES[0]), ["12 requests went to servers"]),
     "an agent loop": ((AGENT,), ["12 requests came from agent loops"]),
-    "all agent loops": ((AGENT, OTHER_AGENT), ["no agent loop left"]),
-    "the reward worker": ((REWARD,), ["no reward worker left"]),
-    "the trainer": ((TRAINER,), ["no trainer left"]),
-    "the driver": ((DRIVER,), ["the driver left no file"]),
+    "all agent loops": ((AGENT, OTHER_AGENT), ["no agent loop wrote"]),
+    "the reward worker": ((REWARD,), ["no reward worker wrote"]),
+    "the trainer": ((TRAINER,), ["no trainer wrote"]),
+    "the driver": ((DRIVER,), ["the driver wrote no timeline file"]),
 }
 
 

@@ -312,4 +312,8 @@ def test_a_run_is_compared_with_itself_without_a_word_on_samples() -> None:
     assert notes(compared(side(steps[:12]), side(steps[12:]))) == (False, False)
     assert notes(compared(side(steps[:12]), side(steps[8:]))) == (False, True)
     assert notes(compared(side(steps[:12]), side(steps[12:], "b", 2))) == (True, False)
-    assert compared(side(steps, missing=("no engine left a file",)), side(steps)).notes[-1].endswith("left a file")
+    assert (
+        compared(side(steps, missing=("no engine wrote a timeline file",)), side(steps))
+        .notes[-1]
+        .endswith("wrote a timeline file")
+    )

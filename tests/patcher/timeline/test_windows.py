@@ -114,8 +114,8 @@ def test_a_rollout_begins_where_the_engine_ran_empty() -> None:
     made.add(SERVER, "serve", "generate", 590, 900)
     found = proposed(made)["typical decode"]
     assert found.command.startswith("rlpatch apply vllm --decode 5:9 --rollout 1 ")
-    assert "ran empty" in found.why
-    assert "ran empty" not in proposed(Made().decode(*decoding(6)))["typical decode"].why or True
+    assert "ran out of requests" in found.why
+    assert "ran out of requests" not in proposed(Made().decode(*decoding(6)))["typical decode"].why or True
 
 
 @pytest.mark.parametrize(("begins", "decodes"), [(600, "5:9"), (600.001, "8:15")])

@@ -88,7 +88,7 @@ def test_still_written_and_then_killed(recorded: Path) -> None:
     by = {row["stage"]: row for row in inside}
     pid = by["update-policy"]["traces"][0]["pid"]
     assert by["update-policy"]["state"] == states.WRITING
-    assert by["update-policy"]["traces"][0]["why"] == f"process {pid} is recording it"
+    assert by["update-policy"]["traces"][0]["why"] == f"process {pid} is recording into this folder"
     assert states_of(recorded / "npu") == {"rollout": states.NOT_PARSED, "update-policy": states.KILLED}
 
 
@@ -300,7 +300,7 @@ def test_recorded_and_not_parsed(tmp_path: Path, doctored, state: str) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
-        ("run.nsys-rep", b"x", "a report of Nsight Systems that was not exported"),
+        ("run.nsys-rep", b"x", "a report of Nsight Systems that has not been exported"),
         ("a.pftrace", b"x", "a trace of Perfetto"),
         ("a.zip", b"x", "a zip archive"),
         (
@@ -313,7 +313,11 @@ def test_recorded_and_not_parsed(tmp_path: Path, doctored, state: str) -> None:
             gzip.compress(b'{"schemaVersion": 1, "traceEvents": [{"ph": "X"}]}'),
             "recorded by torch.profiler itself, not by rlpatch",
         ),
-        ("a.json", b'{"traceEvents": [{"ph": "X", "cat": "blink"}]}', "by its beginning not one of torch.profiler"),
+        (
+            "a.json",
+            b'{"traceEvents": [{"ph": "X", "cat": "blink"}]}',
+            "its beginning does not look like one of torch.profiler",
+        ),
         (
             "view.json",
             b'[{"ph": "M", "args": {"name": "Ascend Hardware"}}, {"ph": "X"}]',
@@ -323,7 +327,7 @@ def test_recorded_and_not_parsed(tmp_path: Path, doctored, state: str) -> None:
         ("et.json", b'{"schema": "1.1.1-chakra.0.0.4", "pid": 7, "nodes": [{"id": 1}]}', "an execution trace of torch"),
         ("memory.json.gz", gzip.compress(b"[[1, 2, 3], [[0, 1]]]"), "a memory timeline of torch"),
         ("ranks.tar.gz", gzip.compress(b"x" * 257 + b"ustar"), "an archive"),
-        ("PROF_000001_20261122041741000_ABC/host/info.json", b"{}", "a trace of CANN without torch_npu"),
+        ("PROF_000001_20261122041741000_ABC/host/info.json", b"{}", "a CANN trace that was recorded without torch_npu"),
     ],
     ids=[
         "Nsight",
@@ -592,7 +596,7 @@ def test_what_was_got(asked, units, text: str) -> None:
     ("found", "asked", "world", "text"),
     [
         ((0, 1, 2, 3, 8), "", None, "0-3,8"),
-        ((0, 8), "0,8,16", None, "0,8, without 16"),
+        ((0, 8), "0,8,16", None, "0,8, missing 16"),
         ((0, 8), "0,8", None, "0,8"),
         ((0,), "all", 8, "1 of 8: 0"),
         ((0, 1), "all", 2, "0,1"),
@@ -635,7 +639,7 @@ def test_facts_beside_a_trace(tmp_path: Path, name: str, facts: object, taken: b
         assert (row["target"], row["rollout"]) == ("", None)
         return
     assert (row["target"], row["release"], row["rollout"], row["asked"]) == ("vllm", "0.11.0", 4, "3:9")
-    assert (row["ranks"], row["got"]) == ("2, without 6", "3:4 (1 of 6)")
+    assert (row["ranks"], row["got"]) == ("2, missing 6", "3:4 (1 of 6)")
     assert row["traces"][0]["pid"] == 7  # what has not the form of a fact is none
     assert row["traces"][0]["facts"]["units"] == FACTS["units"]
 

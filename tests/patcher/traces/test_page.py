@@ -212,7 +212,7 @@ def test_what_a_report_says():
     for said in (
         "units, #30 to #4112", "median unit time70.00 ms", "slowest unit / median3.00 \N{MULTIPLICATION SIGN}", "computing64.3 %",
         "Upper bound of the saving: 8.00 ms per unit (11 %).", "torch.profiler", "rollout 3", "The median unit, #31",
-        "Unit time by requests", "Unit time by tokens of context", "Paler: marks, launches and kernels of another unit.",
+        "Unit time by requests", "Unit time by tokens of context", "Pale colours: marks, launches and kernels of another unit.",
         "forward30.000", "failed kernel-count", "torch_npu's own step table",
     ):  # fmt: skip
         assert said in text, said
@@ -317,7 +317,7 @@ def test_where_the_device_was_free_is_framed_where_it_is_drawn():
     ((_, begin, wide),) = frames
     assert [float(begin), float(wide)] == pytest.approx([lanes.TICKS * 20 / 70, lanes.TICKS * 10 / 70], abs=0.1)
     assert [cell for cell, *_ in cells(text, "Where the device was free", 0)] == [
-        "before x on x", "the host was in x (x in x) for 75 % of it", "3.333", "4.1 %", "2", "#31 at 20.00 ms", "4", "11.00 ms",
+        "before x on x", "the host was in x (x in x) for 75 % of the gap", "3.333", "4.1 %", "2", "#31 at 20.00 ms", "4", "11.00 ms",
         "host-bound", "after x",
     ]  # fmt: skip
     assert cells(text, "Where the device was free", 1)[0][0] == "between kernels that are launched one by one"
@@ -359,22 +359,22 @@ def test_what_several_ranks_say():
     [
         ((-6 * MS, -4 * MS, -2 * MS), "Faster by 4.00 ms per unit"),
         ((2 * MS, 4 * MS, 6 * MS), "Slower by 4.00 ms per unit"),
-        ((-2 * MS, -1 * MS, 1 * MS), "No certain difference: \N{MINUS SIGN}1.00 ms per unit"),
+        ((-2 * MS, -1 * MS, 1 * MS), "No clear difference: \N{MINUS SIGN}1.00 ms per unit"),
         ((4 * MS, 4 * MS, 4 * MS), "Not enough data: +4.00 ms per unit"),
-        ((4 * MS, 4 * MS, 5 * MS), "The profiler recorded differently: +4.00 ms per unit"),
-        (None, "Nothing can be compared: a side has fewer than two steps."),
+        ((4 * MS, 4 * MS, 5 * MS), "The profiler settings of the two sides differ: +4.00 ms per unit"),
+        (None, "Nothing can be compared: one side has fewer than two steps."),
     ],
 )
 def test_what_a_comparison_says(change, verdict):
     words = {"Faster": "faster", "Slower": "slower", "No": "no clear difference", "The": "recorded otherwise"}
     known = {
         "verdict": words.get(verdict.split()[0], "not enough data"),
-        "differs": ("level Level0 before, Level1 after",),
+        "differs": ("level: Level0 before, Level1 after",),
     }
     fitted = EqualLoad((1 * MS, 2 * MS, 3 * MS), 0.97, ("requests", "context"))
     text = Seen(page.page(comparison("x", change=change, refused=("another window",), equal_load=fitted, **known))).text
-    assert "Different: level Level0 before, Level1 after." in text
-    assert ("at equal requests and context; the fit explains 97 %" in text) == bool(change)
+    assert "Different: level: Level0 before, Level1 after." in text
+    assert ("at equal requests and context; the fit explains 97 % of the variation" in text) == bool(change)
     assert verdict in text
     assert "These two sides are not comparable; --force was given" in text
     assert "another window" in text

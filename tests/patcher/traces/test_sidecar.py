@@ -42,7 +42,7 @@ def test_the_row_of_a_trace_has_what_the_facts_say(saved: Saved) -> None:
     saved.trace(NAME, steps(*range(30, 60)), ranks="0,3", world=8, rollout=4)
     report, (row,) = told(saved)
     assert (row["target"], row["release"], row["stage"], row["rollout"]) == ("vllm", "0.32.0", "rollout", 4)
-    assert (row["asked"], row["got"], row["ranks"]) == ("30:60", "30:60", "0, without 3")
+    assert (row["asked"], row["got"], row["ranks"]) == ("30:60", "30:60", "0, missing 3")
     assert report.messages == ()
 
 
@@ -126,7 +126,7 @@ def test_several_windows_are_several_captures_and_replicas_of_one_condition_are_
         saved.trace(name, steps(*range(first, first + 10)), units=range(first, first + 10), **more)
     report, rows = told(saved)
     assert sorted((row["asked"], row["got"], row["ranks"]) for row in rows) == [
-        ("0:10 at tail 8", "10 units each", "0,1"), ("100:110", "100:110", "0"), ("30:60", "30:60", "0"),
+        ("0:10 at tail 8", "10 units per worker", "0,1"), ("100:110", "100:110", "0"), ("30:60", "30:60", "0"),
     ]  # fmt: skip
     assert report.messages == ()
 
@@ -155,23 +155,23 @@ def test_uncounted_iterations_are_said(saved: Saved) -> None:
 THIRTY = steps(*range(30, 60))
 DOUBTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "nothing": (THIRTY, {}, []),
-    "another rank": (THIRTY, {"rank": 2}, ["rank is 0 in the trace's name, but 2 in its step metadata"]),
-    "another process": (THIRTY, {"pid": 1}, ["pid is 4711 in the trace's name, but 1 in its step metadata"]),
-    "another host": (THIRTY, {"host": "node2"}, ["host is node1 in the trace's name, but node2 in its step metadata"]),
-    "another stage": (THIRTY, {"stage": "update-policy"}, ["stage is rollout in the trace's name, but update-policy in its step metadata"]),
-    "another replica": (THIRTY, {"dp": 3}, ["replica is 0 in the trace's name, but 3 in its step metadata"]),
-    "another profiler": (THIRTY, {"backend": "npu"}, ["its step metadata says that npu recorded it"]),
-    "different units: marked by": (
-        THIRTY, {"units": range(60, 90)}, ["its step metadata lists 30 units, 60 to 89, but the trace has 30 units, 30 to 59"]),
+    "another rank": (THIRTY, {"rank": 2}, ["rank is 0 in the trace's name, but 2 in the step metadata"]),
+    "another process": (THIRTY, {"pid": 1}, ["pid is 4711 in the trace's name, but 1 in the step metadata"]),
+    "another host": (THIRTY, {"host": "node2"}, ["host is node1 in the trace's name, but node2 in the step metadata"]),
+    "another stage": (THIRTY, {"stage": "update-policy"}, ["stage is rollout in the trace's name, but update-policy in the step metadata"]),
+    "another replica": (THIRTY, {"dp": 3}, ["replica is 0 in the trace's name, but 3 in the step metadata"]),
+    "another profiler": (THIRTY, {"backend": "npu"}, ["the step metadata says that npu recorded this trace, but the trace has another format"]),
+    "the units are marked differently: by": (
+        THIRTY, {"units": range(60, 90)}, ["the step metadata lists 30 units, 60 to 89, but the trace has 30 units, 30 to 59"]),
     "more units": (
         steps(30, 31, 35), {"why": "the rollout ended"},
-        ["its step metadata lists 30 units, 30 to 59, but the trace has 3 of the units 30 to 35"]),
-    "none": (steps(), {}, ["its step metadata lists 30 units, 30 to 59, but the trace has no units"]),
+        ["the step metadata lists 30 units, 30 to 59, but the trace has 3 of the units 30 to 35"]),
+    "none": (steps(), {}, ["the step metadata lists 30 units, 30 to 59, but the trace has no units"]),
     "complete with too few": (
-        steps(30, 31), {"units": range(30, 32)}, ["its step metadata says complete, but lists 2 of 30 units"]),
+        steps(30, 31), {"units": range(30, 32)}, ["the step metadata says that the window is complete, but lists 2 of 30 units"]),
     "complete with too few from where a condition holds": (
         steps(70, 71), {"units": range(70, 72), "window": "0:10", "tail": 8},
-        ["its step metadata says complete, but lists 2 of 10 units"]),
+        ["the step metadata says that the window is complete, but lists 2 of 10 units"]),
 }  # fmt: skip
 
 

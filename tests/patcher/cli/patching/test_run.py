@@ -193,7 +193,7 @@ LOSSES = {
         ("true",),
         "no Python process loaded the hook",
     ),
-    "not imported": (("python", "-c", "pass"), f"none imported {WORKER}: did the run get that far?"),
+    "not imported": (("python", "-c", "pass"), f"none imported {WORKER}: did the run get as far"),
     "another copy": (("python", "other.py"), "choose this copy with --path or --python"),
     "changed meanwhile": (
         ("python", "-B", "changes.py"),

@@ -49,7 +49,7 @@ def finding(*profiles: RankProfile) -> Diagnosis | None:
         (
             one
             for one in analysis.reported(profiles).findings
-            if "At the rate of similar collectives it would take" in one.evidence
+            if "At the rate of similar collectives, this collective would take" in one.evidence
         ),
         None,
     )
@@ -90,7 +90,7 @@ def test_the_outlier_is_named_with_its_size_and_a_neighbour() -> None:
     for fact in ("allreduce of 28.6 MB in unit 30", "86.50 ms", "117.0 MB", "2.30 ms", "84.10 ms less"):
         assert fact in found.evidence
     assert (found.saving_ns, found.source, found.title) == (84_100_000, "/rank0", TITLES["collective-outlier"])
-    assert found.advice.startswith("report all ranks")
+    assert found.advice.startswith("run the report on all ranks")
     assert finding(profile(*made(*SLOW[:2], *SLOW[3:], (28.6, 4.4)))) is None
 
 

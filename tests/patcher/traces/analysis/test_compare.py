@@ -118,8 +118,8 @@ REFUSED = {
         capture(1, 2, metadata=parsed({"stage": "compute-log-prob"})), capture(1, 2, metadata=parsed({"stage": "update-policy"})),
         "different stages: compute-log-prob before, update-policy after",
     ),
-    "other marks": (capture(1, 2), capture(1, 2, marks="step["), "different units: marked by ProfilerStep before, by step after"),
-    "no marks": (capture(1, 2), capture(1, 2, marks=""), "different units: marked by ProfilerStep before, by nothing after"),
+    "other marks": (capture(1, 2), capture(1, 2, marks="step["), "the units are marked differently: by ProfilerStep before, by step after"),
+    "no marks": (capture(1, 2), capture(1, 2, marks=""), "the units are marked differently: by ProfilerStep before, by nothing after"),
     "bad data": (capture(1, 2), capture(1, 2, checks=(BAD,)), "after: 30 of 32 units launched no kernel"),
 }  # fmt: skip
 
@@ -211,8 +211,8 @@ def test_settings_of_the_profiler_carry_no_verdict_where_they_differ() -> None:
     found = compared([level0], [level1])
     assert found.verdict == "recorded otherwise"
     assert found.differs == (
-        "level Level0 before, Level1 after", "stacks off before, on after", "ranks of the run 2 before, 8 after",
-        "rank 0 before, 3 after", "CANN 8.3 before, 8.5 after",
+        "level: Level0 before, Level1 after", "stacks: off before, on after", "ranks of the run: 2 before, 8 after",
+        "rank: 0 before, 3 after", "CANN: 8.3 before, 8.5 after",
     )  # fmt: skip
     assert found.change is not None
     same = compared([level0, level0], [replace(level1, settings=settings)] * 2)

@@ -260,7 +260,7 @@ def test_transit_waiting_and_idle_are_told_apart_before_the_network_is_blamed() 
             collectives=(replace(told, transit_ns=None, wait_ns=None, idle_ns=None),),
         )
     )
-    assert "report all ranks before you blame the network" in alone.findings[0].advice
+    assert "run the report on all ranks before you blame the network" in alone.findings[0].advice
 
 
 def test_what_lies_before_the_first_kernel_is_no_slow_unit() -> None:
@@ -479,7 +479,7 @@ EXPOSED: dict[str, tuple[list[RankProfile], str, int, str, str, str, dict[str, i
     ),
     "transfer": (
         [capture(unit(**HALF), collectives=(told(30, 5, 4),))], "communication", 31, "40.0 5.00 4.00 31.00 10.0", "upper bound",
-        "overlap it", {"waiting": 5, "idle": 4, "transfer": 31},
+        "overlap communication", {"waiting": 5, "idle": 4, "transfer": 31},
     ),
     "waiting that the vendor tells": (
         [capture(unit(**HALF), collectives=(told(35, 30, 4),))], "slow-rank", 30, "40.0 30.00 4.00 6.00 10.0", "exact",
@@ -526,7 +526,7 @@ EXPOSED: dict[str, tuple[list[RankProfile], str, int, str, str, str, dict[str, i
         {"waiting": 3, "transfer": 6},
     ),
     "transfer, with a straggler": (
-        meeting((60, 50)), "communication", 50, "60.0 10.00 50.00 0.0 1 1 1 10.00 100 1 10.00", "upper bound", "overlap it",
+        meeting((60, 50)), "communication", 50, "60.0 10.00 50.00 0.0 1 1 1 10.00 100 1 10.00", "upper bound", "overlap communication",
         {"waiting": 10, "transfer": 50},
     ),
 }  # fmt: skip
@@ -615,7 +615,7 @@ def test_the_straggler_is_told_with_what_it_has_more_of() -> None:
         ("slow-rank", "/traces/rank0", ""), ("dispatch", "/traces/rank1", "slow-rank"),
     ]  # fmt: skip
     assert found.verdict.title == "Ranks wait for rank 1"
-    assert "rank 1 has 40.00 ms more of this" in found.findings[0].evidence
+    assert "rank 1 spends 40.00 ms more on this part" in found.findings[0].evidence
 
 
 def test_savings_are_of_different_times() -> None:
@@ -636,7 +636,7 @@ def test_a_place_with_most_of_a_finding_bounds_it() -> None:
     )  # fmt: skip
     first = report(capture(*(unit(at, compute=60, free_host_late=40) for at in range(2)), gaps=(gap,))).findings[0]
     assert (first.id, first.saving_ns, first.culprit) == ("dispatch", 25 * MS, "before kernel on stream 7")
-    assert "most of it at one place" in first.title
+    assert "mostly at one place" in first.title
     small = report(capture(*(unit(at, compute=60, free_host_late=60) for at in range(2)), gaps=(gap,))).findings[0]
     assert (small.saving_ns, small.title) == (60 * MS, TITLES["dispatch"])
 

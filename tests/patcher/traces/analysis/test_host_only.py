@@ -148,7 +148,7 @@ CASES: dict[str, tuple[Inject, str, int | None, str, str]] = {
     "Python with a stack": (frame, "host-idle", 20 * MS, "loop.py(12): reward", "20.01 23.01 87 12 20.00"),
     "Python beside a busy thread": (busy_elsewhere, "host-idle", 20_002_000, "loop.py(12): reward", "20.02 23.29 86 12 20.00"),
     "thousands of small operators": (items, "host-small", 12_006_000, "aten::item (2,000)", "15.01 2,003 12.01 0.1 2,000 1 1"),
-    "a pause in one step": (pause, "outlier", 37_500_000, "is one stretch without operators", "5 303.01 100.8 300.00"),
+    "a pause in one step": (pause, "outlier", 37_500_000, "is a single stretch without operators", "5 303.01 100.8 300.00"),
     "a checkpoint in one step": (state, "outlier", 37_503_000, "state_dict()", "5 303.03 100.8 300.00"),
     "garbage collection in a trace with stacks": (collect, "outlier", 300 * MS // 8, "in Python GC", "5 303.01 100.8 300.00"),
     "larger inputs in one step": (larger, "outlier", 24_875_000, "aten::linear 199.00 ms", "5 203.01 50.7 199.00"),
@@ -202,7 +202,7 @@ def test_the_headline_names_what_the_file_names(tmp_path: Path, inject: Inject, 
 def test_few_detached_tensors_are_no_checkpoint(tmp_path: Path) -> None:
     first = headline(analysis.reported([profile(lambda loop, number: state(loop, number, 3), tmp_path)]))
     assert "state_dict" not in f"{first.title} {first.evidence}"
-    assert "also records what Python does there" in first.evidence
+    assert "also records what Python does" in first.evidence
 
 
 def waits(*lengths_us: int) -> Inject:

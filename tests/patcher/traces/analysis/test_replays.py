@@ -146,15 +146,15 @@ def test_pieces_of_one_size_are_joined_in_their_order(tmp_path: Path) -> None:
         ),
         (
             [captured(4, 5000, named=BARE)], replayed(1, 4, graphs=2),
-            "replays in a unit: 2; captured graphs of its size: 1",
+            "graph replays in a unit: 2; captured graphs of the same size: 1",
         ),
         (
             [captured(4, 5000, named=NAMED)], replayed(1, 4, kernels=(KERNELS[1], KERNELS[0], *KERNELS[2:])),
-            "a replay has different kernels than its capture, or in a different order",
+            "a replay runs other kernels than its capture, or the same kernels in another order",
         ),
         (
             [captured(4, 5000, named=BARE)], replayed(1, 4, kernels=(*KERNELS[:2], KERNELS[3], KERNELS[2])),
-            "a replay has different kernels than its capture, or in a different order",
+            "a replay runs other kernels than its capture, or the same kernels in another order",
         ),
     ],
 )  # fmt: skip

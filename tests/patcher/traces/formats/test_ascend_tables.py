@@ -121,7 +121,7 @@ def test_other_tables_without_that_of_the_steps_are_refused_with_what_is_needed(
         folders.readable(delivered(tmp_path / "a_ascend_pt", details=DETAILS))
     assert (
         refused.value.hint
-        == "the raw data was deleted, so it cannot be parsed again: copy trace_view.json, the database or step_trace_time.csv here"
+        == "the raw data was deleted, so it cannot be parsed again: copy trace_view.json, the database or step_trace_time.csv into this folder"
     )
     (file,) = folders.readable(delivered(tmp_path / "b_ascend_pt", steps=STEPS.splitlines()[0]))
     with pytest.raises(Problem, match="has no steps") as refused:
@@ -148,7 +148,7 @@ def test_what_msprof_exported_is_read_where_it_recorded(tmp_path: Path) -> None:
         assert (found.form, [unit.kernels for unit in units]) == ("ascend-text", [10, 10])
         assert {"MatMulV3", "kernel1"} < set(found.names.texts)
     shutil.copy(file, place / "msprof_slice_1.json")
-    with pytest.raises(Problem, match="was not exported yet"):
+    with pytest.raises(Problem, match="has not been exported yet"):
         folders.readable(raw)
 
 

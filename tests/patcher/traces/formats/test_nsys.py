@@ -234,7 +234,7 @@ def files(folder: Path) -> Iterable[str]:
 
 def test_a_folder_is_read_for_its_exports_and_a_report_that_was_not_exported_gets_the_command(tmp_path: Path) -> None:
     (tmp_path / "run.nsys-rep").write_bytes(b"x")
-    with pytest.raises(Problem, match="not exported") as raised:
+    with pytest.raises(Problem, match="not been exported") as raised:
         folders.readable(tmp_path)
     assert f"nsys export --type sqlite {tmp_path}/run.nsys-rep" in raised.value.hint
     steps().nsys(tmp_path / "run.sqlite")

@@ -411,7 +411,7 @@ def test_an_interrupt(started, traces: Path, number: signal.Signals, how: str) -
     before = content(path)
     process = started(how)
     assert folders.inspect(path).state == states.WRITING
-    assert folders.inspect(path).why == "another `rlpatch analyse` or torch_npu is parsing it"
+    assert folders.inspect(path).why == "another `rlpatch analyse` or torch_npu is parsing this folder"
     process.send_signal(number)
     _, said = process.communicate()
     assert process.returncode == 130, said
