@@ -602,6 +602,7 @@ class LoopTimeline(TimelineRecorder):
                 self.timeline.mark()
 
     def called(self, group: Any, method: str, rollout: Any = None) -> Any:
+        """Begin a call of the driver; with `rollout`, it trains on the one of that number."""
         if rollout is not None and rollout != self.trained:
             if self.trained is not None or self.waiting is None:
                 self.mark()
@@ -615,8 +616,11 @@ class LoopTimeline(TimelineRecorder):
     def mark(self) -> None:
         """Mark the end of the step that was trained, if any; rollouts are counted from 0, steps from 1."""
         trained, self.trained, self.waiting = self.trained, None, None
-        if trained is not None:
-            self.span("step", "", None, trained + 1)
+        try:
+            if trained is not None:
+                self.span("step", "", None, trained + 1)
+        except Exception as e:  # a rollout without a number
+            self.first.stop(e)
         self.waiting = self.span("poll", "wait")
 
     def works(self, actor: Any, method: str) -> Any:

@@ -31,7 +31,7 @@ CALLS = ["reference", "log_probs", "validate", "train", "reference", "log_probs"
 def test_apply_and_revert_restore_every_byte(release: str, tmp_path: Path) -> None:
     root = trees.checkout(tmp_path / "checkout", release)
     for stage, unit in (("update-policy", MINI), ("compute-log-prob", CALL)):
-        warned = "differs from the one that was released as"
+        warned = "differs from the code that was released as"
         there_and_back(UPSTREAM, release, stage, unit, root, tmp_path, warned=warned)
 
 

@@ -242,6 +242,31 @@ del span
     assert (left.status, left.output, [(row[2], row[3]) for row in left.rows]) == (0, "", found)
 
 
+LOOP = """
+loop, group = LoopTimeline(), Some(role="actor")
+def update(): call = loop.called(group, "update_weights")
+def train(number): call = loop.called(group, "train", number)
+"""
+
+
+def test_a_step_of_a_loop_ends_with_the_weights_or_as_the_next_one_begins(tmp_path: Path) -> None:
+    left = left_by(f"{LOOP}update(); train(0); train(0); update(); train(1); train(2); update()", tmp_path)
+    ended = [row for row in left.rows if row[5] is not None]
+    assert (left.status, left.output, [row[7] for row in ended if row[2] == "step"]) == (0, "", [1, 2, 3])
+    waits = [row[0] for row in ended if row[2] == "poll"]
+    calls = [(row[3], row[1]) for row in ended if row[2] == "call"]
+    order = "update_weights train train update_weights train train update_weights"
+    assert [name for name, _ in calls] == [f"actor.{method}" for method in order.split()]
+    assert [parent for _, parent in calls] == [0, *[waits[0]] * 3, waits[1], *[waits[2]] * 2]
+
+
+def test_a_rollout_without_a_number_ends_the_timeline_and_not_the_run(tmp_path: Path) -> None:
+    left = left_by(f'{LOOP}train("first"); update(); print("went on")', tmp_path)
+    assert left.status == 0
+    assert left.output.startswith("rlpatch: timeline, ended: TypeError")
+    assert left.output.endswith("went on\n")
+
+
 def test_the_header_names_the_process(tmp_path: Path) -> None:
     left = left_by('span("work", "f")\nprint(os.getpid(), os.getppid())', tmp_path, RANK="3", RLPATCH_RUN="one")
     header = left.files[0][0]
