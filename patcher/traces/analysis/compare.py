@@ -71,8 +71,10 @@ def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model
     parts = model.PARTS if first and second else ()
     change, otherwise, unlike = _change(samples, time), tuple(_settings(before, after)), tuple(_models(before, after))
     sizes = [[*map(len, captures)] for captures in samples]
+    by_run = sum(map(len, samples)) >= model.ENOUGH_CAPTURES and bool(before[0].baseline_run)
+    verdict = _undecided(before, after, unlike, otherwise) or _verdict(change, sizes, by_run=by_run)
     return dataclasses.replace(
-        comparison, change=change, verdict=_undecided(before, after, unlike, otherwise) or _verdict(change, sizes),
+        comparison, change=change, verdict=verdict,
         differs=(*otherwise, *_places(before, after), *unlike),
         equal_load=at_equal_load(flat, [*map(time, chain(*flat))], sizes),
         parts=tuple(model.PartChange(name, getattr(first, name), getattr(second, name)) for name in parts),
@@ -111,14 +113,15 @@ def _undecided(before: Profiles, after: Profiles, unlike: Sequence[str], otherwi
     return model.OTHER if otherwise else ""
 
 
-def _verdict(change: tuple[int, int, int] | None, sizes: Sequence[Sequence[int]]) -> str:
+def _verdict(change: tuple[int, int, int] | None, sizes: Sequence[Sequence[int]], *, by_run: bool) -> str:
     """Return the verdict: slower or faster if the interval of the change excludes 0, else alike; `FEW` for few units.
 
     ``change`` is (low, change, high) in ns, ``sizes`` has for each side the units of each capture. If few captures tell
-    how captures of one program differ, the verdict is on these alone: the next one may differ.
+    how captures of one program differ, the verdict is on these alone: the next one may differ. `by_run` says that
+    enough runs of a baseline tell that, whatever their units are.
     """
     counts = [*map(sum, sizes)]
-    if change is None or math.comb(sum(counts), counts[0]) < CHANCE:
+    if change is None or (not by_run and math.comb(sum(counts), counts[0]) < CHANCE):
         return model.FEW
     low, _, high = change
     if low <= 0 <= high:
@@ -302,15 +305,16 @@ def _window(profile: model.RankProfile) -> str:
 def _notes(before: Profiles, after: Profiles, samples: Sequence[Captures]) -> Iterator[str]:
     """Yield caveats: few units or captures a side, two profilers, unlike loads, uncounted iterations, failed checks."""
     names = Text("Before"), Text("After")
+    few_captures = sum(map(len, samples)) < model.ENOUGH_CAPTURES
     few = [name for name, captures in zip(names, samples, strict=True) if sum(map(len, captures)) < 2]
-    if few:
+    if few and few_captures:
         yield Text("{sides}: there is only one unit, so the difference has no confidence interval.", joined(AND, few))
-    if sum(map(len, samples)) < model.ENOUGH_CAPTURES and before[0].baseline_run:
+    if few_captures and before[0].baseline_run:
         yield Text(
             "The baseline has {count} of {least} runs: until then nothing tells how runs differ from night to night.",
             len(samples[0]), model.ENOUGH_CAPTURES - 1,
         )  # fmt: skip
-    elif sum(map(len, samples)) < model.ENOUGH_CAPTURES:
+    elif few_captures:
         yield Text(
             "With one capture per side, a difference may be chance: two windows of the same run differ by up to"
             " 15 % in public data. Compare several captures per side: `rlpatch compare A1 A2 -- B1 B2`."
@@ -348,14 +352,16 @@ def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
 
 
 def _change(samples: Sequence[Captures], time: Time) -> tuple[int, int, int] | None:
-    """Return (low, change, high) in ns: the change of the medians in its 95 % interval; None under two units a side.
+    """Return (low, change, high) in ns: the change of the medians in its 95 % interval; None for few units.
+
+    They are few if a side has one, unless enough captures tell how captures differ.
 
     A bootstrap with a fixed seed draws windows, then units within them. Few windows tell little of how windows differ:
     with enough of them the interval is at least as wide as Student's for the medians of the windows.
     """
     first, second = ([[*map(time, steps)] for steps in captures] for captures in samples)
     counts = [sum(map(len, side)) for side in (first, second)]
-    if min(counts) < 2:
+    if min(counts) < 2 and sum(map(len, samples)) < model.ENOUGH_CAPTURES:
         return None
     estimate = _median(second) - _median(first)
     draw = random.Random(0)  # noqa: S311  (no secret: the same data gives the same interval)

@@ -133,6 +133,14 @@ def test_a_night_that_is_slower_than_all_nights_before_is_told() -> None:
     assert compared(nights[:3], [night(9, 10_030)]).verdict == model.ALIKE
 
 
+def test_nights_of_a_single_unit_are_judged_by_each_other() -> None:
+    nights = [night(n, 10_000 + 20 * (n % 3), units=1) for n in range(8)]
+    assert compared(nights, [night(9, 10_020, units=1)]).verdict == model.ALIKE
+    slower = compared(nights, [night(9, 12_000, units=1)])
+    assert (slower.verdict, slower.notes) == (model.SLOWER, ())
+    assert compared(nights[:2], [night(9, 12_000, units=1)]).verdict == model.FEW
+
+
 def test_the_windows_of_a_night_are_one_sample() -> None:
     windows = [replace(night(n, 10_000), source=f"/{n}/{at}", baseline_run="one") for at, n in enumerate((1, 2))]
     told = compared(windows, [night(3, 10_000)])
