@@ -57,7 +57,9 @@ def finding(profile: model.RankProfile) -> model.Diagnosis | None:
         if kernel.kind == model.COPY:
             times[direction(kernel.name)] += kernel.ns
             pinned += kernel.ns if "Pinned" in kernel.name else 0
-    largest = max(times, key=lambda way: times[way], default=_UNKNOWN)
+    if not times:  # copies of a unit that was not asked for reach into those that were
+        times[_UNKNOWN] = exposed
+    largest = max(times, key=lambda way: times[way])
     count = len(profile.units)
     ways = joined(COMMA, (Text("{time} {way}", in_ms(ns / count), _LABELS[way]) for way, ns in times.most_common()))
     evidence = Text(

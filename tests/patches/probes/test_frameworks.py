@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from patches.probes import areal, mindspeed, openrlhf, sglang, slime, trl, verl
+from patches.probes import areal, mindspeed, openrlhf, sglang, slime, trl, verl, vllm
 from patches.probes.recorder import ReplicaRecorder
 from patches.probes.training import TrainingSteps
 
@@ -175,6 +175,28 @@ def test_the_ranks_of_sglang_are_those_of_all_replicas(
         monkeypatch.setitem(sys.modules, name, module)
     worker = Some(server_args=Some(enable_dp_attention=attention, **more))
     assert probe(sglang.SglangRollout).count_ranks(worker) == ranks
+
+
+@pytest.mark.parametrize(("world", "ranks"), [(0, 6), (2, 6), (12, 12)])
+def test_the_ranks_of_vllm_are_those_of_all_replicas(world: int, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch, dist = ModuleType("torch"), ModuleType("torch.distributed")
+    dist.is_available, dist.is_initialized = lambda: True, lambda: bool(world)  # type: ignore[attr-defined]
+    dist.get_world_size = lambda: world  # type: ignore[attr-defined]
+    torch.distributed = dist  # type: ignore[attr-defined]
+    for name, module in (("torch", torch), ("torch.distributed", dist)):
+        monkeypatch.setitem(sys.modules, name, module)
+    worker = Some(vllm_config=Some(parallel_config=Some(world_size=2, data_parallel_size=3)))
+    assert probe(vllm.VllmWorker).count_ranks(worker) == ranks
+
+
+@pytest.mark.parametrize("cached", [
+    Some(resumed_req_ids=["b"]), [Some(req_id=name, resumed_from_preemption=name == "b") for name in "abc"],
+    Some(req_ids=[*"abc"], resumed_from_preemption=[False, True, False]),
+])  # fmt: skip
+def test_requests_that_resumed_are_found_in_each_form_of_a_batch(cached: Any) -> None:
+    requests = probe(vllm.ResumedSomehow, prefilling={})
+    requests.add_resumed(Some(scheduled_cached_reqs=cached))
+    assert requests.prefilling == {"b": -1}
 
 
 def test_a_step_of_sglang_adds_a_token_and_its_drafts_and_serves_what_its_mode_says() -> None:

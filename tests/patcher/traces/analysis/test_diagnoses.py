@@ -391,7 +391,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
         {"units": of_units(3, compute=95, copy=5), "kernels": COPIES[1:]}, "copies", 5, "5.0 2.00 1.00", "fewer tensors",
         "device to host",
     ),
-    "copies whose direction is unknown": ({"units": of_units(3, compute=90, copy=10)}, "copies", 10, "10.0", "find out", "of unknown direction"),
+    "copies whose direction is unknown": ({"units": of_units(3, compute=90, copy=10)}, "copies", 10, "10.0 10.00", "find out", "of unknown direction"),
     "computing": (
         {"units": of_units(2, compute=75, overlap=10, communication=5, free_waiting=10), "kernels": COMPUTES}, "compute", None,
         "85.0 60 30 6", "fusion", "",
@@ -422,6 +422,7 @@ def test_the_numbers_of_a_finding_are_those_of_its_profile(
     (finding,) = (one for one in report(replace(capture(), **fields)).findings if one.id == name)
     assert (finding.saving_ns and finding.saving_ns // MS, finding.culprit) == (saving, culprit)
     assert " ".join(re.findall(r"(?<![a-z])\d[\d,.]*\d|\b\d", finding.evidence)) == numbers
+    assert not re.search(r": ?\.", finding.evidence), "no sentence without its values"
     assert advice in finding.advice
 
 
