@@ -8,8 +8,9 @@ from itertools import dropwhile
 from posixpath import basename
 from typing import NamedTuple
 
-from patcher.guards.launch import KEPT, Start, may_start, read, shown
+from patcher.guards.launch import read
 from patcher.guards.result import Launch
+from patcher.guards.start import KEPT, Start, may_start, shown
 from patcher.messages import Text
 
 _OURS = "/rlpatch-run"
