@@ -5,7 +5,6 @@ The configurations that a project packages leave every profiler off, which a tes
 
 from __future__ import annotations
 
-import copy
 import gc
 import re
 import warnings
@@ -236,22 +235,24 @@ def _composed(application: Application, root: Path | None, run: _Run) -> Any:
 
 def _judged(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: Reading) -> GuardResult:
     """Return the severest result of one profiler's ``switches`` for ``config``, the configuration of ``run``."""
-    switch = max(switches, key=lambda switch: _state(switch, config).severity)
-    state, values, reason = _state(switch, config), _values(switch, config), ""
+    states = [_state(switch, config) for switch in switches]
+    state = max(states, key=lambda state: state.severity)
+    switch, values, reason = switches[states.index(state)], _values(switches[states.index(state)], config), ""
     set_keys = [key.name for key in switch.keys if values[key.name] not in (None, False, [], key.values[0])]
     text = " ".join(override(name, values[name]) for name in set_keys).replace(_UNKNOWN, "…")[:300]
     if state is State.OFF:
         return GuardResult(switch.profiler, state, run.start.where, text, Text("nothing to do"), switch.why)
+    first = switch.keys[0].name
     typed = [word.lstrip("+~").partition("=")[0] for word in run.words]
-    change = _change(switches, config, typed)
-    key = change.partition("=")[0] or (*set_keys, "?")[0]
+    alike = (name for name in typed if name.rpartition(".")[2] == first.rpartition(".")[2])  # it may follow from these
+    key = first if first in typed else next(alike, first)
     line = _line_of(key, reading) if key not in typed else ""
     where = line or reading.place(f"{key}=", run.start.where)
-    off: str = ""
-    if change:
-        off = Text("{change} at {where}", change, within_sentence(where))
-        if line:
-            off = Text("{change} as an override, or at {where}", change, within_sentence(where))
+    severe = (switch for switch, state in zip(switches, states, strict=True) if state is not State.OFF)
+    change, place = " ".join(dict.fromkeys(switch.off for switch in severe)), within_sentence(where)
+    off = Text("{change} at {where}", change, place)
+    if line:
+        off = Text("{change} as an override, or at {where}", change, place)
     if state is State.UNKNOWN:
         reason = Text("a value in the configuration is only known at run time")
     elif not (run.sure and run.start.program):
@@ -290,21 +291,3 @@ def _state(switch: ConfigSwitch, config: Any) -> State:
     choices = (key.values if _UNKNOWN in str(values[key.name]) else (values[key.name],) for key in switch.keys)
     states = {switch.state(dict(zip(values, choice, strict=True))) for choice in product(*choices)}
     return states.pop() if len(states) == 1 else State.UNKNOWN
-
-
-def _change(switches: Sequence[ConfigSwitch], config: Any, typed: Sequence[str]) -> str:
-    """Return one override, tried out in ``config``, that switches all ``switches`` off; "" if there is none.
-
-    Keys in ``typed``, which the user has set as overrides, are tried first: others may follow from them.
-    """
-    from omegaconf import OmegaConf
-
-    offs = {key.name: key.values[0] for switch in switches for key in switch.keys}
-    leaves = {name.rpartition(".")[2]: value for name, value in offs.items()}
-    first = {name: leaves[leaf] for name in typed if (leaf := name.rpartition(".")[2]) in leaves}
-    for name, value in {**first, **offs}.items():
-        changed = copy.deepcopy(config)
-        OmegaConf.update(changed, name, value, force_add=True)
-        if all(_state(switch, changed) is State.OFF for switch in switches):
-            return override(name, value)
-    return ""

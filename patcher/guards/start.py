@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import dropwhile
 from pathlib import Path
 from posixpath import basename
@@ -60,70 +60,31 @@ def shown(text: object) -> str:
     return re.sub("[\0\1]+", "…", str(text).replace(KEPT, ""))
 
 
-@dataclass(frozen=True)
+@dataclass
 class Start:
-    """A command; ``sure`` tells that the launch certainly runs it. Files that it names are in ``folders``."""
+    """A command; ``sure`` tells that the launch certainly runs it. Files that it names are in ``folders``.
+
+    ``texts`` are its words behind leading assignments; ``own`` those from the program on, behind wrappers such as
+    nohup. ``name`` is that of the program, with its path if it is a local one; ``program`` is "" unless it is Python
+    or a launcher of Python, here, and gets the environment. ``shape`` has the words of the program, with OUTSIDE for
+    each that may set any key. ``variables`` are set for it, or for what follows (None: unset).
+    """
 
     where: str
     words: tuple[str, ...]
     sure: bool
     folders: tuple[Path, ...] = ()
 
-    @cached_property
-    def texts(self) -> Sequence[str]:
-        """Words behind the leading assignments."""
-        return [*dropwhile(assigns, self.words)]
-
-    @cached_property
-    def own(self) -> Sequence[str]:
-        """Words from the program on, behind wrappers such as nohup."""
-        return [*dropwhile(wraps, self.texts)]
-
-    @cached_property
-    def name(self) -> str:
-        """Name of the program, with its path if it is a local one."""
+    def __post_init__(self) -> None:
+        self.texts = [*dropwhile(assigns, self.words)]
+        self.own = [*dropwhile(wraps, self.texts)]
+        before = self.words[: len(self.words) - len(self.own)]
         first = "".join(self.own[:1])
-        return first if re.match(_LOCAL, first) else basename(first)
-
-    @cached_property
-    def shape(self) -> str:
-        """Words of the program, with OUTSIDE for each that may set any key."""
-        return " ".join(OUTSIDE if is_hidden(word) else word for word in (self.name, *self.own[1:]))
-
-    @property
-    def is_python(self) -> bool:
-        """Tell whether it starts Python or a launcher of Python."""
-        return bool(re.fullmatch(PROGRAM, self.name))
-
-    @property
-    def is_emptied(self) -> bool:
-        """Tell whether its program gets no environment, or replaces the shell under another name."""
-        return bool(re.search(r"(^|[\s/])(env|exec) -", " ".join(self._before)))
-
-    @property
-    def program(self) -> str:
-        """Name of Python or of a launcher of Python; "" for another program, which may run elsewhere."""
-        return self.name if self.is_python and not self.is_emptied else ""
-
-    @property
-    def is_export(self) -> bool:
-        """Tell whether it changes what the programs after it get."""
-        return bool(re.fullmatch(rf"(?s){EXPORTS}", " ".join(self.own)))
-
-    @cached_property
-    def variables(self) -> Mapping[str, str | None]:
-        """Variables that it sets for itself or for what follows; None: it unsets the variable."""
-        words = self.own[1:] if self.is_export else filter(assigns, self._before)
-        parts = (word.partition("=") for word in words)
-        return {name: value if equals else None for name, equals, value in parts}
-
-    @property
-    def _before(self) -> Sequence[str]:
-        return self.words[: len(self.words) - len(self.own)]
-
-
-def may_start(start: Start) -> bool:
-    """Tell whether a start may lead to a Python process: it is more than an assignment or an end of the script."""
-    return bool(start.texts) and not re.fullmatch(
-        rf"{ENDS}|{HARMLESS}|export|declare|typeset|local|readonly|ray stop", start.texts[0]
-    )
+        self.name = first if re.match(_LOCAL, first) else basename(first)
+        self.is_python = bool(re.fullmatch(PROGRAM, self.name))
+        self.is_emptied = bool(re.search(r"(^|[\s/])(env|exec) -", " ".join(before)))
+        self.program = self.name if self.is_python and not self.is_emptied else ""
+        self.is_export = bool(re.fullmatch(rf"(?s){EXPORTS}", " ".join(self.own)))
+        pairs = (word.partition("=") for word in (self.own[1:] if self.is_export else filter(assigns, before)))
+        self.variables = {name: value if equals else None for name, equals, value in pairs}
+        self.shape = " ".join(OUTSIDE if is_hidden(word) else word for word in (self.name, *self.own[1:]))
