@@ -118,7 +118,7 @@ def _mentions(
 
 def _runs(application: Application, root: Path | None, config: Path | None, reading: Reading) -> Iterator[_Run]:
     """Yield each start of the application; record in ``reading`` what hides its configuration, and the file's lines."""
-    files = list[Path]()
+    files = list[Path | None]()
     if config is not None and reading.starts[0].where == ENVIRONMENT:
         files.append(config)
         yield _Run(Start(str(config), ("python",), sure=True), (), config, sure=True)
@@ -130,20 +130,31 @@ def _runs(application: Application, root: Path | None, config: Path | None, read
         option = rf"(?m)^{application.option}()[=\n](.*)$" if application.option else _OPTION
         typed = dict(re.findall(option, "\n".join(words)))
         file, is_here = (config, True) if config else _configuration(application, root, program, start, typed)
-        reasons = {
-            _ANY: any(map(is_hidden, words)),
-            _NO_GROUP: any(_is_missing(word, (root or Path()) / application.folder) for word in words),
-            _NO_CONFIG: not is_here or (file is not None and file.name in reading.written),
-        }
-        reading.hidden.extend(Hidden(start.where, "", reason) for reason, holds in reasons.items() if holds)
+        reading.hidden.extend(Hidden(start.where, "", reason) for reason in _reasons(words, application, root))
+        if not is_here or (file is not None and file.name in reading.written):
+            reading.hidden.append(Hidden(start.where, "", _NO_CONFIG))
         if is_here:
-            files += [file] if file else []
+            files.append(file)
             overrides = (word for word in words if not re.match(r"-|.*\.py$", word) and word not in typed.values())
             yield _Run(start, (*overrides,), file, start.sure and not _PRINTS & {*start.words})
-    for file in files:
-        if not (root and file.resolve().is_relative_to((root / application.packages[0]).resolve())):
-            lines = enumerate(re.sub(r"(?m)(^|\s)#.*", "", text_of(file)).splitlines(), 1)
-            reading.texts.extend(LaunchText(f"{file}:{number}", normal(line), plain=True) for number, line in lines)
+    package = (root / application.packages[0]).resolve() if root else None
+    for file in filter(None, files):
+        if not (package and file.resolve().is_relative_to(package)):
+            _read(file, reading)
+
+
+def _reasons(words: Sequence[str], application: Application, root: Path | None) -> Iterator[str]:
+    """Yield why overrides among ``words`` cannot be read: what only the run tells, and groups that are not here."""
+    if any(map(is_hidden, words)):
+        yield _ANY
+    if any(_is_missing(word, (root or Path()) / application.folder) for word in words):
+        yield _NO_GROUP
+
+
+def _read(file: Path, reading: Reading) -> None:
+    """Add the lines of a configuration to ``reading``."""
+    lines = enumerate(re.sub(r"(?m)(^|\s)#.*", "", text_of(file)).splitlines(), 1)
+    reading.texts.extend(LaunchText(f"{file}:{number}", normal(line), plain=True) for number, line in lines)
 
 
 def _program(application: Application, root: Path | None, start: Start) -> tuple[int, Path | None]:
@@ -242,12 +253,7 @@ def _judged(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: R
     text = " ".join(override(name, values[name]) for name in set_keys).replace(_UNKNOWN, "…")[:300]
     if state is State.OFF:
         return GuardResult(switch.profiler, state, run.start.where, text, Text("nothing to do"), switch.why)
-    first = switch.keys[0].name
-    typed = [word.lstrip("+~").partition("=")[0] for word in run.words]
-    alike = (name for name in typed if name.rpartition(".")[2] == first.rpartition(".")[2])  # it may follow from these
-    key = first if first in typed else next(alike, first)
-    line = _line_of(key, reading) if key not in typed else ""
-    where = line or reading.place(f"{key}=", run.start.where)
+    line, where = _place(switch.keys[0].name, run, reading)
     severe = (switch for switch, state in zip(switches, states, strict=True) if state is not State.OFF)
     change, place = " ".join(dict.fromkeys(switch.off for switch in severe)), within_sentence(where)
     off = Text("{change} at {where}", change, place)
@@ -259,6 +265,15 @@ def _judged(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: R
         state, reason = State.UNKNOWN, NOT_PLAIN
     why = (state is State.ARMED and switch.armed) or switch.why
     return GuardResult(switch.profiler, state, where, text, off, why, reason)
+
+
+def _place(key: str, run: _Run, reading: Reading) -> tuple[str, str]:
+    """Return the place of a dotted ``key``, or of an override that it may follow from; first "" if it was typed."""
+    typed = [word.lstrip("+~").partition("=")[0] for word in run.words]
+    alike = (name for name in typed if name.rpartition(".")[2] == key.rpartition(".")[2])
+    name = key if key in typed else next(alike, key)
+    line = _line_of(name, reading) if name not in typed else ""
+    return line, line or reading.place(f"{name}=", run.start.where)
 
 
 def _line_of(key: str, reading: Reading) -> str:

@@ -328,27 +328,41 @@ class _Reader:
         words = _stripped(command)
         sources = [*words, *(word for _, word in command.redirects)]
         self.line = min((word.line for word in sources), default=self.line)
-        marks = (*(mark for word in words for mark in self.marks(word)),)
-        start = Start(self.place(self.line), marks, self.plain and command.before in ("\n", ";", "&"), self.folders)
-        ends = ("\n", ";", "&", "tee") if start.is_python else ("\n", ";")
-        if len(words) < len(command.words) or command.after not in ends:  # in a branch, a list or a pipe
-            start = replace(start, sure=False)
+        start = self.start(command, words)
         self.plain = start.sure and not start.is_emptied
         for word in sources:
             for text in word.commands():
                 self.inner(text, word.line)
         if not (start.texts or self.nested):
-            for name, value in start.variables.items():
-                if value is not None and is_known(value) and len(value) < _LONGEST and name not in self.result.environ:
-                    self.constants[name] = value
-        if marks and not (start.texts and re.fullmatch(HARMLESS, start.name)):
+            self.assign(start)
+        if start.words and not (start.texts and re.fullmatch(HARMLESS, start.name)):
             self.result.starts.append(start)
         self.follow(command, start)
-        is_taken = start.is_export or start.is_python or bool(self.level == 0 and re.fullmatch(SHELL, start.name))
         for word in sources:
-            text = word.marked(lambda raw: self.value(raw) if is_known(self.value(raw)) else raw)
-            self.note(text, word.line, plain=start.sure and is_taken and word in words)
+            self.note_word(word, plain=start.sure and word in words and self.takes(start))
         self.plain = start.sure and self.passes(start) and not re.search(_DIVERTS, " ".join(word.raw for word in words))
+
+    def start(self, command: ShellCommand, words: Sequence[Word]) -> Start:
+        """Return a command after expansion; it is sure outside of branches, lists and pipes (except to ``tee``)."""
+        marks = (mark for word in words for mark in self.marks(word))
+        start = Start(self.place(self.line), (*marks,), sure=False, folders=self.folders)
+        ends = ("\n", ";", "&", "tee") if start.is_python else ("\n", ";")
+        is_whole = len(words) == len(command.words) and command.after in ends
+        return replace(start, sure=self.plain and is_whole and command.before in ("\n", ";", "&"))
+
+    def takes(self, start: Start) -> bool:
+        """Tell whether what a command gets counts: it exports its words, or starts Python or the script with them."""
+        return start.is_export or start.is_python or bool(self.level == 0 and re.fullmatch(SHELL, start.name))
+
+    def note_word(self, word: Word, *, plain: bool) -> None:
+        text = word.marked(lambda raw: self.value(raw) if is_known(self.value(raw)) else raw)
+        self.note(text, word.line, plain=plain)
+
+    def assign(self, start: Start) -> None:
+        """Record the constants that a command assigns."""
+        for name, value in start.variables.items():
+            if value is not None and is_known(value) and len(value) < _LONGEST and name not in self.result.environ:
+                self.constants[name] = value
 
     def passes(self, start: Start) -> bool:
         """Tell whether a script surely goes on after a command, with the same meaning."""
@@ -397,10 +411,7 @@ class _Reader:
         self.file(script, plain=self.plain and self.level == 0 and words == operands[:1])
 
     def programs(self, command: ShellCommand, start: Start) -> None:
-        """Read the words of a command that are programs, and the files that they name or Python runs.
-
-        A runtime environment of Ray is plain unless it stands behind the program.
-        """
+        """Read the words of a command that are programs, and the files that they name."""
         is_code = start.is_python and not re.fullmatch(PROFILERS, start.name)
         is_whole = re.fullmatch(SHELL, start.name) and re.fullmatch(r"-\w*c", " ".join(start.own[1:-1]))
         for source in command.words:
@@ -410,6 +421,13 @@ class _Reader:
                 self.inner(source.text, source.line, plain=self.plain and bool(is_whole))
         if "/" in start.name:
             self.file(start.name)
+        self.named(start)
+
+    def named(self, start: Start) -> None:
+        """Read the files that the words of a command name.
+
+        A runtime environment of Ray is plain unless it stands behind the program.
+        """
         is_sure, programs = self.plain and (start.is_python or carries(start.own)), list[str]()
         for option, word in pairwise(start.own if start.is_python else start.texts):
             if self.plain and re.match("--runtime-env-json |.* --runtime-env-json=", f"{option} {word}"):
