@@ -79,6 +79,12 @@ class Switch(NamedTuple):
         return dict(self.values).get(value.strip().lower(), self.otherwise)
 
 
+def override(name: str, value: object) -> str:
+    """Return the override of Hydra that sets a key."""
+    text = "null" if value is None else str(value).replace(", ", ",")
+    return f"{name}={text}"
+
+
 class Key(NamedTuple):
     """Key of a configuration that decides whether a profiler is on.
 
@@ -105,6 +111,11 @@ class ConfigSwitch(NamedTuple):
     releases: str = ""
     armed: str = ""
     code: tuple[str, ...] = ()
+
+    @property
+    def off(self) -> str:
+        """Override that sets the first key to what switches it off."""
+        return override(self.keys[0].name, self.keys[0].values[0])
 
 
 class Application(NamedTuple):

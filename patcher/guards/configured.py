@@ -5,7 +5,6 @@ The configurations that a project packages leave every profiler off, which a tes
 
 from __future__ import annotations
 
-import copy
 import gc
 import re
 import warnings
@@ -13,22 +12,22 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from patcher.guards.certain import LaunchText, normal
-from patcher.guards.launch import (
-    KEPT,
-    Reading,
-    Start,
-    find,
-    is_hidden,
-    is_known,
-    text_of,
+from patcher.guards.launch import Reading, find, text_of
+from patcher.guards.result import (
+    ENVIRONMENT,
+    NOT_PLAIN,
+    Checked,
+    GuardResult,
+    Hidden,
+    LaunchText,
     within_sentence,
 )
-from patcher.guards.result import NOT_PLAIN, Checked, GuardResult, Hidden, completing, existing
+from patcher.guards.shell import normal
+from patcher.guards.start import KEPT, Start, is_hidden, is_known
 from patcher.messages import Kind, Problem, Text
-from patcher.switches import Application, ConfigSwitch, State
+from patcher.switches import Application, ConfigSwitch, State, override
 
 _UNKNOWN = "rlpatch_unknown"
 """Stands in a configuration for what is not known; an identifier, so that it is valid wherever a text is."""
@@ -39,113 +38,90 @@ _NO_GROUP = Text("the configuration uses a Hydra config group that was not found
 _NO_CONFIG = Text("the run's configuration was not found here or is only known at run time; name it with --config FILE")
 
 
-def configured(application: Application, checked: Checked, config: Path | None, reading: Reading) -> list[GuardResult]:
-    """Return the results for each profiler that a Hydra ``application`` can switch on.
+class _Run(NamedTuple):
+    """A start of the application, its overrides, its file (None: it is not here), and whether it surely runs."""
 
-    The configuration file ``config`` is used instead of the one that the launch names. A configuration that cannot be
-    read gives UNKNOWN, but is not added to the hidden places of the caller's ``reading``. Raises Problem (USAGE) if
-    ``config`` is no YAML file.
+    start: Start
+    words: tuple[str, ...]
+    file: Path | None
+    sure: bool
+
+
+def configured(
+    application: Application, checked: Checked, config: Path | None, reading: Reading
+) -> tuple[list[GuardResult], list[Hidden]]:
+    """Return the results of what a Hydra ``application`` composes, and what is hidden of it.
+
+    The configuration file ``config`` is used instead of the one that the launch names. What is hidden leaves
+    only what is ON. Raises Problem (USAGE) if ``config`` is no YAML file.
     """
-    if config is not None:
-        _check(config)
+    if config is not None and (config.suffix != ".yaml" or not config.is_file()):
+        reason = Text("Hydra reads files that end in .yaml") if config.is_file() else Text("this file does not exist")
+        hint = Text("name the YAML file that configures the run: --config FILE")
+        raise Problem(Kind.USAGE, Text("cannot read the configuration: {reason}", reason), str(config), hint)
     reading = replace(reading, hidden=[*reading.hidden])  # an override hides nothing of the environment
     composed = [*_compositions(application, checked.root, config, reading)]
-    profilers = dict.fromkeys(switch.profiler for switch in application.switches)
-    return [result for name in profilers for result in _results(name, application, checked, composed, reading)]
+    results = list[GuardResult]()
+    for profiler in dict.fromkeys(switch.profiler for switch in application.switches):
+        alike = (switch for switch in application.switches if composed and switch.profiler == profiler)
+        switches = [switch for switch in alike if checked.release.has(switch)]
+        results += [_judged(switches, run, content, reading) for run, content in composed if switches]
+    is_on = {result.profiler for result in results if result.state is State.ON}
+    return [result for result in results if not reading.hidden or result.profiler in is_on], reading.hidden
 
 
 def _compositions(
     application: Application, root: Path | None, config: Path | None, reading: Reading
-) -> Iterator[tuple[Start, Any]]:
-    """Yield each start with its configuration, if the launch names a profiler; record in ``reading`` what is hidden."""
-    starts = [*_starts(application, root, config, reading)]
-    mentions = _mentions(application, root, {str(file) for _, file in starts}, reading)
+) -> Iterator[tuple[_Run, Any]]:
+    """Yield each run with its configuration, if the launch names a profiler; record in ``reading`` what is hidden."""
+    package = application.packages[0]
+    runs = [*_runs(application, root, config, reading)]
+    mentions = [*_mentions(application, root, {str(run.file) for run in runs}, reading)]
     unclear = [text for text in mentions if not text.plain or "oc.env" in text.text]
     reading.hidden[:0] = [Hidden(text.where, text.text, NOT_PLAIN) for text in unclear]
     if root is None and not reading.texts:
-        reason = Text("{package} is not installed here", application.packages[0])
+        reason = Text("{package} is not installed here", package)
         reading.hidden.append(Hidden(reason, "", reason))
-    if mentions and not starts:
-        reason = Text(
-            "the commands of the launch that rlpatch could read do not start {package}", application.packages[0]
-        )
+    if mentions and not runs:
+        reason = Text("the commands of the launch that rlpatch could read do not start {package}", package)
         reading.hidden.append(Hidden(mentions[0].where, mentions[0].text, reason))
-    for start, file in starts if not unclear and (mentions or _takes_others(application, reading)) else ():
-        content = _composed(application, root, start, file)
-        if isinstance(content, str):
-            reading.hidden.append(Hidden(start.where, "", content))
-        else:
-            yield start, content
+    packaged = "|".join((r"_self_|\S+://.*", *application.defaults))
+    takes = re.compile(rf"\s{{0,2}}-\s+(?!({packaged})\s*$)")  # a configuration of the user includes others
+    is_mixed = any(takes.match(line.text) for line in reading.texts if ".yaml:" in line.where)
+    for run in runs if not unclear else ():
+        if mentions or is_mixed:
+            content = _composed(application, root, run)
+            if isinstance(content, str):
+                reading.hidden.append(Hidden(run.start.where, "", content))
+            else:
+                yield run, content
 
 
 def _mentions(
     application: Application, root: Path | None, configurations: Collection[str], reading: Reading
-) -> list[LaunchText]:
-    """Return the texts that name a profiler, without programs of the project.
+) -> Iterator[LaunchText]:
+    """Yield the texts that name a profiler, except in programs below ``root`` that run Hydra: these only read names.
 
     The lines of ``configurations``, which were read again, count as plain.
     """
-    mentions = list[LaunchText]()
     for text in reading.texts:
-        is_read_again = not text.plain and text.where.rpartition(":")[0] in configurations
-        is_mention = not is_read_again and re.search(application.names, text.text)
-        if is_mention and not _is_of_the_project(text, application, root):
-            mentions.append(text)
-    return mentions
-
-
-def _check(config: Path) -> None:
-    """Raise Problem (USAGE) unless ``config`` is an existing file that ends in .yaml."""
-    if config.suffix != ".yaml" or not config.is_file():
-        reason = Text("Hydra reads files that end in .yaml") if config.is_file() else Text("this file does not exist")
-        hint = Text("name the YAML file that configures the run: --config FILE")
-        raise Problem(Kind.USAGE, Text("cannot read the configuration: {reason}", reason), str(config), hint)
-
-
-def _takes_others(application: Application, reading: Reading) -> bool:
-    """Tell whether a configuration file that was read includes others than the packaged configurations."""
-    packaged = "|".join((r"_self_|\S+://.*", *application.defaults))
-    takes = re.compile(rf"\s{{0,2}}-\s+(?!({packaged})\s*$)")
-    return any(takes.match(line.text) for line in reading.texts if ".yaml:" in line.where)
-
-
-def _is_of_the_project(text: LaunchText, application: Application, root: Path | None) -> bool:
-    """Tell whether ``text`` stands in a program below ``root`` that runs Hydra: such a program only reads names."""
-    file = Path(text.where.rpartition(":")[0])
-    is_inside = root is not None and file.is_file() and file.resolve().is_relative_to(root.resolve())
-    return is_inside and bool(re.search(application.main, text_of(file)))
-
-
-def _results(
-    profiler: str, application: Application, checked: Checked, composed: Sequence[tuple[Start, Any]], reading: Reading
-) -> list[GuardResult]:
-    """Return the results for one profiler, the last one OFF; hidden text adds UNKNOWN unless a result is ON.
-
-    ``composed`` has each start with its configuration.
-    """
-    switches = existing(application.switches, profiler, checked.release)
-    results = [_judged(switches, start, content, reading) for start, content in composed if switches]
-    is_on = any(result.state is State.ON for result in results)
-    key = switches[0].keys[0] if switches else None
-    off = f"{key.name}={_typed(key.values[0])}" if key else ""
-    hidden = reading.hidden if not is_on else ()
-    results = [] if hidden else results
-    return [*results, *completing(profiler, switches, hidden, reading.starts[0].where, off)]
+        name = text.where.rpartition(":")[0]
+        is_read_again = not text.plain and name in configurations
+        if not is_read_again and re.search(application.names, text.text):
+            is_inside = root and Path(name).is_file() and Path(name).resolve().is_relative_to(root.resolve())
+            if not (is_inside and re.search(application.main, text_of(Path(name)))):
+                yield text
 
 
 # --- what is started ---
 
 
-def _starts(
-    application: Application, root: Path | None, config: Path | None, reading: Reading
-) -> Iterator[tuple[Start, Path | None]]:
-    """Yield each start of the application, reduced to its overrides, with its configuration file (None: not here).
-
-    Record in ``reading`` why the configuration of a start is hidden, and the lines of configuration files.
-    """
-    if config is not None and not any(start.words[0] for start in reading.starts):
-        _read(config, application, root, reading)
-        yield Start(str(config), (), {}, "python", sure=True), config
+def _runs(application: Application, root: Path | None, config: Path | None, reading: Reading) -> Iterator[_Run]:
+    """Yield each start of the application; record in ``reading`` what hides its configuration, and the file's lines."""
+    files = list[Path | None]()
+    if config is not None and reading.starts[0].where == ENVIRONMENT:
+        files.append(config)
+        yield _Run(Start(str(config), ("python",), sure=True), (), config, sure=True)
     for start in reading.starts:
         at, program = _program(application, root, start)
         if not at:
@@ -154,17 +130,31 @@ def _starts(
         option = rf"(?m)^{application.option}()[=\n](.*)$" if application.option else _OPTION
         typed = dict(re.findall(option, "\n".join(words)))
         file, is_here = (config, True) if config else _configuration(application, root, program, start, typed)
-        reasons = {
-            _ANY: any(map(is_hidden, words)),
-            _NO_GROUP: any(_is_missing(word, (root or Path()) / application.folder) for word in words),
-            _NO_CONFIG: not is_here or (file is not None and file.name in reading.written),
-        }
-        reading.hidden.extend(Hidden(start.where, "", reason) for reason, holds in reasons.items() if holds)
+        reading.hidden.extend(Hidden(start.where, "", reason) for reason in _reasons(words, application, root))
+        if not is_here or (file is not None and file.name in reading.written):
+            reading.hidden.append(Hidden(start.where, "", _NO_CONFIG))
         if is_here:
-            if file:
-                _read(file, application, root, reading)
-            overrides = [word for word in words if not re.match(r"-|.*\.py$", word) and word not in typed.values()]
-            yield start._replace(words=(*overrides,), sure=start.sure and not _PRINTS & {*start.words}), file
+            files.append(file)
+            overrides = (word for word in words if not re.match(r"-|.*\.py$", word) and word not in typed.values())
+            yield _Run(start, (*overrides,), file, start.sure and not _PRINTS & {*start.words})
+    package = (root / application.packages[0]).resolve() if root else None
+    for file in filter(None, files):
+        if not (package and file.resolve().is_relative_to(package)):
+            _read(file, reading)
+
+
+def _reasons(words: Sequence[str], application: Application, root: Path | None) -> Iterator[str]:
+    """Yield why overrides among ``words`` cannot be read: what only the run tells, and groups that are not here."""
+    if any(map(is_hidden, words)):
+        yield _ANY
+    if any(_is_missing(word, (root or Path()) / application.folder) for word in words):
+        yield _NO_GROUP
+
+
+def _read(file: Path, reading: Reading) -> None:
+    """Add the lines of a configuration to ``reading``."""
+    lines = enumerate(re.sub(r"(?m)(^|\s)#.*", "", text_of(file)).splitlines(), 1)
+    reading.texts.extend(LaunchText(f"{file}:{number}", normal(line), plain=True) for number, line in lines)
 
 
 def _program(application: Application, root: Path | None, start: Start) -> tuple[int, Path | None]:
@@ -187,10 +177,9 @@ def _program(application: Application, root: Path | None, start: Start) -> tuple
 def _configuration(
     application: Application, root: Path | None, program: Path | None, start: Start, typed: Mapping[str, str]
 ) -> tuple[Path | None, bool]:
-    """Return the configuration file of a start (None: not here), and whether the configuration is known.
+    """Return the configuration file of a start (None: not here), and whether it is here or the project packages it.
 
-    A configuration is known if its file is here or the project packages it. ``typed`` has the options of the command
-    line: p for the path, n for the name, d for the directory.
+    ``typed`` has the options of the command line: p for the path, n for the name, d for the directory.
     """
     if "d" in typed or not is_known("".join(typed.values())):
         return None, False
@@ -208,14 +197,6 @@ def _configuration(
     return file, bool(file) or (is_packaged and names[0] in application.defaults)
 
 
-def _read(file: Path, application: Application, root: Path | None, reading: Reading) -> None:
-    """Add the lines of the user's configuration ``file`` to ``reading``; skip one that the project packages."""
-    if root and file.resolve().is_relative_to((root / application.packages[0]).resolve()):
-        return
-    for number, line in enumerate(text_of(file).splitlines(), 1):
-        reading.texts.append(LaunchText(f"{file}:{number}", normal(re.sub(r"(^|\s)#.*", "", line)), plain=True))
-
-
 def _is_missing(word: str, home: Path) -> bool:
     """Tell whether an override selects an option of a group that is not in ``home``, or moves the search path."""
     key, _, value = word.lstrip("+").partition("=")
@@ -227,10 +208,10 @@ def _is_missing(word: str, home: Path) -> bool:
 # --- what Hydra makes of it ---
 
 
-def _composed(application: Application, root: Path | None, start: Start, file: Path | None) -> Any:
-    """Return the configuration that Hydra composes for a start, or a text with the reason why it cannot.
+def _composed(application: Application, root: Path | None, run: _Run) -> Any:
+    """Return the configuration that Hydra composes for a run, or a text with the reason why it cannot.
 
-    ``file`` is the main configuration, None if missing. Words that are known only at run time become a placeholder.
+    Words that are known only at run time become a placeholder.
     """
     try:
         import yaml
@@ -239,15 +220,15 @@ def _composed(application: Application, root: Path | None, start: Start, file: P
         from hydra import compose, initialize_config_dir
     except ImportError:
         return Text("hydra-core is not installed (pip install hydra-core)")
-    if file is None:
+    if run.file is None:
         return Text(
             "{package} is not installed here; give its location with --path DIR or --python EXE",
             application.packages[0],
         )
-    words = [re.sub("[\0\1]", _UNKNOWN, word.replace(KEPT, "")) for word in start.words]
+    words = [re.sub("[\0\1]", _UNKNOWN, word.replace(KEPT, "")) for word in run.words]
     if any(_UNKNOWN in word.partition("=")[0] for word in words):
         return _ANY
-    home, folder = (root / application.folder).absolute() if root else None, file.absolute().parent
+    home, folder = (root / application.folder).absolute() if root else None, run.file.absolute().parent
     searched = [f"hydra.searchpath=[file://{home}]"] if home and home != folder else []
     # An override counts although this release has no such key, which would stop the run there.
     forced = [f"++{word.lstrip('+')}" if re.match(r"[^~=/@]*\.[^=/@]*=", word) else word for word in words]
@@ -255,7 +236,7 @@ def _composed(application: Application, root: Path | None, start: Start, file: P
     try:
         with warnings.catch_warnings(), initialize_config_dir(str(folder), version_base=None):
             warnings.simplefilter("ignore")
-            return compose(file.stem, [*searched, *forced])
+            return compose(run.file.stem, [*searched, *forced])
     except Exception as error:  # whatever YAML and resolvers of others raise is an answer
         first = str(error).strip().partition("\n")[0].replace(_UNKNOWN, "…")
         return Text("Hydra reports: {error}", first[:270])
@@ -263,30 +244,36 @@ def _composed(application: Application, root: Path | None, start: Start, file: P
         gc.enable()
 
 
-def _judged(switches: Sequence[ConfigSwitch], start: Start, config: Any, reading: Reading) -> GuardResult:
-    """Return the severest result of one profiler's ``switches`` for ``config``, the configuration of ``start``."""
-    switch = max(switches, key=lambda switch: _state(switch, config).severity)
-    state, values, reason = _state(switch, config), _values(switch, config), ""
+def _judged(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: Reading) -> GuardResult:
+    """Return the severest result of one profiler's ``switches`` for ``config``, the configuration of ``run``."""
+    states = [_state(switch, config) for switch in switches]
+    state = max(states, key=lambda state: state.severity)
+    switch, values, reason = switches[states.index(state)], _values(switches[states.index(state)], config), ""
     set_keys = [key.name for key in switch.keys if values[key.name] not in (None, False, [], key.values[0])]
-    text = " ".join(f"{name}={_typed(values[name])}" for name in set_keys)[:300]
+    text = " ".join(override(name, values[name]) for name in set_keys).replace(_UNKNOWN, "…")[:300]
     if state is State.OFF:
-        return GuardResult(switch.profiler, state, start.where, text, Text("nothing to do"), switch.why)
-    typed = [word.lstrip("+~").partition("=")[0] for word in start.words]
-    change = _change(switches, config, typed)
-    key = change.partition("=")[0] or (*set_keys, "?")[0]
-    line = _line_of(key, reading) if key not in typed else ""
-    where = line or reading.place(f"{key}=", start.where)
-    off: str = ""
-    if change:
-        off = Text("{change} at {where}", change, within_sentence(where))
-        if line:
-            off = Text("{change} as an override, or at {where}", change, within_sentence(where))
+        return GuardResult(switch.profiler, state, run.start.where, text, Text("nothing to do"), switch.why)
+    line, where = _place(switch.keys[0].name, run, reading)
+    severe = (switch for switch, state in zip(switches, states, strict=True) if state is not State.OFF)
+    change, place = " ".join(dict.fromkeys(switch.off for switch in severe)), within_sentence(where)
+    off = Text("{change} at {where}", change, place)
+    if line:
+        off = Text("{change} as an override, or at {where}", change, place)
     if state is State.UNKNOWN:
         reason = Text("a value in the configuration is only known at run time")
-    elif not (start.sure and start.program):
+    elif not (run.sure and run.start.program):
         state, reason = State.UNKNOWN, NOT_PLAIN
     why = (state is State.ARMED and switch.armed) or switch.why
     return GuardResult(switch.profiler, state, where, text, off, why, reason)
+
+
+def _place(key: str, run: _Run, reading: Reading) -> tuple[str, str]:
+    """Return the place of a dotted ``key``, or of an override that it may follow from; first "" if it was typed."""
+    typed = [word.lstrip("+~").partition("=")[0] for word in run.words]
+    alike = (name for name in typed if name.rpartition(".")[2] == key.rpartition(".")[2])
+    name = key if key in typed else next(alike, key)
+    line = _line_of(name, reading) if name not in typed else ""
+    return line, line or reading.place(f"{name}=", run.start.where)
 
 
 def _line_of(key: str, reading: Reading) -> str:
@@ -319,27 +306,3 @@ def _state(switch: ConfigSwitch, config: Any) -> State:
     choices = (key.values if _UNKNOWN in str(values[key.name]) else (values[key.name],) for key in switch.keys)
     states = {switch.state(dict(zip(values, choice, strict=True))) for choice in product(*choices)}
     return states.pop() if len(states) == 1 else State.UNKNOWN
-
-
-def _change(switches: Sequence[ConfigSwitch], config: Any, typed: Sequence[str]) -> str:
-    """Return one override, tried out in ``config``, that switches all ``switches`` off; "" if there is none.
-
-    Keys in ``typed``, which the user has set as overrides, are tried first.
-    """
-    from omegaconf import OmegaConf
-
-    offs = {key.name: key.values[0] for switch in switches for key in switch.keys}
-    leaves = {name.rpartition(".")[2]: value for name, value in offs.items()}
-    # What is typed comes first: other keys may follow from it.
-    first = {name: leaves[leaf] for name in typed if (leaf := name.rpartition(".")[2]) in leaves}
-    for name, value in {**first, **offs}.items():
-        changed = copy.deepcopy(config)
-        OmegaConf.update(changed, name, value, force_add=True)
-        if all(_state(switch, changed) is State.OFF for switch in switches):
-            return f"{name}={_typed(value)}"
-    return ""
-
-
-def _typed(value: object) -> str:
-    """Return ``value`` in the syntax of an override, with … for parts known only at run time."""
-    return "null" if value is None else str(value).replace(", ", ",").replace(_UNKNOWN, "…")

@@ -8,28 +8,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import dropwhile, pairwise
 from posixpath import basename
 
-from patcher.guards.certain import LaunchText, normal
 from patcher.guards.configured import configured
-from patcher.guards.launch import (
+from patcher.guards.launch import Reading, read
+from patcher.guards.result import (
     COMMAND,
     ENVIRONMENT,
-    OUTSIDE,
-    Reading,
-    Start,
-    carries,
-    is_known,
-    read,
-    shown,
+    NOT_PLAIN,
+    Checked,
+    GuardResult,
+    Hidden,
+    Launch,
     within_sentence,
-    wraps,
 )
-from patcher.guards.result import NOT_PLAIN, Checked, GuardResult, Launch, completing, existing
+from patcher.guards.start import OUTSIDE, Start, carries, is_known, shown, wraps
 from patcher.messages import COMMA, SEMICOLON, Text, joined
-from patcher.switches import Form, State, Switch
+from patcher.switches import ConfigSwitch, Form, Release, State, Switch
 
 _UNSEEN = Text("rlpatch found no Python program that starts after this setting")
 _VALUE = Text("this value is not documented, or only known at run time")
@@ -44,26 +42,38 @@ def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[G
     """
     application = checked.application
     reading = read(launch, application.packages if application else ())
-    results = configured(application, checked, launch.config, reading) if application else []
+    configured_results, hidden = configured(application, checked, launch.config, reading) if application else ([], [])
     # To ask whether a release has a switch takes longer than to look for it.
-    judgements = ((switch, _results(switch, launch, reading)) for switch in checked.switches)
-    results += [result for switch, judged in judgements if judged and checked.release.has(switch) for result in judged]
-    if reading.hidden or not severe:  # else nobody has to know which switches the release has
-        results += _unnamed(checked, launch, reading, results)
-    return _merged(results, severe=severe)
+    judgements = ((switch, _results(switch, reading)) for switch in checked.switches)
+    results = [result for switch, judged in judgements if judged and checked.release.has(switch) for result in judged]
+    places = (ENVIRONMENT, launch.script, COMMAND if launch.command else None)
+    where = joined(COMMA, (place if isinstance(place, str) else str(place) for place in places if place))
+    named = [*configured_results, *results]
+    if application and (hidden or not severe):  # else nobody has to know which switches the release has
+        named += _unnamed(application.switches, checked.release, hidden, configured_results, where)
+    if reading.hidden or not severe:
+        named += _unnamed(checked.switches, checked.release, reading.hidden, named, where)
+    return _merged(named, severe=severe)
 
 
 def _unnamed(
-    checked: Checked, launch: Launch, reading: Reading, results: Sequence[GuardResult]
+    switches: Sequence[Switch | ConfigSwitch],
+    release: Release,
+    hidden: Sequence[Hidden],
+    results: Iterable[GuardResult],
+    where: str,
 ) -> Iterator[GuardResult]:
     """Yield OFF for each profiler, preceded by UNKNOWN if hidden text may switch it on and no result says more."""
-    places = (ENVIRONMENT, launch.script, COMMAND if launch.command else None)
-    where = joined(COMMA, (place if isinstance(place, str) else str(place) for place in places if place))
     not_off = {result.profiler for result in results if result.state is not State.OFF}
-    for profiler in dict.fromkeys(switch.profiler for switch in checked.switches):
-        switches = existing(checked.switches, profiler, checked.release)
-        off = switches[0].off if switches else ""
-        yield from completing(profiler, switches, () if profiler in not_off else reading.hidden, where, off)
+    for profiler in dict.fromkeys(switch.profiler for switch in switches):
+        existing = [switch for switch in switches if switch.profiler == profiler and release.has(switch)]
+        why = existing[0].why if existing else Text("this release has no switch for this profiler")
+        for text in hidden[:1] if existing and profiler not in not_off else ():
+            is_searched = text.where != text.reason
+            advice = Text("{off}, if this setting exists there", existing[0].off) if is_searched else ""
+            line = text.found.partition("\n")[0].strip()[:200]
+            yield GuardResult(profiler, State.UNKNOWN, text.where, line, advice, why, text.reason)
+        yield GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why)
 
 
 def _merged(results: list[GuardResult], *, severe: bool) -> tuple[GuardResult, ...]:
@@ -80,19 +90,14 @@ def _merged(results: list[GuardResult], *, severe: bool) -> tuple[GuardResult, .
     return tuple(places.values())
 
 
-def _results(switch: Switch, launch: Launch, reading: Reading) -> list[GuardResult]:
+def _results(switch: Switch, reading: Reading) -> list[GuardResult]:
     """Return the severest result of ``switch``, the last of equals; empty if the launch does not mention it.
 
     An armed profiler becomes ON, or UNKNOWN, if the launch also makes a call that starts the recording.
     """
-    value = launch.environ.get(switch.name)
     if switch.otherwise is State.OFF:
-        return _ignored(switch, value, reading)
-    if switch.form is Form.VARIABLE:
-        results = _variable(switch, value, reading)
-    else:
-        results = {Form.OPTION: _option, Form.KEY: _keyed}.get(switch.form, _started)(switch, reading)
-    results = sorted(results, key=lambda result: result.state.severity)[-1:]
+        return _ignored(switch, reading)
+    results = sorted(_JUDGES[switch.form](switch, reading), key=lambda result: result.state.severity)[-1:]
     requests = _requests(switch, reading)
     if not requests or not results or results[0].state is not State.ARMED:
         return results
@@ -103,11 +108,8 @@ def _results(switch: Switch, launch: Launch, reading: Reading) -> list[GuardResu
     return [armed._replace(state=State.UNKNOWN, reason=Text("rlpatch cannot tell whether this call is reached"))]
 
 
-def _judged(switch: Switch, state: State, where: str, text: str, reason: str = "") -> GuardResult:
-    """Return the result for ``switch`` in ``state`` at the place ``where``, with advice to switch it off.
-
-    ``text`` is the text at this place, ``reason`` why the state is unknown.
-    """
+def _result(switch: Switch, state: State, where: str, text: str, reason: str = "") -> GuardResult:
+    """Return the result for ``switch`` in ``state`` at the place ``where`` of ``text``."""
     off: str = Text("nothing to do") if state is State.OFF else switch.off
     if state is not State.OFF and where != ENVIRONMENT:
         line = within_sentence(where)
@@ -115,6 +117,17 @@ def _judged(switch: Switch, state: State, where: str, text: str, reason: str = "
         if switch.form is Form.VARIABLE:
             off = Text("remove it at {where}, or {off} after it", line, switch.off)
     return GuardResult(switch.profiler, state, where, shown(" ".join(text.split()))[:300], off, switch.why, reason)
+
+
+def _judged(switch: Switch, state: State, start: Start, where: str, text: str) -> GuardResult:
+    """Return the result for a ``start`` that means ``state``; UNKNOWN unless the launch surely gets there."""
+    is_variable, reason = switch.form is Form.VARIABLE, ""
+    is_reached = start.sure and (start.program or switch.form in (Form.PROGRAM, Form.REQUEST))
+    if state is State.UNKNOWN:
+        reason = _VALUE
+    elif state is not State.OFF and not is_reached:
+        state, reason = State.UNKNOWN, _UNSEEN if is_variable and not start.program else NOT_PLAIN
+    return _result(switch, state, where, text, reason)
 
 
 def _unclear(switch: Switch, reading: Reading) -> list[GuardResult]:
@@ -132,46 +145,36 @@ def _unclear(switch: Switch, reading: Reading) -> list[GuardResult]:
     for text in reading.texts:
         sets = re.match(rf"{name}(=|$)", text.text) if is_variable else switch.form is Form.OPTION
         if not (text.plain and sets) and re.search(names, text.text):
-            return [_judged(switch, State.UNKNOWN, text.where, text.text, NOT_PLAIN)]
+            return [_result(switch, State.UNKNOWN, text.where, text.text, NOT_PLAIN)]
     return []
 
 
-def _variable(switch: Switch, value: str | None, reading: Reading) -> list[GuardResult]:
-    """Judge an environment variable, whose initial ``value`` is None if unset, at each start of the launch.
+def _variable(switch: Switch, reading: Reading) -> list[GuardResult]:
+    """Judge an environment variable at each start of the launch; a text that is not plain gives UNKNOWN.
 
-    Return the results that are ON or ARMED, else all; a text that names the variable and is not plain gives UNKNOWN.
+    Return the results that are ON or ARMED, else all.
     """
     if results := _unclear(switch, reading):
         return results
-    name = switch.name
+    name, value = switch.name, reading.environ.get(switch.name)
     is_seen = any(start.program for start in reading.starts)
     for start in reading.starts:
         set_value = start.variables.get(name, value)
         value = value if start.program else set_value
         if name not in start.variables and any(word.startswith(f"{name}=") for word in start.words):
-            results.append(_judged(switch, State.UNKNOWN, start.where, " ".join(start.words), NOT_PLAIN))
+            results.append(_result(switch, State.UNKNOWN, start.where, " ".join(start.words), NOT_PLAIN))
         if set_value is not None and (start.program or not is_seen):
-            results.append(_assigned(switch, set_value, start, reading))
+            text = f"{name}={set_value}"
+            state = switch.state(set_value if is_known(set_value) else None)
+            results.append(_judged(switch, state, start, reading.place(text, ENVIRONMENT), text))
     return [result for result in results if result.state in (State.ON, State.ARMED)] or results
 
 
-def _assigned(switch: Switch, value: str, start: Start, reading: Reading) -> GuardResult:
-    """Judge the ``value`` that an environment variable has at a start."""
-    state, reason = switch.state(value if is_known(value) else None), ""
-    if state is State.UNKNOWN:
-        reason = _VALUE
-    elif state is not State.OFF and not (start.sure and start.program):
-        state, reason = State.UNKNOWN, NOT_PLAIN if start.program else _UNSEEN
-    text = f"{switch.name}={value}"
-    return _judged(switch, state, reading.place(text, ENVIRONMENT), text, reason)
-
-
-def _ignored(switch: Switch, value: str | None, reading: Reading) -> list[GuardResult]:
+def _ignored(switch: Switch, reading: Reading) -> list[GuardResult]:
     """Return OFF where a variable is set that the release does not read; nothing if it is set nowhere."""
-    values = [value, *(start.variables.get(switch.name) for start in reading.starts)]
+    values = [reading.environ.get(switch.name), *(start.variables.get(switch.name) for start in reading.starts)]
     texts = [f"{switch.name}={text}" for text in values if text is not None]
-    places = [reading.place(text, ENVIRONMENT) for text in texts[-1:]]
-    return [_judged(switch, State.OFF, where, texts[-1], switch.why) for where in places]
+    return [_result(switch, State.OFF, reading.place(text, ENVIRONMENT), text, switch.why) for text in texts[-1:]]
 
 
 def _option(switch: Switch, reading: Reading) -> list[GuardResult]:
@@ -181,9 +184,9 @@ def _option(switch: Switch, reading: Reading) -> list[GuardResult]:
     return unclear or [result for start in reading.starts for result in _options(switch, start, reading)]
 
 
-def _options(switch: Switch, start: Start, reading: Reading) -> list[GuardResult]:
-    """Judge a command-line option of one ``start``; return at most one result, none without the option."""
-    values, words, reason = dict[str, str](), list[str](), ""
+def _options(switch: Switch, start: Start, reading: Reading) -> Iterator[GuardResult]:
+    """Judge a command-line option of one ``start``; yield nothing without the option."""
+    values, words = dict[str, str](), list[str]()
     for word, following in pairwise((*start.words, OUTSIDE)):
         head, equals, value = word.partition("=")
         option, _, key = head.partition(".")
@@ -196,21 +199,14 @@ def _options(switch: Switch, start: Start, reading: Reading) -> list[GuardResult
     # A key that is known to arm decides, whatever the others may turn out to be.
     state = State.ARMED if State.ARMED in states else max(states, key=lambda state: state.severity, default=State.OFF)
     if _may_be_among(switch, start.words):
-        state, reason, words = State.UNKNOWN, _WORDS, [*start.words]
-    elif state is State.ARMED and not (start.sure and start.program):
-        state, reason = State.UNKNOWN, NOT_PLAIN
-    elif state is State.UNKNOWN:
-        reason = _VALUE
-    if not words:
-        return []
-    return [_judged(switch, state, reading.place(words[-1], start.where), " ".join(words), reason)]
+        where = reading.place(start.words[-1], start.where)
+        yield _result(switch, State.UNKNOWN, where, " ".join(start.words), _WORDS)
+    elif words:
+        yield _judged(switch, state, start, reading.place(words[-1], start.where), " ".join(words))
 
 
 def _may_be_among(switch: Switch, words: Sequence[str]) -> bool:
-    """Tell whether a word that is known only at run time may be the option.
-
-    Only the words of the switch's own programs count.
-    """
+    """Tell whether a word that is known only at run time may be the option of one of the switch's programs."""
     takes_no_value = f"{switch.flags}|{switch.files}|(?!-|serve$).*|.*=.*"
     is_any = any(word == OUTSIDE and re.fullmatch(takes_no_value, before) for before, word in pairwise(("", *words)))
     return is_any and any(switch.programs and re.fullmatch(switch.programs, word) for word in words)
@@ -227,10 +223,9 @@ def _object(switch: Switch, text: str) -> dict[str, str]:
 
 def _started(switch: Switch, reading: Reading) -> list[GuardResult]:
     """Judge a program or a request that starts the profiler; a start that surely runs counts first."""
-    starts = _profiled(switch, reading) if switch.form is Form.PROGRAM else _requests(switch, reading)
+    starts = [*_profiled(switch, reading)] if switch.form is Form.PROGRAM else _requests(switch, reading)
     for start in sorted(starts, key=lambda start: not start.sure)[:1]:
-        state, reason = (switch.otherwise, "") if start.sure else (State.UNKNOWN, NOT_PLAIN)
-        return [_judged(switch, state, start.where, " ".join(start.words), reason)]
+        return [_judged(switch, switch.otherwise, start, start.where, " ".join(start.words))]
     return _unclear(switch, reading)
 
 
@@ -241,39 +236,38 @@ def _profiled(switch: Switch, reading: Reading) -> Iterator[Start]:
             if re.fullmatch(switch.programs, " ".join((basename(word), *start.words[at + 1 :])), re.DOTALL):
                 before = [*dropwhile(wraps, start.words[:at])]
                 is_run = not before or (carries(before) and not any(word.endswith(".py") for word in before))
-                yield start._replace(sure=start.sure and is_run)
+                yield replace(start, sure=start.sure and is_run)
 
 
 def _keyed(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Judge a key of Ray's runtime environment: in files that certainly count, and in the words of `ray job submit`."""
+    """Judge a key of Ray's runtime environment in the settings that certainly count."""
     key = rf"_?{switch.name}\]?\s*[:=]\s*"
     block = rf"(?P<indent>[ \t]*)_?{switch.name}:[ \t]*\n(?P=indent)[ \t]+\w"
-    for text in (*reading.settings, *_environments(reading)):
+    for text in reading.settings:
         if re.match(rf"[^\n]*\b{key}(default\b|\{{\s*\w)|{block}", text.text):
-            return [_judged(switch, State.ON, text.where, text.text.partition("\n")[0])]
+            where = reading.place(text.text, text.where)
+            return [_result(switch, State.ON, where, text.text.partition("\n")[0])]
     return _unclear(switch, reading)
-
-
-def _environments(reading: Reading) -> Iterator[LaunchText]:
-    """Yield the runtime environments among the words of the starts that surely run."""
-    for start in reading.starts:
-        for option, word in pairwise(start.words):
-            is_json = option == "--runtime-env-json" or word.startswith("--runtime-env-json=")
-            if start.sure and is_json:
-                text = normal(word)
-                yield LaunchText(reading.place(text, start.where), text)
 
 
 def _requests(switch: Switch, reading: Reading) -> list[Start]:
     """Return the starts that make an armed profiler record, the ones that surely run first."""
-    starts = list[Start]()
-    for start in reading.starts:
-        for row in switch.requested_by:
-            if all(_is_among(pattern, start.words) for pattern in row):
-                starts.append(start)
+    rows = switch.requested_by
+    starts = [
+        start for start in reading.starts if any(all(_is_among(word, start.words) for word in row) for row in rows)
+    ]
     return sorted(starts, key=lambda start: not start.sure)
 
 
 def _is_among(pattern: str, words: Sequence[str]) -> bool:
     """Tell whether ``pattern`` matches a word, or with a leading ``!`` none."""
     return any(re.fullmatch(pattern.lstrip("!"), word) for word in words) is not pattern.startswith("!")
+
+
+_JUDGES = {
+    Form.VARIABLE: _variable,
+    Form.OPTION: _option,
+    Form.PROGRAM: _started,
+    Form.REQUEST: _started,
+    Form.KEY: _keyed,
+}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from itertools import dropwhile
 from posixpath import basename
 from typing import NamedTuple
 
-from patcher.guards.launch import KEPT, Start, may_start, read, shown
+from patcher.guards.launch import read
 from patcher.guards.result import Launch
+from patcher.guards.start import ENDS, HARMLESS, KEPT, Start, shown
 from patcher.messages import Text
 
 _OURS = "/rlpatch-run"
@@ -77,36 +76,28 @@ def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
     launch names cannot be read.
     """
     starts, gaps = read(launch).starts, dict[str, HookGap]()
-    for start in starts:
-        for gap in _elsewhere(start, variable):
-            gaps.setdefault(gap.where, gap)
-    last = max((number for number, start in enumerate(starts) if may_start(start)), default=-1)
+    last = max((number for number, start in enumerate(starts) if _may_start(start)), default=-1)
     is_seen = any(start.program for start in starts)
-    for start in starts[: last + 1]:
+    for number, start in enumerate(starts):
+        text = " ".join((*map(basename, start.texts[:1]), *start.texts[1:]))
+        for pattern, (why, instead) in _LOST.items():
+            if re.fullmatch(pattern, text, re.DOTALL):
+                found, advice = shown(" ".join(start.words))[:200], instead or Text("add {option}", submitted(variable))
+                is_sure = start.sure and not text.startswith("sudo")
+                gaps.setdefault(start.where, HookGap(start.where, found, why, advice, is_sure))
         value = start.variables.get("PYTHONPATH", KEPT)
-        why, instead = (
-            Text("PYTHONPATH is overwritten"),
-            Text("use export PYTHONPATH=…:$PYTHONPATH, which keeps the old value"),
-        )
-        text = f"PYTHONPATH={value}"
-        if value is None:
-            why, instead, text = Text("PYTHONPATH is unset"), Text("keep PYTHONPATH in the environment"), "PYTHONPATH"
-        is_lost = KEPT not in value if value is not None else start.words[0] == "unset"  # a bare `export` keeps it
-        if is_lost:
-            gaps.setdefault(start.where, HookGap(start.where, shown(text), why, instead, start.sure and is_seen))
+        found, why = f"PYTHONPATH={value}", Text("PYTHONPATH is overwritten")
+        advice = Text("use export PYTHONPATH=…:$PYTHONPATH, which keeps the old value")
+        is_lost = value is not None and KEPT not in value
+        if value is None and start.words[0] == "unset":  # a bare `export` keeps it
+            found, why, is_lost = "PYTHONPATH", Text("PYTHONPATH is unset"), True
+            advice = Text("keep PYTHONPATH in the environment")
+        if is_lost and number <= last:
+            gaps.setdefault(start.where, HookGap(start.where, shown(found), why, advice, start.sure and is_seen))
     return tuple(gaps.values())
 
 
-def _elsewhere(start: Start, variable: str) -> Iterator[HookGap]:
-    """Yield a gap if the command of ``start`` drops the environment, or leaves the folder of the run.
-
-    ``variable`` names the hook's module and appears in the advice.
-    """
-    words = [*dropwhile(lambda word: "=" in word, start.words)]
-    text = " ".join((*map(basename, words[:1]), *words[1:]))
-    is_sure = start.sure and not text.startswith("sudo")
-    for pattern, (why, instead) in _LOST.items():
-        if re.fullmatch(pattern, text, re.DOTALL):
-            text_of_start = shown(" ".join(start.words))[:200]
-            advice = instead or Text("add {option}", submitted(variable))
-            yield HookGap(start.where, text_of_start, why, advice, is_sure)
+def _may_start(start: Start) -> bool:
+    """Tell whether a start may lead to a Python process: it is more than an assignment or an end of the script."""
+    program = "".join(start.texts[:1])
+    return bool(program) and not re.fullmatch(rf"{ENDS}|{HARMLESS}|export|declare|typeset|local|readonly", program)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from patcher.messages import Text
-from patcher.switches import Application, ConfigSwitch, Release, State, Switch
+from patcher.switches import Application, Release, State, Switch
 
-_Switch = TypeVar("_Switch", Switch, ConfigSwitch)
+COMMAND = Text("command after --")
+ENVIRONMENT = Text("environment")
 AGAIN = Text("the patch checks for other profilers again before it records")
 NOT_PLAIN = Text("the launch may not pass this word, or passes it in a form that rlpatch cannot read")
 
@@ -33,6 +34,17 @@ class Checked:
     release: Release
     root: Path | None = None
     application: Application | None = None
+
+
+class LaunchText(NamedTuple):
+    """A word of a command, or a line of a file, without quotes.
+
+    ``plain`` tells that the launch surely passes there, and exports the text or starts Python with it.
+    """
+
+    where: str
+    text: str
+    plain: bool = False
 
 
 class Hidden(NamedTuple):
@@ -59,22 +71,6 @@ class GuardResult(NamedTuple):
     reason: str = ""
 
 
-def existing(switches: Iterable[_Switch], profiler: str, release: Release) -> list[_Switch]:
-    """Return the switches of a profiler that the release has."""
-    return [switch for switch in switches if switch.profiler == profiler and release.has(switch)]
-
-
-def completing(
-    profiler: str, switches: Sequence[Switch | ConfigSwitch], hidden: Sequence[Hidden], where: str, off: str
-) -> Iterator[GuardResult]:
-    """Yield UNKNOWN for a profiler if a ``hidden`` text may switch it on, then OFF for the places ``where``.
-
-    ``switches`` are those that the release has; ``off`` says how to switch the profiler off.
-    """
-    why = switches[0].why if switches else Text("this release has no switch for this profiler")
-    for text in hidden[:1] if switches else ():
-        line = text.found.partition("\n")[0].strip()[:200]
-        is_searched = text.where != text.reason
-        advice = Text("{off}, if this setting exists there", off) if is_searched else ""
-        yield GuardResult(profiler, State.UNKNOWN, text.where, line, advice, why, text.reason)
-    yield GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why)
+def within_sentence(where: str) -> str:
+    """Return a place in the form for the middle of a sentence."""
+    return Text("the command after --") if where == COMMAND else where

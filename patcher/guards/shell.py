@@ -34,6 +34,11 @@ _TOKEN = rf"""(?xs)(?P<space>(?:[ \t\r]|\\(?:\n|\Z))+|\#(?!SBATCH|PBS|BSUB)[^\n]
     |(?P<word>(?:{_EXPANSION}|'[^']*'|{_DOUBLE}|\\.|\$(?![({{])|[^ \t\r\n;&|()<>'"\\`$])+)"""
 
 
+def normal(text: str) -> str:
+    """Return ``text`` without quotes, backslashes, line continuations and marks, so that a name is in one piece."""
+    return re.sub(r"\\\n|[\"'\\\2]", "", text)
+
+
 class Word(NamedTuple):
     """A word as written in a script, and its line."""
 

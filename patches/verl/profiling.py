@@ -150,13 +150,19 @@ _STRATEGY = Key(f"{_ACTOR}.strategy", ("fsdp", "megatron"))
 _LEGACY = Key("trainer.use_legacy_worker_impl", ("disable", "auto"))
 
 
-def _old_megatron(values: _Values) -> State:
-    """Return the state of Megatron's profiler in verl 0.4.0 to 0.5.0 for the configuration's values."""
-    if values[_STRATEGY.name] != "megatron":
-        return State.OFF
-    if values[f"{_ACTOR}.profile.use_profile"]:
-        return State.ON
-    return State.ARMED if values[f"{_REF}.profile.use_profile"] else State.OFF
+def _old_megatron(role: str, then: State) -> ConfigSwitch:
+    """Return the switch for Megatron's profiler in a role, in verl 0.4.0 to 0.5.0; it means the state ``then``."""
+    key = f"{role}.profile.use_profile"
+    return ConfigSwitch(
+        MEGATRON,
+        (Key(key, _OFF_OR_ON), _STRATEGY),
+        lambda values: then if values[key] and values[_STRATEGY.name] == "megatron" else State.OFF,
+        Text("update_policy starts torch.profiler for its first mini-batches"),
+        "verl/workers/actor/megatron_actor.py and verl/utils/debug/profile.py, 0.4.0 to 0.5.0",
+        releases=">=0.4.0.dev0,<0.6.0.dev0",
+        armed=Text("the reference model's worker creates a torch.profiler, but nothing starts it"),
+        code=("config.use_profile",),
+    )
 
 
 def _megatron(values: _Values) -> State:
@@ -176,16 +182,8 @@ _MEGATRON = ConfigSwitch(
     code=("use_torch_profiler", "!self.use_legacy_worker_impl"),
 )
 _MEGATRON_SWITCHES = (
-    ConfigSwitch(
-        MEGATRON,
-        (Key(f"{_ACTOR}.profile.use_profile", _OFF_OR_ON), Key(f"{_REF}.profile.use_profile", _OFF_OR_ON), _STRATEGY),
-        _old_megatron,
-        Text("update_policy starts torch.profiler for its first mini-batches"),
-        "verl/workers/actor/megatron_actor.py and verl/utils/debug/profile.py, 0.4.0 to 0.5.0",
-        releases=">=0.4.0.dev0,<0.6.0.dev0",
-        armed=Text("the reference model's worker creates a torch.profiler, but nothing starts it"),
-        code=("config.use_profile",),
-    ),
+    _old_megatron(_ACTOR, State.ON),
+    _old_megatron(_REF, State.ARMED),
     _MEGATRON,
     _MEGATRON._replace(
         keys=(*_MEGATRON.keys, _LEGACY),
@@ -198,9 +196,9 @@ _MEGATRON_SWITCHES = (
 
 _PROFILER = f"{_ROLLOUT}.profiler"
 _SERVER_KEYS = (
+    Key(f"{_PROFILER}.tool", _tools("npu")),
     Key(_STEPS, _NO_STEPS_OR_ONE),
     Key(f"{_PROFILER}.enable", _OFF_OR_ON),
-    Key(f"{_PROFILER}.tool", _tools("npu")),
     *(Key(f"{_PROFILER}.tool_config.{tool}.discrete", _OFF_OR_ON) for tool in ("npu", "torch")),
     Key(f"{_ROLLOUT}.name", ("sglang", "vllm")),
 )

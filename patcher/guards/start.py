@@ -1,0 +1,90 @@
+"""A command of a launch after expansion: its program and variables, and what programs mean for what follows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import dropwhile
+from pathlib import Path
+from posixpath import basename
+
+OUTSIDE, INSIDE = "\0", "\1"
+"""Stand in a word for an expansion: of what only the run tells, and of whole names that stand among the texts."""
+KEPT = "\2"
+"""Stands before what PYTHONPATH expands to, which has what a run added to it."""
+
+SHELL = r"(ba|da|z|k)?sh"
+RUNS_FILES = r"(python|pypy)[\d.]*t?|torchrun|accelerate|deepspeed"
+PROFILERS = r"msprof|nsys|ncu|rocprof\S*"
+PROGRAM = rf"{RUNS_FILES}|vllm|sglang|{PROFILERS}"
+_CARRIES = (
+    r"srun|mpi(run|exec)|torchrun|accelerate|deepspeed|ray|docker|podman|nerdctl|singularity|apptainer|enroot|kubectl"
+    r"|ssh|pdsh|sudo|conda|mamba|micromamba|uv|poetry|pixi|command"
+)
+HARMLESS = (  # they start nothing, set nothing, and go on, whatever words they get
+    r"|:|\[\[?|test|true|echo|printf|cd|pushd|popd|ls|cat|cp|mv|rm|mkdir|touch|chmod|chown|ln|pip3?|git|e?grep|sed|awk"
+    r"|sort|head|tail|wc|sleep|date|tar|unzip|ulimit|tee|basename|dirname|realpath|hostname|nvidia-smi|npu-smi|which|type|pwd"
+    r"|seq|tr|cut|find|df|du|free|uname|apt(-get)?|hf|huggingface-cli|ps|#\w+"
+)
+ENDS = r"curl|wget|unset|wait|p?kill|exit|return|break|continue|shift|for|select|case|function|in|done|fi|esac|else|\}"
+EXPORTS = r"(export|unset|(declare|typeset|local|readonly) -[gaA]*x[gaA]*) [^-+].*"
+_LOCAL = rf"(?!/(usr|s?bin|opt)/|(.*/)?({PROGRAM}|{SHELL})$).*/"
+assigns = partial(re.match, r"(?a)([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=")
+wraps = partial(  # what may stand before the program, or behind these
+    re.match,
+    r"(.*/)?(nohup|nice|ionice|setsid|stdbuf|numactl|taskset|timeout|unbuffer|exec|env)$|-|\d[\d.,:-]*[smhd]?$|\w+=\S*$",
+)
+
+
+def is_known(text: str) -> bool:
+    """Tell whether ``text`` contains no part that is known only at run time."""
+    return OUTSIDE not in text and INSIDE not in text
+
+
+def is_hidden(word: str) -> bool:
+    """Tell whether ``word`` may set any key: the part before = is unknown or joined from expansions."""
+    key = word.partition("=")[0].strip("[]'\",")
+    is_path = re.match(r"[\0\1]+/", key)
+    return not is_path and (OUTSIDE in key or (INSIDE in key and key != INSIDE))
+
+
+def carries(words: Sequence[str]) -> bool:
+    """Tell whether the first of ``words`` is a launcher that certainly runs the program behind its options."""
+    return bool(words) and bool(re.fullmatch(_CARRIES, basename(words[0])))
+
+
+def shown(text: object) -> str:
+    """Return ``text`` for people, with … for each part that is known only at run time."""
+    return re.sub("[\0\1]+", "…", str(text).replace(KEPT, ""))
+
+
+@dataclass
+class Start:
+    """A command; ``sure`` tells that the launch certainly runs it. Files that it names are in ``folders``.
+
+    ``texts`` are its words behind leading assignments; ``own`` those from the program on, behind wrappers such as
+    nohup. ``name`` is that of the program, with its path if it is a local one; ``program`` is "" unless it is Python
+    or a launcher of Python, here, and gets the environment. ``shape`` has the words of the program, with OUTSIDE for
+    each that may set any key. ``variables`` are set for it, or for what follows (None: unset).
+    """
+
+    where: str
+    words: tuple[str, ...]
+    sure: bool
+    folders: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.texts = [*dropwhile(assigns, self.words)]
+        self.own = [*dropwhile(wraps, self.texts)]
+        before = self.words[: len(self.words) - len(self.own)]
+        first = "".join(self.own[:1])
+        self.name = first if re.match(_LOCAL, first) else basename(first)
+        self.is_python = bool(re.fullmatch(PROGRAM, self.name))
+        self.is_emptied = bool(re.search(r"(^|[\s/])(env|exec) -", " ".join(before)))
+        self.program = self.name if self.is_python and not self.is_emptied else ""
+        self.is_export = bool(re.fullmatch(rf"(?s){EXPORTS}", " ".join(self.own)))
+        pairs = (word.partition("=") for word in (self.own[1:] if self.is_export else filter(assigns, before)))
+        self.variables = {name: value if equals else None for name, equals, value in pairs}
+        self.shape = " ".join(OUTSIDE if is_hidden(word) else word for word in (self.name, *self.own[1:]))
