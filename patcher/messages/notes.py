@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
 from typing import Mapping, NamedTuple, TextIO
 
@@ -64,8 +63,8 @@ class Warned(Message):
 
 
 def terminal_width(stream: TextIO | None) -> int | None:
-    """Return the columns of the terminal that `stream` writes to, or `COLUMNS` of the environment; None without."""
-    if stream is None or not (stream.isatty() or os.environ.get("COLUMNS")):
+    """Return the columns of the terminal that `stream` writes to, None if it is none."""
+    if stream is None or not stream.isatty():
         return None
     import shutil  # noqa: PLC0415  (3 ms)
 

@@ -15,7 +15,7 @@ from patcher.messages.text import Text, joined
 
 
 def room() -> int | None:
-    """Return the columns of the terminal on stdout, or `COLUMNS` of the environment; None without."""
+    """Return the columns of the terminal on stdout, None if stdout is no terminal."""
     return terminal_width(sys.stdout)
 
 

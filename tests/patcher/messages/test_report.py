@@ -13,6 +13,7 @@ from typing import TextIO
 
 import pytest
 
+from patcher.messages import report as report_module
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import WIDEST, Note
 from patcher.messages.report import OMIT_NONE, CommandResult, Detail, StepResult, Verbatim, json_of
@@ -234,7 +235,7 @@ COPIED = "rlpatch report /a/folder/with/a/long/name --units 30:60 -o /another/fo
 def test_lines_are_broken_at_the_width_of_the_terminal_but_what_is_copied_is_whole(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:
-    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setattr(report_module, "terminal_width", lambda _stream: int(columns) if columns else None)
     sentence = "  patched a file, " + "and other words " * 12
     row = "  one" + " " * 90 + "two"
     lines = [sentence, f"  next: {COPIED}", row, f"  first `{COPIED}` then " + "more " * 12, Verbatim("a b " * 30)]
@@ -260,7 +261,7 @@ def test_lines_are_broken_at_the_width_of_the_terminal_but_what_is_copied_is_who
 def test_a_name_and_what_it_means_stay_two_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(report_module, "terminal_width", lambda _stream: 60)
     report = CommandResult("explain")
     report.lines += ["  RLPATCH_WINDOW=A:B  " + "another window " * 6]
     _, printed = shown(report, capsys)
