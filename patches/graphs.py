@@ -14,7 +14,7 @@ STAGE = "graph-capture"
 WINDOWS = (WHOLE,)
 
 MANY_SIZES = Note(
-    Text("the trace contains every captured batch size; capture fewer sizes to make the trace smaller"),
+    Text("the trace has every captured batch size: fewer sizes make it smaller"),
     Text(
         "the warm-up run of each size is in the trace, too. Set the sizes with cudagraph_capture_sizes in"
         " --compilation-config"

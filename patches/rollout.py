@@ -81,9 +81,7 @@ def summary(config: ProfileConfig[RolloutStage]) -> str:
     values = recording.units(config, units), rollout
     recorded = Text("{units} of rollout {rollout} on {ranks}", *values, ranks)
     if states := behind(stage):
-        recorded = Text(
-            "{units} of rollout {rollout}, counted from the moment when {states}, on {ranks}", *values, states, ranks
-        )
+        recorded = Text("{units} of rollout {rollout}, counted from when {states}, on {ranks}", *values, states, ranks)
     if stage.on_demand:
         recorded = Text("{recorded}, then {units}", recorded, on_demand)
     return Text("Records {units}.", recorded)
@@ -93,7 +91,7 @@ def behind(stage: RolloutStage) -> Text:
     """Return the conditions after which units are counted, in words; "" without any."""
     states = (
         (stage.at_load, Text("{count} requests are scheduled", stage.at_load)),
-        (stage.at_tail, Text("at most {count} requests are left", stage.at_tail)),
+        (stage.at_tail, Text("{count} or fewer requests are left", stage.at_tail)),
         (stage.at_context, Text("a request has {count} tokens of context", stage.at_context)),
     )
     return joined(AND, (state for value, state in states if value))

@@ -201,7 +201,7 @@ class TorchNpuSettings(ProfilerSettings):
             yield Note(Text("--module-ranges needs torch_npu 2.7 or later"), detail)
             if "cpu" not in self.contents or self.light:
                 detail = Text("module_statistic finds the kernels of a module through the operators of the module")
-                yield Note(Text("module_statistic needs cpu in --contents and a --level with kernels"), detail)
+                yield Note(Text("module_statistic needs cpu in --contents and a --level that records kernels"), detail)
         if self.analysis:
             detail = Text(
                 "torch_npu cannot parse in daemon processes, such as vLLM's workers. Leave --analysis out, and"

@@ -222,7 +222,7 @@ def _below(project: Project, path: Path, git: bool = True) -> Target | None:
     for editable in provenance.distributions(project, [folder]):
         checkout = editable.checkout
         for root in (checkout / project.checkout, checkout) if checkout else ():
-            where = Text("{by}, where {name} points to {checkout}", by, editable.folder.name, checkout)
+            where = Text("{by}, whose {name} leads to {checkout}", by, editable.folder.name, checkout)
             candidates.append((root / project.package, where, (str(folder),)))
     for package, found_by, search in candidates:
         if sources.there(package / "__init__.py"):

@@ -288,8 +288,8 @@ class _Comparison:
         if unknown := self._unknown(key):
             return NOT_KNOWN, unknown, ()
         hidden = Text(
-            "the step is only {seconds:.2f} s longer; the rest of this time would have passed anyway, for example"
-            " in polling",
+            "this made the step only {seconds:.2f} s longer; the rest overlaps with time that passes anyway, such as"
+            " waiting for the next poll",
             seconds(longer),
         )
         also = [other for other in standing[1:] if other.role != "unrecorded"]

@@ -371,8 +371,8 @@ class _Join:
         if paused := [step for step in self.steps if step.pause_seconds]:
             total = sum(step.pause_seconds for step in paused)
             yield Text(
-                "rlpatch spent {total:,.2f} s in {count} steps on opening and saving windows; the verdicts do not"
-                " count this time",
+                "rlpatch spent {total:,.2f} s in all, in {count} steps, on opening and saving windows; the verdicts"
+                " leave this time out",
                 total,
                 len(paused),
             )

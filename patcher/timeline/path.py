@@ -35,7 +35,7 @@ GENERATING = (
 )  # fmt: skip
 """Names in frameworks of the phase in which the driver waits for trajectories, even if these began before it."""
 
-PAUSE = Text("a window opened or saved")
+PAUSE = Text("rlpatch opens or saves a window")
 """What rlpatch's own recorders do while they hold a process back."""
 
 LONGEST = 1 << 16

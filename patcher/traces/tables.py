@@ -86,7 +86,7 @@ def parts(profile: RankProfile) -> Table:
         duration(profile.median_ns),
         duration(profile.host_median_ns),
     )
-    return Table("parts", Text("Time breakdown of the unit"), columns, rows, about, tuple(sums))
+    return Table("parts", Text("Time breakdown of a unit (step, micro-batch, sync)"), columns, rows, about, tuple(sums))
 
 
 def units(profile: RankProfile) -> Table:

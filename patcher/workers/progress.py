@@ -166,7 +166,10 @@ def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
     if (worker.state == SAVED or compressing) and last:
         return DONE, ""
     if worker.state == FAILED or (worker.state == NOT_RECORDED and last):
-        return LOST, worker.why or worker.state
+        why = worker.why or worker.state
+        if window := worker.fitting_window:
+            why = Text("{why}; a window that fits: --{unit} {window}", why, worker.unit, window)
+        return LOST, why
     return (LOST, _gone(worker)) if state.gone else (AT_WORK, "")
 
 

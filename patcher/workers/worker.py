@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from patcher.messages import Text
@@ -15,6 +16,8 @@ STATES = (INSTALLED, WAITING, ARMED, RECORDING, SAVING, SAVED, NOT_RECORDED, FAI
 
 STAGE = r"[a-z][a-z-]{0,60}"
 _MOST_WORDS = 300
+_FEWEST_UNITS = 2
+"""Units that a rollout or call must have for a window behind its warm-up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +89,19 @@ class Worker(WorkerState):
     def turns(self) -> str:
         """Return the noun for what `turn` counts: rollout or training step."""
         return Text("rollout") if self.step is None else Text("training step")
+
+    @property
+    def fitting_window(self) -> str:
+        """Return a window as long as the missed one, from the middle of what was counted; "" without one.
+
+        The number of units is in the reason of a probe: "all requests have finished after 120 units".
+        """
+        counted = re.search(r" after (\d+) units", self.why) if self.state == NOT_RECORDED else None
+        is_relative = self.load or self.tail or self.context
+        if counted is None or is_relative or self.span is None or int(counted[1]) < _FEWEST_UNITS:
+            return ""
+        units, (first, end) = int(counted[1]), self.span
+        return f"{units // 2}:{min(units // 2 + end - first, units):g}"
 
     @property
     def place(self) -> tuple[object, ...]:

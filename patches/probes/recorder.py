@@ -197,7 +197,6 @@ class CountedUnits(Recorder):
     """A recorder of a window of units that are counted."""
 
     WINDOWS: CompileTime[str] = r"\d+:\d*"  # the form of what may be chosen
-    UNIT: str
     LOWEST: CompileTime[int] = 0  # where a window may begin
     LONGEST: CompileTime[int] = 10**9  # units that may be saved at once
 
@@ -221,12 +220,6 @@ class CountedUnits(Recorder):
     def place_window(self) -> None:
         """Set the unit before which the tool opens: the warm-up before the first one."""
         self.open_at = max(self.first - self.WARMUP, 0)
-
-    def miss_window(self, why: str, units: int, among: int) -> None:
-        first = max(among // 2, self.LOWEST)
-        window = first, max(min(first + self.end - self.first, among), first + 1)
-        advice = "; try --%s %s:%s, or RLPATCH_WINDOW=%s:%s" % (self.UNIT, *window, *window) if among else ""
-        self.finish("not recorded: %s after %s units%s" % (why, units, advice))
 
     def tick(self, batch: Any) -> None:
         """Go on to the next unit inside an open window."""

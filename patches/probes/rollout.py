@@ -68,8 +68,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
         """Close the window, or report that it was not reached, because the rollout has ended."""
         self.close(why)
         if self.open_at is not None:
-            units = self.unit - self.FIRST
-            self.miss_window(why, units, units)
+            self.finish("not recorded: %s after %s units; adjust RLPATCH_WINDOW" % (why, self.unit - self.FIRST))
         self.forget()
 
     def forget(self) -> None:

@@ -71,12 +71,8 @@ class RelativeWindow(MovedWindow, RolloutUnits):
     def end_rollout(self, why: str) -> None:
         """Report how many requests there were if the window did not open, and end the rollout."""
         if self.open_at is not None and self.prof is None:
-            units = self.unit - self.FIRST
-            if self.awaited:
-                values = why, units, self.fewest, self.most
-                self.finish("not recorded: %s after %s units, %s to %s requests were scheduled" % values)
-            else:
-                self.miss_window(why, units, self.unit - (self.origin or 0))
+            load = ", %s to %s requests were scheduled" % (self.fewest, self.most) if self.awaited else ""
+            self.finish("not recorded: %s after %s units%s" % (why, self.unit - self.FIRST, load))
         super().end_rollout(why)
 
     def conclude(self, why: str, traces: Sequence[str]) -> None:

@@ -105,7 +105,7 @@ class TrainingSteps(CountedUnits, OneWorld):
         if self.prof is not None:
             self.close(why)
         elif self.open_at is not None:
-            self.miss_window(why, self.unit, self.unit)
+            self.finish("not recorded: %s after %s units" % (why, self.unit))
 
     def exit(self) -> None:
         """End the call when the process ends, and report a chosen training step that never came."""

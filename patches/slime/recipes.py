@@ -17,7 +17,7 @@ from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 
 _FILE = "backends/megatron_utils/model.py"
 _INTERLEAVED = Note(
-    Text("with pipeline parallelism, --micro-batch records nothing: use --call or --mini-batch"),
+    Text("no --micro-batch under pipeline parallelism: use --call or --mini-batch"),
     Text(
         "with pipeline_model_parallel_size above 1, or several model chunks, Megatron's schedule interleaves"
         " micro-batches. In updates, overlap_moe_expert_parallel_comm also interleaves them, even without"

@@ -160,7 +160,9 @@ def _old_megatron(role: str, then: State) -> ConfigSwitch:
         Text("update_policy starts torch.profiler for its first mini-batches"),
         "verl/workers/actor/megatron_actor.py and verl/utils/debug/profile.py, 0.4.0 to 0.5.0",
         releases=">=0.4.0.dev0,<0.6.0.dev0",
-        armed=Text("the reference model's worker creates a torch.profiler, but nothing starts it"),
+        armed=Text("the reference model's worker creates a torch.profiler, but nothing starts it")
+        if then is State.ARMED
+        else "",
         code=("config.use_profile",),
     )
 

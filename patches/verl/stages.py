@@ -24,7 +24,7 @@ DYNAMIC = Note(
     Text("from 0.6.0 on, verl then puts the smallest micro-batches at both ends of the loop"),
 )
 INTERLEAVED = Note(
-    Text("with pipeline parallelism in Megatron or MindSpeed, --micro-batch records nothing: use --call"),
+    Text("no --micro-batch under pipelines of Megatron or MindSpeed: use --call"),
     Text(
         "with pipeline_model_parallel_size above 1, or several model chunks, Megatron's schedule interleaves"
         " micro-batches. In updates, overlap_moe_expert_parallel_comm also interleaves them, even without"

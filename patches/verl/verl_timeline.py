@@ -180,7 +180,7 @@ RECIPES = _TIMELINE.recipes(
     ),
     *(
         _TIMELINE.sites(
-            Text("rollout mode of {name} workers", name),
+            Text("switch of {name} workers to rollout mode", name),
             f"workers/{file}",
             _LEGACY,
             *_sync("ActorRolloutRefWorker.rollout_mode", "ActorRolloutRefWorker.trainer_mode"),

@@ -86,7 +86,7 @@ RECIPES = _WEIGHTS.recipes(
     *_managers(),
     *(
         _WEIGHTS.sites(
-            Text("rollout mode of {name} workers, weight sync", name),
+            Text("switch of {name} workers to rollout mode, weight sync", name),
             f"workers/{file}",
             RELEASES.between("0.6.0", "0.7.1"),
             _sync(f"{_ACTOR}.rollout_mode"),

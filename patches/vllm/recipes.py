@@ -299,7 +299,7 @@ UPSTREAM = Upstream(
     processes=Processes(modules=("vllm",), scripts=("vllm",), titles=("VLLM::",)),
     neighbours={
         "vllm_ascend": Note(
-            Text("on NPUs the worker of vllm-ascend runs instead: use rlpatch apply vllm-ascend"),
+            Text("on NPUs the worker of vllm-ascend runs: use rlpatch apply vllm-ascend"),
             Text(
                 "vllm-ascend is installed, too: on NPUs vllm-ascend's NPUWorker runs instead of the worker that"
                 " is patched here"

@@ -113,7 +113,7 @@ ROLLOUTS = (
     Scenario("the rollout ends in the window", f"prefill; decode 4; idle; {ONE_ROLLOUT}", (Recorded(0, 3, 5),),
         ("the engine is idle, recorded 2 of 3 units with 0",)),
     Scenario("the rollout ends before the window", f"prefill; decode 1; idle; {ONE_ROLLOUT}", (),
-        ("not recorded: the engine is idle after 1 units; try --decode 1:2, or RLPATCH_WINDOW=1:2",)),
+        ("not recorded: the engine is idle after 1 units; adjust RLPATCH_WINDOW",)),
 )  # fmt: skip
 
 STARTS = "the framework's own profiler starts, recorded 2 of 3 units"

@@ -358,7 +358,7 @@ ENDINGS = (
     Scenario("fork in the warm-up", "add a 9 9; run 3; exit", (), ("the process ends, recorded 0 of 3 .* no trace",),
         options={"how": "fork"}, dropped=None),
     Scenario("fork before the window", "add a 9 9; run 5; exit", (),
-        (r"not recorded: the process ends after [34] units; try --decode \d:\d, or RLPATCH_WINDOW=\d:\d",),
+        ("not recorded: the process ends after [34] units; adjust RLPATCH_WINDOW",),
         env=window("7:9"), options={"how": "fork"}, dropped=None),
     Scenario("fork before the rollout", "add a 9 9; run 5; exit", (), ("not recorded: the process ends before rollout 2",),
         env={"RLPATCH_ROLLOUT": "2"}, options={"how": "fork"}, dropped=None),

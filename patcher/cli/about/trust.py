@@ -23,8 +23,8 @@ def command(file: Path | None, remove: bool) -> CommandResult:
     """Trust a configuration (FILE, or the configuration of this folder): let rlpatch start the interpreters that it
     names.
 
-    The trust is yours alone and ends when the file or an interpreter changes. Check the file and the interpreters
-    first: rlpatch will run these programs.
+    The trust counts for your user account alone, and ends when the file or an interpreter changes. Check both first:
+    rlpatch will run these interpreters.
 
     \b
     Examples:

@@ -118,7 +118,7 @@ def _lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
         yield Text("  replaces: {options} (since {time})", options, before.applied_at)
     yield Text("  {line}", plan.places[0].recipe.probe.summary(config))
     if config.cold:
-        yield Text("  Step 0 includes the profiler's start-up cost, because nothing comes before it to warm up in.")
+        yield Text("  Step 0 includes the profiler's start-up cost, because there is no earlier step for the warm-up.")
     if profiler := planning.profiler(upstream, config):
         by = switched_on_by(upstream, profiler, target)
         yield Text("  this setting alone records nothing: switch {profiler} on as usual, with {by}", profiler, by)

@@ -177,7 +177,12 @@ def _candidate(search: Search, upstream: Upstream, target: Target, request: Prof
     if profiler and decisive and "tool" not in request.choices and not any(map(target.beside, decisive)):
         packages, name = joined(AND, decisive), target.project.name
         options = joined(OR, (f"--tool {tool}" for tool in decisive.values()))
-        text = Text("assuming {profiler}: {decisive} are not installed next to {name}", profiler, packages, name)
+        text = Text(
+            "assuming {profiler}, because {decisive} are not installed in the environment of {name}",
+            profiler,
+            packages,
+            name,
+        )
         notes = [Note(text, Text("choose with {options}, or type the run's interpreter with --python EXE", options))]
     return Candidate(search, upstream, target, config, tuple(notes))
 

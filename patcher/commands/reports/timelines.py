@@ -221,7 +221,7 @@ def _none(folder: Path) -> Problem:
     notes += (hint,) if hint else ()
     if folder.is_dir() and any(folder.iterdir()):
         notes += (
-            Text("the folder may contain recorded windows instead: {commandline}", CommandLine("traces", str(folder))),
+            Text("if the folder contains recorded windows, use: {commandline}", CommandLine("traces", str(folder))),
         )
     return Problem(Kind.NO_TRACE, cause, str(folder), Text("record a timeline: {record}", record), notes)
 

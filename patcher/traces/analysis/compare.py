@@ -308,7 +308,9 @@ def _notes(before: Profiles, after: Profiles, samples: Sequence[Captures]) -> It
     few_captures = sum(map(len, samples)) < model.ENOUGH_CAPTURES
     few = [name for name, captures in zip(names, samples, strict=True) if sum(map(len, captures)) < 2]
     if few and few_captures:
-        yield Text("{sides}: there is only one unit, so the difference has no confidence interval.", joined(AND, few))
+        yield Text(
+            "{sides}: only one unit was recorded, so the difference has no confidence interval.", joined(AND, few)
+        )
     if few_captures and before[0].baseline_run:
         yield Text(
             "The baseline has {count} of {least} runs: until then nothing tells how runs differ from night to night.",

@@ -158,7 +158,7 @@ def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diag
         "{time} passed before the first kernel of the first unit; this time is not part of any unit.", in_ms(lead_in)
     )
     longest = _largest(profile, model.LEAD_IN)
-    certainty = Text("upper bound; work that began before the recording is not included")
+    certainty = Text("upper bound: work that began before the recording counts as idle")
     if longest and longest.call and WAITS.search(longest.call):
         waits = Text(
             "For {share} of this time, the host waits in {call}, presumably for work that was launched before the"

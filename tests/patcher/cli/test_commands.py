@@ -610,7 +610,7 @@ def test_explain_has_the_details_of_notes_and_gaps(run, site: Path) -> None:
         assert f"--strategy {strategy} does not support --micro-batch windows: {why}" in gaps
     verl = run("explain", "verl==0.9.1", "--stage", "update-policy").stdout
     assert (
-        "with pipeline parallelism in Megatron or MindSpeed, --micro-batch records nothing: use --call\n    with pipeline_model_parallel_size above 1"
+        "no --micro-batch under pipelines of Megatron or MindSpeed: use --call\n    with pipeline_model_parallel_size above 1"
         in verl
     )
 

@@ -256,8 +256,10 @@ def test_the_numbers_of_the_tables():
 
 def test_one_unit_is_a_table_of_its_parts_and_no_card_repeats_it():
     text = page.page(report("x", units=1))
-    assert [cells(text, "Time breakdown of the unit", row)[0][0] for row in range(9)] == list(PARTS.values())
-    assert cells(text, "Time breakdown of the unit", 0)[1:] == [
+    assert [cells(text, "Time breakdown of a unit (step, micro-batch, sync)", row)[0][0] for row in range(9)] == list(
+        PARTS.values()
+    )
+    assert cells(text, "Time breakdown of a unit (step, micro-batch, sync)", 0)[1:] == [
         ("40.000", "40000000.0", None),
         ("57.1 %", "0.571429", "57.1"),
     ]

@@ -115,7 +115,7 @@ def test_code_in_a_pickle_is_refused_by_its_name(value: object, named: str, prot
     with pytest.raises(Problem) as raised:
         snapshots.read(path)
     assert raised.value.kind is Kind.TRACE
-    assert (named.partition(".")[2] if protocol > 1 else "it ") in str(raised.value.cause)
+    assert (named.partition(".")[2] if protocol > 1 else "the file ") in str(raised.value.cause)
     assert "rlpatch" in run("report", path, code=raised.value.kind.exit_code).stderr
 
 

@@ -37,6 +37,17 @@ STATES: dict[str, tuple[dict[str, Any], str, str]] = {
     "saved": ({"state": "saved", "traces": ["/t/a.json"]}, DONE, ""),
     "saved, and the trace was moved": ({"state": "saved", "traces": ["/t/elsewhere.json"]}, DONE, ""),
     "not recorded": ({"state": "not recorded", "why": "the run ended"}, LOST, "the run ended"),
+    "too short": (
+        {"state": "not recorded", "why": "idle after 40 units"}, LOST, "idle after 40 units; a window that fits: --decode 20:40",
+    ),
+    "long enough elsewhere": (
+        {"state": "not recorded", "why": "idle after 90 units", "window": "200:230"}, LOST,
+        "idle after 90 units; a window that fits: --decode 45:75",
+    ),
+    "a single unit": ({"state": "not recorded", "why": "idle after 1 units"}, LOST, "idle after 1 units"),
+    "a state that did not come": (
+        {"state": "not recorded", "why": "idle after 90 units", "load": 9, "origin": None}, LOST, "idle after 90 units",
+    ),
     "failed": ({"state": "failed", "why": "RuntimeError: full"}, LOST, "RuntimeError: full"),
     "failed without a word": ({"state": "failed"}, LOST, "failed"),
     "alive here": ({"state": "recording", **here()}, AT_WORK, ""),

@@ -464,7 +464,7 @@ def lines(words: str) -> int:
 
 @pytest.mark.parametrize(
     ("words", "most"),
-    [("", 266), ("--no-facts", 219), ("--at-tail 8", 346), ("--decode 1:200", 372), ("--on-demand", 623)],
+    [("", 258), ("--no-facts", 211), ("--at-tail 8", 337), ("--decode 1:200", 371), ("--on-demand", 618)],
 )
 def test_what_is_asked_for_takes_few_lines(words: str, most: int) -> None:
     assert lines(words) <= most

@@ -725,6 +725,5 @@ def test_a_call_that_the_end_of_the_process_cuts_off_says_how_far_it_came(
     stage._rlpatch_stage("enter")
     list(stage._rlpatch_stage_units("micro-batch", range(4)))
     at_exit[0]()
-    says = "training step 1: not recorded: the process ends after 4 units; try --micro-batch 2:4"
-    assert says in console.messages[0]
+    assert console.messages[0].endswith("training step 1: not recorded: the process ends after 4 units")
     assert len(console.messages) == 1

@@ -62,8 +62,8 @@ class Site(NamedTuple):
 @pytest.mark.parametrize(
     ("word", "beside", "choices", "guess"),
     [
-        ("verl", (), {}, "assuming torch_npu.profiler: torch_npu and torch are not installed next to verl"),
-        ("vllm", (), {}, "assuming torch.profiler: torch_npu and torch are not installed next to vllm"),
+        ("verl", (), {}, "assuming torch_npu.profiler, because torch_npu and torch are not installed in the environment of verl"),
+        ("vllm", (), {}, "assuming torch.profiler, because torch_npu and torch are not installed in the environment of vllm"),
         ("verl", (), {"tool": "npu"}, ""),
         ("verl", ("torch",), {}, ""),
         ("verl", ("torch", "torch_npu"), {}, ""),

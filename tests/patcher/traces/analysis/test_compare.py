@@ -172,7 +172,9 @@ def test_the_ranks_of_one_window_are_one_sample() -> None:
 def test_two_single_units_have_no_interval() -> None:
     found = compared([capture(5)], [capture(7)])
     assert (found.median_ns, found.change) == ((5, 7), None)
-    assert any("there is only one unit, so the difference has no confidence interval." in note for note in found.notes)
+    assert any(
+        "only one unit was recorded, so the difference has no confidence interval." in note for note in found.notes
+    )
 
 
 @pytest.mark.parametrize(
