@@ -61,7 +61,10 @@ def insert(
 
 
 def _by_method(search: AnchorSearch, units: Collection[str]) -> dict[str, list[Insertion]]:
-    """Return the insertions for `units`, by method; optional ones whose method does not exist are left out."""
+    """Return the insertions for `units`, and those for all units, by method.
+
+    Optional ones are left out if no method has the name and the parameters that they need.
+    """
     by_method: dict[str, list[Insertion]] = {}
     for insertion in search.recipe.insertions:
         counted = not insertion.windows or not {*insertion.windows}.isdisjoint(units)

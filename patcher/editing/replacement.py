@@ -226,7 +226,7 @@ class _Text:
             yield Piece(index, index, [text])
 
     def _replaced(self, edits: Sequence[_Edit]) -> Iterator[Piece]:
-        """Yield a piece for each group of edited lines; lines joined by a backslash are replaced together."""
+        """Yield a piece for each group of lines with edits inside a line; lines joined by a backslash become one."""
         inline = sorted((edit for edit in edits if not edit.line), key=lambda edit: edit.start)
         spans: list[tuple[int, int]] = []
         for edit in inline:

@@ -578,7 +578,7 @@ class Reader:
         return taken
 
     def forget(self, before: int) -> list[KeptSpan]:
-        """Drop spans and iterations that ended by ``before`` (microseconds); return these spans."""
+        """Drop spans, stalls and iterations that ended by ``before`` (microseconds); return the dropped spans."""
         ended = [span for span in self.spans if end_of(span) <= before]
         if ended:
             self.spans = [span for span in self.spans if end_of(span) > before]

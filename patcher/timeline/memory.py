@@ -350,7 +350,12 @@ class MemoryCollector:
         )  # fmt: skip
 
     def _growth(self, at: int) -> Iterator[MemoryGrowth]:
-        """Yield the growth of a process's device and private memory over the steps, without the first step."""
+        """Yield the growth per step of a process's device and private memory, from the second step on.
+
+        ``at`` is the index of the process.
+
+        Memory that does not grow yields nothing.
+        """
         device, host = self.devices.get(at), self.host_notes.get(self.hosts[at])
         newest = self.held[at].note
         free = {"device": newest.free if device else None, "host": host.available if host else None}

@@ -168,7 +168,7 @@ def _signed(number: int) -> str:
 
 
 def cache(run: RunTimeline) -> Table:
-    """Return the table of KV caches with the most blocks in use."""
+    """Return the table of the most KV-cache blocks that each engine had in use at once, and in which step."""
     columns = (
         Column("engine", Text("engine")),
         Column("step", Text("step"), Unit(str, missing="-")),

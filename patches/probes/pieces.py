@@ -46,7 +46,7 @@ class Pieces(CountedUnits):
         self.first, self.end = window
 
     def tick(self, batch: Any) -> None:
-        """Go on to the next unit, or save the piece and begin the next one."""
+        """Begin the next unit, which holds ``batch``; after the last of a piece, save it and begin another."""
         if self.unit < self.piece_end:
             super().tick(batch)
         else:

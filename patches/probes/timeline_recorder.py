@@ -407,7 +407,7 @@ class EngineTimeline(TimelineRecorder):
         return bool({"all", str(rank)} & {*ranks})
 
     def iterate(self, is_first: bool, *amount: int) -> Any:  # docstring goes in
-        """Begin an iteration with these amounts, which are kept with the thread's CPU time and the rollout."""
+        """Begin an iteration with these amounts, and return its span; ``is_first`` begins a rollout."""
         self.rollout += is_first
         span = self.span("iteration", "", None, (*amount, self.cpu_clock() // 1000, self.rollout))
         self.first.iterating = span and span.row  # for a window that is recorded in this process

@@ -85,7 +85,10 @@ class Follower:
         self.finished = self.finished or (self.rollouts_finished and not self.training.pending)
 
     def _look_at_rollouts(self, processes: tuple[Process, ...], of_run: Sequence[Engine]) -> None:
-        """Read the windows of the engines that were saved, or ask for more if these do not support the diagnosis."""
+        """Read the windows that engines have saved, unless some still record.
+
+        Ask for more windows until the diagnosis is supported or all rounds were used.
+        """
         rows = self._rows()
         living = [row for row in rows if not row.life.gone]
         if self.rollouts <= self.asked_in + PATIENCE and any(row.outcome == AT_WORK for row in living):

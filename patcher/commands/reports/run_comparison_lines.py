@@ -94,7 +94,7 @@ def _parts(comparison: RunComparison) -> Iterator[str]:
 
 
 def _causes(comparison: RunComparison) -> Iterator[str]:
-    """Yield the causes that came or went beyond chance; the others need -v."""
+    """Yield a heading and the causes that came or went; those not beyond chance are details, shown with -v."""
     if not comparison.causes:
         return
     certain = [row for row in comparison.causes if row.changed != UNCLEAR]

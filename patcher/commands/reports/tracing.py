@@ -181,7 +181,7 @@ def _contents(report: CommandResult, trace: RecordedTrace) -> dict[str, Any]:
 
 
 def _to_parse(report: CommandResult, trace: RecordedTrace, exports: tuple[str, ...]) -> bool:
-    """Tell whether a trace needs parsing and can be parsed; if not, report the reason."""
+    """Tell whether a trace lacks some of the wanted ``exports`` and can be parsed; if it cannot, report the reason."""
     readable = trace.state in (states.WHOLE, states.FOREIGN)
     if trace.form in ("torch", "nsys"):
         report.note(Text("traces of {profiler} need no parsing", PROFILERS[trace.form]), str(trace.path))

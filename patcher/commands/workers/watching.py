@@ -127,15 +127,16 @@ def watched(
         line = Text("waiting for a worker to create {save_path}", save_path)
         head = (*head, line)
     with shown(head) as show:
-        data = _settled(folder, options, show, lambda: progress.collect(folder, time.time(), wanted, requested))
+        data = _poll(folder, options, show, lambda: progress.collect(folder, time.time(), wanted, requested))
     return data, _result(folder, data, options)
 
 
-def _settled(
+def _poll(
     folder: StateFolder, options: WatchOptions, show: Callable[[WatchData], None], collect: Callable[[], RunProgress]
 ) -> WatchData:
-    """Poll until the workers are settled, the timeout or Ctrl-C; return the last state, with the reason in `ended`.
+    """Poll until the awaited workers are settled, the timeout or Ctrl-C, or once; return the last state.
 
+    `ended` of the state is why the polling ended.
     `collect` reads the progress of the workers, `show` displays each new state.
     """
     stopped = ""

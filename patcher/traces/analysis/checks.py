@@ -134,8 +134,9 @@ def _launches_check(launches: Launches) -> Check:
 def _clock_check(attribution: Attribution) -> Check:
     """Check that few kernels begin over 10 µs before their launch, or that the clock skew moves little time.
 
-    Fails if at least 1 % of the tasks begin early, and their mean lead times the number of tasks is at least 5 % of the
-    units' time. Some µs are normal on NPUs. It withdraws what takes less than twice the time that may be moved.
+    Fails if at least 1 % of the tasks begin early, and the time that may be moved, the mean lead of these for the
+    number of all tasks, is at least 5 % of the units' time. Some µs are normal on NPUs. It withdraws the
+    host's diagnoses of less than twice that time.
     """
     tasks, _, early, lead = attribution.launches
     if not early:

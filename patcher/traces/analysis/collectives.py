@@ -144,7 +144,7 @@ def _neighbour(every: Iterable[Collective], worst: Collective) -> Collective | N
 
 
 def _split(collective: Collective) -> str:
-    """Return a sentence on how much of a collective is waiting and how much transfer, if vendor or ranks tell."""
+    """Return a sentence on how much of a collective is waiting and how much transfer, or that one rank cannot tell."""
     if collective.transit_ns is not None:
         return Text(
             "Of this, {transit} is transit, {waiting} waiting and {idle} idle, according to torch_npu.",

@@ -172,7 +172,7 @@ def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
 def _verdict(
     profiles: Sequence[model.RankProfile], diagnoses: Sequence[model.Diagnosis], whose: Mapping[str, str]
 ) -> model.Verdict:
-    """Return the verdict: the title of the problem, or that nothing stands out, or that the data supports none.
+    """Return the verdict: the title of the first problem, or that computing or the host's operators take the time.
 
     ``whose`` maps the source of a profile to its label.
     """

@@ -241,7 +241,10 @@ def straggler(meetings: Meetings) -> model.Rank | None:
 
 
 def _waiting(profile: model.RankProfile, profiles: Sequence[model.RankProfile], meetings: Meetings) -> Said:
-    """Return evidence and advice on waiting for other ranks: for which one, how long, and what that has more of."""
+    """Return evidence and advice on the rank that the others wait for: how long, and of what it has more.
+
+    Without a single one, the text names up to two ranks that are waited for most.
+    """
     certainty: str = "exact" if meetings.exact else Text("heuristic: the trace does not name the process groups")
     slow = straggler(meetings)
     if slow is None:

@@ -55,7 +55,7 @@ _WORKING = re.compile(r"AI_?C|AI_?V|MIX|DSA|DVPP|JPEG|VPC|KERNEL|FFTS|FUSION|VEC
 
 @functools.cache
 def kind_of(task_type: str) -> str | None:
-    """Return the kind of a type of tasks; None for a type that only orders others, such as events.
+    """Return COPY or COMPUTE for a type of tasks; None for a type that only orders others, such as events.
 
     ``SDMA`` alone belongs to a collective, whose time is in a row of its own. An unknown type computes.
     """

@@ -213,7 +213,7 @@ class _Export:
             yield _Row(thread, begin, end, str(text), not domain)
 
     def _add_devices(self, db: sqlite3.Connection, table: str) -> None:
-        """Set the name of the GPU of each trace, by the number that it has in the process."""
+        """Set the name of the GPU of each trace; ``table`` maps the numbers of GPUs in each process to GPUs."""
         query = f"SELECT d.pid, d.cudaId, g.name FROM {table} d JOIN TARGET_INFO_GPU g ON g.id = d.gpuId"  # noqa: S608
         if not {"pid", "cudaId", "gpuId"} <= self.tables[table] or "TARGET_INFO_GPU" not in self.tables:
             return

@@ -62,8 +62,18 @@ class Site(NamedTuple):
 @pytest.mark.parametrize(
     ("word", "beside", "choices", "guess"),
     [
-        ("verl", (), {}, "assuming torch_npu.profiler, because torch_npu and torch are not installed in the environment of verl"),
-        ("vllm", (), {}, "assuming torch.profiler, because torch_npu and torch are not installed in the environment of vllm"),
+        (
+            "verl",
+            (),
+            {},
+            "assuming torch_npu.profiler, because torch_npu and torch are not installed in the environment of verl",
+        ),
+        (
+            "vllm",
+            (),
+            {},
+            "assuming torch.profiler, because torch_npu and torch are not installed in the environment of vllm",
+        ),
         ("verl", (), {"tool": "npu"}, ""),
         ("verl", ("torch",), {}, ""),
         ("verl", ("torch", "torch_npu"), {}, ""),
