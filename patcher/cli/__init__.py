@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from patcher import __version__
+from patcher.messages.notes import wrapped
 from patches import projects
 
 COMMANDS = {
@@ -100,7 +101,8 @@ class _Root(click.Group):
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_help_text(ctx, formatter)
         with formatter.section(SECTIONS[0]):
-            formatter.write_text(", ".join(projects.names()))
+            width = formatter.width - formatter.current_indent  # click alone would break names at their hyphens
+            formatter.write_text("\b\n" + "\n".join(wrapped(", ".join(projects.names()), further="", width=width)))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section(SECTIONS[1]):

@@ -13,8 +13,11 @@ from patches.verl_omni import PROJECT, RELEASES, WORKER
 _TRAIN = ("90bc921b6175",)  # the same as in verl 0.8.0
 _STRATEGIES = ("fsdp", "veomni")
 _TIMESTEPS = Note(
-    Text("a micro-batch runs forward and backward once for each timestep of the diffusion"),
-    Text("rlpatch has no unit for it; updates have --mini-batch, and all stages --call"),
+    Text("a forward is one diffusion timestep"),
+    Text(
+        "a micro-batch runs forward and backward once for each timestep of the diffusion, and rlpatch has no unit for"
+        " it; updates have --mini-batch, and all stages --call"
+    ),
 )
 
 
