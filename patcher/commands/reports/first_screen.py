@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from patcher.messages import COMMA, SEMICOLON, Text, joined
+from patcher.messages.language import translate
 from patcher.messages.notes import wrapped
 from patcher.traces import model
 from patcher.traces.analysis.host_bound import lateness
@@ -84,7 +85,8 @@ def first_screen(report: model.TraceReport, again: str = "") -> Iterator[str]:
     late = lateness(focus) if first is not None and first.id == "dispatch" and not at_one_place else ""
     yield from _labelled(late, "" if late or at_one_place else _idle(focus), _to_do(first))
     yield from _labelled(_not_worth(focus, first), _sure(focus, first))
-    yield from _labelled(_next(report, focus, again))
+    if line := _next(report, focus, again):
+        yield f"  {translate(line)}"  # a command, which is copied whole
 
 
 def focus_of(report: model.TraceReport) -> model.RankProfile:
