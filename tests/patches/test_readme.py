@@ -107,7 +107,7 @@ def test_what_the_readme_shows_can_be_done(command: str, tmp_path: Path, monkeyp
             trees.checkout(trees.RELEASES[-1], where)
         elif name in slime.PACKAGES and not where.exists():
             slime.checkout(where, name)
-        elif name == "nemo-rl":
+        elif name == "nemo-rl" and not where.exists():
             nemo_rl.checkout(where, nemo_rl.NEWEST)
         elif name in NEWEST:
             shutil.copytree(releases.release(version or NEWEST[name], name), where, dirs_exist_ok=True)

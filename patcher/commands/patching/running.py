@@ -126,7 +126,7 @@ def _foreseen(gap: HookGap, *, require: bool) -> StepResult:
         cause = Text("{why}: processes started from there are not patched", gap.why)
         return StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, seen_text),))
     note = Note(
-        Text("{where}: {why}; processes started from there are not patched", gap.where, gap.why),
+        Text("{where}: {why}; its processes are not patched", gap.where, gap.why),
         joined("\n", seen_text),
     )
     return StepResult((Text("in {where}: {advice}", gap.where, gap.instead),)) + StepResult.noted([note], "warning")

@@ -77,7 +77,7 @@ REFUSED = {
     "a pipe": (_replaced(os.mkfifo), "not a regular file", "remove the file"),
     "all may write": (_open("file", 0o646), "other users can write to the file", "chmod g-w,o-w {file}"),
     "all may write the folder": (_open("folder", 0o757), "other users can write to the folder", "chmod g-w,o-w {folder}"),
-    "sticky": (_open("folder", 0o1777), "other users can write to the folder", "a folder that only you can write to"),
+    "sticky": (_open("folder", 0o1777), "other users can write to the folder", "move the file to a folder that only you can write to"),
     "large": (lambda file: os.truncate(file, nearest.MOST_BYTES + 1), "the file is larger than 256 KiB", "make the file smaller"),
     "300 MB": (lambda file: os.truncate(file, 300 << 20), "the file is larger than 256 KiB", "make the file smaller"),
 }  # fmt: skip
