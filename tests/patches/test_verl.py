@@ -41,7 +41,7 @@ def development(release: str, root: Path) -> Path:
                 "0.7.0",
                 [
                     "skipped FSDPEngine, VeOmniEngine, MegatronEngine: nothing can be recorded there without TrainingWorker",
-                    "skipped verl/workers/engine_workers.py",
+                    "skipped verl/workers/engine_workers.py: the file matches no known release",
                 ],
             ),
         ],
