@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from patcher import __version__
-from patcher.messages.notes import wrapped
 from patches import projects
 
 COMMANDS = {
@@ -99,10 +98,13 @@ class _Root(click.Group):
         return super().get_help(spoken(ctx))
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        import textwrap  # noqa: PLC0415  (the help alone needs it)
+
         super().format_help_text(ctx, formatter)
         with formatter.section(SECTIONS[0]):
             width = formatter.width - formatter.current_indent  # click alone would break names at their hyphens
-            formatter.write_text("\b\n" + "\n".join(wrapped(", ".join(projects.names()), further="", width=width)))
+            lines = textwrap.wrap(", ".join(projects.names()), width, break_on_hyphens=False)
+            formatter.write_text("\b\n" + "\n".join(lines))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section(SECTIONS[1]):
