@@ -101,7 +101,7 @@ class Worker(WorkerState):
         if counted is None or is_relative or self.span is None or int(counted[1]) < _FEWEST_UNITS:
             return ""
         units, (first, end) = int(counted[1]), self.span
-        return f"{units // 2}:{min(units // 2 + end - first, units):g}"
+        return f"{units // 2}:{int(min(units // 2 + end - first, units))}"
 
     @property
     def place(self) -> tuple[object, ...]:

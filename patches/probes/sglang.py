@@ -279,7 +279,7 @@ class NamedReplica:
             return context if context and context.worker.mode == ray.WORKER_MODE else None
 
         def configured(self, nodes: int) -> None:
-            """A server on so many nodes is configured, and will be started by this process."""
+            """Give the server on ``nodes`` nodes that this process will start the number of its replica."""
             import contextlib
             import os
 

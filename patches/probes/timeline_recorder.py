@@ -627,5 +627,5 @@ class LoopTimeline(TimelineRecorder):
         return self.span("work", "%s.%s" % (getattr(actor, "role", "actor"), method))
 
     def timed(self, method: str, args: Any) -> Any:
-        """A function that is timed; one of an actor that has a role is called on all ranks."""
+        """Begin the span of a timed function if it is one of an actor with a role, which is called on all ranks."""
         return self.works(args[0], method) if args and hasattr(args[0], "role") else None

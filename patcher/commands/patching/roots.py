@@ -100,7 +100,9 @@ def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchP
             forget = CommandLine("revert", record.patch.target, "--path", str(root.path))
             hint = (file.state == "lost" and again(record)) or forget
             if root.pending:
-                cause = Text("an rlpatch command was interrupted while it changed {patch}", record.patch)
+                cause = Text(
+                    "an rlpatch command that changes {patch} was interrupted or is still running", record.patch
+                )
                 hint = CommandLine("recover", *search.words)
             step += StepResult(problems=(Problem(Kind.LOST, cause, str(root.path / file.path), hint),))
     return step + state, patches

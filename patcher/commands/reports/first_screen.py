@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from patcher.messages import COMMA, SEMICOLON, Text, joined
-from patcher.messages.language import translate
 from patcher.messages.notes import wrapped
 from patcher.traces import model
 from patcher.traces.analysis.host_bound import lateness
@@ -85,8 +84,7 @@ def first_screen(report: model.TraceReport, again: str = "") -> Iterator[str]:
     late = lateness(focus) if first is not None and first.id == "dispatch" and not at_one_place else ""
     yield from _labelled(late, "" if late or at_one_place else _idle(focus), _to_do(first))
     yield from _labelled(_not_worth(focus, first), _sure(focus, first))
-    if line := _next(report, focus, again):
-        yield f"  {translate(line)}"  # a command, which is copied whole
+    yield Text("  {line}", _next(report, focus, again))  # not wrapped, for a command is copied whole
 
 
 def focus_of(report: model.TraceReport) -> model.RankProfile:

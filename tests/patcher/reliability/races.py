@@ -101,7 +101,7 @@ def main(folder: Path, seed: str, rounds: int, *options: str) -> None:
             seen["killed"] += code == -9
             seen["conflicts"] += code == 4
             seen["waits"] += len(re.findall(r"^waiting for process \d+ on host .+ \(.+\)$", text, re.MULTILINE))
-            interrupted = code == 10 and "was interrupted while it changed" in text
+            interrupted = code == 10 and "was interrupted or is still running" in text
             if code not in ANSWERS | ({-9} if "kills" in options else set()) and not interrupted:
                 print(f"round {turn}: {name} ended with {code}: {text[-400:]}")
         if forked(command("recover"), site, said) != 0:
