@@ -291,7 +291,7 @@ def _next(report: model.TraceReport, focus: model.RankProfile, again: str) -> st
     """Return the next command: with all ranks, else the page."""
     missing = any(finding.id == "missing-ranks" for finding in report.findings)
     if missing or (len(report.captures) == 1 and (focus.world or 1) > 1 and _communicates(report)):
-        return Text("next: `rlpatch report FOLDER` with the traces of all ranks shows which rank waits for which")
+        return Text("next: `rlpatch report FOLDER`, with all ranks in it, shows who waits for whom")
     command = f"{again or 'rlpatch report'} -o report.html"
     return Text("next: {command}", command)
 

@@ -282,7 +282,7 @@ def children(pid: int) -> list[str]:
     """The names of the programs that the children of a process run."""
     names = []
     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
             names.append(Path(f"/proc/{child}/comm").read_text().strip())
     return names
 
