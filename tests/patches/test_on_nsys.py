@@ -16,7 +16,7 @@ import pytest
 from fixtures import nsys, releases
 from fixtures.trl import host as trl
 from fixtures.verl.host import drive
-from tests.fixtures.verl.workers import EVERYTHING, SAMPLE
+from tests.fixtures.verl.workers import ENDS, EVERYTHING
 from tests.matrix import MATRIX
 from tests.patches.command_line import run
 from tests.patches.labelled import recorded
@@ -37,7 +37,7 @@ def names(folder: Path) -> list[list[str]]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "workers" in metafunc.fixturenames:
         everything = metafunc.config.getoption("--all-releases")
-        metafunc.parametrize("workers", EVERYTHING if everything else SAMPLE, ids="-".join)
+        metafunc.parametrize("workers", EVERYTHING if everything else ENDS, ids="-".join)
 
 
 def test_the_stages_of_verl(workers: Workers, tmp_path: Path) -> None:

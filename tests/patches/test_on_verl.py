@@ -22,7 +22,7 @@ from fixtures.ascend import trace
 from fixtures.cache import Once
 from fixtures.verl.host import drive
 from patcher.cli import rlpatch
-from tests.fixtures.verl.workers import EVERYTHING, SAMPLE
+from tests.fixtures.verl.workers import ENDS, EVERYTHING
 from tests.patches.torch_npu_runs import nested
 from tests.patches.verl_runs import INTERLEAVED, MICRO, OURS, Case, Workers, traces, trees, unique
 
@@ -33,7 +33,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     everything = metafunc.config.getoption("--all-releases")
     if "name" in metafunc.fixturenames:
         cases = [
-            (workers, name) for workers in (EVERYTHING if everything else SAMPLE) for name in trees(workers, everything)
+            (workers, name) for workers in (EVERYTHING if everything else ENDS) for name in trees(workers, everything)
         ]
         metafunc.parametrize(("workers", "name"), cases, ids=lambda one: one if isinstance(one, str) else "-".join(one))
 

@@ -25,7 +25,6 @@ from tests.patches.torch_npu_runs import nested
 from tests.patches.vllm_runs import (
     ATTENTION,
     CASES,
-    COMPILED_WORKERS,
     COMPILES,
     EAGER,
     EARLIER,
@@ -184,7 +183,7 @@ def test_every_iteration_is_marked_and_holds_its_modules(version: str, ran: Call
     [
         *(("decode", engine) for engine in IN_PROCESS),
         ("workers", WORKERS),
-        *(("lent-workers", engine) for engine in (WORKERS, COMPILED_WORKERS)),
+        ("lent-workers", WORKERS),
     ],
     ids=str,
 )

@@ -197,8 +197,6 @@ SECOND = Tree(
     ),
 )  # fmt: skip
 BRIEF = {"first": FIRST_BRIEF, "second": SECOND_BRIEF, "npu": (*FIRST_BRIEF[1:7:4], *FIRST_BRIEF[4:8:3])}
-# What 0.7.1 has between two others is driven through one tree each.
-BETWEEN = {("0.7.1", "legacy"): "first", ("0.7.1", "engine"): "second"}
 
 
 def trees(workers: Workers, everything: bool) -> dict[str, Tree]:
@@ -206,8 +204,6 @@ def trees(workers: Workers, everything: bool) -> dict[str, Tree]:
     found = {name: SECOND if name == "second" else FIRST for name in BRIEF}
     if workers not in SAMPLE or not everything:
         found = {name: tree._replace(cases=BRIEF[name]) for name, tree in found.items()}
-    if workers in BETWEEN and not everything:
-        found = {BETWEEN[workers]: found[BETWEEN[workers]]}
     return {name: tree._replace(cases=tuple(in_order(workers, tree))) for name, tree in found.items()}
 
 

@@ -148,14 +148,6 @@ PATCHED_ONLY = (
     Engine("switched-off", "generate 9 70", env={"RLPATCH": "0"}),
     Engine("exit", "add 9 70; step 40; exit", (Recorded(30, 40),), "the process ends, recorded 10 of 30 units"),
 )
-WORKERS = Engine(
-    "two-workers",
-    "generate 100,7,65 8; renew RLPATCH_RANKS=all; generate 9 8; generate 9 2",
-    (Recorded(3, 6), Recorded(3, 6, rollout=1), Recorded(3, 6, rollout=1, rank=1)),
-    "complete, recorded 3 of 3 units",
-    {"RLPATCH_WINDOW": "3:6", "VLLM_CPU_OMP_THREADS_BIND": "0|1"},
-    {"tensor_parallel_size": 2},
-)
 # What CPUs have instead of a capture: torch.compile, with the backend that takes the least time.
 COMPILED = {
     "enforce_eager": False,
@@ -166,13 +158,18 @@ STARTING = {"STARTING": "FOLDER/starting.jsonl", "RLPATCH_WINDOW": "3:6"}
 # Two workers under torch.compile, whose caches are looked at: inductor's too, where there is a compiler for its C++.
 INDUCTOR = shutil.which("g++") is not None
 COMPILATION = {"mode": 2, "backend": "inductor" if INDUCTOR else "eager"}
-COMPILED_WORKERS = replace(
-    WORKERS,
-    name="two-compiled-workers",
-    script="generate 100,7,65 8; generate 9 8",
-    recorded=(Recorded(3, 6),),
-    env={**WORKERS.env, "VLLM_CACHE_ROOT": "FOLDER/cache", "TORCHINDUCTOR_CACHE_DIR": "FOLDER/inductor"},
-    arguments={**WORKERS.arguments, "enforce_eager": False, "compilation_config": COMPILATION},
+WORKERS = Engine(
+    "two-workers",
+    "generate 100,7,65 8; renew RLPATCH_RANKS=all; generate 9 8; generate 9 2",
+    (Recorded(3, 6), Recorded(3, 6, rollout=1), Recorded(3, 6, rollout=1, rank=1)),
+    "complete, recorded 3 of 3 units",
+    {
+        "RLPATCH_WINDOW": "3:6",
+        "VLLM_CPU_OMP_THREADS_BIND": "0|1",
+        "VLLM_CACHE_ROOT": "FOLDER/cache",
+        "TORCHINDUCTOR_CACHE_DIR": "FOLDER/inductor",
+    },
+    {"tensor_parallel_size": 2, "enforce_eager": False, "compilation_config": COMPILATION},
 )
 COMPILES = Engine("compiles", "generate 9 8", (Recorded(3, 6),), "complete", STARTING, COMPILED)
 EAGER = Engine("eager", "generate 9 8", (Recorded(3, 6),), "", {**STARTING, "STARTING": "FOLDER/eager.jsonl"})
@@ -250,8 +247,8 @@ RUNS = {
         nsys=True,
     ),
     "workers": Run(("--decode", "30:60"), (WORKERS,), processes=True),
-    "unpatched-workers": Run((), (WORKERS, COMPILED_WORKERS), processes=True),
-    "lent-workers": Run(("--decode", "30:60"), (WORKERS, COMPILED_WORKERS), processes=True, lent=True),
+    "unpatched-workers": Run((), (WORKERS,), processes=True),
+    "lent-workers": Run(("--decode", "30:60"), (WORKERS,), processes=True, lent=True),
     "terminated": Run(
         ("--decode", "30:900"),
         (
