@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,16 @@ from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.intervals import ENDLESS, TimeRange, covered, end_of, length
 from patcher.timeline.lanes import RunLanes
 from patcher.timeline.memory import MemoryCollector
-from patcher.timeline.model import OVERLAP, Imbalance, PathSegment, Run, RunTimeline, TrainingStep, label
+from patcher.timeline.model import (
+    OVERLAP,
+    Imbalance,
+    PathSegment,
+    Run,
+    RunTimeline,
+    StepIterations,
+    TrainingStep,
+    label,
+)
 from patcher.timeline.path import PathPiece, StepRecords, critical_path
 from patcher.timeline.runs import Process
 from patcher.timeline.windows import Collector
@@ -45,13 +55,18 @@ MANY_LOST = 1_000
 
 
 def join(
-    run: Run, processes: Sequence[Process], folder: Path | None = None, progress: Progress = ignore
+    run: Run,
+    processes: Sequence[Process],
+    folder: Path | None = None,
+    progress: Progress = ignore,
+    detailed: range = range(0),
 ) -> RunTimeline:
     """Read the files of ``processes`` step by step, and return the timeline of ``run``.
 
     Recorded windows are looked for in ``folder``. ``progress`` gets the number of compressed bytes after each read.
+    ``detailed`` are the numbers of the steps whose engine iterations are kept one by one.
     """
-    return _Join(run, processes, progress).joined(folder)
+    return _Join(run, processes, progress, detailed).joined(folder)
 
 
 @dataclass
@@ -61,6 +76,8 @@ class _Join:
     run: Run
     processes: Sequence[Process]
     progress: Progress
+    detailed: range = range(0)
+    iterations: list[StepIterations] = field(default_factory=list)
     steps: list[TrainingStep] = field(default_factory=list)
     paths: list[list[PathPiece]] = field(default_factory=list)
     spent: list[causes.Spent] = field(default_factory=list)
@@ -98,6 +115,8 @@ class _Join:
         for number, start, end, stale in self._steps():
             records = self._records(start, end)
             self._explain(records, number, stale)
+            if number in self.detailed:
+                self.iterations += self._iterations(records, number)
             self.collector.feed(records if self.steps[1:] else self._records(-ENDLESS, end), number, start)
             self._feed_memory(number, end)
             self._forget(end)
@@ -114,6 +133,7 @@ class _Join:
             recorded.windows(folder, lanes, self.run, (wall - mono + self.origin) / 1e6) if folder else (),
             tuple(self.curve), self.aligned.clocks, costs.path_seconds(self.spent),
             tuple(self._missing()), tuple(self._notes()), trends.trend(steps, self.spent), self.memory.built(),
+            tuple(self.iterations),
         )  # fmt: skip
 
     # ------------------------------------------------------------ reading
@@ -262,6 +282,23 @@ class _Join:
         if len(self.paths) * self.pieces > MOST_SEGMENTS and self.pieces > FEWEST_PIECES:
             self.pieces = max(self.pieces // 2, FEWEST_PIECES)
             self.paths = [thinned(path, self.pieces) for path in self.paths]
+
+    def _iterations(self, records: StepRecords, number: int) -> Iterator[StepIterations]:
+        """Yield the iterations of each engine that start in the step ``number``, whose records are given."""
+        for process, columns in records.iterations.items():
+            first, end = (bisect_left(columns.start, edge) for edge in (records.start, records.end))
+            if first < end:
+                amounts = (columns.requests, columns.tokens, columns.context, columns.longest, columns.rollout)
+                yield StepIterations(
+                    number,
+                    self.lanes.index(process, "engine"),
+                    tuple(map(shares.seconds, columns.start[first:end])),
+                    tuple(
+                        shares.seconds(after - start)
+                        for start, after in zip(columns.start[first:end], columns.end[first:end], strict=True)
+                    ),
+                    *(tuple(column[first:end]) for column in amounts),
+                )
 
     def _stalls(self) -> dict[int, list[TimeRange]]:
         """Return the stalls of each process that had some around the present step."""

@@ -510,6 +510,25 @@ class RunMemory:
         return tuple(sorted(best.values(), key=lambda peak: (peak.of, -peak.used / max(peak.total, 1))))
 
 
+class StepIterations(NamedTuple):
+    """Iterations of one engine that start in one training step, as columns of equal length.
+
+    ``lane`` is the engine's index in the lanes. ``start`` (from the first record of the run) and ``seconds`` are in
+    seconds, ``context`` is the sum over the requests in tokens, ``longest`` the longest of them, ``rollout`` counts
+    from 1 in the process. Columns that the file does not have are 0.
+    """
+
+    step: int
+    lane: int
+    start: tuple[float, ...]
+    seconds: tuple[float, ...]
+    requests: tuple[int, ...]
+    tokens: tuple[int, ...]
+    context: tuple[int, ...]
+    longest: tuple[int, ...]
+    rollout: tuple[int, ...]
+
+
 @dataclasses.dataclass(frozen=True)
 class RunTimeline:
     """All results for one run.
@@ -517,6 +536,7 @@ class RunTimeline:
     ``requests`` is a step curve: a time, and the number of requests alive from then on. ``missing`` are texts on
     processes without a file and on what is unknown for that reason; ``notes`` are other remarks. ``path_seconds`` is
     the critical path of all steps but the first, summed by activity. ``trend`` is None if the steps stay about as long.
+    ``iterations`` are those of the steps that were asked for by number.
     """
 
     run: Run
@@ -533,3 +553,4 @@ class RunTimeline:
     notes: tuple[str, ...] = ()
     trend: Trend | None = None
     memory: RunMemory = RunMemory()
+    iterations: tuple[StepIterations, ...] = ()

@@ -164,7 +164,7 @@ def read(folder: Path, options: TimelineOptions, display: Display, result: Comma
     run, processes = chosen_run(folder, options.run, display, result, newest=options.newest)
     paths = [path for process in processes for path in process.paths]
     with display("joining", _size(paths)) as count:
-        joined_run = join(run, processes, folder, count)
+        joined_run = join(run, processes, folder, count, range(*options.steps or (0, 0)))
     return only_steps(joined_run, options.steps)
 
 

@@ -123,6 +123,13 @@ def test_steps_are_chosen_by_the_number_of_the_driver(run: Run, tmp_path: Path) 
     small(tmp_path)
     found = result(run("timeline", tmp_path, "--json", "--steps", "2:4"))
     assert [one["step"] for one in found["steps"]] == [2, 3]
+    for step, columns in zip(found["steps"], found["iterations"], strict=True):
+        assert columns["step"] == step["step"]
+        assert found["lanes"][columns["lane"]]["role"] == "engine"
+        assert len({len(values) for values in columns.values() if isinstance(values, list)}) == 1
+        assert step["start"] <= min(columns["start"]) <= max(columns["start"]) < step["end"]
+        assert sum(columns["tokens"]) == step["prefill_tokens"] + step["decode_tokens"]
+    assert result(run("timeline", tmp_path, "--json"))["iterations"] == []
     assert "steps of the run: 1 to 5" in run("timeline", tmp_path, "--steps", "9:11", code=2).stderr
 
 
