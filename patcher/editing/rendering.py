@@ -235,13 +235,15 @@ class _Recorder:
 
         Nothing else may refer to it.
         """
-        mention = re.compile(rf'\.{name}\b|"{name}"')
         method = self.text[number, name]
+        if self.layers[number].shared or name in _referred(calls):
+            return
         callers = {
-            key: lines for key, lines in self.text.items() if key != (number, name) and mention.search("\n".join(lines))
+            key: lines
+            for key, lines in self.text.items()
+            if key != (number, name) and name in _referred("\n".join(lines))
         }
-        only_here = all(layer == number for layer, _ in callers) and len(self.defined[name]) == 1
-        if not callers or not only_here or self.layers[number].shared or mention.search(calls):
+        if not callers or len(self.defined[name]) > 1 or any(layer != number for layer, _ in callers):
             return
         merged = {key: _with_body(lines, method, name) for key, lines in callers.items()}
         lengths = (sum(map(len, texts)) for texts in (merged.values(), [*callers.values(), method, [""]]))
@@ -363,27 +365,31 @@ def _with_body(lines: list[str], called: list[str], name: str) -> list[str]:
     Safe means: arguments have the parameters' names, only the last line returns, and no local name clashes.
     """
     head, *body = called
-    given = re.fullmatch(rf"def {name}\(self(?:, )?(.*)\):", head)
-    if not given or len(body) > _SHORT:
+    defined = _DEFINITION.fullmatch(head)
+    if not defined or len(body) > _SHORT:
         return []
-    statement = re.compile(rf"( +)(?:(\w+) = )?self\.{name}\({re.escape(given[1])}\)(  #.*)?")
+    stored = {node.id for node in _names(called) if isinstance(node.ctx, ast.Store)}
     merged = [lines[0]]
     for line in lines[1:]:
-        if not re.search(rf'\.{name}\b|"{name}"', line):
+        if name not in line or name not in _referred(line):
             merged.append(line)
             continue
-        call = statement.fullmatch(line)
-        assigned = _assigning(body, call[2] or "") if call else []
-        stored = {node.id for node in _names(called) if isinstance(node.ctx, ast.Store)}
-        if not call or not assigned or (stored - {call[2]}) & {node.id for node in _names(lines)}:
+        call = _CALL.fullmatch(line)
+        if not call or (call[3], call[4]) != (name, defined[1] or ""):
+            return []
+        assigned = _assigning(body, call[2] or "")
+        clashing = stored - {call[2]}
+        if not assigned or (clashing and clashing & {node.id for node in _names(lines)}):
             return []
         imported = {line for line in lines[1:] if line.startswith(_IMPORTS)}
         merged += (call[1][4:] + line for line in assigned if line not in imported)
-        merged[-1] += call[3] or ""
+        merged[-1] += call[5] or ""
     return merged
 
 
 _IMPORTS = ("    import ", "    from ")
+_DEFINITION = re.compile(r"def \w+\(self(?:, (.*))?\):")
+_CALL = re.compile(r"( +)(?:(\w+) = )?self\.(\w+)\(([^#]*)\)(  #.*)?")
 
 
 def _assigning(body: list[str], target: str) -> list[str]:
@@ -401,9 +407,10 @@ def _names(lines: Sequence[str]) -> list[ast.Name]:
     return [node for node in ast.walk(ast.parse("\n".join(lines))) if isinstance(node, ast.Name)]
 
 
-def _referred(text: str) -> list[str]:
-    """Return the names that a text mentions as attributes or in double quotes, with duplicates."""
-    return [name for pair in re.findall(r'\.(\w+)|"(\w+)"', text) for name in pair if name]
+@cache
+def _referred(text: str) -> tuple[str, ...]:
+    """Return the names that a text mentions as attributes or in double quotes, in order and without duplicates."""
+    return tuple(dict.fromkeys(name for pair in re.findall(r'\.(\w+)|"(\w+)"', text) for name in pair if name))
 
 
 def _update(constants: dict[str, object], more: Mapping[str, object]) -> None:
