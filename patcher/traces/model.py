@@ -577,7 +577,7 @@ TITLES = {
     "lead-in": Text("Time before the first kernel"),
     "waiting": Text("Stream wait: the next kernel was launched in time, but did not start"),
     "copies": Text("Exposed copies"),
-    "outlier": Text("One unit takes much longer than the others"),
+    "outlier": Text("One step takes much longer than the others"),
     "slow-rank": Text("Ranks wait for each other"),
     "missing-ranks": Text("The report does not cover all ranks"),
     "compute": Text("The device computes nearly all the time"),

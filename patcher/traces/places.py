@@ -89,7 +89,7 @@ def first_place(profile: RankProfile, *parts: str) -> str:
     if count == 1:
         return Text("{place}: {time}", place, in_ms(gap.ns))
     return Text(
-        "{place}: {time} per unit, in {units:,} of {count:,} units", place, in_ms(gap.ns / count), gap.units, count
+        "{place}: {time} per step, in {steps:,} of {count:,} steps", place, in_ms(gap.ns / count), gap.units, count
     )
 
 

@@ -67,13 +67,17 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
         Text("the whole file was read"),
         ("outlier",),
     )
-    missing = "" if profile.marks else Text("no step marks (ProfilerStep, execute_…, step[…]): the trace is one unit")
+    missing = (
+        ""
+        if profile.marks
+        else Text("no step marks (ProfilerStep, execute_…, step[…]): the whole trace counts as one step")
+    )
     yield _check("marks", missing, Text("marked by {mark_name}", mark_name(profile.marks)), ("outlier",))
     idle = [unit.number for unit in units if not unit.kernels]
-    wrong = "" if units else Text("the trace has no units")
+    wrong = "" if units else Text("the trace has no steps")
     if idle:
-        wrong = Text("{count} of {total} units launched no kernel: {numbers}", len(idle), len(units), _numbers(idle))
-    yield _check("kernels", wrong, Text("every unit launched kernels"), ON_DEVICE if profile.on_host else EVERY)
+        wrong = Text("{count} of {total} steps launched no kernel: {numbers}", len(idle), len(units), _numbers(idle))
+    yield _check("kernels", wrong, Text("every step launched kernels"), ON_DEVICE if profile.on_host else EVERY)
     yield _count_check(units)
     yield _launches_check(attribution.launches)
     yield _clock_check(attribution)
@@ -105,7 +109,7 @@ def _count_check(units: Sequence[RecordedUnit]) -> Check:
     median = statistics.median(unit.kernels for unit in units) if units else 0
     far = [unit.number for unit in units if not FEW * median <= unit.kernels <= MANY * median]
     wrong = Text(
-        "{count} of {total} units launched far more or fewer kernels than the median of {median:,.0f}: {numbers}",
+        "{count} of {total} steps launched far more or fewer kernels than the median of {median:,.0f}: {numbers}",
         len(far),
         len(units),
         median,
@@ -114,7 +118,7 @@ def _count_check(units: Sequence[RecordedUnit]) -> Check:
     return _check(
         "count",
         wrong if far and len(units) > 2 else "",
-        Text("the median unit launched {median:,.0f} kernels", median),
+        Text("the median step launched {median:,.0f} kernels", median),
         ("outlier",),
     )
 
@@ -169,12 +173,12 @@ def _alone_check(attribution: Attribution) -> Check:
     }  # fmt: skip
     kernel = short(next(iter(alone.values()), ""))
     wrong = Text(
-        "in {numbers}, a single kernel takes over {alone} of the unit: {kernel}",
+        "in {numbers}, a single kernel takes over {alone} of the step: {kernel}",
         _numbers([*alone]),
         percent(ALONE, 0),
         kernel,
     )
-    return _check("alone", wrong if alone else "", Text("no single kernel takes most of its unit"), DEVICE)
+    return _check("alone", wrong if alone else "", Text("no single kernel takes most of its step"), DEVICE)
 
 
 def _host_check(units: Sequence[RecordedUnit]) -> Check:
@@ -198,7 +202,7 @@ def _host_check(units: Sequence[RecordedUnit]) -> Check:
     return _check(
         "host",
         wrong,
-        Text("no unit takes over {longer:.0f} times as long on the host as on the device", LONGER),
+        Text("no step takes over {longer:.0f} times as long on the host as on the device", LONGER),
         ("compute",),
     )
 
@@ -270,8 +274,8 @@ def _overlap_check(segments: Sequence[Segment]) -> Check:
         marks += segment.mark is not None and segment.mark.end > following.begin
         device += bool(segment.tasks and following.tasks) and following.first < segment.first
     wrong = Text("{marks} step marks overlap on the host", marks) if marks else ""
-    wrong = Text("{device} units begin on the device before the previous unit", device) if device else wrong
-    return _check("overlap", wrong, Text("no units overlap"), EVERY)
+    wrong = Text("{device} steps begin on the device before the previous step", device) if device else wrong
+    return _check("overlap", wrong, Text("no steps overlap"), EVERY)
 
 
 def _numbers(numbers: Sequence[int]) -> str:

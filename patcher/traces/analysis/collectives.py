@@ -107,10 +107,10 @@ def outlier(profile: RankProfile) -> Diagnosis | None:
         return None
     worst = max(slow, key=lambda collective: collective.excess_ns)
     values = short(worst.kind or worst.name), size(worst.size or 0), worst.unit, duration(worst.ns)
-    took = Text("{kind} of {size} in unit {unit} took {time}.", *values)
+    took = Text("{kind} of {size} in step {step} took {time}.", *values)
     if (neighbour := _neighbour(profile.collectives, worst)) is not None:
         took = Text(
-            "{kind} of {size} in unit {unit} took {time}; another of {other_size} took {other_time}.",
+            "{kind} of {size} in step {step} took {time}; another of {other_size} took {other_time}.",
             *values,
             size(neighbour.size or 0),
             duration(neighbour.ns),
@@ -193,7 +193,7 @@ def unaligned(profile: RankProfile) -> Diagnosis | None:
     largest = max(filter(_is_odd, most.pieces), key=lambda piece: piece.ns)
     whole = sum(piece.ns for piece in pieces) or 1
     share = sum(piece.ns for piece in odd) / whole
-    example = Text("{bytes:,} bytes of {kind} in unit {unit}", largest.bytes, short(most.kind or most.name), most.unit)
+    example = Text("{bytes:,} bytes of {kind} in step {step}", largest.bytes, short(most.kind or most.name), most.unit)
     evidence = Text(
         "{count:,} of {total:,} collectives move pieces whose size is no multiple of {aligned} bytes, such as"
         " {example}. They take {share} of the time on links within the node.",

@@ -260,7 +260,7 @@ def _reasons(before: Profiles, after: Profiles) -> Iterator[str]:
     if all(stages) and stages[0] != stages[1]:
         yield Text("different stages: {before} before, {after} after", *map(_joined, stages))
     if marks[0] != marks[1]:
-        yield Text("the units are marked differently: by {before} before, by {after} after", *map(_joined, marks))
+        yield Text("the steps are marked differently: by {before} before, by {after} after", *map(_joined, marks))
     elif windows[0] != windows[1] and "" not in windows[0] | windows[1]:
         yield Text("different windows: {before} before, {after} after", *map(_joined, windows))
 
@@ -309,7 +309,7 @@ def _notes(before: Profiles, after: Profiles, samples: Sequence[Captures]) -> It
     few = [name for name, captures in zip(names, samples, strict=True) if sum(map(len, captures)) < 2]
     if few and few_captures:
         yield Text(
-            "{sides}: only one unit was recorded, so the difference has no confidence interval.", joined(AND, few)
+            "{sides}: only one step was recorded, so the difference has no confidence interval.", joined(AND, few)
         )
     if few_captures and before[0].baseline_run:
         yield Text(
@@ -347,7 +347,7 @@ def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
             if abs(second - first) > LOADED * max(first, second):
                 differing.append(Text("{name} {first:,} before, {second:,} after", name, first, second))
     if differing:
-        yield Text("The median units did different amounts of work: {differing}.", joined(SEMICOLON, differing))
+        yield Text("The median steps did different amounts of work: {differing}.", joined(SEMICOLON, differing))
 
 
 # ---------------------------------------------------------------- how much

@@ -94,12 +94,12 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     if time(slowest) <= SLOW * time(usual):
         return None
     values = slowest.number, in_ms(time(slowest)), time(slowest) / max(time(usual), 1)
-    evidence = Text("Unit {number} took {time}, {times:.1f} times the median.", *values)
+    evidence = Text("Step {number} took {time}, {times:.1f} times the median.", *values)
     if profile.on_host:
-        evidence = Text("Unit {number} took {time} on the host, {times:.1f} times the median.", *values)
+        evidence = Text("Step {number} took {time} on the host, {times:.1f} times the median.", *values)
     cold = Text("{sentence}.", cold_units([slowest.number])) if slowest.number in profile.cold else ""
     advice: str = Text(
-        "check what is special about this unit: its requests, a copy, garbage collection, another process"
+        "check what is special about this step: its requests, a copy, garbage collection, another process"
     )
     headline = ""
     if profile.on_host:
@@ -132,7 +132,7 @@ def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: mode
     if slowest.kernels == usual.kernels:
         return most
     kernels = Text(
-        "The slow unit launched {count:,} kernels, the median unit {median:,}.", slowest.kernels, usual.kernels
+        "The slow step launched {count:,} kernels, the median step {median:,}.", slowest.kernels, usual.kernels
     )
     return sentences(most, kernels)
 
@@ -158,7 +158,7 @@ def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
         less = min(above, profile.sum_ns("compute_ns", "overlap_ns")) // len(profile.units)
         roofline = Text(
             "At the device's roofline, the operators whose work is known ({share} of the kernel time) would take"
-            " {time} less per unit.",
+            " {time} less per step.",
             percent(min(sum(rate.ns for rate in profile.rates) / whole, 1)),
             in_ms(less),
         )

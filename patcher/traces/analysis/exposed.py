@@ -190,14 +190,14 @@ def _finding_text(
 def _bubble(profile: model.RankProfile, meetings: Meetings) -> Said:
     """Return evidence and advice on the bubble of a pipeline: which stage takes longest without it, and by what."""
     count = sum(map(between_two, profile.collectives)) / (len(profile.units) or 1)
-    evidence: str = Text("This rank sends and receives {count:,.0f} times per unit.", count)
+    evidence: str = Text("This rank sends and receives {count:,.0f} times per step.", count)
     advice = Text("use more micro-batches or an interleaved schedule; the transfer itself is the smaller part")
     certainty = Text("upper bound; includes the transfer")
     slowest, fastest = _stages(meetings)
     if slowest is None or fastest is None:
         return Said(evidence, advice, certainty)
     values = slowest.name, in_ms(slowest.computing_ns), fastest.name, in_ms(fastest.computing_ns)
-    evidence = sentences(evidence, Text("{slow} computes for {most} per unit, {fast} for {least}.", *values))
+    evidence = sentences(evidence, Text("{slow} computes for {most} per step, {fast} for {least}.", *values))
     more = excess(slowest.profiles, fastest.profiles)
     if more is not None and more.part == "compute_ns":
         advice = Text("give {stage} fewer layers; then use more micro-batches", slowest.name)
@@ -258,10 +258,10 @@ def _waiting(profile: model.RankProfile, profiles: Sequence[model.RankProfile], 
         times = joined(
             COMMA, (Text("{time} for {rank}", in_ms(rank.awaited_per_unit), rank_words(rank)) for rank in awaited)
         )
-        return Said(Text("No single straggler: per unit, the others wait {times}.", times), advice, certainty)
+        return Said(Text("No single straggler: per step, the others wait {times}.", times), advice, certainty)
     last, others = rank_words(slow), [other for other in profiles if other.source != slow.source]
     evidence: str = Text(
-        "{last} arrives last in {times} of {count} collectives; per unit, each other rank waits {mean} for it.",
+        "{last} arrives last in {times} of {count} collectives; per step, each other rank waits {mean} for it.",
         last,
         slow.last,
         slow.collectives,
@@ -270,13 +270,13 @@ def _waiting(profile: model.RankProfile, profiles: Sequence[model.RankProfile], 
     if 2 * slow.at_first_ns > slow.awaited_ns and slow.units == 1:
         share = percent(slow.at_first_ns / slow.awaited_ns, 0)
         start = Text(
-            "{share} of this waiting is at the first collective of the only unit, perhaps because the profilers"
+            "{share} of this waiting is at the first collective of the only step, perhaps because the profilers"
             " started at different times.",
             share,
         )
         evidence = sentences(evidence, start)
         certainty = Text(
-            "{certainty}; part of the waiting may come from the profilers' different start times: record several units",
+            "{certainty}; part of the waiting may come from the profilers' different start times: record several steps",
             certainty,
         )
     advice = Text("check what {last} does before the collectives: its load, its host, its CPU cores", last)

@@ -113,7 +113,7 @@ def lateness(profile: model.RankProfile) -> str:
         )
         for row in rows
     ]  # fmt: skip
-    return Text("Per unit: {names}.", joined(COMMA, names)) if names else ""
+    return Text("Per step: {names}.", joined(COMMA, names)) if names else ""
 
 
 def _blocked(profile: model.RankProfile) -> model.Diagnosis:
@@ -155,7 +155,7 @@ def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diag
     It is only a note if the host waits there for work of before, or if there are several units: then it comes once.
     """
     evidence: Text | str = Text(
-        "{time} passed before the first kernel of the first unit; this time is not part of any unit.", in_ms(lead_in)
+        "{time} passed before the first kernel of the first step; this time is not part of any step.", in_ms(lead_in)
     )
     longest = _largest(profile, model.LEAD_IN)
     certainty = Text("upper bound: work that began before the recording counts as idle")

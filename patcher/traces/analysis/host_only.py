@@ -79,7 +79,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     sentence = Text("Most of the difference: {names}.", joined(COMMA, named)) if named else ""
     calls, usual_calls = sum(slow.calls.values()), sum(typical.calls.values())
     if calls != usual_calls:
-        counts = Text("The slow unit ran {count:,} operators, the median unit {usual:,}.", calls, usual_calls)
+        counts = Text("The slow step ran {count:,} operators, the median step {usual:,}.", calls, usual_calls)
         return HostExcess(sentences(sentence, counts))
     more = _inputs(slow, typical, inside)
     return more._replace(evidence=sentences(sentence, more.evidence))
@@ -92,21 +92,21 @@ def _inputs(slow: model.HostStep, typical: model.HostStep, inside: Counter[str])
         if new - old and old - new:
             shapes = max(new - old, key=_elements), max(old - new, key=_elements)
             sizes = Text(
-                "The inputs of {operator} are {inputs}, in the median unit {usual}.",
+                "The inputs of {operator} are {inputs}, in the median step {usual}.",
                 host_name(name), *map(host_name, shapes),
             )  # fmt: skip
             if _elements(shapes[0]) < _LARGER * _elements(shapes[1]):
                 return HostExcess(sizes)
-            advice = Text("give all units inputs of similar sizes: sort, split or pack them")
+            advice = Text("give all steps inputs of similar sizes: sort, split or pack them")
             return HostExcess(sizes, Text("its inputs are larger"), advice)
     if slow.inputs:
         same = Text(
-            "Number of operators and recorded sizes of inputs are those of the median unit: something else held the"
+            "Number of operators and recorded sizes of inputs are those of the median step: something else held the"
             " core, for example another process."
         )
         return HostExcess(same)
     unknown = Text(
-        "It ran as many operators as the median unit: larger inputs, or something else held the core. {command} also"
+        "It ran as many operators as the median step: larger inputs, or something else held the core. {command} also"
         " records the sizes of inputs.",
         _SHAPES,
     )
@@ -156,7 +156,7 @@ def _idle(profile: model.RankProfile) -> model.Diagnosis | None:
     (first, longest), *further = places
     share = percent(idle / (whole or 1), 0)
     evidence = Text(
-        "No operator ran on the host for {time} of a {whole} unit ({share}). Longest stretch: {place}, {longest}.",
+        "No operator ran on the host for {time} of a {whole} step ({share}). Longest stretch: {place}, {longest}.",
         in_ms(idle), in_ms(whole), share, place_words(first), in_ms(longest),
     )  # fmt: skip
     certainty: str = Text("upper bound; exact for operators that the profiler recorded")
@@ -166,7 +166,7 @@ def _idle(profile: model.RankProfile) -> model.Diagnosis | None:
     if not _names_cause(first):
         headline = Text("{headline}; what runs there was not recorded", headline)
         if spread := _timer(steps, first):
-            headline = Text("No device: the host waits for a fixed time in each unit, {time}", in_ms(longest))
+            headline = Text("No device: the host waits for a fixed time in each step, {time}", in_ms(longest))
             equal = Text(
                 "The shorter half of these stretches differs by only {spread}: a wait for a fixed time (a sleep, a"
                 " poll, a timeout), not computing.",
@@ -216,7 +216,7 @@ def shorten(place: model.HostPlace) -> str:
     if place.saving:
         return Text("save or send weights less often, or in another thread or process")
     if place.inside in _COLLECTORS:
-        return Text("call gc.freeze() once all is loaded, or gc.collect() between the units")
+        return Text("call gc.freeze() once all is loaded, or gc.collect() between the steps")
     if place.inside:
         return Text("shorten this code, or move it to another process or thread")
     return Text("look at what Python does in this stretch; {command} also records Python's stack frames", _STACKS)
@@ -234,7 +234,7 @@ def _small(profile: model.RankProfile) -> model.Diagnosis | None:
     calls = sum((Counter(step.calls) for step in steps), Counter[str]())
     most = ", ".join(f"{host_name(name)} ({count / len(steps):,.0f})" for name, count in calls.most_common(_NAMED))
     evidence = Text(
-        "A unit of {whole} runs {count:,.0f} operators, which take {time} including pauses below 0.1 ms. Most"
+        "A step of {whole} runs {count:,.0f} operators, which take {time} including pauses below 0.1 ms. Most"
         " frequent: {names}.",
         in_ms(whole), calls.total() / len(steps), in_ms(small), most,
     )  # fmt: skip
@@ -250,7 +250,7 @@ def _compiling(profile: model.RankProfile) -> model.Diagnosis | None:
         return None
     affected = sum(2 * step.compiling_ns * len(steps) >= compiling for step in steps)
     evidence = Text(
-        "torch.compile takes {time} in {affected} of {count} units, {share} of the time of all units.",
+        "torch.compile takes {time} in {affected} of {count} steps, {share} of the time of all steps.",
         in_ms(compiling), affected, len(steps), percent(compiling / whole, 0),
     )  # fmt: skip
     advice = Text("TORCH_LOGS=recompiles shows why torch.compile compiles again, for example because a shape changes")
@@ -268,7 +268,7 @@ def _operators(profile: model.RankProfile) -> model.Diagnosis:
     if 2 * ran < whole:
         return _scattered(profile, whole, whole - ran)
     evidence = Text(
-        "No device was recorded. Operators ran on the host for {share} of the time, {time} per unit. The longest:"
+        "No device was recorded. Operators ran on the host for {share} of the time, {time} per step. The longest:"
         " {longest}.",
         percent(ran / whole, 0), in_ms(ran / len(profile.units)), longest,
     )  # fmt: skip
@@ -285,8 +285,8 @@ def _scattered(profile: model.RankProfile, whole: int, idle: int) -> model.Diagn
     longest, number, place = max(places, default=(0, 0, None))
     evidence: str = Text("No operator ran on the host for {share} of the time.", share)
     if place is not None:
-        stretch = Text("Longest stretch: {place}, {time} in unit {number}.", place_words(place), in_ms(longest), number)
+        stretch = Text("Longest stretch: {place}, {time} in step {number}.", place_words(place), in_ms(longest), number)
         evidence = sentences(evidence, stretch)
-    headline = Text("No device: for {share} of the time no operator runs, at no place of most units", share)
+    headline = Text("No device: for {share} of the time no operator runs, at no place of most steps", share)
     advice = shorten(place) if place is not None else ""
     return model.Diagnosis("host-operators", "note", evidence, None, "exact", advice, profile.source, headline=headline)

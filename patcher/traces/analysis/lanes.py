@@ -63,7 +63,7 @@ def lanes(
         if units[at].device_ns:
             window = _Window(trace, cuts, at, cuts.segments[at].leads, cuts.segments[at].ends)
             streams, launches = _device(window)
-            host = {"unit": _marks(window), **dict(_calls(window, calls)), "launches": launches}
+            host = {"step": _marks(window), **dict(_calls(window, calls)), "launches": launches}
             host_rows = {name: spans for name, spans in host.items() if spans}
             yield model.Lanes(units[at].number, why, window.end - window.begin, streams, host_rows)
 

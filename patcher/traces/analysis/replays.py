@@ -195,7 +195,7 @@ def _difference(trace: RankTrace, replays: Sequence[Sequence[int]], graphs: Sequ
     """Return how the replays of a unit differ from the captured ``graphs``, as a sentence; "" if they match."""
     if len(replays) != len(graphs):
         return Text(
-            "graph replays in a unit: {count}; captured graphs of the same size: {captured}",
+            "graph replays in a step: {count}; captured graphs of the same size: {captured}",
             len(replays),
             len(graphs),
         )

@@ -30,7 +30,7 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
     each = math.ceil(len(units) / limits.bars)
     groups = [units[at : at + each] for at in range(0, len(units), each)]
     about = Text(
-        "A bar lasts from the first kernel of its unit to the first kernel of the next unit; the last bar ends"
+        "A bar lasts from the first kernel of its step to the first kernel of the next step; the last bar ends"
         " with the last kernel. The parts add up to the bar."
     )
     about = (
@@ -39,11 +39,11 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
         else Text("The trace has no events of a known device; the line is the time on the host.")
     )
     if each > 1:
-        about = Text("There are too many units to draw each: a bar is the mean of {each} units. {about}", each, about)
+        about = Text("There are too many steps to draw each: a bar is the mean of {each} steps. {about}", each, about)
     legend = [tag("li", svg.icon(svg.swatch(part, rx=2)), PARTS[part]) for part in PARTS if profile.sum_ns(part)]
     legend.append(tag("li", svg.icon(svg.path([svg.stroke(0, 5, 10)], "host")), Text("time on the host")))
     figure = tag("figure", _stack(groups, profile.median_ns), tag("figcaption", about))
-    return section(Text("Each unit"), tag("ul", legend, class_="legend"), figure)
+    return section(Text("Each step"), tag("ul", legend, class_="legend"), figure)
 
 
 def _stack(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Markup:
@@ -73,7 +73,7 @@ def _stack(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Markup:
         [svg.path(drawn, part) for part, drawn in boxes.items() if drawn],
         svg.path(marks, "host"), svg.rule(_LEFT, up(median), "median"), labels, titles,
     )  # fmt: skip
-    return svg.drawing(content, 250, Text("Breakdown of {count} units, one bar each", len(groups)))
+    return svg.drawing(content, 250, Text("Breakdown of {count} steps, one bar each", len(groups)))
 
 
 def _title(group: Sequence[RecordedUnit], mean: Mapping[str, float], host: float) -> str:
@@ -81,7 +81,7 @@ def _title(group: Sequence[RecordedUnit], mean: Mapping[str, float], host: float
     first, last = group[0].number, group[-1].number
     name = f"#{first}" if len(group) == 1 else Text("#{first} to #{last}", first, last)
     parts = (Text("{part} {time}", PARTS[part], duration(value)) for part, value in mean.items() if value)
-    head = Text("{units}: {time}", name, duration(sum(mean.values())))
+    head = Text("{steps}: {time}", name, duration(sum(mean.values())))
     return joined("\n", (head, *parts, Text("host time: {host}", duration(host))))
 
 
@@ -107,13 +107,13 @@ def load_charts(profile: RankProfile) -> Content:
             before.append(values)
             times = [unit.device_ns if on_device else unit.host_ns for unit in units]
             points = list(zip(values, times, (unit.number for unit in units), strict=True))
-            caption = Text("Unit time by {load}", about)
+            caption = Text("Step time by {load}", about)
             if not on_device:
-                caption = Text("Unit time on the host by {load}", about)
+                caption = Text("Step time on the host by {load}", about)
             if explained := _explained(values, times):
                 caption = Text("{caption}: {explained}", caption, explained)
             drawn.append(tag("figure", tag("figcaption", caption), _scatter(points, about)))
-    return section(Text("Load of the units"), drawn) if drawn else None
+    return section(Text("Load of the steps"), drawn) if drawn else None
 
 
 def _explained(values: Sequence[int], times: Sequence[int]) -> str:
@@ -166,7 +166,7 @@ def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
         svg.shape("text", f"{value:,}", x=across(value), y=bottom + 16, text_anchor="middle") for value in (low, high)
     ]
     return svg.drawing(
-        (_axis(up), _fit(points, across, up), dots, ends), bottom + 22, Text("Unit time by {about}", about)
+        (_axis(up), _fit(points, across, up), dots, ends), bottom + 22, Text("Step time by {about}", about)
     )
 
 

@@ -21,7 +21,7 @@ from patcher.traces.words import cut, duration
 def free_places(profile: RankProfile, limits: PageLimits) -> Content:
     """Return the table of places at which the device was free, longest first, with links to those that are drawn."""
     places = [_spot_link(profile, at, gap) for at, gap in enumerate(profile.gaps)]
-    return table_section(tables.gaps(profile), limits.rows, {"unit": places})
+    return table_section(tables.gaps(profile), limits.rows, {"step": places})
 
 
 def _spot_link(profile: RankProfile, at: int, gap: FreeGap) -> Content:

@@ -54,21 +54,21 @@ def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
         return None
     figures = []
     for at, lanes in enumerate(profile.lanes):
-        name = Text("The {why} unit", lanes.why) if len(profile.units) > 1 else Text("The unit")
+        name = Text("The {why} step", lanes.why) if len(profile.units) > 1 else Text("The step")
         across = Scale(0, lanes.device_ns or 1, 0, TICKS)
         rows = _rows(lanes, across, limits)
         marked = frames(profile, lanes, across, LANE * len(rows))
-        drawn = picture(rows, lanes.device_ns, Text("Streams in unit {number}", lanes.number), marked, hint=not at)
+        drawn = picture(rows, lanes.device_ns, Text("Streams in step {number}", lanes.number), marked, hint=not at)
         figures.append(
             tag(
                 "figure",
-                tag("figcaption", Text("{unit}, #{number}: {time}", name, lanes.number, duration(lanes.device_ns))),
+                tag("figcaption", Text("{step}, #{number}: {time}", name, lanes.number, duration(lanes.device_ns))),
                 drawn,
             )
         )
     drawn_rows = [row for lanes in profile.lanes for kind in (lanes.host, lanes.streams) for row in kind.values()]
     spans = [span for row in drawn_rows for span in row]
-    paler = faint(Text("Pale colours: marks, launches and kernels of another unit."))
+    paler = faint(Text("Pale colours: marks, launches and kernels of another step."))
     return section(Text("On the device"), legend(spans), figures, not all(span.own for span in spans) and paler)
 
 

@@ -54,7 +54,7 @@ def ranks_below_each_other(profiles: Sequence[RankProfile], limits: PageLimits) 
         for at, (profile, lanes) in enumerate(pairs)
     ]
     about = Text(
-        "Unit #{number} of each rank, or the rank's median unit if #{number} is not on this page. All rows begin"
+        "Step #{number} of each rank, or the rank's median step if #{number} is not on this page. All rows begin"
         " at the left edge, because clocks of ranks are not compared. Computing is above, communication and"
         " copies below.",
         number,
@@ -86,12 +86,12 @@ Measure = tuple[str, str, Callable[[RecordedUnit], int]]
 def _measures(profiles: Sequence[RankProfile]) -> Iterator[Measure]:
     """Yield the times that a map compares: of units and of computing, or of units on the host without a device."""
     if not any(profile.total_ns for profile in profiles):
-        about = Text("Host time of each unit, because the trace has no events of a known device.")
-        yield Text("Unit time on the host"), about, lambda unit: unit.host_ns
+        about = Text("Host time of each step, because the trace has no events of a known device.")
+        yield Text("Step time on the host"), about, lambda unit: unit.host_ns
         return
-    yield Text("Unit time"), Text("Device time of each unit."), lambda unit: unit.device_ns
+    yield Text("Step time"), Text("Device time of each step."), lambda unit: unit.device_ns
     if any(profile.sum_ns("communication_ns", "overlap_ns") for profile in profiles):
-        about = Text("Computing time of each unit, which does not include waiting for other ranks.")
+        about = Text("Computing time of each step, which does not include waiting for other ranks.")
         yield Text("Computing"), about, lambda unit: unit.compute_ns + unit.overlap_ns
 
 
@@ -111,13 +111,13 @@ def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
         for measure in _measures(chosen)
     ]
     about = Text(
-        "One row per rank, one column per unit. The colour shows how far a time is from the median of all ranks"
-        " in that unit; point at a cell for the numbers."
+        "One row per rank, one column per step. The colour shows how far a time is from the median of all ranks"
+        " in that step; point at a cell for the numbers."
     )
     if each > 1:
-        several = Text("A column covers {count} units and shows the largest deviation of each rank.", each)
+        several = Text("A column covers {count} steps and shows the largest deviation of each rank.", each)
         about = sentences(about, several)
-    return section(Text("Ranks and units"), _legend(), figures, faint(about), _left_out(profiles))
+    return section(Text("Ranks and steps"), _legend(), figures, faint(about), _left_out(profiles))
 
 
 def _map(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], measure: Measure) -> Markup:
@@ -153,7 +153,7 @@ def _map(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], meas
         svg.shape("text", numbers[0], x=_LEFT + (every * at + 0.5) * wide, y=height + 14, text_anchor="middle")
         for at, numbers in enumerate(columns[::every])
     ]
-    label = Text("{title} of {count} ranks: deviation from the median of each unit", title_of_all, len(profiles))
+    label = Text("{title} of {count} ranks: deviation from the median of each step", title_of_all, len(profiles))
     return tag("div", svg.drawing((drawn, names, below), height + 20, label), class_="heat")
 
 

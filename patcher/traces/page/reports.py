@@ -72,11 +72,11 @@ def _tiles(profile: RankProfile, many: bool) -> Content:
     """Return the tiles of a profile: number of units, times, and shares; ``many`` adds a heading with its name."""
     units = profile.units
     if not units:
-        return faint(Text("No unit was found."))
+        return faint(Text("No step was found."))
     title = many and tag("h2", Text("{profile}, the slowest rank", profile.name))
-    about = Text("units, {numbers}", profile.span) if len(units) > 1 else Text("unit, {numbers}", profile.span)
+    about = Text("steps, {numbers}", profile.span) if len(units) > 1 else Text("step, {numbers}", profile.span)
     count = (str(len(units)), about)
-    median = Text("median unit time") if len(units) > 1 else Text("unit time")
+    median = Text("median step time") if len(units) > 1 else Text("step time")
     if not profile.total_ns:
         on_host = (duration(profile.host_median_ns), Text("{median} on the host", median))
         return (title, faint(Text("The trace has no events of a known device.")), tiled([count, on_host]))
@@ -98,7 +98,7 @@ def _spread(profile: RankProfile) -> Iterator[tuple[str, str]]:
         slowest = profile.slowest_unit
         ratio = slowest.device_ns / profile.median_ns if slowest and profile.median_ns else 0
         yield duration(profile.percentile95_ns), "95th percentile"
-        yield f"{ratio:.2f} \N{MULTIPLICATION SIGN}", Text("slowest unit / median")
+        yield f"{ratio:.2f} \N{MULTIPLICATION SIGN}", Text("slowest step / median")
 
 
 def _diagnoses(report: TraceReport) -> Content:
@@ -113,11 +113,11 @@ def _diagnoses(report: TraceReport) -> Content:
         profile = profiles.get(diagnosis.source)
         median = profile.median_ns if profile else overall
         saving = diagnosis.saving_ns and Text(
-            "Upper bound of the saving: {time} per unit.", duration(diagnosis.saving_ns)
+            "Upper bound of the saving: {time} per step.", duration(diagnosis.saving_ns)
         )
         if diagnosis.saving_ns and median:
             saving = Text(
-                "Upper bound of the saving: {time} per unit ({share}).",
+                "Upper bound of the saving: {time} per step ({share}).",
                 duration(diagnosis.saving_ns),
                 percent(diagnosis.saving_ns / median, 0),
             )
