@@ -7,6 +7,7 @@ import gzip
 import itertools
 import json
 import os
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from patcher.cli import rlpatch
 from patcher.traces import formats
 from patcher.traces.analysis import attribution
 from patcher.traces.model import TITLES
+from tests.pages import Seen
 from tests.patcher.traces.recorded import MS, Range, Run, Task, steps
 from tests.patcher.workers.maker import ROLLOUT
 
@@ -74,6 +76,17 @@ def test_details_have_each_unit_and_each_check(trace: Path) -> None:
     at = rows.index(["step", "ms", "host", "ms", "kernels"])
     assert rows[at + 3] == ["#32", "15.000", "15.000", "10"]
     assert "ok launches: the launch of 100.0 % of 40 kernels and copies is known" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["report", "compare"])
+def test_what_was_recorded_is_never_called_a_unit(trace: Path, tmp_path: Path, command: str) -> None:
+    """Neither in the text, nor on the page, nor in the heads of CSV files."""
+    paths = [trace, steps(4).torch(tmp_path / "other.json")][: 1 + (command == "compare")]
+    text = typed(command, *paths, "-v", "-o", tmp_path / "page.html", "--csv", tmp_path / "csv").stdout
+    page = Seen((tmp_path / "page.html").read_text(encoding="utf-8")).text
+    heads = [file.read_text(encoding="utf-8").partition("\n")[0] for file in (tmp_path / "csv").iterdir()]
+    for said in (text, page, *heads):
+        assert not re.findall(r"(?<!-)unit(?!s\.csv)", said, re.IGNORECASE)
 
 
 def test_json_is_the_promise_within_the_envelope_of_every_command(trace: Path) -> None:
