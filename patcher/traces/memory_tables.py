@@ -24,7 +24,7 @@ def of_snapshots(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Mapping[str, o
 
 
 def tables(device: DeviceMemory) -> Iterator[Table]:
-    """Yield the tables of a device: what is held at the peak, its units, what they leave behind, the largest blocks."""
+    """Yield the tables of a device: what is held at the peak, its steps, what they leave behind, the largest blocks."""
     yield holders("memory_holders", Text("Held at the peak"), device.holders)
     yield units(device)
     yield holders("memory_left", Text("Allocated in steps, and still in use after the last step"), device.growth)
@@ -32,7 +32,7 @@ def tables(device: DeviceMemory) -> Iterator[Table]:
 
 
 def peak_line(device: DeviceMemory) -> Text:
-    """Return a text on the peak of a device and its unit."""
+    """Return a text on the peak of a device and its step."""
     peak = Text("device {device}: peak {size}", device.device, size(device.peak))
     if device.peak_unit is not None:
         return Text("{peak}, in step {step}", peak, device.peak_unit)
@@ -85,7 +85,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def units(device: DeviceMemory) -> Table:
-    """Return the table of the units of a window."""
+    """Return the table of the steps of a window."""
     columns = (
         Column("step", Text("step"), NUMBER, TERMINAL),
         Column("start_bytes", Text("at its start"), BYTES, TERMINAL),

@@ -304,7 +304,7 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
 
 
 def _range(units: Sequence[int]) -> str:
-    """Return ascending units in words: ``no unit``, ``unit 5``, ``3 units, 5 to 7``, or ``2 of 5 to 9`` with gaps."""
+    """Return ascending units in words: ``no steps``, ``step 5``, ``3 steps, 5 to 7``, or ``2 of 5 to 9`` with gaps."""
     if len(units) < 2:
         return Text("step {number}", units[0]) if units else Text("no steps")
     whole = len(units) == units[-1] - units[0] + 1

@@ -71,7 +71,7 @@ def of_comparison(comparison: Comparison) -> Iterator[tuple[Mapping[str, object]
 
 
 def parts(profile: RankProfile) -> Table:
-    """Return the table of the parts of the mean unit."""
+    """Return the table of the parts of the mean step."""
     count, total = len(profile.units) or 1, profile.total_ns or 1
     sums = {part: ns for part in PARTS if (ns := profile.sum_ns(part))}
     columns = (
@@ -90,7 +90,7 @@ def parts(profile: RankProfile) -> Table:
 
 
 def units(profile: RankProfile) -> Table:
-    """Return the table of units, with their contents if there is metadata beside the trace."""
+    """Return the table of steps, with their contents if there is metadata beside the trace."""
     counted = (*CONTENTS, "uncounted")
     columns = (
         Column("step", Text("step"), NUMBER, TERMINAL),
@@ -103,7 +103,7 @@ def units(profile: RankProfile) -> Table:
     )
 
     def row(unit: RecordedUnit) -> tuple[object, ...]:
-        """Return the cells of one unit, in the order of the columns."""
+        """Return the cells of one step, in the order of the columns."""
         counts = (getattr(unit, name) for name in counted)
         padded = " \N{MULTIPLICATION SIGN} ".join(map(str, unit.padded or ()))
         return (
@@ -211,7 +211,7 @@ def kernels(profile: RankProfile) -> Table:
 
 
 def allocations(profile: RankProfile) -> tuple[Table, Table]:
-    """Return the tables of a device's memory by unit, and of the code that allocates most of it."""
+    """Return the tables of a device's memory by step, and of the code that allocates most of it."""
     device = Column("device", Text("device"), RANK, optional=True)
     by_unit = (
         Column("step", Text("step"), NUMBER, TERMINAL), device,
@@ -445,7 +445,7 @@ def meetings(profiles: Sequence[RankProfile]) -> Table:
 
 
 def part_changes(comparison: Comparison) -> Table:
-    """Return the table of the parts of the median unit on both sides."""
+    """Return the table of the parts of the median step on both sides."""
     columns = (
         Column("part", shown=CSV),
         Column("", Text("breakdown of the median step"), LABEL, TERMINAL),
@@ -461,7 +461,7 @@ def part_changes(comparison: Comparison) -> Table:
 
 
 def changes(name: str, title: str, changed: Sequence[TimeChange], about: str) -> Table:
-    """Return the table of the ``changed`` kernels, or modules, per unit on both sides; ``about`` stands below it."""
+    """Return the table of the ``changed`` kernels, or modules, per step on both sides; ``about`` stands below it."""
     columns = (
         _NAME,
         Column("change_ns", Text("change ms"), CHANGE, TERMINAL, bar=True),

@@ -130,7 +130,7 @@ def listed(numbers: Sequence[object]) -> str:
 
 
 def uncounted_between(uncounted: Mapping[int, int]) -> str:
-    """Return a phrase on uncounted iterations: how many, and before which units; ``uncounted`` is unit → how many."""
+    """Return a phrase on uncounted iterations: how many, and before which steps; ``uncounted`` is step → how many."""
     count, units = sum(uncounted.values()), listed([f"#{at}" for at in sorted(uncounted)])
     if count == 1:
         return Text("1 uncounted iteration between the steps, before {steps}", units)
@@ -138,7 +138,7 @@ def uncounted_between(uncounted: Mapping[int, int]) -> str:
 
 
 def cold_units(numbers: Sequence[int]) -> str:
-    """Return a phrase that units carry the profiler's start, because no unit came before to warm up in."""
+    """Return a phrase that steps carry the profiler's start, because no step came before to warm up in."""
     if len(numbers) == 1:
         return Text(
             "#{number} includes the profiler's start-up cost, because no step comes before it in which the"

@@ -21,7 +21,7 @@ _LARGER = 1.3  # times as many elements of inputs, from which on their size may 
 _MANY = 100  # operators of a unit, from which on their number may be the cause
 
 _TIMED_UNITS, _STEADY = 5, 0.001
-"""Units from which on equal waits tell a timer, and the share by which at most the shorter half of them differs.
+"""Steps from which on equal waits tell a timer, and the share by which at most the shorter half of them differs.
 
 A timer returns some 0.1 ms late, however long it is; what computes varies with its length, by 0.5 % and more.
 """
@@ -32,7 +32,10 @@ _COLLECTORS = ("Python GC", "built-in function collect")
 
 
 def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
-    """Yield the diagnoses of the time on the host of a profile; nothing if it has a device, or no operator."""
+    """Yield the diagnoses of a profile without a device; nothing if it has one, or no operator.
+
+    They are torch.compile, many small operators, a place without operators, and always the longest operators.
+    """
     if not profile.on_host or not profile.host_steps:
         return
     small, idle = _small(profile), _idle(profile)
@@ -43,7 +46,7 @@ def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
 
 
 class HostExcess(NamedTuple):
-    """By what a unit exceeds another one, in sentences; the cause for the headline, and advice, "" where unknown."""
+    """By what a step exceeds another one, in sentences; the cause for the headline, and advice, "" where unknown."""
 
     evidence: str
     cause: str = ""
@@ -51,9 +54,9 @@ class HostExcess(NamedTuple):
 
 
 def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
-    """Return in which place or operators the unit ``slowest`` has more time than ``usual``.
+    """Return why the step with number ``slowest`` takes longer than the step ``usual``: place, operators or inputs.
 
-    Both are numbers of units; empty where the profile does not tell.
+    The result is empty if the profile does not have both steps.
     """
     steps = {step.number: step for step in profile.host_steps}
     if slowest not in steps or usual not in steps:
@@ -86,7 +89,10 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
 
 
 def _inputs(slow: model.HostStep, typical: model.HostStep, inside: Counter[str]) -> HostExcess:
-    """Return whether a unit had larger inputs than another one, whose operators took ``inside`` less, in ns by name."""
+    """Return whether a slow step had larger inputs than the ``typical`` one, or that something else slowed it down.
+
+    ``inside`` maps the name of each operator to the ns by which it took longer; both steps ran equally many operators.
+    """
     for name, _ in inside.most_common():
         new, old = (set(step.inputs.get(name, ())) for step in (slow, typical))
         if new - old and old - new:
@@ -124,7 +130,7 @@ def _typical(values: Sequence[int]) -> int:
 
 
 def place_words(place: model.HostPlace) -> str:
-    """Return a place without an operator in words."""
+    """Return where a place without an operator is, in words: in a frame, or between which operators."""
     if place.inside and place.around:
         return Text("in {inside} (within {around})", host_name(place.inside), host_name(place.around))
     if place.inside:
@@ -147,7 +153,11 @@ def _names_cause(place: model.HostPlace) -> bool:
 
 
 def _idle(profile: model.RankProfile) -> model.Diagnosis | None:
-    """Diagnose the place without an operator that most units have and that takes at least 10 % of them; else None."""
+    """Diagnose the longest place without an operator, if it takes at least 10 % of a typical step; else None.
+
+    A place counts with its median time over the steps. The diagnosis is a warning if it takes half of the step, else a
+    note. If its time is equal in all steps, it is called a wait for a fixed time. The saving in ns is per step.
+    """
     steps = profile.host_steps
     whole, idle = (_typical(values) for values in zip(*((step.ns, step.idle_ns) for step in steps), strict=True))
     places = [(place, ns) for place, ns in _typical_places(steps) if ns >= NOTABLE * whole]
@@ -185,9 +195,9 @@ def _idle(profile: model.RankProfile) -> model.Diagnosis | None:
 
 
 def _timer(steps: Sequence[model.HostStep], place: model.HostPlace) -> str:
-    """Return by how much the shorter half of the stretches at a place differ, in words; "" if not by so little.
+    """Return by how much the shorter half of the stretches at a place differ, as a duration; "" if it is no timer.
 
-    They have to be steadier by far than the operators of the same units, which shows how much computing varies here.
+    A timer has stretches that differ far less than the time of the operators in the same steps, in enough steps.
     """
     times = sorted(step.places[place] for step in steps if place in step.places)
     ran = sorted(sum(step.operators.values()) for step in steps)
@@ -199,7 +209,10 @@ def _timer(steps: Sequence[model.HostStep], place: model.HostPlace) -> str:
 
 
 def _typical_places(steps: Sequence[model.HostStep]) -> list[tuple[model.HostPlace, int]]:
-    """Return each place at which no operator runs, with the lower median of its ns over the units, longest first."""
+    """Return (place, ns) for each place at which no operator runs, longest first.
+
+    The ns are the lower median over the steps; a step without the place counts 0.
+    """
     times = Counter(
         {
             place: _typical([step.places.get(place, 0) for step in steps])
@@ -210,7 +223,7 @@ def _typical_places(steps: Sequence[model.HostStep]) -> list[tuple[model.HostPla
 
 
 def shorten(place: model.HostPlace) -> str:
-    """Return what to do about a place without an operator."""
+    """Return what to do about a place without an operator: advice by what runs there."""
     if "DataLoader" in f"{place.inside} {place.around}":
         return Text("increase num_workers or prefetch_factor of the data loader, or do less work per sample")
     if place.saving:
@@ -223,7 +236,10 @@ def shorten(place: model.HostPlace) -> str:
 
 
 def _small(profile: model.RankProfile) -> model.Diagnosis | None:
-    """Diagnose units in which an operator begins every 20 µs or more often; else None."""
+    """Diagnose many small operators: steps of a median of at most 20 µs per operator; else None.
+
+    The saving in ns is the time of the short operators and the short pauses between them in a typical step.
+    """
     steps = profile.host_steps
     whole, small, usual_calls = (
         _typical(values)
@@ -243,7 +259,10 @@ def _small(profile: model.RankProfile) -> model.Diagnosis | None:
 
 
 def _compiling(profile: model.RankProfile) -> model.Diagnosis | None:
-    """Diagnose torch.compile if it works for at least 10 % of the units' time; else None."""
+    """Diagnose torch.compile if it works for at least 10 % of the steps' time; else None.
+
+    The saving in ns is the mean per step.
+    """
     steps = profile.host_steps
     whole, compiling = sum(step.ns for step in steps), sum(step.compiling_ns for step in steps)
     if not compiling or compiling < NOTABLE * whole:
@@ -259,7 +278,10 @@ def _compiling(profile: model.RankProfile) -> model.Diagnosis | None:
 
 
 def _operators(profile: model.RankProfile) -> model.Diagnosis:
-    """Diagnose the operators that take most time on the host, as a note."""
+    """Diagnose the operators that take most time on the host, as a note without a saving.
+
+    If operators run for less than half of the time, it tells where none runs instead.
+    """
     calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
     own = sum(call.host_ns for call in calls) or 1
     longest = ", ".join(f"{host_name(call.name)} ({percent(call.host_ns / own, 0)})" for call in calls[:_NAMED])
@@ -279,7 +301,10 @@ def _operators(profile: model.RankProfile) -> model.Diagnosis:
 
 
 def _scattered(profile: model.RankProfile, whole: int, idle: int) -> model.Diagnosis:
-    """Diagnose units without an operator for most of their time, but not at one place of most units, as a note."""
+    """Diagnose steps in which no operator runs for most of the time, at no place of most steps, as a note.
+
+    ``whole`` is the time of all steps in ns, ``idle`` that without an operator. The evidence names the longest stretch.
+    """
     share = percent(idle / whole, 0)
     places = ((ns, step.number, place) for step in profile.host_steps for place, ns in step.places.items())
     longest, number, place = max(places, default=(0, 0, None))

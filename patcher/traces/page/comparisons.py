@@ -18,7 +18,7 @@ _BEFORE, _AFTER = Text("before"), Text("after")
 
 
 def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
-    """Return the title and the body of the page of a comparison."""
+    """Return the title and the body of the page of a comparison; ``limits`` bounds the rows of its tables."""
     sides = {_BEFORE: comparison.before, _AFTER: comparison.after}
     body = (
         tag(
@@ -49,7 +49,10 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
 
 
 def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """Yield (value, caption) of the tiles: both medians, the change with its interval, and the change at equal load."""
+    """Yield (value, caption) of the tiles: both medians, the change with its interval, and the change at equal load.
+
+    What is unknown is left out.
+    """
     first, second = comparison.median_ns
     median = Text("median step on the host") if comparison.clock == "host" else Text("median step")
     yield duration(first), Text("{median} before ({count} steps)", median, len(comparison.before.units_ns))
@@ -69,7 +72,7 @@ def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
 
 
 def _verdict(comparison: Comparison) -> str:
-    """Return the verdict of a comparison as a sentence, with the change of the median unit."""
+    """Return the verdict of a comparison as a sentence, with the change of the median step, unless it is unknown."""
     if not comparison.change:
         return Text("Nothing can be compared: one side has fewer than two steps.")
     _, estimate, _ = comparison.change

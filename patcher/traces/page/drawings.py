@@ -1,4 +1,4 @@
-"""The drawings: the bars of the units, units against their load, and a waterfall."""
+"""The drawings: the bars of the steps, steps against their load, and a waterfall."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from patcher.traces.page.svg import WIDTH, Scale
 from patcher.traces.words import cut, duration, percent, signed, tick
 
 FITTED = 7
-"""Units from which on a line through their times says something."""
+"""Steps from which on a line through their times says something."""
 
 _LEFT = 62  # of the drawing, for the labels of its axis
 _TOP = 12
 
 
 def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
-    """Draw a bar of parts for each unit, or for the mean of a few, with its host time; None for under two units."""
+    """Draw a bar for each step, divided into its parts, with a line at its time on the host; None for under two steps.
+
+    If there are more steps than ``limits`` has bars, a bar is the mean of several steps.
+    """
     units = profile.units
     if len(units) < 2:
         return None
@@ -47,7 +50,7 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
 
 
 def _stack(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Markup:
-    """Draw a bar of mean parts for each group of units, a line at its host time, and a rule at ``median`` (ns)."""
+    """Draw a bar of mean parts for each group of steps, a line at its mean host time, and a rule at ``median`` (ns)."""
     bottom = 226
     means = [{part: sum(getattr(unit, part) for unit in group) / len(group) for part in PARTS} for group in groups]
     hosts = [sum(unit.host_ns for unit in group) / len(group) for group in groups]
@@ -77,7 +80,10 @@ def _stack(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Markup:
 
 
 def _title(group: Sequence[RecordedUnit], mean: Mapping[str, float], host: float) -> str:
-    """Return the tooltip of a bar: the units, their mean time in ns, its parts, and the mean time on the host."""
+    """Return the tooltip of a bar: numbers of its steps, their mean time, its parts, and the mean time on the host.
+
+    ``mean`` maps parts to ns, ``host`` is in ns.
+    """
     first, last = group[0].number, group[-1].number
     name = f"#{first}" if len(group) == 1 else Text("#{first} to #{last}", first, last)
     parts = (Text("{part} {time}", PARTS[part], duration(value)) for part, value in mean.items() if value)
@@ -93,7 +99,10 @@ def _axis(up: Scale) -> Iterator[Content]:
 
 
 def load_charts(profile: RankProfile) -> Content:
-    """Draw unit times against requests, context and tokens, as far as these are known and differ; None if none is."""
+    """Draw the time of each step against its requests, context and tokens, one chart each; None without any.
+
+    A load has a chart if it is known, differs between steps, and is no copy of another one.
+    """
     drawn, before = [], []
     on_device = bool(profile.total_ns)  # once: it is a sum over all units
     for name, about in (
@@ -117,9 +126,9 @@ def load_charts(profile: RankProfile) -> Content:
 
 
 def _explained(values: Sequence[int], times: Sequence[int]) -> str:
-    """Return in words how ``times`` (ns) grow with ``values``: the slope, and the variance that it explains.
+    """Return in words how ``times`` (ns) grow with ``values``: the slope of a linear fit, and how much it explains.
 
-    "" if not enough differs.
+    "" for too few values, or equal times.
     """
     if len(values) < FITTED or len(set(times)) < 2:
         return ""
@@ -139,7 +148,10 @@ def _explained(values: Sequence[int], times: Sequence[int]) -> str:
 
 
 def _fit(points: Sequence[tuple[int, int, int]], across: Scale, up: Scale) -> Markup | None:
-    """Draw the regression line from the least value to the largest; None if `_explained` returns nothing."""
+    """Draw the regression line of ``points`` (value, time in ns, step number); None if `_explained` returns "".
+
+    ``across`` and ``up`` map values and times to the drawing.
+    """
     values, times = [value for value, _, _ in points], [time for _, time, _ in points]
     if not _explained(values, times):
         return None
@@ -149,7 +161,10 @@ def _fit(points: Sequence[tuple[int, int, int]], across: Scale, up: Scale) -> Ma
 
 
 def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
-    """Draw at most about 600 of the ``points`` (value, time in ns, unit number) and the regression line."""
+    """Draw ``points`` (value, time in ns, step number) as dots, at most about 600, with the regression line.
+
+    ``about`` names the value, such as requests.
+    """
     bottom = 160
     values = [value for value, _, _ in points]
     low, high = min(values), max(values)
@@ -171,7 +186,7 @@ def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
 
 
 def waterfall(comparison: Comparison) -> Content:
-    """Draw the change of each part of the median unit as a waterfall from before to after; None without parts."""
+    """Draw how the parts of the median step changed, as a waterfall from before to after; None without parts."""
     parts = [part for part in comparison.parts if part.before_ns or part.after_ns]
     if not parts:
         return None

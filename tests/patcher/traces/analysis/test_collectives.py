@@ -40,7 +40,7 @@ def profile(
 
 
 def usual(*found: Collective) -> list[float | None]:
-    (sized,) = collectives.sized([profile(*found)], {})
+    (sized,) = collectives.with_usual_times([profile(*found)], {})
     return [one.usual_ns and one.usual_ns / MS for one in sized.collectives]
 
 

@@ -13,7 +13,7 @@ import pytest
 from patcher.messages.report import json_of
 from patcher.traces import analysis
 from patcher.traces.analysis import checks
-from patcher.traces.analysis.ranks import met
+from patcher.traces.analysis.ranks import match_collectives
 from patcher.traces.measured import OperatorRate
 from patcher.traces.model import (
     PARTS,
@@ -449,7 +449,7 @@ def meeting(*times: tuple[int, ...], group: str = "tp") -> list[RankProfile]:
 
 
 def test_who_waits_for_whom_needs_no_common_clock() -> None:
-    ranks, exact, *_ = met(meeting((10, 2, 4), (5, 1, 1)))
+    ranks, exact, *_ = match_collectives(meeting((10, 2, 4), (5, 1, 1)))
     assert exact
     assert [(row.rank, row.collectives, row.waits_ns // MS, row.awaited_ns // MS, row.last) for row in ranks] == [
         (0, 2, 8 + 4, 0, 0),
@@ -592,7 +592,7 @@ def test_the_first_collective_of_the_only_unit_may_be_the_start_of_the_profilers
         )
         for one, row in zip(meeting((1, 1)), ((45, 12), (5, 10)), strict=True)
     ]  # fmt: skip
-    ranks, *_ = met(several)
+    ranks, *_ = match_collectives(several)
     assert [(row.waits_ns // MS, row.awaited_ns // MS) for row in ranks] == [(4, 0), (0, 4)]
 
 
@@ -664,11 +664,11 @@ def test_experts_on_streams_side_by_side_meet_by_their_names() -> None:
     made = (
         replace(first, collectives=collectives(1, (0, 1, 2))), replace(second, collectives=collectives(2, (0, 2, 1))),
     )  # fmt: skip
-    assert [(row.collectives, row.waits_ns // MS) for row in met(made)[0]] == [(3, 20), (3, 0)]
+    assert [(row.collectives, row.waits_ns // MS) for row in match_collectives(made)[0]] == [(3, 20), (3, 0)]
 
 
 def test_nobody_came_last_where_several_did() -> None:
-    ranks, *_ = met(meeting((10, 2, 2), (5, 5, 5), (9, 9, 1)))
+    ranks, *_ = match_collectives(meeting((10, 2, 2), (5, 5, 5), (9, 9, 1)))
     assert [(row.waits_ns // MS, row.awaited_ns // MS, row.last) for row in ranks] == [
         (16, 0, 0),
         (8, 0, 0),
@@ -700,15 +700,15 @@ def test_one_rank_alone_is_told_how_many_there_are() -> None:
 def test_ranks_that_differ_in_a_unit_are_not_matched_there() -> None:
     first, second = meeting((10, 2), (5, 1))
     other = replace(second, collectives=(*second.collectives, Collective("tp", 2, "allGather", MS)))
-    assert met([first, other])[0] == ()
+    assert match_collectives([first, other])[0] == ()
     again = [replace(one, unit=7) for one in first.collectives]
     both = [replace(side, collectives=(*side.collectives, *again)) for side in (first, other)]
-    assert [row.collectives for row in met(both)[0]] == [2, 2]
+    assert [row.collectives for row in match_collectives(both)[0]] == [2, 2]
 
 
 def test_captures_of_one_rank_did_not_meet() -> None:
     first, _ = meeting((10, 2))
-    assert met([first, replace(first, source="/again")])[0] == ()
+    assert match_collectives([first, replace(first, source="/again")])[0] == ()
 
 
 LABELS = [
