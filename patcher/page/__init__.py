@@ -16,7 +16,10 @@ from patcher.page.markup import Content, Markup, tag
 
 
 def document(title: str, body: Content, *, style: str = "", script: str = "") -> str:
-    """Return an HTML page in the reader's language; ``style`` and ``script`` follow those common to all pages."""
+    """Return a complete HTML page in the reader's language: ``body`` under a ``title``.
+
+    ``style`` (CSS) and ``script`` (JavaScript) are added to those common to all pages. A policy lets only these run.
+    """
     style, script = _shared("page.css") + style, _shared("page.js") + _shared("zoom.js") + script
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
     policy = "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
@@ -41,16 +44,16 @@ def document(title: str, body: Content, *, style: str = "", script: str = "") ->
 def zoomable(
     rows: Content,
     bars: Content,
-    over: Content,
+    overlay: Content,
     size: tuple[int, int],
     texts: tuple[str, str, Content],
-    *before: Content,
+    *controls: Content,
 ) -> Content:
-    """Return a picture that ``zoom.js`` zooms, below its buttons, which follow the controls in ``before``.
+    """Return a picture that ``zoom.js`` zooms, with its buttons above it, after the controls in ``controls``.
 
-    ``rows`` are the names of the rows. ``bars`` stretch over the ``size``, ticks by pixels of height; ``over`` lies
-    above them and keeps its proportions. ``texts`` are the label of the picture, that of the button which shows all,
-    and a hint.
+    ``rows`` are SVG with the names of the rows. ``bars`` are SVG that stretches; ``size`` is its width in ticks and its
+    height in pixels. ``overlay`` is SVG above them that keeps its proportions. ``texts`` are the label of the picture,
+    that of the button which shows everything, and a hint.
     """
     (ticks, height), (label, whole, hint) = size, texts
     signs = (
@@ -64,10 +67,10 @@ def zoomable(
     ]
     buttons.append(tag("button", whole, type="button", data_do="whole"))
     drawn = tag("svg", bars, class_="bars", viewBox=f"0 0 {ticks} {height}", height=height, preserveAspectRatio="none")
-    beside = tag("svg", over, class_="over", height=height)
+    beside = tag("svg", overlay, class_="over", height=height)
     plot = tag("div", drawn, beside, class_="plot", tabindex=0, role="group", aria_label=label)
     return (
-        tag("div", before, buttons, class_="controls", hidden=True),
+        tag("div", controls, buttons, class_="controls", hidden=True),
         tag("div", tag("svg", rows, class_="names", height=height), plot, class_="view"),
         tag("p", hint, class_="faint about", hidden=True),
     )

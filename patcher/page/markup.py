@@ -36,7 +36,10 @@ def text(value: object) -> str:
 
 
 def tag(name: str, /, *content: Content, **attributes: object) -> Markup:
-    """Return an element. Attributes None or False are left out; ``class_`` is class, and ``_`` stands for ``-``."""
+    """Return an HTML element with ``content``, which is escaped unless it is markup.
+
+    Attributes None or False are left out, True has no value. ``class_`` is written as class, and ``_`` as ``-``.
+    """
     words = [name]
     for key, value in attributes.items():
         if value is not None and value is not False:
@@ -48,7 +51,10 @@ def tag(name: str, /, *content: Content, **attributes: object) -> Markup:
 
 
 def joined(content: Content) -> Markup:
-    """Return content as markup: items of an iterable in a row, other values escaped, nothing for None or False."""
+    """Return content as markup: items of an iterable one after another, other values as escaped text.
+
+    None and False give nothing.
+    """
     if isinstance(content, Markup):
         return content
     if content is None or content is False:
@@ -65,7 +71,7 @@ def data_block(name: str, value: object) -> Markup:
 
 
 def _translated(value: object) -> object:
-    """Return a value with each `Text` translated, also those in values of a dict, in lists and in tuples."""
+    """Return a value with each `Text` in the reader's language, also within dicts (values), lists and tuples."""
     if isinstance(value, dict):
         return {key: _translated(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

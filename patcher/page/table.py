@@ -13,16 +13,17 @@ FILTERED = 8
 """Rows up to which nobody has to filter a table."""
 
 
-def table_section(table: Table, most: int | None = None, instead: Mapping[str, Sequence[Content]] = {}) -> Content:
-    """Return the section of a table with its first ``most`` rows, all by default; None without rows.
+def table_section(table: Table, max_rows: int | None = None, contents: Mapping[str, Sequence[Content]] = {}) -> Content:
+    """Return a table as a section of a page, with a filter if it is long; None if it has no rows.
 
-    A column whose key is in ``instead`` shows that content, one item a row, and is still sorted by its numbers.
+    Only the first ``max_rows`` rows are shown; None shows all. ``contents`` maps the key of a column to what is shown
+    instead of its values, one a row; the column is still sorted by its values.
     """
     if not table.rows:
         return None
-    rows = min(len(table.rows), len(table.rows) if most is None else most)
+    rows = min(len(table.rows), len(table.rows) if max_rows is None else max_rows)
     columns = [
-        (column, [*_cells(column, values[:rows], instead.get(column.key, ()), table.hues)])
+        (column, [*_cells(column, values[:rows], contents.get(column.key, ()), table.hues)])
         for column, values in table.columns_in(Shown.PAGE)
     ]
     body = [tag("tr", cells) for cells in zip(*(cells for _, cells in columns), strict=True)]
@@ -47,11 +48,14 @@ def _head(column: Column) -> Markup:
     return tag("th", tag("button", column.title, type="button"), scope="col", **name)
 
 
-def _cells(column: Column, values: Sequence[Any], instead: Sequence[Content], hues: Sequence[str]) -> Iterator[Markup]:
-    """Yield the cells of a column; ``instead`` is shown in place of the values, ``hues`` colour the bars."""
+def _cells(column: Column, values: Sequence[Any], contents: Sequence[Content], hues: Sequence[str]) -> Iterator[Markup]:
+    """Yield the cells of a column: its values as its unit writes them, or the contents in ``contents`` unless empty.
+
+    ``hues`` has the CSS class of each row's bar, if the column has bars.
+    """
     unit = column.unit
     if isinstance(unit, TextUnit):
-        yield from (tag("td", content, class_="name") for content in instead or map(unit.text, values))
+        yield from (tag("td", content, class_="name") for content in contents or map(unit.text, values))
         return
     text = unit.page or unit.text
     whole = unit.whole or max((abs(value or 0) for value in values), default=0) or 1
@@ -61,5 +65,5 @@ def _cells(column: Column, values: Sequence[Any], instead: Sequence[Content], hu
             width = f"{100 * min(abs(value or 0) / whole, 1):.1f}"
             rectangle = tag("rect", width=width, height=10, class_=hues[at] if hues else "compute")
             bar = tag("svg", rectangle, viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true")
-        content = instead[at] if instead else unit.missing if value is None else text(value)
+        content = contents[at] if contents else unit.missing if value is None else text(value)
         yield tag("td", bar, content, data_value=round(value or 0, 6))

@@ -26,7 +26,7 @@ IN_TURN, NOTHING = Text("pipes in turn"), Text("nothing")
 
 @dataclass(frozen=True, slots=True)
 class UnitAllocations:
-    """Memory of a device in a unit, in bytes: at its start and end, its peak, and the sum of its ``allocations``."""
+    """Memory of a device in a step, in bytes: at its start and end, its peak, and the sum of its ``allocations``."""
 
     number: int
     start: int
@@ -38,7 +38,7 @@ class UnitAllocations:
 
 @dataclass(frozen=True, slots=True)
 class AllocatingCode:
-    """Bytes that an operator within a module allocated in all units, and in how many calls; "" for none around."""
+    """Bytes that an operator within a module allocated in all steps, and in how many calls; "" for none around."""
 
     module: str
     operator: str
@@ -48,7 +48,7 @@ class AllocatingCode:
 
 @dataclass(frozen=True, slots=True)
 class DeviceAllocations:
-    """Allocations of a device in the units, from a trace with ``--contents memory``."""
+    """Allocations of a device in the steps, from a trace with ``--contents memory``."""
 
     device: int
     peak: int
@@ -59,7 +59,7 @@ class DeviceAllocations:
 
 @dataclass(frozen=True, slots=True)
 class KernelUse:
-    """All calls of an NPU's kernels of one type, with the same shapes, types and blocks, within the units.
+    """All calls of an NPU's kernels of one type, with the same shapes, types and blocks, within the steps.
 
     ``core`` is where they ran, ``ratios`` maps a pipe (``aic_mac``, ``aiv_mte2``) to the mean share of the core's
     cycles in which it worked, ``cube_utilization`` is the mean share of all cubes' time, 0 to 1, None where it was not
@@ -84,7 +84,7 @@ class KernelUse:
 
 @dataclass(frozen=True, slots=True)
 class OperatorRate:
-    """All calls of an operator of a GPU with the same shapes and types within the units.
+    """All calls of an operator of a GPU with the same shapes and types within the steps.
 
     ``calls`` launched ``kernels``, which took ``ns``. ``flops`` and ``bytes`` are those of one call by its shapes.
     ``least_ns`` is what all calls take at least by the device's roofline, and ``bound`` what sets that, compute or

@@ -24,19 +24,19 @@ def of_snapshots(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Mapping[str, o
 
 
 def tables(device: DeviceMemory) -> Iterator[Table]:
-    """Yield the tables of a device: what is held at the peak, its units, what they leave behind, the largest blocks."""
+    """Yield the tables of a device: what is held at the peak, its steps, what they leave behind, the largest blocks."""
     yield holders("memory_holders", Text("Held at the peak"), device.holders)
     yield units(device)
-    yield holders("memory_left", Text("Allocated in units, and still in use after the last unit"), device.growth)
+    yield holders("memory_left", Text("Allocated in steps, and still in use after the last step"), device.growth)
     yield holders("memory_blocks", Text("Largest blocks at the end"), device.blocks)
 
 
 def peak_line(device: DeviceMemory) -> Text:
-    """Return a text on the peak of a device and its unit."""
+    """Return a text on the peak of a device and its step."""
     peak = Text("device {device}: peak {size}", device.device, size(device.peak))
     if device.peak_unit is not None:
-        return Text("{peak}, in unit {unit}", peak, device.peak_unit)
-    return Text("{peak}, not inside any unit", peak) if device.units else peak
+        return Text("{peak}, in step {step}", peak, device.peak_unit)
+    return Text("{peak}, not inside any step", peak) if device.units else peak
 
 
 def end_line(device: DeviceMemory) -> Text:
@@ -61,7 +61,7 @@ def holders(name: str, title: Text, held: Sequence[LiveMemory]) -> Table:
     columns = (
         Column("bytes", Text("memory"), BYTES, TERMINAL, bar=True),
         Column("blocks", Text("blocks"), COUNT, TERMINAL),
-        Column("units", Text("units"), optional=True),
+        Column("steps", Text("steps"), optional=True),
         Column("", Text("allocated in"), _NAME, TERMINAL),
         Column("frame", shown=CSV), Column("module", shown=CSV), Column("operator", shown=CSV),
     )  # fmt: skip
@@ -85,9 +85,9 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def units(device: DeviceMemory) -> Table:
-    """Return the table of the units of a window."""
+    """Return the table of the steps of a window."""
     columns = (
-        Column("unit", Text("unit"), NUMBER, TERMINAL),
+        Column("step", Text("step"), NUMBER, TERMINAL),
         Column("start_bytes", Text("at its start"), BYTES, TERMINAL),
         Column("peak_bytes", Text("peak"), BYTES, TERMINAL, bar=True),
         Column("end_bytes", Text("at its end"), BYTES, TERMINAL),
@@ -99,5 +99,5 @@ def units(device: DeviceMemory) -> Table:
         (unit.number, unit.start, unit.peak, unit.end, unit.allocated, unit.allocations, unit.left)
         for unit in device.units
     ]
-    about = Text("Left behind: allocated in the unit, and still in use after the last unit.")
-    return Table("memory_units", Text("Memory by unit"), columns, rows, about)
+    about = Text("Left behind: allocated in the step, and still in use after the last step.")
+    return Table("memory_units", Text("Memory by step"), columns, rows, about)

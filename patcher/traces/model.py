@@ -30,14 +30,14 @@ FREE: Mapping[str, str] = {
     "free_waiting_ns": Text("stream wait"),
     "free_unknown_ns": Text("launch time unknown"),
 }
-"""The parts of a unit in which nothing runs on the device, with the reason.
+"""The parts of a step in which nothing runs on the device, with the reason.
 
-Before the launch call of the next task begins the unit is host-bound. From the call to the task's start it is launch
+Before the launch call of the next task begins the step is host-bound. From the call to the task's start it is launch
 latency if the device was empty at the call, a stream wait if it was busy; the time within a long call is its own.
 """
 
 LEAD_IN = "lead_in_ns"
-"""The time before the first kernel of the first unit, which is no part of a unit."""
+"""The time before the first kernel of the first step, which is no part of a step."""
 
 PARTS: Mapping[str, str] = {
     "compute_ns": Text("computing"),
@@ -46,7 +46,7 @@ PARTS: Mapping[str, str] = {
     "copy_ns": Text("copying"),
     **{part: Text("free: {reason}", reason) for part, reason in FREE.items()},
 }
-"""The nine parts of a unit, in the order in which they are drawn, with their labels."""
+"""The nine parts of a step, in the order in which they are drawn, with their labels."""
 
 PROFILERS: Mapping[str, str] = {
     "torch": "torch.profiler",
@@ -65,7 +65,7 @@ KINDS = (COMPUTE, COMMUNICATION, COPY)
 """Kinds of a device task."""
 
 MARK, CALL, LAUNCH = "mark", "call", "launch"
-"""Kinds of host spans that are drawn: the mark of a unit, long calls, and launches of tasks."""
+"""Kinds of host spans that are drawn: the mark of a step, long calls, and launches of tasks."""
 
 CPU = "CPU"
 """The device of a run that has none."""
@@ -88,13 +88,13 @@ class Payload:
 class RecordedUnit(UnitMetadata, Payload):
     """One recorded step, micro-batch or iteration: its time on the device in nine parts that add up to it.
 
-    On the device it reaches from its first kernel on the busiest compute stream to the first kernel of the next unit;
+    On the device it reaches from its first kernel on the busiest compute stream to the first kernel of the next step;
     the last one ends with its last kernel. The first one also has a time before that, ``lead_in_ns``, from its mark or
     its first task on; that is no part of ``device_ns``. ``begin_ns`` is where it begins on the trace's clock, that
     time included. ``host_ns`` is how long its mark is
     on the host, up to uncounted iterations within it. ``kernels`` counts the tasks that it launched, wherever they
     ran. ``phases`` is the time of these in forward, backward and optimizer, if it trains. ``classes`` maps classes of
-    work to ns; they add up to the unit's time, on the host if nothing ran on a device. ``requests``, ``tokens`` and
+    work to ns; they add up to the step's time, on the host if nothing ran on a device. ``requests``, ``tokens`` and
     ``context`` may be from its mark, where there is no metadata beside the trace.
     """
 
@@ -139,23 +139,23 @@ def lower_median(values: Sequence[Value], key: Any = None) -> Value:
 
 
 def duration_of(unit: RecordedUnit) -> tuple[int, int]:
-    """Return the key that sorts units by duration: ns on the device, then ns on the host."""
+    """Return the key that sorts steps by duration: ns on the device, then ns on the host."""
     return unit.device_ns, unit.host_ns
 
 
 def timed(units: Sequence[RecordedUnit]) -> Sequence[RecordedUnit]:
-    """Return the units in which something ran on the device; all units if there is none."""
+    """Return the steps in which something ran on the device; all steps if there is none."""
     return [unit for unit in units if unit.device_ns] or units
 
 
 def median_unit(units: Sequence[RecordedUnit]) -> RecordedUnit | None:
-    """Return the unit whose time is the lower median, so that its parts add up; None without units."""
+    """Return the step whose time is the lower median, so that its parts add up; None without steps."""
     return lower_median(timed(units), duration_of) if units else None
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel(Payload):
-    """All tasks of one name that the units launched: ``ns`` is the sum of their times, ``longest_ns`` the longest."""
+    """All tasks of one name that the steps launched: ``ns`` is the sum of their times, ``longest_ns`` the longest."""
 
     KEYS = ("name", "kind", "family", "calls", "ns")
 
@@ -173,7 +173,7 @@ class Kernel(Payload):
 
 @dataclass(frozen=True, slots=True)
 class CallSums:
-    """All calls of one operator of the framework, or of the modules of one class, within the units.
+    """All calls of one operator of the framework, or of the modules of one class, within the steps.
 
     ``ns`` is the time of the ``kernels`` that they launched, ``host_ns`` their time on the host: of an operator
     without the operators that it called, of a module with all that it called.
@@ -188,17 +188,17 @@ class CallSums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeGap(Payload):
-    """A place where the device was free, over all units: one place (``kind`` "place"), or short times at "several".
+    """A place where the device was free, over all steps: one place (``kind`` "place"), or short times at "several".
 
     A place lies between the kernels ``before`` and ``after``, which runs on ``stream``; ``graph`` says how it lies to
-    replays of a graph: "within" one, "behind" or "before" one, "between" two, or "". ``part`` is the part of the unit
+    replays of a graph: "within" one, "behind" or "before" one, "between" two, or "". ``part`` is the part of the step
     that it is of. For ``call_ns``, at least half of the time, the host was in ``call``: one of the device's runtime, a
     function or frame of Python, or a range; around that are ``operator`` and ``module``. Without a call the host was
     for as long in the operator if ``within``; else nothing covers half of the time, and the operator launched what
     follows. ``returned_from`` is the synchronising call in which the host was when the device ran empty, where nothing
-    covers the time after it. Each of these names is "" where nothing tells. ``count`` gaps in ``units`` units take
+    covers the time after it. Each of these names is "" where nothing tells. ``count`` gaps in ``units`` steps take
     ``ns``; most of that, ``unit_ns``, in ``unit``, whose longest one takes ``longest_ns``, and begins ``begin_ns``
-    after the unit, at ``at_ns`` on the trace's clock. ``spots`` has begin and length of the longest one in each unit
+    after the step, at ``at_ns`` on the trace's clock. ``spots`` has begin and length of the longest one in each step
     that is drawn, by its number.
     """
 
@@ -231,7 +231,7 @@ class FreeGap(Payload):
 
 
 class HostPlace(NamedTuple):
-    """A place of a unit at which no operator runs: ``inside`` a frame or range, ``around`` it a range.
+    """A place of a step at which no operator runs: ``inside`` a frame or range, ``around`` it a range.
 
     Where nothing that was recorded covers half of it, ``before`` and ``after`` are the operators next to it.
     ``saving`` tells that the operators before it detach one tensor after the other, as ``state_dict()`` does.
@@ -246,7 +246,7 @@ class HostPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostStep:
-    """Breakdown of the ``ns`` of a unit on the host, in a trace without a device.
+    """Breakdown of the ``ns`` of a step on the host, in a trace without a device.
 
     ``operators`` and ``calls`` are ns and number of the outermost operators by name, ``places`` the ns of stretches of
     20 µs and more without one. ``small_ns`` is the time of operators and stretches below 0.1 ms, ``compiling_ns`` that
@@ -282,9 +282,9 @@ class Check(Payload):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of one row, drawn as one bar: ``count`` tasks of one kind, from ``begin_ns`` after the unit's begin.
+    """A stretch of one row, drawn as one bar: ``count`` tasks of one kind, from ``begin_ns`` after the step's begin.
 
-    ``own`` is False if another unit launched them. Spans too short or near to be told apart are merged.
+    ``own`` is False if another step launched them. Spans too short or near to be told apart are merged.
     """
 
     begin_ns: int
@@ -297,9 +297,9 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """The work of the device in one unit: stream → its spans in order; ``why`` is median, typical or slowest.
+    """The work of the device in one step: stream → its spans in order; ``why`` is median, typical or slowest.
 
-    ``device_ns`` is what is drawn: the unit, and the time before its first kernel. ``host`` has rows of host activity
+    ``device_ns`` is what is drawn: the step, and the time before its first kernel. ``host`` has rows of host activity
     on the trace's clock; empty if the trace has none.
     """
 
@@ -312,7 +312,7 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class Collective(Payload):
-    """One collective of one rank: the ``index``-th of its ``group`` in the unit that launched it.
+    """One collective of one rank: the ``index``-th of its ``group`` in the step that launched it.
 
     ``transit_ns``, ``wait_ns`` and ``idle_ns`` are the vendor's own parts of it, None where it has none. The fields
     from ``kind`` to ``pieces`` are those of a `CollectiveMessage`. ``waits_ns`` is how much longer it took this rank
@@ -364,7 +364,7 @@ class Collective(Payload):
 
 @dataclass(frozen=True, slots=True)
 class ReplayJoin:
-    """Counts of the replays of graphs in the units, and of those that were joined with their capture.
+    """Counts of the replays of graphs in the steps, and of those that were joined with their capture.
 
     ``why`` has the reasons why the others were not, the most frequent first.
     """
@@ -455,7 +455,7 @@ class RankProfile(Payload):
 
     @property
     def cold(self) -> tuple[int, ...]:
-        """Units that carry the profiler's own start, because there was no unit before to warm up in."""
+        """Steps that carry the profiler's own start, because there was no step before to warm up in."""
         first = self.units[0].number if self.units and self.marks == "ProfilerStep#" else None
         return tuple(unit.number for unit in self.units if unit.profiler_start or unit.number == first == 0)
 
@@ -481,50 +481,50 @@ class RankProfile(Payload):
 
     @property
     def span(self) -> str:
-        """Range of the unit numbers, as ``#3 to #5``; "" without units."""
+        """Range of the step numbers, as ``#3 to #5``; "" without steps."""
         numbers = [unit.number for unit in self.units]
         ends = (min(numbers), max(numbers)) if len(numbers) > 1 else numbers
         return Text("#{first} to #{last}", *ends) if len(numbers) > 1 else "".join(f"#{number}" for number in numbers)
 
     @property
     def median_ns(self) -> int:
-        """Device time of the median unit in ns; 0 without units."""
+        """Device time of the median step in ns; 0 without steps."""
         return self.median_unit.device_ns if self.median_unit else 0
 
     @property
     def host_median_ns(self) -> int:
-        """Lower median of the units' host times in ns; 0 without units."""
+        """Lower median of the steps' host times in ns; 0 without steps."""
         return lower_median([unit.host_ns for unit in self.units]) if self.units else 0
 
     @property
     def median_unit(self) -> RecordedUnit | None:
-        """Unit with the lower median time; None without units."""
+        """Step with the lower median time; None without steps."""
         return median_unit(self.units)
 
     @property
     def slowest_unit(self) -> RecordedUnit | None:
-        """Unit with the longest time; None without units."""
+        """Step with the longest time; None without steps."""
         return max(self.units, key=duration_of, default=None)
 
     @property
     def percentile95_ns(self) -> int:
-        """95th percentile (nearest rank) of the units' device times in ns; 0 without units."""
+        """95th percentile (nearest rank) of the steps' device times in ns; 0 without steps."""
         ordered = sorted(unit.device_ns for unit in timed(self.units))
         return ordered[-(len(ordered) * 5 // 100) - 1] if ordered else 0
 
     @property
     def total_ns(self) -> int:
-        """Device time of all units in ns."""
+        """Device time of all steps in ns."""
         return sum(unit.device_ns for unit in self.units)
 
     @property
     def uncounted(self) -> dict[int, int]:
-        """Unit → the uncounted iterations right before it; units without any are left out."""
+        """Step → the uncounted iterations right before it; steps without any are left out."""
         return {unit.number: unit.uncounted for unit in self.units if unit.uncounted}
 
     @property
     def phases(self) -> dict[str, int]:
-        """Phase → ns of the kernels of all units in it; empty if no unit trains."""
+        """Phase → ns of the kernels of all steps in it; empty if no step trains."""
         names = dict.fromkeys(phase for unit in self.units for phase in unit.phases)
         return {phase: sum(unit.phases.get(phase, 0) for unit in self.units) for phase in names}
 
@@ -535,7 +535,7 @@ class RankProfile(Payload):
 
     @property
     def families(self) -> dict[str, int]:
-        """Family → ns in all units, the largest first: the time of its kernels, and of two the device's idle time.
+        """Family → ns in all steps, the largest first: the time of its kernels, and of two the device's idle time.
 
         Host-bound is idle time in which the next kernel was not launched yet. If the trace has modules and the host was
         in none of them at a place of `gaps`, that is outside the forward pass, as is the time before the first kernel.
@@ -557,11 +557,11 @@ class RankProfile(Payload):
         return self.share(*FREE, "copy_ns")
 
     def sum_ns(self, *parts: str) -> int:
-        """Return the nanoseconds of ``parts`` over all units."""
+        """Return the nanoseconds of ``parts`` over all steps."""
         return sum(getattr(unit, part) for unit in self.units for part in parts)
 
     def share(self, *parts: str) -> float:
-        """Return the share of ``parts`` in the time of all units, 0 to 1."""
+        """Return the share of ``parts`` in the time of all steps, 0 to 1."""
         total = self.total_ns
         return self.sum_ns(*parts) / total if total else 0.0
 
@@ -577,7 +577,7 @@ TITLES = {
     "lead-in": Text("Time before the first kernel"),
     "waiting": Text("Stream wait: the next kernel was launched in time, but did not start"),
     "copies": Text("Exposed copies"),
-    "outlier": Text("One unit takes much longer than the others"),
+    "outlier": Text("One step takes much longer than the others"),
     "slow-rank": Text("Ranks wait for each other"),
     "missing-ranks": Text("The report does not cover all ranks"),
     "compute": Text("The device computes nearly all the time"),
@@ -593,9 +593,9 @@ TITLES = {
 class Diagnosis(Payload):
     """Something to act on, or to know, of one profile (``source``) or of all.
 
-    ``severity`` is problem, warning or note. ``saving_ns`` bounds from above what can be gained per unit, None where
+    ``severity`` is problem, warning or note. ``saving_ns`` bounds from above what can be gained per step, None where
     nothing can be. ``certainty`` says what the number rests on: exact, upper bound, heuristic. ``advice`` is what to
-    try. ``parts`` is what of exposed communication is what, in ns per unit. Savings of one report are of different
+    try. ``parts`` is what of exposed communication is what, in ns per step. Savings of one report are of different
     times, but for those with ``same_as``, the id of the finding that is about the same time. ``headline`` takes the
     place of the usual title, ``culprit`` names the rank, stage, call or place.
     """
@@ -638,7 +638,7 @@ class Rank:
 
     ``waits_ns`` is how much longer its collectives took than those of the last rank; ``awaited_ns`` how long the others
     waited for this rank where it alone came last, in sum, ``last`` how often, and ``at_first_ns`` the part of that at
-    the first collective of the first unit, in which the skew of the profilers' start lies. No common clock is needed.
+    the first collective of the first step, in which the skew of the profilers' start lies. No common clock is needed.
     """
 
     rank: int | None
@@ -653,12 +653,12 @@ class Rank:
 
     @property
     def waits_per_unit(self) -> int:
-        """Nanoseconds for which this rank waits for others, per unit."""
+        """Nanoseconds for which this rank waits for others, per step."""
         return self.waits_ns // max(self.units, 1)
 
     @property
     def awaited_per_unit(self) -> int:
-        """Nanoseconds for which the others together wait for this rank, per unit."""
+        """Nanoseconds for which the others together wait for this rank, per step."""
         return self.awaited_ns // max(self.units, 1)
 
 
@@ -694,7 +694,7 @@ class TraceReport(Payload):
 
 @dataclass(frozen=True, slots=True)
 class Side(Payload):
-    """One side of a comparison: its profiles, and the times of their units.
+    """One side of a comparison: its profiles, and the times of their steps.
 
     ``captures`` is the number of windows, each one sample: the ranks of a window are one. ``medians_ns`` has the median
     of each.
@@ -710,7 +710,7 @@ class Side(Payload):
 
     @property
     def units(self) -> int:
-        """Number of units."""
+        """Number of steps."""
         return len(self.units_ns)
 
     @property
@@ -734,7 +734,7 @@ class Baseline(Payload):
 
 @dataclass(frozen=True, slots=True)
 class PartChange(Payload):
-    """One part of the waterfall: its ns in the median unit before and after."""
+    """One part of the waterfall: its ns in the median step before and after."""
 
     KEYS: ClassVar[tuple[str, ...]] = ("name", "before_ns", "after_ns", "change_ns")
 
@@ -750,7 +750,7 @@ class PartChange(Payload):
 
 @dataclass(frozen=True, slots=True)
 class TimeChange(PartChange):
-    """A kernel, an operator or a module on both sides: calls and nanoseconds per unit.
+    """A kernel, an operator or a module on both sides: calls and nanoseconds per step.
 
     ``state`` is new, gone, slower, faster, more often, less often, or alike.
     """
@@ -765,7 +765,7 @@ class TimeChange(PartChange):
 
 @dataclass(frozen=True, slots=True)
 class EqualLoad:
-    """The change in ns of a unit at equal load, with its 95 % interval, by a linear fit.
+    """The change in ns of a step at equal load, with its 95 % interval, by a linear fit.
 
     ``by`` names the contents that the fit takes into account, ``fit`` is the share of the variance of all times that
     the contents and the side explain, 0 to 1.
@@ -795,14 +795,14 @@ OTHER_DEVICE, OTHER_MODEL = Text("undecided: other devices"), Text("undecided: u
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Payload):
-    """Two sides: the difference of the median unit in nanoseconds with its 95 % interval, and where it comes from.
+    """Two sides: the difference of the median step in nanoseconds with its 95 % interval, and where it comes from.
 
     A sample is a step: of several ranks the one that took longest. ``differs`` names in what the sides were recorded
     otherwise, or ran elsewhere. ``equal_load`` is None where nothing tells the load, or it is the same.
 
     ``clock`` is "device", or "host" where nothing ran on a device on one side: then the times are those on the host,
     also of ``modules``, and of ``operators``, which are left out otherwise.
-    ``change`` is None where a side has no unit. ``refused`` says why the two cannot be compared; with ``--force`` the
+    ``change`` is None where a side has no step. ``refused`` says why the two cannot be compared; with ``--force`` the
     rest is there all the same. ``notes`` are what the reader has to know of the numbers: one sample a side, say.
     """
 

@@ -51,7 +51,7 @@ def why(gap: FreeGap) -> str:
 
 
 def reason_of(gap: FreeGap) -> str:
-    """Return the reason why the device was free, by the gap's part of the unit."""
+    """Return the reason why the device was free, by the gap's part of the step."""
     return FREE.get(gap.part) or (_BEFORE if gap.part == LEAD_IN else PARTS[gap.part])
 
 
@@ -81,7 +81,7 @@ def host_of(gap: FreeGap) -> str:
 
 
 def first_place(profile: RankProfile, *parts: str) -> str:
-    """Return the longest place in some parts of the units, with its time per unit, in words; "" without any."""
+    """Return the longest place in some parts of the steps, with its time per step, in words; "" without any."""
     gap = next((gap for gap in profile.gaps if gap.part in parts), None)
     if gap is None:
         return ""
@@ -89,7 +89,7 @@ def first_place(profile: RankProfile, *parts: str) -> str:
     if count == 1:
         return Text("{place}: {time}", place, in_ms(gap.ns))
     return Text(
-        "{place}: {time} per unit, in {units:,} of {count:,} units", place, in_ms(gap.ns / count), gap.units, count
+        "{place}: {time} per step, in {steps:,} of {count:,} steps", place, in_ms(gap.ns / count), gap.units, count
     )
 
 

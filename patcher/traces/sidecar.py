@@ -289,23 +289,25 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
     recorded = sorted(metadata.units)
     if steps is not None and recorded and recorded != sorted(steps):
         yield Text(
-            "the step metadata lists {units}, but the trace has {actual}", _range(recorded), _range(sorted(steps))
+            "the step metadata lists {listed_steps}, but the trace has {traced_steps}",
+            _range(recorded),
+            _range(sorted(steps)),
         )
     count = (metadata.window.length if metadata.window else None) or 0
     whole = metadata.closed == "complete" and (metadata.piece or 1) == 1
     if whole and "units" in metadata.raw and len(recorded) < count:
         yield Text(
-            "the step metadata says that the window is complete, but lists {count} of {total} units",
+            "the step metadata says that the window is complete, but lists {count} of {total} steps",
             len(recorded),
             count,
         )
 
 
 def _range(units: Sequence[int]) -> str:
-    """Return ascending units in words: ``no unit``, ``unit 5``, ``3 units, 5 to 7``, or ``2 of 5 to 9`` with gaps."""
+    """Return ascending units in words: ``no steps``, ``step 5``, ``3 steps, 5 to 7``, or ``2 of 5 to 9`` with gaps."""
     if len(units) < 2:
-        return Text("unit {number}", units[0]) if units else Text("no units")
+        return Text("step {number}", units[0]) if units else Text("no steps")
     whole = len(units) == units[-1] - units[0] + 1
     if whole:
-        return Text("{count} units, {first} to {last}", len(units), units[0], units[-1])
-    return Text("{count} of the units {first} to {last}", len(units), units[0], units[-1])
+        return Text("{count} steps, {first} to {last}", len(units), units[0], units[-1])
+    return Text("{count} of the steps {first} to {last}", len(units), units[0], units[-1])

@@ -36,8 +36,8 @@ BYTES = Unit(size)
 
 _NAME = Column("name", Text("name"), NAME, TERMINAL)
 _KIND = Column("kind", Text("kind"), LABEL, TERMINAL)
-_CALLS = Column("calls_per_unit", Text("calls/unit"), RATE, TERMINAL)
-_PER_UNIT = Column("ns_per_unit", Text("ms/unit"), MS, TERMINAL, bar=True)
+_CALLS = Column("calls_per_step", Text("calls/step"), RATE, TERMINAL)
+_PER_UNIT = Column("ns_per_step", Text("ms/step"), MS, TERMINAL, bar=True)
 _AVERAGE = Column("average_ns", Text("average µs"), MICROS)
 
 
@@ -58,42 +58,42 @@ def of_comparison(comparison: Comparison) -> Iterator[tuple[Mapping[str, object]
     """Yield each table of a comparison, with an empty mapping."""
     yield {}, part_changes(comparison)
     titles = (
-        ("kernels", Text("Kernels, per unit"), Text("Sorted by their contribution to the difference.")),
+        ("kernels", Text("Kernels, per step"), Text("Sorted by their contribution to the difference.")),
         (
             "operators",
-            Text("Operators on the host, per unit"),
+            Text("Operators on the host, per step"),
             Text("The time of an operator excludes the operators that it calls."),
         ),
-        ("modules", Text("Modules and ranges, per unit"), Text("Includes everything called within a module or range.")),
+        ("modules", Text("Modules and ranges, per step"), Text("Includes everything called within a module or range.")),
     )
     for name, title, about in titles:
         yield {}, changes(name, title, getattr(comparison, name), about)
 
 
 def parts(profile: RankProfile) -> Table:
-    """Return the table of the parts of the mean unit."""
+    """Return the table of the parts of the mean step."""
     count, total = len(profile.units) or 1, profile.total_ns or 1
     sums = {part: ns for part in PARTS if (ns := profile.sum_ns(part))}
     columns = (
         Column("part", shown=CSV),
-        Column("", Text("breakdown of a unit"), LABEL, TERMINAL),
-        Column("ns_per_unit", Text("ms/unit"), MS, TERMINAL),
+        Column("", Text("breakdown of a step"), LABEL, TERMINAL),
+        Column("ns_per_step", Text("ms/step"), MS, TERMINAL),
         Column("share", Text("share"), SHARE, TERMINAL, bar=True),
     )
     rows = [(part, PARTS[part], ns / count, ns / total) for part, ns in sums.items()]
     about = Text(
-        "The rows add up to {total}; on the host the unit took {host_time}.",
+        "The rows add up to {total}; on the host the step took {host_time}.",
         duration(profile.median_ns),
         duration(profile.host_median_ns),
     )
-    return Table("parts", Text("Time breakdown of a unit (step, micro-batch, sync)"), columns, rows, about, tuple(sums))
+    return Table("parts", Text("Time breakdown of a step"), columns, rows, about, tuple(sums))
 
 
 def units(profile: RankProfile) -> Table:
-    """Return the table of units, with their contents if there is metadata beside the trace."""
+    """Return the table of steps, with their contents if there is metadata beside the trace."""
     counted = (*CONTENTS, "uncounted")
     columns = (
-        Column("unit", Text("unit"), NUMBER, TERMINAL),
+        Column("step", Text("step"), NUMBER, TERMINAL),
         Column("device_ns", "ms", MS, TERMINAL),
         Column("host_ns", Text("host ms"), MS, TERMINAL),
         Column("kernels", Text("kernels"), COUNT, TERMINAL),
@@ -103,7 +103,7 @@ def units(profile: RankProfile) -> Table:
     )
 
     def row(unit: RecordedUnit) -> tuple[object, ...]:
-        """Return the cells of one unit, in the order of the columns."""
+        """Return the cells of one step, in the order of the columns."""
         counts = (getattr(unit, name) for name in counted)
         padded = " \N{MULTIPLICATION SIGN} ".join(map(str, unit.padded or ()))
         return (
@@ -118,7 +118,7 @@ def units(profile: RankProfile) -> Table:
         )
 
     about = Text("{sentence}.", uncounted_between(profile.uncounted)) if profile.uncounted else ""
-    return Table("units", Text("Units one by one"), columns, [*map(row, profile.units)], about)
+    return Table("units", Text("Steps one by one"), columns, [*map(row, profile.units)], about)
 
 
 def families(profile: RankProfile) -> Table:
@@ -127,8 +127,8 @@ def families(profile: RankProfile) -> Table:
     columns = (
         Column("family", shown=CSV),
         Column("", Text("what"), LABEL, TERMINAL),
-        Column("ns_per_unit", Text("ms/unit"), MS, TERMINAL, bar=True),
-        Column("share", Text("share of unit time"), SHARE, TERMINAL),
+        Column("ns_per_step", Text("ms/step"), MS, TERMINAL, bar=True),
+        Column("share", Text("share of step time"), SHARE, TERMINAL),
     )
     rows = [(name, FAMILIES[name], ns / count, ns / total) for name, ns in profile.families.items()]
     about = Text(
@@ -144,7 +144,7 @@ def phases(profile: RankProfile) -> Table:
     total = sum(sums.values())
     columns = (
         Column("phase", Text("phase")),
-        Column("ns_per_unit", Text("kernel ms/unit"), MS),
+        Column("ns_per_step", Text("kernel ms/step"), MS),
         Column("share", Text("share of kernel time"), SHARE, bar=True),
     )
     rows = [(phase, ns / count, ns / total) for phase, ns in sums.items() if total]
@@ -159,10 +159,10 @@ def gaps(profile: RankProfile) -> Table:
     columns = (
         Column("", Text("place"), NAME, TERMINAL),
         Column("", Text("why"), NAME),
-        Column("ns_per_unit", Text("ms/unit"), MS, TERMINAL),
+        Column("ns_per_step", Text("ms/step"), MS, TERMINAL),
         Column("share", Text("share"), SHARE, TERMINAL, bar=True),
-        Column("units", Text("units"), COUNT, TERMINAL),
-        Column("unit", Text("where"), NUMBER),
+        Column("steps", Text("steps"), COUNT, TERMINAL),
+        Column("step", Text("where"), NUMBER),
         Column("gaps", Text("gaps"), COUNT),
         Column("longest_ns", Text("longest"), TIME),
         Column("", Text("free")),
@@ -195,7 +195,7 @@ def kernels(profile: RankProfile) -> Table:
     """Return the table of kernels by name, longest first."""
     count, total = len(profile.units) or 1, profile.total_ns or 1
     columns = (
-        _NAME, _PER_UNIT, Column("share", Text("share of unit time"), SHARE), _CALLS, _AVERAGE,
+        _NAME, _PER_UNIT, Column("share", Text("share of step time"), SHARE), _CALLS, _AVERAGE,
         Column("longest_ns", Text("longest µs"), MICROS), _KIND,
     )  # fmt: skip
     rows = [
@@ -205,16 +205,16 @@ def kernels(profile: RankProfile) -> Table:
         )
         for kernel in profile.kernels
     ]  # fmt: skip
-    about = Text("Kernels count for the unit that launched them; overlapping kernels each count in full.")
+    about = Text("Kernels count for the step that launched them; overlapping kernels each count in full.")
     hues = [kernel.kind if kernel.kind in KINDS else "total" for kernel in profile.kernels]
     return Table("kernels", Text("Kernels"), columns, rows, about, hues)
 
 
 def allocations(profile: RankProfile) -> tuple[Table, Table]:
-    """Return the tables of a device's memory by unit, and of the code that allocates most of it."""
+    """Return the tables of a device's memory by step, and of the code that allocates most of it."""
     device = Column("device", Text("device"), RANK, optional=True)
     by_unit = (
-        Column("unit", Text("unit"), NUMBER, TERMINAL), device,
+        Column("step", Text("step"), NUMBER, TERMINAL), device,
         Column("start_bytes", Text("at its start"), BYTES, TERMINAL),
         Column("peak_bytes", Text("peak"), BYTES, TERMINAL, bar=True),
         Column("end_bytes", Text("at its end"), BYTES, TERMINAL),
@@ -226,8 +226,8 @@ def allocations(profile: RankProfile) -> tuple[Table, Table]:
         for memory in profile.memory for unit in memory.units
     ]  # fmt: skip
     by_code = (
-        Column("bytes_per_unit", Text("allocated/unit"), BYTES, TERMINAL, bar=True),
-        Column("allocations_per_unit", Text("calls/unit"), RATE, TERMINAL), device,
+        Column("bytes_per_step", Text("allocated/step"), BYTES, TERMINAL, bar=True),
+        Column("allocations_per_step", Text("calls/step"), RATE, TERMINAL), device,
         Column("", Text("operator in module"), NAME, TERMINAL),
         Column("operator", shown=CSV), Column("module", shown=CSV),
     )  # fmt: skip
@@ -239,9 +239,9 @@ def allocations(profile: RankProfile) -> tuple[Table, Table]:
         )
         for memory in profile.memory for row in memory.code
     ]  # fmt: skip
-    about = Text("Memory that is allocated and freed again within a unit counts, too.")
+    about = Text("Memory that is allocated and freed again within a step counts, too.")
     return (
-        Table("allocations_by_unit", Text("Memory by unit"), by_unit, rows),
+        Table("allocations_by_unit", Text("Memory by step"), by_unit, rows),
         Table("allocations_by_code", Text("Allocated by operator and module"), by_code, code, about),
     )
 
@@ -255,10 +255,10 @@ def callers(profile: RankProfile) -> tuple[Table, Table]:
     count = len(profile.units) or 1
     columns = (
         _NAME,
-        Column("ns_per_unit", Text("kernel ms/unit"), MS, TERMINAL, optional=True, bar=True),
-        Column("host_ns_per_unit", Text("host ms/unit"), MS, TERMINAL),
+        Column("ns_per_step", Text("kernel ms/step"), MS, TERMINAL, optional=True, bar=True),
+        Column("host_ns_per_step", Text("host ms/step"), MS, TERMINAL),
         _CALLS,
-        Column("kernels_per_unit", Text("kernels/unit"), RATE, optional=True),
+        Column("kernels_per_step", Text("kernels/step"), RATE, optional=True),
     )
 
     def row(sums: CallSums) -> tuple[object, ...]:
@@ -313,7 +313,7 @@ def rates(profile: RankProfile) -> Table:
         _NAME, Column("shapes", Text("shapes"), NAME), Column("types", Text("types"), NAME), _PER_UNIT,
         Column("tflops", "TFLOPS", RATE), Column("tb_per_s", "TB/s", Unit("{:,.3f}".format)), _CALLS, _AVERAGE,
         Column("roofline_share", Text("of the roofline"), SHARE, optional=True),
-        Column("least_ns_per_unit", Text("roofline, ms/unit"), MS, optional=True),
+        Column("least_ns_per_step", Text("roofline, ms/step"), MS, optional=True),
         Column("bound", Text("bound by"), optional=True),
     )  # fmt: skip
 
@@ -376,7 +376,7 @@ def collectives(profile: RankProfile) -> Table:
 
 
 _MEETING = (
-    _NAME, Column("group", Text("group"), NAME), Column("unit", Text("unit"), NUMBER),
+    _NAME, Column("group", Text("group"), NAME), Column("step", Text("step"), NUMBER),
     Column("number", Text("occurrence"), COUNT),
 )  # fmt: skip
 
@@ -398,11 +398,11 @@ def ranks(sums: Sequence[Rank]) -> Table:
     columns = (
         Column("rank", Text("rank"), RANK, TERMINAL),
         Column("source", shown=CSV),
-        Column("units", Text("units"), COUNT),
+        Column("steps", Text("steps"), COUNT),
         Column("median_ns", Text("median ms"), MS, TERMINAL),
         Column("collectives", Text("collectives"), COUNT, TERMINAL),
-        Column("waits_ns_per_unit", Text("waits ms/unit"), MS, TERMINAL),
-        Column("awaited_ns_per_unit", Text("makes others wait, ms/unit"), MS, TERMINAL),
+        Column("waits_ns_per_step", Text("waits ms/step"), MS, TERMINAL),
+        Column("awaited_ns_per_step", Text("makes others wait, ms/step"), MS, TERMINAL),
         Column("last", Text("straggler"), COUNT, TERMINAL),
     )
     rows = [
@@ -445,10 +445,10 @@ def meetings(profiles: Sequence[RankProfile]) -> Table:
 
 
 def part_changes(comparison: Comparison) -> Table:
-    """Return the table of the parts of the median unit on both sides."""
+    """Return the table of the parts of the median step on both sides."""
     columns = (
         Column("part", shown=CSV),
-        Column("", Text("breakdown of the median unit"), LABEL, TERMINAL),
+        Column("", Text("breakdown of the median step"), LABEL, TERMINAL),
         Column("before_ns", Text("before ms"), MS, TERMINAL),
         Column("after_ns", Text("after ms"), MS, TERMINAL),
         Column("change_ns", Text("change ms"), CHANGE, TERMINAL),
@@ -461,7 +461,7 @@ def part_changes(comparison: Comparison) -> Table:
 
 
 def changes(name: str, title: str, changed: Sequence[TimeChange], about: str) -> Table:
-    """Return the table of the ``changed`` kernels, or modules, per unit on both sides; ``about`` stands below it."""
+    """Return the table of the ``changed`` kernels, or modules, per step on both sides; ``about`` stands below it."""
     columns = (
         _NAME,
         Column("change_ns", Text("change ms"), CHANGE, TERMINAL, bar=True),

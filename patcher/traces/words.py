@@ -119,9 +119,9 @@ def baseline_words(folder: str, medians_ns: Sequence[int]) -> str:
     """Return how many runs a baseline has, and the least and the largest of their medians, which are in ns."""
     first = in_ms(min(medians_ns))
     if len(medians_ns) == 1:
-        return Text("baseline {folder}: 1 run, median unit {time}", folder, first)
+        return Text("baseline {folder}: 1 run, median step {time}", folder, first)
     last = in_ms(max(medians_ns))
-    return Text("baseline {folder}: {count} runs, median unit {first} to {last}", folder, len(medians_ns), first, last)
+    return Text("baseline {folder}: {count} runs, median step {first} to {last}", folder, len(medians_ns), first, last)
 
 
 def listed(numbers: Sequence[object]) -> str:
@@ -130,23 +130,23 @@ def listed(numbers: Sequence[object]) -> str:
 
 
 def uncounted_between(uncounted: Mapping[int, int]) -> str:
-    """Return a phrase on uncounted iterations: how many, and before which units; ``uncounted`` is unit → how many."""
+    """Return a phrase on uncounted iterations: how many, and before which steps; ``uncounted`` is step → how many."""
     count, units = sum(uncounted.values()), listed([f"#{at}" for at in sorted(uncounted)])
     if count == 1:
-        return Text("1 uncounted iteration between the units, before {units}", units)
-    return Text("{count:,} uncounted iterations between the units, before {units}", count, units)
+        return Text("1 uncounted iteration between the steps, before {steps}", units)
+    return Text("{count:,} uncounted iterations between the steps, before {steps}", count, units)
 
 
 def cold_units(numbers: Sequence[int]) -> str:
-    """Return a phrase that units carry the profiler's start, because no unit came before to warm up in."""
+    """Return a phrase that steps carry the profiler's start, because no step came before to warm up in."""
     if len(numbers) == 1:
         return Text(
-            "#{number} includes the profiler's start-up cost, because no unit comes before it in which the"
+            "#{number} includes the profiler's start-up cost, because no step comes before it in which the"
             " profiler could warm up",
             numbers[0],
         )
     return Text(
-        "{units} include the profiler's start-up cost, because no units come before them in which the profiler"
+        "{steps} include the profiler's start-up cost, because no steps come before them in which the profiler"
         " could warm up",
         listed([f"#{number}" for number in numbers]),
     )

@@ -67,15 +67,15 @@ READING = Group(
         heading=READ,
         callback=half_open,
         metavar="A:B",
-        help="Report only these units (decode steps, mini-batches, …); A:B does not include B.",
+        help="Report only these steps (decode steps, mini-batches, …); A:B does not include B.",
     ),
     Option(
         ["--marks"],
         heading=READ,
         callback=_pattern,
         metavar="REGEX",
-        help="Take host ranges whose name matches this regular expression as the units. The pattern's group `number`"
-        " gives the unit numbers.",
+        help="Take host ranges whose name matches this regular expression as the steps. The pattern's group `number`"
+        " gives the step numbers.",
     ),
     Option(
         ["-o", "--output", "page"],

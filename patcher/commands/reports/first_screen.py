@@ -133,26 +133,26 @@ def _title(report: model.TraceReport, focus: model.RankProfile, first: model.Dia
     of = next((profile for profile in report.captures if profile.source == first.source), focus)
     if first.saving_ns:
         return Text(
-            "{title}: a fix saves at most {saving} of {time} ({share}) per {unit}", title, in_ms(first.saving_ns),
+            "{title}: a fix saves at most {saving} of {time} ({share}) per {step}", title, in_ms(first.saving_ns),
             in_ms(of.total_ns / len(of.units)), percent(first.saving_ns * len(of.units) / (of.total_ns or 1), 0),
             unit_word(of),
         )  # fmt: skip
     if first.id == "compute":
         share = percent(focus.share("compute_ns", "overlap_ns"))
-        return Text("{title}: {share} of {time} per {unit}", title, share, in_ms(whole), unit_word(focus))
+        return Text("{title}: {share} of {time} per {step}", title, share, in_ms(whole), unit_word(focus))
     return title
 
 
 def _about(report: model.TraceReport, focus: model.RankProfile) -> str:
     """Return what was recorded: units and their contents, ranks, mode, contents of the trace, device, profiler."""
     count, word = len(focus.units), unit_word(focus)
-    units = Text("1 {unit}, {numbers}", word, focus.span)
+    units = Text("1 {step}, {numbers}", word, focus.span)
     if count != 1:
-        units = Text("{count} {units}, {numbers}", count, _SEVERAL[word], focus.span)
+        units = Text("{count} {steps}, {numbers}", count, _SEVERAL[word], focus.span)
     contents = unit_contents(focus.units)
     held = joined(COMMA, (_contents_words(name, min(values), max(values)) for name, values in contents.items()))
     if held:
-        units = Text("{units}, with {contents}", units, held)
+        units = Text("{steps}, with {contents}", units, held)
     return joined(" · ", (units, _ranks(report, focus), _mode(focus), short(focus.device), model.FORMS[focus.form]))
 
 
@@ -279,11 +279,11 @@ def _sure(profile: model.RankProfile, first: model.Diagnosis | None) -> str:
     count = len(profile.units)
     times = sorted(unit.device_ns or unit.host_ns for unit in profile.units)
     if count < _FEW:
-        units: str = Text("{count} units, no spread", count) if count > 1 else Text("1 unit, no spread")
+        units: str = Text("{count} steps, no spread", count) if count > 1 else Text("1 step, no spread")
     else:
         low, high = in_ms(times[0]), in_ms(times[-1])
         median = in_ms(profile.median_ns or profile.host_median_ns)
-        units = Text("{count} units from {low} to {high}, median {median}", count, low, high, median)
+        units = Text("{count} steps from {low} to {high}, median {median}", count, low, high, median)
     return Text("how sure: {parts}", joined(SEMICOLON, (units, first.certainty if first else "")))
 
 

@@ -27,7 +27,7 @@ def report(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.cut:
         yield from wrapped(
             Text(
-                "the allocation history was full and lost its oldest entries: earlier allocations have no unit"
+                "the allocation history was full and lost its oldest entries: earlier allocations have no step"
                 " and no stack"
             ),
             "  ",
@@ -39,7 +39,7 @@ def verdict(device: DeviceMemory) -> Iterator[str]:
     yield from wrapped(memory_tables.peak_line(device), "  ")
     for failure in device.failures:
         free = Text("unknown") if failure.free is None else size(failure.free)
-        where = Text("outside of the units") if failure.unit is None else Text("unit {unit}", failure.unit)
+        where = Text("outside of the steps") if failure.unit is None else Text("step {step}", failure.unit)
         values = (where, size(failure.requested), free, size(failure.unused))
         text = Text("out of memory in {where}: {size} requested, {free} free on the device, {unused} cached", *values)
         yield from wrapped(text, "  ", "    ")

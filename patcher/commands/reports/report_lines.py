@@ -116,14 +116,14 @@ def _described(profile: model.RankProfile) -> Iterator[str]:
 def _times(profile: model.RankProfile) -> str:
     """Return the number and range of units, with their median, 95th percentile and slowest device time if known."""
     count, slowest = len(profile.units), profile.slowest_unit
-    text = Text("1 unit, {numbers}", profile.span)
+    text = Text("1 step, {numbers}", profile.span)
     if count != 1:
-        text = Text("{count} units, {numbers}", count, profile.span)
+        text = Text("{count} steps, {numbers}", count, profile.span)
     if profile.total_ns:
-        text = Text("{units}: median {median}", text, in_ms(profile.median_ns))
+        text = Text("{steps}: median {median}", text, in_ms(profile.median_ns))
     if slowest and profile.median_ns and count > 1:
         text = Text(
-            "{units}, 95th percentile {percentile}, slowest: #{number} ({times:.2f}x the median)",
+            "{steps}, 95th percentile {percentile}, slowest: #{number} ({times:.2f}x the median)",
             text,
             in_ms(profile.percentile95_ns),
             slowest.number,
@@ -177,7 +177,7 @@ def _diagnosis(diagnosis: model.Diagnosis) -> Iterator[str]:
     """Yield the lines on a diagnosis: severity, upper bound of the saving per unit, evidence, advice and certainty."""
     title = diagnosis.title
     if diagnosis.saving_ns:
-        title = Text("{title} (upper bound of the saving: {saving} per unit)", title, in_ms(diagnosis.saving_ns))
+        title = Text("{title} (upper bound of the saving: {saving} per step)", title, in_ms(diagnosis.saving_ns))
     yield from wrapped(Text("{severity}: {title}", diagnosis.severity, title))
     yield from _indented(
         diagnosis.evidence,
@@ -195,7 +195,7 @@ def _gaps(profile: model.RankProfile, label: str) -> Iterator[str]:
     yield from (title, head)
     for at, (gap, row) in enumerate(zip(profile.gaps[:SHOWN], rows, strict=False)):
         # Where not every unit has as much of it, that which has most.
-        most: str = Text("longest in unit #{unit}", gap.unit) if 2 * gap.unit_ns > gap.ns else ""
+        most: str = Text("longest in step #{step}", gap.unit) if 2 * gap.unit_ns > gap.ns else ""
         most = f"#{gap.unit}" if gap.units == 1 else most
         entry = [
             row,
@@ -219,7 +219,7 @@ def _change(comparison: model.Comparison) -> Iterator[str]:
         yield from wrapped(baseline_words(comparison.baseline.folder, comparison.before.medians_ns))
     yield Text(
         "{median}: {before} before, {after} after, {change} ms",
-        Text("median unit on the host") if comparison.clock == "host" else Text("median unit"),
+        Text("median step on the host") if comparison.clock == "host" else Text("median step"),
         in_ms(before),
         in_ms(after),
         CHANGE.text(after - before),

@@ -158,9 +158,9 @@ def _judge(result: CommandResult, comparison: model.Comparison, most: float) -> 
         return
     at_least = 100 * comparison.least_change_ns / max(comparison.median_ns[0], 1)
     if at_least > most:
-        longer = Text("a unit takes at least {share:.1f} % longer", at_least)
+        longer = Text("a step takes at least {share:.1f} % longer", at_least)
         if comparison.equal_load:
-            longer = Text("a unit takes at least {share:.1f} % longer at equal load", at_least)
+            longer = Text("a step takes at least {share:.1f} % longer at equal load", at_least)
         cause = Text("{longer}; --fail-above allows {limit:g} %", longer, most)
         result.problems.append(
             Problem(Kind.SLOWER, cause, hint=Text("look at the breakdown and kernels with the largest change"))
@@ -208,10 +208,10 @@ def _ranks(path: Path, options: ReadOptions, progress: Progress, graphs: Graphs)
         return profiles
     numbers = [unit.number for profile in profiles_in(None) for unit in profile.units]
     if units is not None and numbers:
-        hint = Text("--units {first}:{end} covers all units", min(numbers), max(numbers) + 1)
+        hint = Text("--units {first}:{end} covers all steps", min(numbers), max(numbers) + 1)
         raise Problem(
             Kind.USAGE,
-            Text("{name} has no units in the range {first}:{end}", path.name, units[0], units[1]),
+            Text("{name} has no steps in the range {first}:{end}", path.name, units[0], units[1]),
             str(path),
             hint,
         )

@@ -60,7 +60,7 @@ def are_runs(before: Sequence[Path], after: Sequence[Path], choice: RunChoice) -
         if choice.steps or choice.run:
             option = "--steps" if choice.steps else "--run"
             cause = Text("{option} is for timelines, and {path} contains no timeline", option, paths[0])
-            raise Problem(Kind.USAGE, cause, str(paths[0]), Text("choose units of captures with --units A:B"))
+            raise Problem(Kind.USAGE, cause, str(paths[0]), Text("choose steps of captures with --units A:B"))
         return False
     chosen = bool(choice.steps or choice.run)
     capture = {path: not (timeline[path] and chosen) and _has_capture(path) for path in paths}

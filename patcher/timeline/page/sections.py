@@ -130,7 +130,7 @@ def steps(timeline: RunTimeline) -> Content:
     """Return the table of steps, each number a link to the picture."""
     limited = [[_limited(step), step.warm_up and tag("small", " (", Text("warm-up"), ")")] for step in timeline.steps]
     links = [_link(step.step) for step in timeline.steps]
-    return table_section(tables.steps(timeline), instead={"step": links, "limited_by": limited})
+    return table_section(tables.steps(timeline), contents={"step": links, "limited_by": limited})
 
 
 def _limited(step: TrainingStep) -> Content:
@@ -157,7 +157,7 @@ def _beside(step: TrainingStep) -> Content:
 def measured(timeline: RunTimeline) -> Iterator[Content]:
     """Yield the tables of possible savings, busy roles, weight sync and imbalance."""
     bounds = tables.bounds(timeline)
-    yield table_section(bounds, instead={"step": [_link(row[4]) for row in bounds.rows]})
+    yield table_section(bounds, contents={"step": [_link(row[4]) for row in bounds.rows]})
     for table in (tables.roles, tables.sync, tables.imbalance):
         yield table_section(table(timeline))
     yield from map(table_section, memory_tables.tables(timeline))

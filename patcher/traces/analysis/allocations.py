@@ -1,4 +1,4 @@
-"""The memory that a trace of torch.profiler tells of: peak and growth by unit, and the code that allocates most."""
+"""The memory that a trace of torch.profiler tells of: peak and growth by step, and the code that allocates most."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ MOST = 200
 def allocated(
     trace: RankTrace, cuts: Split, chosen: Sequence[int], threads: Sequence[HostThread]
 ) -> Iterator[DeviceAllocations]:
-    """Yield what each device allocated in the ``chosen`` segments of ``cuts``, the device with most events first.
+    """Yield the memory of each device in the ``chosen`` segments (indices of steps in ``cuts``): the peak, and by step.
 
-    ``threads`` tell the operator and the module around each allocation. Devices without an allocation are left out.
+    ``threads`` tell the operator and the module around each allocation. The device with most events comes first; a
+    device that allocated nothing in these segments is left out.
     """
     for device, columns in sorted(trace.allocations.items(), key=lambda item: -len(item[1])):
         order = sorted_places(len(columns), columns.time.__getitem__)
@@ -43,7 +44,10 @@ def allocated(
 
 
 def joined(pieces: Iterable[Sequence[DeviceAllocations]]) -> Iterator[DeviceAllocations]:
-    """Join the allocations of the pieces of one window: yield one `DeviceAllocations` for each device."""
+    """Yield one `DeviceAllocations` a device for a window that was saved in pieces, with its steps in a row.
+
+    ``pieces`` has the devices of each piece; the peak is the highest of all pieces, code is summed.
+    """
     by_device = defaultdict[int, list[DeviceAllocations]](list)
     for memory in chain.from_iterable(pieces):
         by_device[memory.device].append(memory)
@@ -58,16 +62,20 @@ def joined(pieces: Iterable[Sequence[DeviceAllocations]]) -> Iterator[DeviceAllo
 
 
 def _sorted(sums: Mapping[tuple[str, str], Sequence[int]]) -> tuple[AllocatingCode, ...]:
-    """Return the code of ``sums`` (bytes and calls by module and operator), that with most bytes first."""
+    """Return at most 200 rows of code, that with most bytes first.
+
+    ``sums`` maps (module, operator) to bytes and number of allocations.
+    """
     rows = (AllocatingCode(*names, *values) for names, values in sums.items())
     return tuple(sorted(rows, key=lambda row: (-row.bytes, row.module, row.operator))[:MOST])
 
 
 def _unit(columns: AllocationColumns, order: Sequence[int], span: tuple[int, int], number: int) -> UnitAllocations:
-    """Return the memory of unit ``number``: at its start and end, its peak, and what it allocated.
+    """Return the memory of step ``number`` in bytes: at its start and end, its peak, and what it allocated in sum.
 
-    ``order`` has the places of events in ``columns`` by time, ``span`` the first of the unit in it and the one after
-    the last. The total of the event before is the unit's start; before any event it is what the first one found.
+    ``order`` has the indices of events in ``columns`` by time; ``span`` is the half-open range of the step in
+    ``order``. The start is the total after the event before the step; for the first event of all, the total that it
+    found.
     """
     first, last = span
     start = columns.total[order[first - 1]] if first else 0
@@ -82,9 +90,9 @@ def _unit(columns: AllocationColumns, order: Sequence[int], span: tuple[int, int
 def _code(
     trace: RankTrace, columns: AllocationColumns, places: Sequence[int], threads: Sequence[HostThread]
 ) -> tuple[AllocatingCode, ...]:
-    """Return the bytes and the allocations of each operator within each module, the most bytes first.
+    """Return bytes and number of allocations of each operator within each module, at most 200, the most bytes first.
 
-    ``places`` are those of the events in ``columns``; frees do not count.
+    ``places`` are indices of events in ``columns``; frees among them do not count. A name is "" if nothing was around.
     """
     places = [place for place in places if columns.size[place] > 0]
     moments = [(columns.thread[place], columns.time[place]) for place in places]

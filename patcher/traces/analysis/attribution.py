@@ -1,7 +1,7 @@
-"""The attribution of each nanosecond of a unit: from a trace to its profile.
+"""The attribution of each nanosecond of a step: from a trace to its profile.
 
-One walk over the tasks in the order of their begin gives every nanosecond of a unit, from its first kernel on, to one
-of nine parts, so they add up to the unit exactly.
+One walk over the tasks in the order of their begin gives every nanosecond of a step, from its first kernel on, to one
+of nine parts, so they add up to the step exactly.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COMPUTE, _COMMUNICATION = model.KINDS.index(model.COMPUTE), model.KINDS.index(m
 
 
 class Launches(NamedTuple):
-    """Counts of the units' tasks: all, linked to a launch, and begun over 10 µs before it, in sum by ``lead_ns``."""
+    """Counts of the steps' tasks: all, linked to a launch, and begun over 10 µs before it, in sum by ``lead_ns``."""
 
     tasks: int = 0
     linked: int = 0
@@ -49,7 +49,7 @@ class Launches(NamedTuple):
 
 
 class Attribution(NamedTuple):
-    """The profile of a trace, with the segments of its units and the counts of launches that the checks need."""
+    """The profile of a trace, with the segments of its steps and the counts of launches that the checks need."""
 
     profile: model.RankProfile
     segments: tuple[Segment, ...]
@@ -59,10 +59,11 @@ class Attribution(NamedTuple):
 def attributed(
     trace: RankTrace, only: tuple[int, int] | None = None, sets: Sequence[CapturedSet] = (), *, classes: bool = True
 ) -> Attribution:
-    """Attribute the time of each unit of a trace to parts, and return its profile with its segments and launches.
+    """Attribute the time of each step of a trace to parts, and return its profile with its segments and launches.
 
-    ``only`` is a half-open range of unit numbers; None takes all units. Kernels of replayed graphs get the operators
-    and modules with which ``sets`` captured them. Only with ``classes`` is the time of each unit divided among these.
+    ``only`` is a half-open range of step numbers; None takes all steps. ``sets`` are captured graphs: kernels of their
+    replays get the operators and modules of the capture. With ``classes`` each step's time is also divided among
+    classes of work, such as attention or communication.
     """
     cuts = split(trace)
     parts = _parts(trace, cuts)
@@ -124,9 +125,9 @@ def _parts(trace: RankTrace, cuts: Split) -> list[list[int]]:
     _, segment_end, sums = next(segments)
     for begin, end, kind, launched in chain(zip(*columns, strict=True), [(last, last, 0, UNKNOWN)]):
         while now < begin:
-            step = min(begin, segment_end)
-            _add_step(sums, now, step, reach, launched, blocked)
-            now = step
+            until = min(begin, segment_end)
+            _add_stretch(sums, now, until, reach, launched, blocked)
+            now = until
             if now == last:
                 return parts
             if now == segment_end:
@@ -136,13 +137,14 @@ def _parts(trace: RankTrace, cuts: Split) -> list[list[int]]:
     return parts
 
 
-def _add_step(
+def _add_stretch(
     parts: list[int], now: int, until: int, reach: Sequence[int], launched: int, blocked: Mapping[int, int]
 ) -> None:
-    """Divide the time from ``now`` to ``until`` among ``parts``, in place.
+    """Add the stretch from ``now`` to ``until`` to ``parts``, the ns of each of ``PARTS``, in place.
 
-    ``reach`` is the latest end of the tasks of each kind so far, ``launched`` the launch of the next task, ``blocked``
-    the end of each long launch call, by its begin.
+    No task begins within the stretch. ``reach`` is the latest end of the tasks of each kind so far, ``launched`` the
+    time at which the next task was launched, ``blocked`` the end of each long launch call, by its begin. All are ns of
+    one clock.
     """
     # Each task takes this step: comparisons are several times as fast as min and max.
     compute, communication, copy = reach
@@ -173,7 +175,10 @@ def _add_step(
 
 
 def _contents(segment: Segment, metadata: Mapping[int, UnitMetadata]) -> dict[str, Any]:
-    """Return the `UnitMetadata` fields of a unit by number, else by its mark for fields that ``metadata`` lacks."""
+    """Return the `UnitMetadata` fields of a step, such as requests and tokens; None for what is not known.
+
+    ``metadata`` maps step numbers to what a probe wrote beside the trace. What it lacks is taken from the step's mark.
+    """
     mark = segment.mark
     assert mark is not None  # noqa: S101  (what does not count is no unit)
     fields = asdict(metadata.get(mark.number or 0, UnitMetadata()))
@@ -183,7 +188,10 @@ def _contents(segment: Segment, metadata: Mapping[int, UnitMetadata]) -> dict[st
 def _unit(
     segment: Segment, parts: Sequence[int], phases: dict[str, int], contents: Mapping[str, Any]
 ) -> model.RecordedUnit:
-    """Build the unit of a segment with a mark, from the ns of each of ``PARTS``, its phases and its contents."""
+    """Build the step of a segment with a mark: ``parts`` has the ns of each of ``PARTS``, in that order.
+
+    ``phases`` maps forward, backward and optimizer to ns, ``contents`` has the fields of `_contents`.
+    """
     mark = segment.mark
     assert mark is not None  # noqa: S101  (what does not count is no unit)
     fields = {**contents, **dict(zip(model.PARTS, parts, strict=True))}
@@ -198,8 +206,8 @@ def _kernels(
 ) -> tuple[tuple[model.Kernel, ...], Launches, float | None]:
     """Sum the tasks of the ``chosen`` segments by name and kind, and count how closely they follow their launches.
 
-    ``owner`` has the segment of each task. Return the kernels, longest total first; the counts; and the share (0 to 1)
-    of linked compute kernels that begin within 20 µs of their launch, None without any such kernel.
+    ``owner`` has the segment of each task. Returns the kernels, longest total first, the counts, and the share (0 to 1)
+    of linked compute kernels that begin within 20 µs of their launch. The share is None without any such kernel.
     """
     tasks = trace.tasks
     sums = defaultdict[tuple[int, int], list[int]](lambda: [0, 0, 0])
@@ -248,7 +256,10 @@ def _graph_share(trace: RankTrace, owner: Sequence[int], chosen: Container[int])
 
 
 def _collectives(trace: RankTrace, units: Mapping[int, model.RecordedUnit], cuts: Split) -> Iterator[model.Collective]:
-    """Yield the collectives of ``units`` (by segment) by begin; the index counts from 0 within the unit and group."""
+    """Yield the collectives of the steps in order of their begin; ``units`` maps segments to steps.
+
+    ``index`` counts the collectives of a group within a step, from 0. Size, transit and waiting are None if unknown.
+    """
     tasks, numbers = trace.tasks, Counter[tuple[int, str]]()
     for task in cuts.order:
         segment = cuts.owner[task]

@@ -15,11 +15,11 @@ from patcher.traces.rank_trace import RankTrace
 from patcher.traces.words import in_ms, percent, short
 
 NOTABLE = 0.10
-"""The share of a unit from which on something is worth a verdict; the guides take it for Free."""
+"""The share of a step from which on something is worth a verdict; the guides take it for Free."""
 
 LINKED, ALONE, FEW, MANY, EARLY, LONGER, APART = 0.95, 0.90, 0.5, 2.0, 0.01, 2.0, 0.02
-"""Limits of the checks: kernels with a launch, one task in its unit, kernels of a unit to the median, early kernels,
-a unit's time on the host to that on the device, and the computing time to the vendor's."""
+"""Limits of the checks: kernels with a launch, one task in its step, kernels of a step to the median, early kernels,
+a step's time on the host to that on the device, and the computing time to the vendor's."""
 
 HOST = {
     "dispatch": ("free_host_late_ns", "free_latency_ns"),
@@ -30,7 +30,7 @@ _COMMUNICATION = ("communication", "collective-idle", "collective-outlier", "pip
 DEVICE = (*_COMMUNICATION, "copies", "compute", "waiting")
 EVERY = ("dispatch", "launch-blocked", "outlier", "lead-in", *DEVICE)
 ON_DEVICE = tuple(name for name in EVERY if name != "outlier")
-"""The diagnoses that rest on the host's times, with their parts of a unit, those on a device's, all that a check
+"""The diagnoses that rest on the host's times, with their parts of a step, those on a device's, all that a check
 withdraws, and of it what needs one."""
 
 
@@ -40,7 +40,11 @@ def checked(trace: RankTrace, attribution: Attribution) -> RankProfile:
 
 
 def tabled(profile: RankProfile, doubts: Sequence[str], only: tuple[int, int] | None = None) -> RankProfile:
-    """Return a profile of the vendor's tables with its checks, limited to the half-open range ``only`` of units."""
+    """Return the profile of torch_npu's own tables with its checks, limited to the half-open range ``only`` of steps.
+
+    ``doubts`` are contradictions between the step metadata and the trace. If ``only`` leaves out steps, kernels are
+    dropped, because the tables sum them over all steps.
+    """
     chosen = [unit for unit in profile.units if only is None or only[0] <= unit.number < only[1]]
     numbers = {unit.number for unit in chosen}
     collectives = tuple(collective for collective in profile.collectives if collective.unit in numbers)
@@ -67,13 +71,17 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
         Text("the whole file was read"),
         ("outlier",),
     )
-    missing = "" if profile.marks else Text("no step marks (ProfilerStep, execute_…, step[…]): the trace is one unit")
+    missing = (
+        ""
+        if profile.marks
+        else Text("no step marks (ProfilerStep, execute_…, step[…]): the whole trace counts as one step")
+    )
     yield _check("marks", missing, Text("marked by {mark_name}", mark_name(profile.marks)), ("outlier",))
     idle = [unit.number for unit in units if not unit.kernels]
-    wrong = "" if units else Text("the trace has no units")
+    wrong = "" if units else Text("the trace has no steps")
     if idle:
-        wrong = Text("{count} of {total} units launched no kernel: {numbers}", len(idle), len(units), _numbers(idle))
-    yield _check("kernels", wrong, Text("every unit launched kernels"), ON_DEVICE if profile.on_host else EVERY)
+        wrong = Text("{count} of {total} steps launched no kernel: {numbers}", len(idle), len(units), _numbers(idle))
+    yield _check("kernels", wrong, Text("every step launched kernels"), ON_DEVICE if profile.on_host else EVERY)
     yield _count_check(units)
     yield _launches_check(attribution.launches)
     yield _clock_check(attribution)
@@ -91,7 +99,10 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
 
 
 def _check(name: str, wrong: str, fine: str, withdraws: tuple[str, ...] = ()) -> Check:
-    """Return a check that fails if ``wrong`` is not empty; the evidence is ``wrong``, else ``fine``."""
+    """Return a check named ``name`` that fails if ``wrong`` is not empty; the evidence is ``wrong``, else ``fine``.
+
+    ``withdraws`` has the ids of the diagnoses that a failure withdraws.
+    """
     return Check(name, not wrong, wrong or fine, withdraws)
 
 
@@ -101,11 +112,14 @@ def mark_name(family: str) -> str:
 
 
 def _count_check(units: Sequence[RecordedUnit]) -> Check:
-    """Check that each unit launched 0.5 to 2 times the median number of kernels; always ok for at most two units."""
+    """Check that each step launched 0.5 to 2 times the median number of kernels; always ok for at most two steps.
+
+    A failure withdraws the diagnosis of the slowest step.
+    """
     median = statistics.median(unit.kernels for unit in units) if units else 0
     far = [unit.number for unit in units if not FEW * median <= unit.kernels <= MANY * median]
     wrong = Text(
-        "{count} of {total} units launched far more or fewer kernels than the median of {median:,.0f}: {numbers}",
+        "{count} of {total} steps launched far more or fewer kernels than the median of {median:,.0f}: {numbers}",
         len(far),
         len(units),
         median,
@@ -114,13 +128,16 @@ def _count_check(units: Sequence[RecordedUnit]) -> Check:
     return _check(
         "count",
         wrong if far and len(units) > 2 else "",
-        Text("the median unit launched {median:,.0f} kernels", median),
+        Text("the median step launched {median:,.0f} kernels", median),
         ("outlier",),
     )
 
 
 def _launches_check(launches: Launches) -> Check:
-    """Check that at least 95 % of the tasks are linked to a launch; ok without tasks."""
+    """Check that at least 95 % of the tasks are linked to a launch; ok without tasks.
+
+    A failure withdraws the diagnoses of the host: host-bound, blocked launch calls and stream waits.
+    """
     share = launches.linked / launches.tasks if launches.tasks else 1.0
     evidence = Text("the launch of {share} of {tasks:,} kernels and copies is known", percent(share), launches.tasks)
     return Check(
@@ -132,11 +149,11 @@ def _launches_check(launches: Launches) -> Check:
 
 
 def _clock_check(attribution: Attribution) -> Check:
-    """Check that few kernels begin over 10 µs before their launch, or that the clock skew moves little time.
+    """Check that the clocks of host and device agree: that few kernels begin over 10 µs before their launch.
 
-    Fails if at least 1 % of the tasks begin early, and the time that may be moved, the mean lead of these for the
-    number of all tasks, is at least 5 % of the units' time. Some µs are normal on NPUs. It withdraws the
-    host's diagnoses of less than twice that time.
+    Some µs are normal on NPUs. It fails if at least 1 % of the tasks begin early, and if moving all tasks by the mean
+    lead of these would move at least 5 % of the steps' time. It withdraws each diagnosis of the host whose parts take
+    less than twice that time.
     """
     tasks, _, early, lead = attribution.launches
     if not early:
@@ -161,7 +178,10 @@ def _clock_check(attribution: Attribution) -> Check:
 
 
 def _alone_check(attribution: Attribution) -> Check:
-    """Check that no single kernel takes over 90 % of the device time of its unit."""
+    """Check that no single kernel takes over 90 % of the device time of its step.
+
+    A failure withdraws all diagnoses of the device.
+    """
     units = zip(attribution.profile.units, attribution.segments, strict=True)
     alone = {
         unit.number: segment.longest for unit, segment in units
@@ -169,18 +189,19 @@ def _alone_check(attribution: Attribution) -> Check:
     }  # fmt: skip
     kernel = short(next(iter(alone.values()), ""))
     wrong = Text(
-        "in {numbers}, a single kernel takes over {alone} of the unit: {kernel}",
+        "in {numbers}, a single kernel takes over {alone} of the step: {kernel}",
         _numbers([*alone]),
         percent(ALONE, 0),
         kernel,
     )
-    return _check("alone", wrong if alone else "", Text("no single kernel takes most of its unit"), DEVICE)
+    return _check("alone", wrong if alone else "", Text("no single kernel takes most of its step"), DEVICE)
 
 
 def _host_check(units: Sequence[RecordedUnit]) -> Check:
-    """Check that units do not take much longer on the host than on the device.
+    """Check that steps do not take much longer on the host than on the device.
 
-    A unit counts if its host time is over twice its device time. All excesses together may be 10 % of all device time.
+    It fails if the steps that took over twice as long on the host exceed their device time, in sum, by over 10 % of the
+    device time of all steps. A failure withdraws the diagnosis of computing.
     """
     longer = [unit for unit in units if unit.device_ns and _host_excess(unit) > (LONGER - 1) * unit.device_ns]
     beside = sum(map(_host_excess, longer))
@@ -198,18 +219,21 @@ def _host_check(units: Sequence[RecordedUnit]) -> Check:
     return _check(
         "host",
         wrong,
-        Text("no unit takes over {longer:.0f} times as long on the host as on the device", LONGER),
+        Text("no step takes over {longer:.0f} times as long on the host as on the device", LONGER),
         ("compute",),
     )
 
 
 def _host_excess(unit: RecordedUnit) -> int:
-    """Return by how much a unit is longer on the host than on the device, with the time before its first kernel."""
+    """Return by how much a step is longer on the host than on the device, with the time before its first kernel."""
     return unit.host_ns - unit.device_ns - unit.lead_in_ns
 
 
 def _exposed_check(profile: RankProfile) -> Check:
-    """Check that no step of the vendor's file has more exposed than total communication; ok without the file."""
+    """Check that no step of torch_npu's own table has more exposed than total communication; ok without the table.
+
+    A failure withdraws the diagnoses of communication.
+    """
     for step, row in (profile.vendor or {}).items():
         exposed, whole = row.get("communication_not_overlapped_ns", 0), row.get("communication_ns", 0)
         if exposed > whole:
@@ -228,7 +252,10 @@ def _exposed_check(profile: RankProfile) -> Check:
 
 
 def _events_check(trace: RankTrace) -> Iterator[Check]:
-    """Yield a failed check if the trace has events of categories that the reader does not know."""
+    """Yield a failed check if the trace has events of categories that rlpatch does not know; else nothing.
+
+    It withdraws all diagnoses if the trace has no tasks of a device besides these, else none.
+    """
     if not trace.unread:
         return
     counts = ", ".join(f"{short(category)} ({count:,})" for category, count in trace.unread.most_common(3))
@@ -243,7 +270,10 @@ def _events_check(trace: RankTrace) -> Iterator[Check]:
 
 
 def _computing_check(trace: RankTrace) -> Iterator[Check]:
-    """Check that the device computes as long as the vendor's Overlap Analysis in the same trace says, within 2 %."""
+    """Check that computing time agrees within 2 % with the Overlap Analysis that torch_npu wrote into the trace.
+
+    Yields one check, which withdraws all diagnoses if it fails; nothing if the trace has no Overlap Analysis.
+    """
     vendor_ns = trace.vendor_computing_ns
     if vendor_ns is None:
         return
@@ -264,14 +294,17 @@ def _computing_check(trace: RankTrace) -> Iterator[Check]:
 
 
 def _overlap_check(segments: Sequence[Segment]) -> Check:
-    """Check that marks of consecutive units do not overlap on the host, and that units begin on the device in order."""
+    """Check that marks of consecutive steps do not overlap on the host, and that steps begin on the device in order.
+
+    A failure withdraws all diagnoses.
+    """
     marks = device = 0
     for segment, following in itertools.pairwise(segments):
         marks += segment.mark is not None and segment.mark.end > following.begin
         device += bool(segment.tasks and following.tasks) and following.first < segment.first
     wrong = Text("{marks} step marks overlap on the host", marks) if marks else ""
-    wrong = Text("{device} units begin on the device before the previous unit", device) if device else wrong
-    return _check("overlap", wrong, Text("no units overlap"), EVERY)
+    wrong = Text("{device} steps begin on the device before the previous step", device) if device else wrong
+    return _check("overlap", wrong, Text("no steps overlap"), EVERY)
 
 
 def _numbers(numbers: Sequence[int]) -> str:

@@ -33,13 +33,13 @@ SLOWER = 0.8
 """The rate of unaligned pieces, by that of the others, below which they cost something."""
 
 
-def sized(profiles: Sequence[RankProfile], waits: Mapping[Key, int]) -> list[RankProfile]:
+def with_usual_times(profiles: Sequence[RankProfile], waits: Mapping[Key, int]) -> list[RankProfile]:
     """Return the profiles with ``usual_ns`` and ``waits_ns``, the wait for the last rank, of each collective."""
-    return [dataclasses.replace(profile, collectives=tuple(_sized(profile, waits))) for profile in profiles]
+    return [dataclasses.replace(profile, collectives=tuple(_with_usual_times(profile, waits))) for profile in profiles]
 
 
-def _sized(profile: RankProfile, waits: Mapping[Key, int]) -> Iterator[Collective]:
-    """Yield the collectives of a profile with their waits and their usual time.
+def _with_usual_times(profile: RankProfile, waits: Mapping[Key, int]) -> Iterator[Collective]:
+    """Yield the collectives of a profile with ``waits_ns`` and ``usual_ns`` filled in, each None if unknown.
 
     ``waits`` maps a collective's key to the ns that its rank waited for others. The usual time is that of collectives
     of the same kind and about the same size in this profile.
@@ -65,7 +65,10 @@ def _kind(collective: Collective) -> tuple[str, str]:
 
 
 def _usual(times: Mapping[int, list[int]]) -> dict[int, int]:
-    """Return size → usual ns of collectives of one kind, from ``times`` (size → measured ns); empty for under 3."""
+    """Return size → expected ns of the collectives of one kind; empty for fewer than three collectives.
+
+    ``times`` maps a size in bytes to the measured times in ns.
+    """
     if sum(map(len, times.values())) < FEWEST:
         return {}
     sizes = sorted(times)
@@ -90,8 +93,8 @@ def _bounds(sizes: Sequence[int], at: int, times: Mapping[int, Sequence[int]]) -
 def outlier(profile: RankProfile) -> Diagnosis | None:
     """Diagnose collectives that took over twice their usual time; None if they cost under 5 % of the time.
 
-    The evidence describes the collective with the largest excess. The saving in a unit is at most the unit's exposed
-    communication.
+    The evidence describes the collective with the largest excess. The saving in ns is per step; in a step it is at most
+    the step's exposed communication.
     """
     slow = [
         collective
@@ -107,10 +110,10 @@ def outlier(profile: RankProfile) -> Diagnosis | None:
         return None
     worst = max(slow, key=lambda collective: collective.excess_ns)
     values = short(worst.kind or worst.name), size(worst.size or 0), worst.unit, duration(worst.ns)
-    took = Text("{kind} of {size} in unit {unit} took {time}.", *values)
+    took = Text("{kind} of {size} in step {step} took {time}.", *values)
     if (neighbour := _neighbour(profile.collectives, worst)) is not None:
         took = Text(
-            "{kind} of {size} in unit {unit} took {time}; another of {other_size} took {other_time}.",
+            "{kind} of {size} in step {step} took {time}; another of {other_size} took {other_time}.",
             *values,
             size(neighbour.size or 0),
             duration(neighbour.ns),
@@ -144,7 +147,11 @@ def _neighbour(every: Iterable[Collective], worst: Collective) -> Collective | N
 
 
 def _split(collective: Collective) -> str:
-    """Return a sentence on how much of a collective is waiting and how much transfer, or that one rank cannot tell."""
+    """Return a sentence on how much of a collective is waiting and how much transfer.
+
+    torch_npu's own division comes first, then the waits that the other ranks show; with neither, the sentence says that
+    one rank alone cannot tell.
+    """
     if collective.transit_ns is not None:
         return Text(
             "Of this, {transit} is transit, {waiting} waiting and {idle} idle, according to torch_npu.",
@@ -159,7 +166,10 @@ def _split(collective: Collective) -> str:
 
 
 def _advice(collective: Collective) -> str:
-    """Return what to look at next: all ranks if the wait is unknown, the device if mostly idle, else the link."""
+    """Return what to look at next: all ranks if the wait is unknown, the device if the collective is mostly idle.
+
+    Otherwise it is the link and who else uses it.
+    """
     if collective.waits_ns is None and collective.transit_ns is None:
         return Text("run the report on all ranks to separate waiting from transfer; then check what else uses the link")
     if 2 * (collective.idle_ns or 0) > collective.ns:
@@ -173,7 +183,10 @@ def is_unaligned(collective: Collective) -> bool:
 
 
 def on_links(collective: Collective) -> tuple[int, int, int]:
-    """Return bytes and ns of a collective's pieces on links within the node, and the ns of the unaligned pieces."""
+    """Return (bytes, ns, unaligned ns) of a collective's pieces on links within the node.
+
+    A piece is unaligned if it has over 512 bytes, and no multiple of 512.
+    """
     odd = sum(piece.ns for piece in collective.pieces if _is_odd(piece))
     return (
         sum(piece.bytes * piece.count for piece in collective.pieces),
@@ -183,7 +196,10 @@ def on_links(collective: Collective) -> tuple[int, int, int]:
 
 
 def unaligned(profile: RankProfile) -> Diagnosis | None:
-    """Diagnose collectives that move pieces of over 512 bytes and no multiple of 512; None without any."""
+    """Diagnose collectives that move pieces of over 512 bytes and no multiple of 512, as a note; None without any.
+
+    There is no saving. Padding is advised unless unaligned pieces move at 80 % or more of the rate of the other pieces.
+    """
     odd_collectives = [collective for collective in profile.collectives if is_unaligned(collective)]
     if not odd_collectives:
         return None
@@ -193,7 +209,7 @@ def unaligned(profile: RankProfile) -> Diagnosis | None:
     largest = max(filter(_is_odd, most.pieces), key=lambda piece: piece.ns)
     whole = sum(piece.ns for piece in pieces) or 1
     share = sum(piece.ns for piece in odd) / whole
-    example = Text("{bytes:,} bytes of {kind} in unit {unit}", largest.bytes, short(most.kind or most.name), most.unit)
+    example = Text("{bytes:,} bytes of {kind} in step {step}", largest.bytes, short(most.kind or most.name), most.unit)
     evidence = Text(
         "{count:,} of {total:,} collectives move pieces whose size is no multiple of {aligned} bytes, such as"
         " {example}. They take {share} of the time on links within the node.",

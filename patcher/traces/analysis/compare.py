@@ -19,7 +19,7 @@ from patcher.traces.sidecar import CONTENTS
 from patcher.traces.words import uncounted_between
 
 RESAMPLES = 2000
-"""Resamples of the bootstrap; fewer for a side with more than a thousand units, where each is more certain."""
+"""Resamples of the bootstrap; fewer for a side with more than a thousand steps, where each is more certain."""
 
 ALIKE = 0.05
 """A kernel with less than this share more or less calls, or time, counts as alike."""
@@ -28,7 +28,7 @@ RELEASES = ("torch_npu", "CANN", "CUDA")
 """Settings of a profile that name the software it ran on, rather than what was recorded."""
 
 LOADED = 0.10
-"""Units with more than this share more requests, say, do not do the same work."""
+"""Steps with more than this share more requests, say, do not do the same work."""
 
 UNNAMED = ("GPU", "Ascend NPU")
 """Names of a device whose trace does not name it."""
@@ -52,7 +52,7 @@ Time = Callable[[model.RecordedUnit], int]
 
 
 def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model.Comparison:
-    """Compare two sides: the change of the median unit with its 95 % interval, and of its parts, kernels and modules.
+    """Compare two sides: the change of the median step with its 95 % interval, and of its parts, kernels and modules.
 
     If the sides cannot be compared, ``refused`` has the reasons, and changes are left out unless ``force`` is True.
     """
@@ -85,7 +85,7 @@ def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model
 
 
 def _captures(profiles: Profiles, time: Time) -> Captures:
-    """Return the units of each window of a side; of ranks that recorded the same unit, the one that took longest.
+    """Return the steps of each window of a side; of ranks that recorded the same step, the one that took longest.
 
     The n-th profile of each rank belongs to the n-th window. A profile without a rank is a window of its own. All
     windows of one run of a baseline are one, because the next run is what the runs before it are to tell of.
@@ -105,7 +105,11 @@ def _captures(profiles: Profiles, time: Time) -> Captures:
 
 
 def _undecided(before: Profiles, after: Profiles, unlike: Sequence[str], otherwise: Sequence[str]) -> str:
-    """Return the verdict on sides of other devices, ``unlike`` models, or settings ``otherwise``; "" for none of it."""
+    """Return the verdict that sides on different devices, of other models or with other settings are not comparable.
+
+    ``unlike`` and ``otherwise`` have a sentence for each difference of models and of settings. Without a difference the
+    verdict is "".
+    """
     if _other_device(before, after):
         return model.OTHER_DEVICE
     if unlike:
@@ -114,11 +118,11 @@ def _undecided(before: Profiles, after: Profiles, unlike: Sequence[str], otherwi
 
 
 def _verdict(change: tuple[int, int, int] | None, sizes: Sequence[Sequence[int]], *, by_run: bool) -> str:
-    """Return the verdict: slower or faster if the interval of the change excludes 0, else alike; `FEW` for few units.
+    """Return the verdict: slower or faster if the interval of the change excludes 0, else alike; `FEW` for few steps.
 
-    ``change`` is (low, change, high) in ns, ``sizes`` has for each side the units of each capture. If few captures tell
-    how captures of one program differ, the verdict is on these alone: the next one may differ. `by_run` says that
-    enough runs of a baseline tell that, whatever their units are.
+    ``change`` is (low, change, high) in ns, ``sizes`` has for each side the number of steps of each capture. With few
+    captures the verdict is on these captures alone: the next capture may differ. ``by_run`` says that enough runs of a
+    baseline tell how runs differ, whatever their number of steps.
     """
     counts = [*map(sum, sizes)]
     if change is None or (not by_run and math.comb(sum(counts), counts[0]) < CHANCE):
@@ -135,9 +139,9 @@ def _verdict(change: tuple[int, int, int] | None, sizes: Sequence[Sequence[int]]
 
 
 def _settings(before: Profiles, after: Profiles) -> Iterator[str]:
-    """Yield each profiler setting that differs between the sides, in words; releases are left out.
+    """Yield a sentence for each profiler setting that differs between the sides; releases are left out.
 
-    A profiler writes a switch only where it is on: one that a capture lacks is off, unless it came without settings.
+    A profiler records a switch only if it is on. So a missing switch counts as off, unless the capture has no settings.
     """
     every = [*before, *after]
     names = dict.fromkeys(name for profile in every for name in profile.settings if name not in RELEASES)
@@ -178,9 +182,10 @@ def _kind(device: str) -> str:
 
 
 def _models(before: Profiles, after: Profiles) -> Iterator[str]:
-    """Yield a sentence if the sides seem to run different models: too little time is in modules that both have.
+    """Yield one sentence if the sides seem to run different models; nothing otherwise.
 
-    Where a side has no modules, kernels are compared; without these, operators.
+    They do if less than half of the time is in modules that both sides have. Without modules, a third of the time in
+    kernels decides, and without kernels in operators.
     """
     for what, field, least in (
         (Text("modules"), "modules", LIKE_MODULES),
@@ -198,7 +203,10 @@ def _models(before: Profiles, after: Profiles) -> Iterator[str]:
 
 
 def _times_by_name(side: Profiles, field: str) -> dict[str, int]:
-    """Return name → ns of the computing kernels, modules or operators of a side; on the host if none on a device."""
+    """Return name → ns, on the host if none is on a device, of the rows of a side in ``field``.
+
+    ``field`` is "kernels" (computing ones only), "modules" or "operators".
+    """
     rows = [row for profile in side for row in getattr(profile, field)]
     computing = [row for row in rows if not isinstance(row, model.Kernel) or row.kind == model.COMPUTE]
     on_device = any(row.ns for row in computing)
@@ -214,7 +222,7 @@ def _release(profile: model.RankProfile) -> str:
 
 
 def _places(before: Profiles, after: Profiles) -> Iterator[str]:
-    """Yield, in words, each difference in device, number of ranks, rank, and release of the target or a library."""
+    """Yield a sentence for each difference in device, rank, number of ranks, and release of the target or a library."""
     columns: dict[str, Callable[[model.RankProfile], object]] = {
         Text("ranks of the run"): operator.attrgetter("world"),
         Text("rank"): operator.attrgetter("rank"),
@@ -235,7 +243,10 @@ def _unlike(name: str, *sides: Sequence[object]) -> Iterator[str]:
 
 
 def _side(profiles: Profiles, captures: Captures, time: Time) -> model.Side:
-    """Describe a side, with the times of all its units."""
+    """Describe a side: its sources, formats and devices, the times of all its steps, and the median of each capture.
+
+    ``captures`` has the steps of each window, ``time`` returns the ns of a step on the host or the device.
+    """
     forms = ", ".join(dict.fromkeys(profile.form for profile in profiles))
     devices = ", ".join(dict.fromkeys(profile.device for profile in profiles))
     sources = tuple(profile.source for profile in profiles)
@@ -247,7 +258,11 @@ def _side(profiles: Profiles, captures: Captures, time: Time) -> model.Side:
 
 
 def _reasons(before: Profiles, after: Profiles) -> Iterator[str]:
-    """Yield why the sides cannot be compared: failed checks, or another stage, family of marks or window."""
+    """Yield a sentence for each reason why the sides cannot be compared; nothing if they can.
+
+    Reasons are failed checks, kernels on a device in a part of the captures only, and another stage, kind of marks or
+    window.
+    """
     both = [*before, *after]
     on_host = [profile for profile in both if profile.on_host]
     if 0 < len(on_host) < len(both):
@@ -260,7 +275,7 @@ def _reasons(before: Profiles, after: Profiles) -> Iterator[str]:
     if all(stages) and stages[0] != stages[1]:
         yield Text("different stages: {before} before, {after} after", *map(_joined, stages))
     if marks[0] != marks[1]:
-        yield Text("the units are marked differently: by {before} before, by {after} after", *map(_joined, marks))
+        yield Text("the steps are marked differently: by {before} before, by {after} after", *map(_joined, marks))
     elif windows[0] != windows[1] and "" not in windows[0] | windows[1]:
         yield Text("different windows: {before} before, {after} after", *map(_joined, windows))
 
@@ -270,10 +285,10 @@ def _names(profiles: Profiles) -> str:
 
 
 def _failed(name: str, side: Profiles, matters: Callable[[model.Check], bool]) -> Iterator[str]:
-    """Yield each failure of a check that ``matters`` once, with side ``name`` and the captures that failed it.
+    """Yield a sentence for each failure of a check for which ``matters`` is True, beginning with ``name`` of the side.
 
-    The captures are left out if all of the side failed it. That a run without a device launched no kernel is no
-    failure.
+    Equal failures come once, with the captures that failed, unless all captures of the side did. A run without a device
+    that launched no kernel did not fail.
     """
     failures: dict[str, list[model.RankProfile]] = {}
     for profile in side:
@@ -293,7 +308,7 @@ def _carries_none(check: model.Check) -> bool:
 
 
 def _window(profile: model.RankProfile) -> str:
-    """Return the window of a profile as text, else the range of its unit numbers; "" if its marks carry no numbers."""
+    """Return the window of a profile as text, else the range of its step numbers; "" if its marks carry no numbers."""
     if profile.metadata and profile.metadata.window:
         return profile.metadata.window.text
     numbers = [unit.number for unit in profile.units]
@@ -303,13 +318,16 @@ def _window(profile: model.RankProfile) -> str:
 
 
 def _notes(before: Profiles, after: Profiles, samples: Sequence[Captures]) -> Iterator[str]:
-    """Yield caveats: few units or captures a side, two profilers, unlike loads, uncounted iterations, failed checks."""
+    """Yield caveats of the comparison as sentences: few steps or captures, two profilers, unlike loads, and more.
+
+    ``samples`` has for each side the steps of each capture. Uncounted iterations and failed checks are named, too.
+    """
     names = Text("Before"), Text("After")
     few_captures = sum(map(len, samples)) < model.ENOUGH_CAPTURES
     few = [name for name, captures in zip(names, samples, strict=True) if sum(map(len, captures)) < 2]
     if few and few_captures:
         yield Text(
-            "{sides}: only one unit was recorded, so the difference has no confidence interval.", joined(AND, few)
+            "{sides}: only one step was recorded, so the difference has no confidence interval.", joined(AND, few)
         )
     if few_captures and before[0].baseline_run:
         yield Text(
@@ -337,7 +355,7 @@ def _notes(before: Profiles, after: Profiles, samples: Sequence[Captures]) -> It
 
 
 def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
-    """Yield one sentence if median contents of units (requests, tokens, …) differ by over 10 % between the sides."""
+    """Yield one sentence if median contents of steps (requests, tokens, …) differ by over 10 % between the sides."""
     differing = []
     for name in CONTENTS:
         sides = [[getattr(unit, name) for profile in side for unit in profile.units] for side in (before, after)]
@@ -347,19 +365,18 @@ def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
             if abs(second - first) > LOADED * max(first, second):
                 differing.append(Text("{name} {first:,} before, {second:,} after", name, first, second))
     if differing:
-        yield Text("The median units did different amounts of work: {differing}.", joined(SEMICOLON, differing))
+        yield Text("The median steps did different amounts of work: {differing}.", joined(SEMICOLON, differing))
 
 
 # ---------------------------------------------------------------- how much
 
 
 def _change(samples: Sequence[Captures], time: Time) -> tuple[int, int, int] | None:
-    """Return (low, change, high) in ns: the change of the medians in its 95 % interval; None for few units.
+    """Return (low, change, high) in ns: the change of the median step in its 95 % interval; None for too few steps.
 
-    They are few if a side has one, unless enough captures tell how captures differ.
-
-    A bootstrap with a fixed seed draws windows, then units within them. Few windows tell little of how windows differ:
-    with enough of them the interval is at least as wide as Student's for the medians of the windows.
+    ``samples`` has for each side the steps of each capture. Too few is one step on a side, unless there are enough
+    captures. A bootstrap with a fixed seed draws captures, then steps within them. With enough captures the interval is
+    at least as wide as Student's for the medians of the captures.
     """
     first, second = ([[*map(time, steps)] for steps in captures] for captures in samples)
     counts = [sum(map(len, side)) for side in (first, second)]
@@ -377,7 +394,7 @@ def _change(samples: Sequence[Captures], time: Time) -> tuple[int, int, int] | N
 
 
 def _drawn(side: Sequence[Sequence[int]], draw: random.Random) -> list[list[int]]:
-    """Return a bootstrap sample of a side: windows, then unit times within each, drawn with replacement."""
+    """Return a bootstrap sample of a side: windows, then step times within each, drawn with replacement."""
     profiles = draw.choices(side, k=len(side)) if len(side) > 1 else side
     return [draw.choices(times, k=len(times)) for times in profiles]
 
@@ -390,9 +407,10 @@ def _median(side: Sequence[Sequence[int]]) -> int:
 
 
 def _changes(before: Profiles, after: Profiles, field: str, clock: str = "device") -> tuple[model.TimeChange, ...]:
-    """Return calls and ns per unit of each row of ``field`` on both sides, largest change first.
+    """Return calls and ns per step of each row of ``field`` on both sides, largest change first.
 
-    ``field`` is kernels, operators or modules; with the ``clock`` "host" the time of the latter is that on the host.
+    ``field`` is "kernels", "operators" or "modules". With the ``clock`` "host", operators and modules count their host
+    time.
     """
     units = [max(sum(len(profile.units) for profile in side), 1) for side in (before, after)]
     kind, on_host = field.removesuffix("s"), clock == "host"
@@ -415,7 +433,10 @@ def _changes(before: Profiles, after: Profiles, field: str, clock: str = "device
 def _sums(
     rows: Iterable[model.Kernel | model.CallSums], kind: str, *, on_host: bool
 ) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return (name, kind) → calls and ns, summed over all rows; a kernel has its own kind, others ``kind``."""
+    """Return (name, kind) → (calls, ns), summed over all rows; a kernel has its own kind, any other row ``kind``.
+
+    With ``on_host`` the ns of operators and modules are those on the host.
+    """
     sums: dict[tuple[str, str], tuple[int, int]] = {}
     for row in rows:
         calls_now, ns_now = row.calls, row.ns
@@ -430,7 +451,7 @@ def _sums(
 
 
 def _state(calls_before: float, calls_after: float, ns_before: float, ns_after: float) -> str:
-    """Return in a word what changed of a kernel by over 5 %: calls per unit, else ns per call; "alike" if neither."""
+    """Return in a word what changed of a kernel by over 5 %: calls per step, else ns per call; "alike" if neither."""
     if abs(calls_after - calls_before) > ALIKE * calls_before:
         return Text("more often") if calls_after > calls_before else Text("less often")
     if abs(ns_after - ns_before) > ALIKE * ns_before:

@@ -63,7 +63,7 @@ def finding(profile: model.RankProfile) -> model.Diagnosis | None:
     count = len(profile.units)
     ways = joined(COMMA, (Text("{time} {way}", in_ms(ns / count), _LABELS[way]) for way, ns in times.most_common()))
     evidence = Text(
-        "{share} of the time is exposed copies; per unit, all copies take: {ways}.",
+        "{share} of the time is exposed copies; per step, all copies take: {ways}.",
         percent(exposed / profile.total_ns),
         ways,
     )

@@ -10,24 +10,27 @@ from patcher.messages import COMMA, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis import collectives, copying, exposed, host_bound, host_only, priorities
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
-from patcher.traces.analysis.ranks import met, missing
+from patcher.traces.analysis.ranks import match_collectives, missing
 from patcher.traces.places import place_in_words
 from patcher.traces.words import apart, cold_units, in_ms, listed, percent
 
 SLOW = 1.3
-"""A unit that takes so many times the median is an outlier."""
+"""A step that takes so many times the median is an outlier."""
 
 LOSS, HOST_LOSS = 0.05, 0.5
-"""The share of the time of all units that slow ones have to lose to be worth a verdict, and that without a device.
+"""The share of the time of all steps that slow ones have to lose to be worth a verdict, and that without a device.
 
-There other processes on the cores make single units longer, too: a verdict takes most of the time.
+There other processes on the cores make single steps longer, too: a verdict takes most of the time.
 """
 
 _EXACT = Text("measured; the saving is an upper bound")
 
 
 def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
-    """Report on the ranks of one run: diagnoses, and the verdict. Several stages get one nested report each."""
+    """Return the report on the ranks of one run: findings and a verdict.
+
+    If ``profiles`` are of several stages, the report nests one report for each of them.
+    """
     parts = list(dict.fromkeys(profile.part for profile in profiles))
     if len(parts) < 2:
         return _stage(profiles, named=len(profiles) > 1)
@@ -38,9 +41,13 @@ def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
 
 
 def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.TraceReport:
-    """Return the report of one stage; if ``named``, each evidence begins with the label of its profile."""
-    meetings = met(profiles)
-    profiles = collectives.sized(profiles, meetings.waits)
+    """Return the report of the ranks of one stage: findings in order of their weight, and the verdict.
+
+    Findings that a failed check withdraws are left out; ranks that were not reported are a finding. If ``named``, each
+    evidence begins with the label of its profile.
+    """
+    meetings = match_collectives(profiles)
+    profiles = collectives.with_usual_times(profiles, meetings.waits)
     diagnoses = [
         diagnosis for profile in profiles
         for diagnosis in (*_diagnoses(profile), exposed.finding(profile, profiles, meetings))
@@ -68,7 +75,10 @@ def _of(profile: str | None, evidence: str) -> str:
 
 
 def _diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
-    """Yield the diagnoses of one profile: of idle time, copies, pieces of collectives, outlier and computing."""
+    """Yield the diagnoses of one profile by itself, without its communication.
+
+    They are on idle time, copies, unaligned collectives, the slowest step, and computing.
+    """
     yield from host_bound.diagnoses(profile)
     yield from host_only.diagnoses(profile)
     yield from filter(
@@ -80,9 +90,10 @@ def _diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
 
 
 def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
-    """Diagnose the slowest unit if it took over 1.3 times the median; None otherwise, and for under 3 units.
+    """Diagnose the slowest step if it took over 1.3 times the median; None otherwise, and for under 3 steps.
 
-    The time before the first kernel does not count; a unit that carries the profiler's start is left out.
+    The time before the first kernel does not count, and a step that starts the profiler is left out. The diagnosis is
+    only a note if all slow steps together lose little of the time. Its saving in ns is spread over all steps.
     """
     if len(profile.units) < 3:
         return None
@@ -94,12 +105,12 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     if time(slowest) <= SLOW * time(usual):
         return None
     values = slowest.number, in_ms(time(slowest)), time(slowest) / max(time(usual), 1)
-    evidence = Text("Unit {number} took {time}, {times:.1f} times the median.", *values)
+    evidence = Text("Step {number} took {time}, {times:.1f} times the median.", *values)
     if profile.on_host:
-        evidence = Text("Unit {number} took {time} on the host, {times:.1f} times the median.", *values)
+        evidence = Text("Step {number} took {time} on the host, {times:.1f} times the median.", *values)
     cold = Text("{sentence}.", cold_units([slowest.number])) if slowest.number in profile.cold else ""
     advice: str = Text(
-        "check what is special about this unit: its requests, a copy, garbage collection, another process"
+        "check what is special about this step: its requests, a copy, garbage collection, another process"
     )
     headline = ""
     if profile.on_host:
@@ -121,7 +132,11 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
 
 
 def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
-    """Return by which part and kernels the slowest unit exceeds the usual one on the device, in sentences."""
+    """Return sentences on why the step ``slowest`` takes longer on the device than the step ``usual``.
+
+    They name the part of the time that grew most, the place if it is idle time at one place, and other numbers of
+    kernels.
+    """
     part = _longer_part(slowest, usual)
     excess = slowest.parts[part] - usual.parts[part]
     share = min(excess / (slowest.device_ns - usual.device_ns), 1)
@@ -132,18 +147,21 @@ def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: mode
     if slowest.kernels == usual.kernels:
         return most
     kernels = Text(
-        "The slow unit launched {count:,} kernels, the median unit {median:,}.", slowest.kernels, usual.kernels
+        "The slow step launched {count:,} kernels, the median step {median:,}.", slowest.kernels, usual.kernels
     )
     return sentences(most, kernels)
 
 
 def _longer_part(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
-    """Return the part by which a unit exceeds another one most."""
+    """Return the part by which a step exceeds another one most."""
     return max(model.PARTS, key=lambda part: slowest.parts[part] - usual.parts[part])
 
 
 def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
-    """Diagnose a device that computes for 80 % of the time or more, with its longest kernels; below that None."""
+    """Diagnose a device that computes for 80 % of the time or more, as a note; None below that.
+
+    The evidence names the longest kernels, and how much faster the device's roofline would be where it is known.
+    """
     share = profile.share("compute_ns", "overlap_ns")
     if share < 1 - 2 * NOTABLE:
         return None
@@ -158,7 +176,7 @@ def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
         less = min(above, profile.sum_ns("compute_ns", "overlap_ns")) // len(profile.units)
         roofline = Text(
             "At the device's roofline, the operators whose work is known ({share} of the kernel time) would take"
-            " {time} less per unit.",
+            " {time} less per step.",
             percent(min(sum(rate.ns for rate in profile.rates) / whole, 1)),
             in_ms(less),
         )
@@ -172,9 +190,10 @@ def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
 def _verdict(
     profiles: Sequence[model.RankProfile], diagnoses: Sequence[model.Diagnosis], whose: Mapping[str, str]
 ) -> model.Verdict:
-    """Return the verdict: the title of the first problem, or that computing or the host's operators take the time.
+    """Return the verdict: the title of the first problem, else of computing or of the host's operators.
 
-    ``whose`` maps the source of a profile to its label.
+    Without any of these, nothing stands out; if failed checks withdraw everything, there is no verdict. ``diagnoses``
+    are in order of their weight, ``whose`` maps the source of a profile to its label.
     """
     withdrawn = {diagnosis for profile in profiles if not profile.on_host for diagnosis in profile.withdrawn}
     first = next((diagnosis for diagnosis in diagnoses if diagnosis.severity == "problem"), None)
@@ -191,7 +210,10 @@ def _verdict(
 
 
 def _withdrawals(profiles: Sequence[model.RankProfile], whose: Mapping[str, str]) -> Iterator[str]:
-    """Yield for each failed check its evidence and the diagnoses that it withdraws; ``whose``: source → label."""
+    """Yield for each failed check a sentence with its evidence and the diagnoses that it withdraws.
+
+    ``whose`` maps the source of a profile to the label that begins the sentence.
+    """
     for profile in profiles:
         for check in profile.failed:
             if not (profile.on_host and check.id == "kernels"):  # there is nothing that could launch one
@@ -206,10 +228,11 @@ def _withdrawal(check: model.Check) -> str:
 
 
 def _guide(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None) -> tuple[str, str]:
-    """Return what the Ascend guide says of a rank's Free time, and why the verdict differs; "" if it does not.
+    """Return what the Ascend guide says of a rank's Free time, and why the verdict differs, in sentences.
 
-    Free is what torch_npu's step_trace_time calls idle; the rank is the one with the largest share of it. The guide
-    takes over 10 % for a host that launches late.
+    Free is what torch_npu's step_trace_time calls idle; the rank is that with the largest share of it. The guide takes
+    over 10 % for a host that launches late. The second text is "" if the verdict does not differ; both are without a
+    device.
     """
     with_time = [profile for profile in profiles if profile.total_ns]
     if not with_time:

@@ -44,7 +44,7 @@ IDS = ("collective-outlier", *PARTS.values())
 _UPPER = Text("upper bound")
 
 
-class Said(NamedTuple):
+class FindingText(NamedTuple):
     """Text of a finding on the largest part."""
 
     evidence: str
@@ -55,10 +55,11 @@ class Said(NamedTuple):
 
 
 def parts_of(profile: model.RankProfile, meetings: Meetings) -> dict[str, int]:
-    """Return part → ns of the exposed communication of all units, with the sum of that; each but transfer is a bound.
+    """Return the ns of each part of the exposed communication of all steps; they add up to the exposed communication.
 
-    Of communication that computing hides in part, nothing tells which part is hidden: the bubble counts as exposed
-    first, then waiting, then idle time.
+    The parts are the bubble of the pipeline, waiting, idle time and transfer. Nothing tells which part of a collective
+    is hidden behind computing, so the exposed time is given to the bubble first, then to waiting, idle time and
+    transfer.
     """
     exposed = {unit.number: unit.communication_ns for unit in profile.units}
     sums = dict.fromkeys(PARTS, 0)
@@ -80,7 +81,7 @@ def parts_of(profile: model.RankProfile, meetings: Meetings) -> dict[str, int]:
 def _split(profile: model.RankProfile, collective: model.Collective, meetings: Meetings) -> dict[str, int]:
     """Return the ns of one collective by part: bubble of the pipeline, waiting, idle; transfer is the remainder.
 
-    A send or receive is all bubble, as is waiting for another stage.
+    A send or receive is all bubble. Waiting counts as bubble, too, if ranks of several stages meet in the collective.
     """
     if between_two(collective):
         return {PIPELINE: collective.ns}
@@ -98,7 +99,8 @@ def finding(
 ) -> model.Diagnosis | None:
     """Diagnose the exposed communication of a profile by its largest part; None if it is small.
 
-    Small is under 10 % of the time, waiting for ranks under 2.5 %, and collectives that stand out under 5 %.
+    Small is under 10 % of the time, waiting for ranks under 2.5 %, and no collective that takes much longer than usual.
+    ``profiles`` are all ranks of the stage; the saving in ns is per step.
     """
     sums, total = parts_of(profile, meetings), profile.total_ns or 1
     exposed = sum(sums.values())
@@ -116,7 +118,7 @@ def finding(
         by_outlier = outlier.evidence
         if largest == TRANSFER and 2 * (outlier.saving_ns or 0) > saving:
             name, saving = outlier.id, min(saving, outlier.saving_ns or 0)
-            said = Said(outlier.evidence, outlier.advice, outlier.certainty)
+            said = FindingText(outlier.evidence, outlier.advice, outlier.certainty)
             by_outlier = ""
     ranks_evidence = ""
     if largest not in (WAITING, PIPELINE) and sums[WAITING] >= WAITS * total and straggler(meetings) is not None:
@@ -129,7 +131,10 @@ def finding(
 
 
 def _whole(profile: model.RankProfile, sums: Mapping[str, int]) -> Text:
-    """Return the share of exposed and of hidden communication, in words; ``sums`` has the ns of the exposed parts."""
+    """Return a sentence on the shares of exposed and of hidden communication, with the time per step of each part.
+
+    ``sums`` has the ns of each exposed part over all steps.
+    """
     count = len(profile.units)
     told = _tells_waiting(profile)
     times = joined(COMMA, (_part_words(part, in_ms(ns / count), told) for part, ns in sums.items() if ns))
@@ -142,7 +147,10 @@ def _whole(profile: model.RankProfile, sums: Mapping[str, int]) -> Text:
 
 
 def _part_words(part: str, time: str, told: bool) -> Text:
-    """Return a part of exposed communication with its time; ``told`` is whether waiting is known."""
+    """Return a part of exposed communication with its ``time`` in words, such as "1.20 ms waiting for ranks".
+
+    ``told`` is False if transfer may include waiting, because nothing tells them apart.
+    """
     if part == PIPELINE:
         return Text("{time} between stages", time)
     if part == WAITING:
@@ -161,23 +169,26 @@ def _tells_waiting(profile: model.RankProfile) -> bool:
 
 def _finding_text(
     largest: str, profile: model.RankProfile, profiles: Sequence[model.RankProfile], meetings: Meetings
-) -> Said:
-    """Return evidence and advice on ``largest``, the largest part of the exposed communication."""
+) -> FindingText:
+    """Return evidence and advice on ``largest``, the largest part of the exposed communication of ``profile``.
+
+    ``profiles`` are all ranks of the stage.
+    """
     if largest == PIPELINE:
         return _bubble(profile, meetings)
     if largest == WAITING:
         return _waiting(profile, profiles, meetings)
     if largest == IDLE:
-        return Said(
+        return FindingText(
             Text("torch_npu counts this time as idle time within collectives."),
             Text("the network is not the cause: check what the device and the other ranks do meanwhile"),
             Text("upper bound, from torch_npu's own breakdown"),
         )
     if _tells_waiting(profile):
         advice = Text("overlap communication with computing; then check message sizes and links")
-        return Said("", advice, _UPPER)
+        return FindingText("", advice, _UPPER)
     every = Text("all {world:,} ranks", profile.world) if profile.world else Text("all ranks")
-    return Said(
+    return FindingText(
         Text("One rank alone does not show whether this is transfer or waiting for a straggler."),
         Text("run the report on {ranks} before you blame the network", every),
         _UPPER,
@@ -187,17 +198,21 @@ def _finding_text(
 # ---------------------------------------------------------------- pipelines
 
 
-def _bubble(profile: model.RankProfile, meetings: Meetings) -> Said:
-    """Return evidence and advice on the bubble of a pipeline: which stage takes longest without it, and by what."""
+def _bubble(profile: model.RankProfile, meetings: Meetings) -> FindingText:
+    """Return evidence and advice on the bubble of a pipeline.
+
+    If the stages differ, they name the stage that takes longest and the part of its time that is longer than in the
+    fastest stage.
+    """
     count = sum(map(between_two, profile.collectives)) / (len(profile.units) or 1)
-    evidence: str = Text("This rank sends and receives {count:,.0f} times per unit.", count)
+    evidence: str = Text("This rank sends and receives {count:,.0f} times per step.", count)
     advice = Text("use more micro-batches or an interleaved schedule; the transfer itself is the smaller part")
     certainty = Text("upper bound; includes the transfer")
     slowest, fastest = _stages(meetings)
     if slowest is None or fastest is None:
-        return Said(evidence, advice, certainty)
+        return FindingText(evidence, advice, certainty)
     values = slowest.name, in_ms(slowest.computing_ns), fastest.name, in_ms(fastest.computing_ns)
-    evidence = sentences(evidence, Text("{slow} computes for {most} per unit, {fast} for {least}.", *values))
+    evidence = sentences(evidence, Text("{slow} computes for {most} per step, {fast} for {least}.", *values))
     more = excess(slowest.profiles, fastest.profiles)
     if more is not None and more.part == "compute_ns":
         advice = Text("give {stage} fewer layers; then use more micro-batches", slowest.name)
@@ -208,11 +223,14 @@ def _bubble(profile: model.RankProfile, meetings: Meetings) -> Said:
         evidence = sentences(evidence, extra)
         advice = Text("check the host of {stage} first; then use more micro-batches", slowest.name)
     headline = Text("Pipeline bubble: {stage} takes longest", slowest.name)
-    return Said(evidence, advice, certainty, slowest.name, headline)
+    return FindingText(evidence, advice, certainty, slowest.name, headline)
 
 
 def _stages(meetings: Meetings) -> tuple[PipelineStage | None, PipelineStage | None]:
-    """Return the stages that take longest and shortest without the bubble; None twice if they are about equal."""
+    """Return the stages of the pipeline that take longest and shortest without the bubble.
+
+    Both are None if there are fewer than two stages, or if these take about equally long.
+    """
     pipeline = meetings.pipeline
     times = {
         stage.number: statistics.fmean(
@@ -233,17 +251,17 @@ def _stages(meetings: Meetings) -> tuple[PipelineStage | None, PipelineStage | N
 
 
 def straggler(meetings: Meetings) -> model.Rank | None:
-    """Return the rank that the others wait for 1.5 times as long as for any other; None without a clear one."""
+    """Return the rank that the others wait for at least 1.5 times as long as for any other rank; None without one."""
     if len(meetings.ranks) < 2:
         return None
     slow, second, *_ = sorted(meetings.ranks, key=lambda rank: -rank.awaited_ns)
     return slow if slow.awaited_ns and slow.awaited_ns >= BLAMED * second.awaited_ns else None
 
 
-def _waiting(profile: model.RankProfile, profiles: Sequence[model.RankProfile], meetings: Meetings) -> Said:
-    """Return evidence and advice on the rank that the others wait for: how long, and of what it has more.
+def _waiting(profile: model.RankProfile, profiles: Sequence[model.RankProfile], meetings: Meetings) -> FindingText:
+    """Return evidence and advice on the straggler: how long the others wait for it, and what takes it longer.
 
-    Without a single one, the text names up to two ranks that are waited for most.
+    Without a single straggler, the text names up to two ranks for which the others wait most.
     """
     certainty: str = "exact" if meetings.exact else Text("heuristic: the trace does not name the process groups")
     slow = straggler(meetings)
@@ -254,14 +272,14 @@ def _waiting(profile: model.RankProfile, profiles: Sequence[model.RankProfile], 
             " pipeline stages"
         )
         if not awaited:
-            return Said(Text("No single straggler: several ranks arrive last together."), advice, certainty)
+            return FindingText(Text("No single straggler: several ranks arrive last together."), advice, certainty)
         times = joined(
             COMMA, (Text("{time} for {rank}", in_ms(rank.awaited_per_unit), rank_words(rank)) for rank in awaited)
         )
-        return Said(Text("No single straggler: per unit, the others wait {times}.", times), advice, certainty)
+        return FindingText(Text("No single straggler: per step, the others wait {times}.", times), advice, certainty)
     last, others = rank_words(slow), [other for other in profiles if other.source != slow.source]
     evidence: str = Text(
-        "{last} arrives last in {times} of {count} collectives; per unit, each other rank waits {mean} for it.",
+        "{last} arrives last in {times} of {count} collectives; per step, each other rank waits {mean} for it.",
         last,
         slow.last,
         slow.collectives,
@@ -270,13 +288,13 @@ def _waiting(profile: model.RankProfile, profiles: Sequence[model.RankProfile], 
     if 2 * slow.at_first_ns > slow.awaited_ns and slow.units == 1:
         share = percent(slow.at_first_ns / slow.awaited_ns, 0)
         start = Text(
-            "{share} of this waiting is at the first collective of the only unit, perhaps because the profilers"
+            "{share} of this waiting is at the first collective of the only step, perhaps because the profilers"
             " started at different times.",
             share,
         )
         evidence = sentences(evidence, start)
         certainty = Text(
-            "{certainty}; part of the waiting may come from the profilers' different start times: record several units",
+            "{certainty}; part of the waiting may come from the profilers' different start times: record several steps",
             certainty,
         )
     advice = Text("check what {last} does before the collectives: its load, its host, its CPU cores", last)
@@ -286,7 +304,7 @@ def _waiting(profile: model.RankProfile, profiles: Sequence[model.RankProfile], 
         evidence = sentences(
             evidence, Text("{last} spends {time} more on this part: {part}.", last, in_ms(more.ns), excess_words(more))
         )
-    return Said(evidence, advice, certainty, last, Text("Ranks wait for {rank}", last))
+    return FindingText(evidence, advice, certainty, last, Text("Ranks wait for {rank}", last))
 
 
 def rank_words(rank: model.Rank) -> str:

@@ -32,7 +32,7 @@ SHOWN = 100
 """Places that a profile has, those with the most time."""
 
 _STARTED = ("free_latency_ns", "free_blocked_ns", "free_waiting_ns")
-"""Parts of a unit in which the next task has been launched."""
+"""Parts of a step in which the next task has been launched."""
 
 _NEAR = 8  # tasks to both sides among which others of a replay are looked for
 
@@ -72,9 +72,9 @@ class GapSums:
         self._add_rest()
 
     def _add_long(self, gap: Idle) -> None:
-        """Keep a gap for `_add_places`, or sum it as a short gap if it is under 100 µs and no call held the host up.
+        """Keep a gap for `_add_places`; sum it as a short gap if it is under 100 µs and no call on the host covers it.
 
-        From 2 * ``KEPT`` kept gaps on, all but the ``KEPT`` longest move to ``rest``, by place.
+        If twice ``KEPT`` gaps are kept, only the longest half stays; the others are summed in ``rest``, by place.
         """
         waits = gap.part in _STARTED or self._graph(gap) == "within"
         if gap.ns < LATE_NS and not waits and self.holds.call_in(gap) is None:
@@ -91,7 +91,10 @@ class GapSums:
             self.places = sorted(longest[:KEPT], key=lambda place: place[0].place)
 
     def _add_short(self, gap: Idle) -> None:
-        """Sum a gap by its part of the unit, and by whether it lies within a replayed graph, not by its kernels."""
+        """Add a gap to the sum of short gaps of the same part of the step, inside or outside of replayed graphs.
+
+        The kernels around it do not count.
+        """
         graph = "within" if self.replays and self._continues(gap) else ""
         gap_sum = self.short.get((graph, gap.part))
         if gap_sum is None:
@@ -100,7 +103,7 @@ class GapSums:
         gap_sum.add(gap)
 
     def _continues(self, gap: Idle) -> bool:
-        """Tell by the nearest tasks alone whether a short gap lies within a replayed graph."""
+        """Tell whether a short gap lies within a replayed graph: tasks on both sides and one more share a launch."""
         order, key = self.cuts.order, self.trace.tasks.key
         own_key = key[order[gap.place]]
         if own_key == UNKNOWN or gap.before == UNKNOWN or key[gap.before] != own_key:
@@ -109,7 +112,7 @@ class GapSums:
         return any(key[task] == own_key for task in near)
 
     def _graph(self, gap: Idle) -> str:
-        """Return how a gap lies to replayed graphs: within, between, behind, before, or "".
+        """Return where a gap lies relative to replayed graphs: "within", "between", "behind", "before", or "" for none.
 
         A graph is replayed where at least 3 tasks near the gap share the key of one launch.
         """
@@ -131,13 +134,17 @@ class GapSums:
         return {(True, True): "between", (True, False): "behind", (False, True): "before"}.get((behind, ahead), "")
 
     def _place(self, gap: Idle) -> GapPlace:
-        """Return where a gap lies: between which kernels, on which stream, in which part of the unit."""
+        """Return where a gap lies: between which kernels, on which stream, in which part of the step."""
         tasks, task = self.trace.tasks, self.cuts.order[gap.place]
         before = UNKNOWN if gap.before == UNKNOWN else tasks.name[gap.before]
         return GapPlace(self._graph(gap), before, tasks.name[task], tasks.stream[task], gap.part)
 
     def _moments(self, gap: Idle, held: Held | None, working: Collection[int]) -> Iterator[tuple[int, int]]:
-        """Yield two (thread, time) moments: of the call that enqueued the task after a gap, and of what covers it."""
+        """Yield two (thread, time): the call that enqueued the task after a gap, then what covers the gap, ``held``.
+
+        The second is the first again if nothing covers the gap, or if that is on a thread outside of ``working``, the
+        threads that launch tasks and the main one. Times are ns.
+        """
         tasks, task = self.trace.tasks, self.cuts.order[gap.place]
         launch = tasks.thread[task], tasks.enqueued[task]
         yield launch
@@ -145,7 +152,7 @@ class GapSums:
         yield (held.thread, held.begin) if held and held.thread in working else launch
 
     def _add_places(self, threads: Sequence[HostThread]) -> None:
-        """Sum the kept gaps by their place and by the operator and module around them on the host."""
+        """Add the kept gaps to the sums of their places, with the operator and the module around them on the host."""
         working = {*self.trace.tasks.thread, self.holds.main}
         moments = [moment for gap, held in self.places for moment in self._moments(gap, held, working)]
         around = iter(host_around(self.trace, threads, moments))
@@ -153,10 +160,11 @@ class GapSums:
             self._add_place(gap, held, launch, meanwhile)
 
     def _add_place(self, gap: Idle, held: Held | None, launch: HostAround, meanwhile: HostAround) -> None:
-        """Sum a gap by its place, and by what covers most of it on the host: nothing else is blamed for it.
+        """Add a gap to the sum of its place, and name what covers most of it on the host.
 
-        ``launch`` is around the call that enqueued the next task, ``meanwhile`` around what covers most of the gap,
-        ``held``. Where nothing does, or the task had been launched, the place is known by ``launch`` alone.
+        ``launch`` has the operator and module around the call that enqueued the next task; ``meanwhile`` has those
+        around ``held``, the call or operator that covers most of the gap. If ``held`` is None, or the next task was
+        launched before the gap, ``launch`` alone identifies the place.
         """
         place = self._place(gap)
         host = launch
@@ -177,8 +185,8 @@ class GapSums:
     def _add_rest(self) -> None:
         """Add the shorter gaps in ``rest`` to the sum of the longer ones at their place.
 
-        If longer gaps at that place had several operators or modules around them, the shorter ones get a sum without
-        any.
+        If longer gaps there had several operators or modules around them, the shorter ones get a sum of their own
+        without any.
         """
         keys_of: dict[GapPlace, list[_Key]] = defaultdict(list)
         for key in self.sums:
@@ -190,7 +198,8 @@ class GapSums:
     def gaps(self, units: Mapping[int, model.RecordedUnit], drawn: Collection[int]) -> tuple[model.FreeGap, ...]:
         """Return the 100 places with the most free time, longest first.
 
-        ``units`` are by segment. Places get spots in the units whose numbers are in ``drawn``.
+        ``units`` maps segments to steps. ``drawn`` has the numbers of the steps that the page draws: for these each
+        place tells where its longest gap lies.
         """
         gaps = [self._gap(key, gap_sum, units, drawn) for key, gap_sum in self.sums.items()]
         gaps.sort(key=lambda gap: (-gap.ns, gap.before, gap.after, gap.stream))
@@ -199,7 +208,11 @@ class GapSums:
     def _gap(
         self, key: _Key, gap_sum: _GapSum, units: Mapping[int, model.RecordedUnit], drawn: Collection[int]
     ) -> model.FreeGap:
-        """Build the `FreeGap` of one sum; begins are relative to the unit's begin, spots are of ``drawn`` units."""
+        """Return the `FreeGap` of one place from its sum; begins are ns from the begin of the step.
+
+        ``units`` maps segments to steps, ``drawn`` has the numbers of the steps for which it tells where the gap lies.
+        A call is named only if it covers at least half of the time.
+        """
         texts = self.trace.names.texts
         place, host, call, within = key
         (call, around), held = max(gap_sum.held.items(), key=lambda item: item[1], default=((call, host), 0))
@@ -244,7 +257,7 @@ class _GapSum:
         self.count += 1
 
     def merge(self, other: _GapSum) -> None:
-        """Add all gaps of another sum."""
+        """Add the gaps of another sum to this one."""
         for segment, (ns, longest) in other.units.items():
             self._add(segment, ns, longest)
         self.ns += other.ns

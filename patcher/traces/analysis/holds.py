@@ -44,10 +44,11 @@ class HostHolds:
         self.main = main_thread(trace)
 
     def call_in(self, gap: Idle) -> Held | None:
-        """Return the call of the runtime that covers at least half of a gap; None without one, or without a launch.
+        """Return the call of the device's runtime that covers at least half of a gap; None without one.
 
-        Looks at the launching thread, then at the main one; at all threads if the task was enqueued early and launched
-        late.
+        It is None, too, if nothing tells when the next task was launched. The call is looked for on the thread that
+        enqueued the task, then on the main one. If the task waited in a queue for most of the gap, all threads are
+        searched.
         """
         if self.trace.tasks.launched[self.cuts.order[gap.place]] == UNKNOWN:
             return None
@@ -58,9 +59,10 @@ class HostHolds:
         return next(filter(None, held), None)
 
     def held_in(self, gap: Idle) -> Held | None:
-        """Return the call, else the frame, range or operator that covers at least half of a gap; None without one.
+        """Return the call that covers at least half of a gap, else the Python frame or operator that does; else None.
 
-        Of a frame and an operator the inner one, which is shorter.
+        If both a frame and an operator do, the shorter one, which is the inner one, is returned. It looks at the thread
+        that launched the task, then at the main one.
         """
         if (call := self.call_in(gap)) or self._handed_over(gap):
             return call
@@ -76,9 +78,9 @@ class HostHolds:
         return None
 
     def returned_in(self, gap: Idle) -> int:
-        """Return the name of a synchronising call that began before a gap, and ended in or right before it.
+        """Return the number of the name of a synchronising call that ended in the gap or right before it.
 
-        The device ran empty because the host waited there. UNKNOWN without such a call.
+        The device ran empty because the host waited in that call. UNKNOWN without such a call.
         """
         for thread in self._asking(gap):
             calls = self.calls.get(thread)
@@ -97,16 +99,17 @@ class HostHolds:
         return [thread, self.main] if thread != self.main and gap.ns >= LATE_NS else [thread]
 
     def _handed_over(self, gap: Idle) -> bool:
-        """Tell whether another thread hands over what was asked for before most of the gap."""
+        """Tell whether the task after a gap waited in a queue of the host for over half of the gap."""
         tasks, task = self.trace.tasks, self.cuts.order[gap.place]
         asked, launched = tasks.enqueued[task], tasks.launched[task]
         return 2 * (launched - max(asked, gap.begin)) > gap.ns
 
 
 def covering(ranges: NestedRanges, begin: int, end: int, thread: int) -> Held | None:
-    """Return the innermost ranges of one name that cover at least half of ``begin`` to ``end``; None without any.
+    """Return the longest range of the name that covers at least half of ``begin`` to ``end`` (ns); None without any.
 
-    Of names that cover as much as each other, that of the inner ranges.
+    Ranges of one name count together, without counting a nested range twice. Of several names the one with least time,
+    that is the innermost one, is taken. ``thread`` goes into the result.
     """
     sums: dict[int, list[int]] = {}  # by name: ns, end of what is counted, ns and index of the longest range
     for index in _overlapping(ranges, begin, end):
@@ -124,7 +127,7 @@ def covering(ranges: NestedRanges, begin: int, end: int, thread: int) -> Held | 
 
 
 def _overlapping(ranges: NestedRanges, begin: int, end: int) -> Iterator[int]:
-    """Yield the indices of the ranges that overlap a stretch, by their begin, the outer before the inner one."""
+    """Yield the indices of the ranges that overlap ``begin`` to ``end``, by their begin, outer before inner."""
     first, last = bisect_right(ranges.begin, begin), bisect_left(ranges.begin, end)
     (innermost,) = ranges.innermost([begin])
     yield from reversed(list(ranges.around(innermost)))
@@ -132,7 +135,10 @@ def _overlapping(ranges: NestedRanges, begin: int, end: int) -> Iterator[int]:
 
 
 def _merged(*sources: Mapping[int, RangeColumns]) -> Iterator[tuple[int, NestedRanges]]:
-    """Yield (thread, ranges) of all sources together, by thread."""
+    """Yield for each thread the ranges that ``sources`` have of it, nested in one another.
+
+    Each source maps a thread to ranges.
+    """
     for thread in dict.fromkeys(thread for source in sources for thread in source):
         ranges = RangeColumns()
         for source in sources:

@@ -12,7 +12,7 @@ from patcher.traces.places import begin_of, first_place, place_in_words
 from patcher.traces.words import host_name, in_ms, percent
 
 HOST_PARTS = HOST["dispatch"]
-"""The parts of a unit that a host which launches earlier would hide."""
+"""The parts of a step that a host which launches earlier would hide."""
 
 _NAMED = 2  # modules or operators that a sentence names
 _STACKS = "rlpatch apply … --contents npu,cpu,stack"
@@ -36,7 +36,11 @@ _ABOUT_CALL = {
 
 
 def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
-    """Yield the diagnoses of the free time of a profile, each where it takes at least 10 % of the units' time."""
+    """Yield the diagnoses of a profile's idle time, each if it takes at least 10 % of the steps' time.
+
+    They are host-bound time with launch latency, blocked launch calls, stream waits, and the time before the first
+    kernel.
+    """
     weighed = (
         (_host_bound, HOST_PARTS), (_blocked, ("free_blocked_ns",)), (_stream_wait, ("free_waiting_ns",)),
     )  # fmt: skip
@@ -49,7 +53,10 @@ def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
 
 
 def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
-    """Diagnose time in which the next kernel was not launched yet, with the launch latency that follows it."""
+    """Diagnose time in which the next kernel was not launched yet, with the launch latency that follows it.
+
+    If one place has most of this time, evidence and advice are on that place. The saving in ns is per step.
+    """
     late, latency = (profile.share(part) for part in HOST_PARTS)
     evidence = Text(
         "For {share} of the time the device was idle and its next kernel had not been launched.", percent(late)
@@ -77,7 +84,11 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
 
 
 def _about_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
-    """Return what to do about one place that takes most of the host-bound time."""
+    """Return what to do about ``gap``, the place that takes most of the host-bound time.
+
+    The advice depends on what covers it: launch latency, a synchronising call, another call or operator, or nothing
+    known.
+    """
     if gap.part == "free_latency_ns":
         return Text(
             "look at why {kernel} starts late after its launch: its first use, another process on the device,"
@@ -101,7 +112,10 @@ def _about_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
 
 
 def lateness(profile: model.RankProfile) -> str:
-    """Return the modules, else the operators, that keep the host longest beyond their kernels, as a sentence."""
+    """Return a sentence on the modules, else the operators, that keep the host longest beyond their kernels' time.
+
+    Times are per step. "" if none of them matters.
+    """
     count = len(profile.units)
     chosen = [module for module in profile.modules if module.name in profile.late_modules]
     rows = sorted(chosen or profile.operators, key=lambda row: row.ns - row.host_ns)[:_NAMED]
@@ -113,11 +127,14 @@ def lateness(profile: model.RankProfile) -> str:
         )
         for row in rows
     ]  # fmt: skip
-    return Text("Per unit: {names}.", joined(COMMA, names)) if names else ""
+    return Text("Per step: {names}.", joined(COMMA, names)) if names else ""
 
 
 def _blocked(profile: model.RankProfile) -> model.Diagnosis:
-    """Diagnose launch calls that keep the host while the device is empty."""
+    """Diagnose time in which the device was idle while the call that launches the next task was blocked.
+
+    The evidence names the longest such call, on which the advice depends. The saving in ns is per step.
+    """
     share = percent(profile.share("free_blocked_ns"))
     evidence = Text(
         "For {share} of the time, the device was idle while the call that launches the next task was blocked.", share
@@ -137,7 +154,10 @@ def _blocked(profile: model.RankProfile) -> model.Diagnosis:
 
 
 def _stream_wait(profile: model.RankProfile) -> model.Diagnosis:
-    """Diagnose time in which the next kernel had been launched while the device was still busy."""
+    """Diagnose time in which the device was idle although its next kernel had been launched while it was busy.
+
+    The saving in ns is per step.
+    """
     share = percent(profile.share("free_waiting_ns"))
     evidence = Text(
         "For {share} of the time, the device was idle although its next kernel was already launched.", share
@@ -150,12 +170,12 @@ def _stream_wait(profile: model.RankProfile) -> model.Diagnosis:
 
 
 def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diagnosis:
-    """Diagnose the ``lead_in`` ns before the first kernel: a warning, with what the host does there.
+    """Diagnose the ``lead_in`` ns before the first kernel: a warning with a saving, if there is a single step.
 
-    It is only a note if the host waits there for work of before, or if there are several units: then it comes once.
+    It is only a note, without a saving, if there are several steps, or if the host waits there for earlier work.
     """
     evidence: Text | str = Text(
-        "{time} passed before the first kernel of the first unit; this time is not part of any unit.", in_ms(lead_in)
+        "{time} passed before the first kernel of the first step; this time is not part of any step.", in_ms(lead_in)
     )
     longest = _largest(profile, model.LEAD_IN)
     certainty = Text("upper bound: work that began before the recording counts as idle")

@@ -21,7 +21,7 @@ _LARGER = 1.3  # times as many elements of inputs, from which on their size may 
 _MANY = 100  # operators of a unit, from which on their number may be the cause
 
 _TIMED_UNITS, _STEADY = 5, 0.001
-"""Units from which on equal waits tell a timer, and the share by which at most the shorter half of them differs.
+"""Steps from which on equal waits tell a timer, and the share by which at most the shorter half of them differs.
 
 A timer returns some 0.1 ms late, however long it is; what computes varies with its length, by 0.5 % and more.
 """
@@ -32,7 +32,10 @@ _COLLECTORS = ("Python GC", "built-in function collect")
 
 
 def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
-    """Yield the diagnoses of the time on the host of a profile; nothing if it has a device, or no operator."""
+    """Yield the diagnoses of a profile without a device; nothing if it has one, or no operator.
+
+    They are torch.compile, many small operators, a place without operators, and always the longest operators.
+    """
     if not profile.on_host or not profile.host_steps:
         return
     small, idle = _small(profile), _idle(profile)
@@ -43,7 +46,7 @@ def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
 
 
 class HostExcess(NamedTuple):
-    """By what a unit exceeds another one, in sentences; the cause for the headline, and advice, "" where unknown."""
+    """By what a step exceeds another one, in sentences; the cause for the headline, and advice, "" where unknown."""
 
     evidence: str
     cause: str = ""
@@ -51,9 +54,9 @@ class HostExcess(NamedTuple):
 
 
 def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
-    """Return in which place or operators the unit ``slowest`` has more time than ``usual``.
+    """Return why the step with number ``slowest`` takes longer than the step ``usual``: place, operators or inputs.
 
-    Both are numbers of units; empty where the profile does not tell.
+    The result is empty if the profile does not have both steps.
     """
     steps = {step.number: step for step in profile.host_steps}
     if slowest not in steps or usual not in steps:
@@ -79,34 +82,37 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     sentence = Text("Most of the difference: {names}.", joined(COMMA, named)) if named else ""
     calls, usual_calls = sum(slow.calls.values()), sum(typical.calls.values())
     if calls != usual_calls:
-        counts = Text("The slow unit ran {count:,} operators, the median unit {usual:,}.", calls, usual_calls)
+        counts = Text("The slow step ran {count:,} operators, the median step {usual:,}.", calls, usual_calls)
         return HostExcess(sentences(sentence, counts))
     more = _inputs(slow, typical, inside)
     return more._replace(evidence=sentences(sentence, more.evidence))
 
 
 def _inputs(slow: model.HostStep, typical: model.HostStep, inside: Counter[str]) -> HostExcess:
-    """Return whether a unit had larger inputs than another one, whose operators took ``inside`` less, in ns by name."""
+    """Return whether a slow step had larger inputs than the ``typical`` one, or that something else slowed it down.
+
+    ``inside`` maps the name of each operator to the ns by which it took longer; both steps ran equally many operators.
+    """
     for name, _ in inside.most_common():
         new, old = (set(step.inputs.get(name, ())) for step in (slow, typical))
         if new - old and old - new:
             shapes = max(new - old, key=_elements), max(old - new, key=_elements)
             sizes = Text(
-                "The inputs of {operator} are {inputs}, in the median unit {usual}.",
+                "The inputs of {operator} are {inputs}, in the median step {usual}.",
                 host_name(name), *map(host_name, shapes),
             )  # fmt: skip
             if _elements(shapes[0]) < _LARGER * _elements(shapes[1]):
                 return HostExcess(sizes)
-            advice = Text("give all units inputs of similar sizes: sort, split or pack them")
+            advice = Text("give all steps inputs of similar sizes: sort, split or pack them")
             return HostExcess(sizes, Text("its inputs are larger"), advice)
     if slow.inputs:
         same = Text(
-            "Number of operators and recorded sizes of inputs are those of the median unit: something else held the"
+            "Number of operators and recorded sizes of inputs are those of the median step: something else held the"
             " core, for example another process."
         )
         return HostExcess(same)
     unknown = Text(
-        "It ran as many operators as the median unit: larger inputs, or something else held the core. {command} also"
+        "It ran as many operators as the median step: larger inputs, or something else held the core. {command} also"
         " records the sizes of inputs.",
         _SHAPES,
     )
@@ -124,7 +130,7 @@ def _typical(values: Sequence[int]) -> int:
 
 
 def place_words(place: model.HostPlace) -> str:
-    """Return a place without an operator in words."""
+    """Return where a place without an operator is, in words: in a frame, or between which operators."""
     if place.inside and place.around:
         return Text("in {inside} (within {around})", host_name(place.inside), host_name(place.around))
     if place.inside:
@@ -147,7 +153,11 @@ def _names_cause(place: model.HostPlace) -> bool:
 
 
 def _idle(profile: model.RankProfile) -> model.Diagnosis | None:
-    """Diagnose the place without an operator that most units have and that takes at least 10 % of them; else None."""
+    """Diagnose the longest place without an operator, if it takes at least 10 % of a typical step; else None.
+
+    A place counts with its median time over the steps. The diagnosis is a warning if it takes half of the step, else a
+    note. If its time is equal in all steps, it is called a wait for a fixed time. The saving in ns is per step.
+    """
     steps = profile.host_steps
     whole, idle = (_typical(values) for values in zip(*((step.ns, step.idle_ns) for step in steps), strict=True))
     places = [(place, ns) for place, ns in _typical_places(steps) if ns >= NOTABLE * whole]
@@ -156,7 +166,7 @@ def _idle(profile: model.RankProfile) -> model.Diagnosis | None:
     (first, longest), *further = places
     share = percent(idle / (whole or 1), 0)
     evidence = Text(
-        "No operator ran on the host for {time} of a {whole} unit ({share}). Longest stretch: {place}, {longest}.",
+        "No operator ran on the host for {time} of a {whole} step ({share}). Longest stretch: {place}, {longest}.",
         in_ms(idle), in_ms(whole), share, place_words(first), in_ms(longest),
     )  # fmt: skip
     certainty: str = Text("upper bound; exact for operators that the profiler recorded")
@@ -166,7 +176,7 @@ def _idle(profile: model.RankProfile) -> model.Diagnosis | None:
     if not _names_cause(first):
         headline = Text("{headline}; what runs there was not recorded", headline)
         if spread := _timer(steps, first):
-            headline = Text("No device: the host waits for a fixed time in each unit, {time}", in_ms(longest))
+            headline = Text("No device: the host waits for a fixed time in each step, {time}", in_ms(longest))
             equal = Text(
                 "The shorter half of these stretches differs by only {spread}: a wait for a fixed time (a sleep, a"
                 " poll, a timeout), not computing.",
@@ -185,9 +195,9 @@ def _idle(profile: model.RankProfile) -> model.Diagnosis | None:
 
 
 def _timer(steps: Sequence[model.HostStep], place: model.HostPlace) -> str:
-    """Return by how much the shorter half of the stretches at a place differ, in words; "" if not by so little.
+    """Return by how much the shorter half of the stretches at a place differ, as a duration; "" if it is no timer.
 
-    They have to be steadier by far than the operators of the same units, which shows how much computing varies here.
+    A timer has stretches that differ far less than the time of the operators in the same steps, in enough steps.
     """
     times = sorted(step.places[place] for step in steps if place in step.places)
     ran = sorted(sum(step.operators.values()) for step in steps)
@@ -199,7 +209,10 @@ def _timer(steps: Sequence[model.HostStep], place: model.HostPlace) -> str:
 
 
 def _typical_places(steps: Sequence[model.HostStep]) -> list[tuple[model.HostPlace, int]]:
-    """Return each place at which no operator runs, with the lower median of its ns over the units, longest first."""
+    """Return (place, ns) for each place at which no operator runs, longest first.
+
+    The ns are the lower median over the steps; a step without the place counts 0.
+    """
     times = Counter(
         {
             place: _typical([step.places.get(place, 0) for step in steps])
@@ -210,20 +223,23 @@ def _typical_places(steps: Sequence[model.HostStep]) -> list[tuple[model.HostPla
 
 
 def shorten(place: model.HostPlace) -> str:
-    """Return what to do about a place without an operator."""
+    """Return what to do about a place without an operator: advice by what runs there."""
     if "DataLoader" in f"{place.inside} {place.around}":
         return Text("increase num_workers or prefetch_factor of the data loader, or do less work per sample")
     if place.saving:
         return Text("save or send weights less often, or in another thread or process")
     if place.inside in _COLLECTORS:
-        return Text("call gc.freeze() once all is loaded, or gc.collect() between the units")
+        return Text("call gc.freeze() once all is loaded, or gc.collect() between the steps")
     if place.inside:
         return Text("shorten this code, or move it to another process or thread")
     return Text("look at what Python does in this stretch; {command} also records Python's stack frames", _STACKS)
 
 
 def _small(profile: model.RankProfile) -> model.Diagnosis | None:
-    """Diagnose units in which an operator begins every 20 µs or more often; else None."""
+    """Diagnose many small operators: steps of a median of at most 20 µs per operator; else None.
+
+    The saving in ns is the time of the short operators and the short pauses between them in a typical step.
+    """
     steps = profile.host_steps
     whole, small, usual_calls = (
         _typical(values)
@@ -234,7 +250,7 @@ def _small(profile: model.RankProfile) -> model.Diagnosis | None:
     calls = sum((Counter(step.calls) for step in steps), Counter[str]())
     most = ", ".join(f"{host_name(name)} ({count / len(steps):,.0f})" for name, count in calls.most_common(_NAMED))
     evidence = Text(
-        "A unit of {whole} runs {count:,.0f} operators, which take {time} including pauses below 0.1 ms. Most"
+        "A step of {whole} runs {count:,.0f} operators, which take {time} including pauses below 0.1 ms. Most"
         " frequent: {names}.",
         in_ms(whole), calls.total() / len(steps), in_ms(small), most,
     )  # fmt: skip
@@ -243,14 +259,17 @@ def _small(profile: model.RankProfile) -> model.Diagnosis | None:
 
 
 def _compiling(profile: model.RankProfile) -> model.Diagnosis | None:
-    """Diagnose torch.compile if it works for at least 10 % of the units' time; else None."""
+    """Diagnose torch.compile if it works for at least 10 % of the steps' time; else None.
+
+    The saving in ns is the mean per step.
+    """
     steps = profile.host_steps
     whole, compiling = sum(step.ns for step in steps), sum(step.compiling_ns for step in steps)
     if not compiling or compiling < NOTABLE * whole:
         return None
     affected = sum(2 * step.compiling_ns * len(steps) >= compiling for step in steps)
     evidence = Text(
-        "torch.compile takes {time} in {affected} of {count} units, {share} of the time of all units.",
+        "torch.compile takes {time} in {affected} of {count} steps, {share} of the time of all steps.",
         in_ms(compiling), affected, len(steps), percent(compiling / whole, 0),
     )  # fmt: skip
     advice = Text("TORCH_LOGS=recompiles shows why torch.compile compiles again, for example because a shape changes")
@@ -259,7 +278,10 @@ def _compiling(profile: model.RankProfile) -> model.Diagnosis | None:
 
 
 def _operators(profile: model.RankProfile) -> model.Diagnosis:
-    """Diagnose the operators that take most time on the host, as a note."""
+    """Diagnose the operators that take most time on the host, as a note without a saving.
+
+    If operators run for less than half of the time, it tells where none runs instead.
+    """
     calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
     own = sum(call.host_ns for call in calls) or 1
     longest = ", ".join(f"{host_name(call.name)} ({percent(call.host_ns / own, 0)})" for call in calls[:_NAMED])
@@ -268,7 +290,7 @@ def _operators(profile: model.RankProfile) -> model.Diagnosis:
     if 2 * ran < whole:
         return _scattered(profile, whole, whole - ran)
     evidence = Text(
-        "No device was recorded. Operators ran on the host for {share} of the time, {time} per unit. The longest:"
+        "No device was recorded. Operators ran on the host for {share} of the time, {time} per step. The longest:"
         " {longest}.",
         percent(ran / whole, 0), in_ms(ran / len(profile.units)), longest,
     )  # fmt: skip
@@ -279,14 +301,17 @@ def _operators(profile: model.RankProfile) -> model.Diagnosis:
 
 
 def _scattered(profile: model.RankProfile, whole: int, idle: int) -> model.Diagnosis:
-    """Diagnose units without an operator for most of their time, but not at one place of most units, as a note."""
+    """Diagnose steps in which no operator runs for most of the time, at no place of most steps, as a note.
+
+    ``whole`` is the time of all steps in ns, ``idle`` that without an operator. The evidence names the longest stretch.
+    """
     share = percent(idle / whole, 0)
     places = ((ns, step.number, place) for step in profile.host_steps for place, ns in step.places.items())
     longest, number, place = max(places, default=(0, 0, None))
     evidence: str = Text("No operator ran on the host for {share} of the time.", share)
     if place is not None:
-        stretch = Text("Longest stretch: {place}, {time} in unit {number}.", place_words(place), in_ms(longest), number)
+        stretch = Text("Longest stretch: {place}, {time} in step {number}.", place_words(place), in_ms(longest), number)
         evidence = sentences(evidence, stretch)
-    headline = Text("No device: for {share} of the time no operator runs, at no place of most units", share)
+    headline = Text("No device: for {share} of the time no operator runs, at no place of most steps", share)
     advice = shorten(place) if place is not None else ""
     return model.Diagnosis("host-operators", "note", evidence, None, "exact", advice, profile.source, headline=headline)

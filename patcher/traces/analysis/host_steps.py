@@ -1,4 +1,4 @@
-"""The units of a trace without a device: for how long an operator ran on the host, and what the host did in between."""
+"""The steps of a trace without a device: for how long an operator ran on the host, and what the host did in between."""
 
 from __future__ import annotations
 
@@ -40,7 +40,11 @@ _Stretch = tuple[int, int, str, str]
 def host_steps(
     trace: RankTrace, cuts: Split, chosen: Collection[int], threads: Sequence[HostThread]
 ) -> tuple[HostStep, ...]:
-    """Return where the time of each chosen unit goes on the host; empty if anything ran on a device."""
+    """Return for each chosen step where its time goes on the host; empty if anything ran on a device.
+
+    ``chosen`` has indices of segments in ``cuts``; ``threads`` has the operators of each thread. Empty without
+    operators, too.
+    """
     if len(trace.tasks) or not any(len(thread.operators.begin) for thread in threads):
         return ()
     outermost = sorted(stretch for thread in threads for stretch in _outermost(thread.operators, trace))
@@ -62,7 +66,10 @@ def host_steps(
 
 
 def _outermost(operators: NestedRanges, trace: RankTrace) -> Iterator[_Stretch]:
-    """Yield the operators of a thread that lie in no other one; ranges around operators are none."""
+    """Yield the operators of a thread that lie in no other operator, by begin.
+
+    Ranges that only surround operators, such as modules, are no operators.
+    """
     texts, until = trace.names.texts, -(1 << 63)
     for begin, end, name in zip(operators.begin, operators.end, operators.name, strict=True):
         if begin >= until and not _RANGES.search(texts[name]):
@@ -71,7 +78,7 @@ def _outermost(operators: NestedRanges, trace: RankTrace) -> Iterator[_Stretch]:
 
 
 def _beginning_before(stretches: Sequence[_Stretch], first: int, end: int) -> Iterator[_Stretch]:
-    """Yield the stretches from index ``first`` on that begin before ``end``."""
+    """Yield the stretches from index ``first`` on that begin before ``end`` (ns); they are in order of begin."""
     for at in range(first, len(stretches)):
         if stretches[at][0] >= end:
             return
@@ -79,10 +86,9 @@ def _beginning_before(stretches: Sequence[_Stretch], first: int, end: int) -> It
 
 
 def _around(trace: RankTrace, threads: Sequence[HostThread], main: int) -> Mapping[str, NestedRanges]:
-    """Return the Python frames ("frames") and the ranges ("ranges") of the thread ``main``, to find what covers a gap.
+    """Return what can cover a gap on the thread ``main``: "frames" → Python frames, "ranges" → ranges around operators.
 
-    Frames include the ranges, so that the inner one of both is found. Ranges around operators, as torch emits them,
-    count as ranges.
+    Frames include the ranges, so that the inner one of both is found.
     """
     ranges, frames = RangeColumns(), RangeColumns()
     operators, texts = threads[main].operators, trace.names.texts
@@ -105,9 +111,10 @@ def _step(
     number: int, window: tuple[int, int], within: Sequence[_Stretch], around: Mapping[str, NestedRanges],
     texts: Sequence[str],
 ) -> HostStep:  # fmt: skip
-    """Return where the time of unit ``number`` goes; ``window`` is begin and end, ``within`` its outermost operators.
+    """Return where the time of step ``number`` goes on the host: operators, places without any, and torch.compile.
 
-    ``around`` has the frames and ranges of `_around`, ``texts`` the names by number.
+    ``window`` is its begin and end in ns, ``within`` has the outermost operators that overlap it, of all threads, by
+    begin. ``around`` has the frames and ranges of `_around`, ``texts`` the names by number.
     """
     begin, end = window
     operators, count = Counter[str](), Counter[str]()
@@ -131,7 +138,7 @@ def _step(
         if shapes:
             inputs.setdefault(name, set()).add(shapes)
     del count[""]
-    compiling = _union(around["ranges"], window, texts)
+    compiling = _compiling_ns(around["ranges"], window, texts)
     return HostStep(
         number=number, ns=end - begin, operators=operators, calls=count, places=places, small_ns=small,
         compiling_ns=compiling, inputs=inputs,
@@ -141,9 +148,10 @@ def _step(
 def _place(
     around: Mapping[str, NestedRanges], stretch: tuple[int, int], neighbours: tuple[str, str], texts: Sequence[str]
 ) -> HostPlace:
-    """Return what covers most of a stretch without an operator; without that, the operators before and after it.
+    """Return the frame or range that covers most of a stretch without an operator, else the operators around it.
 
-    ``stretch`` is its begin and end, ``around`` as in `_around`, ``neighbours`` are the names of these operators.
+    ``stretch`` is begin and end in ns, ``around`` as in `_around`; ``neighbours`` are the names of the operators before
+    and after, "" at the edge of the step.
     """
     frame, inside = (covering(ranges, *stretch, 0) for ranges in (around["frames"], around["ranges"]))
     if frame is None:
@@ -152,8 +160,11 @@ def _place(
     return HostPlace(name, texts[inside.name] if inside and texts[inside.name] != name else "")
 
 
-def _union(ranges: NestedRanges, window: tuple[int, int], texts: Sequence[str]) -> int:
-    """Return for how many ns of a window torch.compile worked."""
+def _compiling_ns(ranges: NestedRanges, window: tuple[int, int], texts: Sequence[str]) -> int:
+    """Return for how many ns of a step torch.compile worked; overlapping ranges count once.
+
+    ``window`` is the begin and end of the step in ns, ``texts`` the names by number.
+    """
     spans = sorted(
         (max(begin, window[0]), min(end, window[1]))
         for begin, end, name in zip(ranges.begin, ranges.end, ranges.name, strict=True)

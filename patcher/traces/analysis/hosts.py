@@ -1,4 +1,4 @@
-"""The threads of the host while the units lasted: operators, modules, and the phases of training."""
+"""The threads of the host while the steps lasted: operators, modules, and the phases of training."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ NOWHERE = HostAround(UNKNOWN, UNKNOWN)
 def host_around(
     trace: RankTrace, threads: Sequence[HostThread], moments: Sequence[tuple[int, int]]
 ) -> list[HostAround]:
-    """Return the operator and module around each moment (thread, time); `NOWHERE` for the thread UNKNOWN."""
+    """Return the operator and the module around each moment, in the order of ``moments``.
+
+    A moment is (thread, time in ns). `NOWHERE` for the thread UNKNOWN; a name is UNKNOWN if nothing was around.
+    """
     by_thread = defaultdict[int, list[int]](list)
     for place, (thread, _) in enumerate(moments):
         by_thread[thread].append(place)
@@ -67,7 +70,11 @@ def host_around(
 
 
 def _outermost(operators: NestedRanges, index: int, libraries: Sequence[str]) -> int:
-    """Return the name number of the outermost operator around ``index`` within one library; UNKNOWN without any."""
+    """Return the number of the name of the outermost operator around operator ``index`` in the same library.
+
+    The library is what stands before :: in a name, such as aten; ``libraries`` has it by number of the name. UNKNOWN if
+    ``index`` is UNKNOWN.
+    """
     name = UNKNOWN
     library = None
     for outer in operators.around(index):
@@ -81,7 +88,7 @@ def _outermost(operators: NestedRanges, index: int, libraries: Sequence[str]) ->
 class HostSums:
     """Calls of the host in the ``chosen`` segments, with the tasks that they launched.
 
-    ``times`` is segment → phase → ns of the kernels that it launched, without phases if no unit trains. Joined tasks of
+    ``times`` is segment → phase → ns of the kernels that it launched, without phases if no step trains. Joined tasks of
     ``replays`` count for the operators and modules of their capture.
     """
 
@@ -137,10 +144,11 @@ class HostSums:
     def _add_operators(
         self, operators: NestedRanges, tasks: Sequence[int], phase_names: Mapping[int, int], thread_phase: int
     ) -> None:
-        """Add each task to the innermost operator around it, and to each operator its host time without nested ones.
+        """Add the ``tasks`` of a thread to the innermost operator around each, and host time to its ``operators``.
 
-        The time of a task is also added to its phase: the latest in ``phase_names`` (name → phase) of the operators
-        around it, else that of the thread. Without an operator around it, only autograd's thread tells its phase.
+        Host time excludes nested operators. The time of a task is also added to its phase: the latest in
+        ``phase_names`` (name → phase) of the operators around it, at least ``thread_phase``. Without an operator around
+        it, the phase is ``thread_phase``, or unknown if that is 0.
         """
         sums, counted = self.operator_calls, self._counted(operators)
         phases = _phases(operators, phase_names, thread_phase)
@@ -172,7 +180,11 @@ class HostSums:
                 sums[names[parent]][3] -= (end if end < parent_end else parent_end) - begin
 
     def _add_modules(self, modules: NestedRanges, tasks: Sequence[int]) -> None:
-        """Add each task to every module around it, once for each name, and each call to its module."""
+        """Add the ``tasks`` of a thread to each module around them, once for each name, and count the calls of modules.
+
+        Host time of a module includes all that it calls; of modules of one name within one another only the outermost
+        counts.
+        """
         count, ns = array("q", bytes(8 * len(modules.begin))), array("q", bytes(8 * len(modules.begin)))
         columns = self.trace.tasks
         for task, index in zip(tasks, modules.innermost(map(columns.enqueued.__getitem__, tasks)), strict=True):
@@ -204,7 +216,11 @@ def _without(joined: Collection[int], tasks: Sequence[int]) -> Sequence[int]:
 
 
 def _phases(operators: NestedRanges, phase_names: Mapping[int, int], thread_phase: int) -> bytearray:
-    """Return each operator's phase: the latest around it, at least ``thread_phase``; empty without ``phase_names``."""
+    """Return the phase of each operator: the highest number of the phases around it, at least ``thread_phase``.
+
+    Phases are 0 for forward, 1 for backward and 2 for the optimizer; ``phase_names`` maps the number of a name to a
+    phase. Empty if it is empty, because then nothing trains.
+    """
     if not phase_names:
         return bytearray()
     phases = bytearray(len(operators.begin))
@@ -229,7 +245,10 @@ def _add_joined(sums: CallTable, joined: Mapping[int, Iterable[int]]) -> None:
 
 
 def _rows(sums: CallTable, texts: Sequence[str]) -> tuple[CallSums, ...]:
-    """Return the sums of each name that was called, longest device time first."""
+    """Return the sums by name, longest device time first; names that were never called are left out.
+
+    Operators of one name with different shapes have several numbers, which are added up.
+    """
     by_name: dict[str, list[int]] = {}
     for number, values in sums.items():
         if values[0]:  # operators of one name with different shapes have several numbers
@@ -239,10 +258,10 @@ def _rows(sums: CallTable, texts: Sequence[str]) -> tuple[CallSums, ...]:
 
 
 def late_modules(children: Mapping[tuple[str, str], int], modules: Iterable[CallSums]) -> Sequence[str]:
-    """Return the classes of modules that tell best where the host's time goes; no one of them lies within another.
+    """Return the classes of modules that tell best where the host's time goes; none of them lies within another.
 
-    ``children`` is (class around, class) → ns on the host, with "" around the outermost. A class gives way to those
-    within it where the two largest of these have three quarters of its time.
+    ``children`` maps (class around, class) to ns on the host, with "" around the outermost. A class gives way to the
+    classes within it if the two largest of these have three quarters of its time.
     """
     host = {module.name: module.host_ns for module in modules}
     within: dict[str, dict[str, int]] = {}

@@ -19,7 +19,7 @@ _PARTS = tuple(FREE)
 class Idle(NamedTuple):
     """A stretch of ``ns`` in which no task runs; ``place`` is that of the next task in the order of begins.
 
-    ``before`` is the task that ended last, ``part`` the part of the unit that most of the stretch belongs to.
+    ``before`` is the task that ended last, ``part`` the part of the step that most of the stretch belongs to.
     """
 
     begin: int
@@ -32,10 +32,10 @@ class Idle(NamedTuple):
 
 
 def idle(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> Iterator[Idle]:
-    """Yield every stretch of the ``chosen`` segments of ``cuts`` in which no task runs, in order.
+    """Yield every stretch of the ``chosen`` segments in which no task runs, in order, with the reason for it.
 
-    The stretches add up to the free time of the segments and the time before the first kernel. None reaches from one
-    segment into the next.
+    ``chosen`` has indices of segments in ``cuts``. Stretches add up to the free time of the segments and the time
+    before their first kernels. None reaches from one segment into the next.
     """
     tasks, segments, blocked = trace.tasks, cuts.segments, trace.blocking_calls()
     stretches = iter([(segment.ends, at) for at, segment in enumerate(segments) if segment.ends > segment.leads])
@@ -62,10 +62,11 @@ def idle(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> Iterator[Idl
 
 
 def idle_parts(begin: int, end: int, launched: int, blocked: Mapping[int, int]) -> tuple[int, int, int, int, int]:
-    """Return the ns of a stretch in which no task runs, by the reasons of `FREE`, in that order.
+    """Return the ns of a stretch without a task by the reasons of `FREE`, in that order.
 
-    ``launched`` is when the call began that launched the next task, or UNKNOWN; ``blocked`` is the end of each long
-    launch call, by its begin. Time within such a call is that of a call that blocks.
+    ``launched`` is when the call began that launched the next task, or UNKNOWN, which gives all time to the last
+    reason. ``blocked`` maps the begin of each long launch call to its end. Time within such a call is that of a blocked
+    call.
     """
     if launched == UNKNOWN:
         return 0, 0, 0, 0, end - begin

@@ -1,6 +1,6 @@
-"""The lanes that are drawn of a unit: the streams of the device, and beside them what the host did meanwhile.
+"""The lanes that are drawn of a step: the streams of the device, and beside them what the host did meanwhile.
 
-All of it is on the trace's one clock, from where the unit begins on the device to where it ends there. Spans that are
+All of it is on the trace's one clock, from where the step begins on the device to where it ends there. Spans that are
 too short or too near to be told apart are merged.
 """
 
@@ -36,7 +36,7 @@ class _Window(NamedTuple):
         return model.Span(first - self.begin, last - first, kind, name, own) if first < last else None
 
     def merged(self, spans: Iterable[model.Span | None]) -> tuple[model.Span, ...]:
-        """Return the spans of one row, in order; neighbours too near to be told apart become one, None is skipped."""
+        """Return the spans of one row, in order, without None; neighbours too near to be told apart become one."""
         merged_spans: list[model.Span] = []
         near = (self.end - self.begin) // _PIXELS
         for span in spans:
@@ -52,7 +52,11 @@ class _Window(NamedTuple):
 def lanes(
     trace: RankTrace, units: Mapping[int, model.RecordedUnit], cuts: Split, calls: HostCalls
 ) -> Iterator[model.Lanes]:
-    """Yield the lanes of the median unit and, if that is another one, of the slowest; ``units`` are by segment."""
+    """Yield the lanes of the median step and, if it is another one, of the slowest step; nothing without steps.
+
+    ``units`` maps segments of ``cuts`` to steps. ``calls`` has the long calls of each thread, by the label of their
+    row. A step in which nothing ran on a device is left out.
+    """
     if not units:
         return
     times = {at: model.duration_of(unit) for at, unit in units.items()}
@@ -63,13 +67,16 @@ def lanes(
         if units[at].device_ns:
             window = _Window(trace, cuts, at, cuts.segments[at].leads, cuts.segments[at].ends)
             streams, launches = _device(window)
-            host = {"unit": _marks(window), **dict(_calls(window, calls)), "launches": launches}
+            host = {"step": _marks(window), **dict(_calls(window, calls)), "launches": launches}
             host_rows = {name: spans for name, spans in host.items() if spans}
             yield model.Lanes(units[at].number, why, window.end - window.begin, streams, host_rows)
 
 
 def _device(window: _Window) -> tuple[dict[str, tuple[model.Span, ...]], tuple[model.Span, ...]]:
-    """Return the spans of each stream in the window, and a span of 1 ns per launch in it; near ones are merged."""
+    """Return stream → its spans in the window, and the launches in the window as spans of 1 ns.
+
+    Neighbours too near to be told apart are merged. A span is marked as foreign if another step launched it.
+    """
     tasks, texts = window.trace.tasks, window.trace.names.texts
     streams: dict[str, list[model.Span | None]] = {}
     launched: list[tuple[int, bool]] = []
@@ -86,7 +93,7 @@ def _device(window: _Window) -> tuple[dict[str, tuple[model.Span, ...]], tuple[m
 
 
 def _marks(window: _Window) -> tuple[model.Span, ...]:
-    """Return the marks of the units on the host; empty if the trace has none."""
+    """Return the marks of all steps in the window as spans, "own" for its step; empty if the trace has none."""
     marks = (
         (at, segment, segment.mark)
         for at, segment in enumerate(window.cuts.segments)
@@ -99,7 +106,10 @@ def _marks(window: _Window) -> tuple[model.Span, ...]:
 
 
 def _calls(window: _Window, calls: HostCalls) -> Iterator[tuple[str, tuple[model.Span, ...]]]:
-    """Yield (label, spans) of the outermost long calls, for the two threads of each kind with the most of them."""
+    """Yield (label of a row, spans) of the outermost long calls in the window.
+
+    ``calls`` maps a label to the calls of each thread. Of each label the two threads with most time get a row.
+    """
     texts = window.trace.names.texts
     for kind, threads in calls.items():
         rows = []
@@ -116,7 +126,10 @@ def _calls(window: _Window, calls: HostCalls) -> Iterator[tuple[str, tuple[model
 
 
 def _merged(last: model.Span, span: model.Span, near: int) -> model.Span | None:
-    """Return two successive spans as one; None if they are unlike, more than ``near`` apart, or both long."""
+    """Return two successive spans of a row as one; None if they must stay apart.
+
+    They stay apart if their kinds differ, if they are over ``near`` ns apart, or if both are longer than 4 * ``near``.
+    """
     alike = (last.kind, last.own) == (span.kind, span.own)
     if not alike or span.begin_ns - last.begin_ns - last.ns > near or min(last.ns, span.ns) > 4 * near:
         return None

@@ -45,9 +45,11 @@ class Fit(NamedTuple):
 
 
 def fitted(loads: Mapping[str, Sequence[float | None]], after: Sequence[bool], values: Sequence[float]) -> Fit | None:
-    """Fit ``values`` to ``loads`` (by name) and to the side, which is ``after`` or before.
+    """Fit ``values`` by least squares to ``loads`` and to the side that each value is from.
 
-    None if no load is known or differs, the load differs with the side alone, or there are too few values.
+    ``loads`` maps a name, such as requests, to one number a value, None if unknown; ``after`` tells for each value
+    whether it is from the side after. None if no load is known and differs, if the load differs with the side alone, or
+    if there are too few values.
     """
     base = [_scaled([1.0] * len(values))] if values else []
     used = []
@@ -55,18 +57,18 @@ def fitted(loads: Mapping[str, Sequence[float | None]], after: Sequence[bool], v
         numbers = [number for number in load if number is not None]
         if len(numbers) < len(load) or not numbers:
             continue
-        from_mean, residual = _beyond(numbers, base[:1]), _beyond(numbers, base)
+        from_mean, residual = _residual(numbers, base[:1]), _residual(numbers, base)
         if _square(residual) > _LEAST * max(_square(from_mean), 1.0):  # each request that decodes has one token
             base.append(_scaled(residual))
             used.append(name)
     free = len(values) - len(base) - 1
     which = [*map(float, after)]
-    side, beyond = _beyond(which, base), _beyond(values, base)
-    if not used or free < FREEDOM or _square(side) <= APART * _square(_beyond(which, base[:1])):
+    side, beyond = _residual(which, base), _residual(values, base)
+    if not used or free < FREEDOM or _square(side) <= APART * _square(_residual(which, base[:1])):
         return None
     slope = _dot(beyond, side) / _square(side)
     unexplained = [value - slope * other for value, other in zip(beyond, side, strict=True)]
-    squares, whole = _square(unexplained), _square(_beyond(values, base[:1]))
+    squares, whole = _square(unexplained), _square(_residual(values, base[:1]))
     error = math.sqrt(squares / free / _square(side))
     return Fit(slope, error, free, 1 - squares / whole if whole else 1.0, tuple(used), unexplained)
 
@@ -74,10 +76,10 @@ def fitted(loads: Mapping[str, Sequence[float | None]], after: Sequence[bool], v
 def at_equal_load(
     sides: Sequence[Sequence[RecordedUnit]], times: Sequence[int], sizes: Sequence[Sequence[int]] = ()
 ) -> EqualLoad | None:
-    """Estimate the change of a unit's time between the sides at equal load, with its 95 % interval, by regression.
+    """Estimate the change of a step's time between the sides at equal load, with its 95 % interval, by regression.
 
-    ``times`` are in ns, one for each unit of both sides; ``sizes`` has the number of units of each capture of a side.
-    None if no load is known, no load differs, the load differs with the side alone, or there are too few units.
+    ``times`` has the ns of each step of both sides; ``sizes`` has for each side the number of steps of each capture.
+    None if no load is known, no load differs, the load differs with the side alone, or there are too few steps.
     """
     units = [unit for side in sides for unit in side]
     loads = {name: [getattr(unit, name) for unit in units] for name in BY}
@@ -94,9 +96,9 @@ def at_equal_load(
 def spread_of_captures(first: Sequence[float] = (), second: Sequence[float] = ()) -> float:
     """Return the half-width of a 98 % interval of the difference of two means, one value for each capture of a side.
 
-    Student's t with the pooled variance of the sides, so that one capture is judged by how those of the other side
-    differ; 0 with fewer than four captures. Not 95 %: a busy machine slows captures by turns, and at most one
-    comparison in twenty of a program with itself shall see a difference.
+    It uses Student's t with the pooled variance of the sides, so that a single capture is judged by how the captures of
+    the other side differ. 0 with fewer than four captures. It is not 95 %, because a busy machine slows captures by
+    turns, and at most one comparison in twenty of a program with itself shall see a difference.
     """
     if not first or not second or len(first) + len(second) < ENOUGH_CAPTURES:
         return 0.0
@@ -106,16 +108,16 @@ def spread_of_captures(first: Sequence[float] = (), second: Sequence[float] = ()
     return errors * math.sqrt(squares / free * (1 / len(first) + 1 / len(second)))
 
 
-def student(free: float, z: float) -> float:
-    """Return the half-width of an interval in standard errors: Student's t with ``free`` degrees of freedom.
+def student(degrees: float, z: float) -> float:
+    """Return the half-width of an interval in standard errors, by Student's t with that many ``degrees`` of freedom.
 
-    ``z`` is the half-width for many.
+    ``z`` is the half-width for infinitely many degrees of freedom.
     """
-    return z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
+    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
 
 
-def _beyond(values: Sequence[float], base: Sequence[_Column]) -> _Column:
-    """Return the residual of ``values`` after projection on the columns of ``base``, which are orthonormal."""
+def _residual(values: Sequence[float], base: Sequence[_Column]) -> _Column:
+    """Return ``values`` less their projection on the columns of ``base``, which are orthonormal."""
     residual = [float(value) for value in values]
     for column in base:
         along = _dot(residual, column)

@@ -1,4 +1,4 @@
-"""One profile of the pieces in which a window was saved: while the engine saved between them, no unit was running."""
+"""One profile of the pieces in which a window was saved: while the engine saved between them, no step was running."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from patcher.traces.sidecar import Metadata, uncounted_total
 
 
 def joined(profiles: Iterable[RankProfile]) -> list[RankProfile]:
-    """Join the profiles of consecutive pieces of one window into one; other profiles stay as they are."""
+    """Return one profile for each window: the pieces in which a window was saved are joined, if they follow each other.
+
+    Profiles that are no pieces stay as they are.
+    """
     windows: list[list[RankProfile]] = []
     open_windows: dict[Hashable, list[RankProfile]] = {}
     for profile in sorted(profiles, key=_number):
@@ -36,7 +39,7 @@ def _number(profile: RankProfile) -> int:
 
 
 def _window(profile: RankProfile) -> Hashable:
-    """Key of the window of a process that a piece belongs to; None for a trace that is no piece."""
+    """Return a key that the pieces of one window of one process share; None for a trace that is no piece."""
     metadata = profile.metadata
     if metadata is None or metadata.piece is None:
         return None
@@ -48,7 +51,11 @@ def _window(profile: RankProfile) -> Hashable:
 
 
 def _join(pieces: Sequence[RankProfile]) -> RankProfile:
-    """Join the pieces of one window: units are put in a row, calls and times summed, checks and gaps merged."""
+    """Return one profile for the pieces of one window, given in order.
+
+    Steps are put in a row, calls and times are summed, checks and gaps merged. Identity and device are those of the
+    first.
+    """
     units = tuple(_units(pieces))
     sums = {"calls": sum, "kernels": sum, "ns": sum, "host_ns": sum}
     return dataclasses.replace(
@@ -77,7 +84,11 @@ def _join(pieces: Sequence[RankProfile]) -> RankProfile:
 
 
 def _units(pieces: Sequence[RankProfile]) -> Iterator[RecordedUnit]:
-    """Yield the units of all pieces; that of a later piece counts its ``uncounted`` from the piece before."""
+    """Yield the steps of all pieces in order.
+
+    A piece counts uncounted iterations from the begin of the window. For the first step of each later piece this
+    becomes the number since the last step of the piece before.
+    """
     before: int | None = None  # in the window, up to the last unit of the piece before
     for piece in pieces:
         assert piece.metadata is not None  # noqa: S101  (`_window` looked)
@@ -91,7 +102,10 @@ def _units(pieces: Sequence[RankProfile]) -> Iterator[RecordedUnit]:
 
 
 def _group_rows(pieces: Sequence[RankProfile], field: str, key: Sequence[str]) -> list[list[Any]]:
-    """Return the rows of ``field`` of all pieces, grouped by the attributes in ``key``."""
+    """Return groups of the rows that the pieces have in the attribute ``field``; rows of a group agree in ``key``.
+
+    ``key`` has names of attributes of a row.
+    """
     groups: dict[Hashable, list[Any]] = {}
     for piece in pieces:
         for row in getattr(piece, field):
@@ -102,7 +116,10 @@ def _group_rows(pieces: Sequence[RankProfile], field: str, key: Sequence[str]) -
 def _summed(
     pieces: Sequence[RankProfile], field: str, key: Sequence[str], how: Mapping[str, Callable[[list[Any]], Any]]
 ) -> tuple[Any, ...]:
-    """Merge the rows of ``field`` that agree in ``key``, longest first; ``how``: attribute → merge function."""
+    """Return one row for all rows of the attribute ``field`` that agree in the attributes ``key``, longest ns first.
+
+    ``how`` maps the other attributes to the function that makes one value of the values of all rows, such as sum.
+    """
     rows = [
         dataclasses.replace(
             group[0], **{name: make([getattr(row, name) for row in group]) for name, make in how.items()}
@@ -119,7 +136,10 @@ def _known_sum(values: list[int | None]) -> int | None:
 
 
 def _kernel_uses(pieces: Sequence[RankProfile]) -> Iterator[KernelUse]:
-    """Yield kernels by shape over all pieces, longest first; ratios are means weighted by calls."""
+    """Yield kernels by shape over all pieces, longest first.
+
+    Ratios of pipelines are means weighted by calls, and what bounds a kernel follows from these.
+    """
     groups = _group_rows(pieces, "kernel_uses", ("name", "core", "shapes", "types", "block_dim", "state"))
     for group in sorted(groups, key=lambda group: -sum(use.ns for use in group)):
         names = dict.fromkeys(name for use in group for name in use.ratios)
@@ -141,7 +161,10 @@ def _mean(weighted: Sequence[tuple[float, int]]) -> float:
 
 
 def _gaps(pieces: Sequence[RankProfile]) -> Iterator[FreeGap]:
-    """Yield the places at which the device was free over all pieces, longest first; ``unit`` is that with the most."""
+    """Yield the places at which the device was free over all pieces, longest first; times and counts are summed.
+
+    ``unit`` and the longest gap are those of the piece whose step has most of it.
+    """
     key = ("kind", "before", "after", "stream", "graph", "part", "call", "operator", "within", "module")
     groups = _group_rows(pieces, "gaps", key)
     for group in sorted(groups, key=lambda group: -sum(gap.ns for gap in group)):
@@ -156,7 +179,10 @@ def _gaps(pieces: Sequence[RankProfile]) -> Iterator[FreeGap]:
 
 
 def _checks(pieces: Sequence[RankProfile]) -> Iterator[Check]:
-    """Yield each check once: the first failure, else the first result; the evidence counts the failed pieces."""
+    """Yield each check once, by its id: the first result that failed, else the first result.
+
+    Its evidence adds in how many pieces the check failed.
+    """
     for group in _group_rows(pieces, "checks", ("id",)):
         failed = next((check for check in group if not check.ok), group[0])
         count = sum(not check.ok for check in group)
@@ -173,7 +199,7 @@ def _prompt_share(pieces: Sequence[RankProfile]) -> float | None:
 
 
 def _replays(replays: Sequence[ReplayJoin]) -> ReplayJoin | None:
-    """Return the joined replays of all pieces as one."""
+    """Return the sums of the replays of all pieces, with each reason once; None without any."""
     if not replays:
         return None
     why = tuple(dict.fromkeys(reason for join in replays for reason in join.why))
@@ -181,7 +207,10 @@ def _replays(replays: Sequence[ReplayJoin]) -> ReplayJoin | None:
 
 
 def _lanes(pieces: Sequence[RankProfile], units: Sequence[RecordedUnit]) -> Iterator[Lanes]:
-    """Yield the lanes nearest to the median of all units, and those of the slowest unit if a piece has drawn it."""
+    """Yield the lanes of the drawn step nearest to the median of all steps, then those of the slowest step.
+
+    Each piece has drawn two steps of its own. The slowest step is left out if no piece has drawn it.
+    """
     drawn = [lanes for piece in pieces for lanes in piece.lanes]
     median, slowest = model.median_unit(units), max(units, key=model.duration_of, default=None)
     if not drawn or median is None or slowest is None:
@@ -194,7 +223,7 @@ def _lanes(pieces: Sequence[RankProfile], units: Sequence[RecordedUnit]) -> Iter
 
 
 def _metadata(pieces: Sequence[Metadata]) -> Metadata:
-    """Return the metadata of the last piece, which has why the window was closed, with the units of all pieces."""
+    """Return the metadata of the last piece, which has why the window was closed, with the steps of all pieces."""
     listed = [unit for piece in pieces for unit in sidecar.listed_units(piece.raw)]
     units = {number: unit for piece in pieces for number, unit in piece.units.items()}
     return dataclasses.replace(pieces[-1], units=units, raw={**pieces[-1].raw, "units": listed})

@@ -24,7 +24,7 @@ _KINDS = re.compile(r"send|recv|hcom_(?:send|receive|batchSendRecv)", re.ASCII)
 
 
 class Excess(NamedTuple):
-    """Part of a unit of which profiles have ``ns`` more than others: a key of `model.PARTS`, or `model.LEAD_IN`."""
+    """Part of a step of which profiles have ``ns`` more than others: a key of `model.PARTS`, or `model.LEAD_IN`."""
 
     part: str
     ns: int
@@ -38,7 +38,7 @@ class PipelineStage(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Number and ranks in words."""
+        """Number and ranks of the stage in words."""
         ranks = listed([profile.rank for profile in self.profiles if profile.rank is not None])
         if len(self.profiles) == 1:
             return Text("stage {number} (rank {rank})", self.number, ranks)
@@ -46,7 +46,7 @@ class PipelineStage(NamedTuple):
 
     @property
     def computing_ns(self) -> int:
-        """Mean time in ns in which a rank of the stage computes in a unit."""
+        """Mean time in ns in which a rank of the stage computes in a step."""
         return round(statistics.fmean(per_unit(profile, "compute_ns", "overlap_ns") for profile in self.profiles))
 
 
@@ -56,14 +56,15 @@ def between_two(collective: Collective) -> bool:
 
 
 def per_unit(profile: RankProfile, *parts: str) -> int:
-    """Return the ns of ``parts`` in the mean unit of a profile; 0 without units."""
+    """Return the ns of ``parts`` in the mean step of a profile; 0 without steps."""
     return profile.sum_ns(*parts) // (len(profile.units) or 1)
 
 
 def stages(profiles: Sequence[RankProfile]) -> tuple[PipelineStage, ...]:
-    """Return the stages of a pipeline, in order; empty if the groups of its sends and receives don't tell them.
+    """Return the stages of a pipeline, in order; empty if the sends and receives of the profiles don't tell them.
 
-    Ranks that send in one group are one pipeline, and the n-th of them is stage n, as Megatron and torch number ranks.
+    Ranks that send in one group are one pipeline, and the n-th of them by rank is stage n, as Megatron and torch number
+    ranks. All pipelines must be equally long, and every profile must be in one.
     """
     pipelines = _pipelines(profiles)
     lengths = {len(pipeline) for pipeline in pipelines}
@@ -78,7 +79,10 @@ def stages(profiles: Sequence[RankProfile]) -> tuple[PipelineStage, ...]:
 
 
 def _pipelines(profiles: Sequence[RankProfile]) -> list[set[str]]:
-    """Return sets of sources: profiles that send in one group, or in groups with a common profile, are together."""
+    """Return the pipelines, each as the set of the sources of its profiles.
+
+    Profiles that send or receive in the same group belong together; groups with a common profile are merged.
+    """
     linked: dict[str, set[str]] = defaultdict(set)
     for profile in profiles:
         for collective in profile.collectives:
@@ -100,10 +104,11 @@ def stage_of(pipeline: Sequence[PipelineStage]) -> Mapping[str, int]:
     return {profile.source: stage.number for stage in pipeline for profile in stage.profiles}
 
 
-def excess(profiles: Collection[RankProfile], others: Collection[RankProfile]) -> Excess | None:
-    """Return the part by which the mean unit of ``profiles`` exceeds the median of ``others`` most; None for no part.
+def excess(profiles: Collection[RankProfile], other_profiles: Collection[RankProfile]) -> Excess | None:
+    """Return the part of the time in which the mean of ``profiles`` exceeds the median of ``other_profiles`` most.
 
-    Communication is left out: in it a rank waits. Time before the first kernel counts.
+    Times are ns per step. Communication does not count, because ranks wait in it; the time before the first kernel
+    does. None if no part is longer.
     """
     parts = [part for part in (*model.PARTS, model.LEAD_IN) if part != "communication_ns"]
     parts.remove("overlap_ns")
@@ -111,7 +116,7 @@ def excess(profiles: Collection[RankProfile], others: Collection[RankProfile]) -
     for part in parts:
         names = ("compute_ns", "overlap_ns") if part == "compute_ns" else (part,)
         mean = statistics.fmean(per_unit(profile, *names) for profile in profiles)
-        more = round(mean - statistics.median(per_unit(profile, *names) for profile in others))
+        more = round(mean - statistics.median(per_unit(profile, *names) for profile in other_profiles))
         if more > 0 and (best is None or more > best.ns):
             best = Excess(part, more)
     return best

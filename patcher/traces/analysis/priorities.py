@@ -27,7 +27,11 @@ PARTS_OF: Mapping[str, tuple[str, ...]] = {
 
 
 def _at_one_place(diagnosis: model.Diagnosis, profile: model.RankProfile | None) -> model.Diagnosis:
-    """Return a diagnosis of idle time with the place that holds over half of it in its headline, and as its bound."""
+    """Return a diagnosis of idle time that names the place with over half of its time in its headline.
+
+    The saving is then at most the time of that place. Without such a place, or a ``profile``, the diagnosis is returned
+    unchanged.
+    """
     parts = _parts_of(diagnosis)
     if profile is None or diagnosis.saving_ns is None:
         return diagnosis
@@ -47,24 +51,25 @@ def _at_one_place(diagnosis: model.Diagnosis, profile: model.RankProfile | None)
 
 
 def _parts_of(diagnosis: model.Diagnosis) -> tuple[str, ...]:
-    """Return the parts of the time that a diagnosis is of, as far as units have them."""
+    """Return the parts of the time that a diagnosis is of, as far as steps have them."""
     return tuple(part for part in PARTS_OF.get(diagnosis.id, ()) if hasattr(model.RecordedUnit, part))
 
 
 def ordered(
     diagnoses: Sequence[model.Diagnosis], profiles: Sequence[model.RankProfile], meetings: Meetings
 ) -> list[model.Diagnosis]:
-    """Return the diagnoses to report, by severity and saving: one for each time that could be saved.
+    """Return the diagnoses to report, by severity and saving, so that no time is reported twice.
 
-    Where ranks meet in collectives they share one time, so the findings of a single rank are kept: of a straggler,
-    beside what the others wait for it, else of the rank with the largest saving. The heaviest warning becomes a
-    problem.
+    Where ranks wait for each other, the diagnoses of a single rank are kept: the straggler's, beside the waiting of the
+    others; without a straggler those of the rank with the largest saving. The heaviest warning becomes a problem.
     """
     communication = max(_about_communication(diagnoses), key=_exposed_and_waiting, default=None)
     slow = exposed.straggler(meetings) if communication is not None and communication.id == "slow-rank" else None
     remaining = [diagnosis for diagnosis in diagnoses if diagnosis.id not in exposed.IDS]
     if slow is not None:
-        remaining = [_same(diagnosis, profiles, slow.source) for diagnosis in _of_source(remaining, slow.source)]
+        remaining = [
+            _mark_waited_for(diagnosis, profiles, slow.source) for diagnosis in _of_source(remaining, slow.source)
+        ]
     elif diagnoses and (meetings.ranks or meetings.pipeline):
         source = max(diagnoses, key=lambda diagnosis: diagnosis.saving_ns or 0).source
         remaining = _of_source(remaining, source)
@@ -81,7 +86,10 @@ def _about_communication(diagnoses: Sequence[model.Diagnosis]) -> list[model.Dia
 
 
 def _same_part(diagnosis: model.Diagnosis, chosen: Sequence[model.Diagnosis]) -> model.Diagnosis:
-    """Mark a slow unit as the same time as the finding on the part by which it is longer."""
+    """Mark the diagnosis of the slowest step with the id of the finding that explains its additional time.
+
+    Any other diagnosis is returned unchanged. ``chosen`` are all findings.
+    """
     part = next(iter(diagnosis.parts), "") if diagnosis.id == "outlier" else ""
     for finding in chosen:
         about = ("communication_ns",) if finding.id in exposed.IDS else _parts_of(finding)
@@ -101,15 +109,20 @@ def _of_source(diagnoses: Sequence[model.Diagnosis], source: str) -> list[model.
 
 
 def _worst(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
-    """Return of each id the diagnosis with the largest saving; the first one of equal ones."""
+    """Return for each id the diagnosis with the largest saving, largest first; of equal ones the first."""
     worst: dict[str, model.Diagnosis] = {}
     for diagnosis in sorted(diagnoses, key=lambda diagnosis: diagnosis.saving_ns or 0, reverse=True):
         worst.setdefault(diagnosis.id, diagnosis)
     return list(worst.values())
 
 
-def _same(diagnosis: model.Diagnosis, profiles: Sequence[model.RankProfile], straggler: str) -> model.Diagnosis:
-    """Mark a diagnosis of the straggler as what the others wait for, if it has most of that beyond the others."""
+def _mark_waited_for(
+    diagnosis: model.Diagnosis, profiles: Sequence[model.RankProfile], straggler: str
+) -> model.Diagnosis:
+    """Mark a diagnosis of the ``straggler`` (a source) as the cause of the others' waiting.
+
+    This holds if over half of its saving is time that the other ranks do not spend; else it is returned unchanged.
+    """
     more = _beyond_others(diagnosis, profiles, straggler)
     if diagnosis.saving_ns is None or 2 * more <= diagnosis.saving_ns:
         return diagnosis
@@ -117,7 +130,10 @@ def _same(diagnosis: model.Diagnosis, profiles: Sequence[model.RankProfile], str
 
 
 def _beyond_others(diagnosis: model.Diagnosis, profiles: Sequence[model.RankProfile], source: str) -> int:
-    """Return how many ns more of the diagnosis' part a profile has in a unit than the median of the others."""
+    """Return by how many ns per step the profile of ``source`` spends more on the parts of a diagnosis.
+
+    It is compared with the median of the other profiles; at least 0.
+    """
     parts = _parts_of(diagnosis)
     usual = [per_unit(profile, *parts) for profile in profiles if profile.source != source]
     spent = [per_unit(profile, *parts) for profile in profiles if profile.source == source]
@@ -125,7 +141,10 @@ def _beyond_others(diagnosis: model.Diagnosis, profiles: Sequence[model.RankProf
 
 
 def _by_severity(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
-    """Return diagnoses by severity, then by saving; those about another finding's time come after it."""
+    """Return the diagnoses by severity, then by saving; in a severity, those with ``same_as`` come last.
+
+    The heaviest warning becomes a problem.
+    """
     by_saving = sorted(diagnoses, key=lambda diagnosis: (bool(diagnosis.same_as), -(diagnosis.saving_ns or 0)))
     heaviest = next((diagnosis for diagnosis in by_saving if diagnosis.severity == "warning"), None)
     marked = [

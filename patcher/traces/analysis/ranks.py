@@ -13,7 +13,7 @@ from patcher.traces.analysis.pipelines import PipelineStage, between_two, stage_
 from patcher.traces.model import Collective, Rank, RankProfile
 
 Key = tuple[str, int, str, int]
-"""Identity of a collective in a report: the source of its profile, unit, group, and number within the group."""
+"""Identity of a collective in a report: the source of its profile, step, group, and number within the group."""
 
 
 class Meetings(NamedTuple):
@@ -32,7 +32,7 @@ class Meetings(NamedTuple):
 
 
 class _Meeting(NamedTuple):
-    """One meeting: source of a profile → its collective; ``first`` if it is the first one of a rank in its unit."""
+    """One meeting: source of a profile → its collective; ``first`` if it is the first one of a rank in its step."""
 
     members: Mapping[str, Collective]
     first: bool
@@ -44,12 +44,12 @@ class _Meeting(NamedTuple):
         return {source: collective.ns - shortest for source, collective in self.members.items()}
 
 
-def met(profiles: Sequence[RankProfile]) -> Meetings:
-    """Match the collectives of ranks.
+def match_collectives(profiles: Sequence[RankProfile]) -> Meetings:
+    """Match the collectives of the ranks of a run, and return how long each rank waited in them.
 
-    The n-th collective of each group and unit is one meeting of all its ranks, but for sends and receives. All end
-    together, so a rank waited by as much as its collective took longer than the shortest one. A unit in which the ranks
-    differ in the collectives of a group is left out.
+    The n-th collective of each group and step is the same one on all ranks, except sends and receives. All ranks leave
+    it together, so a rank waited by as much as its collective took longer than the shortest one. If ranks have
+    different collectives of a group in a step, these are left out.
     """
     together = _collectives_by_group(profiles)
     pipeline = stages(profiles)
@@ -70,10 +70,10 @@ def met(profiles: Sequence[RankProfile]) -> Meetings:
 
 
 def _summed(meetings: Sequence[_Meeting], profiles: Sequence[RankProfile]) -> tuple[Rank, ...]:
-    """Return the sums of each rank over meetings.
+    """Return the sums of each rank over ``meetings``: its waits, and how long the others waited for it.
 
-    The first meeting of the first of several units counts at most as much as that of another unit: in it lies the skew
-    of the profilers' start.
+    The first meeting of the recording contains the different start times of the profilers. So it counts at most as much
+    as the first meeting of any later step.
     """
     usual = _usual_first(meetings, profiles)
     sums = count, waited, awaited, last, at_first = tuple(Counter[str]() for _ in range(5))
@@ -109,7 +109,10 @@ def _place(collective: Collective) -> tuple[int, str, int]:
 def _meetings(
     together: Mapping[tuple[int, str], Mapping[str, Sequence[Collective]]], profiles: Sequence[RankProfile]
 ) -> Iterator[_Meeting]:
-    """Yield the meetings of all groups and units in which the ranks agree."""
+    """Yield the collectives that ranks share, as a `_Meeting` each, in the steps and groups in which the ranks agree.
+
+    ``together`` maps (step, group) to the collectives of each source.
+    """
     firsts: dict[tuple[str, int], tuple[int, str, int]] = {}
     for profile in profiles:
         for collective in profile.collectives:
@@ -123,10 +126,10 @@ def _meetings(
 
 
 def _agreeing(group: str, members: Mapping[str, Sequence[Collective]]) -> Iterator[Mapping[str, Sequence[Collective]]]:
-    """Yield the collectives of a group if its ranks agree; of a group without a name, at least those of each name.
+    """Yield collectives of a group on which its ranks agree: source → collectives, equally many in the same order.
 
-    ``members`` maps each rank's source to its collectives. Kernels of streams side by side, as those of experts, begin
-    in another order on each rank.
+    ``members`` maps each rank's source to its collectives. In a group without a name, those of each kernel name may
+    agree by themselves, because kernels on parallel streams begin in another order on each rank. Nothing if none agree.
     """
     if _alike(members):
         yield members
@@ -142,12 +145,15 @@ def _agreeing(group: str, members: Mapping[str, Sequence[Collective]]) -> Iterat
 
 
 def _starts(profiles: Sequence[RankProfile], source: str, collective: Collective) -> bool:
-    """Tell whether a collective is in the first unit of the profile with that source."""
+    """Tell whether a collective is in the first step of the profile with that source."""
     return any(profile.source == source and profile.units[0].number == collective.unit for profile in profiles)
 
 
 def _usual_first(meetings: Iterable[_Meeting], profiles: Sequence[RankProfile]) -> dict[str, int]:
-    """Return source → the longest wait in ns at the first meeting of a unit but the first; empty for single units."""
+    """Return source → the longest wait in ns in the first meeting of a step, without that of the first step.
+
+    Empty if there is only one step.
+    """
     usual: dict[str, int] = {}
     for meeting in meetings:
         for source, ns in meeting.waits.items():
@@ -159,9 +165,9 @@ def _usual_first(meetings: Iterable[_Meeting], profiles: Sequence[RankProfile]) 
 def _collectives_by_group(
     profiles: Sequence[RankProfile],
 ) -> Mapping[tuple[int, str], Mapping[str, Sequence[Collective]]]:
-    """Return (unit, group) → source of a profile → its collectives; empty for one profile, or several of one rank.
+    """Return (step, group) → source of a profile → its collectives in order, without sends and receives.
 
-    Sends and receives are left out: each joins two ranks alone.
+    Empty for a single profile, or if several profiles are of one rank, because these did not meet.
     """
     together: dict[tuple[int, str], dict[str, list[Collective]]] = defaultdict(lambda: defaultdict(list))
     ranks = [profile.rank for profile in profiles]
@@ -188,7 +194,10 @@ def _alike(members: Mapping[str, Sequence[Collective]]) -> bool:
 
 
 def labelled(profiles: Iterable[RankProfile]) -> list[RankProfile]:
-    """Label several profiles so that they differ: by rank, with stage or units, or by the last parts of their paths."""
+    """Return the profiles with labels that differ, the shortest that do; a single profile gets none.
+
+    Candidates are the rank, stage and rank, rank and steps, and ever longer ends of the paths.
+    """
     every = list(profiles)
     if len(every) < 2:
         return every
@@ -199,7 +208,7 @@ def labelled(profiles: Iterable[RankProfile]) -> list[RankProfile]:
     ]
     if all(ranks):
         spans: list[str] = [
-            Text("{rank}, {units}", rank, profile.span) for rank, profile in zip(ranks, every, strict=True)
+            Text("{rank}, {steps}", rank, profile.span) for rank, profile in zip(ranks, every, strict=True)
         ]
         stages = [f"{profile.part} {rank}".strip() for rank, profile in zip(ranks, every, strict=True)]
         candidates = [ranks, stages, spans, *candidates]

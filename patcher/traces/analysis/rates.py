@@ -12,7 +12,8 @@ from patcher.traces.work import inputs_of, work_of
 def rated(shaped: Mapping[tuple[str, ...], Sequence[int]], device_name: str) -> tuple[OperatorRate, ...]:
     """Return the rates of the operators whose work is known from their shapes, longest first.
 
-    ``shaped`` maps an operator and the texts of its inputs to calls, kernels, ns of these, and ns on the host.
+    ``shaped`` maps (operator, texts of its inputs) to calls, number of kernels, ns of the kernels, and ns on the host.
+    Without a known device the rates have no roofline.
     """
     device = device_of(device_name)
     rates = []
@@ -30,9 +31,10 @@ def rated(shaped: Mapping[tuple[str, ...], Sequence[int]], device_name: str) -> 
 
 
 def _least(device: Device | None, operations: int, moved: int, size: int) -> tuple[float | None, str | None]:
-    """Return the least ns of a call by the roofline, and its bound, compute or memory; None twice without a peak.
+    """Return the least ns of a call by the roofline, and what bounds it: compute or memory.
 
-    ``operations`` and ``moved`` (bytes) are those of a call, ``size`` the bytes of an element.
+    ``operations`` and ``moved`` (bytes) are those of a call, ``size`` is the bytes of an element. Both are None if the
+    device, or its peak for that size, is unknown.
     """
     if device is None:
         return None, None

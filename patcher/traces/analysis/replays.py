@@ -3,7 +3,7 @@
 While a graph is captured, its kernels are launched by their operators and do not run; when it is replayed, they run and
 nothing else is known of them. Both have the same order. So the launches between the begin and the end of a capture are
 held against the tasks of a replay, one by one: their number, whether each is a copy, and the names of the kernels where
-the capture has them (on AMD). Where something differs, nothing of that unit is joined.
+the capture has them (on AMD). Where something differs, nothing of that step is joined.
 """
 
 from __future__ import annotations
@@ -67,7 +67,10 @@ class Replays:
         return ReplayJoin(self.count, self.joined, whys) if self.count else None
 
     def join(self, tasks: Sequence[int], graph: Sequence[CapturedCall]) -> None:
-        """Add the tasks of a replay to the sums of the operators and modules of its captured graph, one to one."""
+        """Add the tasks of a replay to the sums of the operators and modules that launched them in the captured graph.
+
+        ``tasks`` and ``graph`` are equally long.
+        """
         columns, names = self.trace.tasks, self.trace.names
         for operator, _ in {(call.operator, call.call) for call in graph if call.operator}:
             self.operators[self._number(operator)][0] += 1
@@ -85,7 +88,7 @@ class Replays:
         self.tasks.update(tasks)
 
     def _number(self, operator: tuple[str, ...]) -> int:
-        """Return the name number of an operator with its captured inputs; a new one is added to the trace."""
+        """Return the number of the name of an operator with its captured inputs; a new one is added to the trace."""
         name, *inputs = operator
         if not inputs:
             return self.trace.names[name]
@@ -96,9 +99,10 @@ class Replays:
 
 
 def captured(trace: RankTrace) -> tuple[CapturedSet, ...]:
-    """Return the graphs captured during a trace, by batch size; without those of one launch, or of unknown size.
+    """Return the graphs that were captured during a trace, by batch size in tokens.
 
-    The replay of a single kernel looks like any other launch.
+    Graphs of a single launch are left out, because their replay looks like any other launch; so are graphs of unknown
+    size.
     """
     around = {thread: host_thread(trace, thread) for thread in {launches.thread for launches in trace.captured}}
     graphs = [tuple(_calls(trace, around[launches.thread], launches)) for launches in trace.captured]
@@ -114,7 +118,10 @@ def captured(trace: RankTrace) -> tuple[CapturedSet, ...]:
 
 
 def _calls(trace: RankTrace, around: HostThread, launches: CapturedLaunches) -> Iterator[CapturedCall]:
-    """Yield each launch of a captured graph with the operator and the modules around it on the host."""
+    """Yield each launch of a captured graph with the operator and the modules around it on the host.
+
+    ``around`` has operators and modules of the thread that captured the graph.
+    """
     texts, operators, modules = trace.names.texts, around.operators, around.modules
     times = launches.time
     columns = (launches.kernel, launches.copy, operators.innermost(times), modules.innermost(times))
@@ -132,7 +139,10 @@ def _calls(trace: RankTrace, around: HostThread, launches: CapturedLaunches) -> 
 
 
 def _size(graph: Iterable[CapturedCall]) -> int | None:
-    """Return the batch size in tokens: the rows that most operators have in their first matrix; None if unknown."""
+    """Return the batch size of a graph in tokens: the rows of their first matrix that most operators have.
+
+    None if no operator has a matrix.
+    """
     rows = Counter[int]()
     for _, shapes in {(call.call, call.operator[1]) for call in graph if len(call.operator) > 1}:
         with suppress(ValueError, TypeError, RecursionError):
@@ -149,9 +159,10 @@ def replayed(
     tokens: Mapping[int, int | None],
     sets: Sequence[CapturedSet],
 ) -> Replays:
-    """Join the replays in the chosen segments with the graphs of their batch size; a unit that differs is not joined.
+    """Join the replays of graphs in the ``chosen`` segments with what was captured, and return the sums.
 
-    ``tokens`` are by segment, None if unknown. The batch size is the smallest captured one that holds them.
+    The replays of a segment are compared with the graphs of the smallest captured batch size that holds its ``tokens``
+    (by segment, None if unknown). If any differs, no replay of the segment is joined, and the reason is counted.
     """
     joined = Replays(trace)
     if not sets:
@@ -176,7 +187,10 @@ def replayed(
 
 
 def _replays(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> dict[int, list[list[int]]]:
-    """Return the tasks of each replay by segment: tasks by begin, replays by the time of their launch."""
+    """Return segment → its replays, by the time of their launch; each has its tasks by begin.
+
+    ``chosen`` has the indices of the segments. A launch of a single task is no replay.
+    """
     launches: dict[tuple[int, int], list[int]] = defaultdict(list)
     for task in cuts.order:
         key = trace.tasks.key[task]
@@ -192,10 +206,13 @@ def _replays(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> dict[int
 
 
 def _difference(trace: RankTrace, replays: Sequence[Sequence[int]], graphs: Sequence[Sequence[CapturedCall]]) -> str:
-    """Return how the replays of a unit differ from the captured ``graphs``, as a sentence; "" if they match."""
+    """Return how the replays of a step differ from the captured ``graphs``, in words; "" if they match.
+
+    Numbers of replays and of kernels, copies, and the names of kernels must be the same.
+    """
     if len(replays) != len(graphs):
         return Text(
-            "graph replays in a unit: {count}; captured graphs of the same size: {captured}",
+            "graph replays in a step: {count}; captured graphs of the same size: {captured}",
             len(replays),
             len(graphs),
         )

@@ -1,7 +1,7 @@
-"""The stretches of the host that belong to the units, which of them launched a task, and where each is on the device.
+"""The stretches of the host that belong to the steps, which of them launched a task, and where each is on the device.
 
-A task belongs to the unit in which it was enqueued on the host; where no link says when that was, to the unit that the
-device was in. On the device a unit reaches from its first kernel on the busiest compute stream to that of the next one;
+A task belongs to the step in which it was enqueued on the host; where no link says when that was, to the step that the
+device was in. On the device a step reaches from its first kernel on the busiest compute stream to that of the next one;
 the first one has a lead-in, too.
 """
 
@@ -27,7 +27,7 @@ _NEVER = 1 << 63
 
 @dataclass(slots=True)
 class Segment:
-    """A stretch of the host that belongs to one unit, or with ``mark`` None to iterations that are not counted.
+    """A stretch of the host that belongs to one step, or with ``mark`` None to iterations that are not counted.
 
     On the device it reaches from ``starts`` to ``ends``, and its lead-in from ``leads`` to ``starts``; ``first`` is the
     begin of its first kernel, ``last`` the end of the last one of its ``tasks``, and ``longest`` the name of the one
@@ -50,7 +50,7 @@ class Segment:
 class Split(NamedTuple):
     """A timeline split into segments, in order.
 
-    ``family`` is that of the marks, "" where the whole trace is one unit. ``owner`` is the segment that enqueued a
+    ``family`` is that of the marks, "" where the whole trace is one step. ``owner`` is the segment that enqueued a
     task, UNKNOWN where none did or no link exists; ``order`` are the tasks in the order of their begin.
     """
 
@@ -61,7 +61,10 @@ class Split(NamedTuple):
 
 
 def split(trace: RankTrace) -> Split:
-    """Split a trace at the marks of its units, and find the segment that launched each task."""
+    """Split a trace at the marks of its steps, and find the segment to which each task belongs.
+
+    A task belongs to the segment in which the host enqueued it. Without a mark the whole trace is one step.
+    """
     family, marks, uncounted = marks_of(trace)
     order, enqueued = trace.tasks.in_order(), trace.tasks.enqueued
     segments = [Segment(mark.begin, mark.end, mark) for mark in marks or _whole(trace)]
@@ -85,10 +88,10 @@ def split(trace: RankTrace) -> Split:
 
 
 def marks_of(trace: RankTrace) -> tuple[str, list[Mark], list[Mark]]:
-    """Return the family of the marks of the units, these marks in order, and the marks of uncounted stretches.
+    """Return the family of the marks of the steps, these marks in order, and the marks of uncounted stretches.
 
-    Marks are those of the thread with the most. A single ``ProfilerStep#`` gives way to several marks of an engine.
-    Without marks of units the family is "".
+    Marks are those of the thread that has most. A single ``ProfilerStep#`` gives way to several marks of an engine.
+    Without marks of steps, the family is "", and there are none.
     """
     threads: dict[str, dict[int, list[Mark]]] = {}
     for thread, mark in trace.marks:
@@ -111,7 +114,7 @@ def marks_of(trace: RankTrace) -> tuple[str, list[Mark], list[Mark]]:
 
 
 def _outermost(marks: Sequence[Mark]) -> Iterator[Mark]:
-    """Yield the marks that lie in no other one; ``marks`` are sorted by begin, the outer before the inner one."""
+    """Yield the marks that lie in no other mark; ``marks`` are sorted by begin, the outer before the inner one."""
     end = -_NEVER
     for mark in marks:
         if mark.begin >= end:
@@ -120,7 +123,10 @@ def _outermost(marks: Sequence[Mark]) -> Iterator[Mark]:
 
 
 def _completed(marks: Sequence[Mark], engine: Sequence[Mark]) -> Iterator[Mark]:
-    """Yield ``marks``, numbered if need be, with the contents of the engine's mark within if there is exactly one."""
+    """Yield the marks of the steps with a number; those without one are numbered from 0.
+
+    A mark within which there is exactly one of the ``engine``'s marks gets that one's contents, such as requests.
+    """
     for number, mark in enumerate(marks):
         within = [other for other in engine if mark.begin <= other.begin < mark.end]
         numbered = mark if mark.number is not None else mark._replace(number=number)
@@ -128,7 +134,7 @@ def _completed(marks: Sequence[Mark], engine: Sequence[Mark]) -> Iterator[Mark]:
 
 
 def _whole(trace: RankTrace) -> list[Mark]:
-    """Return one mark around the whole trace; empty if the trace is."""
+    """Return one mark, numbered 0, around the whole trace; an empty list if the trace has no events."""
     times = list(trace.spans())
     first = min((time for time in trace.tasks.enqueued if time != UNKNOWN), default=None)
     times += [(first, max(trace.tasks.enqueued) + 1)] if first is not None else []
@@ -136,9 +142,10 @@ def _whole(trace: RankTrace) -> list[Mark]:
 
 
 def _own_unlinked(trace: RankTrace, segments: Sequence[Segment], owner: array[int], unlinked: Sequence[int]) -> None:
-    """Set the owner of tasks without a link: the segment at their begin on the device, or UNKNOWN.
+    """Set the ``owner`` of the ``unlinked`` tasks, whose launch is unknown, to the segment in which they begin.
 
-    If no task has a link, the segment at their begin on the host.
+    Segments are taken as they lie on the device, or on the host if no task at all has a link. A task outside of all
+    gets UNKNOWN. ``owner`` is changed in place.
     """
     begin = trace.tasks.begin
     stretches = [
@@ -153,7 +160,7 @@ def _own_unlinked(trace: RankTrace, segments: Sequence[Segment], owner: array[in
 
 
 def _place_on_device(trace: RankTrace, segments: Sequence[Segment], owner: Sequence[int], order: Sequence[int]) -> None:
-    """Set where each segment lies on the device: up to the next one's first kernel, the last one up to its last kernel.
+    """Set where each segment lies on the device, in place: up to the next one's first kernel, the last to its end.
 
     Also sets the number of tasks and the longest one; a segment without tasks stays as it is. ``owner`` has the segment
     of each task, ``order`` the tasks by begin.
@@ -177,11 +184,14 @@ def _place_on_device(trace: RankTrace, segments: Sequence[Segment], owner: Seque
     for segment, start, end in zip(real, starts, ends, strict=True):
         segment.leads, segment.starts, segment.ends = start, start, max(start, end)
     if real:
-        real[0].leads = _leads(trace, real[0], segments.index(real[0]), owner, order)
+        real[0].leads = _device_begin(trace, real[0], segments.index(real[0]), owner, order)
 
 
 def _busiest(trace: RankTrace, owner: Sequence[int]) -> int:
-    """Return the stream that computes most in segments; UNKNOWN if none does. ``owner``: the segment of each task."""
+    """Return the stream that computes most in segments; UNKNOWN if none does.
+
+    ``owner`` has the segment of each task, or UNKNOWN.
+    """
     tasks, busy = trace.tasks, Counter[int]()
     for at, segment in enumerate(owner):
         if segment != UNKNOWN and tasks.kind[at] == _COMPUTE:
@@ -189,11 +199,12 @@ def _busiest(trace: RankTrace, owner: Sequence[int]) -> int:
     return max(busy, key=lambda stream: (busy[stream], -stream), default=UNKNOWN)
 
 
-def _leads(trace: RankTrace, segment: Segment, number: int, owner: Sequence[int], order: Sequence[int]) -> int:
-    """Return where the first segment begins on the device: at its mark or first task, but not before earlier work ends.
+def _device_begin(trace: RankTrace, segment: Segment, number: int, owner: Sequence[int], order: Sequence[int]) -> int:
+    """Return when ``segment`` begins on the device: at its mark or first task, but not before earlier work has ended.
 
-    The mark counts only if it ends after the first task begins, else the device was behind a host that ran ahead.
-    ``number`` is that of the segment, ``owner`` has the segment of each task, ``order`` the tasks by begin.
+    The mark counts only if it ends after the first task begins; otherwise the host ran ahead of the device. ``number``
+    is the index of the segment, ``owner`` has the segment of each task, ``order`` the tasks by begin. The result is in
+    ns.
     """
     if segment.mark is None:
         return segment.starts

@@ -1,7 +1,7 @@
-"""The time of each unit by class of work, in parts that add up to the unit.
+"""The time of each step by class of work, in parts that add up to the step.
 
-On a device the classes divide the parts of a unit: computing among the families of the kernels that the unit launched,
-the rest as communication, copies and idle time. Without a device they divide the unit's time on the host among the
+On a device the classes divide the parts of a step: computing among the families of the kernels that the step launched,
+the rest as communication, copies and idle time. Without a device they divide the step's time on the host among the
 outermost operators of the thread that runs it, and what lies between these.
 """
 
@@ -43,9 +43,10 @@ TRANSPARENT = re.compile(
 def of_units(
     trace: RankTrace, cuts: Split, units: Mapping[int, RecordedUnit], threads: Sequence[HostThread]
 ) -> dict[int, dict[str, int]]:
-    """Return segment → class → ns for each of ``units`` (by segment); the classes of a unit add up to its time.
+    """Return segment → class of work → ns for each step; the classes of a step add up to its time.
 
-    That is its time on the device; on the host where nothing ran on a device in any unit.
+    ``units`` maps segments to steps. The time is that on the device, or on the host if nothing ran on a device in any
+    step.
     """
     if any(unit.device_ns for unit in units.values()):
         return _on_device(trace, cuts, units)
@@ -56,7 +57,10 @@ def of_units(
 
 
 def _on_device(trace: RankTrace, cuts: Split, units: Mapping[int, RecordedUnit]) -> dict[int, dict[str, int]]:
-    """Divide the parts of each unit among classes; host-bound time behind its last kernel is outside of the forward."""
+    """Return segment → class → ns: the nine parts of each step, with computing divided among families of kernels.
+
+    Host-bound time after the last kernel of a step counts as outside of the forward pass.
+    """
     tasks, texts = trace.tasks, trace.names.texts
     kernels = defaultdict[int, Counter[str]](Counter)
     families: dict[int, str] = {}
@@ -82,7 +86,11 @@ def _late_at_end(segment: Segment, launched: Mapping[int, int]) -> int:
 
 
 def _divided(unit: RecordedUnit, kernels: Counter[str], late_at_end: int) -> dict[str, int]:
-    """Return class → ns of a unit; ``kernels`` has the ns of its compute kernels by family, also where they overlap."""
+    """Return class → ns of a step on the device; they add up to its time, and classes without time are left out.
+
+    ``kernels`` has the ns of its compute kernels by family, which may overlap: computing time is divided in proportion.
+    ``late_at_end`` is the host-bound time in ns after its last kernel.
+    """
     computing = unit.compute_ns + unit.overlap_ns
     late_at_end = min(late_at_end, unit.free_host_late_ns)
     classes = Counter(_proportional(computing, kernels or Counter({OTHER: 1})))
@@ -95,7 +103,7 @@ def _divided(unit: RecordedUnit, kernels: Counter[str], late_at_end: int) -> dic
 
 
 def _proportional(total: int, amounts: Counter[str]) -> dict[str, int]:
-    """Divide ``total`` in proportion to ``amounts``, so that the whole parts add up to it."""
+    """Divide ``total`` in proportion to ``amounts``, which has at least one name, into whole numbers with that sum."""
     whole = sum(amounts.values()) or 1
     parts = {name: total * amount // whole for name, amount in amounts.items()}
     parts[max(amounts, key=lambda name: amounts[name])] += total - sum(parts.values())
@@ -111,11 +119,11 @@ class OutermostOperator(NamedTuple):
 
 
 def _on_host(trace: RankTrace, segment: Segment, threads: Sequence[HostThread], *, samples: bool) -> dict[str, int]:
-    """Return class → ns of a unit that ran on the host; ``samples`` is False for a micro-batch.
+    """Return class → ns of a step that ran on the host; empty for a stretch that is no step.
 
-    The forward, with its backward, reaches from the first to the last operator before sampling that multiplies
-    matrices. What lies between its operators is host-bound, and what lies before it or behind sampling is outside of
-    it. Softmax is elementwise there, as on a device: it is part of attention or of a loss.
+    The forward pass, with its backward, reaches from the first to the last operator that multiplies matrices, before
+    any sampling. Time between its operators is host-bound; before it and after sampling is outside of it. ``samples``
+    is False for a micro-batch, where what follows the forward is elementwise instead of sampling.
     """
     mark = segment.mark
     if mark is None:
@@ -141,7 +149,10 @@ def _on_host(trace: RankTrace, segment: Segment, threads: Sequence[HostThread], 
 
 
 def _forward(operators: Sequence[OutermostOperator]) -> tuple[int, int, int]:
-    """Return the places of the first and the last operator of the forward, and of the last one of the sampling."""
+    """Return the indices of the first and the last operator of the forward pass, and of the last one of sampling.
+
+    Without sampling the last two are the same.
+    """
     matmuls = [place for place, operator in enumerate(operators) if operator.family == GEMM]
     first, last = (matmuls[0], matmuls[-1]) if matmuls else (0, len(operators) - 1)
     sampling = [place for place, operator in enumerate(operators) if operator.family == SAMPLING and place > last]
@@ -149,7 +160,10 @@ def _forward(operators: Sequence[OutermostOperator]) -> tuple[int, int, int]:
 
 
 def _outermost(trace: RankTrace, operators: NestedRanges, begin: int, end: int) -> Iterator[OutermostOperator]:
-    """Yield the operators that begin in ``begin`` to ``end`` (ns) and lie in no other one; they end by ``end``."""
+    """Yield the operators that begin between ``begin`` and ``end`` (ns) and lie in no other operator, cut at ``end``.
+
+    Operators that only surround others do not count.
+    """
     texts, until = trace.names.texts, begin
     for index in range(bisect_left(operators.begin, begin), bisect_left(operators.begin, end)):
         name = texts[operators.name[index]]

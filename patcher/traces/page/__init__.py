@@ -18,7 +18,10 @@ LIMIT = 1_000_000
 
 
 def page(data: TraceReport | Comparison) -> str:
-    """Return the HTML of a report or of a comparison, with ever fewer details until it is below ``LIMIT`` bytes."""
+    """Return the HTML page of a report or of a comparison, below ``LIMIT`` bytes if that can be.
+
+    If it is too large, it is made again with fewer details, down to the last of ``PAGE_LIMITS``.
+    """
     text, script = "", Path(__file__).with_name("lanes.js").read_text(encoding="utf-8")
     for limits in PAGE_LIMITS:
         content = comparisons.content(data, limits) if isinstance(data, Comparison) else reports.content(data, limits)

@@ -18,7 +18,7 @@ _BEFORE, _AFTER = Text("before"), Text("after")
 
 
 def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
-    """Return the title and the body of the page of a comparison."""
+    """Return the title and the body of the page of a comparison; ``limits`` bounds the rows of its tables."""
     sides = {_BEFORE: comparison.before, _AFTER: comparison.after}
     body = (
         tag(
@@ -49,17 +49,20 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
 
 
 def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """Yield (value, caption) of the tiles: both medians, the change with its interval, and the change at equal load."""
+    """Yield (value, caption) of the tiles: both medians, the change with its interval, and the change at equal load.
+
+    What is unknown is left out.
+    """
     first, second = comparison.median_ns
-    median = Text("median unit on the host") if comparison.clock == "host" else Text("median unit")
-    yield duration(first), Text("{median} before ({count} units)", median, len(comparison.before.units_ns))
-    yield duration(second), Text("{median} after ({count} units)", median, len(comparison.after.units_ns))
+    median = Text("median step on the host") if comparison.clock == "host" else Text("median step")
+    yield duration(first), Text("{median} before ({count} steps)", median, len(comparison.before.units_ns))
+    yield duration(second), Text("{median} after ({count} steps)", median, len(comparison.after.units_ns))
     if comparison.change:
         low, estimate, high = comparison.change
-        yield signed(estimate), Text("change of the median unit")
+        yield signed(estimate), Text("change of the median step")
         yield Text("{low} to {high}", signed(low), signed(high)), Text("95 % interval of the change")
         if first:
-            yield f"{sign(estimate)}{percent(abs(estimate) / first)}", Text("relative to the median unit before")
+            yield f"{sign(estimate)}{percent(abs(estimate) / first)}", Text("relative to the median step before")
         if equal := comparison.equal_load:
             low, estimate, high = equal.change
             about = Text(
@@ -69,11 +72,11 @@ def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
 
 
 def _verdict(comparison: Comparison) -> str:
-    """Return the verdict of a comparison as a sentence, with the change of the median unit."""
+    """Return the verdict of a comparison as a sentence, with the change of the median step, unless it is unknown."""
     if not comparison.change:
         return Text("Nothing can be compared: one side has fewer than two steps.")
     _, estimate, _ = comparison.change
-    change = Text("{estimate} per unit", signed(estimate))
+    change = Text("{estimate} per step", signed(estimate))
     verdicts: dict[str, Text] = {
         FEW: Text("Not enough data: {change}", change),
         OTHER: Text("The profiler settings of the two sides differ: {change}", change),
@@ -82,5 +85,5 @@ def _verdict(comparison: Comparison) -> str:
     if comparison.verdict not in (*DECIDED, *verdicts):
         return Text("{change}: {verdict}", change, comparison.verdict)
     changed = duration(abs(estimate))
-    certain = Text("Slower by {time} per unit", changed) if estimate > 0 else Text("Faster by {time} per unit", changed)
+    certain = Text("Slower by {time} per step", changed) if estimate > 0 else Text("Faster by {time} per step", changed)
     return verdicts.get(comparison.verdict, certain)

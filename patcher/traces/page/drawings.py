@@ -1,4 +1,4 @@
-"""The drawings: the bars of the units, units against their load, and a waterfall."""
+"""The drawings: the bars of the steps, steps against their load, and a waterfall."""
 
 from __future__ import annotations
 
@@ -16,21 +16,24 @@ from patcher.traces.page.svg import WIDTH, Scale
 from patcher.traces.words import cut, duration, percent, signed, tick
 
 FITTED = 7
-"""Units from which on a line through their times says something."""
+"""Steps from which on a line through their times says something."""
 
 _LEFT = 62  # of the drawing, for the labels of its axis
 _TOP = 12
 
 
 def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
-    """Draw a bar of parts for each unit, or for the mean of a few, with its host time; None for under two units."""
+    """Draw a bar for each step, divided into its parts, with a line at its time on the host; None for under two steps.
+
+    If there are more steps than ``limits`` has bars, a bar is the mean of several steps.
+    """
     units = profile.units
     if len(units) < 2:
         return None
     each = math.ceil(len(units) / limits.bars)
     groups = [units[at : at + each] for at in range(0, len(units), each)]
     about = Text(
-        "A bar lasts from the first kernel of its unit to the first kernel of the next unit; the last bar ends"
+        "A bar lasts from the first kernel of its step to the first kernel of the next step; the last bar ends"
         " with the last kernel. The parts add up to the bar."
     )
     about = (
@@ -39,15 +42,15 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
         else Text("The trace has no events of a known device; the line is the time on the host.")
     )
     if each > 1:
-        about = Text("There are too many units to draw each: a bar is the mean of {each} units. {about}", each, about)
+        about = Text("There are too many steps to draw each: a bar is the mean of {each} steps. {about}", each, about)
     legend = [tag("li", svg.icon(svg.swatch(part, rx=2)), PARTS[part]) for part in PARTS if profile.sum_ns(part)]
     legend.append(tag("li", svg.icon(svg.path([svg.stroke(0, 5, 10)], "host")), Text("time on the host")))
     figure = tag("figure", _stack(groups, profile.median_ns), tag("figcaption", about))
-    return section(Text("Each unit"), tag("ul", legend, class_="legend"), figure)
+    return section(Text("Each step"), tag("ul", legend, class_="legend"), figure)
 
 
 def _stack(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Markup:
-    """Draw a bar of mean parts for each group of units, a line at its host time, and a rule at ``median`` (ns)."""
+    """Draw a bar of mean parts for each group of steps, a line at its mean host time, and a rule at ``median`` (ns)."""
     bottom = 226
     means = [{part: sum(getattr(unit, part) for unit in group) / len(group) for part in PARTS} for group in groups]
     hosts = [sum(unit.host_ns for unit in group) / len(group) for group in groups]
@@ -73,15 +76,18 @@ def _stack(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Markup:
         [svg.path(drawn, part) for part, drawn in boxes.items() if drawn],
         svg.path(marks, "host"), svg.rule(_LEFT, up(median), "median"), labels, titles,
     )  # fmt: skip
-    return svg.drawing(content, 250, Text("Breakdown of {count} units, one bar each", len(groups)))
+    return svg.drawing(content, 250, Text("Breakdown of {count} steps, one bar each", len(groups)))
 
 
 def _title(group: Sequence[RecordedUnit], mean: Mapping[str, float], host: float) -> str:
-    """Return the tooltip of a bar: the units, their mean time in ns, its parts, and the mean time on the host."""
+    """Return the tooltip of a bar: numbers of its steps, their mean time, its parts, and the mean time on the host.
+
+    ``mean`` maps parts to ns, ``host`` is in ns.
+    """
     first, last = group[0].number, group[-1].number
     name = f"#{first}" if len(group) == 1 else Text("#{first} to #{last}", first, last)
     parts = (Text("{part} {time}", PARTS[part], duration(value)) for part, value in mean.items() if value)
-    head = Text("{units}: {time}", name, duration(sum(mean.values())))
+    head = Text("{steps}: {time}", name, duration(sum(mean.values())))
     return joined("\n", (head, *parts, Text("host time: {host}", duration(host))))
 
 
@@ -93,7 +99,10 @@ def _axis(up: Scale) -> Iterator[Content]:
 
 
 def load_charts(profile: RankProfile) -> Content:
-    """Draw unit times against requests, context and tokens, as far as these are known and differ; None if none is."""
+    """Draw the time of each step against its requests, context and tokens, one chart each; None without any.
+
+    A load has a chart if it is known, differs between steps, and is no copy of another one.
+    """
     drawn, before = [], []
     on_device = bool(profile.total_ns)  # once: it is a sum over all units
     for name, about in (
@@ -107,19 +116,19 @@ def load_charts(profile: RankProfile) -> Content:
             before.append(values)
             times = [unit.device_ns if on_device else unit.host_ns for unit in units]
             points = list(zip(values, times, (unit.number for unit in units), strict=True))
-            caption = Text("Unit time by {load}", about)
+            caption = Text("Step time by {load}", about)
             if not on_device:
-                caption = Text("Unit time on the host by {load}", about)
+                caption = Text("Step time on the host by {load}", about)
             if explained := _explained(values, times):
                 caption = Text("{caption}: {explained}", caption, explained)
             drawn.append(tag("figure", tag("figcaption", caption), _scatter(points, about)))
-    return section(Text("Load of the units"), drawn) if drawn else None
+    return section(Text("Load of the steps"), drawn) if drawn else None
 
 
 def _explained(values: Sequence[int], times: Sequence[int]) -> str:
-    """Return in words how ``times`` (ns) grow with ``values``: the slope, and the variance that it explains.
+    """Return in words how ``times`` (ns) grow with ``values``: the slope of a linear fit, and how much it explains.
 
-    "" if not enough differs.
+    "" for too few values, or equal times.
     """
     if len(values) < FITTED or len(set(times)) < 2:
         return ""
@@ -139,7 +148,10 @@ def _explained(values: Sequence[int], times: Sequence[int]) -> str:
 
 
 def _fit(points: Sequence[tuple[int, int, int]], across: Scale, up: Scale) -> Markup | None:
-    """Draw the regression line from the least value to the largest; None if `_explained` returns nothing."""
+    """Draw the regression line of ``points`` (value, time in ns, step number); None if `_explained` returns "".
+
+    ``across`` and ``up`` map values and times to the drawing.
+    """
     values, times = [value for value, _, _ in points], [time for _, time, _ in points]
     if not _explained(values, times):
         return None
@@ -149,7 +161,10 @@ def _fit(points: Sequence[tuple[int, int, int]], across: Scale, up: Scale) -> Ma
 
 
 def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
-    """Draw at most about 600 of the ``points`` (value, time in ns, unit number) and the regression line."""
+    """Draw ``points`` (value, time in ns, step number) as dots, at most about 600, with the regression line.
+
+    ``about`` names the value, such as requests.
+    """
     bottom = 160
     values = [value for value, _, _ in points]
     low, high = min(values), max(values)
@@ -166,12 +181,12 @@ def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
         svg.shape("text", f"{value:,}", x=across(value), y=bottom + 16, text_anchor="middle") for value in (low, high)
     ]
     return svg.drawing(
-        (_axis(up), _fit(points, across, up), dots, ends), bottom + 22, Text("Unit time by {about}", about)
+        (_axis(up), _fit(points, across, up), dots, ends), bottom + 22, Text("Step time by {about}", about)
     )
 
 
 def waterfall(comparison: Comparison) -> Content:
-    """Draw the change of each part of the median unit as a waterfall from before to after; None without parts."""
+    """Draw how the parts of the median step changed, as a waterfall from before to after; None without parts."""
     parts = [part for part in comparison.parts if part.before_ns or part.after_ns]
     if not parts:
         return None

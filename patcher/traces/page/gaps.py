@@ -21,11 +21,14 @@ from patcher.traces.words import cut, duration
 def free_places(profile: RankProfile, limits: PageLimits) -> Content:
     """Return the table of places at which the device was free, longest first, with links to those that are drawn."""
     places = [_spot_link(profile, at, gap) for at, gap in enumerate(profile.gaps)]
-    return table_section(tables.gaps(profile), limits.rows, {"unit": places})
+    return table_section(tables.gaps(profile), limits.rows, {"step": places})
 
 
 def _spot_link(profile: RankProfile, at: int, gap: FreeGap) -> Content:
-    """Return unit and time of a place as a link to its frame, number ``at``; as text if no drawn unit has the frame."""
+    """Return step and time of a place as a link to its frame in the picture, or as text if no picture shows it.
+
+    ``at`` is the index of the place in the profile.
+    """
     drawn = next((lanes.number for lanes in profile.lanes if lanes.number in gap.spots), None)
     if drawn is None or at >= MARKED:
         return Text("#{number} at {time}", gap.unit, duration(gap.begin_ns))
@@ -35,7 +38,10 @@ def _spot_link(profile: RankProfile, at: int, gap: FreeGap) -> Content:
 
 
 def frames(profile: RankProfile, lanes: Lanes, across: Scale, height: float) -> Iterator[Markup]:
-    """Yield a frame, ``height`` high, for each of the first 20 places that lies in the unit of ``lanes``."""
+    """Yield a frame, ``height`` high, around each of the first 20 places that lies in the step of ``lanes``.
+
+    Places are numbered from 1 in the tooltips; ``across`` maps ns to the width of the picture.
+    """
     for at, gap in enumerate(profile.gaps[:MARKED]):
         if lanes.number in gap.spots:
             begin, ns = gap.spots[lanes.number]
@@ -53,5 +59,5 @@ def frames(profile: RankProfile, lanes: Lanes, across: Scale, height: float) -> 
 
 
 def _name(profile: RankProfile, at: int, unit: int) -> str:
-    """Return the id of the frame of a place in a unit, unique on the page."""
+    """Return the id of the frame of a place in a step, unique on the page."""
     return f"gap{zlib.crc32(profile.source.encode('utf-8', 'replace')):x}-{unit}-{at}"

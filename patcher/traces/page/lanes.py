@@ -1,6 +1,6 @@
-"""The lanes of a unit: the host and the streams of the device below each other, which the script draws closer.
+"""The lanes of a step: the host and the streams of the device below each other, which the script draws closer.
 
-The bars lie in a drawing of their own that is as wide as the unit, in ticks: at any scale they keep their length, and
+The bars lie in a drawing of their own that is as wide as the step, in ticks: at any scale they keep their length, and
 a thin outline shows those that are too short.
 """
 
@@ -49,26 +49,29 @@ class LaneRow(NamedTuple):
 
 
 def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
-    """Draw the host and the streams of the device in the median unit and in the slowest; None without lanes."""
+    """Draw the rows of host and streams over time, in the median step and in the slowest; None if none are recorded.
+
+    ``limits`` bounds the number of bars.
+    """
     if not profile.lanes:
         return None
     figures = []
     for at, lanes in enumerate(profile.lanes):
-        name = Text("The {why} unit", lanes.why) if len(profile.units) > 1 else Text("The unit")
+        name = Text("The {why} step", lanes.why) if len(profile.units) > 1 else Text("The step")
         across = Scale(0, lanes.device_ns or 1, 0, TICKS)
         rows = _rows(lanes, across, limits)
         marked = frames(profile, lanes, across, LANE * len(rows))
-        drawn = picture(rows, lanes.device_ns, Text("Streams in unit {number}", lanes.number), marked, hint=not at)
+        drawn = picture(rows, lanes.device_ns, Text("Streams in step {number}", lanes.number), marked, hint=not at)
         figures.append(
             tag(
                 "figure",
-                tag("figcaption", Text("{unit}, #{number}: {time}", name, lanes.number, duration(lanes.device_ns))),
+                tag("figcaption", Text("{step}, #{number}: {time}", name, lanes.number, duration(lanes.device_ns))),
                 drawn,
             )
         )
     drawn_rows = [row for lanes in profile.lanes for kind in (lanes.host, lanes.streams) for row in kind.values()]
     spans = [span for row in drawn_rows for span in row]
-    paler = faint(Text("Pale colours: marks, launches and kernels of another unit."))
+    paler = faint(Text("Pale colours: marks, launches and kernels of another step."))
     return section(Text("On the device"), legend(spans), figures, not all(span.own for span in spans) and paler)
 
 
@@ -80,9 +83,9 @@ def legend(spans: Iterable[Span]) -> Markup:
 
 
 def picture(rows: Sequence[LaneRow], ns: int, label: str, under: Iterable[Markup] = (), *, hint: bool = True) -> Markup:
-    """Draw rows on one scale of ``ns`` nanoseconds over the shapes in ``under``, with the script's controls.
+    """Draw ``rows`` on one scale of ``ns`` nanoseconds, over the shapes in ``under``, with buttons to zoom.
 
-    ``hint`` adds how to use these.
+    ``label`` is for screen readers; ``hint`` adds a sentence on how to zoom.
     """
     height = LANE * len(rows) + _AXIS
     names = [
@@ -101,13 +104,16 @@ def picture(rows: Sequence[LaneRow], ns: int, label: str, under: Iterable[Markup
 
 
 def strokes(spans: Iterable[tuple[float, float]], top: int, height: int, kind: str, title: str = "") -> Content:
-    """Draw bars of one kind, ascending (begin, end) in ticks, as one path with a tooltip; nothing without bars."""
+    """Draw bars of one CSS class ``kind`` as a single path with the tooltip ``title``; nothing without bars.
+
+    ``spans`` are (begin, end) in ticks, ascending; ``top`` and ``height`` are in pixels.
+    """
     drawn = [svg.box(begin, top, max(end - begin, 1), height) for begin, end in spans]
     return drawn and tag("path", title and tag("title", title), d="".join(drawn), class_=kind)
 
 
 def merged(spans: Iterable[tuple[float, float]], near: float) -> list[tuple[int, int]]:
-    """Merge ascending ranges that are at most ``near`` apart, rounded to ticks and clipped to 0 and ``TICKS``."""
+    """Merge ascending (begin, end) at most ``near`` ticks apart; rounds, and clips to 0 and ``TICKS``."""
     joined: list[tuple[int, int]] = []
     for begin, end in spans:
         first, last = round(min(max(begin, 0), TICKS)), round(min(max(end, 0), TICKS))
@@ -124,7 +130,10 @@ def _kind(span: Span) -> str:
 
 
 def _rows(lanes: Lanes, across: Scale, limits: PageLimits) -> list[LaneRow]:
-    """Return the rows of a picture: those of the host, then the streams with the most work."""
+    """Return the rows of a picture: those of the host, then the 16 streams with the most work.
+
+    ``across`` maps ns to ticks. Only the longest spans, as many as ``limits`` allows, get a shape of their own.
+    """
     busiest = sorted(lanes.streams, key=lambda name: -sum(span.ns for span in lanes.streams[name]))[:_STREAMS]
     rows = [*lanes.host.items(), *((name, spans) for name, spans in lanes.streams.items() if name in busiest)]
     longest = sorted((span.ns for _, spans in rows for span in spans), reverse=True)
@@ -136,7 +145,11 @@ def _rows(lanes: Lanes, across: Scale, limits: PageLimits) -> list[LaneRow]:
 
 
 def _spans(spans: Iterable[Span], across: Scale, y: int, shortest: int, near: float) -> Iterable[Content]:
-    """Yield the shapes of one row: spans of at least ``shortest`` ns with tooltips, the others as a path a kind."""
+    """Yield the shapes of one row at height ``y``.
+
+    Spans of at least ``shortest`` ns get a shape with a tooltip each. The shorter ones, and launches, become one path
+    for each kind, in which those at most ``near`` ticks apart are merged.
+    """
     small: dict[str, list[tuple[float, float]]] = {}
     for span in spans:
         ends = (across(span.begin_ns), across(span.begin_ns + span.ns))

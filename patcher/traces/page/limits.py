@@ -24,7 +24,7 @@ PAGE_LIMITS = (
 
 
 def tiled(tiles: Iterable[tuple[str, str]]) -> Content:
-    """Return (value, caption) pairs as tiles with large values; a long value takes the room of two."""
+    """Return (value, caption) pairs as tiles with large values; a value of over 14 characters gets a wide tile."""
     items = [
         tag("div", tag("dt", about), tag("dd", value), class_="wide" if len(value) > 14 else None)
         for value, about in tiles

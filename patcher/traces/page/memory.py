@@ -17,7 +17,7 @@ MOST = 200
 
 
 def page(snapshots: Sequence[Snapshot]) -> str:
-    """Return the HTML of a report on snapshots; of many devices, the first ones."""
+    """Return the HTML page of a report on memory snapshots; it shows the first devices if there are many."""
     devices = [(snapshot, device) for snapshot in snapshots for device in snapshot.devices]
     body = (
         tag("header", tag("h1", Text("rlpatch: memory"))),

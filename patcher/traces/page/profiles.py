@@ -22,9 +22,9 @@ from patcher.traces.words import cold_units, duration, joined_replays
 def described(
     profile: RankProfile, limits: PageLimits, *, opened: bool, alone: bool = False, side: str = ""
 ) -> Content:
-    """Return everything about one profile, in a fold that is open if ``opened``.
+    """Return everything about one profile for a page, in a fold that is open if ``opened``.
 
-    ``alone`` leaves the fold out, ``side`` goes before the name in its heading.
+    ``alone`` leaves the fold and its heading out; ``side`` (before, after, or "") goes before the name in the heading.
     """
     replays = profile.replays
     inner = (
@@ -51,11 +51,11 @@ def described(
         if profile.total_ns
         else Text("{time} on the host", duration(profile.host_median_ns))
     )
-    return tag("details", tag("summary", Text("{name}: median unit {median}", name, median)), inner, open=opened)
+    return tag("details", tag("summary", Text("{name}: median step {median}", name, median)), inner, open=opened)
 
 
 def _of_calls(profile: RankProfile) -> Iterator[Table]:
-    """Yield the tables of kernels, collectives, operators and allocations."""
+    """Yield the tables of kernels, shapes, rates, collectives, operators, modules and allocations."""
     for table in (tables.kernels, tables.kernel_uses, tables.rates, tables.collectives):
         yield table(profile)
     yield from tables.callers(profile)
@@ -63,7 +63,7 @@ def _of_calls(profile: RankProfile) -> Iterator[Table]:
 
 
 def _units(profile: RankProfile, limits: PageLimits) -> Content:
-    """Return the table of units if the metadata has contents of some; else None."""
+    """Return the table of the steps if something is known of their contents, such as requests; else None."""
     told = (*CONTENTS, "uncounted", "padded")
     if profile.facts and any(getattr(unit, name) for unit in profile.units for name in told):
         return table_section(tables.units(profile), limits.rows)

@@ -1,4 +1,4 @@
-"""Several ranks beside each other: a unit of each on one scale, and a map of all their units."""
+"""Several ranks beside each other: a step of each on one scale, and a map of all their steps."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MOST = 64
 """Ranks that are drawn."""
 
 FEWEST = 3
-"""Ranks and units that a map has: of two none is the one that differs."""
+"""Ranks and steps that a map has: of two none is the one that differs."""
 
 STEPS = (0.01, 0.03, 0.1, 0.3)
-"""Deviations from the median of a unit at which the colour of a map changes."""
+"""Deviations from the median of a step at which the colour of a map changes."""
 
 _LEFT = 84
 _CELL = 14
@@ -33,10 +33,10 @@ _BARS = 12_000  # of all ranks together
 
 
 def ranks_below_each_other(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
-    """Draw the unit that most ranks have lanes of, a row for each rank on one scale; None for under two ranks.
+    """Draw one step of each rank, a row for each, on one scale; None for fewer than two drawn ranks.
 
-    A rank without lanes of that unit shows another one. Each row starts at the unit's begin on its rank, because ranks
-    need not have one clock.
+    It is the step that most ranks have lanes of; a rank without it shows another one. Each row starts at the begin of
+    its step, because ranks need not have one clock.
     """
     drawn = [profile for profile in _chosen(profiles) if profile.lanes]
     if len(drawn) < 2:
@@ -54,7 +54,7 @@ def ranks_below_each_other(profiles: Sequence[RankProfile], limits: PageLimits) 
         for at, (profile, lanes) in enumerate(pairs)
     ]
     about = Text(
-        "Unit #{number} of each rank, or the rank's median unit if #{number} is not on this page. All rows begin"
+        "Step #{number} of each rank, or the rank's median step if #{number} is not on this page. All rows begin"
         " at the left edge, because clocks of ranks are not compared. Computing is above, communication and"
         " copies below.",
         number,
@@ -65,9 +65,9 @@ def ranks_below_each_other(profiles: Sequence[RankProfile], limits: PageLimits) 
 
 
 def _bars(profile: RankProfile, lanes: Lanes, longest: int, top: int, near: float) -> Iterator[Content]:
-    """Yield the bars of one rank in the row at ``top``, by kind of work; those at most ``near`` apart are merged.
+    """Yield the bars of one rank by kind of work, in the row whose top is ``top`` pixels.
 
-    ``longest`` is the length in ns of the whole row, ``near`` is in ticks.
+    ``longest`` is the length of the whole row in ns. Bars at most ``near`` ticks apart are merged.
     """
     each = TICKS / longest
     for kind, below in ((COMPUTE, 0), (COPY, 6), (COMMUNICATION, 6)):
@@ -80,25 +80,25 @@ def _bars(profile: RankProfile, lanes: Lanes, longest: int, top: int, near: floa
 
 
 Measure = tuple[str, str, Callable[[RecordedUnit], int]]
-"""A time of units that a map compares: its title, what it is, and how long it was in a unit."""
+"""A time of steps that a map compares: its title, what it is, and how long it was in a step."""
 
 
 def _measures(profiles: Sequence[RankProfile]) -> Iterator[Measure]:
-    """Yield the times that a map compares: of units and of computing, or of units on the host without a device."""
+    """Yield what maps compare: the time of steps and of computing, or without a device the time on the host."""
     if not any(profile.total_ns for profile in profiles):
-        about = Text("Host time of each unit, because the trace has no events of a known device.")
-        yield Text("Unit time on the host"), about, lambda unit: unit.host_ns
+        about = Text("Host time of each step, because the trace has no events of a known device.")
+        yield Text("Step time on the host"), about, lambda unit: unit.host_ns
         return
-    yield Text("Unit time"), Text("Device time of each unit."), lambda unit: unit.device_ns
+    yield Text("Step time"), Text("Device time of each step."), lambda unit: unit.device_ns
     if any(profile.sum_ns("communication_ns", "overlap_ns") for profile in profiles):
-        about = Text("Computing time of each unit, which does not include waiting for other ranks.")
+        about = Text("Computing time of each step, which does not include waiting for other ranks.")
         yield Text("Computing"), about, lambda unit: unit.compute_ns + unit.overlap_ns
 
 
 def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
-    """Draw each unit of each rank, coloured by its difference from the median of the ranks.
+    """Draw maps of the steps of all ranks, coloured by the difference from the median of the ranks in a step.
 
-    None for fewer than 3 ranks or 3 units.
+    None for fewer than 3 ranks or 3 steps. ``limits`` bounds the columns; a column may then hold several steps.
     """
     chosen = _chosen(profiles)
     numbers = sorted({unit.number for profile in chosen for unit in profile.units})
@@ -111,19 +111,19 @@ def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
         for measure in _measures(chosen)
     ]
     about = Text(
-        "One row per rank, one column per unit. The colour shows how far a time is from the median of all ranks"
-        " in that unit; point at a cell for the numbers."
+        "One row per rank, one column per step. The colour shows how far a time is from the median of all ranks"
+        " in that step; point at a cell for the numbers."
     )
     if each > 1:
-        several = Text("A column covers {count} units and shows the largest deviation of each rank.", each)
+        several = Text("A column covers {count} steps and shows the largest deviation of each rank.", each)
         about = sentences(about, several)
-    return section(Text("Ranks and units"), _legend(), figures, faint(about), _left_out(profiles))
+    return section(Text("Ranks and steps"), _legend(), figures, faint(about), _left_out(profiles))
 
 
 def _map(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], measure: Measure) -> Markup:
-    """Draw a map of one measure: a row for each profile, a column for each group of unit numbers.
+    """Draw a map of one measure: a row for each profile, a column for each group of step numbers in ``columns``.
 
-    A cell shows the unit of its group that differs most from the median of all ranks.
+    A cell shows the step of its group that differs most from the median of all ranks.
     """
     title_of_all, _, time_of = measure
     wide = min((WIDTH - _LEFT) / len(columns), 60.0)
@@ -153,12 +153,12 @@ def _map(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], meas
         svg.shape("text", numbers[0], x=_LEFT + (every * at + 0.5) * wide, y=height + 14, text_anchor="middle")
         for at, numbers in enumerate(columns[::every])
     ]
-    label = Text("{title} of {count} ranks: deviation from the median of each unit", title_of_all, len(profiles))
+    label = Text("{title} of {count} ranks: deviation from the median of each step", title_of_all, len(profiles))
     return tag("div", svg.drawing((drawn, names, below), height + 20, label), class_="heat")
 
 
 def _known_times(times: Sequence[Mapping[int, int]], number: int) -> list[int]:
-    """Return the times of unit ``number`` on the ranks that recorded it."""
+    """Return the times of step ``number`` on the ranks that recorded it."""
     return [row[number] for row in times if number in row]
 
 
@@ -169,7 +169,7 @@ def shade(change: float) -> str:
 
 
 def _legend() -> Markup:
-    """Return the legend of the colours of a map."""
+    """Return the legend of the colours of a map: the deviation from the median for each colour."""
     steps = [(step + 1, percent(least, 0)) for step, least in enumerate(STEPS)]
     swatches = [
         *((f"less s{step}", f"\N{MINUS SIGN}{least}") for step, least in reversed(steps)),

@@ -16,7 +16,7 @@ from patcher.traces.words import duration, percent
 
 
 def content(report: TraceReport, limits: PageLimits) -> tuple[str, Content]:
-    """Return the title and the body of the page of a report."""
+    """Return the title and the body of the page of a report; ``limits`` bounds rows, bars and profiles."""
     profiles = report.captures
     stages = (
         (tag("h2", stage.captures[0].part or Text("Stage unknown")), _stage(stage, limits)) for stage in report.stages
@@ -28,7 +28,7 @@ def content(report: TraceReport, limits: PageLimits) -> tuple[str, Content]:
 
 
 def _stage(report: TraceReport, limits: PageLimits) -> Content:
-    """Return the content for one stage: verdict, diagnoses, ranks, and the slowest profiles."""
+    """Return what a page says of one stage: verdict, diagnoses, ranks, and the slowest profiles in detail."""
     profiles, verdict = report.captures, report.verdict
     # The rank that is looked at first is the slowest one: the others wait for it.
     ordered = sorted(profiles, key=lambda profile: (-profile.median_ns, -profile.host_median_ns))
@@ -57,7 +57,7 @@ def _stage(report: TraceReport, limits: PageLimits) -> Content:
 
 
 def _head(profiles: Sequence[RankProfile]) -> Content:
-    """Return the page's heading with the origin of the first four profiles."""
+    """Return the heading of a page, with the origin of the first four profiles and the number of the others."""
     more = len(profiles) - 4
     origins = [
         faint(
@@ -69,14 +69,17 @@ def _head(profiles: Sequence[RankProfile]) -> Content:
 
 
 def _tiles(profile: RankProfile, many: bool) -> Content:
-    """Return the tiles of a profile: number of units, times, and shares; ``many`` adds a heading with its name."""
+    """Return the tiles of a profile: number of steps, times, and shares of the time.
+
+    ``many`` adds a heading that names it as the slowest rank. Without steps it is a sentence.
+    """
     units = profile.units
     if not units:
-        return faint(Text("No unit was found."))
+        return faint(Text("No step was found."))
     title = many and tag("h2", Text("{profile}, the slowest rank", profile.name))
-    about = Text("units, {numbers}", profile.span) if len(units) > 1 else Text("unit, {numbers}", profile.span)
+    about = Text("steps, {numbers}", profile.span) if len(units) > 1 else Text("step, {numbers}", profile.span)
     count = (str(len(units)), about)
-    median = Text("median unit time") if len(units) > 1 else Text("unit time")
+    median = Text("median step time") if len(units) > 1 else Text("step time")
     if not profile.total_ns:
         on_host = (duration(profile.host_median_ns), Text("{median} on the host", median))
         return (title, faint(Text("The trace has no events of a known device.")), tiled([count, on_host]))
@@ -93,31 +96,31 @@ def _tiles(profile: RankProfile, many: bool) -> Content:
 
 
 def _spread(profile: RankProfile) -> Iterator[tuple[str, str]]:
-    """Yield the tiles of the 95th percentile and the slowest unit; nothing for a single unit."""
+    """Yield (value, caption) of the tiles of the 95th percentile and the slowest step; nothing for a single step."""
     if len(profile.units) > 1:
         slowest = profile.slowest_unit
         ratio = slowest.device_ns / profile.median_ns if slowest and profile.median_ns else 0
         yield duration(profile.percentile95_ns), "95th percentile"
-        yield f"{ratio:.2f} \N{MULTIPLICATION SIGN}", Text("slowest unit / median")
+        yield f"{ratio:.2f} \N{MULTIPLICATION SIGN}", Text("slowest step / median")
 
 
 def _diagnoses(report: TraceReport) -> Content:
-    """Return the section of the diagnoses, in their order; None without any."""
+    """Return the section with the findings of a report, in their order; None without any."""
     if not report.findings:
         return None
     profiles = {profile.source: profile for profile in report.captures}
     overall = max((profile.median_ns for profile in report.captures), default=0)
 
     def finding(diagnosis: Diagnosis) -> Content:
-        """Return one diagnosis with its evidence, advice and saving, as a time and as a share of the median unit."""
+        """Return one diagnosis with its evidence, advice and saving, as a time and as a share of the median step."""
         profile = profiles.get(diagnosis.source)
         median = profile.median_ns if profile else overall
         saving = diagnosis.saving_ns and Text(
-            "Upper bound of the saving: {time} per unit.", duration(diagnosis.saving_ns)
+            "Upper bound of the saving: {time} per step.", duration(diagnosis.saving_ns)
         )
         if diagnosis.saving_ns and median:
             saving = Text(
-                "Upper bound of the saving: {time} per unit ({share}).",
+                "Upper bound of the saving: {time} per step ({share}).",
                 duration(diagnosis.saving_ns),
                 percent(diagnosis.saving_ns / median, 0),
             )

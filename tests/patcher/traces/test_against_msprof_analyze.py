@@ -46,7 +46,7 @@ def test_the_times_of_a_cluster_are_those_of_the_report(tmp_path: Path) -> None:
     for path in folders.readable(folder):
         (timeline,) = formats.read(path)
         captures.append(analysis.checked(timeline, analysis.attributed(timeline)))
-    found, exact, *_ = ranks.met(captures)
+    found, exact, *_ = ranks.match_collectives(captures)
     assert exact
     assert sorted(rows) == [capture.rank for capture in captures] == [0, 1]
     for capture, met in zip(captures, found, strict=True):

@@ -36,7 +36,7 @@ def test_the_first_collective_of_a_single_step_may_be_skew(tmp_path: Path) -> No
     first = report(tmp_path, late_ranks(5, at=0, steps=1)).findings[0]
     assert (first.id, first.culprit) == ("slow-rank", "rank 5")
     assert "profilers started at different times" in first.evidence
-    assert "record several units" in first.certainty
+    assert "record several steps" in first.certainty
 
 
 @pytest.mark.parametrize(

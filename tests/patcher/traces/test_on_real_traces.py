@@ -59,7 +59,7 @@ def test_the_vendor_computes_each_kernel_as_long(rank: int) -> None:
 
 def test_waiting_for_ranks_is_the_vendors_synchronisation_time() -> None:
     captures = [analysis.checked(*_read(NPU / "text-level1" / f"rank{rank}_ascend_pt")) for rank in (0, 1)]
-    (first, _), exact, *_ = ranks.met(captures)
+    (first, _), exact, *_ = ranks.match_collectives(captures)
     output = NPU / "text-level1" / "rank0_ascend_pt" / "ASCEND_PROFILER_OUTPUT"
     (step,) = json.loads((output / "communication.json").read_text()).values()
     told = sum(

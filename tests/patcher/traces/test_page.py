@@ -210,9 +210,9 @@ def test_the_parts_of_a_bar_add_up_to_it():
 def test_what_a_report_says():
     text = Seen(page.page(report("aten::mm"))).text
     for said in (
-        "units, #30 to #4112", "median unit time70.00 ms", "slowest unit / median3.00 \N{MULTIPLICATION SIGN}", "computing64.3 %",
-        "Upper bound of the saving: 8.00 ms per unit (11 %).", "torch.profiler", "rollout 3", "The median unit, #31",
-        "Unit time by requests", "Unit time by tokens of context", "Pale colours: marks, launches and kernels of another unit.",
+        "steps, #30 to #4112", "median step time70.00 ms", "slowest step / median3.00 \N{MULTIPLICATION SIGN}", "computing64.3 %",
+        "Upper bound of the saving: 8.00 ms per step (11 %).", "torch.profiler", "rollout 3", "The median step, #31",
+        "Step time by requests", "Step time by tokens of context", "Pale colours: marks, launches and kernels of another step.",
         "forward30.000", "failed kernel-count", "torch_npu's own step table",
     ):  # fmt: skip
         assert said in text, said
@@ -256,18 +256,16 @@ def test_the_numbers_of_the_tables():
 
 def test_one_unit_is_a_table_of_its_parts_and_no_card_repeats_it():
     text = page.page(report("x", units=1))
-    assert [cells(text, "Time breakdown of a unit (step, micro-batch, sync)", row)[0][0] for row in range(9)] == list(
-        PARTS.values()
-    )
-    assert cells(text, "Time breakdown of a unit (step, micro-batch, sync)", 0)[1:] == [
+    assert [cells(text, "Time breakdown of a step", row)[0][0] for row in range(9)] == list(PARTS.values())
+    assert cells(text, "Time breakdown of a step", 0)[1:] == [
         ("40.000", "40000000.0", None),
         ("57.1 %", "0.571429", "57.1"),
     ]
-    assert "The rows add up to 70.00 ms; on the host the unit took 68.00 ms." in text
-    assert not drawn(text, "Each unit")
+    assert "The rows add up to 70.00 ms; on the host the step took 68.00 ms." in text
+    assert not drawn(text, "Each step")
     seen = Seen(text).text
-    assert "unit time70.00 ms" in seen
-    assert not any(word in seen for word in ("median unit time", "95th percentile", "slowest unit / median"))
+    assert "step time70.00 ms" in seen
+    assert not any(word in seen for word in ("median step time", "95th percentile", "slowest step / median"))
 
 
 def drawn(text: str, title: str) -> str:
@@ -307,7 +305,7 @@ def test_tasks_are_drawn_where_they_ran_and_within_their_unit():
 
 @pytest.mark.parametrize(("units", "numbers"), [(3, [30, 31, 32]), (24, [*range(30, 54)]), (48, [*range(30, 78, 2)])])
 def test_bars_have_the_numbers_that_there_is_room_for(units: int, numbers: list[int]):
-    text = drawn(page.page(report("x", units=units)), "Each unit")
+    text = drawn(page.page(report("x", units=units)), "Each step")
     assert re.findall(r'<text x="[\d.]+" y="241" text-anchor="middle">(\d+)</text>', text) == list(map(str, numbers))
 
 
@@ -342,7 +340,7 @@ def test_where_nothing_ran_on_a_device():
     units = tuple(RecordedUnit(number=number, host_ns=(number + 1) * MS, kernels=0) for number in (7, 8, 9))
     text = Seen(page.page(TraceReport((RankProfile("a", "torch", 0, "CPU", units),)))).text
     assert "The trace has no events of a known device." in text
-    assert "median unit time on the host9.00 ms" in text
+    assert "median step time on the host9.00 ms" in text
     assert "computing" not in text
 
 
@@ -351,19 +349,19 @@ def test_what_several_ranks_say():
     assert "Which rank waits for which" in text
     assert "straggler" in text
     assert "the slowest rank" in text
-    assert text.count("median unit 70.00 ms") == 3
-    assert all(title in text for title in ("Ranks and units", "Ranks below each other"))
+    assert text.count("median step 70.00 ms") == 3
+    assert all(title in text for title in ("Ranks and steps", "Ranks below each other"))
     assert text.count("x, #35: 210.00 ms, \N{PLUS-MINUS SIGN}0.0 %") == 3
 
 
 @pytest.mark.parametrize(
     ("change", "verdict"),
     [
-        ((-6 * MS, -4 * MS, -2 * MS), "Faster by 4.00 ms per unit"),
-        ((2 * MS, 4 * MS, 6 * MS), "Slower by 4.00 ms per unit"),
-        ((-2 * MS, -1 * MS, 1 * MS), "No clear difference: \N{MINUS SIGN}1.00 ms per unit"),
-        ((4 * MS, 4 * MS, 4 * MS), "Not enough data: +4.00 ms per unit"),
-        ((4 * MS, 4 * MS, 5 * MS), "The profiler settings of the two sides differ: +4.00 ms per unit"),
+        ((-6 * MS, -4 * MS, -2 * MS), "Faster by 4.00 ms per step"),
+        ((2 * MS, 4 * MS, 6 * MS), "Slower by 4.00 ms per step"),
+        ((-2 * MS, -1 * MS, 1 * MS), "No clear difference: \N{MINUS SIGN}1.00 ms per step"),
+        ((4 * MS, 4 * MS, 4 * MS), "Not enough data: +4.00 ms per step"),
+        ((4 * MS, 4 * MS, 5 * MS), "The profiler settings of the two sides differ: +4.00 ms per step"),
         (None, "Nothing can be compared: one side has fewer than two steps."),
     ],
 )
@@ -380,9 +378,9 @@ def test_what_a_comparison_says(change, verdict):
     assert verdict in text
     assert "These two sides are not comparable; --force was given" in text
     assert "another window" in text
-    assert "before, x: median unit 70.00 ms" in text
+    assert "before, x: median step 70.00 ms" in text
     assert ("95 % interval" in text) == bool(change)
-    assert ("change of the median unit" in text) == bool(change)
+    assert ("change of the median step" in text) == bool(change)
 
 
 def test_nothing_to_show_is_a_page_too():
@@ -417,8 +415,8 @@ def test_what_ran_on_no_device_has_the_columns_of_the_host():
     units = tuple(replace(unit(30 + at), **none) for at in range(3))
     text = Seen(page.page(TraceReport((replace(capture(), units=units),), (), Verdict("a verdict")))).text
     assert "The trace has no events of a known device; the line is the time on the host." in text
-    assert "host ms/unit" in text
-    assert "ms of kernels per unit" not in text
+    assert "host ms/step" in text
+    assert "ms of kernels per step" not in text
 
 
 @MATRIX
@@ -429,7 +427,7 @@ def test_details_give_way_before_the_page_grows_too_large():
     seen = Seen(text).text
     assert "14 more captures are not shown" in seen
     assert "more rows are not shown here" in seen
-    assert re.search("There are too many units to draw each: a bar is the mean of \\d+ units.", seen)
+    assert re.search("There are too many steps to draw each: a bar is the mean of \\d+ steps.", seen)
 
 
 def test_the_page_of_many_units_does_not_add_them_all_up_for_each(monkeypatch):

@@ -147,7 +147,7 @@ def test_uncounted_iterations_are_said(saved: Saved) -> None:
     path.with_name(f"{NAME}.rlpatch.json").write_text(json.dumps(content))
     report, (row,) = told(saved)
     assert row["uncounted"] == {30: 5, 32: 2}
-    assert "  1  7 uncounted iterations between the units, before #30, #32" in report.lines
+    assert "  1  7 uncounted iterations between the steps, before #30, #32" in report.lines
 
 
 # ---------------------------------------------------------------- what they contradict
@@ -161,17 +161,17 @@ DOUBTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "another stage": (THIRTY, {"stage": "update-policy"}, ["stage is rollout in the trace's name, but update-policy in the step metadata"]),
     "another replica": (THIRTY, {"dp": 3}, ["replica is 0 in the trace's name, but 3 in the step metadata"]),
     "another profiler": (THIRTY, {"backend": "npu"}, ["the step metadata says that npu recorded this trace, but the trace has another format"]),
-    "the units are marked differently: by": (
-        THIRTY, {"units": range(60, 90)}, ["the step metadata lists 30 units, 60 to 89, but the trace has 30 units, 30 to 59"]),
-    "more units": (
+    "the steps are marked differently: by": (
+        THIRTY, {"units": range(60, 90)}, ["the step metadata lists 30 steps, 60 to 89, but the trace has 30 steps, 30 to 59"]),
+    "more steps": (
         steps(30, 31, 35), {"why": "the rollout ended"},
-        ["the step metadata lists 30 units, 30 to 59, but the trace has 3 of the units 30 to 35"]),
-    "none": (steps(), {}, ["the step metadata lists 30 units, 30 to 59, but the trace has no units"]),
+        ["the step metadata lists 30 steps, 30 to 59, but the trace has 3 of the steps 30 to 35"]),
+    "none": (steps(), {}, ["the step metadata lists 30 steps, 30 to 59, but the trace has no steps"]),
     "complete with too few": (
-        steps(30, 31), {"units": range(30, 32)}, ["the step metadata says that the window is complete, but lists 2 of 30 units"]),
+        steps(30, 31), {"units": range(30, 32)}, ["the step metadata says that the window is complete, but lists 2 of 30 steps"]),
     "complete with too few from where a condition holds": (
         steps(70, 71), {"units": range(70, 72), "window": "0:10", "tail": 8},
-        ["the step metadata says that the window is complete, but lists 2 of 10 units"]),
+        ["the step metadata says that the window is complete, but lists 2 of 10 steps"]),
 }  # fmt: skip
 
 

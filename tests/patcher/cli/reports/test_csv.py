@@ -108,7 +108,7 @@ def test_the_numbers_are_those_of_json_in_base_units(run: Run, tmp_path: Path) -
         )
         assert sum(int(row[f"{part}_ns"]) for part in parts) == int(row["device_ns"])
         assert row["requests"] == "", "not known, and not 0"
-    kernels = {row["name"]: float(row["ns_per_unit"]) * len(units) for row in rows(tmp_path / "csv/kernels.csv")}
+    kernels = {row["name"]: float(row["ns_per_step"]) * len(units) for row in rows(tmp_path / "csv/kernels.csv")}
     assert kernels == {kernel["name"]: kernel["ns"] for kernel in capture["kernels"]}
     assert sum(float(row["share"]) for row in rows(tmp_path / "csv/parts.csv")) == pytest.approx(1)
 
@@ -116,7 +116,7 @@ def test_the_numbers_are_those_of_json_in_base_units(run: Run, tmp_path: Path) -
 def test_the_ranks_of_a_run_are_rows_of_one_file(run: Run, tmp_path: Path) -> None:
     folder = report_of_two_ranks(run, tmp_path)
     assert {row["rank"] for row in rows(folder / "kernels.csv")} == {"0", "1"}
-    assert [(row["rank"], row["waits_ns_per_unit"]) for row in rows(folder / "ranks.csv")] == [
+    assert [(row["rank"], row["waits_ns_per_step"]) for row in rows(folder / "ranks.csv")] == [
         ("0", f"{60 * MS}"), ("1", "0"),
     ]  # fmt: skip
 

@@ -7,6 +7,7 @@ import gzip
 import itertools
 import json
 import os
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from patcher.cli import rlpatch
 from patcher.traces import formats
 from patcher.traces.analysis import attribution
 from patcher.traces.model import TITLES
+from tests.pages import Seen
 from tests.patcher.traces.recorded import MS, Range, Run, Task, steps
 from tests.patcher.workers.maker import ROLLOUT
 
@@ -51,7 +53,7 @@ def test_a_report_names_the_verdict_the_parts_and_what_to_try(trace: Path) -> No
     result = typed("report", trace, "-v")
     assert result.exit_code == 0
     assert result.stdout.startswith(TITLES["dispatch"])
-    assert "  4 units, #30 to #33: median 10.00 ms" in result.stdout
+    assert "  4 steps, #30 to #33: median 10.00 ms" in result.stdout
     assert "problem: Host-bound" in result.stdout
     assert "  suggestion: no recorded event covers this place; rlpatch apply" in result.stdout
     assert widest(result.stdout) <= max(80, len(str(trace)) + 4)
@@ -60,7 +62,7 @@ def test_a_report_names_the_verdict_the_parts_and_what_to_try(trace: Path) -> No
 def test_a_report_names_the_places_where_the_device_was_free(trace: Path) -> None:
     places = typed("report", trace, "-v").stdout.partition("Where the device was free\n")[2].splitlines()
     assert places[:3] == [
-        "  ms/unit   share  units  place",
+        "  ms/step   share  steps  place",
         "    4.250  42.5 %      3  before kernel0 on stream 7",
         "    after kernel9; host-bound, no single recorded operator, call or frame covers",
     ]
@@ -71,9 +73,20 @@ def test_a_report_names_the_places_where_the_device_was_free(trace: Path) -> Non
 def test_details_have_each_unit_and_each_check(trace: Path) -> None:
     result = typed("report", trace, "-v")
     rows = [line.split() for line in result.stdout.splitlines()]
-    at = rows.index(["unit", "ms", "host", "ms", "kernels"])
+    at = rows.index(["step", "ms", "host", "ms", "kernels"])
     assert rows[at + 3] == ["#32", "15.000", "15.000", "10"]
     assert "ok launches: the launch of 100.0 % of 40 kernels and copies is known" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["report", "compare"])
+def test_what_was_recorded_is_never_called_a_unit(trace: Path, tmp_path: Path, command: str) -> None:
+    """Neither in the text, nor on the page, nor in the heads of CSV files."""
+    paths = [trace, steps(4).torch(tmp_path / "other.json")][: 1 + (command == "compare")]
+    text = typed(command, *paths, "-v", "-o", tmp_path / "page.html", "--csv", tmp_path / "csv").stdout
+    page = Seen((tmp_path / "page.html").read_text(encoding="utf-8")).text
+    heads = [file.read_text(encoding="utf-8").partition("\n")[0] for file in (tmp_path / "csv").iterdir()]
+    for said in (text, page, *heads):
+        assert not re.findall(r"(?<!-)unit(?!s\.csv)", said, re.IGNORECASE)
 
 
 def test_json_is_the_promise_within_the_envelope_of_every_command(trace: Path) -> None:
@@ -104,7 +117,7 @@ def test_a_wrong_range_is_answered_with_a_right_one(trace: Path, value: str) -> 
 def test_a_range_without_units_is_answered_with_all_of_them(trace: Path) -> None:
     result = typed("report", trace, "--units", "90:99")
     assert result.exit_code == 2
-    assert "next: --units 30:34 covers all units" in result.stderr
+    assert "next: --units 30:34 covers all steps" in result.stderr
 
 
 @pytest.mark.parametrize("form", ["torch", "text", "db", "nsys"])
@@ -177,7 +190,7 @@ def test_the_ranks_of_a_run_make_one_report(tmp_path: Path) -> None:
         Run(tasks, marks, rank=rank).db(tmp_path / f"rank{rank}_ascend_pt")
     result = typed("report", tmp_path, "-v")
     assert result.exit_code == 0
-    assert "rank 1 arrives last in 1 of 1 collectives; per unit, each other rank waits 60.00 ms" in " ".join(
+    assert "rank 1 arrives last in 1 of 1 collectives; per step, each other rank waits 60.00 ms" in " ".join(
         result.stdout.split()
     )
     (first, second) = (line.split() for line in result.stdout.splitlines() if line.startswith(("     0 ", "     1 ")))
@@ -218,8 +231,8 @@ def test_the_windows_of_a_folder_are_told_apart_by_their_units(tmp_path: Path, d
     assert "in each step: requests 98 to 100" in said
     page = (tmp_path / "page.html").read_text()
     median = "15.00 ms" if device else "15.00 ms on the host"
-    assert f"rank 0, #100 to #102: median unit {median}" in page
-    assert page.count(f"Unit time{'' if device else ' on the host'} by requests</figcaption>") == 2
+    assert f"rank 0, #100 to #102: median step {median}" in page
+    assert page.count(f"Step time{'' if device else ' on the host'} by requests</figcaption>") == 2
     assert "more ranks" not in page
 
 
@@ -227,14 +240,14 @@ def test_what_ran_on_no_device_is_compared_by_the_host_if_it_must_be(tmp_path: P
     before, after = windows(tmp_path, device=False)
     refused = typed("compare", before, before)
     assert refused.exit_code == 4
-    assert "3 of 3 units launched no kernel" in refused.stderr
+    assert "3 of 3 steps launched no kernel" in refused.stderr
     forced = typed("compare", before, after, "--force", "-o", tmp_path / "page.html")
     assert forced.exit_code == 0
-    assert "\nmedian unit on the host: 10.00 ms before, 15.00 ms after, +5.000 ms\n" in forced.stdout
+    assert "\nmedian step on the host: 10.00 ms before, 15.00 ms after, +5.000 ms\n" in forced.stdout
     assert forced.stdout.count("launched no kernel") == 2, "as the reasons, and not once more as notes"
-    assert "breakdown of the median unit" not in forced.stdout
+    assert "breakdown of the median step" not in forced.stdout
     assert max(map(len, forced.stdout.partition("\n\nwrote ")[0].splitlines())) <= 80
-    assert "median unit on the host before (3 units)" in (tmp_path / "page.html").read_text()
+    assert "median step on the host before (3 steps)" in (tmp_path / "page.html").read_text()
     told = data(typed("compare", before, after, "--force", "--json"))
     assert (told["clock"], told["median_ns"]) == ("host", [10 * MS, 15 * MS])
 
@@ -253,7 +266,7 @@ def test_many_ranks_are_told_by_the_slowest(tmp_path: Path) -> None:
             tmp_path / f"rank{rank}.pt.trace.json"
         )
     lines = typed("report", tmp_path, "-v").stdout
-    assert lines.count("breakdown of a unit") == 1
+    assert lines.count("breakdown of a step") == 1
     assert "the tables above are of rank 5" in lines
 
 
@@ -262,9 +275,9 @@ def test_a_trace_of_a_cpu_is_told_by_the_host(tmp_path: Path) -> None:
     path = Run((), marks, (Range("aten::mm", 310 * MS, 350 * MS),)).torch(tmp_path / "cpu.json")
     result = typed("report", path, "-v", "-o", tmp_path / "page.html")
     assert result.exit_code == 0
-    assert "4 of 4 units launched no kernel" in result.stdout
-    assert "  4 units, #3 to #6\n  no events from a known device; median time on the host 100.00 ms\n" in result.stdout
-    assert "Operators\n  host ms/unit  calls/unit  name\n        10.000         0.2  aten::mm\n" in (result.stdout)
+    assert "4 of 4 steps launched no kernel" in result.stdout
+    assert "  4 steps, #3 to #6\n  no events from a known device; median time on the host 100.00 ms\n" in result.stdout
+    assert "Operators\n  host ms/step  calls/step  name\n        10.000         0.2  aten::mm\n" in (result.stdout)
     assert typed("compare", path, path).exit_code == 4
 
 
@@ -300,16 +313,16 @@ def test_a_run_on_cpus_is_told_stage_by_stage_by_its_operators(cpu: Path, tmp_pa
     assert rollout.startswith("== rollout ==\nNo device: operators on the host take the time\n")
     assert "The longest: aten::mm (100 %)." in " ".join(rollout.split())
     assert "cold" not in rollout
-    assert training.startswith("One unit takes much longer than the others")
+    assert training.startswith("One step takes much longer than the others")
     said = " ".join(training.split())
     assert "#0 includes the profiler's start-up cost" in said
-    assert "Unit 0 took 400.00 ms on the host, 4.0 times the median." in said
+    assert "Step 0 took 400.00 ms on the host, 4.0 times the median." in said
     assert "aten::addmm 300.00 ms" in said
     assert "aten::addmm" in said
     assert "is the slowest" not in result.stdout
     page = (tmp_path / "page.html").read_text()
     assert page.index("<h2>rollout</h2>") < page.index("aten::mm") < page.index("<h2>update-policy actor</h2>")
-    assert "start-up cost, because no unit comes before" in page
+    assert "start-up cost, because no step comes before" in page
     found = data(typed("report", cpu, "--json"))
     assert [one["id"] for one in found["findings"]] == ["host-idle", "host-operators", "outlier", "host-operators"]
 
@@ -506,9 +519,9 @@ def test_a_report_says_what_the_units_held(trace: Path) -> None:
     assert "  vllm 0.32.0 · rollout · decode 0:4 at tail 8 · rollout 2 · host\n" in said
     held = "in each step: requests 5 to 8, tokens 16, drafts 8, longest 2,000 to 2,003, context 9,000 to 9,003"
     assert held in " ".join(said.split())
-    assert "2 uncounted iterations between the units, before #32" in said
+    assert "2 uncounted iterations between the steps, before #32" in said
     lines = [line.split() for line in said.splitlines()]
-    at = lines.index(["unit", "ms", "host", "ms", "kernels", "requests", "longest", "context", "uncounted"])
+    at = lines.index(["step", "ms", "host", "ms", "kernels", "requests", "longest", "context", "uncounted"])
     assert lines[at + 3] == ["#32", "15.000", "15.000", "10", "6", "2,002", "9,002", "2"]
     assert "ok facts: the step metadata agrees with the trace" in said
     assert widest(said) <= max(80, len(str(trace)) + 4)
@@ -536,8 +549,8 @@ def test_the_page_has_what_the_units_held(trace: Path, tmp_path: Path) -> None:
     )
     typed("report", trace, "-o", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    for said in ("Units one by one", "sequences", "padded to", "4 \N{MULTIPLICATION SIGN} 1024", "uncounted", "decode 0:4 at tail 8",
-                 "4 uncounted iterations between the units, before #30, #31, #32, #33."):  # fmt: skip
+    for said in ("Steps one by one", "sequences", "padded to", "4 \N{MULTIPLICATION SIGN} 1024", "uncounted", "decode 0:4 at tail 8",
+                 "4 uncounted iterations between the steps, before #30, #31, #32, #33."):  # fmt: skip
         assert said in page, said
 
 
@@ -546,7 +559,7 @@ def test_the_page_has_what_the_units_held(trace: Path, tmp_path: Path) -> None:
     [
         ({"rank": 3}, "rank is 0 in the trace's name, but 3 in the step metadata"),
         ({"backend": "npu"}, "the step metadata says that npu recorded this trace"),
-        ({"units": [{"number": 7}]}, "the step metadata lists unit 7, but the trace has 4 units, 30 to 33"),
+        ({"units": [{"number": 7}]}, "the step metadata lists step 7, but the trace has 4 steps, 30 to 33"),
         ({"format": 9}, "the step metadata beside the trace has format 9, and this rlpatch reads 1"),
     ],
 )
@@ -584,7 +597,7 @@ def test_analyse_says_what_the_units_held(trace: Path) -> None:
         said.stdout.split()
     )
     assert max(len(line) for line in said.stdout.splitlines() if str(trace.parent) not in line) <= 80
-    assert "  2 uncounted iterations between the units, before #32" in said.stdout
+    assert "  2 uncounted iterations between the steps, before #32" in said.stdout
     assert f"warning: {trace.name}: rank is 0 in the trace's name" in said.stderr
 
 
@@ -596,7 +609,7 @@ def test_a_comparison_says_what_changed_and_how_sure_that_is(tmp_path: Path) -> 
     after = steps(9, late=dict.fromkeys(range(30, 39), 3 * MS)).db(tmp_path / "after_ascend_pt")
     result = typed("compare", before, after)
     assert result.exit_code == 0
-    assert result.stdout.startswith("median unit: 10.00 ms before, 13.00 ms after, +3.000 ms\n  95 % interval ")
+    assert result.stdout.startswith("median step: 10.00 ms before, 13.00 ms after, +3.000 ms\n  95 % interval ")
     assert "free: host-bound" in result.stdout
     assert "With one capture per side" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
@@ -606,7 +619,7 @@ def test_a_comparison_says_what_changed_and_how_sure_that_is(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("count", "late", "most", "code", "says"),
     [
-        (9, 3 * MS, "5", 9, "a unit takes at least 29.5 % longer; --fail-above allows 5 %"),
+        (9, 3 * MS, "5", 9, "a step takes at least 29.5 % longer; --fail-above allows 5 %"),
         (9, 3 * MS, "29", 9, "at least 29.5 %"),
         (9, 3 * MS, "30", 0, ""),
         (9, 0, "0", 0, ""),

@@ -244,7 +244,7 @@ KNOWN: dict[str, tuple[tuple[Task, ...], list[dict[str, int]]]] = {
         ),
         [parts(compute=10, communication=10, copy=30, lead_in=10), parts()],
     ),
-    "the second unit is late on the device": (  # its kernel began while the first one's still ran
+    "the second step is late on the device": (  # its kernel began while the first one's still ran
         (Task(10, 210, launch=1), Task(220, 230, launch=101)),
         [parts(compute=200, free_waiting=10, lead_in=10), parts(compute=10)],
     ),
@@ -256,7 +256,7 @@ KNOWN: dict[str, tuple[tuple[Task, ...], list[dict[str, int]]]] = {
         (Task(10, 30, launch=1), Task(50, 60, launch=55), Task(110, 130, launch=101)),
         [parts(compute=30, free_host_late=20 + 41, free_latency=9, lead_in=10), parts(compute=20)],
     ),
-    "what runs before the first unit is of none": (
+    "what runs before the first step is of none": (
         (Task(2, 8, launch=None), Task(10, 30, launch=1), Task(110, 130, launch=101)),
         [parts(compute=20, free_host_late=71, free_latency=9, lead_in=2), parts(compute=20)],
     ),
@@ -268,7 +268,7 @@ KNOWN: dict[str, tuple[tuple[Task, ...], list[dict[str, int]]]] = {
         (Task(-4, 5, "copy", stream=3, launch=1), Task(10, 30, launch=2)),
         [parts(compute=20, lead_in=14), parts()],
     ),
-    "a device that was busy until the host had left the unit": (
+    "a device that was busy until the host had left the step": (
         (Task(120, 125, "copy", stream=3, launch=1), Task(130, 140, launch=2), Task(150, 160, launch=101)),
         [parts(compute=10, free_waiting=10, lead_in=10), parts(compute=10)],
     ),

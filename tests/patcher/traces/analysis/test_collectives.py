@@ -40,7 +40,7 @@ def profile(
 
 
 def usual(*found: Collective) -> list[float | None]:
-    (sized,) = collectives.sized([profile(*found)], {})
+    (sized,) = collectives.with_usual_times([profile(*found)], {})
     return [one.usual_ns and one.usual_ns / MS for one in sized.collectives]
 
 
@@ -87,7 +87,7 @@ def test_the_outlier_is_named_with_its_size_and_a_neighbour() -> None:
     found = finding(profile(*made(*SLOW)))
     assert found is not None
     assert found.id == "collective-outlier"
-    for fact in ("allreduce of 28.6 MB in unit 30", "86.50 ms", "117.0 MB", "2.30 ms", "84.10 ms less"):
+    for fact in ("allreduce of 28.6 MB in step 30", "86.50 ms", "117.0 MB", "2.30 ms", "84.10 ms less"):
         assert fact in found.evidence
     assert (found.saving_ns, found.source, found.title) == (84_100_000, "/rank0", TITLES["collective-outlier"])
     assert found.advice.startswith("run the report on all ranks")
@@ -234,5 +234,5 @@ def test_the_collective_that_is_idle_is_named_in_both_exports(form: str) -> None
         )
     found = finding(*profiles)
     assert found is not None
-    assert "hcom_allReduce of 16.4 MB in unit 50 took " in found.evidence
+    assert "hcom_allReduce of 16.4 MB in step 50 took " in found.evidence
     assert "; another of 67.1 MB took 2." in found.evidence

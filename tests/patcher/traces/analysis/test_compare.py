@@ -96,7 +96,7 @@ def test_kernels_and_modules_are_compared_per_unit() -> None:
     assert found.kernels[0].name == "MatMul"
 
 
-BAD = Check("kernels", False, "30 of 32 units launched no kernel", ("communication", "dispatch"))
+BAD = Check("kernels", False, "30 of 32 steps launched no kernel", ("communication", "dispatch"))
 REFUSED = {
     "another window": (capture(1, 2), capture(1, 2, first=100), "different windows: 30:32 before, 100:102 after"),
     "another window by the facts": (
@@ -118,9 +118,9 @@ REFUSED = {
         capture(1, 2, metadata=parsed({"stage": "compute-log-prob"})), capture(1, 2, metadata=parsed({"stage": "update-policy"})),
         "different stages: compute-log-prob before, update-policy after",
     ),
-    "other marks": (capture(1, 2), capture(1, 2, marks="step["), "the units are marked differently: by ProfilerStep before, by step after"),
-    "no marks": (capture(1, 2), capture(1, 2, marks=""), "the units are marked differently: by ProfilerStep before, by nothing after"),
-    "bad data": (capture(1, 2), capture(1, 2, checks=(BAD,)), "after: 30 of 32 units launched no kernel"),
+    "other marks": (capture(1, 2), capture(1, 2, marks="step["), "the steps are marked differently: by ProfilerStep before, by step after"),
+    "no marks": (capture(1, 2), capture(1, 2, marks=""), "the steps are marked differently: by ProfilerStep before, by nothing after"),
+    "bad data": (capture(1, 2), capture(1, 2, checks=(BAD,)), "after: 30 of 32 steps launched no kernel"),
 }  # fmt: skip
 
 
@@ -173,7 +173,7 @@ def test_two_single_units_have_no_interval() -> None:
     found = compared([capture(5)], [capture(7)])
     assert (found.median_ns, found.change) == ((5, 7), None)
     assert any(
-        "only one unit was recorded, so the difference has no confidence interval." in note for note in found.notes
+        "only one step was recorded, so the difference has no confidence interval." in note for note in found.notes
     )
 
 
@@ -300,7 +300,7 @@ def test_other_devices_and_models_are_undecided(before: Any, after: Any, verdict
 def on_cpu(*times: int, **more: Any) -> RankProfile:
     units = tuple(RecordedUnit(number=30 + at, host_ns=ns, kernels=0) for at, ns in enumerate(times))
     idle = Check(
-        "kernels", False, f"{len(times)} of {len(times)} units launched no kernel", ("communication", "dispatch")
+        "kernels", False, f"{len(times)} of {len(times)} steps launched no kernel", ("communication", "dispatch")
     )
     return replace(capture(), units=units, device="CPU", operators=OPERATORS, checks=(idle,), rank=None, **more)
 

@@ -13,7 +13,7 @@ import pytest
 from patcher.messages.report import json_of
 from patcher.traces import analysis
 from patcher.traces.analysis import checks
-from patcher.traces.analysis.ranks import met
+from patcher.traces.analysis.ranks import match_collectives
 from patcher.traces.measured import OperatorRate
 from patcher.traces.model import (
     PARTS,
@@ -60,26 +60,26 @@ GOOD = steps(4)
 BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
     "the end is missing": (GOOD, {"cut": "the gzip file ends before its end"}, "whole", "the gzip file ends"),
     "events were lost": (GOOD, {"lost": 3}, "whole", "3 events could not be read"),
-    "nothing marks units": (replace(GOOD, marks=()), {}, "marks", "the trace is one unit"),
-    "units without kernels": (
+    "nothing marks steps": (replace(GOOD, marks=()), {}, "marks", "the whole trace counts as one step"),
+    "steps without kernels": (
         Run((Task(10, 20, launch=1),), (*MARKS, Range("ProfilerStep#3", 200, 300))), {}, "kernels",
-        "2 of 3 units launched no kernel: #2, #3",
+        "2 of 3 steps launched no kernel: #2, #3",
     ),
-    "many units without kernels": (
+    "many steps without kernels": (
         Run((Task(10, 20, launch=1),), tuple(Range(f"ProfilerStep#{n}", n * 100 - 100, n * 100) for n in range(1, 9))), {},
-        "kernels", "7 of 8 units launched no kernel: #2, #3, #4, #5, #6 and 2 more",
+        "kernels", "7 of 8 steps launched no kernel: #2, #3, #4, #5, #6 and 2 more",
     ),
-    "five units without kernels": (
+    "five steps without kernels": (
         Run((Task(10, 20, launch=1),), tuple(Range(f"ProfilerStep#{n}", n * 100 - 100, n * 100) for n in range(1, 7))), {},
-        "kernels", "5 of 6 units launched no kernel: #2, #3, #4, #5, #6.",
+        "kernels", "5 of 6 steps launched no kernel: #2, #3, #4, #5, #6.",
     ),
-    "six units without kernels": (
+    "six steps without kernels": (
         Run((Task(10, 20, launch=1),), tuple(Range(f"ProfilerStep#{n}", n * 100 - 100, n * 100) for n in range(1, 8))), {},
-        "kernels", "6 of 7 units launched no kernel: #2, #3, #4, #5, #6 and 1 more",
+        "kernels", "6 of 7 steps launched no kernel: #2, #3, #4, #5, #6 and 1 more",
     ),
     "a count far off": (
         Run(tuple(Task(n * 10 + 5, n * 10 + 9, launch=n * 10) for n in (*range(10, 30), 31)), (*(Range(f"ProfilerStep#{n}", n * 100, n * 100 + 100) for n in range(1, 4)),)),
-        {}, "count", "1 of 3 units launched far more or fewer kernels than the median of 10: #3",
+        {}, "count", "1 of 3 steps launched far more or fewer kernels than the median of 10: #3",
     ),
     "kernels without a launch": (
         Run((Task(10, 20, launch=1), Task(30, 40), Task(110, 120, launch=101)), MARKS), {}, "launches", "66.7 % of 3 kernels",
@@ -88,7 +88,7 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
         Run(tuple(Task(40_000 * n, 40_000 * n + 9000, launch=40_000 * n + 15_000) for n in range(1, 9)), (Range("ProfilerStep#1", 0, 400_000),)),
         {}, "clocks", "8 of 8 kernels begin more than 10 µs before their launch",
     ),
-    "one kernel is the unit": (
+    "one kernel is the step": (
         Run((Task(10, 99, launch=1), Task(110, 120, launch=101)), MARKS), {}, "alone", "a single kernel takes over 90 %",
     ),
     "a host that goes on after its last kernel": (
@@ -102,7 +102,7 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
     "marks that overlap": (
         Run(GOOD.tasks, (Range("ProfilerStep#30", 0, 15 * MS), *GOOD.marks[1:])), {}, "overlap", "1 step marks overlap",
     ),
-    "a unit that begins before the one in front of it": (
+    "a step that begins before the one in front of it": (
         Run((Task(110, 120, launch=1), Task(50, 60, launch=101)), MARKS), {}, "overlap", "begin on the device before",
     ),
     "events of categories that nobody knows": (
@@ -242,7 +242,7 @@ def test_the_slowest_unit_is_told_with_its_reason() -> None:
     found = report(capture(*units, unit(9, compute=10, free_host_late=20)))
     (outlier,) = (finding for finding in found.findings if finding.id == "outlier")
     assert (
-        outlier.evidence == "Unit 9 took 30.00 ms, 3.0 times the median. 100 % of the difference is free: host-bound."
+        outlier.evidence == "Step 9 took 30.00 ms, 3.0 times the median. 100 % of the difference is free: host-bound."
     )
     assert outlier.saving_ns == 2 * MS
 
@@ -400,15 +400,15 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
         {"units": of_units(2, compute=100), "kernels": COMPUTES, "rates": RATES}, "compute", None, "100.0 60 30 6 70.0 15.00",
         "fusion", "",
     ),
-    "a slow unit with more kernels": (
+    "a slow step with more kernels": (
         {"units": of_units(10, 7, unit(7, 1_200, compute=20, free_host_late=15), compute=10)}, "outlier", 2, "7 35.00 3.5 60 1,200 10",
         "special", "",
     ),
-    "a slow unit with a place": (
+    "a slow step with a place": (
         {"units": of_units(10, 1, unit(1, compute=10, free_host_late=18, copy=2), compute=10), "gaps": (gap(HOST_LATE, 20),)},
         "outlier", 2, "1 30.00 3.0 90 7", "special", "",
     ),
-    "two slow units": (
+    "two slow steps": (
         {"units": (*of_units(10, 1, unit(1, compute=16), compute=10), unit(10, compute=13), unit(11, compute=14))}, "outlier", 0,
         "1 16.00 1.6 100", "special", "",
     ),
@@ -449,7 +449,7 @@ def meeting(*times: tuple[int, ...], group: str = "tp") -> list[RankProfile]:
 
 
 def test_who_waits_for_whom_needs_no_common_clock() -> None:
-    ranks, exact, *_ = met(meeting((10, 2, 4), (5, 1, 1)))
+    ranks, exact, *_ = match_collectives(meeting((10, 2, 4), (5, 1, 1)))
     assert exact
     assert [(row.rank, row.collectives, row.waits_ns // MS, row.awaited_ns // MS, row.last) for row in ranks] == [
         (0, 2, 8 + 4, 0, 0),
@@ -462,7 +462,7 @@ def test_the_slow_rank_is_the_finding_of_all() -> None:
     found = report(*meeting((40, 10), (10, 10)))
     slow = found.findings[0]
     assert (slow.id, slow.severity, slow.source, slow.culprit) == ("slow-rank", "problem", "/traces/rank0", "rank 1")
-    assert "rank 1 arrives last in 1 of 2 collectives; per unit, each other rank waits 30.00 ms" in slow.evidence
+    assert "rank 1 arrives last in 1 of 2 collectives; per step, each other rank waits 30.00 ms" in slow.evidence
     assert (slow.saving_ns, slow.parts) == (30 * MS, {"waiting": 30 * MS, "transfer": 20 * MS})
     assert found.verdict.title == "Ranks wait for rank 1"
     assert report(*meeting((40, 10), group="")).findings[0].certainty.startswith("heuristic")
@@ -486,7 +486,7 @@ EXPOSED: dict[str, tuple[list[RankProfile], str, int, str, str, str, dict[str, i
         [capture(unit(**HALF), collectives=(told(35, 30, 4),))], "slow-rank", 30, "40.0 30.00 4.00 6.00 10.0", "exact",
         "differs between ranks", {"waiting": 30, "idle": 4, "transfer": 6},
     ),
-    "idle, as two units": (
+    "idle, as two steps": (
         [capture(unit(**HALF), unit(1, **HALF), collectives=(told(35, 3, 30), told(25, 0, 20, unit=1)))], "collective-idle", 25,
         "40.0 1.50 25.00 13.50 10.0", "upper bound, from torch_npu", "the network is not", {"waiting": 1, "idle": 25, "transfer": 13},
     ),
@@ -592,7 +592,7 @@ def test_the_first_collective_of_the_only_unit_may_be_the_start_of_the_profilers
         )
         for one, row in zip(meeting((1, 1)), ((45, 12), (5, 10)), strict=True)
     ]  # fmt: skip
-    ranks, *_ = met(several)
+    ranks, *_ = match_collectives(several)
     assert [(row.waits_ns // MS, row.awaited_ns // MS) for row in ranks] == [(4, 0), (0, 4)]
 
 
@@ -664,11 +664,11 @@ def test_experts_on_streams_side_by_side_meet_by_their_names() -> None:
     made = (
         replace(first, collectives=collectives(1, (0, 1, 2))), replace(second, collectives=collectives(2, (0, 2, 1))),
     )  # fmt: skip
-    assert [(row.collectives, row.waits_ns // MS) for row in met(made)[0]] == [(3, 20), (3, 0)]
+    assert [(row.collectives, row.waits_ns // MS) for row in match_collectives(made)[0]] == [(3, 20), (3, 0)]
 
 
 def test_nobody_came_last_where_several_did() -> None:
-    ranks, *_ = met(meeting((10, 2, 2), (5, 5, 5), (9, 9, 1)))
+    ranks, *_ = match_collectives(meeting((10, 2, 2), (5, 5, 5), (9, 9, 1)))
     assert [(row.waits_ns // MS, row.awaited_ns // MS, row.last) for row in ranks] == [
         (16, 0, 0),
         (8, 0, 0),
@@ -700,15 +700,15 @@ def test_one_rank_alone_is_told_how_many_there_are() -> None:
 def test_ranks_that_differ_in_a_unit_are_not_matched_there() -> None:
     first, second = meeting((10, 2), (5, 1))
     other = replace(second, collectives=(*second.collectives, Collective("tp", 2, "allGather", MS)))
-    assert met([first, other])[0] == ()
+    assert match_collectives([first, other])[0] == ()
     again = [replace(one, unit=7) for one in first.collectives]
     both = [replace(side, collectives=(*side.collectives, *again)) for side in (first, other)]
-    assert [row.collectives for row in met(both)[0]] == [2, 2]
+    assert [row.collectives for row in match_collectives(both)[0]] == [2, 2]
 
 
 def test_captures_of_one_rank_did_not_meet() -> None:
     first, _ = meeting((10, 2))
-    assert met([first, replace(first, source="/again")])[0] == ()
+    assert match_collectives([first, replace(first, source="/again")])[0] == ()
 
 
 LABELS = [

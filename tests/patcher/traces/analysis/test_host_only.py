@@ -218,7 +218,7 @@ def waits(*lengths_us: int) -> Inject:
 FIXED = {
     "a timer": (waits(20_090, 20_070, 23_000, 20_080, 20_085, 27_000, 20_075, 20_110), True),
     "computing that varies by 2 %": (waits(20_000, 20_100, 20_200, 20_300, 20_400, 20_150, 20_250, 20_350), False),
-    "steady, but only in a quarter of the units": (
+    "steady, but only in a quarter of the steps": (
         waits(20_070, 20_075, 23_000, 24_000, 25_000, 27_000, 22_000, 21_000), False,
     ),
 }  # fmt: skip
@@ -261,8 +261,8 @@ SMALL, LARGE = "[[64, 256], [256, 256]]", "[[2048, 256], [256, 256]]"
 @pytest.mark.parametrize(
     ("shapes", "title", "says"),
     [
-        ((LARGE, SMALL), "its inputs are larger", "[[2048, 256], [256, 256]], in the median unit [[64, 256]"),
-        (("[[65, 256], [256, 256]]", SMALL), "", "are [[65, 256], [256, 256]], in the median unit [[64,"),
+        ((LARGE, SMALL), "its inputs are larger", "[[2048, 256], [256, 256]], in the median step [[64, 256]"),
+        (("[[65, 256], [256, 256]]", SMALL), "", "are [[65, 256], [256, 256]], in the median step [[64,"),
         ((SMALL, SMALL), "", "something else held the core"),
         (("", ""), "", "--contents npu,cpu,shapes"),
     ],
@@ -343,8 +343,8 @@ def test_operators_that_run_for_less_than_half_are_no_verdict(tmp_path: Path) ->
             loop.sleep(40 * MS if at == number else 0)
 
     first = headline(analysis.reported([profile(inject, tmp_path)]))
-    assert "at no place of most units" in first.title
-    assert "between aten::op7 and aten::randn, 40.00 ms in unit 7" in first.evidence
+    assert "at no place of most steps" in first.title
+    assert "between aten::op7 and aten::randn, 40.00 ms in step 7" in first.evidence
 
 
 def test_a_single_short_operator_is_not_many(tmp_path: Path) -> None:

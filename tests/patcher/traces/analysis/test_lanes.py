@@ -33,7 +33,7 @@ def test_the_host_is_drawn_from_where_the_unit_begins_to_where_it_ends() -> None
     found = lanes(Run(TASKS, (mark,), calls=calls, functions=functions))
     assert found.device_ns == 65 * MS
     assert {name: shown(spans) for name, spans in found.host.items()} == {
-        "unit": [(0, 65, MARK, "ProfilerStep#3", True)],
+        "step": [(0, 65, MARK, "ProfilerStep#3", True)],
         "calls": [(11, 7, CALL, "outer", True)],
         "calls 2": [(30, 4, CALL, "of another thread", True)],
         "Python": [(35, 10, CALL, "<built-in function sleep>", True)],
@@ -44,7 +44,7 @@ def test_the_host_is_drawn_from_where_the_unit_begins_to_where_it_ends() -> None
 def test_what_another_unit_did_is_not_its_own() -> None:
     median = analysis.attributed(timeline(Run(TASKS, MARKS))).profile.lanes[-1]
     assert (median.number, median.why) == (3, "slowest")
-    assert [own for *_, own in shown(median.host["unit"])] == [True, False]
+    assert [own for *_, own in shown(median.host["step"])] == [True, False]
     assert [own for *_, own in shown(median.host["launches"])] == [True] * 3 + [False]
 
 

@@ -88,8 +88,8 @@ def test_the_units_that_carry_the_profilers_start_are_named_and_blamed_for_nothi
     said = CliRunner().invoke(rlpatch, ["report", *map(str, pieces), "-v"]).stdout
     assert "saved in 3 parts" in said
     assert "#34, #37 include the profiler's start-up cost" in said
-    assert "Unit 34" not in said
-    assert "Unit 37" not in said
+    assert "Step 34" not in said
+    assert "Step 37" not in said
 
 
 @pytest.mark.parametrize("units", [5, None, "30", [5, None], [{"number": 34, "uncounted": "two"}]])

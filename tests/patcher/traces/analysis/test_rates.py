@@ -145,7 +145,7 @@ def test_json_page_and_terminal_have_them(tmp_path: Path) -> None:
 def test_what_is_above_the_roofline_is_a_number_of_the_finding(tmp_path: Path) -> None:
     (found,) = reporting.report([recorded(tmp_path, [LARGE, LARGE])], reporting.ReadOptions()).data.findings
     less = 4 - 2 * FLOPS / 989.4e9
-    assert found.evidence.endswith(f"(100.0 % of the kernel time) would take {less:.2f} ms less per unit.")
+    assert found.evidence.endswith(f"(100.0 % of the kernel time) would take {less:.2f} ms less per step.")
     (found,) = reporting.report([recorded(tmp_path, [LARGE, LARGE], "other")], reporting.ReadOptions()).data.findings
     assert "roofline" not in found.evidence
 

@@ -146,7 +146,7 @@ def test_pieces_of_one_size_are_joined_in_their_order(tmp_path: Path) -> None:
         ),
         (
             [captured(4, 5000, named=BARE)], replayed(1, 4, graphs=2),
-            "graph replays in a unit: 2; captured graphs of the same size: 1",
+            "graph replays in a step: 2; captured graphs of the same size: 1",
         ),
         (
             [captured(4, 5000, named=NAMED)], replayed(1, 4, kernels=(KERNELS[1], KERNELS[0], *KERNELS[2:])),

@@ -10,7 +10,7 @@ import pytest
 
 from patcher.messages.errors import Kind, Problem
 from patcher.traces import analysis, folders, formats
-from patcher.traces.analysis.ranks import met
+from patcher.traces.analysis.ranks import match_collectives
 from patcher.traces.folders import states
 from patcher.traces.model import Check, RankProfile
 from patcher.traces.names import OUTPUT
@@ -186,6 +186,6 @@ def test_ranks_meet_by_their_tables() -> None:
     assert [one.units[0].device_ns for one in profiles] == pytest.approx(
         [810_022_250, 809_431_750, 809_803_250, 810_150_250], abs=200_000
     )
-    ranks, exact, *_ = met(profiles)
+    ranks, exact, *_ = match_collectives(profiles)
     assert exact
     assert sum(one.waits_ns for one in ranks) == pytest.approx(sum(one.awaited_ns for one in ranks))

@@ -13,7 +13,7 @@ import pytest
 
 from patcher.messages.errors import Problem
 from patcher.traces import analysis, folders, formats
-from patcher.traces.analysis.ranks import met
+from patcher.traces.analysis.ranks import match_collectives
 from patcher.traces.model import RankProfile
 from tests.patcher.traces.recorded import MARKS, MS, Range, Run, Task, steps
 
@@ -61,7 +61,7 @@ def test_a_merged_file_is_a_capture_for_each_rank(tmp_path: Path) -> None:
 
 
 def test_the_ranks_of_a_merged_file_meet_in_their_collectives(tmp_path: Path) -> None:
-    ranks, *_ = met(profiles(merged(tmp_path, {"TP00": waiting(60), "TP01": waiting(40)})))
+    ranks, *_ = match_collectives(profiles(merged(tmp_path, {"TP00": waiting(60), "TP01": waiting(40)})))
     assert [(one.rank, one.collectives, one.waits_ns, one.last) for one in ranks] == [(0, 2, 40, 0), (1, 2, 0, 2)]
 
 

@@ -125,7 +125,7 @@ def test_a_line_goes_through_the_dots_of_many_units(loads: tuple[int, ...], more
         for at, (load, extra) in enumerate(zip(loads, more, strict=True))
     )
     text = str(drawings.load_charts(profile(units)))
-    caption = re.search("Unit time by requests([^<]*)<", text)
+    caption = re.search("Step time by requests([^<]*)<", text)
     assert caption is not None
     assert said in caption[1]
     line = re.search(r'<line class="fit" x1="([\d.]+)" y1="([\d.]+)" x2="([\d.]+)" y2="([\d.]+)"', text)
