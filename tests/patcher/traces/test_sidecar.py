@@ -126,7 +126,7 @@ def test_several_windows_are_several_captures_and_replicas_of_one_condition_are_
         saved.trace(name, steps(*range(first, first + 10)), units=range(first, first + 10), **more)
     report, rows = told(saved)
     assert sorted((row["asked"], row["got"], row["ranks"]) for row in rows) == [
-        ("0:10 at tail 8", "10 units per worker", "0,1"), ("100:110", "100:110", "0"), ("30:60", "30:60", "0"),
+        ("0:10 at tail 8", "10 steps per worker", "0,1"), ("100:110", "100:110", "0"), ("30:60", "30:60", "0"),
     ]  # fmt: skip
     assert report.messages == ()
 
@@ -134,7 +134,7 @@ def test_several_windows_are_several_captures_and_replicas_of_one_condition_are_
 def test_why_a_window_was_closed_early_is_said(saved: Saved) -> None:
     saved.trace(NAME, steps(30, 31), units=range(30, 32), why="all requests have finished, recorded 2 of 30 units")
     report, (row,) = told(saved)
-    assert (row["closed"], row["got"]) == ("all requests have finished", "30:32 (2 of 30)")
+    assert (row["closed"], row["got"]) == ("all requests have finished", "30:32 (2 of 30 steps)")
     assert "  1  the window ended early: all requests have finished" in report.lines
     assert report.messages == ()
 
