@@ -124,7 +124,7 @@ class RecordedUnit(UnitMetadata, Payload):
 
     @property
     def parts(self) -> dict[str, int]:
-        """Part → nanoseconds, in the order of `PARTS`."""
+        """Part of the time → nanoseconds, in the order of `PARTS`."""
         return {part: getattr(self, part) for part in PARTS}
 
     @property
@@ -134,7 +134,10 @@ class RecordedUnit(UnitMetadata, Payload):
 
 
 def lower_median(values: Sequence[Value], key: Any = None) -> Value:
-    """Return the lower median of at least one value: one of the values, never a mean of two."""
+    """Return the lower median of at least one value: one of the values, never a mean of two.
+
+    ``key`` is as in `sorted`.
+    """
     return sorted(values, key=key)[(len(values) - 1) // 2]
 
 
@@ -144,12 +147,12 @@ def duration_of(unit: RecordedUnit) -> tuple[int, int]:
 
 
 def timed(units: Sequence[RecordedUnit]) -> Sequence[RecordedUnit]:
-    """Return the units in which something ran on the device; all units if there is none."""
+    """Return the steps in which something ran on the device; all steps if there is none."""
     return [unit for unit in units if unit.device_ns] or units
 
 
 def median_unit(units: Sequence[RecordedUnit]) -> RecordedUnit | None:
-    """Return the unit whose time is the lower median, so that its parts add up; None without units."""
+    """Return the step whose time is the lower median, so that its parts add up; None without steps."""
     return lower_median(timed(units), duration_of) if units else None
 
 
@@ -438,13 +441,13 @@ class RankProfile(Payload):
 
     @property
     def stage(self) -> str:
-        """Stage in the metadata, else in the name of the trace; "" without either."""
+        """Stage in the metadata, such as rollout, else in the name of the trace; "" without either."""
         of_metadata = self.metadata.stage if self.metadata else ""
         return of_metadata or names.of(Path(self.source)).fields.get("stage", "")
 
     @property
     def part(self) -> str:
-        """Stage and role; ranks with the same ones are reported together. "" if unknown."""
+        """Stage and role, as ``update-policy actor``; ranks with the same are reported together. "" if unknown."""
         role = self.metadata.role if self.metadata else names.of(Path(self.source)).fields.get("role", "")
         return f"{self.stage} {role}".strip()
 
@@ -455,7 +458,7 @@ class RankProfile(Payload):
 
     @property
     def cold(self) -> tuple[int, ...]:
-        """Units that carry the profiler's own start, because there was no unit before to warm up in."""
+        """Numbers of the steps that carry the profiler's own start, because no step came before to warm up in."""
         first = self.units[0].number if self.units and self.marks == "ProfilerStep#" else None
         return tuple(unit.number for unit in self.units if unit.profiler_start or unit.number == first == 0)
 
@@ -481,7 +484,7 @@ class RankProfile(Payload):
 
     @property
     def span(self) -> str:
-        """Range of the unit numbers, as ``#3 to #5``; "" without units."""
+        """Range of the step numbers, as ``#3 to #5``; "" without steps."""
         numbers = [unit.number for unit in self.units]
         ends = (min(numbers), max(numbers)) if len(numbers) > 1 else numbers
         return Text("#{first} to #{last}", *ends) if len(numbers) > 1 else "".join(f"#{number}" for number in numbers)
@@ -508,7 +511,7 @@ class RankProfile(Payload):
 
     @property
     def percentile95_ns(self) -> int:
-        """95th percentile (nearest rank) of the units' device times in ns; 0 without units."""
+        """95th percentile (nearest rank) of the steps' device times in ns; 0 without steps."""
         ordered = sorted(unit.device_ns for unit in timed(self.units))
         return ordered[-(len(ordered) * 5 // 100) - 1] if ordered else 0
 
@@ -519,12 +522,12 @@ class RankProfile(Payload):
 
     @property
     def uncounted(self) -> dict[int, int]:
-        """Unit → the uncounted iterations right before it; units without any are left out."""
+        """Step number → the uncounted iterations right before it; steps without any are left out."""
         return {unit.number: unit.uncounted for unit in self.units if unit.uncounted}
 
     @property
     def phases(self) -> dict[str, int]:
-        """Phase → ns of the kernels of all units in it; empty if no unit trains."""
+        """Phase (forward, backward, optimizer) → ns of its kernels in all steps; empty if no step trains."""
         names = dict.fromkeys(phase for unit in self.units for phase in unit.phases)
         return {phase: sum(unit.phases.get(phase, 0) for unit in self.units) for phase in names}
 
@@ -535,10 +538,10 @@ class RankProfile(Payload):
 
     @property
     def families(self) -> dict[str, int]:
-        """Family → ns in all units, the largest first: the time of its kernels, and of two the device's idle time.
+        """Family → ns in all steps, the largest first: kernel time, and two families of the device's idle time.
 
         Host-bound is idle time in which the next kernel was not launched yet. If the trace has modules and the host was
-        in none of them at a place of `gaps`, that is outside the forward pass, as is the time before the first kernel.
+        in none of them during a gap, the gap is outside the forward pass, as is the time before the first kernel.
         """
         sums = Counter[str]()
         for kernel in self.kernels:
@@ -557,11 +560,11 @@ class RankProfile(Payload):
         return self.share(*FREE, "copy_ns")
 
     def sum_ns(self, *parts: str) -> int:
-        """Return the nanoseconds of ``parts`` over all units."""
+        """Return the nanoseconds of ``parts``, fields of a step, over all steps."""
         return sum(getattr(unit, part) for unit in self.units for part in parts)
 
     def share(self, *parts: str) -> float:
-        """Return the share of ``parts`` in the time of all units, 0 to 1."""
+        """Return the share of ``parts`` in the device time of all steps, 0 to 1; 0 without any time."""
         total = self.total_ns
         return self.sum_ns(*parts) / total if total else 0.0
 
