@@ -76,12 +76,12 @@ class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type 
 
     @property
     def place(self) -> str:
-        """Nodes, and the file or folder, that the problem is at; "" for none."""
+        """Names of nodes, then the file or folder that the problem is at, as `node: path`; "" for none."""
         return ": ".join(filter(None, (self.node, self.where)))
 
     @property
     def note(self) -> Note:
-        """Note with the same content, for a command that goes on."""
+        """Note with the same content, for a command that goes on in spite of the problem."""
         return Note(self._head, joined("\n", self._rest))
 
     @property
@@ -102,7 +102,10 @@ def usage(cause: str, hint: str, where: str = "", notes: tuple[str, ...] = ()) -
 
 
 def failed(error: BaseException) -> Problem:
-    """Return the Problem for any exception that ended a command; a Problem comes back as it is."""
+    """Return the Problem for any exception that ended a command; a Problem comes back as it is.
+
+    Its kind is INTERRUPTED for Ctrl-C, ENVIRONMENT for an OSError, else UNEXPECTED.
+    """
     if isinstance(error, Problem):
         return error
     if isinstance(error, KeyboardInterrupt):
@@ -118,7 +121,10 @@ def failed(error: BaseException) -> Problem:
 
 
 def refused(error: PermissionError) -> Problem:
-    """Return the Problem for a file or folder that may not be read or searched; its hint names the owner."""
+    """Return the Problem (ENVIRONMENT) for a file or folder that may not be read or searched.
+
+    Its hint names the owner.
+    """
     path = Path(os.fsdecode(error.filename)) if error.filename else Path()
     there = (folder for folder in reversed(path.parents) if os.access(folder, os.F_OK))
     closed = next((folder for folder in there if not os.access(folder, os.X_OK)), None)
@@ -130,6 +136,7 @@ def refused(error: PermissionError) -> Problem:
 
 
 def _owner(path: Path) -> str:
+    """Return the name of the owner of a path; "another user" if it is not known."""
     try:
         return path.owner()
     except (OSError, KeyError):

@@ -110,6 +110,7 @@ class NumberListOrAll(Notation["tuple[int, ...] | None"]):
     metavar, numbers = "LIST", NumberList(0)
 
     def read(self, option: str, text: str) -> tuple[int, ...] | None:
+        """Parse sorted numbers without duplicates; None for `all`. Raises Problem (USAGE)."""
         return None if text.strip().lower() == "all" else self.numbers.read(option, text)
 
     def text(self, value: tuple[int, ...] | None) -> str:
@@ -159,7 +160,10 @@ class Choice(Notation[str]):
         self.spellings = _spellings(self.words, same)
 
     def read(self, option: str, text: str) -> str:
-        """Return the word in its own spelling, "" for `unset`. Raises Problem (USAGE) for an unknown word."""
+        """Return the word in its own spelling, "" for `unset`. Raises Problem (USAGE) for an unknown word.
+
+        With `others`, an unknown word is returned in lower case with hyphens.
+        """
         word = self.spellings.get(_plain(text))
         if word is not None:
             return "" if word == self.unset else word

@@ -71,16 +71,22 @@ def read(file: Path) -> list[RankProfile]:
     """
     with reading(file) as stream:
         text = stream.read(_LARGEST + 1)
-    why = Text("it is not what rlpatch wrote, or incomplete")
+    why = Text("rlpatch did not write the file, or the file is incomplete")
     try:
         content: Any = json.loads(text) if len(text) <= _LARGEST else None
         if content["format"] != FORMAT:
-            why = Text("it has format {format}, and this rlpatch reads {supported}", content["format"], FORMAT)
+            why = Text(
+                "the file has format {format}, but this rlpatch reads only format {supported}",
+                content["format"],
+                FORMAT,
+            )
             raise ValueError(why)
         profiles = [_restored(profile, file) for profile in content["profiles"]]
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
-        cause = Text("{name} in the baseline cannot be read: {why}", file.name, why)
-        raise Problem(Kind.TRACE, cause, str(file), Text("remove it; the other runs of the baseline stay")) from None
+        cause = Text("{file} of the baseline cannot be read: {reason}", file.name, why)
+        raise Problem(
+            Kind.TRACE, cause, str(file), Text("remove the file; the other runs of the baseline stay")
+        ) from None
     return profiles
 
 

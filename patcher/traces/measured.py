@@ -196,4 +196,4 @@ def _roofline(rates: Iterable[OperatorRate], device: str) -> str:
     if not times:
         return Text("no roofline known for {device}", short(device))
     least, took = map(sum, zip(*times, strict=True))
-    return Text("{least} of the roofline", percent(least / (took or 1), 0))
+    return Text("{share} of the roofline", percent(least / (took or 1), 0))

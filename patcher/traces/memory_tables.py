@@ -25,15 +25,15 @@ def of_snapshots(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Mapping[str, o
 
 def tables(device: DeviceMemory) -> Iterator[Table]:
     """Yield the tables of a device: what is live at the peak, its steps, what they leave behind, the largest blocks."""
-    yield holders("memory_holders", Text("Held at the peak"), device.holders)
+    yield holders("memory_holders", Text("Memory in use at the peak"), device.holders)
     yield units(device)
     yield holders("memory_left", Text("Allocated in units, and still in use after the last unit"), device.growth)
-    yield holders("memory_blocks", Text("Largest blocks at the end"), device.blocks)
+    yield holders("memory_blocks", Text("Largest memory blocks in use at the end"), device.blocks)
 
 
 def peak_line(device: DeviceMemory) -> Text:
     """Return a text on the memory peak of a device, and in which step it is, if the steps were marked."""
-    peak = Text("device {device}: peak {size}", device.device, size(device.peak))
+    peak = Text("device {device}: memory peak {size}", device.device, size(device.peak))
     if device.peak_unit is not None:
         return Text("{peak}, in unit {unit}", peak, device.peak_unit)
     return Text("{peak}, not inside any unit", peak) if device.units else peak

@@ -573,7 +573,7 @@ TITLES = {
     "communication": Text("Exposed communication"),
     "collective-idle": Text("The device is idle inside collectives"),
     "collective-outlier": Text("A collective takes much longer than similar ones"),
-    "collective-unaligned": Text("Collectives move pieces of unaligned sizes"),
+    "collective-unaligned": Text("Collectives transfer blocks of unaligned sizes"),
     "pipeline-bubble": Text("Pipeline bubble: a stage waits for another"),
     "dispatch": Text("Host-bound: the device waits for the next launch"),
     "launch-blocked": Text("A launch call blocks while the device is empty"),

@@ -62,21 +62,21 @@ def host_of(gap: FreeGap) -> str:
     if operator and module:
         around = Text("{operator} in {module}", operator, module)
     if gap.part == "free_waiting_ns":
-        launched = around and Text("launched by {around}", around)
+        launched = around and Text("launched by {caller}", around)
         return joined(COMMA, (launched, gap.call and Text("meanwhile the host was in {call}", host_name(gap.call))))
     if gap.call:
         call = host_name(gap.call)
         if around:
-            call = Text("{call} ({around})", call, around)
+            call = Text("{call} ({caller})", call, around)
         return Text("the host was in {call} for {share} of the gap", call, percent(gap.call_ns / gap.ns, 0))
     if gap.within:
-        return Text("the host was inside {around}", around)
-    launched = around and Text("launched by {around}", around)
+        return Text("the host was inside {operator}", around)
+    launched = around and Text("launched by {caller}", around)
     if gap.kind != "place" or gap.part not in ("free_host_late_ns", LEAD_IN):
         return launched
     nothing: str = Text("no single recorded operator, call or frame covers half of the gap")
     if gap.returned_from:
-        nothing = Text("after the host returned from {call} {nothing}", host_name(gap.returned_from), nothing)
+        nothing = Text("after the host returned from {call}, {statement}", host_name(gap.returned_from), nothing)
     return joined(COMMA, (nothing, launched))
 
 
@@ -101,7 +101,7 @@ def place_in_words(gap: FreeGap) -> str:
 def begin_of(gap: FreeGap) -> str:
     """Return in words where the longest gap of a place begins: the value of `ts` in the trace, in microseconds."""
     return Text(
-        "the longest gap, {time}, begins at ts {micros}",
+        "the longest gap, {time}, begins at ts {microseconds}",
         duration(gap.longest_ns),
         f"{gap.at_ns // 1000}.{gap.at_ns % 1000:03}",
     )

@@ -100,9 +100,9 @@ class RankTrace:
             if number == MOST_THREADS:
                 raise Problem(
                     Kind.TRACE,
-                    Text("the trace has more than {number:,} threads", number),
+                    Text("the trace has more than {limit:,} threads", number),
                     self.source,
-                    Text("record the timeline again"),
+                    Text("record the trace again"),
                 )
             self.operators.append(RangeColumns())
             self.modules.append(RangeColumns())
@@ -194,5 +194,8 @@ def several(path: Path, what: str, values: Iterable[object]) -> Problem:
     names = sorted(map(str, values))
     if len(names) > _MOST_NAMES:
         names[_MOST_NAMES:] = [Text("and {count:,} more", len(names) - _MOST_NAMES)]
-    cause = Text("{name} contains several {what}: {names}", path.name, what, ", ".join(names))
+    listed = ", ".join(names)
+    cause = Text("{path} contains several ranks: {ranks}", path.name, listed)
+    if what == "devices":
+        cause = Text("{path} contains several devices: {devices}", path.name, listed)
     return Problem(Kind.TRACE, cause, str(path), Text("record, export or parse each rank into a separate folder"))

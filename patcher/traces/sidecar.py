@@ -254,7 +254,8 @@ def read(file: Path) -> Metadata:
         version_text = version if isinstance(version, int | float) else Text("none")
         raise ValueError(
             Text(
-                "the step metadata beside the trace has format {format}, and this rlpatch reads {supported}",
+                "the step metadata beside the trace has format {format}, but this rlpatch reads only format"
+                " {supported}",
                 version_text,
                 FORMAT,
             )
@@ -298,7 +299,10 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
         value, expected = getattr(metadata, name), fields_of_name.get(name)
         if value not in (None, "") and expected not in (None, "") and value != expected:
             yield Text(
-                "{name} is {expected} in the trace's name, but {value} in the step metadata", name, expected, value
+                "{field} is {name_value} in the trace's name, but {metadata_value} in the step metadata",
+                name,
+                expected,
+                value,
             )
     if {metadata.backend, form} == {"npu", "torch"}:
         yield Text(

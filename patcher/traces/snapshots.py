@@ -147,14 +147,16 @@ def read(path: Path, progress: Progress = ignore) -> Snapshot:
 def _content(path: Path, progress: Progress) -> tuple[Sequence[Mapping[str, Any]], Sequence[Any], Mapping[str, Any]]:
     """Return the segments in a snapshot, the history of each device, and rlpatch's own fields. Raises as `read`."""
     if path.stat().st_size > pickled.MOST_BYTES:
-        cause = Text("{name} is larger than {limit} GB", path.name, pickled.MOST_BYTES >> 30)
-        raise Problem(Kind.TRACE, cause, str(path), Text("record a shorter window"))
+        cause = Text(
+            "{file} is larger than {limit} GB, so rlpatch does not read it", path.name, pickled.MOST_BYTES >> 30
+        )
+        raise Problem(Kind.TRACE, cause, str(path), Text("record fewer steps, with a shorter window"))
     with reading(path) as file:
         data = pickled.load(file.read(), path.name, progress)
     fields = data if isinstance(data, dict) else {"segments": data}  # before torch 2.1 a list of segments
     segments = [segment for segment in _list(fields.get("segments")) if isinstance(segment, dict)]
     if not segments and "device_traces" not in fields:
-        cause = Text("{name} has no memory segments, so it is not a memory snapshot of torch", path.name)
+        cause = Text("{file} has no memory segments, so it is not a memory snapshot of torch", path.name)
         raise Problem(Kind.TRACE, cause, str(path), Text("`rlpatch traces` shows what was recorded"))
     about = fields.get("rlpatch")
     return segments, _list(fields.get("device_traces")), about if isinstance(about, dict) else {}

@@ -165,7 +165,7 @@ def joined_replays(count: int, complete: int, why: Sequence[str]) -> str:
         complete,
         count,
     )
-    return Text("{replays}; not matched: {why}", text, joined(SEMICOLON, why)) if why else text
+    return Text("{replays}; the others were not matched: {reasons}", text, joined(SEMICOLON, why)) if why else text
 
 
 def host_name(name: str) -> str:

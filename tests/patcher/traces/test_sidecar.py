@@ -210,8 +210,11 @@ def test_training_stages_have_step_and_role(saved: Saved) -> None:
         ('{"format": 1, "units": [', "the step metadata beside the trace is not a JSON object, or incomplete"),
         ("[" * 100_000, "the step metadata beside the trace is not a JSON object, or incomplete"),
         ("[1]", "the step metadata beside the trace is not a JSON object, or incomplete"),
-        ('{"format": 7}', "the step metadata beside the trace has format 7, and this rlpatch reads 1"),
-        ('{"format": "\\u001b[2J"}', "the step metadata beside the trace has format none, and this rlpatch reads 1"),
+        ('{"format": 7}', "the step metadata beside the trace has format 7, but this rlpatch reads only format 1"),
+        (
+            '{"format": "\\u001b[2J"}',
+            "the step metadata beside the trace has format none, but this rlpatch reads only format 1",
+        ),
     ],
 )
 def test_facts_that_are_none_are_said_and_nothing_else_is_taken(saved: Saved, text: str, why: str) -> None:
