@@ -84,7 +84,9 @@ def _running(process: Path, declared: Sequence[Processes], packages: Sequence[Pa
         return None
     described = described._replace(here=True in finds)
     if None in (maps, search):
-        return described._replace(line=Text("{line} (rlpatch cannot see which code it loaded)", described.line))
+        return described._replace(
+            line=Text("{process} (rlpatch cannot see which code the process loaded)", described.line)
+        )
     return described
 
 

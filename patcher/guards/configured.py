@@ -274,9 +274,9 @@ def _judged(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: R
     line, where = _place(switch.keys[0].name, run, reading)
     severe = (switch for switch, state in zip(switches, states, strict=True) if state is not State.OFF)
     change, place = " ".join(dict.fromkeys(switch.off for switch in severe)), within_sentence(where)
-    off = Text("{change} at {where}", change, place)
+    off = Text("set {overrides} at {place}", change, place)
     if line:
-        off = Text("{change} as an override, or at {where}", change, place)
+        off = Text("set {overrides} on the command line, or at {place}", change, place)
     if state is State.UNKNOWN:
         reason = Text("a value in the configuration is only known at run time")
     elif not (run.sure and run.start.program):

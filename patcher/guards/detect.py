@@ -74,7 +74,7 @@ def _unnamed(
         why = existing[0].why if existing else Text("this release has no switch for this profiler")
         for text in hidden[:1] if existing and profiler not in not_off else ():
             is_searched = text.where != text.reason
-            advice = Text("{off}, if this setting exists there", existing[0].off) if is_searched else ""
+            advice = Text("{instruction}, if this place has such a setting", existing[0].off) if is_searched else ""
             line = text.found.partition("\n")[0].strip()[:200]
             yield GuardResult(profiler, State.UNKNOWN, text.where, line, advice, why, text.reason)
         yield GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why)
@@ -105,10 +105,10 @@ def _results(switch: Switch, reading: Reading) -> list[GuardResult]:
     requests = _requests(switch, reading)
     if not requests or not results or results[0].state is not State.ARMED:
         return results
-    call = Text("{call} at {where}", shown(" ".join(requests[0].words))[:200], requests[0].where)
+    call = Text("{call} at {place}", shown(" ".join(requests[0].words))[:200], requests[0].where)
     armed = results[0]._replace(found=joined(SEMICOLON, (results[0].found, call)))
     if requests[0].sure:
-        return [armed._replace(state=State.ON, off=Text("{off}; or leave out {call}", armed.off, call))]
+        return [armed._replace(state=State.ON, off=Text("{instruction}, or leave out {call}", armed.off, call))]
     return [armed._replace(state=State.UNKNOWN, reason=Text("rlpatch cannot tell whether this call is reached"))]
 
 
@@ -117,9 +117,9 @@ def _result(switch: Switch, state: State, where: str, text: str, reason: str = "
     off: str = Text("nothing to do") if state is State.OFF else switch.off
     if state is not State.OFF and where != ENVIRONMENT:
         line = within_sentence(where)
-        off = Text("{off} at {where}", switch.off, line)
+        off = Text("{instruction} at {place}", switch.off, line)
         if switch.form is Form.VARIABLE:
-            off = Text("remove it at {where}, or {off} after it", line, switch.off)
+            off = Text("remove the variable at {place}, or {instruction} after that line", line, switch.off)
     return GuardResult(switch.profiler, state, where, shown(" ".join(text.split()))[:300], off, switch.why, reason)
 
 

@@ -41,7 +41,7 @@ _LOST = {
     ),
     r"env (.* )?(-i|-|--ignore-environment|(-u ?|--unset[= ])PYTHONPATH)( .*)?": (
         Text("PYTHONPATH is unset, or the environment is emptied (env -i)"),
-        Text("leave PYTHONPATH in the environment"),
+        Text("keep PYTHONPATH in the environment"),
     ),
 }
 """The words of a start at which the hook is lost: why, and what to write instead; nothing for a submitted job, whose

@@ -114,7 +114,7 @@ def failed(error: BaseException) -> Problem:
         return refused(error)
     if isinstance(error, OSError):
         where = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
-        hint = Text("check {where}, then run the same command again", where or Text("the current folder"))
+        hint = Text("check {path}, then run the same command again", where or Text("the current folder"))
         return Problem(Kind.ENVIRONMENT, error.strerror or str(error), where, hint)
     hint = Text("please report this; add -v to the command to see the traceback")
     return Problem(Kind.UNEXPECTED, f"{type(error).__name__}: {error}", hint=hint)
@@ -128,9 +128,9 @@ def refused(error: PermissionError) -> Problem:
     path = Path(os.fsdecode(error.filename)) if error.filename else Path()
     there = (folder for folder in reversed(path.parents) if os.access(folder, os.F_OK))
     closed = next((folder for folder in there if not os.access(folder, os.X_OK)), None)
-    cause = Text("{name} cannot be read: permission denied", path.name)
+    cause = Text("{file} cannot be read: permission denied", path.name)
     if closed:
-        cause = Text("you have no permission to enter the folder {name}", closed.name or closed)
+        cause = Text("you have no permission to enter the folder {folder}", closed.name or closed)
     hint = Text("run rlpatch as the owner ({owner}), or give your user access", _owner(closed or path))
     return Problem(Kind.ENVIRONMENT, cause, str(closed or path), hint)
 

@@ -151,7 +151,7 @@ class CommandResult:
         """
         cause = Text("the output could not be written: {reason}", error.strerror or type(error).__name__)
         if self.done:
-            cause = Text("{cause}, but these changes were made: {done}", cause, joined(COMMA, self.done))
+            cause = Text("{cause}, but these changes were made: {changes}", cause, joined(COMMA, self.done))
         hint = Text("redirect the output to a disk with free space (> FILE), or into a pipe")
         problem = Problem(Kind.ENVIRONMENT, cause, hint=hint)
         with _writing(sys.stderr):
@@ -353,7 +353,7 @@ def _style(text: str, codes: str) -> str:
 def _error(problem: Problem) -> str:
     """Return a problem as printed, translated: "Error:" in red, its lines below each other."""
     first, *more = problem.lines
-    line = translate(Text("Error: {first}", first))
+    line = translate(Text("Error: {problem}", first))
     first = re.sub("[^:：]+[:：] ?", lambda match: _style(match[0], _BOLD_RED), line, count=1)
     return "\n  ".join((first, *map(translate, more)))
 

@@ -83,8 +83,8 @@ def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
         asked, exported = row["asked"] or "?", row["got"] or "?"
         rows.append((str(number), target, stage or "?", asked, exported, run, row["ranks"] or "?", row["state"], size))
     heads = (
-        "", Text("target"), Text("stage"), Text("asked"), Text("got"), Text("of"), Text("ranks"), Text("state"),
-        Text("size"),
+        "", Text("target"), Text("stage"), Text("requested"), Text("recorded"), Text("when"), Text("ranks"),
+        Text("state"), Text("size"),
     )  # fmt: skip
     return drawn(heads, rows, width)
 
@@ -110,7 +110,7 @@ def workers(progress: Iterable[Any], width: int | None = None) -> list[str]:
             )
         )  # fmt: skip
     heads = (
-        "", Text("target"), Text("stage"), Text("host"), Text("rank"), Text("state"), Text("unit"), Text("seen"),
+        "", Text("target"), Text("stage"), Text("host"), Text("rank"), Text("state"), Text("step"), Text("last seen"),
         Text("trace"),
     )  # fmt: skip
     return drawn(heads, rows, width)
@@ -131,10 +131,10 @@ def _window(row: Any) -> str:
     first, end = row.span or (math.inf, math.inf)
     span = f"{first}:{'' if end == math.inf else end}" if row.span else window
     if unit < first:
-        return Text("{unit} before {window}", unit, span)
+        return Text("{step} before {window}", unit, span)
     if end == math.inf:
-        return Text("{count} in {window}", unit - first, span)
-    return Text("{count} of {total} in {window}", min(unit, end) - first, end - first, span)
+        return Text("{recorded} in {window}", unit - first, span)
+    return Text("{recorded} of {total} in {window}", min(unit, end) - first, end - first, span)
 
 
 def _traces(traces: Sequence[Any]) -> str:
@@ -143,7 +143,7 @@ def _traces(traces: Sequence[Any]) -> str:
     if not sizes:
         return Text("moved") if traces else ""
     size = _bytes(sum(sizes))
-    return Text("{count}: {size}", len(sizes), size) if len(sizes) > 1 else size
+    return Text("{count} traces: {size}", len(sizes), size) if len(sizes) > 1 else size
 
 
 def nodes(data: dict[str, Any]) -> list[str]:
@@ -155,7 +155,14 @@ def nodes(data: dict[str, Any]) -> list[str]:
         free = "" if row["free"] is None else _bytes(row["free"])
         engines = str(len(row["running"])) if row["running"] else ""
         rows.append((row["node"], row["state"], targets, patches, engines, free))
-    heads = (Text("node"), Text("state"), Text("installed"), Text("patched"), Text("engines"), Text("free"))
+    heads = (
+        Text("node"),
+        Text("state"),
+        Text("installed"),
+        Text("patched"),
+        Text("running engines"),
+        Text("free disk"),
+    )
     return drawn(heads, rows, None)
 
 
