@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def _run() -> None:
-    """Run the command line; Ctrl-C raises KeyboardInterrupt instead of click's exit 1."""
+    """Run the command line and exit with its code; Ctrl-C raises KeyboardInterrupt instead of click's exit 1."""
     import click
 
     from patcher.cli import rlpatch
@@ -49,7 +49,7 @@ def _run() -> None:
 
 
 def _stop(code: int, message: str = "") -> None:
-    """Print `message` and exit with `code`; discard what stdout and stderr cannot write any more."""
+    """Print `message`, if any, to stderr and exit with `code`; discard what stdout and stderr cannot write any more."""
     with contextlib.suppress(OSError):
         if message:
             print(f"Error: {message}", file=sys.stderr, flush=True)  # noqa: T201  (before click is there)
@@ -63,7 +63,7 @@ def _stop(code: int, message: str = "") -> None:
 
 
 def _check_sibling() -> None:
-    """Exit if another package named `patches` hides rlpatch's own."""
+    """Exit with code 5 and a message if another package named `patches` hides rlpatch's own."""
     import patches
 
     ours = os.path.realpath(f"{__file__}/../../patches")  # without pathlib, which is a tenth of the time of the help

@@ -19,7 +19,8 @@ def _remember(_number: int, _frame: object) -> None:
 def deferred(*, terminated: bool = False) -> Iterator[None]:
     """Delay Ctrl-C in the block: KeyboardInterrupt comes only from `look`, or at the end if nothing else was raised.
 
-    Blocks may be nested. With `terminated`, SIGTERM acts like Ctrl-C. Outside of the main thread nothing changes.
+    Blocks may be nested. With `terminated`, SIGTERM acts like Ctrl-C. A signal that is ignored stays so. Outside of the
+    main thread nothing changes.
     """
     global _pressed
     ours = threading.current_thread() is threading.main_thread()  # no other one gets signals

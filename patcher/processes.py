@@ -58,7 +58,10 @@ def running(
 
 
 def _running(process: Path, declared: Sequence[Processes], packages: Sequence[Path]) -> RunningProcess | None:
-    """Return the process at `process`, its folder below /proc, if `running` includes it, else None."""
+    """Return the process at `process`, its folder below /proc, if `running` includes it, else None.
+
+    `declared` and `packages` are as in `running`.
+    """
     command = (_read(process / "cmdline") or b"").decode("utf-8", "replace")
     argv = command.split("\0")
     python = _is_python(process, argv[0])
@@ -81,12 +84,14 @@ def _running(process: Path, declared: Sequence[Processes], packages: Sequence[Pa
         return None
     described = described._replace(here=True in finds)
     if None in (maps, search):
-        return described._replace(line=Text("{line} (rlpatch cannot see which code it loaded)", described.line))
+        return described._replace(
+            line=Text("{process} (rlpatch cannot see which code the process loaded)", described.line)
+        )
     return described
 
 
 def _described(process: Path, command: str) -> RunningProcess:
-    """Return a process with its command; add the user and the start time if it belongs to another user."""
+    """Return a process with its id and command; add the user and the start time if it belongs to another user."""
     line: str = f"{process.name} {command}"
     user = ""
     with contextlib.suppress(OSError):
@@ -105,9 +110,9 @@ def _described(process: Path, command: str) -> RunningProcess:
 
 
 def _script(command: str, *, python: bool, declared: Sequence[Processes]) -> str | None:
-    """Return the script of a `command` if it is one of `declared`, "" for a module or a title, else None.
+    """Return the script that a `command` runs if it is one of `declared`; "" for a module or a title; else None.
 
-    With `python` the command is an interpreter's.
+    `command` is the content of /proc/PID/cmdline; `python` says that it is an interpreter's.
     """
     if command.startswith(tuple(title for processes in declared for title in processes.titles)):
         return ""
@@ -120,7 +125,7 @@ def _script(command: str, *, python: bool, declared: Sequence[Processes]) -> str
 
 
 def _read(file: Path) -> bytes | None:
-    """Return the content of a file in /proc, None if the process is gone or hides it."""
+    """Return the content of a file in /proc; None if the process is gone or hides it."""
     try:
         return file.read_bytes()
     except OSError:
@@ -135,7 +140,7 @@ def _is_python(process: Path, name: str) -> bool:
 
 
 def _search(process: Path) -> list[Path] | None:
-    """Return a process's working directory and PYTHONPATH folders, None if the process hides them."""
+    """Return a process's working directory, then its PYTHONPATH folders; None if the process hides them."""
     try:
         here = (process / "cwd").resolve(strict=True)
         environ = (process / "environ").read_bytes().decode("utf-8", "surrogateescape")
@@ -146,7 +151,10 @@ def _search(process: Path) -> list[Path] | None:
 
 
 def _sites(programs: Iterable[str], maps: bytes) -> set[Path]:
-    """Return the site-packages folders of a process, by its programs' prefixes and the files in its memory."""
+    """Return the site-packages folders of a process, by its programs' prefixes and the files in its memory.
+
+    `maps` is the content of its /proc/PID/maps.
+    """
     prefixes = {Path(word).parent.parent for word in programs if word.startswith("/")}
     mapped = re.findall(r" (/.*?/(?:site|dist)-packages)/", maps.decode("utf-8", "surrogateescape"))
     return {site for prefix in prefixes for site in prefix.glob("lib*/python3*/*-packages")} | set(map(Path, mapped))
@@ -155,7 +163,7 @@ def _sites(programs: Iterable[str], maps: bytes) -> set[Path]:
 def _finds(package: Path, search: Sequence[Path], sites: Iterable[Path]) -> bool | None:
     """Tell whether a process imports `package`: False for another copy of it, None if no copy is found.
 
-    `search` are its working directory and PYTHONPATH, `sites` the folders of installed packages.
+    `search` has its working directory, then its PYTHONPATH folders; `sites` are the folders of installed packages.
     """
     here, *paths = search
     if here == package.parent:
@@ -168,7 +176,10 @@ def _finds(package: Path, search: Sequence[Path], sites: Iterable[Path]) -> bool
 
 
 def alive(pid: int, since: float, proc: Path = Path("/proc")) -> bool:
-    """Tell whether the process `pid` runs and began before the time `since`; False if the number was reused."""
+    """Tell whether the process `pid` runs, and began before `since` (seconds since 1970).
+
+    False if the number was reused.
+    """
     began = _began(proc / str(pid))
     return began is not None and began <= since + 2
 

@@ -24,10 +24,14 @@ def silent(_what: str, _total: int) -> Iterator[Progress]:
 
 @contextmanager
 def whole(progress: Progress, total: int) -> Iterator[Progress]:
-    """Yield a progress function that reports at most `total` bytes; report the rest of them after the block."""
+    """Yield a progress function that passes on at most `total` bytes to `progress`.
+
+    The rest is added after the block.
+    """
     remaining = total
 
     def counted(count: int) -> None:
+        """Pass on the bytes read, as long as their sum stays within the total."""
         nonlocal remaining
         remaining -= (part := min(count, remaining))
         progress(part)

@@ -72,7 +72,10 @@ class Switch(NamedTuple):
     files: str = "(?!)"
 
     def state(self, value: str | None) -> State:
-        """Return the state that a value means; None is a value that only the run knows."""
+        """Return the state that a value means, in any case of letters; None is a value that only the run knows.
+
+        That is UNKNOWN, unless the release ignores the variable.
+        """
         if value is None and self.otherwise is not State.OFF:
             return State.UNKNOWN
         value = value or ""
@@ -80,7 +83,7 @@ class Switch(NamedTuple):
 
 
 def override(name: str, value: object) -> str:
-    """Return the override of Hydra that sets a key."""
+    """Return the override of Hydra that sets the key `name`, as typed: `a.b=1`, `null` for None."""
     text = "null" if value is None else str(value).replace(", ", ",")
     return f"{name}={text}"
 
@@ -170,7 +173,7 @@ class Release(NamedTuple):
         return there and self._reads(switch)
 
     def _reads(self, switch: Switch | ConfigSwitch) -> bool:
-        """Tell whether the installed code has the texts of the switch; True if they cannot be checked."""
+        """Tell whether the installed code has the texts that `switch.code` names; True if that cannot be checked."""
         if self.package is None or not switch.code:
             return True
         code = _code(self.package)
@@ -179,7 +182,7 @@ class Release(NamedTuple):
 
 @cache
 def _code(package: Path) -> bytes:
-    """Return all readable Python sources of a package, joined."""
+    """Return all readable Python sources of a package, joined; b"" if there are none."""
     sources = []
     for file in package.rglob("*.py"):
         with suppress(OSError):

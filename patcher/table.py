@@ -81,7 +81,10 @@ class Table:
     hues: Sequence[str] = ()
 
     def columns_in(self, place: Shown) -> Iterator[tuple[Column, list[Any]]]:
-        """Yield each column seen in a place, with its values; an optional one only if a value is not 0 or empty."""
+        """Yield each column that is shown in a place, with its values of all rows, in order.
+
+        An optional column is left out if all its values are 0, empty or None.
+        """
         for at, column in enumerate(self.columns):
             values = [row[at] for row in self.rows]
             if column.shown >= place and (any(values) or not column.optional):

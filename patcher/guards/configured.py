@@ -52,8 +52,9 @@ def configured(
 ) -> tuple[list[GuardResult], list[Hidden]]:
     """Return the results of what a Hydra ``application`` composes, and what is hidden of it.
 
-    The configuration file ``config`` is used instead of the one that the launch names. What is hidden leaves
-    only what is ON. Raises Problem (USAGE) if ``config`` is no YAML file.
+    ``checked`` has the target's release and root, ``reading`` the texts of the launch. The file ``config``, if given,
+    is used instead of the one that the launch names. If anything is hidden, only profilers that are ON have a result.
+    Raises Problem (USAGE) if ``config`` is no YAML file.
     """
     if config is not None and (config.suffix != ".yaml" or not config.is_file()):
         reason = Text("Hydra reads files that end in .yaml") if config.is_file() else Text("this file does not exist")
@@ -73,7 +74,11 @@ def configured(
 def _compositions(
     application: Application, root: Path | None, config: Path | None, reading: Reading
 ) -> Iterator[tuple[_Run, Any]]:
-    """Yield each run with its configuration, if the launch names a profiler; record in ``reading`` what is hidden."""
+    """Yield each run of the application with the configuration that Hydra composes for it.
+
+    Runs are composed only if the launch names a profiler, or includes configurations that the project doesn't package.
+    What cannot be composed or read is added to ``reading.hidden``.
+    """
     package = application.packages[0]
     runs = [*_runs(application, root, config, reading)]
     mentions = [*_mentions(application, root, {str(run.file) for run in runs}, reading)]
@@ -102,7 +107,7 @@ def _mentions(
 ) -> Iterator[LaunchText]:
     """Yield the texts that name a profiler, except in programs below ``root`` that run Hydra: these only read names.
 
-    The lines of ``configurations``, which were read again, count as plain.
+    Not plain lines of the files ``configurations`` are left out: these files were read again, as plain.
     """
     for text in reading.texts:
         name = text.where.rpartition(":")[0]
@@ -117,7 +122,12 @@ def _mentions(
 
 
 def _runs(application: Application, root: Path | None, config: Path | None, reading: Reading) -> Iterator[_Run]:
-    """Yield each start of the application; record in ``reading`` what hides its configuration, and the file's lines."""
+    """Yield each start of the application with its overrides and configuration file.
+
+    At the end, the lines of these files are added to ``reading``, unless the project packages them; what hides a
+    configuration is added to ``reading.hidden``. A file ``config`` replaces the one that a start names, and is a run of
+    its own if nothing was typed.
+    """
     files = list[Path | None]()
     if config is not None and reading.starts[0].where == ENVIRONMENT:
         files.append(config)
@@ -144,7 +154,7 @@ def _runs(application: Application, root: Path | None, config: Path | None, read
 
 
 def _reasons(words: Sequence[str], application: Application, root: Path | None) -> Iterator[str]:
-    """Yield why overrides among ``words`` cannot be read: what only the run tells, and groups that are not here."""
+    """Yield why some overrides among ``words`` cannot be read: known only at run time, or of a missing config group."""
     if any(map(is_hidden, words)):
         yield _ANY
     if any(_is_missing(word, (root or Path()) / application.folder) for word in words):
@@ -179,7 +189,8 @@ def _configuration(
 ) -> tuple[Path | None, bool]:
     """Return the configuration file of a start (None: not here), and whether it is here or the project packages it.
 
-    ``typed`` has the options of the command line: p for the path, n for the name, d for the directory.
+    ``program`` is the file of the program, which may name a configuration. ``typed`` has the options of the command
+    line: p for the path, n for the name, d for the directory, or "" for the option of ``application``.
     """
     if "d" in typed or not is_known("".join(typed.values())):
         return None, False
@@ -198,7 +209,10 @@ def _configuration(
 
 
 def _is_missing(word: str, home: Path) -> bool:
-    """Tell whether an override selects an option of a group that is not in ``home``, or moves the search path."""
+    """Tell whether an override selects an option of a config group that is not in ``home``, or moves the search path.
+
+    ``home`` is the project's folder of configurations.
+    """
     key, _, value = word.lstrip("+").partition("=")
     group = home / key.partition("@")[0]
     takes_option = re.search("[@/]|^hydra.searchpath", key) or group.is_dir()
@@ -245,7 +259,11 @@ def _composed(application: Application, root: Path | None, run: _Run) -> Any:
 
 
 def _judged(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: Reading) -> GuardResult:
-    """Return the severest result of one profiler's ``switches`` for ``config``, the configuration of ``run``."""
+    """Return the severest result of one profiler's ``switches`` for ``config``, the configuration of ``run``.
+
+    It is UNKNOWN if the launch may not run this program; where and how to switch the profiler off is found in
+    ``reading``.
+    """
     states = [_state(switch, config) for switch in switches]
     state = max(states, key=lambda state: state.severity)
     switch, values, reason = switches[states.index(state)], _values(switches[states.index(state)], config), ""
@@ -256,9 +274,9 @@ def _judged(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: R
     line, where = _place(switch.keys[0].name, run, reading)
     severe = (switch for switch, state in zip(switches, states, strict=True) if state is not State.OFF)
     change, place = " ".join(dict.fromkeys(switch.off for switch in severe)), within_sentence(where)
-    off = Text("{change} at {where}", change, place)
+    off = Text("set {overrides} at {place}", change, place)
     if line:
-        off = Text("{change} as an override, or at {where}", change, place)
+        off = Text("set {overrides} on the command line, or at {place}", change, place)
     if state is State.UNKNOWN:
         reason = Text("a value in the configuration is only known at run time")
     elif not (run.sure and run.start.program):
@@ -268,7 +286,10 @@ def _judged(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: R
 
 
 def _place(key: str, run: _Run, reading: Reading) -> tuple[str, str]:
-    """Return the place of a dotted ``key``, or of an override that it may follow from; first "" if it was typed."""
+    """Return where a dotted ``key``, or an override that it may follow from, is set in a configuration file and at all.
+
+    The first is "" if it was typed; the second is then the place of the command.
+    """
     typed = [word.lstrip("+~").partition("=")[0] for word in run.words]
     alike = (name for name in typed if name.rpartition(".")[2] == key.rpartition(".")[2])
     name = key if key in typed else next(alike, key)
@@ -277,7 +298,7 @@ def _place(key: str, run: _Run, reading: Reading) -> tuple[str, str]:
 
 
 def _line_of(key: str, reading: Reading) -> str:
-    """Return the place of a dotted ``key`` in the configuration files that were read, "" if it is in none."""
+    """Return the place (``file:line``) of a dotted ``key`` in the YAML files that were read, "" if it is in none."""
     lines = [text for text in reading.texts if ".yaml:" in text.where]
     for part in key.split("."):
         name = re.compile(rf"(^|[\s{{,]){re.escape(part)}\s*:")
@@ -286,7 +307,7 @@ def _line_of(key: str, reading: Reading) -> str:
 
 
 def _values(switch: ConfigSwitch, config: Any) -> dict[str, object]:
-    """Return the values of a switch's keys in a configuration: None if missing, a placeholder if unresolvable."""
+    """Return name of a switch's key → its value in a configuration: None if missing, a placeholder if unresolvable."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -301,7 +322,7 @@ def _values(switch: ConfigSwitch, config: Any) -> dict[str, object]:
 
 
 def _state(switch: ConfigSwitch, config: Any) -> State:
-    """Return the state of a switch; UNKNOWN if it depends on a value that only the run tells."""
+    """Return the state of a switch in a configuration; UNKNOWN if it depends on a value that only the run tells."""
     values = _values(switch, config)
     choices = (key.values if _UNKNOWN in str(values[key.name]) else (values[key.name],) for key in switch.keys)
     states = {switch.state(dict(zip(values, choice, strict=True))) for choice in product(*choices)}

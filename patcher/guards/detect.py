@@ -37,8 +37,8 @@ _WORDS = Text("some words of the command are only known at run time")
 def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[GuardResult, ...]:
     """Return the results per profiler and place, the severest first; one OFF for a profiler that is off everywhere.
 
-    With ``severe``, leave out OFF. Raises Problem (USAGE) if the script, a script that the command names, or the
-    configuration cannot be read.
+    ``checked`` has the switches to look for, ``launch`` how the run starts. With ``severe``, OFF is left out. Raises
+    Problem (USAGE) if the script, a script that the command names, or the configuration cannot be read.
     """
     application = checked.application
     reading = read(launch, application.packages if application else ())
@@ -63,21 +63,25 @@ def _unnamed(
     results: Iterable[GuardResult],
     where: str,
 ) -> Iterator[GuardResult]:
-    """Yield OFF for each profiler, preceded by UNKNOWN if hidden text may switch it on and no result says more."""
+    """Yield OFF for each profiler of ``switches``, preceded by UNKNOWN if hidden text may switch the profiler on.
+
+    No UNKNOWN comes if ``results`` already say that it is not off, or the release has no switch for it. ``where`` is
+    what was searched, in words.
+    """
     not_off = {result.profiler for result in results if result.state is not State.OFF}
     for profiler in dict.fromkeys(switch.profiler for switch in switches):
         existing = [switch for switch in switches if switch.profiler == profiler and release.has(switch)]
         why = existing[0].why if existing else Text("this release has no switch for this profiler")
         for text in hidden[:1] if existing and profiler not in not_off else ():
             is_searched = text.where != text.reason
-            advice = Text("{off}, if this setting exists there", existing[0].off) if is_searched else ""
+            advice = Text("{instruction}, if this place has such a setting", existing[0].off) if is_searched else ""
             line = text.found.partition("\n")[0].strip()[:200]
             yield GuardResult(profiler, State.UNKNOWN, text.where, line, advice, why, text.reason)
         yield GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why)
 
 
 def _merged(results: list[GuardResult], *, severe: bool) -> tuple[GuardResult, ...]:
-    """Return the results that count, the severest first: one per profiler and place.
+    """Return the results that count, the severest first: one for each profiler and place.
 
     OFF is kept, unless ``severe``, for a profiler without any other result.
     """
@@ -91,7 +95,7 @@ def _merged(results: list[GuardResult], *, severe: bool) -> tuple[GuardResult, .
 
 
 def _results(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Return the severest result of ``switch``, the last of equals; empty if the launch does not mention it.
+    """Return the severest result of ``switch``, the last of equals, as a list; empty if the launch does not mention it.
 
     An armed profiler becomes ON, or UNKNOWN, if the launch also makes a call that starts the recording.
     """
@@ -101,26 +105,29 @@ def _results(switch: Switch, reading: Reading) -> list[GuardResult]:
     requests = _requests(switch, reading)
     if not requests or not results or results[0].state is not State.ARMED:
         return results
-    call = Text("{call} at {where}", shown(" ".join(requests[0].words))[:200], requests[0].where)
+    call = Text("{call} at {place}", shown(" ".join(requests[0].words))[:200], requests[0].where)
     armed = results[0]._replace(found=joined(SEMICOLON, (results[0].found, call)))
     if requests[0].sure:
-        return [armed._replace(state=State.ON, off=Text("{off}; or leave out {call}", armed.off, call))]
+        return [armed._replace(state=State.ON, off=Text("{instruction}, or leave out {call}", armed.off, call))]
     return [armed._replace(state=State.UNKNOWN, reason=Text("rlpatch cannot tell whether this call is reached"))]
 
 
 def _result(switch: Switch, state: State, where: str, text: str, reason: str = "") -> GuardResult:
-    """Return the result for ``switch`` in ``state`` at the place ``where`` of ``text``."""
+    """Build the result for ``switch`` in ``state``, set by ``text`` at ``where``, with how to switch it off there."""
     off: str = Text("nothing to do") if state is State.OFF else switch.off
     if state is not State.OFF and where != ENVIRONMENT:
         line = within_sentence(where)
-        off = Text("{off} at {where}", switch.off, line)
+        off = Text("{instruction} at {place}", switch.off, line)
         if switch.form is Form.VARIABLE:
-            off = Text("remove it at {where}, or {off} after it", line, switch.off)
+            off = Text("remove the variable at {place}, or {instruction} after that line", line, switch.off)
     return GuardResult(switch.profiler, state, where, shown(" ".join(text.split()))[:300], off, switch.why, reason)
 
 
 def _judged(switch: Switch, state: State, start: Start, where: str, text: str) -> GuardResult:
-    """Return the result for a ``start`` that means ``state``; UNKNOWN unless the launch surely gets there."""
+    """Build the result for ``text``, in a ``start`` that means ``state``.
+
+    UNKNOWN unless the launch surely gets there.
+    """
     is_variable, reason = switch.form is Form.VARIABLE, ""
     is_reached = start.sure and (start.program or switch.form in (Form.PROGRAM, Form.REQUEST))
     if state is State.UNKNOWN:
@@ -131,9 +138,9 @@ def _judged(switch: Switch, state: State, start: Start, where: str, text: str) -
 
 
 def _unclear(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Return an UNKNOWN result for the first text that names ``switch`` and is not plain, else nothing.
+    """Return one UNKNOWN result for the first text that names ``switch`` in a form that cannot be read, else no result.
 
-    For a variable, only a plain assignment is plain.
+    For a variable, only a plain assignment can be read.
     """
     name = switch.name.lstrip("-/").replace("-", "[-_]")
     is_variable = switch.form is Form.VARIABLE
@@ -150,7 +157,7 @@ def _unclear(switch: Switch, reading: Reading) -> list[GuardResult]:
 
 
 def _variable(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Judge an environment variable at each start of the launch; a text that is not plain gives UNKNOWN.
+    """Judge an environment variable at each start of the launch; a text that cannot be read gives UNKNOWN.
 
     Return the results that are ON or ARMED, else all.
     """
@@ -171,21 +178,28 @@ def _variable(switch: Switch, reading: Reading) -> list[GuardResult]:
 
 
 def _ignored(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Return OFF where a variable is set that the release does not read; nothing if it is set nowhere."""
+    """Return one OFF result if the launch sets a variable that the release does not read.
+
+    No result if it is set nowhere.
+    """
     values = [reading.environ.get(switch.name), *(start.variables.get(switch.name) for start in reading.starts)]
     texts = [f"{switch.name}={text}" for text in values if text is not None]
     return [_result(switch, State.OFF, reading.place(text, ENVIRONMENT), text, switch.why) for text in texts[-1:]]
 
 
 def _option(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Judge a command-line option at each start, in every spelling of vLLM; later words override earlier ones."""
+    """Return the results of a command-line option, one a start that has it; one UNKNOWN if it cannot be read."""
     decides = any(re.search("|".join((*switch.keys, "[\0\1]")), text.text) for text in reading.texts)
     unclear = _unclear(switch, reading) if decides else []
     return unclear or [result for start in reading.starts for result in _options(switch, start, reading)]
 
 
 def _options(switch: Switch, start: Start, reading: Reading) -> Iterator[GuardResult]:
-    """Judge a command-line option of one ``start``; yield nothing without the option."""
+    """Yield the result of a command-line option in one ``start``; yield nothing without the option.
+
+    Every spelling of vLLM counts (``--a-b``, ``--a_b``, ``--a.key``), and later words override earlier ones. UNKNOWN if
+    a word that is known only at run time may be the option.
+    """
     values, words = dict[str, str](), list[str]()
     for word, following in pairwise((*start.words, OUTSIDE)):
         head, equals, value = word.partition("=")
@@ -213,7 +227,7 @@ def _may_be_among(switch: Switch, words: Sequence[str]) -> bool:
 
 
 def _object(switch: Switch, text: str) -> dict[str, str]:
-    """Return a JSON object as texts by key; invalid JSON leaves the keys that decide unknown."""
+    """Return a JSON object as key → text; for invalid JSON, each key that decides on the switch → unknown."""
     try:
         keys = (json.loads(text.strip() or "null") or {}).items()
     except (ValueError, RecursionError, AttributeError):
@@ -222,7 +236,11 @@ def _object(switch: Switch, text: str) -> dict[str, str]:
 
 
 def _started(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Judge a program or a request that starts the profiler; a start that surely runs counts first."""
+    """Return the result of a program or request that starts the profiler, as a list.
+
+    A start that surely runs counts first. Without such a start, UNKNOWN if a text that cannot be read names it, else no
+    result.
+    """
     starts = [*_profiled(switch, reading)] if switch.form is Form.PROGRAM else _requests(switch, reading)
     for start in sorted(starts, key=lambda start: not start.sure)[:1]:
         return [_judged(switch, switch.otherwise, start, start.where, " ".join(start.words))]
@@ -230,7 +248,7 @@ def _started(switch: Switch, reading: Reading) -> list[GuardResult]:
 
 
 def _profiled(switch: Switch, reading: Reading) -> Iterator[Start]:
-    """Yield the starts of a profiler: in front of the command it surely runs, and behind launchers of programs."""
+    """Yield the starts of a program that profiles; not sure if what stands before it may not run it."""
     for start in reading.starts:
         for at, word in enumerate(start.words):
             if re.fullmatch(switch.programs, " ".join((basename(word), *start.words[at + 1 :])), re.DOTALL):
@@ -240,7 +258,10 @@ def _profiled(switch: Switch, reading: Reading) -> Iterator[Start]:
 
 
 def _keyed(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Judge a key of Ray's runtime environment in the settings that certainly count."""
+    """Return ON if a key of Ray's runtime environment is set in settings that certainly count, as a list.
+
+    Otherwise UNKNOWN if a text that cannot be read names the key, else no result.
+    """
     key = rf"_?{switch.name}\]?\s*[:=]\s*"
     block = rf"(?P<indent>[ \t]*)_?{switch.name}:[ \t]*\n(?P=indent)[ \t]+\w"
     for text in reading.settings:
@@ -260,7 +281,7 @@ def _requests(switch: Switch, reading: Reading) -> list[Start]:
 
 
 def _is_among(pattern: str, words: Sequence[str]) -> bool:
-    """Tell whether ``pattern`` matches a word, or with a leading ``!`` none."""
+    """Tell whether ``pattern`` matches one of ``words``; with a leading ``!``, whether it matches none."""
     return any(re.fullmatch(pattern.lstrip("!"), word) for word in words) is not pattern.startswith("!")
 
 

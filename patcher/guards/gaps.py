@@ -41,7 +41,7 @@ _LOST = {
     ),
     r"env (.* )?(-i|-|--ignore-environment|(-u ?|--unset[= ])PYTHONPATH)( .*)?": (
         Text("PYTHONPATH is unset, or the environment is emptied (env -i)"),
-        Text("leave PYTHONPATH in the environment"),
+        Text("keep PYTHONPATH in the environment"),
     ),
 }
 """The words of a start at which the hook is lost: why, and what to write instead; nothing for a submitted job, whose
@@ -62,7 +62,7 @@ class HookGap(NamedTuple):
 
 
 def submitted(variable: str) -> str:
-    """Return the shell words that `ray job submit` needs besides its other options.
+    """Return the shell words that hand the hook to `ray job submit`, which needs them besides its other options.
 
     The shell expands them to nothing outside of `rlpatch run`. ``variable`` names the variable with the hook's package.
     """
@@ -70,7 +70,7 @@ def submitted(variable: str) -> str:
 
 
 def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
-    """Return the places of a launch at which processes lose the hook, one per line of a file.
+    """Return the places of a launch at which processes lose the hook, one for each line of a file.
 
     ``variable`` names the environment variable with the hook's module. Raises Problem (USAGE) if a script that the
     launch names cannot be read.

@@ -106,7 +106,7 @@ class Reading:
 
 
 def read(launch: Launch, packages: tuple[str, ...] = ()) -> Reading:
-    """Return the texts, starts and hidden places of a launch.
+    """Return everything that can be read of a launch: texts, starts, hidden places and settings.
 
     Modules of ``packages`` are not read. Raises Problem (USAGE) if a script that the user names cannot be read.
     """
@@ -124,7 +124,10 @@ def read(launch: Launch, packages: tuple[str, ...] = ()) -> Reading:
 
 
 def find(word: str, folders: Iterable[Path]) -> Path | None:
-    """Return the file ``word`` in the first of ``folders`` that has it; None without such a file or a known word."""
+    """Return the file ``word`` in the first of ``folders`` that has it; None without such a file.
+
+    None, too, if part of ``word`` is known only at run time.
+    """
     with suppress(OSError, ValueError):  # ValueError for a mark
         return next((folder / word for folder in folders if is_known(word) and (folder / word).is_file()), None)
     return None
@@ -175,7 +178,10 @@ class _Reader:
     # --- texts ---
 
     def script(self, text: str, line: int = 1) -> None:
-        """Read a shell script that begins at ``line``; one that cannot be split into commands is only searched."""
+        """Read a shell script that begins at ``line``: first what its commands set and write, then the commands.
+
+        A text that cannot be split into commands is only searched, and counts as hidden.
+        """
         try:
             commands = split(text, line)
             for command in commands:
@@ -187,7 +193,10 @@ class _Reader:
             self.hide(Text("rlpatch cannot split this text into commands"), str(self.path or ""))
 
     def inner(self, text: str, line: int, *, plain: bool = False) -> None:
-        """Read shell text of an expansion or an inner shell; with ``plain`` a shell runs it, without arguments."""
+        """Read shell text of an expansion or an inner shell; ``plain`` if a shell surely runs it, without arguments.
+
+        Text nested eight levels deep is hidden.
+        """
         if self.nested < _NESTED:
             constants = {} if plain else self.constants  # another shell has only what is exported
             replace(self, nested=self.nested + 1, plain=plain, constants=constants).script(text, line)
@@ -197,7 +206,8 @@ class _Reader:
     def file(self, word: str, *, plain: bool = False) -> None:
         """Read the file ``word`` that the launch names: a script, a Python program or settings.
 
-        Raises Problem (USAGE) if it cannot be read.
+        Once only. A file that is missing, written by the launch, larger than 128 KiB, or named only by a file that was
+        named itself, counts as hidden. Raises Problem (USAGE) if it cannot be read.
         """
         path, is_written = find(word, self.folders), basename(word) in self.result.written
         is_read = bool({(word, plain), (word, True)} & self.files)
@@ -219,7 +229,10 @@ class _Reader:
             (reader.script if is_shell else reader.python)(text, 1)
 
     def python(self, text: str, line: int) -> None:
-        """Search Python or settings, also with adjacent strings joined, and read the shell scripts that they name."""
+        """Add the lines of Python code or settings to the texts, also with adjacent strings joined.
+
+        Code that runs or sets what only the run tells is hidden. Shell scripts that it names are read.
+        """
         text = re.sub(r"^[ \t]*#.*", "", text, flags=re.MULTILINE)
         self.note(text, line)
         self.note(re.sub(_JOINED, "", text), line)
@@ -271,7 +284,10 @@ class _Reader:
         return (INSIDE if self.is_clear(raw) else OUTSIDE) + (KEPT if is_kept else "")
 
     def fixed(self, raw: str) -> str | None:
-        """Return what an expansion always is in a script that was started without arguments; None for others."""
+        """Return the value that an expansion always has, such as the script's folder; None if it may vary.
+
+        Arguments are empty in a script that was started without any.
+        """
         if self.plain and re.fullmatch(r"\$\{?[1-9@*]\}?", raw):
             return ""
         if self.path and re.fullmatch(_FOLDER, raw):
@@ -281,7 +297,10 @@ class _Reader:
         return ":" if raw.startswith(("[[", "((")) else None
 
     def constant(self, match: re.Match[str], values: Sequence[Word]) -> str | None:
-        """Return the only value of a variable, or the default in the expansion; None if there may be others."""
+        """Return the only value of a variable (``match`` is its expansion), else the expansion's default.
+
+        None if there may be other values than that in ``values``.
+        """
         if len(values) == 1 and match[1] in self.constants:
             return self.constants[match[1]]
         if (
@@ -324,7 +343,10 @@ class _Reader:
     # --- commands ---
 
     def command(self, command: ShellCommand) -> None:
-        """Record what a command sets and starts, read the files that it names, and update ``plain``."""
+        """Record what a command sets and starts, read the files that it names, and update ``plain``.
+
+        ``plain`` is then whether the script surely goes on behind it, with the same meaning.
+        """
         words = _stripped(command)
         sources = [*words, *(word for _, word in command.redirects)]
         self.line = min((word.line for word in sources), default=self.line)
@@ -343,7 +365,10 @@ class _Reader:
         self.plain = start.sure and self.passes(start) and not re.search(_DIVERTS, " ".join(word.raw for word in words))
 
     def start(self, command: ShellCommand, words: Sequence[Word]) -> Start:
-        """Return a command after expansion; it is sure outside of branches, lists and pipes (except to ``tee``)."""
+        """Build the `Start` of a command, whose ``words`` are expanded.
+
+        It is sure if the script surely gets there, outside of branches, lists and pipes (except to ``tee``).
+        """
         marks = (mark for word in words for mark in self.marks(word))
         start = Start(self.place(self.line), (*marks,), sure=False, folders=self.folders)
         ends = ("\n", ";", "&", "tee") if start.is_python else ("\n", ";")
@@ -359,13 +384,16 @@ class _Reader:
         self.note(text, word.line, plain=plain)
 
     def assign(self, start: Start) -> None:
-        """Record the constants that a command assigns."""
+        """Record as constants the variables that a command surely sets, unless the environment has them."""
         for name, value in start.variables.items():
             if value is not None and is_known(value) and len(value) < _LONGEST and name not in self.result.environ:
                 self.constants[name] = value
 
     def passes(self, start: Start) -> bool:
-        """Tell whether a script surely goes on after a command, with the same meaning."""
+        """Tell whether a script surely goes on after a command, with the same meaning.
+
+        Note if errors end it from now on.
+        """
         is_passed = not start.own or re.fullmatch(_PASSES_ALWAYS if self.fails else _PLAIN, start.shape)
         may_fail = self.fails and not all(map(is_known, start.words))
         is_edited = self.result.written & {*map(basename, start.own)} and not re.fullmatch(_WRITES, start.name)
@@ -373,7 +401,10 @@ class _Reader:
         return bool(is_passed) and not (may_fail or is_edited or any(map(is_hidden, start.words)))
 
     def follow(self, command: ShellCommand, start: Start) -> None:
-        """Read the files, texts and input that a command passes on; record as hidden what cannot be read."""
+        """Read the files, texts and input that a command passes on, or change to the folder that it changes to.
+
+        What cannot be read is recorded as hidden.
+        """
         if re.fullmatch(_COMPUTED, start.shape):
             self.hide(_RUN_TIME, " ".join(start.texts))
         self.inputs(command, start)
@@ -400,7 +431,7 @@ class _Reader:
             self.shell(start.own[1:])
 
     def shell(self, words: Sequence[str]) -> None:
-        """Read the script that a shell runs; it is plain if the user named it without arguments and options.
+        """Read the script that a shell runs with ``words``; it is plain if the user named it alone, without options.
 
         Raises Problem (USAGE) if a script that the user named does not exist.
         """
@@ -411,7 +442,7 @@ class _Reader:
         self.file(script, plain=self.plain and self.level == 0 and words == operands[:1])
 
     def programs(self, command: ShellCommand, start: Start) -> None:
-        """Read the words of a command that are programs, and the files that they name."""
+        """Read the words of a command that are code (Python's or a shell's), and the files that words name."""
         is_code = start.is_python and not re.fullmatch(PROFILERS, start.name)
         is_whole = re.fullmatch(SHELL, start.name) and re.fullmatch(r"-\w*c", " ".join(start.own[1:-1]))
         for source in command.words:
@@ -424,9 +455,9 @@ class _Reader:
         self.named(start)
 
     def named(self, start: Start) -> None:
-        """Read the files that the words of a command name.
+        """Read the files that the words of a command name, and Ray's runtime environment as settings.
 
-        A runtime environment of Ray is plain unless it stands behind the program.
+        That counts for sure only before the program.
         """
         is_sure, programs = self.plain and (start.is_python or carries(start.own)), list[str]()
         for option, word in pairwise(start.own if start.is_python else start.texts):
@@ -442,7 +473,7 @@ class _Reader:
             self.modules(start, programs)
 
     def modules(self, start: Start, programs: Sequence[str]) -> None:
-        """Read the modules that Python runs; hide words known only at run time."""
+        """Read the files of ``programs`` that are modules here, except those of the packages; hide unknown words."""
         if not is_known("".join(programs or start.own)):
             self.hide(_INPUT, " ".join(start.own))
         for word in programs:
@@ -452,7 +483,7 @@ class _Reader:
 
 
 def _stripped(command: ShellCommand) -> list[Word]:
-    """Return the words of a command after leading shell keywords."""
+    """Return the words of a command after leading shell keywords such as ``then``."""
     return [*dropwhile(lambda word: word.raw in _KEYWORDS, command.words)]
 
 

@@ -82,7 +82,10 @@ class ShellCommand(NamedTuple):
 
 
 def split(text: str, line: int = 1) -> list[ShellCommand]:
-    """Return the commands of a script whose first line is number ``line``. Raises ValueError if it is malformed."""
+    """Split a script, whose first line has the number ``line``, into its commands.
+
+    Raises ValueError if it is malformed.
+    """
     text = text.replace("\0", "") + "\n"
     ends = [match.end() for match in re.finditer("\n", text)]
     commands = list[ShellCommand]()
@@ -115,7 +118,7 @@ def split(text: str, line: int = 1) -> list[ShellCommand]:
 def _add(commands: list[ShellCommand], command: ShellCommand, *, is_pattern: bool) -> None:
     """Append a command that an operator ended; with ``is_pattern``, a closing bracket may end a ``case`` pattern.
 
-    A pattern is dropped, with its earlier alternatives.
+    A pattern is dropped, with its earlier alternatives. A ``tee`` after a pipe is noted on the command before it.
     """
     if command.after == ")" and is_pattern:
         while commands and commands[-1].after == "|":
@@ -128,9 +131,9 @@ def _add(commands: list[ShellCommand], command: ShellCommand, *, is_pattern: boo
 
 
 def _document(text: str, opening: re.Match[str], documents: dict[int, int], line: int) -> Word:
-    """Return the text of the here-document that ``opening`` starts, and note its end in ``documents``.
+    """Return the text of the here-document that ``opening`` starts, with its line, and note its end in ``documents``.
 
-    Raises ValueError if it is not closed.
+    ``documents`` maps the end of a line to the end of the documents that follow. Raises ValueError if it is not closed.
     """
     newline = text.find("\n", opening.end())
     begin = documents.get(newline, newline)

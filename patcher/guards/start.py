@@ -44,14 +44,14 @@ def is_known(text: str) -> bool:
 
 
 def is_hidden(word: str) -> bool:
-    """Tell whether ``word`` may set any key: the part before = is unknown or joined from expansions."""
+    """Tell whether ``word`` may set any key: the part before = is unknown, or joined from several expansions."""
     key = word.partition("=")[0].strip("[]'\",")
     is_path = re.match(r"[\0\1]+/", key)
     return not is_path and (OUTSIDE in key or (INSIDE in key and key != INSIDE))
 
 
 def carries(words: Sequence[str]) -> bool:
-    """Tell whether the first of ``words`` is a launcher that certainly runs the program behind its options."""
+    """Tell whether ``words`` begin with a launcher, such as srun, that surely runs the program behind its options."""
     return bool(words) and bool(re.fullmatch(_CARRIES, basename(words[0])))
 
 

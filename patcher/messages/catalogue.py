@@ -15,7 +15,7 @@ _ENTRY = re.compile(r'(?:^#,(.*)\n)?^msgid ((?:".*"\n)+)msgstr ((?:".*"\n)+)', r
 
 
 def entries(text: str) -> dict[str, str]:
-    """Return a .po file's translations by English text, without untranslated and fuzzy entries."""
+    """Return English text → Chinese text from the content of a .po file, without untranslated and fuzzy entries."""
     matches = (match for match in _ENTRY.findall(text) if "fuzzy" not in match[0])
     pairs = ((_unquoted(key), _unquoted(value)) for _, key, value in matches)
     return {key: value for key, value in pairs if key and value}

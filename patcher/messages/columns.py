@@ -41,6 +41,9 @@ class _Wrapper(textwrap.TextWrapper):
 
 
 def wrapped(text: str, indent: str, further: str, columns: int) -> list[str]:
-    """Return `text` in lines of at most `columns` columns; `further` indents all but the first. No word is broken."""
+    """Return `text` in lines of at most `columns` columns; a Chinese character takes two. No word is broken.
+
+    `indent` is put before the first line, `further` before all others.
+    """
     wrapper = _Wrapper(columns, initial_indent=indent, subsequent_indent=further, break_long_words=False)
     return wrapper.wrap(text)

@@ -76,12 +76,12 @@ class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type 
 
     @property
     def place(self) -> str:
-        """Nodes, and the file or folder, that the problem is at; "" for none."""
+        """Names of nodes, then the file or folder that the problem is at, as `node: path`; "" for none."""
         return ": ".join(filter(None, (self.node, self.where)))
 
     @property
     def note(self) -> Note:
-        """Note with the same content, for a command that goes on."""
+        """Note with the same content, for a command that goes on in spite of the problem."""
         return Note(self._head, joined("\n", self._rest))
 
     @property
@@ -102,7 +102,10 @@ def usage(cause: str, hint: str, where: str = "", notes: tuple[str, ...] = ()) -
 
 
 def failed(error: BaseException) -> Problem:
-    """Return the Problem for any exception that ended a command; a Problem comes back as it is."""
+    """Return the Problem for any exception that ended a command; a Problem comes back as it is.
+
+    Its kind is INTERRUPTED for Ctrl-C, ENVIRONMENT for an OSError, else UNEXPECTED.
+    """
     if isinstance(error, Problem):
         return error
     if isinstance(error, KeyboardInterrupt):
@@ -111,25 +114,29 @@ def failed(error: BaseException) -> Problem:
         return refused(error)
     if isinstance(error, OSError):
         where = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
-        hint = Text("check {where}, then run the same command again", where or Text("the current folder"))
+        hint = Text("check {path}, then run the same command again", where or Text("the current folder"))
         return Problem(Kind.ENVIRONMENT, error.strerror or str(error), where, hint)
     hint = Text("please report this; add -v to the command to see the traceback")
     return Problem(Kind.UNEXPECTED, f"{type(error).__name__}: {error}", hint=hint)
 
 
 def refused(error: PermissionError) -> Problem:
-    """Return the Problem for a file or folder that may not be read or searched; its hint names the owner."""
+    """Return the Problem (ENVIRONMENT) for a file or folder that may not be read or searched.
+
+    Its hint names the owner.
+    """
     path = Path(os.fsdecode(error.filename)) if error.filename else Path()
     there = (folder for folder in reversed(path.parents) if os.access(folder, os.F_OK))
     closed = next((folder for folder in there if not os.access(folder, os.X_OK)), None)
-    cause = Text("{name} cannot be read: permission denied", path.name)
+    cause = Text("{file} cannot be read: permission denied", path.name)
     if closed:
-        cause = Text("you have no permission to enter the folder {name}", closed.name or closed)
+        cause = Text("you have no permission to enter the folder {folder}", closed.name or closed)
     hint = Text("run rlpatch as the owner ({owner}), or give your user access", _owner(closed or path))
     return Problem(Kind.ENVIRONMENT, cause, str(closed or path), hint)
 
 
 def _owner(path: Path) -> str:
+    """Return the name of the owner of a path; "another user" if it is not known."""
     try:
         return path.owner()
     except (OSError, KeyError):

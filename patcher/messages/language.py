@@ -24,7 +24,10 @@ def is_chinese() -> bool:
 
 
 def translations() -> Mapping[str, str] | None:
-    """Return the Chinese catalogue; None if the user's language is another or it is missing, as in a bundle."""
+    """Return English template → Chinese template; None if the user's language is not Chinese.
+
+    None, too, if the catalogue is missing, as in a bundle.
+    """
     if not is_chinese():
         return None
     try:
@@ -57,7 +60,7 @@ def translate_for_page(value: Any) -> Any:
 
 
 def cell(text: str) -> str:
-    """Return `text`, translated, whose `len` and `format` width count terminal columns."""
+    """Return `text`, translated for a terminal, as a string whose `len` and `format` width count terminal columns."""
     catalogue = of_terminal()
     if catalogue is None:
         return str(text)

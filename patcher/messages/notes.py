@@ -63,7 +63,7 @@ class Warned(Message):
 
 
 def terminal_width(stream: TextIO | None) -> int | None:
-    """Return the columns of the terminal that `stream` writes to, None if it is none."""
+    """Return the columns of the terminal that `stream` writes to; None if it writes to no terminal."""
     if stream is None or not stream.isatty():
         return None
     import shutil  # noqa: PLC0415  (3 ms)
@@ -72,9 +72,10 @@ def terminal_width(stream: TextIO | None) -> int | None:
 
 
 def wrapped(text: str, indent: str = "", further: str = "  ", width: int | None = WIDTH) -> list[str]:
-    """Return `text`, translated, in lines of `width` columns; `further` indents all but the first.
+    """Return `text`, translated, in lines of `width` columns.
 
-    Without a `width`, the terminal's counts, up to `WIDEST`. A longer word stays whole, as does a number with its unit.
+    `indent` is put before the first, `further` before others. Without a `width`, the terminal's counts, up to `WIDEST`.
+    A longer word stays whole, as does a number with its unit.
     """
     import shutil  # noqa: PLC0415  (3 ms, and most lines are short)
     import textwrap  # noqa: PLC0415

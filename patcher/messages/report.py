@@ -52,7 +52,7 @@ class StepResult(NamedTuple):
 
     @classmethod
     def noted(cls, notes: Iterable[Note], level: str = "note") -> StepResult:
-        """Return a step that has only `notes`, each with the `level`."""
+        """Return a step that has only `notes`, each with the `level` "note" or "warning"."""
         return cls(notes=tuple(Message(level, *note) for note in notes))
 
 
@@ -110,7 +110,7 @@ class CommandResult:
         return tuple(note.line for note in self.notes)
 
     def note(self, text: str, detail: str = "", *, level: str = "note") -> None:
-        """Add a note of a `level`, such as "warning"; if the same note is present, only append a new `detail` to it."""
+        """Add a note of a `level`, "note" or "warning"; if it is present, only append a new `detail` to it."""
         for at, earlier in enumerate(self.notes):
             if (earlier.level, earlier.text) == (level, text):
                 if detail not in earlier.detail:
@@ -145,10 +145,13 @@ class CommandResult:
         return self.exit_code
 
     def _unwritten(self, error: OSError, color: bool | None) -> int:
-        """Report on stderr that stdout could not be written, and return the exit code."""
+        """Report on stderr that stdout could not be written, and return the exit code.
+
+        It is that of the command if the command changed something or has problems, else that of the failure.
+        """
         cause = Text("the output could not be written: {reason}", error.strerror or type(error).__name__)
         if self.done:
-            cause = Text("{cause}, but these changes were made: {done}", cause, joined(COMMA, self.done))
+            cause = Text("{cause}, but these changes were made: {changes}", cause, joined(COMMA, self.done))
         hint = Text("redirect the output to a disk with free space (> FILE), or into a pipe")
         problem = Problem(Kind.ENVIRONMENT, cause, hint=hint)
         with _writing(sys.stderr):
@@ -156,7 +159,10 @@ class CommandResult:
         return self.exit_code if self.done or self.problems else problem.kind.exit_code
 
     def _messages(self, *, quiet: bool, verbose: bool) -> Iterator[str]:
-        """Yield the notes and problems as printed; with `quiet` only problems and notes that must be seen."""
+        """Yield the notes and problems as printed, translated; with `quiet` only those that must be seen.
+
+        With `verbose`, each note is followed by its detail.
+        """
         for note in self.notes:
             if quiet and not isinstance(note, Warned):
                 continue
@@ -170,12 +176,16 @@ class CommandResult:
 
     @property
     def _has_details(self) -> bool:
+        """Whether `-v` would show more: the detail of a note, or a line for `-v` only."""
         lines = () if self.raw is not None else self.lines
         hidden = (note.fitted[1] for note in self.notes if not isinstance(note, Warned))
         return any(hidden) or any(isinstance(line, Detail) for line in lines)
 
     def _show_result(self, *, as_json: bool, quiet: bool, verbose: bool, color: bool | None) -> None:
-        """Print the JSON document, the raw bytes or the lines, as the options of the command say."""
+        """Print the JSON document, the raw bytes or the lines: to stderr with `aside`, else to stdout.
+
+        `quiet` leaves the lines out, `verbose` adds those for `-v`, `color` is as in `show`.
+        """
         stream = sys.stderr if self.aside else sys.stdout
         if as_json:
             import json  # noqa: PLC0415  (1 ms, and most reports are for people)
@@ -217,7 +227,7 @@ class CommandResult:
 def json_of(value: Any) -> Any:
     """Return `value` for JSON: dataclasses and named tuples become objects, enums their values, paths strings.
 
-    A method `as_json` of a value is called first to replace the value.
+    A method `as_json` of a value is called first to replace the value. Fields with `OMIT_NONE` are left out if None.
     """
     if hasattr(value, "as_json"):
         value = value.as_json()
@@ -240,7 +250,10 @@ def json_of(value: Any) -> Any:
 
 @contextlib.contextmanager
 def _writing(stream: TextIO | None) -> Iterator[list[OSError]]:
-    """Flush `stream` after the block; yield a list that gets an OSError of the block. Ctrl-C only ends the block."""
+    """Flush `stream` after the block; yield a list that gets an OSError of the block. Ctrl-C only ends the block.
+
+    After an OSError, the stream is redirected to /dev/null.
+    """
     failed: list[OSError] = []
     try:
         yield failed
@@ -271,7 +284,7 @@ _TINTS = {
 
 
 def _say(text: str, stream: TextIO | None, color: bool | None, *, as_it_is: bool = False) -> None:
-    """Print a line; keep its colours only on a terminal, or as `color` says.
+    """Print a line to `stream`, if there is one; keep its colours only on a terminal, or as `color` says.
 
     A line that is wider than the terminal is broken, unless it goes out `as_it_is`.
     """
@@ -291,9 +304,10 @@ _GAP = re.compile(r"\S {2,}\S")
 
 
 def _broken(line: str, width: int) -> str:
-    """Return a line with breaks before column `width`, further lines indented by four, or to the second of two columns.
+    """Return a line with breaks before column `width`, as one text with newlines.
 
-    A row of a table with more columns stays whole.
+    Further lines are indented by four, or to the second of two columns. A row of a table with more columns stays whole,
+    as do code and commands.
     """
     plain = _STYLED.sub("", line)
     words = plain.lstrip()
@@ -314,7 +328,7 @@ def _broken(line: str, width: int) -> str:
 
 
 def _show_raw(data: bytes, color: bool | None) -> None:
-    """Print a diff to stdout: as coloured text on a terminal, otherwise as unchanged bytes."""
+    """Print a diff to stdout: as coloured text on a terminal, or if `color` is true, otherwise as unchanged bytes."""
     if sys.stdout is None:  # the shell closed it
         return
     if sys.stdout.isatty() if color is None else color:
@@ -337,14 +351,18 @@ def _style(text: str, codes: str) -> str:
 
 
 def _error(problem: Problem) -> str:
+    """Return a problem as printed, translated: "Error:" in red, its lines below each other."""
     first, *more = problem.lines
-    line = translate(Text("Error: {first}", first))
+    line = translate(Text("Error: {problem}", first))
     first = re.sub("[^:：]+[:：] ?", lambda match: _style(match[0], _BOLD_RED), line, count=1)
     return "\n  ".join((first, *map(translate, more)))
 
 
 def _tinted(line: str, word: str) -> str:
-    """Return `line` with its first word coloured by `word`, that word in English."""
+    """Return `line` with its first word in the colour of `word`, the same word in English.
+
+    Unchanged without a colour.
+    """
     return re.sub(r"[^\s:：]+", lambda match: _style(match[0], _TINTS[word]), line, count=1) if word in _TINTS else line
 
 

@@ -20,7 +20,7 @@ def room() -> int | None:
 
 
 def targets(listed: Iterable[tuple[str, str, str, Sequence[str]]], width: int | None = None) -> list[str]:
-    """Return the table of `rlpatch list`: target, stages, windows and releases.
+    """Return the lines of the table of `rlpatch list`; each row has target, stages, windows and releases.
 
     `width` is the terminal's, into which cells are folded; with None each row is a single line.
     """
@@ -29,9 +29,9 @@ def targets(listed: Iterable[tuple[str, str, str, Sequence[str]]], width: int | 
 
 
 def places(listing: Any, width: int | None = None) -> list[str]:
-    """Return the table of `rlpatch list TARGET`: recipes with files and releases.
+    """Return the lines of the table of `rlpatch list TARGET`: the recipes in `listing`, with files and releases.
 
-    `width` None gives a row per structure; otherwise lines are grouped by file and fit the terminal.
+    `width` None gives a row for each structure; otherwise lines are grouped by file and fit the terminal.
     """
     if width is None:
         rows = [
@@ -54,7 +54,7 @@ def places(listing: Any, width: int | None = None) -> list[str]:
 
 
 def _span(releases: Sequence[str]) -> str:
-    """Return the first and the last release, with their number."""
+    """Return the first and the last release as text, with their number: `0.9 … 0.12 (4)`."""
     first, last = releases[0], releases[-1]
     return first if first == last else f"{first} … {last} ({len(releases)})"
 
@@ -67,7 +67,10 @@ def _turn(name: str, number: int) -> Text:
 
 
 def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
-    """Return the table of `rlpatch traces` for the data of its report; `width` as in `targets`."""
+    """Return the lines of the table of `rlpatch traces` for the data of its report, a row for each group of traces.
+
+    `width` as in `targets`.
+    """
     rows = []
     for number, row in enumerate(data["captures"], 1):
         target = " ".join(filter(None, (row["target"], row["release"]))) or (
@@ -80,14 +83,17 @@ def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
         asked, exported = row["asked"] or "?", row["got"] or "?"
         rows.append((str(number), target, stage or "?", asked, exported, run, row["ranks"] or "?", row["state"], size))
     heads = (
-        "", Text("target"), Text("stage"), Text("asked"), Text("got"), Text("of"), Text("ranks"), Text("state"),
-        Text("size"),
+        "", Text("target"), Text("stage"), Text("requested"), Text("recorded"), Text("when"), Text("ranks"),
+        Text("state"), Text("size"),
     )  # fmt: skip
     return drawn(heads, rows, width)
 
 
 def workers(progress: Iterable[Any], width: int | None = None) -> list[str]:
-    """Return the table of `rlpatch watch` for the workers of its report; `width` as in `targets`."""
+    """Return the lines of the table of `rlpatch watch`, a row for each worker in `progress`.
+
+    `width` as in `targets`.
+    """
     rows = []
     for number, row in enumerate(progress, 1):
         rank = f"{row.replica}/{row.rank}" if row.replica else str(row.rank)
@@ -104,14 +110,17 @@ def workers(progress: Iterable[Any], width: int | None = None) -> list[str]:
             )
         )  # fmt: skip
     heads = (
-        "", Text("target"), Text("stage"), Text("host"), Text("rank"), Text("state"), Text("unit"), Text("seen"),
+        "", Text("target"), Text("stage"), Text("host"), Text("rank"), Text("state"), Text("step"), Text("last seen"),
         Text("trace"),
     )  # fmt: skip
     return drawn(heads, rows, width)
 
 
 def _window(row: Any) -> str:
-    """Return a worker's unit and its progress in the window, such as "3 of 30 in 30:60"; "" if unknown."""
+    """Return a worker's progress in its window, such as "3 of 30 in 30:60", or its step outside of one.
+
+    "" if unknown.
+    """
     unit = row.number if row.live is None else row.live
     # With a new request on its way the window is that of the one before.
     window = row.window if row.outcome != "done" or row.state == "saved" else ""
@@ -122,23 +131,23 @@ def _window(row: Any) -> str:
     first, end = row.span or (math.inf, math.inf)
     span = f"{first}:{'' if end == math.inf else end}" if row.span else window
     if unit < first:
-        return Text("{unit} before {window}", unit, span)
+        return Text("{step} before {window}", unit, span)
     if end == math.inf:
-        return Text("{count} in {window}", unit - first, span)
-    return Text("{count} of {total} in {window}", min(unit, end) - first, end - first, span)
+        return Text("{recorded} in {window}", unit - first, span)
+    return Text("{recorded} of {total} in {window}", min(unit, end) - first, end - first, span)
 
 
 def _traces(traces: Sequence[Any]) -> str:
-    """Return the number and total size of traces, "moved" if none exists any more, "" without any."""
+    """Return the number of a worker's traces and their size in all; "moved" if none exists any more, "" without any."""
     sizes = [trace.size for trace in traces if trace.size is not None]
     if not sizes:
         return Text("moved") if traces else ""
     size = _bytes(sum(sizes))
-    return Text("{count}: {size}", len(sizes), size) if len(sizes) > 1 else size
+    return Text("{count} traces: {size}", len(sizes), size) if len(sizes) > 1 else size
 
 
 def nodes(data: dict[str, Any]) -> list[str]:
-    """Return the table of `rlpatch status --ray` for the data of its report."""
+    """Return the lines of the table of `rlpatch status --ray` for the data of its report, a row for each node."""
     rows = []
     for row in data["nodes"]:
         targets = ", ".join(f"{name} {version}".rstrip() for name, version in row["targets"].items())
@@ -146,7 +155,14 @@ def nodes(data: dict[str, Any]) -> list[str]:
         free = "" if row["free"] is None else _bytes(row["free"])
         engines = str(len(row["running"])) if row["running"] else ""
         rows.append((row["node"], row["state"], targets, patches, engines, free))
-    heads = (Text("node"), Text("state"), Text("installed"), Text("patched"), Text("engines"), Text("free"))
+    heads = (
+        Text("node"),
+        Text("state"),
+        Text("installed"),
+        Text("patched"),
+        Text("running engines"),
+        Text("free disk"),
+    )
     return drawn(heads, rows, None)
 
 
@@ -157,7 +173,10 @@ def _bytes(count: int) -> str:
 
 
 def drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None) -> list[str]:
-    """Return the lines of a table; rows are folded below their heads if the columns do not fit into `width`."""
+    """Return the lines of a table; its cells are translated.
+
+    If the columns do not fit into `width`, each row is folded into lines of "head value" instead. None is any width.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -179,7 +198,7 @@ def drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None
 
 
 def _folded(heads: Sequence[str], row: Sequence[str], width: int) -> list[str]:
-    """Return a row as wrapped "head value" pairs; the value of a column without a head comes first."""
+    """Return a row as lines of "head value", wrapped to `width`; the value of a column without a head comes first."""
     number = next((f"{value}  " for head, value in zip(heads, row, strict=True) if not head), "")
     further = " " * max(len(number), 2)
     parts = [f"{head} {value}" for head, value in zip(heads, row, strict=True) if head and value]

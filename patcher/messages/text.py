@@ -67,14 +67,14 @@ COMMA, SEMICOLON, AND, OR = Text(", "), Text("; "), Text(" and "), Text(" or ")
 
 
 def lines(text: str) -> list[str]:
-    """Return the lines of a text; lines joined by `joined` stay translatable."""
+    """Return the lines of a text; lines put together by `joined` stay translatable. Empty for ""."""
     if isinstance(text, Text) and "\n" in text.values.values():
         return [value for value in text.values.values() if value != "\n"]
     return text.splitlines() if "\n" in text else [text] if text else []
 
 
 def sentences(*texts: str) -> Text:
-    """Return the non-empty `texts` joined by blanks into a single Text."""
+    """Return the non-empty `texts` as a single Text, with blanks between them. There must be at least one."""
     first, *more = filter(None, texts)
     paragraph = Text("{sentence}", first)
     for sentence in more:
@@ -83,7 +83,7 @@ def sentences(*texts: str) -> Text:
 
 
 def joined(separator: str, texts: Iterable[str]) -> Text:
-    """Return the non-empty `texts` as a single Text with `separator` between them."""
+    """Return the non-empty `texts` as a single Text with `separator` between them; an empty Text without any."""
     parts: dict[str, str] = {}
     for text in filter(None, texts):
         if parts:

@@ -36,7 +36,7 @@ class OptionSpec(NamedTuple):
 
     @property
     def help(self) -> str:
-        """Help text: what the option does, its words, and the default."""
+        """Help text in English: what the option does, the words that it takes, and the default."""
         default = f"[default: {self.shown}]" if self.shown else ""
         return " ".join(filter(None, (self.about, self.notation.offer, default)))
 
@@ -47,9 +47,9 @@ def flag(name: str) -> str:
 
 
 def option(notation: Notation[T], heading: str, about: str, *, default: D, shown: str | None = None) -> T | D:
-    """Return a dataclass field that declares an option below `heading` (`patcher.options.headings`).
+    """Declare an option as a dataclass field with this `default`, and return the field.
 
-    `shown` replaces the default in the help.
+    `heading` is one of `patcher.options.headings`, `about` the help, and `shown` replaces the default in the help.
     """
     if shown is None:
         shown = "" if default is None or isinstance(notation, Flag) else notation.text(default)  # type: ignore[arg-type]
@@ -70,7 +70,7 @@ def changed(value: object) -> tuple[str, ...]:
 
 
 def words_of(value: object, always: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Return the words that type a dataclass's options again: those not at their default, and those in `always`."""
+    """Return the words that type a dataclass's options again: those not at their default, and the names in `always`."""
     printed = {*changed(value), *always}
     options = [(getattr(value, name), spec) for name, spec in options_of(type(value)).items() if name in printed]
     return tuple(word for current, spec in options for word in spec.notation.typed(spec.flag, current))

@@ -60,7 +60,7 @@ class Number(Notation[int]):
         number = whole_number(text)
         if number is None or number < self.lowest:
             cause = Text(
-                "{option} {shortened} is not a whole number from {lowest} to {highest}",
+                "{option} {value} is not a whole number from {lowest} to {highest}",
                 option,
                 shortened(text),
                 self.lowest,
@@ -81,7 +81,7 @@ class Amount(Notation[float]):
         match = re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text.strip())
         amount = float(match[0]) if match else 0.0
         if not amount:
-            raise usage(Text("{option} {shortened} is not a number above 0", option, shortened(text)), f"{option} 0.5")
+            raise usage(Text("{option} {value} is not a number above 0", option, shortened(text)), f"{option} 0.5")
         return amount
 
     def text(self, value: float) -> str:
@@ -110,6 +110,7 @@ class NumberListOrAll(Notation["tuple[int, ...] | None"]):
     metavar, numbers = "LIST", NumberList(0)
 
     def read(self, option: str, text: str) -> tuple[int, ...] | None:
+        """Parse sorted numbers without duplicates; None for `all`. Raises Problem (USAGE)."""
         return None if text.strip().lower() == "all" else self.numbers.read(option, text)
 
     def text(self, value: tuple[int, ...] | None) -> str:
@@ -159,17 +160,20 @@ class Choice(Notation[str]):
         self.spellings = _spellings(self.words, same)
 
     def read(self, option: str, text: str) -> str:
-        """Return the word in its own spelling, "" for `unset`. Raises Problem (USAGE) for an unknown word."""
+        """Return the word in its own spelling, "" for `unset`. Raises Problem (USAGE) for an unknown word.
+
+        With `others`, an unknown word is returned in lower case with hyphens.
+        """
         word = self.spellings.get(_plain(text))
         if word is not None:
             return "" if word == self.unset else word
         if self.others and text.strip():
             return text.strip().lower().replace("_", "-")
-        cause = Text("{option} does not accept {word}", option, shortened(text))
+        cause = Text("{option} does not accept {value}", option, shortened(text))
         if reason := self.missing.get(_plain(text)):
-            cause = Text("{option} {word}, which {reason}, is not available", option, shortened(text), reason)
+            cause = Text("{option} {value}, which {reason}, is not available", option, shortened(text), reason)
         raise usage(
-            cause, Text("choose one of {words}", ", ".join(self.words)) if self.words else f"{option} {self.metavar}"
+            cause, Text("choose one of {values}", ", ".join(self.words)) if self.words else f"{option} {self.metavar}"
         )
 
     def text(self, value: str) -> str:
@@ -190,12 +194,12 @@ class ChoiceList(Notation[tuple[str, ...]]):
         items = [item.strip() for item in text.split(",") if item.strip()]
         if unknown := [item for item in items if _plain(item) not in self.spellings]:
             cause = Text(
-                "{option} {words}: {unknown} is not a valid value",
+                "{option} {value}: {unknown} is not a valid value",
                 option,
                 shortened(text),
                 shortened(", ".join(unknown)),
             )
-            raise usage(cause, Text("choose one or more of {words}", ", ".join(self.words)))
+            raise usage(cause, Text("choose one or more of {values}", ", ".join(self.words)))
         found = {self.spellings[_plain(item)] for item in items}
         return tuple(word for word in self.words if word in found)
 
@@ -223,7 +227,7 @@ class NewFolder(Notation[str]):
         if not text.strip():
             raise usage(
                 Text("{option} needs the path of a folder, not ''", option),
-                Text("{option} DIR, or leave {option} out", option),
+                Text("use {option} DIR, or leave {option} out", option),
             )
         return os.path.realpath(text)
 

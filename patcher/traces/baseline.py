@@ -50,7 +50,10 @@ def summary(profiles: Sequence[RankProfile]) -> str:
 
 
 def _stored(profile: RankProfile) -> dict[str, Any]:
-    """Return what a baseline keeps of a profile, for JSON: the counts of its units, and the rows that are compared."""
+    """Return what a baseline keeps of a profile, for JSON: the counts of its steps, and the rows that are compared.
+
+    Of the step metadata, only the first step stays.
+    """
     units = [{name: value for name in _COUNTS if (value := getattr(unit, name)) is not None} for unit in profile.units]
     rows = {
         field: [[getattr(row, name) for name in names] for row in getattr(profile, field)]
@@ -62,24 +65,36 @@ def _stored(profile: RankProfile) -> dict[str, Any]:
 
 
 def read(file: Path) -> list[RankProfile]:
-    """Return the profiles of a run. Raises OSError, and Problem (TRACE) if the file is damaged or of another format."""
+    """Return the profiles of a stored run.
+
+    Raises OSError, and Problem (TRACE) if the file is damaged or of another format.
+    """
     with reading(file) as stream:
         text = stream.read(_LARGEST + 1)
-    why = Text("it is not what rlpatch wrote, or incomplete")
+    why = Text("rlpatch did not write the file, or the file is incomplete")
     try:
         content: Any = json.loads(text) if len(text) <= _LARGEST else None
         if content["format"] != FORMAT:
-            why = Text("it has format {format}, and this rlpatch reads {supported}", content["format"], FORMAT)
+            why = Text(
+                "the file has format {format}, but this rlpatch reads only format {supported}",
+                content["format"],
+                FORMAT,
+            )
             raise ValueError(why)
         profiles = [_restored(profile, file) for profile in content["profiles"]]
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
-        cause = Text("{name} in the baseline cannot be read: {why}", file.name, why)
-        raise Problem(Kind.TRACE, cause, str(file), Text("remove it; the other runs of the baseline stay")) from None
+        cause = Text("{file} of the baseline cannot be read: {reason}", file.name, why)
+        raise Problem(
+            Kind.TRACE, cause, str(file), Text("remove the file; the other runs of the baseline stay")
+        ) from None
     return profiles
 
 
 def _restored(stored: Mapping[str, Any], file: Path) -> RankProfile:
-    """Return the profile in an entry of ``file``. Raises LookupError, TypeError, ValueError or AttributeError."""
+    """Return the profile in an entry of ``file``, named after that.
+
+    Raises LookupError, TypeError, ValueError or AttributeError.
+    """
     units = [RecordedUnit(**_counts(unit)) for unit in stored["units"]]
     kernels, operators, modules = (tuple(_row(*_ROWS[field], row) for row in stored[field]) for field in _ROWS)
     form, device, marks = (_text(stored[name]) for name in _TEXTS)
@@ -95,14 +110,20 @@ def _restored(stored: Mapping[str, Any], file: Path) -> RankProfile:
 
 
 def _counts(unit: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the numbers of a unit by name. Raises ValueError for another name or value."""
+    """Return a stored step's numbers by field name.
+
+    Raises ValueError for an unknown name, or for no whole number of 0 or more.
+    """
     if not unit.keys() <= {*_COUNTS}:
         raise ValueError(unit.keys())
     return {name: _count(value) for name, value in unit.items()}
 
 
 def _row(kind: type[Any], names: Sequence[str], values: Sequence[Any]) -> Any:
-    """Return an instance of ``kind`` from the values of its fields ``names``."""
+    """Build a ``kind``, such as `Kernel`, from the stored values of its fields ``names``.
+
+    Raises TypeError, ValueError or KeyError for an invalid value.
+    """
     typed: dict[str, Any] = {
         name: _text(value) if name in ("name", "kind") else _count(value)
         for name, value in zip(names, values, strict=True)

@@ -151,7 +151,8 @@ _TEMPLATE, _COMPARED = re.compile(r"<[^<>]*>"), re.compile(r"\)[<>]=?\(")
 def function_of(name: str) -> str:
     """Return the name of a kernel's function: without return type, template arguments and parameters.
 
-    ``void a::f<(b::c)1, d>(e)`` gives ``a::f``; a name that is none of C++ stays as it is.
+    ``void a::f<(b::c)1, d>(e)`` gives ``a::f``; a name that is not C++ stays as it is. At most 1000 characters are
+    read.
     """
     text, shorter = "", name[:_LONGEST].replace("(anonymous namespace)::", "").replace("->", "")
     shorter = _COMPARED.sub(")(", shorter)  # a condition on values, as of std::enable_if: (8)>(0)
@@ -175,7 +176,7 @@ def kernel_label(name: str) -> str:
     """Return the name of a kernel without namespaces and parameters, with its short template arguments or its functor.
 
     ``void at::native::elementwise_kernel<4, at::native::CUDAFunctor_add<float>, …>(…)`` gives
-    ``elementwise_kernel<CUDAFunctor_add>``. A name that is none of C++ stays as it is.
+    ``elementwise_kernel<CUDAFunctor_add>``. A name that is not C++ stays as it is.
     """
     text = name[:_LONGEST].replace("(anonymous namespace)::", "")
     function = function_of(text)
@@ -201,7 +202,7 @@ def kernel_label(name: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 16)  # names are long, few, and met millions of times
 def is_collective(name: str) -> bool:
-    """Tell whether the name of a kernel is that of one that communicates with other devices."""
+    """Tell whether a kernel communicates with other devices, by its name: that of a library for collectives."""
     function = function_of(name)
     if _EXPERT.search(function) or _EXPERT_MANGLED.search(function) or _EXPERT_BARE.fullmatch(function):
         return True
@@ -210,7 +211,7 @@ def is_collective(name: str) -> bool:
 
 @functools.lru_cache(maxsize=1 << 16)
 def family_of(name: str, kind: str) -> str:
-    """Return the family of a kernel by its name and its kind, a key of `FAMILIES`."""
+    """Return the family of a kernel, a key of `FAMILIES`, by its kind if it communicates or copies, else by name."""
     if kind == "communication":
         return COLLECTIVE
     if kind == "copy":

@@ -63,9 +63,10 @@ numbers with their names, as rlpatch writes them for nsys: ``decode 30, 64 reque
 
 @functools.lru_cache(maxsize=1 << 16)
 def mark_named(name: str, mark_pattern: re.Pattern[str] | None = None) -> Mark | None:
-    """Return the mark that a name stands for, without its times; None for a name of no mark.
+    """Return the mark of a step that a range's name stands for, with times of 0; None if the name marks no step.
 
-    A name that ``mark_pattern`` matches is of `WANTED`; the pattern's group ``number``, if any, is the unit's number.
+    A name that ``mark_pattern`` matches is of the family `WANTED`; the pattern's group ``number``, if any, is the
+    step's number.
     """
     if mark_pattern is not None and (match := mark_pattern.search(name)):
         digits = match.groupdict().get("number") or ""
@@ -82,9 +83,9 @@ def mark_named(name: str, mark_pattern: re.Pattern[str] | None = None) -> Mark |
 
 
 def _summed(groups: Mapping[str, str | None]) -> dict[str, int | None]:
-    """Return name → number of a pattern's groups; those whose names differ only in a digit are summed.
+    """Return name → number of a pattern's groups; those whose names differ only in a final 1 or 2 are summed.
 
-    A name is None if one of its groups is missing.
+    A name is None if one of its groups did not match.
     """
     sums: dict[str, int | None] = {}
     for group, text in groups.items():

@@ -103,7 +103,7 @@ class OperatorRate:
     bound: str | None
 
     def as_json(self) -> dict[str, Any]:
-        """Return all fields, the rates, and the share of the roofline."""
+        """Return all fields for JSON, with ``tflops``, ``tb_per_s`` and ``share`` of the roofline, rounded."""
         share = None if self.share is None else round(self.share, 4)
         rates = {"tflops": round(self.tflops, 3), "tb_per_s": round(self.tb_per_s, 4), "share": share}
         return asdict(self) | rates
@@ -125,7 +125,11 @@ class OperatorRate:
 
 
 def bound_of(ratios: Mapping[str, float]) -> str | None:
-    """Return the pipe that is busy for 80 % or more, else `IN_TURN` or `NOTHING`; None without ratios."""
+    """Return the common name of the busiest pipe if it works for 80 % of the cycles or more; None without ratios.
+
+    ``ratios`` maps CANN's names of pipes to shares from 0 to 1. Else `IN_TURN` if the pipes of a vector core come to 90
+    % together, else `NOTHING`.
+    """
     if not ratios:
         return None
     pipe = max(ratios, key=lambda name: ratios[name])
@@ -151,7 +155,7 @@ def states(uses: Iterable[KernelUse]) -> dict[str, float]:
 
 
 def _shares(times: Iterable[tuple[str | None, int]]) -> dict[str, float]:
-    """Return name → its share of all ns, largest first; None and "" are left out."""
+    """Return name → its share (0 to 1) of the ns of all named times, largest first; None and "" are left out."""
     sums = Counter[str]()
     for name, ns in times:
         if name:
@@ -165,10 +169,10 @@ COVERED = 0.5
 
 
 def rate_words(rates: Iterable[OperatorRate], device: str, kernel_ns: int, least_covered: float = 0.0) -> Iterator[str]:
-    """Yield how fast matmuls (TFLOPS) and other operators (TB/s) ran, with their share of the roofline, in words.
+    """Yield how fast matmuls (TFLOPS) and other operators (TB/s) ran on ``device``, with their share of the roofline.
 
-    Each says which share of ``kernel_ns``, the time of all kernels that compute, it covers; those that cover less than
-    ``least_covered`` are left out.
+    Each sentence says which share of ``kernel_ns``, the time of all kernels that compute, it covers; groups that cover
+    a smaller share than ``least_covered`` are left out.
     """
     every = list(rates)
     for what, unit, group in (
@@ -187,9 +191,9 @@ def rate_words(rates: Iterable[OperatorRate], device: str, kernel_ns: int, least
 
 
 def _roofline(rates: Iterable[OperatorRate], device: str) -> str:
-    """Return the share of the roofline that operators reached, in words, or that no roofline is known."""
+    """Return in words which share of the roofline operators reached, or that ``device`` has no known roofline."""
     times = [(rate.least_ns, rate.ns) for rate in rates if rate.least_ns is not None]
     if not times:
         return Text("no roofline known for {device}", short(device))
     least, took = map(sum, zip(*times, strict=True))
-    return Text("{least} of the roofline", percent(least / (took or 1), 0))
+    return Text("{share} of the roofline", percent(least / (took or 1), 0))

@@ -15,7 +15,7 @@ _NAME = NameUnit(cut)
 
 
 def of_snapshots(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Yield each table of snapshots with the source and device of its rows."""
+    """Yield each table of each device in the snapshots, with the ``source`` and ``device`` of its rows before it."""
     for snapshot in snapshots:
         for device in snapshot.devices:
             origin = {"source": snapshot.source, "device": device.device}
@@ -24,23 +24,23 @@ def of_snapshots(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Mapping[str, o
 
 
 def tables(device: DeviceMemory) -> Iterator[Table]:
-    """Yield the tables of a device: what is held at the peak, its steps, what they leave behind, the largest blocks."""
-    yield holders("memory_holders", Text("Held at the peak"), device.holders)
+    """Yield the tables of a device: what is live at the peak, its steps, what they leave behind, the largest blocks."""
+    yield holders("memory_holders", Text("Memory in use at the peak"), device.holders)
     yield units(device)
     yield holders("memory_left", Text("Allocated in steps, and still in use after the last step"), device.growth)
-    yield holders("memory_blocks", Text("Largest blocks at the end"), device.blocks)
+    yield holders("memory_blocks", Text("Largest memory blocks in use at the end"), device.blocks)
 
 
 def peak_line(device: DeviceMemory) -> Text:
-    """Return a text on the peak of a device and its step."""
-    peak = Text("device {device}: peak {size}", device.device, size(device.peak))
+    """Return a text on the memory peak of a device, and in which step it is, if the steps were marked."""
+    peak = Text("device {device}: memory peak {size}", device.device, size(device.peak))
     if device.peak_unit is not None:
         return Text("{peak}, in step {step}", peak, device.peak_unit)
     return Text("{peak}, not inside any step", peak) if device.units else peak
 
 
 def end_line(device: DeviceMemory) -> Text:
-    """Return a text on what is in use at the end, and what is cached but unused."""
+    """Return a text on the memory of a device at the end: in use, reserved, cached but unused, largest free block."""
     return Text(
         "at the end: {used} of {reserved} reserved memory in use; {unused} cached but unused; the largest free"
         " block has {free}",
@@ -49,15 +49,18 @@ def end_line(device: DeviceMemory) -> Text:
 
 
 def origin_name(origin: Origin) -> str:
-    """Return what allocated memory for people: frame outside of torch, module and operator."""
+    """Return the code that allocated memory as text for people: frame outside of torch, module and operator.
+
+    If none of them is known, it says that the history or the stack is missing.
+    """
     parts = [
         part for part in (origin.frame, origin.module if origin.module != origin.frame else "", origin.operator) if part
     ]
     return joined(Text(", "), parts) if parts else Text("allocated before the history began, or without a stack")
 
 
-def holders(name: str, title: Text, held: Sequence[LiveMemory]) -> Table:
-    """Return a table of memory by origin."""
+def holders(name: str, title: Text, live: Sequence[LiveMemory]) -> Table:
+    """Return the table ``name`` of live memory by origin, in the order of ``live``."""
     columns = (
         Column("bytes", Text("memory"), BYTES, TERMINAL, bar=True),
         Column("blocks", Text("blocks"), COUNT, TERMINAL),
@@ -68,13 +71,13 @@ def holders(name: str, title: Text, held: Sequence[LiveMemory]) -> Table:
     rows = [
         (group.bytes, group.blocks, ranges(group.units), origin_name(group.origin), group.origin.frame,
          group.origin.module, group.origin.operator)
-        for group in held
+        for group in live
     ]  # fmt: skip
     return Table(name, title, columns, rows)
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Return numbers with neighbours put together: ``3-5, 8``."""
+    """Return ascending numbers as text, neighbours put together: ``3-5, 8``; "" for none."""
     spans = list[list[int]]()
     for number in numbers:
         if spans and number == spans[-1][1] + 1:
@@ -85,7 +88,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def units(device: DeviceMemory) -> Table:
-    """Return the table of the steps of a window."""
+    """Return the table of a device's memory in each step of the recording window."""
     columns = (
         Column("step", Text("step"), NUMBER, TERMINAL),
         Column("start_bytes", Text("at its start"), BYTES, TERMINAL),

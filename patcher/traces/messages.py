@@ -41,16 +41,17 @@ class CollectiveMessage(NamedTuple):
 
 
 def element_size(dtype: str) -> int | None:
-    """Return the bytes of an element of a type; None for an unknown type."""
+    """Return the bytes of an element of a type, as torch, HCCL or CANN names it; None for an unknown type."""
     name = dtype.lower().removeprefix("c10::").removeprefix("dt_")
     return 1 if name.startswith("float8") else _SIZES.get(name)
 
 
 @functools.lru_cache(maxsize=1 << 12)  # a trace repeats few of them, and they are kept
 def message(kind: object, elements: object, received: object, dtype: object, ranks: object) -> CollectiveMessage:
-    """Return the message of a collective: its kind, bytes and number of ranks; invalid values are unknown.
+    """Build the message of a collective from what a trace says; a value of another type counts as unknown.
 
-    ``elements`` go in and ``received`` come out, of the type ``dtype``; the larger number counts.
+    ``kind`` is what it does. ``elements`` go in and ``received`` come out, of the type ``dtype``; the larger number
+    counts. ``ranks`` is the size of its group.
     """
     counts = [value for value in (elements, received) if type(value) is int and 0 <= value < 1 << 48]
     size = element_size(dtype) if isinstance(dtype, str) else None

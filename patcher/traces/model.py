@@ -124,7 +124,7 @@ class RecordedUnit(UnitMetadata, Payload):
 
     @property
     def parts(self) -> dict[str, int]:
-        """Part → nanoseconds, in the order of `PARTS`."""
+        """Part of the time → nanoseconds, in the order of `PARTS`."""
         return {part: getattr(self, part) for part in PARTS}
 
     @property
@@ -134,7 +134,10 @@ class RecordedUnit(UnitMetadata, Payload):
 
 
 def lower_median(values: Sequence[Value], key: Any = None) -> Value:
-    """Return the lower median of at least one value: one of the values, never a mean of two."""
+    """Return the lower median of at least one value: one of the values, never a mean of two.
+
+    ``key`` is as in `sorted`.
+    """
     return sorted(values, key=key)[(len(values) - 1) // 2]
 
 
@@ -438,13 +441,13 @@ class RankProfile(Payload):
 
     @property
     def stage(self) -> str:
-        """Stage in the metadata, else in the name of the trace; "" without either."""
+        """Stage in the metadata, such as rollout, else in the name of the trace; "" without either."""
         of_metadata = self.metadata.stage if self.metadata else ""
         return of_metadata or names.of(Path(self.source)).fields.get("stage", "")
 
     @property
     def part(self) -> str:
-        """Stage and role; ranks with the same ones are reported together. "" if unknown."""
+        """Stage and role, as ``update-policy actor``; ranks with the same are reported together. "" if unknown."""
         role = self.metadata.role if self.metadata else names.of(Path(self.source)).fields.get("role", "")
         return f"{self.stage} {role}".strip()
 
@@ -455,7 +458,7 @@ class RankProfile(Payload):
 
     @property
     def cold(self) -> tuple[int, ...]:
-        """Steps that carry the profiler's own start, because there was no step before to warm up in."""
+        """Numbers of the steps that carry the profiler's own start, because no step came before to warm up in."""
         first = self.units[0].number if self.units and self.marks == "ProfilerStep#" else None
         return tuple(unit.number for unit in self.units if unit.profiler_start or unit.number == first == 0)
 
@@ -519,12 +522,12 @@ class RankProfile(Payload):
 
     @property
     def uncounted(self) -> dict[int, int]:
-        """Step → the uncounted iterations right before it; steps without any are left out."""
+        """Step number → the uncounted iterations right before it; steps without any are left out."""
         return {unit.number: unit.uncounted for unit in self.units if unit.uncounted}
 
     @property
     def phases(self) -> dict[str, int]:
-        """Phase → ns of the kernels of all steps in it; empty if no step trains."""
+        """Phase (forward, backward, optimizer) → ns of its kernels in all steps; empty if no step trains."""
         names = dict.fromkeys(phase for unit in self.units for phase in unit.phases)
         return {phase: sum(unit.phases.get(phase, 0) for unit in self.units) for phase in names}
 
@@ -535,10 +538,10 @@ class RankProfile(Payload):
 
     @property
     def families(self) -> dict[str, int]:
-        """Family → ns in all steps, the largest first: the time of its kernels, and of two the device's idle time.
+        """Family → ns in all steps, the largest first: kernel time, and two families of the device's idle time.
 
         Host-bound is idle time in which the next kernel was not launched yet. If the trace has modules and the host was
-        in none of them at a place of `gaps`, that is outside the forward pass, as is the time before the first kernel.
+        in none of them during a gap, the gap is outside the forward pass, as is the time before the first kernel.
         """
         sums = Counter[str]()
         for kernel in self.kernels:
@@ -557,11 +560,11 @@ class RankProfile(Payload):
         return self.share(*FREE, "copy_ns")
 
     def sum_ns(self, *parts: str) -> int:
-        """Return the nanoseconds of ``parts`` over all steps."""
+        """Return the nanoseconds of ``parts``, fields of a step, over all steps."""
         return sum(getattr(unit, part) for unit in self.units for part in parts)
 
     def share(self, *parts: str) -> float:
-        """Return the share of ``parts`` in the time of all steps, 0 to 1."""
+        """Return the share of ``parts`` in the device time of all steps, 0 to 1; 0 without any time."""
         total = self.total_ns
         return self.sum_ns(*parts) / total if total else 0.0
 
@@ -570,7 +573,7 @@ TITLES = {
     "communication": Text("Exposed communication"),
     "collective-idle": Text("The device is idle inside collectives"),
     "collective-outlier": Text("A collective takes much longer than similar ones"),
-    "collective-unaligned": Text("Collectives move pieces of unaligned sizes"),
+    "collective-unaligned": Text("Collectives transfer blocks of unaligned sizes"),
     "pipeline-bubble": Text("Pipeline bubble: a stage waits for another"),
     "dispatch": Text("Host-bound: the device waits for the next launch"),
     "launch-blocked": Text("A launch call blocks while the device is empty"),

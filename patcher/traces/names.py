@@ -68,7 +68,10 @@ def is_npu(path: Path) -> bool:
 
 
 def of(path: Path) -> Name:
-    """Return the fields in the name of a trace of torch.profiler or torch_npu, with its time if there is one."""
+    """Return the fields in the name of a trace of torch.profiler or torch_npu, with the time in it, if any.
+
+    A name of another form only gives a host and a process, if it has the form ``HOST_PID``.
+    """
     if match := _NPU.fullmatch(path.name):
         return Name(_fields(match["worker"]), _seconds(match["time"]))
     if match := _TORCH.fullmatch(path.name):
@@ -77,7 +80,11 @@ def of(path: Path) -> Name:
 
 
 def _fields(worker: str) -> dict[str, Any]:
-    """Return the fields in the first part of a name: those of rlpatch's probe, else torch's ``HOST_PID``."""
+    """Return the fields in the first part of a trace's name: of rlpatch's probe, else torch's ``HOST_PID``.
+
+    ``ours`` tells which; the probe's are host, stage, role, and the numbers replica, rank, pid, step and sync that
+    occur.
+    """
     if match := _TRAINING.fullmatch(worker) or _SYNC.fullmatch(worker) or _ROLLOUT.fullmatch(worker):
         words = match.groupdict()
         # The number that verl gives the engine is more exact than its place in a data-parallel group.
@@ -90,7 +97,10 @@ def _fields(worker: str) -> dict[str, Any]:
 
 
 def _seconds(text: str) -> float:
-    """Return seconds since the epoch for the digits in a name, a date or a time since the epoch; 0.0 for none."""
+    """Return seconds since the epoch for the digits in a name: a local date and time, or a time since the epoch.
+
+    0.0 for no digits, or no valid date.
+    """
     if not text:
         return 0.0
     if re.match(r"20\d\d[01]\d[0-3]\d", text) and len(text) in (14, 17):

@@ -26,7 +26,7 @@ _ROOM = 51  # characters: what a line of the terminal has beside its numbers
 
 
 def place_of(gap: FreeGap) -> str:
-    """Return the kernel and stream before which a gap lies; of short gaps, the kind of place."""
+    """Return in words before which kernel, on which stream, a gap lies; for a sum of short gaps, between what."""
     if gap.kind == "place":
         stream = short(gap.stream, 20)
         return Text("before {kernel} on {stream}", short(gap.after, _ROOM - len("before  on ") - len(stream)), stream)
@@ -38,7 +38,7 @@ def place_of(gap: FreeGap) -> str:
 
 
 def behind(gap: FreeGap) -> str:
-    """Return the kernel and the replayed graph after which a gap lies, in words; of short gaps, their number."""
+    """Return in words after which kernel and replayed graph a gap lies; for a sum of short gaps, their number."""
     if gap.kind != "place":
         return Text("1 short gap") if gap.count == 1 else Text("{count:,} short gaps", gap.count)
     before, _ = apart([gap.before, gap.after])
@@ -56,32 +56,32 @@ def reason_of(gap: FreeGap) -> str:
 
 
 def host_of(gap: FreeGap) -> str:
-    """Return what covers most of a gap on the host, else what launched the next task, in words; "" if unknown."""
+    """Return in words what the host did during most of a gap, else what launched the next task; "" if unknown."""
     operator, module = (host_name(name) for name in (gap.operator, gap.module))
     around = operator or module
     if operator and module:
         around = Text("{operator} in {module}", operator, module)
     if gap.part == "free_waiting_ns":
-        launched = around and Text("launched by {around}", around)
+        launched = around and Text("launched by {caller}", around)
         return joined(COMMA, (launched, gap.call and Text("meanwhile the host was in {call}", host_name(gap.call))))
     if gap.call:
         call = host_name(gap.call)
         if around:
-            call = Text("{call} ({around})", call, around)
+            call = Text("{call} ({caller})", call, around)
         return Text("the host was in {call} for {share} of the gap", call, percent(gap.call_ns / gap.ns, 0))
     if gap.within:
-        return Text("the host was inside {around}", around)
-    launched = around and Text("launched by {around}", around)
+        return Text("the host was inside {operator}", around)
+    launched = around and Text("launched by {caller}", around)
     if gap.kind != "place" or gap.part not in ("free_host_late_ns", LEAD_IN):
         return launched
     nothing: str = Text("no single recorded operator, call or frame covers half of the gap")
     if gap.returned_from:
-        nothing = Text("after the host returned from {call} {nothing}", host_name(gap.returned_from), nothing)
+        nothing = Text("after the host returned from {call}, {statement}", host_name(gap.returned_from), nothing)
     return joined(COMMA, (nothing, launched))
 
 
 def first_place(profile: RankProfile, *parts: str) -> str:
-    """Return the longest place in some parts of the steps, with its time per step, in words; "" without any."""
+    """Return in words the longest gap of the given parts of a step, with its time per step; "" without any."""
     gap = next((gap for gap in profile.gaps if gap.part in parts), None)
     if gap is None:
         return ""
@@ -99,9 +99,9 @@ def place_in_words(gap: FreeGap) -> str:
 
 
 def begin_of(gap: FreeGap) -> str:
-    """Return where the longest gap of a place begins, as the microseconds of `ts` in the trace, in words."""
+    """Return in words where the longest gap of a place begins: the value of `ts` in the trace, in microseconds."""
     return Text(
-        "the longest gap, {time}, begins at ts {micros}",
+        "the longest gap, {time}, begins at ts {microseconds}",
         duration(gap.longest_ns),
         f"{gap.at_ns // 1000}.{gap.at_ns % 1000:03}",
     )

@@ -91,22 +91,28 @@ class RankTrace:
         self.unread = Counter[str]()
 
     def thread(self, process: object, thread: object) -> int:
-        """Return the number of a host thread, which is new if not seen before. Raises Problem (TRACE) for too many."""
+        """Return the number of a host thread; a thread not seen before is added.
+
+        Raises Problem (TRACE) for too many.
+        """
         number = self.threads.setdefault((process, thread), len(self.threads))
         if number == len(self.operators):
             if number == MOST_THREADS:
                 raise Problem(
                     Kind.TRACE,
-                    Text("the trace has more than {number:,} threads", number),
+                    Text("the trace has more than {limit:,} threads", number),
                     self.source,
-                    Text("record the timeline again"),
+                    Text("record the trace again"),
                 )
             self.operators.append(RangeColumns())
             self.modules.append(RangeColumns())
         return number
 
     def add_task(self, begin: int, end: int, kind: str, name: str, stream: str, key: int | None) -> None:
-        """Add a task, with the texts of its name and its stream; a compute kernel that communicates counts as that."""
+        """Add a task of the device: times in ns, a kind of `KINDS`, the names of kernel and stream, its launch's key.
+
+        A compute kernel whose name is that of a collective counts as communication.
+        """
         if kind == COMPUTE and is_collective(name):
             kind = COMMUNICATION
         self.tasks.add(begin, end, kind, self.names[name], self.names[stream], key)
@@ -117,14 +123,20 @@ class RankTrace:
             self.calls.setdefault(thread, RangeColumns()).add(begin, end, self.names[name])
 
     def add_operator(self, name: str, begin: int, end: int, thread: int, *, backward: bool = False) -> None:
-        """Add a range as a mark if its name is one, else as an operator; ``backward`` makes its thread autograd's."""
+        """Add a range as the mark of a step if its name is one, else as an operator of its thread.
+
+        ``backward`` notes that autograd runs on that thread.
+        """
         if not self.add_mark(name, begin, end, thread):
             self.operators[thread].add(begin, end, self.names[name])
             if backward:
                 self.backward.add(thread)
 
     def add_range(self, name: str, begin: int, end: int, thread: int, *, module: bool) -> None:
-        """Add a range of the user or the probe as a mark if its name is one, else, if a ``module``, as that."""
+        """Add a range of the user or the probe as the mark of a step if its name is one, else as a module or frame.
+
+        A frame shorter than 20 µs is left out.
+        """
         if self.add_mark(name, begin, end, thread):
             return
         if module:
@@ -142,7 +154,7 @@ class RankTrace:
         self.modules[thread].add(begin, end, self.names[re.sub(r"_\d+$", "", name[len(NN_MODULE) :])])
 
     def add_mark(self, name: str, begin: int, end: int, thread: int) -> bool:
-        """Add a range whose name is that of a mark or a phase of rlpatch's probe; return whether it was added."""
+        """Add a range if its name marks a step, or a phase of rlpatch's probe (as a module); return whether it did."""
         if mark := mark_named(name, self.mark_pattern):
             self.marks.append((thread, mark._replace(begin=begin, end=end)))
         elif name.startswith(RANGE):
@@ -159,24 +171,31 @@ class RankTrace:
                 yield min(begin), max(end)
 
     def blocking_calls(self) -> dict[int, int]:
-        """Return the end of each call of the device's runtime of at least `BLOCKING_CALL`, by its begin, in ns."""
+        """Return begin → end, in ns, of each call of the device's runtime of 100 µs or more."""
         return {
             begin: end for ranges in self.calls.values() for begin, end in zip(ranges.begin, ranges.end, strict=True)
             if end - begin >= BLOCKING_CALL
         }  # fmt: skip
 
-    def kernel_uses(self, _owner: Sequence[int], _units: Mapping[int, int]) -> tuple[KernelUse, ...]:
-        """Return the profiler's measures of the kernels in the units; empty for a format without measures.
+    def kernel_uses(self, _segments: Sequence[int], _units: Mapping[int, int]) -> tuple[KernelUse, ...]:
+        """Return the profiler's measures of the kernels in the steps; empty for a format without measures.
 
-        The first argument is the segment of each task, the second maps the segments of the units to their numbers.
+        The first argument has the index of each task's segment (a step, or the time between two steps), the second maps
+        the segments that count to the numbers of their steps.
         """
         return ()
 
 
 def several(path: Path, what: str, values: Iterable[object]) -> Problem:
-    """Return the problem that a path holds several ranks or devices (``what``), with their ``values``."""
+    """Build the Problem (TRACE) that a path holds several "ranks" or "devices" (``what``).
+
+    It names up to 64 of them.
+    """
     names = sorted(map(str, values))
     if len(names) > _MOST_NAMES:
         names[_MOST_NAMES:] = [Text("and {count:,} more", len(names) - _MOST_NAMES)]
-    cause = Text("{name} contains several {what}: {names}", path.name, what, ", ".join(names))
+    listed = ", ".join(names)
+    cause = Text("{path} contains several ranks: {ranks}", path.name, listed)
+    if what == "devices":
+        cause = Text("{path} contains several devices: {devices}", path.name, listed)
     return Problem(Kind.TRACE, cause, str(path), Text("record, export or parse each rank into a separate folder"))

@@ -47,7 +47,7 @@ class UnitWindow(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Window as users type it, with its conditions."""
+        """Window as users type it, such as ``30:60``, with its conditions: ``0:10 at tail 8``."""
         begin, end = self.extent or (None, None)
         text = self.typed if begin is None else f"{begin}:{'' if end is None else end}"
         conditions = ", ".join(f"{name} {value}" for name, value in self.conditions)
@@ -55,7 +55,7 @@ class UnitWindow(NamedTuple):
 
     @property
     def length(self) -> int | None:
-        """Number of units that were requested; None if unknown, or without an end."""
+        """Number of steps that were requested; None if unknown, or if the window has no end."""
         begin, end = self.extent or (0, None)
         return None if end is None else end - begin
 
@@ -117,12 +117,15 @@ class Metadata(TraceOrigin):
 
     @property
     def uncounted(self) -> dict[int, int]:
-        """Unit → the uncounted iterations right before it; units without any are left out."""
+        """Step number → the uncounted iterations right before it; steps without any are left out."""
         return {number: unit.uncounted for number, unit in self.units.items() if unit.uncounted}
 
     @property
     def identity(self) -> Iterator[str]:
-        """Words that tell one profile from another: target, stage, window, turn and host; some may be ""."""
+        """Words that tell one profile from another: target, stage, window, rollout or step, and host.
+
+        Some may be "".
+        """
         window = self.window.text if self.window else ""
         for group in ((self.target, self.release), (self.stage, self.role), (self.unit, window)):
             yield " ".join(filter(None, group))
@@ -132,7 +135,10 @@ class Metadata(TraceOrigin):
 
 
 def unit_contents(units: Collection[UnitMetadata]) -> dict[str, list[int]]:
-    """Return name in `CONTENTS` → the known values of ``units``; names with no value other than 0 are left out."""
+    """Return name in `CONTENTS` → the known values of the given steps.
+
+    Names without a value other than 0 are left out.
+    """
     columns = {name: [value for unit in units if (value := getattr(unit, name)) is not None] for name in CONTENTS}
     return {name: values for name, values in columns.items() if any(values)}
 
@@ -142,7 +148,7 @@ _NUMBERS = ("rollout", "step", "sync", "rank", "pid", "world")
 
 
 def parsed(raw: Mapping[str, Any]) -> Metadata:
-    """Return the metadata in the content of a file; a value of the wrong type counts as missing."""
+    """Build the metadata from the JSON object of a file; a value of the wrong type counts as missing."""
     texts = {name: _text(raw.get(name)) for name in _TEXTS}
     numbers = {name: _number(raw.get(name)) for name in _NUMBERS}
     units, typed = _units(raw), _text(raw.get("window"))
@@ -180,7 +186,10 @@ def _shape(value: object) -> tuple[int, ...] | None:
 
 
 def _extent(typed: str, recorded: int | None) -> Extent | None:
-    """Return the window in ``typed``; of several windows, the one with the unit ``recorded``; None without one."""
+    """Return the window in ``typed``, such as ``30:60``; of several, the one that holds step ``recorded``.
+
+    None without one.
+    """
     windows = [(int(begin), int(end) if end else None) for begin, end in _WINDOW.findall(typed)]
     if len(windows) > 1:
         windows = [
@@ -190,10 +199,10 @@ def _extent(typed: str, recorded: int | None) -> Extent | None:
 
 
 def _units(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
-    """Return the metadata of each unit by number.
+    """Return step number → its metadata.
 
-    A probe writes the uncounted iterations since the window was opened; each unit gets those since the unit before. For
-    the first unit of a later piece, the piece before is needed (:func:`uncounted_total`).
+    A probe writes the uncounted iterations since the window was opened; each step gets those since the step before. For
+    the first step of a later part of a window, the part before is needed (:func:`uncounted_total`).
     """
     entries = {number: entry for entry in listed_units(raw) if (number := _number(entry.get("number"))) is not None}
     units, before = dict[int, UnitMetadata](), 0
@@ -216,7 +225,7 @@ def uncounted_total(metadata: Metadata, number: int) -> int:
 
 
 def listed_units(raw: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the entries of units in the content of a file; skips any other type, empty without a list."""
+    """Return the entries of steps in the JSON object of a file; entries of another type are skipped."""
     listed = raw.get("units")
     return [unit for unit in listed if isinstance(unit, Mapping)] if isinstance(listed, list) else []
 
@@ -231,7 +240,10 @@ def trace_of(path: Path) -> Path:
 
 
 def read(file: Path) -> Metadata:
-    """Return the metadata in a file. Raises ValueError, with the reason, if it is damaged or of another format."""
+    """Return the step metadata in a file.
+
+    Raises ValueError, with the reason as a text, if the file is damaged or of another format.
+    """
     content = None
     with contextlib.suppress(OSError, ValueError, RecursionError), reading(file) as stream:
         text = stream.read(_LARGEST + 1)
@@ -242,7 +254,8 @@ def read(file: Path) -> Metadata:
         version_text = version if isinstance(version, int | float) else Text("none")
         raise ValueError(
             Text(
-                "the step metadata beside the trace has format {format}, and this rlpatch reads {supported}",
+                "the step metadata beside the trace has format {format}, but this rlpatch reads only format"
+                " {supported}",
                 version_text,
                 FORMAT,
             )
@@ -251,7 +264,10 @@ def read(file: Path) -> Metadata:
 
 
 def beside(trace: Path) -> Metadata | None:
-    """Return the metadata of a trace, also if it was packed or unpacked since; None without. Raises ValueError."""
+    """Return the step metadata beside a trace, also if that was compressed or unpacked since; None without such a file.
+
+    Raises ValueError if the file is damaged or of another format.
+    """
     name = trace.name.removesuffix(".gz")
     for candidate in (trace.name, name, f"{name}.gz"):
         file = trace.with_name(f"{candidate}{SUFFIX}")
@@ -261,9 +277,9 @@ def beside(trace: Path) -> Metadata | None:
 
 
 def checked(trace: Path, form: str, steps: Sequence[int] | None) -> tuple[Metadata | None, tuple[str, ...]]:
-    """Return the metadata of a trace, or None, and what is wrong with it, in words.
+    """Return the step metadata beside a trace, or None, and sentences on what is wrong with them.
 
-    ``form`` is npu, torch or other, ``steps`` are the numbers of the units in the trace, None if unknown.
+    ``form`` is npu, torch or other, ``steps`` are the step numbers in the trace, None if unknown.
     """
     try:
         metadata = beside(trace)
@@ -273,13 +289,20 @@ def checked(trace: Path, form: str, steps: Sequence[int] | None) -> tuple[Metada
 
 
 def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[int] | None) -> Iterator[str]:
-    """Yield, in words, where the metadata contradict the trace's name, format or ``steps`` (None: unknown)."""
+    """Yield a sentence for each field in which the step metadata contradict the trace.
+
+    That is its name, its format (``form``), its step numbers (``steps``, None if unknown), or the requested number of
+    steps.
+    """
     fields_of_name = names.of(trace).fields
     for name in _IDENTITY if fields_of_name["ours"] else ():
         value, expected = getattr(metadata, name), fields_of_name.get(name)
         if value not in (None, "") and expected not in (None, "") and value != expected:
             yield Text(
-                "{name} is {expected} in the trace's name, but {value} in the step metadata", name, expected, value
+                "{field} is {name_value} in the trace's name, but {metadata_value} in the step metadata",
+                name,
+                expected,
+                value,
             )
     if {metadata.backend, form} == {"npu", "torch"}:
         yield Text(
@@ -304,7 +327,7 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
 
 
 def _range(units: Sequence[int]) -> str:
-    """Return ascending units in words: ``no steps``, ``step 5``, ``3 steps, 5 to 7``, or ``2 of 5 to 9`` with gaps."""
+    """Return ascending step numbers in words, as ``3 steps, 5 to 7``, or ``2 of 5 to 9`` with gaps."""
     if len(units) < 2:
         return Text("step {number}", units[0]) if units else Text("no steps")
     whole = len(units) == units[-1] - units[0] + 1

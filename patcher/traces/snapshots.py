@@ -125,7 +125,10 @@ class _Event(NamedTuple):
 
 
 def read(path: Path, progress: Progress = ignore) -> Snapshot:
-    """Return what a snapshot says. Raises Problem (TRACE) for any other file, OSError if it cannot be read."""
+    """Return the peak, steps and holders of each device in a memory snapshot of torch.
+
+    ``progress`` is called with the bytes read. Raises Problem (TRACE) for any other file, OSError if it cannot be read.
+    """
     segments, traces, about = _content(path, progress)
     marked = [number for number in _list(about.get("marked")) if type(number) is int]
     by_device = defaultdict[int, list[Mapping[str, Any]]](list)
@@ -142,23 +145,25 @@ def read(path: Path, progress: Progress = ignore) -> Snapshot:
 
 
 def _content(path: Path, progress: Progress) -> tuple[Sequence[Mapping[str, Any]], Sequence[Any], Mapping[str, Any]]:
-    """Return the segments in a file, the history of each device, and what rlpatch adds. Raises as `read`."""
+    """Return the segments in a snapshot, the history of each device, and rlpatch's own fields. Raises as `read`."""
     if path.stat().st_size > pickled.MOST_BYTES:
-        cause = Text("{name} is larger than {limit} GB", path.name, pickled.MOST_BYTES >> 30)
-        raise Problem(Kind.TRACE, cause, str(path), Text("record a shorter window"))
+        cause = Text(
+            "{file} is larger than {limit} GB, so rlpatch does not read it", path.name, pickled.MOST_BYTES >> 30
+        )
+        raise Problem(Kind.TRACE, cause, str(path), Text("record fewer steps, with a shorter window"))
     with reading(path) as file:
         data = pickled.load(file.read(), path.name, progress)
     fields = data if isinstance(data, dict) else {"segments": data}  # before torch 2.1 a list of segments
     segments = [segment for segment in _list(fields.get("segments")) if isinstance(segment, dict)]
     if not segments and "device_traces" not in fields:
-        cause = Text("{name} has no memory segments, so it is not a memory snapshot of torch", path.name)
+        cause = Text("{file} has no memory segments, so it is not a memory snapshot of torch", path.name)
         raise Problem(Kind.TRACE, cause, str(path), Text("`rlpatch traces` shows what was recorded"))
     about = fields.get("rlpatch")
     return segments, _list(fields.get("device_traces")), about if isinstance(about, dict) else {}
 
 
 def find(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
-    """Return the snapshots among ``paths`` and in folders that hold nothing else, and all other paths."""
+    """Return the memory snapshots among ``paths`` and in folders that hold only snapshots, and all other paths."""
     snapshots, others = list[Path](), list[Path]()
     for path in map(sidecar.trace_of, paths):
         if path.is_dir():
@@ -183,7 +188,10 @@ def _number(values: Mapping[str, Any], key: str) -> int:
 
 
 def _frames(values: Mapping[str, Any]) -> Sequence[Any]:
-    """Return the stack of a block or an event, innermost first; older snapshots keep it in a block's history."""
+    """Return the stack of a block or an event, innermost first; empty if it has none.
+
+    Older snapshots keep the stack in a block's history.
+    """
     frames = values.get("frames")
     if not frames and (history := _list(values.get("history"))) and isinstance(history[0], dict):
         frames = history[0].get("frames")
@@ -195,8 +203,8 @@ def _device(
 ) -> DeviceMemory:
     """Return the memory of device ``number`` at the end, and over its history.
 
-    ``segments`` are what its allocator has reserved, ``trace`` is the history of allocations and frees, ``marked`` the
-    numbers of rlpatch's units.
+    ``segments`` are what its allocator has reserved, ``trace`` is the history of allocations and frees, ``marked`` has
+    the numbers of the steps that rlpatch marked.
     """
     live, free = dict[int, _Event](), [0]
     for segment in segments:
@@ -269,7 +277,7 @@ class _History:
         self.peak = self.totals[self.peak_at]
 
     def ranges(self) -> Iterator[tuple[int, int, int]]:
-        """Yield number, first and last event of each unit; the last mark ends the last unit, unless memory ran out."""
+        """Yield number, first and last event of each step; the last mark ends the last step, unless memory ran out."""
         ends = [at for at, _ in self.marks[1:]]
         if self.oom and self.marks:
             ends.append(len(self.events))
@@ -277,11 +285,11 @@ class _History:
             yield number, at, end
 
     def unit_at(self, at: int) -> int | None:
-        """Return the unit of an event, None outside of units."""
+        """Return the number of the step in which an event (its index) lies; None outside of steps."""
         return next((number for number, start, end in self.ranges() if start < at <= end), None)
 
     def units(self) -> Iterator[UnitMemory]:
-        """Yield the memory of each unit."""
+        """Yield the memory of each step that has an end, in order."""
         left = defaultdict[int, int](int)
         for event, unit in self.left_behind():
             if unit is not None:
@@ -294,7 +302,7 @@ class _History:
             )  # fmt: skip
 
     def _live(self, until: int) -> list[tuple[_Event, int | None]]:
-        """Return what is live after the first ``until`` events, with the unit that allocated it."""
+        """Return what is live after the first ``until`` events, each with the step that allocated it, or None."""
         ranges = iter(self.ranges())
         number, start, end = next(ranges, (None, len(self.events), len(self.events)))
         live = dict[int, tuple[_Event, int | None]]()
@@ -313,12 +321,12 @@ class _History:
         return self._live(self.peak_at)
 
     def left_behind(self) -> list[tuple[_Event, int | None]]:
-        """Return what is still live at the end of the last unit, with the unit that allocated it."""
+        """Return what is live at the end of the last step, each with the step that allocated it, or None."""
         end = max((end for *_, end in self.ranges()), default=len(self.events))
         return [(event, unit) for event, unit in self._live(end) if not _is_mark(event)]
 
     def failures(self, unused: int) -> Iterator[Failure]:
-        """Yield the allocations that failed; ``unused`` is what the allocator cached at the end."""
+        """Yield the allocations that failed; ``unused`` is how many bytes the allocator cached at the end."""
         for at, entry in self.oom:
             free = entry.get("device_free")
             yield Failure(self.unit_at(at), _number(entry, "size"), free if type(free) is int else None, unused)
@@ -329,7 +337,10 @@ def _is_mark(event: _Event) -> bool:
 
 
 def _grouped(live: Iterable[tuple[_Event, int | None]], names: _Names) -> list[LiveMemory]:
-    """Return live memory by origin, the largest first."""
+    """Return live memory by origin, the largest first.
+
+    ``live`` has events with the step that allocated each, or None.
+    """
     sizes, counts = defaultdict[Origin, int](int), defaultdict[Origin, int](int)
     units = defaultdict[Origin, set[int]](set)
     for event, unit in live:
@@ -351,7 +362,10 @@ class _Names:
         self.known: dict[int, Origin] = {}
 
     def origin(self, frames: Sequence[Any]) -> Origin:
-        """Return what allocated memory, by its stack, innermost first."""
+        """Return the code that a stack (innermost frame first) says allocated memory.
+
+        Results are remembered per stack.
+        """
         if not frames:
             return Origin()
         if id(frames) not in self.known:
@@ -360,7 +374,7 @@ class _Names:
 
 
 def _origin(frames: Sequence[Mapping[str, Any]]) -> Origin:
-    """Return the innermost module, operator and frame outside of torch in a stack; "" for each that it lacks."""
+    """Return the innermost module, operator and frame outside of torch in a stack; "" for each that is missing."""
     module = operator = outside = ""
     for frame in frames:
         file, name = str(frame.get("filename", ""))[-200:], str(frame.get("name", ""))[:200]

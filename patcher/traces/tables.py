@@ -42,7 +42,7 @@ _AVERAGE = Column("average_ns", Text("average µs"), MICROS)
 
 
 def of_report(report: TraceReport) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Yield each table of a report with the stage, source and rank of its rows, for files without headings."""
+    """Yield each table of a report, with the stage, source and rank of its rows before it, for CSV files."""
     for stage in report.stages or (report,):
         name = {"stage": stage.captures[0].part if stage.captures else ""}
         yield name, ranks(stage.ranks)
@@ -55,7 +55,7 @@ def of_report(report: TraceReport) -> Iterator[tuple[Mapping[str, object], Table
 
 
 def of_comparison(comparison: Comparison) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Yield each table of a comparison, with an empty mapping."""
+    """Yield each table of a comparison; the mapping before it, which says where its rows are from, is empty."""
     yield {}, part_changes(comparison)
     titles = (
         ("kernels", Text("Kernels, per step"), Text("Sorted by their contribution to the difference.")),
@@ -71,7 +71,7 @@ def of_comparison(comparison: Comparison) -> Iterator[tuple[Mapping[str, object]
 
 
 def parts(profile: RankProfile) -> Table:
-    """Return the table of the parts of the mean step."""
+    """Return the table of the parts of the mean step, such as computing and exposed communication."""
     count, total = len(profile.units) or 1, profile.total_ns or 1
     sums = {part: ns for part in PARTS if (ns := profile.sum_ns(part))}
     columns = (
@@ -90,7 +90,7 @@ def parts(profile: RankProfile) -> Table:
 
 
 def units(profile: RankProfile) -> Table:
-    """Return the table of steps, with their contents if there is metadata beside the trace."""
+    """Return the table of a profile's steps, one a row, with their contents if step metadata or marks tell these."""
     counted = (*CONTENTS, "uncounted")
     columns = (
         Column("step", Text("step"), NUMBER, TERMINAL),
@@ -122,7 +122,7 @@ def units(profile: RankProfile) -> Table:
 
 
 def families(profile: RankProfile) -> Table:
-    """Return the table of the families of kernels, with the idle time that is the host's, largest first."""
+    """Return the table of the families of kernels, with the device's idle time that the host causes, largest first."""
     count, total = len(profile.units) or 1, profile.total_ns or 1
     columns = (
         Column("family", shown=CSV),
@@ -139,7 +139,7 @@ def families(profile: RankProfile) -> Table:
 
 
 def phases(profile: RankProfile) -> Table:
-    """Return the table of the kernel times in forward, backward and optimizer."""
+    """Return the table of the kernel times in forward, backward and optimizer; empty if the steps do not train."""
     count, sums = len(profile.units) or 1, profile.phases
     total = sum(sums.values())
     columns = (
@@ -262,6 +262,7 @@ def callers(profile: RankProfile) -> tuple[Table, Table]:
     )
 
     def row(sums: CallSums) -> tuple[object, ...]:
+        """Return the cells of one operator or module, in the order of the columns."""
         return sums.name, *(value / count for value in (sums.ns, sums.host_ns, sums.calls, sums.kernels))
 
     return (
@@ -271,7 +272,7 @@ def callers(profile: RankProfile) -> tuple[Table, Table]:
 
 
 def kernel_uses(profile: RankProfile) -> Table:
-    """Return the table of an NPU's kernels by shape, with the pipes that bound them."""
+    """Return the table of an NPU's kernels by shape, with the pipeline that bounds each."""
     count = len(profile.units) or 1
     columns = (
         _NAME, Column("shapes", Text("shapes"), NAME), Column("types", Text("types"), NAME), _PER_UNIT,
@@ -302,12 +303,12 @@ def kernel_uses(profile: RankProfile) -> Table:
 
 
 def _distinct(types: Iterable[str]) -> str:
-    """Return each type once, without the namespace of torch, with commas in between."""
+    """Return each type name once, without torch's prefix ``c10::``, with commas in between."""
     return ", ".join(dict.fromkeys(name.removeprefix("c10::") for name in types if name))
 
 
 def rates(profile: RankProfile) -> Table:
-    """Return the table of a GPU's operators by shape, with their share of the roofline."""
+    """Return the table of a GPU's operators by shape, with their rates and their share of the roofline."""
     count = len(profile.units) or 1
     columns = (
         _NAME, Column("shapes", Text("shapes"), NAME), Column("types", Text("types"), NAME), _PER_UNIT,
@@ -382,7 +383,7 @@ _MEETING = (
 
 
 def vendor(profile: RankProfile) -> Table:
-    """Return the table of the profiler's own step file."""
+    """Return the table of the profiler's own step file, a row for each step; without rows if there is no such file."""
     steps = profile.vendor or {}
     names = list(dict.fromkeys(name for row in steps.values() for name in row))
     columns = (
@@ -421,7 +422,10 @@ def ranks(sums: Sequence[Rank]) -> Table:
 
 
 def meetings(profiles: Sequence[RankProfile]) -> Table:
-    """Return the table of collectives by how far their times on the ranks differ; no clocks are compared."""
+    """Return the table of collectives that several ranks recorded, by how far their times differ.
+
+    No clocks are compared.
+    """
     together: dict[tuple[str, int, int], list[tuple[int, str, str]]] = {}
     for profile in profiles:
         for collective in profile.collectives:
@@ -445,7 +449,7 @@ def meetings(profiles: Sequence[RankProfile]) -> Table:
 
 
 def part_changes(comparison: Comparison) -> Table:
-    """Return the table of the parts of the median step on both sides."""
+    """Return the table of the parts of the median step before and after, without parts that are 0 on both sides."""
     columns = (
         Column("part", shown=CSV),
         Column("", Text("breakdown of the median step"), LABEL, TERMINAL),
@@ -461,7 +465,10 @@ def part_changes(comparison: Comparison) -> Table:
 
 
 def changes(name: str, title: str, changed: Sequence[TimeChange], about: str) -> Table:
-    """Return the table of the ``changed`` kernels, or modules, per step on both sides; ``about`` stands below it."""
+    """Return the table ``name`` of the ``changed`` kernels, operators or modules: their time per step on both sides.
+
+    ``about`` is the text below the table.
+    """
     columns = (
         _NAME,
         Column("change_ns", Text("change ms"), CHANGE, TERMINAL, bar=True),

@@ -48,7 +48,7 @@ class RangeColumns:
         return len(self.begin)
 
     def add(self, begin: int, end: int, name: int) -> None:
-        """Add a range, in any order."""
+        """Add a range (times in ns, number of its name), in any order."""
         self.begin.append(begin)
         self.end.append(end)
         self.name.append(name)
@@ -83,9 +83,10 @@ class AllocationColumns:
         return len(self.time)
 
     def add(self, thread: int, time: int, size: int, total: int | None) -> None:
-        """Add an allocation of ``size`` bytes, or a free if below 0, by a host thread at ``time``.
+        """Add an allocation of ``size`` bytes, or a free if below 0, by a host thread at ``time`` (ns).
 
-        ``total`` is in use after it, by default the sum so far. Numbers that no device has are left out.
+        ``total`` is in use after it, None means the sum so far. Sizes and totals of 2**60 bytes or more, and totals
+        below 0, are left out.
         """
         before = self.total[-1] if self.total else 0
         total = before + size if total is None else total
@@ -118,9 +119,10 @@ class Tasks:
         return len(self.begin)
 
     def add(self, begin: int, end: int, kind: str, name: int, stream: int, key: int | None = None) -> None:
-        """Add a task without a link; one with its end before its begin ends at its begin.
+        """Add a task: times in ns, a kind of `KINDS`, numbers of its name and stream, and its launch's key, if any.
 
-        Raises OverflowError for a ``key`` beyond 64 bits, and adds nothing then. The other values must be valid.
+        An end before the begin becomes the begin. Raises OverflowError for a ``key`` beyond 64 bits, and adds nothing
+        then. The other values must be valid.
         """
         self.key.append(UNKNOWN if key is None else key)
         self.begin.append(begin)
@@ -135,7 +137,7 @@ class Tasks:
     def link(self, calls: HostCalls, keys: array[int]) -> None:
         """Set ``enqueued`` and ``thread`` of each task by the earliest call with its key, and ``launched`` if unknown.
 
-        ``keys`` has the key of each task.
+        ``keys`` has the key of each task; a task without a call stays as it is.
         """
         for task, time, thread in calls.earliest(keys):
             self.enqueued[task] = time
@@ -155,13 +157,13 @@ class HostCalls:
         self.key, self.time, self.thread = array("q"), array("q"), array("i")
 
     def add(self, key: int, time: int, thread: int) -> None:
-        """Add a call."""
+        """Add a call: its key, its time in ns, and the number of its thread."""
         self.key.append(key)
         self.time.append(time)
         self.thread.append(thread)
 
     def earliest(self, keys: array[int]) -> Iterator[tuple[int, int, int]]:
-        """Yield (place in ``keys``, time, thread) of the earliest call of each key that has one."""
+        """Yield (place in ``keys``, time in ns, thread) of the earliest call with that key; skips keys without one."""
         order = sorted_places(len(self.key), lambda call: (self.key[call], self.time[call]))
         ordered_keys = array("q", map(self.key.__getitem__, order))
         for place, key in enumerate(keys):
@@ -184,14 +186,14 @@ class CapturedLaunches:
         self.time, self.kernel, self.copy = array("q"), array("i"), array("b")
 
     def add(self, time: int, kernel: int, *, copy: bool) -> None:
-        """Add a launch."""
+        """Add a launch: its time in ns, the number of the kernel's name (or UNKNOWN), and whether it copies."""
         self.time.append(time)
         self.kernel.append(kernel)
         self.copy.append(copy)
 
 
 def sorted_places(count: int, key: Callable[[int], Any]) -> Sequence[int]:
-    """Return the numbers below ``count`` sorted by ``key``; equal ones keep their order.
+    """Return the numbers from 0 to ``count`` - 1, sorted by ``key``; equal ones keep their order.
 
     Stretches are sorted, and then merged stretch by stretch. That is several times as fast as `heapq.merge`, and takes
     little memory.

@@ -21,7 +21,7 @@ def tick(ns: float) -> str:
 
 
 def cut(name: str, length: int = _NAME) -> str:
-    """Return a name cut to ``length`` characters, with … for its end if ``length`` is under 40, else for its middle."""
+    """Return a name cut to ``length`` characters: … replaces its end if ``length`` is under 40, else its middle."""
     if len(name) <= length:
         return name
     head = length - 1 if length < _ROOM else length // 2
@@ -29,7 +29,7 @@ def cut(name: str, length: int = _NAME) -> str:
 
 
 def duration(ns: float) -> str:
-    """Return nanoseconds as text in the unit that fits: ``1.50 ms``."""
+    """Return nanoseconds as text in the unit that fits: ``1.50 ms``; "0" for 0."""
     for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
         if abs(ns) >= size:
             return f"{ns / size:,.2f} {unit}"
@@ -84,7 +84,7 @@ def short(name: str, room: int = _ROOM) -> str:
 
 
 def apart(names: Sequence[str], room: int = _ROOM) -> list[str]:
-    """Return names shortened by `short`; names that would look alike are cut around the place that differs."""
+    """Return names shortened to ``room`` characters; names that would look alike are cut around where they differ."""
     labels = Counter(kernel_label(name) for name in dict.fromkeys(names))
     names = [kernel_label(name) if len(name) > room and labels[kernel_label(name)] == 1 else name for name in names]
     shortened = [short(name, room) for name in names]
@@ -104,19 +104,19 @@ def _shared(name: str, other: str) -> int:
 
 
 def _around(name: str, place: int, room: int) -> str:
-    """Return a name in ``room`` characters: its beginning, and the characters around ``place``."""
+    """Return a name in ``room`` characters: its beginning, and the characters around position ``place``."""
     head = room // 3
     shortened = f"{name[:head]}…{name[max(place - room // 6, head) :]}"
     return short(shortened if len(shortened) <= room else f"{shortened[: room - 1]}…", room)
 
 
 def spread(least: int, most: int) -> str:
-    """Return the values from ``least`` to ``most`` as text; one value if they are equal."""
+    """Return the range from ``least`` to ``most`` as text; one number if they are equal."""
     return f"{least:,}" if least == most else Text("{least:,} to {most:,}", least, most)
 
 
 def baseline_words(folder: str, medians_ns: Sequence[int]) -> str:
-    """Return how many runs a baseline has, and the least and the largest of their medians, which are in ns."""
+    """Return in words how many runs a baseline has, and the least and the largest of their medians, given in ns."""
     first = in_ms(min(medians_ns))
     if len(medians_ns) == 1:
         return Text("baseline {folder}: 1 run, median step {time}", folder, first)
@@ -130,7 +130,10 @@ def listed(numbers: Sequence[object]) -> str:
 
 
 def uncounted_between(uncounted: Mapping[int, int]) -> str:
-    """Return a phrase on uncounted iterations: how many, and before which steps; ``uncounted`` is step → how many."""
+    """Return a phrase on uncounted iterations: how many, and before which steps.
+
+    ``uncounted`` maps the number of a step to the iterations right before it.
+    """
     count, units = sum(uncounted.values()), listed([f"#{at}" for at in sorted(uncounted)])
     if count == 1:
         return Text("1 uncounted iteration between the steps, before {steps}", units)
@@ -138,7 +141,7 @@ def uncounted_between(uncounted: Mapping[int, int]) -> str:
 
 
 def cold_units(numbers: Sequence[int]) -> str:
-    """Return a phrase that steps carry the profiler's start, because no step came before to warm up in."""
+    """Return a phrase that these steps carry the profiler's start-up cost, as no step came before to warm up in."""
     if len(numbers) == 1:
         return Text(
             "#{number} includes the profiler's start-up cost, because no step comes before it in which the"
@@ -153,13 +156,16 @@ def cold_units(numbers: Sequence[int]) -> str:
 
 
 def joined_replays(count: int, complete: int, why: Sequence[str]) -> str:
-    """Return a phrase on how many of ``count`` replays have what was captured (``complete``), and ``why`` not all."""
+    """Return a phrase on how many of ``count`` graph replays were matched with their capture (``complete``).
+
+    ``why`` has the reasons why others were not.
+    """
     text = Text(
         "{complete:,} of {count:,} graph replays were matched with the operators, modules and shapes of their capture",
         complete,
         count,
     )
-    return Text("{replays}; not matched: {why}", text, joined(SEMICOLON, why)) if why else text
+    return Text("{replays}; the others were not matched: {reasons}", text, joined(SEMICOLON, why)) if why else text
 
 
 def host_name(name: str) -> str:

@@ -28,7 +28,7 @@ class Inputs(NamedTuple):
     values: tuple[str, ...] = ()
 
     def bytes(self, *tensors: int) -> int:
-        """Return the bytes of the tensors at some positions; 0 for a position without a tensor."""
+        """Return the sum of the bytes of the tensors at these positions; a position without a tensor adds 0."""
         return sum(
             math.prod(self.shapes[at]) * self.sizes[at] for at in tensors if at < len(self.shapes) and self.shapes[at]
         )
@@ -49,7 +49,7 @@ Work = tuple[int, int]
 
 
 def _matmul(first: int) -> Callable[[Inputs], Work]:
-    """Return the work function of a product of tensor ``first`` and the next: matrices, or batches of these."""
+    """Return the work function of a product of input ``first`` and the next input: matrices, or batches of these."""
 
     def work(call: Inputs) -> Work:
         """Return operations and bytes of a call. Raises ValueError for shapes without a product."""
@@ -94,7 +94,7 @@ def _moved(call: Inputs) -> Work:
 def _attention(
     first: int, causal: int, *, heads: int = 2, times: float = 1, lengths: int = 0
 ) -> Callable[[Inputs], Work]:
-    """Return the work function of attention, whose query, key and value are the tensors from ``first`` on.
+    """Return the work function of attention, whose query, key and value are the inputs from position ``first`` on.
 
     ``causal`` is the position of the value that tells whether attention is causal; the mask ends with the last key
     then. ``heads`` is the dimension of heads, and ``times`` how many times the forward's operations it takes. If the
@@ -157,7 +157,10 @@ def inputs_of(shapes: str, types: str, values: str = "") -> Inputs | None:
 
 
 def work_of(operator: str, inputs: Inputs) -> tuple[int, int, int] | None:
-    """Return operations and bytes of a call, and the bytes of an element; None if the inputs do not tell."""
+    """Return operations and bytes of a call, and the bytes of an element of its first tensor.
+
+    None if they are unknown.
+    """
     try:
         operations, moved = WORK[operator](inputs)
         elements = {size for shape, size in zip(inputs.shapes, inputs.sizes, strict=True) if shape}

@@ -242,7 +242,7 @@ def _unreadable(folder: Path, surveyed: runs.Surveyed) -> Problem:
     if surveyed.unread:
         path = surveyed.unread[0].path
         cause = Text("no file in this folder is a timeline")
-        return Problem(Kind.TRACE, cause, str(path), Text("record the timeline again"))
+        return Problem(Kind.TRACE, cause, str(path), Text("record the trace again"))
     hint = Text("wait a second, then run {commandline}", CommandLine("timeline", str(folder)))
     return Problem(Kind.NO_TRACE, Text("the processes of the run have not written anything yet"), str(folder), hint)
 

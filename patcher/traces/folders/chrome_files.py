@@ -15,7 +15,7 @@ from patcher.traces.folders.states import CUT, EMPTY, FOREIGN, WHOLE, WRITING, R
 from patcher.traces.formats.chrome import Scan, scan
 
 _RECENT_S = 60.0
-_NOT_READ = Text("not a trace that rlpatch reads")
+_NOT_READ = Text("rlpatch cannot read traces of this kind")
 _KINETO = re.compile(
     rb'"(?:schemaVersion|deviceProperties|cpu_op|operator|user_annotation|python_function|(?:cuda|hip|xpu)_runtime)"',
     re.IGNORECASE,
@@ -24,7 +24,10 @@ _KINETO = re.compile(
 
 
 def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
-    """Return the state, units, rank and world of a torch.profiler trace, from its name and one pass over the file."""
+    """Return the state, step numbers, rank and world of a torch.profiler trace, by its name and one pass over the file.
+
+    A file in another format gets ``form`` "other". ``progress`` is called with the number of bytes read.
+    """
     name = names.of(path)
     size, written = path.stat().st_size, changed(path)
     trace = RecordedTrace(
@@ -35,7 +38,7 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
     try:
         content = scan(path, progress)
     except OSError as error:
-        return replace(trace, state=CUT, why=Text("the file cannot be read: {strerror}", error.strerror))
+        return replace(trace, state=CUT, why=Text("the file cannot be read: {error}", error.strerror))
     rank = content.distributed("rank") if trace.rank is None else trace.rank
     trace = replace(trace, steps=content.steps, rank=rank, world=content.distributed("world_size"))
     state, why = _state(content, trace, name, written)
@@ -43,7 +46,10 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
 
 
 def _state(content: Scan, trace: RecordedTrace, name: names.Name, written: float) -> tuple[str, str]:
-    """Return the state of a scanned trace and the reason for it; the reason of a whole one is ""."""
+    """Return the state of a scanned trace and the reason for it; the reason of a whole one is "".
+
+    ``written`` is when the file last changed, in seconds since the epoch.
+    """
     is_torch = names.is_torch(trace.path.name)
     if not content.is_json:
         return (EMPTY, Text("the file is not JSON")) if is_torch else (FOREIGN, _NOT_READ)
@@ -60,12 +66,15 @@ def _state(content: Scan, trace: RecordedTrace, name: names.Name, written: float
     if trace.ours:
         return WHOLE, ""
     if is_torch or _KINETO.search(content.head):
-        return FOREIGN, Text("recorded by torch.profiler itself, not by rlpatch")
-    return FOREIGN, Text("a trace in Chrome's format, but its beginning does not look like one of torch.profiler")
+        return FOREIGN, Text("torch.profiler recorded the trace without rlpatch")
+    return FOREIGN, Text("the file is a trace in Chrome's format, but does not begin like a trace of torch.profiler")
 
 
 def _is_writing(trace: RecordedTrace, name: names.Name, written: float) -> bool:
-    """Tell whether the process that a trace is named after is at work on it, or may be, on another host."""
+    """Tell whether the process that a trace is named after is writing it, or may be, on another host.
+
+    ``written`` is when it last changed (seconds since the epoch); on another host a minute ago still counts.
+    """
     recent = time.time() - written < _RECENT_S
     writes = bool(trace.pid and name.here and alive(trace.pid, written))
     return (name.temporary and writes) or (recent and (writes or bool(trace.pid and not name.here)))

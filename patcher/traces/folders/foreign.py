@@ -31,7 +31,7 @@ _PERFETTO = Foreign(Text("a trace of Perfetto"), Text("open the file in ui.perfe
 
 _ARCHIVE = Foreign(Text("an archive"), Text("unpack the archive, then run the same command with the unpacked folder"))
 _PACKED = Foreign(
-    Text("a packed database"), Text("unpack the file with gunzip, then run the same command with the unpacked file")
+    Text("a compressed database"), Text("unpack the file with gunzip, then run the same command with the unpacked file")
 )
 
 _BEGINS = (
@@ -53,7 +53,7 @@ _BEGINS = (
         re.compile(rb"\[\s*\[\s*-?\d"),
         Foreign(
             Text("a memory timeline of torch"),
-            Text("for a picture, call export_memory_timeline with a file name that ends in .html"),
+            Text("to draw the timeline, call export_memory_timeline with a file name that ends in .html"),
         ),
     ),
     (re.compile(rb".{257}ustar", re.DOTALL), _ARCHIVE),
@@ -74,10 +74,13 @@ _ENDS = {
 
 
 def named(file: Path) -> Foreign | None:
-    """Return the other tool's format that a file has by its name; None if none."""
+    """Return another tool's format, which rlpatch cannot read, by the end of the file's name.
+
+    None if no such format fits.
+    """
     if file.name.endswith((".nsys-rep", ".qdrep")):
         export, read = shlex.quote(str(file)), shlex.quote(str(file.with_suffix(".sqlite")))
-        hint = Text("nsys export --type sqlite {report}; then rlpatch report {export}", export, read)
+        hint = Text("run nsys export --type sqlite {report}, then rlpatch report {export}", export, read)
         return Foreign(Text("a report of Nsight Systems that has not been exported"), hint)
     return next((foreign for end, foreign in _ENDS.items() if file.name.endswith(end)), None)
 
@@ -89,7 +92,10 @@ def begun(file: Path) -> Foreign | None:
 
 
 def known(file: Path) -> Foreign | None:
-    """Return the other tool's format that a file has by its name or first bytes; None if none. Raises OSError."""
+    """Return another tool's format, which rlpatch cannot read, by a file's name or first bytes.
+
+    None for any other file. Raises OSError.
+    """
     if foreign := named(file):
         return foreign
     with reading(file) as stream:

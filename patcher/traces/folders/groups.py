@@ -28,7 +28,7 @@ class TraceGroup:
     traces: tuple[RecordedTrace, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the JSON of the group that ``--json`` promises, for `json_of`."""
+        """Return the fields of the group that ``--json`` promises, for `json_of` to turn into JSON."""
         return {
             **{key: getattr(self.first, key) for key in _COMMON},
             "asked": self.first.requested, "got": self.got, "units": self.steps, "uncounted": self.uncounted,
@@ -62,7 +62,7 @@ class TraceGroup:
         return max(Counter(map(_worker, self.traces)).values())
 
     def _steps(self) -> list[tuple[int, ...]]:
-        """Return the unit numbers of each worker, of all its pieces; without workers whose units are unknown."""
+        """Return for each worker its recorded step numbers, of all its traces; workers without numbers are left out."""
         steps: dict[object, set[int]] = {}
         for trace in self.traces:
             if trace.steps is not None:
@@ -77,23 +77,26 @@ class TraceGroup:
 
     @property
     def got(self) -> str:
-        """Recorded units as text; only their number if a condition let the window begin elsewhere on each replica."""
+        """Recorded steps as text, such as ``30:60``; "" if unknown.
+
+        Only how many each worker has if a condition let the window begin at another step on each replica.
+        """
         by_worker, window = set(self._steps()), self.first.window
         if len(by_worker) < 2 or not window or not window.conditions:
             return got(self.steps, window.length if window else None)
         counts = sorted(map(len, by_worker))
-        return Text("{count} units per worker", spread(counts[0], counts[-1]))
+        return Text("{count} steps per worker", spread(counts[0], counts[-1]))
 
     @property
     def closed(self) -> str:
-        """Reason why the window was closed: the first one other than "complete", else "complete"; "" if unknown."""
+        """Reason why the window was closed early, else "complete"; "" if no metadata tells."""
         last = {_worker(trace): trace for trace in self.traces}.values()
         reasons = [trace.metadata.closed for trace in last if trace.metadata and trace.metadata.closed]
         return next((reason for reason in reasons if reason != "complete"), reasons[0] if reasons else "")
 
     @property
     def uncounted(self) -> dict[int, int]:
-        """Unit → the uncounted iterations right before it, of the worker with the most of them."""
+        """Step number → the uncounted iterations right before it, of the worker with the most of them."""
         by_worker: dict[object, dict[int, int]] = {}
         for trace in self.traces:
             by_worker.setdefault(_worker(trace), {}).update(trace.metadata.uncounted if trace.metadata else {})
@@ -101,7 +104,7 @@ class TraceGroup:
 
     @property
     def next_command(self) -> str:
-        """Command to type next for this state, or "" if only recording again helps."""
+        """Command to type next for this state: to parse, list or report; "" if only recording again helps."""
         folder = shlex.quote(str(common(trace.path for trace in self.traces)))
         parse = f"rlpatch analyse {folder}" if any(trace.raw for trace in self.traces) else ""
         report = f"rlpatch report {shlex.join(str(trace.path) for trace in self.traces)}"
@@ -117,9 +120,9 @@ class TraceGroup:
 
 
 def got(units: Iterable[int] | None, requested: int | None) -> str:
-    """Return recorded units as text, such as ``30:60``, with counts if some are missing; "" for None.
+    """Return recorded step numbers as text, such as ``30:60``, with counts if some are missing; "" for None.
 
-    ``requested`` is the number of units in the window, None if unknown. No unit gives "none".
+    ``requested`` is the number of steps in the window, None if unknown. No step gives "none".
     """
     if units is None:
         return ""
@@ -129,26 +132,30 @@ def got(units: Iterable[int] | None, requested: int | None) -> str:
     first, end = numbers[0], numbers[-1] + 1
     text = f"{first}:{end}"
     if len(numbers) < end - first:
-        return Text("{window} ({count} units)", text, len(numbers))
+        return Text("{window} ({count} steps)", text, len(numbers))
     if requested and len(numbers) < requested:
-        return Text("{window} ({count} of {total})", text, len(numbers), requested)
+        return Text("{window} ({count} of {total} steps)", text, len(numbers), requested)
     return text
 
 
 def ranks(group: TraceGroup) -> str:
-    """Return the ranks that left a trace as text, with the expected ones if some are missing: ``4 of 8: 0-3``."""
+    """Return the ranks that left a trace as text, such as ``0-3``.
+
+    With the missing or expected ones if some are missing. For example ``4 of 8: 0-3``, or ``2, missing 6`` if certain
+    ranks were requested.
+    """
     text = _spans(group.ranks)
     requested, world = group.first.ranks, group.first.world
     if requested and requested != "all":
         listed = {int(rank) for rank in requested.split(",") if rank.isdecimal() and len(rank) < 10}
         expected = {rank for rank in listed if not world or rank < world}
         missing = sorted(expected - set(group.ranks))
-        return Text("{ranks}, missing {missing}", text or Text("none"), _spans(missing)) if missing else text
+        return Text("{ranks}, missing {missing_ranks}", text or Text("none"), _spans(missing)) if missing else text
     if not world or world <= len(group.ranks):
         return text
     if not text:
-        return Text("none of {count}", world)
-    return Text("{number} of {count}: {ranks}", len(group.ranks), world, text)
+        return Text("none of {count} ranks", world)
+    return Text("{number} of {total}: {ranks}", len(group.ranks), world, text)
 
 
 def _spans(ranks: Iterable[int]) -> str:
@@ -163,7 +170,10 @@ def common(paths: Iterable[Path]) -> Path:
 
 
 def trace_groups(folder: Path, display: Display = silent) -> list[TraceGroup]:
-    """Return the groups of the traces below ``folder``, or of the trace that it is, oldest first. Raises OSError."""
+    """Return the groups of the traces below ``folder``, or of the trace that it is, oldest first. Raises OSError.
+
+    Several traces are read at a time; ``display`` shows the progress.
+    """
     paths = walk.recorded(folder)
     with display("looking", sum(map(walk.to_scan, paths))) as progress, ThreadPoolExecutor(os.cpu_count()) as pool:
         # Threads, for zlib, which does most of the work, lets the others run.
@@ -173,8 +183,8 @@ def trace_groups(folder: Path, display: Display = silent) -> list[TraceGroup]:
 def grouped(traces: Iterable[RecordedTrace]) -> list[TraceGroup]:
     """Group traces by run and window, oldest first.
 
-    A second trace of a worker begins another group, unless it is the next piece of its window. Traces of other tools,
-    or without a rank, stay alone.
+    A second trace of a worker begins another group, unless it is the next part of a window that was saved in several.
+    Traces of other tools, or without a rank, stay alone.
     """
     groups: dict[object, list[list[RecordedTrace]]] = {}
     for trace in sorted(traces, key=lambda trace: (trace.ended, str(trace.path))):

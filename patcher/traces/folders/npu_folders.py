@@ -25,7 +25,10 @@ STORE = ".rlpatch"
 
 
 def inspect(path: Path, progress: Progress = ignore) -> states.RecordedTrace:
-    """Return the state and origin of the folder of one rank, from its name, settings, tables and files."""
+    """Return the state and origin of the folder of one rank, from its name, settings, tables and files.
+
+    ``progress`` is called with the bytes scanned for step numbers.
+    """
     name = names.of(path)
     info = next(iter(sorted(path.glob("profiler_info*.json"))), None)
     settings = ascend.loaded(info) if info else None
@@ -39,7 +42,7 @@ def inspect(path: Path, progress: Progress = ignore) -> states.RecordedTrace:
             fields["rank"] = max(settings["rank_id"], 0)
     state, why = _state(path, name, info, settings, steps)
     if state == states.WHOLE and not fields["ours"]:
-        state, why = states.FOREIGN, Text("recorded by torch_npu itself, not by rlpatch")
+        state, why = states.FOREIGN, Text("torch_npu recorded the trace without rlpatch")
     return states.RecordedTrace(
         path, "npu", state, states.size(path), why, exports=exported(path), raw=has_raw(path), steps=steps,
         ended=name.ended or states.changed(path), **fields,
@@ -54,7 +57,11 @@ def has_raw(path: Path) -> bool:
 def _state(
     path: Path, name: names.Name, info: Path | None, settings: Any, steps: tuple[int, ...] | None
 ) -> tuple[str, str]:
-    """Return the state of a rank's folder and the reason for it, "" if there is nothing to say."""
+    """Return the state of a rank's folder and the reason for it; the reason is "" if there is nothing to add.
+
+    ``info`` is its profiler_info.json, ``settings`` the content of that, and ``steps`` are the recorded step numbers;
+    each is None if missing.
+    """
     if parsing(path):
         return states.WRITING, Text("another `rlpatch analyse` or torch_npu is parsing this folder")
     if info is None and not exported(path) and not tables(path):
@@ -65,7 +72,8 @@ def _state(
         return states.CUT, Text("{name} is incomplete", info.name)
     if (path / BEFORE).is_dir():
         return states.HALF_PARSED, Text(
-            "an `rlpatch analyse` was killed in this folder; the previous result is in {before}", BEFORE
+            "`rlpatch analyse` was killed while it parsed this folder; the previous result is in {backup_folder}",
+            BEFORE,
         )
     if (path / OUTPUT).is_dir():
         why = missing(path)
@@ -76,7 +84,7 @@ def _state(
 
 
 def _without_info(path: Path, name: names.Name) -> tuple[str, str]:
-    """Return the state of a folder without profiler_info.json, and the reason: being written, empty, or killed."""
+    """Return the state of a folder without profiler_info.json and the reason: still written, empty, or killed."""
     pid = name.fields["pid"]
     if pid and name.here and alive(pid, states.changed(path)):
         return states.WRITING, Text("process {pid} is recording into this folder", pid)
@@ -91,7 +99,7 @@ def _device_data(path: Path) -> bool:
 
 
 def exported(path: Path) -> tuple[str, ...]:
-    """Return the exports in a rank's folder, of "text" and "db"."""
+    """Return which exports torch_npu parsed a rank's folder into: "text", "db", both or none."""
     output = path / OUTPUT
     there = {"text": (output / "trace_view.json").is_file(), "db": bool(database.parsed_into(output))}
     return tuple(export for export, is_there in there.items() if is_there)
@@ -104,7 +112,7 @@ def tables(path: Path) -> Path | None:
 
 
 def missing(path: Path) -> str:
-    """Return what is missing in the result of a parsing, as a sentence; "" if it is whole.
+    """Return a sentence on what is missing in the result of a parsing; "" if the result is whole.
 
     ``analyse.done`` is ignored: newer torch_npu leaves it even if a part failed, and older releases never do.
     """
@@ -119,12 +127,15 @@ def missing(path: Path) -> str:
     if any(database.broken(file) for file in databases):
         return Text("{name} is not a database", databases[0].name)
     if _device_data(path) and view.is_file() and not any(output.glob("kernel_details*.csv")):
-        return Text("there is device data, but no kernel_details.csv")
+        return Text("the folder has device data, but no kernel_details.csv")
     return ""
 
 
 def steps_of(path: Path, progress: Progress = ignore) -> tuple[int, ...] | None:
-    """Return the numbers of the steps: of the vendor's table, else of marks, else of the database; None if unknown."""
+    """Return the step numbers in a rank's folder, ascending; None if unknown.
+
+    They are those of the vendor's table, else of marks in a file that is scanned, else of the database.
+    """
     if numbers := _vendor_steps(path):
         return numbers
     if file := _marked(path):
@@ -151,7 +162,7 @@ def _marked(path: Path) -> Path | None:
 
 
 def _scheduled(settings: Any) -> Extent | None:
-    """Return the window of the profiler's schedule in ``profiler_info.json``; None if it has no valid schedule.
+    """Return the window of the profiler's schedule in the content of ``profiler_info.json``; None without a valid one.
 
     The end is None for a schedule without an end.
     """
@@ -165,7 +176,7 @@ def _scheduled(settings: Any) -> Extent | None:
 
 
 def parsing(path: Path) -> bool:
-    """Tell whether a running `rlpatch analyse` names this trace in its lock file."""
+    """Tell whether a running `rlpatch analyse` is working on this trace; False, too, if that cannot be read."""
     with suppress(OSError), opened(path.parent.resolve() / STORE) as store, store.reading(LOCK) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -23,7 +23,7 @@ HALF_PARSED = Text("half parsed")
 FOREIGN = Text("of another tool")
 STATES: Mapping[str, Text] = {
     CUT: Text("the file is cut off: the disk was full, or the process ended while writing"),
-    KILLED: Text("profiler_info.json is missing: the process ended inside the window, and the data is lost"),
+    KILLED: Text("profiler_info.json is missing: the process ended while it was recording, and the data is lost"),
     HALF_PARSED: Text("the parsing was interrupted or failed"),
     EMPTY: Text("the trace is empty"),
     WRITING: Text("a process is still recording or parsing the trace"),

@@ -26,8 +26,9 @@ SNAPSHOT = "snapshot"
 
 
 def walk(top: Path, failed: Callable[[OSError], None]) -> Iterator[tuple[Path, str]]:
-    """Yield every trace below the folder ``top`` with its kind; folders that are traces are not entered.
+    """Yield every trace below the folder ``top`` with its kind, a constant of this module such as `NPU` or `CHROME`.
 
+    Folders that are traces are not entered, nor are rlpatch's own. A file next to its compressed copy is left out.
     ``failed`` is called with the OSError of each folder that cannot be listed.
     """
     for place, folders, files in os.walk(top, onerror=failed):
@@ -68,13 +69,15 @@ def _file_kind(file: Path) -> str:
 def recorded(folder: Path) -> list[Path]:
     """Return the traces of any tool below ``folder``, sorted, or only ``folder`` if it is a trace itself.
 
-    Raises OSError if ``folder`` cannot be listed; folders below it that cannot be listed are skipped.
+    A parsed database inside another folder is left out. Raises OSError if ``folder`` cannot be listed; folders below it
+    that cannot be listed are skipped.
     """
     folder = sidecar.trace_of(folder)
     if not folder.is_dir() or _folder_kind(folder) == NPU:
         return [folder]
 
     def failed(error: OSError) -> None:
+        """Raise the error if it is about the folder that the caller asked for."""
         if error.filename == str(folder):
             raise error
 
@@ -82,19 +85,25 @@ def recorded(folder: Path) -> list[Path]:
 
 
 def to_scan(path: Path) -> int:
-    """Return the bytes that `inspect` scans of a trace."""
+    """Return the bytes that `inspect` will read of a trace, for a progress bar.
+
+    0 if it looks only at names and tables.
+    """
     if path.is_dir():
         return npu_folders.to_scan(path) if _folder_kind(path) == NPU else 0
     return 0 if _file_kind(path) in (NSYS, SNAPSHOT, OTHER) or foreign.begun(path) else path.stat().st_size
 
 
 def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
-    """Return the state and origin of a trace of any tool; step metadata override the fields of its name."""
+    """Return the state and origin of a trace of any tool; step metadata beside it override what its name says.
+
+    ``progress`` is called with the number of bytes scanned.
+    """
     if path.is_dir() and _folder_kind(path) == NPU:
         trace = npu_folders.inspect(path, progress)
     elif path.is_dir():
         trace = RecordedTrace(
-            path, "other", FOREIGN, size(path), Text("a CANN trace that was recorded without torch_npu")
+            path, "other", FOREIGN, size(path), Text("the folder is a trace that CANN recorded without torch_npu")
         )
     elif _file_kind(path) == SNAPSHOT:
         trace = RecordedTrace(path, "memory", WHOLE, size(path))
@@ -104,14 +113,14 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
             "nsys",
             FOREIGN,
             size(path),
-            Text("recorded by nsys: rlpatch cannot tell whether the trace is complete"),
+            Text("nsys recorded the trace, and rlpatch cannot tell whether it is complete"),
         )
     elif other := foreign.named(path) or foreign.begun(path):
         trace = RecordedTrace(path, "other", FOREIGN, size(path), other.what)
     else:
         trace = chrome_files.inspect(path, progress)
         if trace.state == FOREIGN and is_ascend_text(path):
-            why = Text("torch_npu or msprof exported this file, but the folder of the trace is missing")
+            why = Text("torch_npu or msprof exported this file, but the folder that belongs to it is missing")
             trace = replace(trace, form="npu", exports=("text",), why=why)
     metadata, doubts = sidecar.checked(path, trace.form, trace.steps)
     if metadata is None:
@@ -145,7 +154,7 @@ def readable(path: Path) -> list[Path]:
         if trace == path and (other := foreign.known(path)):
             raise Problem(
                 Kind.TRACE,
-                Text("{name} is {what}, which rlpatch cannot read", path.name, other.what),
+                Text("{file} is {format}, which rlpatch cannot read", path.name, other.what),
                 str(path),
                 other.hint,
             )
@@ -160,30 +169,34 @@ def readable(path: Path) -> list[Path]:
     raise _nothing(path, next(iter(exports), None), [file for file, kind in everything if kind == OTHER])
 
 
-def _nothing(path: Path, first: Path | None, more: Sequence[Path]) -> Problem:
-    """Return the problem that a folder has nothing to read, with a hint on its ``first`` trace, or on ``more``."""
+def _nothing(path: Path, unparsed: Path | None, foreign_files: Sequence[Path]) -> Problem:
+    """Build the Problem (NO_TRACE) that a folder has nothing to read, with a hint on what to do instead.
+
+    ``unparsed`` is the first trace in it, if any, which must be parsed or exported; ``foreign_files`` are files of
+    other tools.
+    """
     hint = f"rlpatch analyse {shlex.quote(str(path))}"
-    if first is None and not (_folder_kind(path) or npu_folders.has_raw(path)):
-        if other := next(filter(None, map(foreign.named, more)), None):
-            cause = Text("{name} contains {what}, which rlpatch cannot read", path.name or path, other.what)
+    if unparsed is None and not (_folder_kind(path) or npu_folders.has_raw(path)):
+        if other := next(filter(None, map(foreign.named, foreign_files)), None):
+            cause = Text("{folder} contains {format}, which rlpatch cannot read", path.name or path, other.what)
             return Problem(Kind.NO_TRACE, cause, str(path), other.hint)
         return empty(path)
-    first = first or path
-    cause = Text("{name} has not been parsed", first.name)
-    if (first / OUTPUT).is_dir():
-        cause = Text("{name} has tables of torch_npu, but neither trace_view.json nor a database", first.name)
-        if not npu_folders.has_raw(first):
+    trace = unparsed or path
+    cause = Text("{folder} has not been parsed", trace.name)
+    if (trace / OUTPUT).is_dir():
+        cause = Text("{folder} has tables of torch_npu, but neither trace_view.json nor a database", trace.name)
+        if not npu_folders.has_raw(trace):
             hint = Text(
-                "the raw data was deleted, so it cannot be parsed again: copy trace_view.json, the database or"
-                " {steps} into this folder",
+                "the raw data was deleted, so it cannot be parsed again: copy trace_view.json, the database"
+                " or {step_table} into this folder",
                 ascend_tables.STEPS,
             )
-    elif _folder_kind(first) == CANN:
+    elif _folder_kind(trace) == CANN:
         cause, hint = (
-            Text("{name} has not been exported yet (msprof --export=on)", first.name),
-            f"msprof --export=on --output={shlex.quote(str(first))}",
+            Text("{folder} has not been exported yet (msprof --export=on)", trace.name),
+            f"msprof --export=on --output={shlex.quote(str(trace))}",
         )
-    return Problem(Kind.NO_TRACE, cause, str(first), hint)
+    return Problem(Kind.NO_TRACE, cause, str(trace), hint)
 
 
 NOT_RESTARTED = Text(
@@ -194,7 +207,7 @@ NOT_RESTARTED = Text(
 def empty(folder: Path) -> Problem:
     """Return the problem that a folder holds no trace of any tool."""
     hint = Text("the log of the run and `rlpatch status` show the folder of the traces")
-    cause = Text("no traces found in {name}", folder.name or folder)
+    cause = Text("no traces found in {folder}", folder.name or folder)
     return Problem(Kind.NO_TRACE, cause, str(folder), hint, notes=(NOT_RESTARTED,))
 
 

@@ -25,7 +25,11 @@ _ASCEND = re.compile(rb'"Ascend Hardware"|"Task Type"|"async_npu"|"HostToDevice\
 
 
 def is_ascend_text(path: Path) -> bool:
-    """Tell whether a JSON file is CANN's text: by its name, or, for a plain list of events, by its begin."""
+    """Tell whether a JSON file is a trace in text of torch_npu or msprof; False for any other file.
+
+    Its name begins with ``trace_view`` or ``msprof_``, or it is a plain list of events with CANN's words in its first
+    64 KiB.
+    """
     if not path.name.endswith(JSON):
         return False
     if path.name.startswith(_TEXTS):
@@ -37,8 +41,8 @@ def is_ascend_text(path: Path) -> bool:
 def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Progress = ignore) -> list[RankTrace]:
     """Return the trace of each rank in a file, with its metadata: one, unless SGLang or nsys put several into it.
 
-    A range of the host whose name matches ``mark_pattern`` marks a unit. ``progress`` gets the bytes read of a text; a
-    database reports none. Raises Problem (TRACE) for a file that is no trace.
+    A range of the host whose name matches ``mark_pattern`` marks a step. ``progress`` is called with the number of
+    bytes read from a text; a database reports none. Raises Problem (TRACE) for a file that is no trace.
     """
     with reading(path) as file:
         head = file.read(16)
@@ -56,7 +60,10 @@ def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Prog
 
 
 def _exported(path: Path, mark_pattern: re.Pattern[str] | None) -> Iterator[RankTrace]:
-    """Yield the traces in an export of nsys, with the metadata of their windows, and what the export lacks."""
+    """Yield the traces in an SQLite export of nsys, each with the step metadata of its window.
+
+    Tables that the export lacks are added to the ``doubts`` of each trace.
+    """
     for trace in nsys.read(path, mark_pattern):
         _add_metadata(trace, path.with_name(f"{trace.window}{nsys.SUFFIX}"))
         trace.doubts += trace.notes
@@ -64,7 +71,10 @@ def _exported(path: Path, mark_pattern: re.Pattern[str] | None) -> Iterator[Rank
 
 
 def tables(path: Path) -> tuple[RankProfile, tuple[str, ...]] | None:
-    """Return a profile and its doubts from the vendor's table of steps; None for any other file."""
+    """Return the profile and the doubts of a rank from its ``step_trace_time.csv``; None for a file of another name.
+
+    Doubts say what the step metadata beside the table contradict. Raises Problem (TRACE) if the table has no step.
+    """
     if path.name != ascend_tables.STEPS:
         return None
     profile = ascend_tables.read(path)
@@ -74,9 +84,10 @@ def tables(path: Path) -> tuple[RankProfile, tuple[str, ...]] | None:
 
 
 def _add_metadata(trace: RankTrace, path: Path) -> None:
-    """Set the metadata of a trace from the file beside it, its doubts and, if unknown, its rank and world.
+    """Set ``metadata`` and ``doubts`` of a trace from the step metadata beside the file ``path``.
 
-    The source of a parsed trace of torch_npu becomes the folder of its rank.
+    They also give the rank if the trace doesn't, and the world size. The source of a parsed trace of torch_npu becomes
+    the folder of its rank.
     """
     place = path
     if path.parent.name == OUTPUT:

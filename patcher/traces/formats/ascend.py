@@ -55,7 +55,7 @@ _WORKING = re.compile(r"AI_?C|AI_?V|MIX|DSA|DVPP|JPEG|VPC|KERNEL|FFTS|FUSION|VEC
 
 @functools.cache
 def kind_of(task_type: str) -> str | None:
-    """Return COPY or COMPUTE for a type of tasks; None for a type that only orders others, such as events.
+    """Return COPY or COMPUTE for CANN's type of a task; None for a type that only orders tasks, such as events.
 
     ``SDMA`` alone belongs to a collective, whose time is in a row of its own. An unknown type computes.
     """
@@ -66,7 +66,10 @@ def kind_of(task_type: str) -> str | None:
 
 @functools.lru_cache(maxsize=1 << 16)
 def kind_of_task(task_type: str, name: str) -> str | None:
-    """Return the kind of a task: by its type, or by its name where the type is ``Other`` or missing."""
+    """Return COPY or COMPUTE for a task, by its type; by its name where the type is ``Other`` or missing.
+
+    None if the task only orders others, or has neither type nor name.
+    """
     if not _UNTYPED.fullmatch(task_type):
         return kind_of(task_type)
     if _UNTYPED.fullmatch(name):
@@ -76,7 +79,7 @@ def kind_of_task(task_type: str, name: str) -> str | None:
 
 @functools.cache
 def is_known(task_type: str) -> bool:
-    """Tell whether a type of tasks is in one of the tables, or says nothing, so that the name decides."""
+    """Tell whether rlpatch has a rule for CANN's type of a task; True for "" and ``Other``, where its name decides."""
     return bool(_UNTYPED.fullmatch(task_type)) or any(
         pattern.search(task_type) for pattern in (_SILENT, _COPIES, _WORKING)
     )
@@ -103,7 +106,8 @@ def add_collective(
 ) -> None:  # fmt: skip
     """Add a collective to a trace, with the vendor's times, which are removed from ``transits``.
 
-    ``span`` is its begin and end, ``key`` that of its launch. The name holds the operator and, in short, the ``group``:
+    ``span`` is its begin and end in ns, ``key`` the connection id of its launch, ``message`` what it carried; the
+    vendor's bytes and pieces are added to that. The name holds the operator and, in short, the ``group``:
     ``hcom_allReduce__586_0_1`` is allReduce of 586.
     """
     operator, short = parted(name)
@@ -144,7 +148,7 @@ class RankFolder(NamedTuple):
 
 
 def rank_folder(folder: Path) -> RankFolder:
-    """Return the rank, world size and settings in profiler_info and profiler_metadata; None and empty if missing.
+    """Return rank, world size and settings from profiler_info and profiler_metadata; None and empty if missing.
 
     Raises Problem (TRACE) if two ranks share the folder.
     """
@@ -173,7 +177,10 @@ def set_rank(trace: RankTrace, output: Path) -> None:
 
 
 def vendor_steps(output: Path) -> dict[str, dict[str, int]] | None:
-    """Return the content of ``step_trace_time.csv``: step → column → whole nanoseconds; None without the file."""
+    """Return the content of ``step_trace_time.csv`` in a folder; None without the file.
+
+    It maps a step to the names in `COLUMNS`, and these to whole nanoseconds; cells without a number are left out.
+    """
     steps: dict[str, dict[str, int]] = {}
     for row in rows(output / "step_trace_time.csv"):
         values = steps[str(row.get("Step") or "")] = {}
@@ -194,7 +201,10 @@ class TimedCollective(NamedTuple):
 
 
 def timed(output: Path) -> Iterator[TimedCollective]:
-    """Yield the collectives of ``communication.json``; a step without a number counts as step 0."""
+    """Yield the collectives of ``communication.json`` in a folder; nothing without the file.
+
+    A step without a number counts as step 0. Entries without the vendor's times are skipped.
+    """
     for step, kinds in mapping(loaded(output / "communication.json")).items():
         number = re.fullmatch(r"step(\d{1,18})", step)
         for kind in ("collective", "p2p"):
@@ -208,7 +218,7 @@ def timed(output: Path) -> Iterator[TimedCollective]:
 
 
 def _times(details: Mapping[str, Any]) -> CollectiveTimes | None:
-    """Return the vendor's measures of a collective; None if its transit, wait or idle time is missing."""
+    """Return the vendor's measures from the entry of a collective; None if transit, wait or idle time is missing."""
     info = mapping(details.get("Communication Time Info"))
     links = mapping(details.get("Communication Bandwidth Info"))
     transit, wait, idle = (_milliseconds(info.get(f"{part} Time(ms)")) for part in ("Transit", "Wait", "Idle"))
@@ -219,7 +229,7 @@ def _times(details: Mapping[str, Any]) -> CollectiveTimes | None:
 
 
 def _pieces(links: Mapping[str, Any]) -> Iterator[LinkPiece]:
-    """Yield the pieces that a collective moved within the node; entries in another form are skipped."""
+    """Yield what a collective moved over each link within the node, by message size; malformed entries are skipped."""
     for link in WITHIN:
         for size, values in mapping(mapping(links.get(link)).get("Size Distribution")).items():
             with contextlib.suppress(ValueError, TypeError):
@@ -228,9 +238,9 @@ def _pieces(links: Mapping[str, Any]) -> Iterator[LinkPiece]:
 
 
 def piece(megabytes: object, count: object, milliseconds: object) -> LinkPiece:
-    """Return ``count`` pieces of one size with their time. Raises ValueError if a value is no valid number.
+    """Build the `LinkPiece` of ``count`` messages of one size in MB (millions of bytes) and their time in all.
 
-    The size is in the vendor's MB, the time in milliseconds.
+    Raises ValueError if a value is no valid number.
     """
     size, ns = bytes_of(megabytes), _milliseconds(milliseconds)
     if not size or ns is None or not isinstance(count, int) or count < 1:
@@ -239,7 +249,10 @@ def piece(megabytes: object, count: object, milliseconds: object) -> LinkPiece:
 
 
 def transits(output: Path) -> Transits:
-    """Return the measures of the collectives in ``communication.json`` by name, each in order of begin."""
+    """Return the measures of the collectives in ``communication.json``, by name without ``@…``, in order of begin.
+
+    Empty without the file.
+    """
     by_name: Transits = {}
     for collective in sorted(timed(output), key=lambda collective: (collective.begin, collective.times.parts)):
         by_name.setdefault(collective.name.partition("@")[0], []).append(collective.times)

@@ -34,7 +34,7 @@ _TABLES = _NEEDED.keys() | {
     "CANN_API", "COMMUNICATION_OP", "COMPUTE_TASK_INFO", "CONNECTION_IDS", "ENUM_HCCL_DATA_TYPE", "MSTX_EVENTS",
     "NPU_INFO", "PYTORCH_API", "RANK_DEVICE_MAP", "STEP_TIME", "TASK_PMU_INFO",
 }  # fmt: skip
-_PARSE_AGAIN = Text("if PROF_… still exists, parse the folder again with `rlpatch analyse`")
+_PARSE_AGAIN = Text("if the folder PROF_… still exists, parse the trace again with `rlpatch analyse`")
 _COMPUTING = "LEFT JOIN COMPUTE_TASK_INFO i ON i.globalTaskId = t.globalTaskId"
 _OPERATOR, _TRACE = 50001, 50003  # of ENUM_API_TYPE: op, and functions of Python
 _LAUNCHES = """SELECT connectionId, MIN(startNs), globalTid FROM CANN_API
@@ -72,7 +72,7 @@ class DatabaseTrace(RankTrace):
 
     @contextmanager
     def opened(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection to the database. Raises Problem (TRACE) if opening or reading fails.
+        """Yield a read-only connection to the database. Raises Problem (TRACE) if opening or reading fails.
 
         TypeError, ValueError and OverflowError of the caller's block count as values of another type in a column.
         """
@@ -83,18 +83,19 @@ class DatabaseTrace(RankTrace):
                 yield db
         except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
             what = error if isinstance(error, sqlite3.Error) else Text("a column has values of an unexpected type")
-            cause = Text("{name} cannot be read: {what}", self.file.name, what)
+            cause = Text("{file} cannot be read: {reason}", self.file.name, what)
             raise Problem(Kind.TRACE, cause, str(self.file), _PARSE_AGAIN) from None
 
-    def kernel_uses(self, owner: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
+    def kernel_uses(self, segments: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
         """Return the measures of the kernels in ``units``, by shape; ratios are means of the first few kernels.
 
-        ``owner`` has the segment of each task, ``units`` the number of the unit of a segment.
+        ``segments`` has the index of each task's segment (a step, or the time between two steps); ``units`` maps the
+        segments that count to the numbers of their steps. Raises Problem (TRACE).
         """
         if not self.alike.kinds:
             return ()
         with self.opened() as db:
-            return self.alike.uses(db, self.tasks, owner, units)
+            return self.alike.uses(db, self.tasks, segments, units)
 
     def fill(self, db: sqlite3.Connection) -> None:
         """Read everything but the measures of kernels into this trace. Raises Problem (TRACE) for another schema."""
@@ -128,12 +129,12 @@ class DatabaseTrace(RankTrace):
             self.tasks.link(self._calls(db, _OPERATORS), self.tasks.key)
 
     def _check(self, db: sqlite3.Connection) -> None:
-        """Raise Problem (TRACE) if a needed table or column is missing, or a table is computed."""
+        """Raise Problem (TRACE) if a needed table or column is missing, or a table is a view or is computed."""
         names = {name.upper() for name in _column(db, "SELECT name FROM sqlite_master")}
         if computed := sorted((_TABLES & names) - self.tables.keys()):
             cause = Text(
-                "{name} cannot be read: {computed} is a view, virtual table or generated column, but torch_npu"
-                " writes plain tables",
+                "{file} cannot be read: {table} is a view, a virtual table or has generated columns, but "
+                "torch_npu writes plain tables",
                 self.file.name,
                 computed[0],
             )
@@ -145,16 +146,18 @@ class DatabaseTrace(RankTrace):
             if missing:
                 lacking = ", ".join(sorted(missing))
                 what = (
-                    Text("{lacking} in the table {table}", lacking, table)
+                    Text("the column {columns} of the table {table}", lacking, table)
                     if table in self.tables
                     else Text("the table {table}", table)
                 )
-                cause = Text("{name} is a database with another schema: {what} is missing", self.file.name, what)
-                hint = Text("rlpatch reads ascend_pytorch_profiler_<rank>.db of torch_npu.profiler")
+                cause = Text(
+                    "{file} is not a database of torch_npu.profiler: {missing_part} is missing", self.file.name, what
+                )
+                hint = Text("rlpatch reads only the file ascend_pytorch_profiler_<rank>.db of torch_npu.profiler")
                 raise Problem(Kind.TRACE, cause, str(self.file), hint)
 
     def _rank(self, db: sqlite3.Connection) -> int | None:
-        """Return the rank in the database, else that in the folder. Raises Problem (TRACE) for several ranks."""
+        """Return the rank in the database, else the rank set before. Raises Problem (TRACE) for several ranks."""
         has_map = "RANK_DEVICE_MAP" in self.tables
         ranks = _column(db, "SELECT DISTINCT rankId FROM RANK_DEVICE_MAP") if has_map else []
         if len(ranks) > 1:
@@ -162,7 +165,10 @@ class DatabaseTrace(RankTrace):
         return next((rank for rank in ranks if isinstance(rank, int) and rank >= 0), self.rank)
 
     def _add_tasks(self, db: sqlite3.Connection) -> None:
-        """Add the compute tasks and copies of the device. Raises Problem (TRACE) for tasks of several devices."""
+        """Add the tasks of the device that compute or copy; tasks that only order others are left out.
+
+        Raises Problem (TRACE) for tasks of several devices.
+        """
         devices = _column(db, "SELECT DISTINCT deviceId FROM TASK WHERE taskType IS NOT NULL")
         if len(devices) > 1:
             raise several(self.file, "devices", devices)
@@ -199,7 +205,7 @@ class DatabaseTrace(RankTrace):
             ascend.add_collective(self, (begin, end), *words, transits, connection, carried)
 
     def _add_operators(self, db: sqlite3.Connection) -> None:
-        """Add the operators and modules of the framework, and note the threads of autograd."""
+        """Add the operators and modules of the framework, and note which threads run backward."""
         texts = database.texts(db, "SELECT name FROM PYTORCH_API")
         for begin, end, thread_id, name, forward, kind in db.execute(_HOST):
             thread, text = self.thread(0, thread_id), texts.get(name)
@@ -211,7 +217,7 @@ class DatabaseTrace(RankTrace):
                 self.add_operator(text, begin, end, thread, backward=bool(forward))
 
     def _add_ranges(self, db: sqlite3.Connection) -> None:
-        """Add the ranges of mstx: marks of units, and modules if the domain is ``Module``."""
+        """Add the ranges of mstx: marks of steps, and modules if the domain is ``Module``."""
         texts = database.texts(db, "SELECT message FROM MSTX_EVENTS UNION SELECT domainId FROM MSTX_EVENTS")
         times = "startNs IS NOT NULL AND endNs IS NOT NULL"
         rows = db.execute(f"SELECT startNs, endNs, globalTid, message, domainId FROM MSTX_EVENTS WHERE {times}")  # noqa: S608
@@ -221,13 +227,16 @@ class DatabaseTrace(RankTrace):
                 self.add_range(texts[message_id], begin, end, self.thread(0, thread_id), module=module)
 
     def _add_calls(self, db: sqlite3.Connection) -> None:
-        """Add the long calls of CANN, on the thread of their operators; UNKNOWN for a thread without operators."""
+        """Add the calls of CANN of 20 µs or more, with the thread of the framework, UNKNOWN if it has no operator."""
         texts = database.texts(db, _LONG.format("name"))
         for begin, end, thread, name in db.execute(_LONG.format("startNs, endNs, globalTid, name")):
             self.add_call(texts.get(name, "call"), begin, end, self.threads.get((0, thread), UNKNOWN))
 
     def _calls(self, db: sqlite3.Connection, query: str) -> HostCalls:
-        """Return the calls that ``query`` gives for the connections of all tasks and collectives."""
+        """Return the calls on the host that ``query`` gives: connection id, begin in ns, thread.
+
+        Its ``{}`` becomes the query for the connection ids of all tasks and collectives.
+        """
         tables = {"TASK", "COMMUNICATION_OP"} & self.tables.keys()
         launching = " UNION ".join(f"SELECT connectionId FROM {table}" for table in tables)  # noqa: S608
         calls = HostCalls()
@@ -241,7 +250,10 @@ def _column(db: sqlite3.Connection, query: str) -> list[Any]:
 
 
 def _vendor(analysis: Path) -> dict[str, dict[str, int]] | None:
-    """Return the vendor's times in its own database: step → column → ns; None without any."""
+    """Return the vendor's times of each step in ``analysis.db``; None without any.
+
+    Maps a step to the names in `ascend.COLUMNS`, and these to nanoseconds.
+    """
     names = ascend.COLUMNS.values()
     query = f"SELECT step, {', '.join(name.removesuffix('_ns') for name in names)} FROM StepTraceTime"  # noqa: S608
     steps = {
@@ -252,7 +264,7 @@ def _vendor(analysis: Path) -> dict[str, dict[str, int]] | None:
 
 
 def _transits(analysis: Path) -> ascend.Transits:
-    """Return the measures of collectives in the vendor's own database by name, each in order of begin."""
+    """Return the measures of collectives in ``analysis.db``, by name without ``@…``, in order of begin."""
     query = "SELECT hccl_op_name, step, transit_time, wait_time, idle_time FROM CommAnalyzerTime WHERE type != 'total'"
     by_name: ascend.Transits = {}
     sent, pieces = _sent(analysis), _pieces(analysis)
@@ -266,7 +278,7 @@ def _transits(analysis: Path) -> ascend.Transits:
 
 
 def _pieces(analysis: Path) -> dict[tuple[object, object], list[LinkPiece]]:
-    """Return (collective, step) → the pieces that it moved over links within the node."""
+    """Return (collective, step) → what it moved over links within the node, by message size; empty without a table."""
     links = " OR ".join(f"transport_type = '{link}'" for link in ascend.WITHIN)
     columns = "hccl_op_name, step, package_size, count, total_duration"
     query = f"SELECT {columns} FROM CommAnalyzerBandwidth WHERE {links}"  # noqa: S608
@@ -280,7 +292,7 @@ def _pieces(analysis: Path) -> dict[tuple[object, object], list[LinkPiece]]:
 def _sent(analysis: Path) -> dict[tuple[object, object], int]:
     """Return (collective, step) → the bytes that it moved over links, summed over kinds of links.
 
-    Rows for sizes of packages repeat the sum, so the largest row counts.
+    Rows for each message size repeat the sum, so the largest row counts.
     """
     links = " OR ".join(f"transport_type = '{link}'" for link in ascend.LINKS)
     query = f"SELECT hccl_op_name, step, MAX(transit_size) FROM CommAnalyzerBandwidth WHERE {links}"  # noqa: S608

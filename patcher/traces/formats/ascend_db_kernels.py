@@ -39,12 +39,16 @@ class AlikeTasks:
         self.columns = ", ".join("NULL" for _ in _COLUMNS)
 
     def select(self, columns: Collection[str]) -> None:
-        """Select the columns for queries from those of the database; a missing column becomes NULL."""
+        """Set ``self.columns``, the list of SQL expressions to query; a column that is not in ``columns`` is NULL."""
         expressions = (next((f"i.{name}" for name in names if name in columns), "NULL") for names in _COLUMNS)
         self.columns = ", ".join(expressions)
 
     def add(self, task: int | None, key: Key) -> None:
-        """Add the kind of the next task, by its ``key`` of column values; ``task`` is None if it does not compute."""
+        """Append the kind of the next task, by the values of its columns (``key``); ``task`` is its id.
+
+        A task of None does not compute, and gets the kind UNKNOWN. Beyond 20,000 kinds, only type and core tell tasks
+        apart. The ids of the first eight tasks of a kind are kept as samples.
+        """
         if task is None:
             self.kind_of.append(UNKNOWN)
             return
@@ -58,14 +62,15 @@ class AlikeTasks:
         self.kind_of.append(kind)
 
     def uses(
-        self, db: sqlite3.Connection, tasks: Tasks, owner: Sequence[int], units: Mapping[int, int]
+        self, db: sqlite3.Connection, tasks: Tasks, segments: Sequence[int], units: Mapping[int, int]
     ) -> tuple[KernelUse, ...]:
         """Return the measures of the kernels in ``units``, by shape, longest first.
 
-        ``owner`` has the segment of each task, ``units`` the number of the unit of a segment.
+        ``segments`` has the index of each task's segment (a step, or the time between two steps); ``units`` maps the
+        segments that count to the numbers of their steps.
         """
         calls, ns = Counter[int](), Counter[int]()
-        for kind, segment, begin, end in zip(self.kind_of, owner, tasks.begin, tasks.end, strict=False):
+        for kind, segment, begin, end in zip(self.kind_of, segments, tasks.begin, tasks.end, strict=False):
             if kind != UNKNOWN and segment in units:
                 calls[kind] += 1
                 ns[kind] += end - begin
@@ -80,7 +85,7 @@ class AlikeTasks:
         return in_order(uses)
 
     def _means(self, db: sqlite3.Connection, kinds: Sequence[int]) -> Mapping[int, Mapping[str, float]]:
-        """Return kind → pipe → mean ratio of the sampled tasks; empty if no ratios were recorded."""
+        """Return kind → pipe, such as ``aic_mac`` → mean ratio, 0 to 1, of the sampled tasks; empty without ratios."""
         means: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         if not db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (_PMU,)).fetchone():
             return means

@@ -91,12 +91,15 @@ class KernelTable:
             self._add_table(file)
 
     def uses(self, steps: Collection[int] | None) -> tuple[KernelUse, ...]:
-        """Return the kernels by shape of some steps, of all for None, longest first."""
+        """Return the measures of kernels by shape, longest first, summed over the given steps; None takes all."""
         steps_of_rows = None if steps is None else {"", *map(str, steps)}  # without steps the column is empty
         return in_order(self._uses(steps_of_rows))
 
     def _uses(self, steps: Collection[str] | None) -> Iterator[KernelUse]:
-        """Yield the kernels by shape, calls and ns summed over the steps, measures averaged over calls."""
+        """Yield the kernels by shape, calls and ns summed over the steps, measures averaged over calls.
+
+        ``steps`` are step ids as in the table; None takes all.
+        """
         for alike, by_step in self._alike.items():
             rows = [sums for step, sums in by_step.items() if steps is None or step in steps]
             if rows:
@@ -105,7 +108,10 @@ class KernelTable:
                 yield kernel_use(alike, int(calls), int(ns), means)
 
     def _add_table(self, file: Path) -> None:
-        """Add the rows of a table; measures only if it has times, and the same measures as the tables before."""
+        """Add the rows of a table; measures only if it has times, and the same measures as the tables before.
+
+        A table without a column of types is ignored.
+        """
         rows = cells(file)
         heads = next(rows, [])
         columns = _columns(heads)
@@ -123,9 +129,10 @@ class KernelTable:
                 self._add_measures(row, columns, kernel, step)
 
     def _add_measures(self, row: Sequence[str], columns: _Columns, kernel: str, step: str) -> None:
-        """Add one row to the sums of its type and of its shapes; collectives are left out.
+        """Add one row to the sums of its type and of its shapes.
 
-        ``kernel`` is its name, ``step`` the number of its step.
+        ``kernel`` is the kernel's name, ``step`` its step id. Collectives are left out. Beyond 20,000 different shapes,
+        only type and core tell rows apart.
         """
         ns = nanoseconds_in(row[columns.took])
         name, core, shapes, types, state, blocks = (_cell(row, place)[:_LONGEST] for place in columns.alike)
@@ -144,7 +151,7 @@ class KernelTable:
 
 
 def _columns(heads: Sequence[str]) -> _Columns:
-    """Return the places of the columns that are read in a header; -1 for a missing one."""
+    """Return the places of the read columns in a table with these heads; -1 for a missing column."""
     places = {head: place for place, head in enumerate(heads)}
     *alike, name, step, took = (
         next((places[head] for head in names if head in places), -1) for names in (*_ALIKE, _NAME, _STEP, _TOOK)
@@ -160,7 +167,7 @@ def _cell(row: Sequence[str], place: int) -> str:
 
 
 def _numbers(row: Sequence[str], places: Iterable[int]) -> list[float]:
-    """Return the numbers in some places of a row; 0 for a cell such as N/A, where nothing was recorded."""
+    """Return the numbers in the cells at ``places``; 0 for a cell such as N/A, where nothing was recorded."""
     try:
         return [float(row[place]) for place in places]
     except ValueError:
@@ -175,7 +182,7 @@ def _number(text: str) -> float:
 
 
 def nanoseconds_in(microseconds: str | None) -> int:
-    """Return the whole nanoseconds of a cell in microseconds; 0 for a cell without a number."""
+    """Convert a cell in microseconds to whole nanoseconds; 0 for a cell without a number."""
     try:
         return nanoseconds((microseconds or "0").strip())
     except ValueError:
@@ -183,7 +190,10 @@ def nanoseconds_in(microseconds: str | None) -> int:
 
 
 def kernel_use(alike: Alike, calls: int, ns: int, means: Mapping[str, float]) -> KernelUse:
-    """Build the measures of alike kernels from the means per call; a pipe that never worked is left out."""
+    """Build the measures of alike kernels from ``means``: pipe → mean ratio per call.
+
+    ``calls`` and ``ns`` are their number and total time. A pipe that never worked is left out.
+    """
     ratios = {pipe: round(mean, 4) for pipe, mean in sorted(means.items()) if 0 < mean < 100 and pipe != _CUBE}
     cube = round(means.get(_CUBE, 0) / 100, 4) if "aic_mac" in ratios else 0
     shapes, types = (text.strip('"').replace("N/A", "") for text in (alike.shapes, alike.types))

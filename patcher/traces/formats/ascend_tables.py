@@ -44,9 +44,9 @@ def read(file: Path) -> RankProfile:
     if not units:
         raise Problem(
             Kind.TRACE,
-            Text("{name} has no steps", file.name),
+            Text("{file} has no steps", file.name),
             str(file),
-            Text("if PROF_… exists, parse the folder again with `rlpatch analyse`"),
+            Text("if the folder PROF_… still exists, parse the trace again with `rlpatch analyse`"),
         )
     units.sort(key=lambda unit: unit.number)
     rank, world, settings = ascend.rank_folder(folder)
@@ -57,7 +57,7 @@ def read(file: Path) -> RankProfile:
 
 
 def _unit(number: int, row: Mapping[str, int], calls: int) -> RecordedUnit:
-    """Build the unit of step ``number`` from the vendor's columns in ns; ``calls`` is how many kernels it launched.
+    """Build the record of a step from the vendor's columns in ns; ``calls`` is how many kernels it launched.
 
     Copies are part of its free time, whose reason is unknown.
     """
@@ -70,7 +70,7 @@ def _unit(number: int, row: Mapping[str, int], calls: int) -> RecordedUnit:
 
 
 def _statistic(output: Path) -> dict[str, KernelSums]:
-    """Return the kernels of ``op_statistic.csv`` by type; collectives are left out."""
+    """Return type of kernel → its sums in ``op_statistic.csv``; collectives are left out, and no file gives none."""
     kernels: dict[str, KernelSums] = {}
     for row in rows(output / "op_statistic.csv"):
         calls, name = row.get("Count") or "", row.get("OP Type") or ""
@@ -82,7 +82,10 @@ def _statistic(output: Path) -> dict[str, KernelSums]:
 
 
 def _kernels(computing: Mapping[str, KernelSums], collectives: Iterable[Collective]) -> tuple[Kernel, ...]:
-    """Return types of kernels and collectives with their calls and ns, longest first."""
+    """Return types of kernels and collectives with their calls and ns, longest first.
+
+    ``computing`` maps types to their sums; ``collectives`` are summed here, by name.
+    """
     kernels = [Kernel(name or "?", COMPUTE, *sums) for name, sums in computing.items()]
     times = defaultdict[str, list[int]](list)
     for collective in collectives:
@@ -92,7 +95,7 @@ def _kernels(computing: Mapping[str, KernelSums], collectives: Iterable[Collecti
 
 
 def _collectives(output: Path) -> Iterator[Collective]:
-    """Yield the collectives by begin, numbered from 0 within their step and group."""
+    """Yield the collectives of ``communication.json`` by begin, numbered from 0 within their step and group."""
     numbers = Counter[tuple[int, str]]()
     for collective in sorted(ascend.timed(output), key=lambda collective: collective.begin):
         operator, group = ascend.parted(collective.name)

@@ -41,8 +41,11 @@ class TextTrace(RankTrace):
         super().__init__(str(file), "ascend-text", mark_pattern)
         self.table = KernelTable(file.parent)
 
-    def kernel_uses(self, _owner: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
-        """Return the kernels by shape in the steps of ``units``; of all steps if units are no steps of the profiler."""
+    def kernel_uses(self, _segments: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
+        """Return the kernels by shape in the steps that are values of ``units`` (segment → step number).
+
+        Takes all steps if the marks are not the profiler's own steps. The segments of the tasks are not needed.
+        """
         families = {mark.family for _, mark in self.marks} - {UNCOUNTED}
         return self.table.uses(units.values() if families == {NUMBERED} else None)
 
@@ -55,7 +58,7 @@ class _Flows:
         self.ends, self.ids = array("q"), array("q")
 
     def add(self, event: Event, flow: int, thread: Callable[[Event], int]) -> None:
-        """Add the begin or the end of a flow; ``thread`` returns the number of the thread of an event."""
+        """Add the begin or the end of a flow with the id ``flow``; ``thread`` returns the thread number of an event."""
         if event.ph == "s":
             self.begins.add(flow, nanoseconds(event.ts), thread(event))
         elif event.ph == "f":
@@ -63,7 +66,7 @@ class _Flows:
             self.ids.append(flow)
 
     def by_end(self) -> HostCalls:
-        """Return the begins of the flows, keyed by the time at which the flow ends: the begin of a task."""
+        """Return the begins of the flows, keyed by the time in ns at which a flow ends: the begin of a task."""
         calls = HostCalls()
         for place, time, thread in self.begins.earliest(self.ids):
             calls.add(self.ends[place], time, thread)
@@ -87,7 +90,10 @@ class _Reader:
         self.devices: set[object] = set()
 
     def take(self, events: Iterator[Event]) -> None:
-        """Add the events to the trace. Raises ValueError, OverflowError or TypeError for a time that is no number."""
+        """Add the events to the trace, or keep them for `finished`; kinds that are not read are skipped.
+
+        Raises ValueError, OverflowError or TypeError for a time that is no number.
+        """
         trace = self.trace
         for event in events:
             if event.ph == "X":
@@ -124,7 +130,10 @@ class _Reader:
             self.trace.add_range(event.name, *times(event), thread, module=args.domain == "Module")
 
     def _add_task(self, event: Event, args: Args, task_type: str) -> None:
-        """Add a task of the device under the type of its kernel; a type that only orders others is skipped."""
+        """Add a task of the device under the type of its kernel; a type that only orders others is skipped.
+
+        A type for which rlpatch has no rule is noted as unknown.
+        """
         kind = ascend.kind_of_task(task_type, event.name)
         if kind is not None:
             name = self.trace.table.types.get(event.name) or _type(event.name)
@@ -134,7 +143,7 @@ class _Reader:
             self.trace.add_task(*times(event), kind, name, f"stream {event.tid}", args.connection)
 
     def _add_call(self, event: Event, args: Args) -> None:
-        """Add a call of CANN as a launch, if it has a connection, and as a long call, if it takes 20 µs or more."""
+        """Keep a call of CANN as a launch, if it has a connection, and as a long call, if it takes 20 µs or more."""
         thread = self.cann_threads[str(event.tid)]
         if args.connection is not None:
             self.calls.add(args.connection, nanoseconds(event.ts), thread)
@@ -148,7 +157,10 @@ class _Reader:
         return number if 0 <= number < 1 << 63 else -2 - self.ids[str(value)]
 
     def finished(self) -> RankTrace:
-        """Link the tasks after the last event, and return the trace. Raises Problem (TRACE) for several devices."""
+        """Link the tasks with their launches and operators, and return the trace. Call it after the last event.
+
+        Raises Problem (TRACE) for several devices.
+        """
         trace, tasks = self.trace, self.trace.tasks
         if len(self.devices) > 1:
             raise several(self.source.path, "devices", self.devices)

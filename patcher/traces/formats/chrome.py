@@ -128,7 +128,7 @@ _decode_fields = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 
 
 def _field_decoders(struct: type[msgspec.Struct]) -> dict[str, tuple[str, Callable[[bytes], Any]]]:
-    """Return field in JSON → (attribute of ``struct``, decoder); decoders read numbers in texts, too."""
+    """Return field in JSON → (attribute of ``struct``, its decoder); decoders read numbers in texts, too."""
     return {
         field.encode_name: (field.name, msgspec.json.Decoder(field.type, strict=False).decode)
         for field in msgspec.structs.fields(struct)
@@ -140,7 +140,10 @@ _decode_args = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def _decode(data: bytes) -> list[Event]:
-    """Decode a list of events. Raises ValueError for invalid JSON, RecursionError for nesting that is too deep."""
+    """Decode a JSON list of events; a field of another type counts as missing.
+
+    Raises ValueError for invalid JSON, RecursionError for nesting that is too deep.
+    """
     try:
         return _decode_events(data)
     except msgspec.ValidationError:  # some field has another type: rare enough for the slow way
@@ -148,7 +151,10 @@ def _decode(data: bytes) -> list[Event]:
 
 
 def _event(fields: Mapping[str, msgspec.Raw]) -> Event:
-    """Decode an event field by field; a field of another type counts as missing."""
+    """Decode an event field by field; a field of another type counts as missing.
+
+    ``fields`` maps the names in JSON to their JSON text.
+    """
     values = _values(fields, _EVENT_FIELDS)
     if "args" in fields and "args" not in values:
         with suppress(msgspec.ValidationError):
@@ -159,7 +165,10 @@ def _event(fields: Mapping[str, msgspec.Raw]) -> Event:
 def _values(
     fields: Mapping[str, msgspec.Raw], decoders: Mapping[str, tuple[str, Callable[[bytes], Any]]]
 ) -> dict[str, Any]:
-    """Return attribute → decoded value of the fields that have the type of their decoder."""
+    """Return attribute → decoded value of the fields that have the type of their decoder.
+
+    ``fields`` maps names to JSON text, ``decoders`` names to (attribute, decoder); other fields are skipped.
+    """
     values = {}
     for key in fields.keys() & decoders.keys():
         name, decode = decoders[key]
@@ -169,7 +178,7 @@ def _values(
 
 
 def nanoseconds(microseconds: bytes | str) -> int:
-    """Convert a text of microseconds to whole nanoseconds, rounded. Raises ValueError for what is no number.
+    """Convert a text of microseconds, quoted or not, to whole nanoseconds. Raises ValueError for no number.
 
     A time of 2**63 ns or more raises ValueError, too.
     """
@@ -195,7 +204,7 @@ def times(event: Event) -> tuple[int, int]:
     begin = nanoseconds(event.ts)
     end = begin + round(event.dur * 1000)
     if abs(end) >= BEYOND:
-        raise OverflowError(Text("invalid duration: {dur}", event.dur))
+        raise OverflowError(Text("an event has the invalid duration {duration}", event.dur))
     return begin, end
 
 
@@ -246,7 +255,10 @@ class ChromeEvents:
             self.cut = file.cut or ("" if ended else Text("the file is cut off within its list of events"))
 
     def _begin(self, file: _Stream) -> bytes:
-        """Read the header, and return the text after the opening of the list of events. Raises Problem (TRACE)."""
+        """Read up to the opening of the list of events, set ``header``, and return the text read after it.
+
+        Raises Problem (TRACE) if the file is no such JSON.
+        """
         unparsed = file.read(self.block).lstrip(_BLANK)
         if unparsed.startswith(b"["):
             return unparsed[1:]
@@ -274,13 +286,17 @@ class ChromeEvents:
             unparsed += more
 
     def _problem(self, cause: str, file: _Stream) -> Problem:
+        """Build a Problem (TRACE) about the file; ``cause`` gets the reason why the gzip file is cut, if it is."""
         if file.cut:
             cause = Text("{cause}: {reason}", cause, file.cut)
         hint = Text("`rlpatch traces {parent}` shows which traces are complete", shlex.quote(str(self.path.parent)))
         return Problem(Kind.TRACE, cause, str(self.path), hint)
 
     def _decoded(self, unparsed: bytes) -> tuple[list[Event], int, bool]:
-        """Return the whole events of ``unparsed``, the offset after the last one, and whether the list ends there."""
+        """Return the whole events of ``unparsed``, the offset after the last one, and whether the list ends there.
+
+        Events that cannot be read are counted as lost; no offset is 0 unless more text is needed.
+        """
         if self._skipping:
             return self._skipped(unparsed)
         cuts = list(_BETWEEN.finditer(unparsed, max(len(unparsed) - _NEAR, 0)))
@@ -307,7 +323,10 @@ class ChromeEvents:
         return [], between.end() if between else last if last >= 0 else len(unparsed), False
 
     def _attempt(self, events: bytes) -> list[Event] | None:
-        """Return the events in a text, repaired if need be; None if one of them cannot be read."""
+        """Return the events in a text; None if one of them cannot be read.
+
+        At the second try, control characters and NaN are replaced.
+        """
         for broken in (False, True):
             try:
                 return _decode(b"[" + (_repaired(events) if broken else events).lstrip(_BETWEEN_EVENTS) + b"]")
@@ -351,7 +370,7 @@ class _Stream:
         self.progress, self.reported = progress, 0
 
     def read(self, size: int) -> bytes:
-        """Return about ``size`` unpacked bytes, none at the end; ``progress`` hears how many packed bytes were read."""
+        """Return about ``size`` unpacked bytes, none at the end, and report to ``progress`` the packed bytes read."""
         data = self._read(size)
         at = self.raw.tell()
         self.progress(at - self.reported)
@@ -400,14 +419,17 @@ class Scan(NamedTuple):
         return self.head.lstrip(_BLANK)[:1] in (b"", b"{", b"[")
 
     def distributed(self, name: str) -> int | None:
-        """Return a number (rank, world_size) of the distributed run in the header; None if missing."""
+        """Return a number of the header's distributedInfo, such as ``rank`` or ``world_size``; None if missing."""
         description = re.search(rb'"distributedInfo"\s*:\s*\{[^}]*\}', self.head)
         value = description and re.search(rb'"%s"\s*:\s*(\d{1,9})\b' % name.encode(), description[0])
         return int(value[1]) if value else None
 
 
 def scan(path: Path, progress: Progress = ignore) -> Scan:
-    """Scan a trace in one pass, plain or gzip, without decoding its events. Raises OSError."""
+    """Scan a trace for step numbers and its end in one pass, plain or gzip, without decoding events. Raises OSError.
+
+    ``progress`` is called with the number of bytes read.
+    """
     steps: set[int] = set()
     head = tail = unparsed = b""
     events = False
@@ -421,12 +443,15 @@ def scan(path: Path, progress: Progress = ignore) -> Scan:
             steps.update(int(match[1]) for match in _STEP.finditer(text) if match.end() < len(text))
             unparsed = text[-_LONGEST_STEP:]
     steps.update(int(match[1]) for match in _STEP.finditer(unparsed))
-    cut = stream.cut or ("" if _is_ended(head, tail) else Text("the JSON ends in the middle"))
+    cut = stream.cut or ("" if _is_ended(head, tail) else Text("the file ends in the middle of its JSON"))
     return Scan(tuple(sorted(steps)), events, head, cut)
 
 
 def _is_ended(head: bytes, tail: bytes) -> bool:
-    """Tell whether a trace is complete: the list of events is closed, and the fields after it are valid JSON."""
+    """Tell whether a trace is complete: the list of events is closed, and the fields after it are valid JSON.
+
+    ``head`` and ``tail`` are its first and last bytes.
+    """
     text = tail.rstrip(b"\0 \t\r\n")
     if not head.lstrip(_BLANK).startswith(b"{"):
         return text.endswith(b"]")
@@ -435,7 +460,7 @@ def _is_ended(head: bytes, tail: bytes) -> bool:
 
 
 def closed(path: Path) -> bool:
-    """Tell whether a trace is complete, by its first and last bytes alone. Raises OSError."""
+    """Tell whether a plain trace ends as JSON should, by its first and last 64 KiB alone. Raises OSError."""
     with reading(path) as file:
         head = file.read(64)
         file.seek(max(path.stat().st_size - _ENDS, 0))
@@ -475,7 +500,10 @@ def _repaired(data: bytes) -> bytes:
 
 
 def _loaded(data: bytes) -> dict[str, Any] | None:
-    """Return JSON text as an object, repaired if need be; None if it is no object."""
+    """Return a JSON object, with control characters and NaN replaced; None if the text is no object.
+
+    Numbers with a fraction stay texts.
+    """
     try:
         value = json.loads(_repaired(data), parse_float=str)
     except (ValueError, RecursionError):

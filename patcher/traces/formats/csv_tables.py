@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def rows(file: Path) -> Iterator[Mapping[str, str]]:
-    """Yield each row of a CSV table as header → cell; nothing without the file."""
+    """Yield each row of a CSV table as column head → cell; nothing without the file."""
     cells_of_rows = cells(file)
     heads = next(cells_of_rows, [])
     for row in cells_of_rows:
@@ -17,7 +17,10 @@ def rows(file: Path) -> Iterator[Mapping[str, str]]:
 
 
 def cells(file: Path) -> Iterator[list[str]]:
-    """Yield the cells of each row of a CSV table, the header first; nothing without the file, or for another format."""
+    """Yield the cells of each row of a CSV table, the header first; nothing without the file.
+
+    Empty rows are skipped; reading ends silently at the first row that is no CSV.
+    """
     if file.is_file():
         with file.open(encoding="utf-8", errors="replace", newline="") as lines, contextlib.suppress(csv.Error):
             yield from filter(None, csv.reader(line.replace("\0", "") for line in lines))

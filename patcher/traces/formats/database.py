@@ -57,7 +57,7 @@ class _Budget:
         self.most = self.steps = self.bytes
 
     def exceeded(self) -> bool:
-        """Count one more piece of steps, and tell whether the budget is exceeded."""
+        """Count 10,000 more steps of SQLite, and tell whether the budget is exceeded."""
         self.steps -= _PIECE
         return self.steps < 0
 
@@ -79,7 +79,7 @@ def opened(file: Path) -> Iterator[sqlite3.Connection]:
 
     No files are created beside the database, unless it has a write-ahead log with content, which is part of the data.
     Raises sqlite3.Error for a file that is no database, a query that reads anything else, or reading that takes too
-    long.
+    many steps for the file's size.
     """
     import sqlite3
 
@@ -126,12 +126,13 @@ def columns(db: sqlite3.Connection) -> dict[str, set[str]]:
 
 
 def _allow_tables(db: sqlite3.Connection) -> None:
-    """Set an authorizer that refuses reading views, virtual tables and tables with a computed column."""
+    """Let a connection read only the stored tables: views and computed columns are refused from now on."""
     import sqlite3
 
     plain = {*columns(db), *_SCHEMA}
 
     def authorize(action: int, name: str | None, _column: str | None, _base: str | None, view: str | None) -> int:
+        """Return SQLITE_OK for SELECT, a function, or a stored column not read through a view; else SQLITE_DENY."""
         reads = action == sqlite3.SQLITE_READ and name in plain and view is None
         harmless = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_FUNCTION)
         inspects = action == sqlite3.SQLITE_PRAGMA and name == "table_xinfo"
@@ -141,7 +142,7 @@ def _allow_tables(db: sqlite3.Connection) -> None:
 
 
 def broken(file: Path) -> bool:
-    """Tell whether a file is no SQLite database, or shorter than its header says."""
+    """Tell whether a file is no SQLite database, or shorter than its header says. Raises OSError."""
     with reading(file) as stream:
         head = stream.read(100)
     if len(head) < 100 or not head.startswith(b"SQLite format 3\0"):
@@ -152,7 +153,7 @@ def broken(file: Path) -> bool:
 
 
 def rows(file: Path, query: str) -> list[tuple[Any, ...]] | None:
-    """Return the rows of ``query``; None if the file is no database, or the query fails."""
+    """Return the rows of ``query`` on a database; None if the file is no database, or the query fails."""
     import sqlite3
 
     try:
@@ -163,13 +164,13 @@ def rows(file: Path, query: str) -> list[tuple[Any, ...]] | None:
 
 
 def steps_in(file: Path) -> tuple[int, ...] | None:
-    """Return the numbers of the steps in a database, ascending; None without a table of steps."""
+    """Return the step numbers in a database of torch_npu, ascending; None without a table of steps."""
     numbers = rows(file, "SELECT id FROM STEP_TIME")
     return None if numbers is None else tuple(sorted(int(step) for (step,) in numbers if str(step).isdigit()))
 
 
 def texts(db: sqlite3.Connection, query_of_numbers: str, table: str = "STRING_IDS") -> dict[int, str]:
-    """Return number → text; ``query_of_numbers`` is a query for the numbers, or a list of them, as SQL.
+    """Return number → text in ``table``, for the numbers that ``query_of_numbers`` selects (SQL, or a list of numbers).
 
     One query reads all: torch_npu's table has no index, so each look-up would be a full scan.
     """

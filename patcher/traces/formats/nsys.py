@@ -44,7 +44,7 @@ _COLUMNS: Mapping[str, set[str]] = {
 _WITHOUT: Mapping[str, str] = {
     _KERNELS: Text("nothing ran on a GPU, or nsys did not record CUDA (record with --trace=cuda,nvtx)"),
     _CALLS: Text("the calls that launched the kernels are unknown (record with --trace=cuda,nvtx)"),
-    _RANGES: Text("no range marks a unit or an operator (record with --trace=cuda,nvtx)"),
+    _RANGES: Text("no range marks a step or an operator (record with --trace=cuda,nvtx)"),
 }
 """Table that an export may lack → what a report lacks then."""
 
@@ -68,15 +68,18 @@ SUFFIX = ".nsys"
 
 
 def is_export(file: Path) -> bool:
-    """Tell whether a file is a database of Nsight Systems."""
+    """Tell whether a file is an SQLite export of Nsight Systems; False if it cannot be read."""
     tables = f"name LIKE '{_PREFIX}%' OR name LIKE 'TARGET_INFO_%' OR name IN ('{_RANGES}', 'ANALYSIS_DETAILS')"
     return bool(database.rows(file, f"SELECT 1 FROM sqlite_master WHERE {tables} LIMIT 1"))  # noqa: S608
 
 
 def read(file: Path, mark_pattern: re.Pattern[str] | None = None) -> list[NsysTrace]:
-    """Return the trace of each process on each GPU in an export. Raises Problem (TRACE), which names the table."""
+    """Return the trace of each process on each GPU in an export. Raises Problem (TRACE), which names the table.
+
+    A range whose name matches ``mark_pattern`` marks a step.
+    """
     export = _Export(file, mark_pattern)
-    with _reading(file, Text("the schema")), database.opened(file) as db:
+    with _reading(file, Text("the database schema")), database.opened(file) as db:
         export.fill(db)
     return export.traces()
 
@@ -110,7 +113,7 @@ class _Export:
         self.by_place: dict[tuple[int, int | None], NsysTrace] = {}
 
     def fill(self, db: sqlite3.Connection) -> None:
-        """Read all tables. Raises Problem (TRACE) for a missing column, or values of another type."""
+        """Read all tables into traces. Raises Problem (TRACE) for a missing column, or values of another type."""
         self.tables = database.columns(db)
         self._check(db)
         for table in _TASKS:
@@ -122,13 +125,13 @@ class _Export:
         self._each(db, "TARGET_INFO_CUDA_DEVICE", self._add_devices)
 
     def _each(self, db: sqlite3.Connection, table: str, add: Callable[[sqlite3.Connection, str], None]) -> None:
-        """Read a table if it is there. Raises Problem (TRACE) if it cannot be read."""
+        """Call ``add`` with the connection and a table if the export has it. Raises Problem (TRACE) if that fails."""
         if table in self.tables:
             with _reading(self.file, Text("the table {table}", table)):
                 add(db, table)
 
     def _check(self, db: sqlite3.Connection) -> None:
-        """Raise Problem (TRACE) for a table that is computed, or lacks a column or its names."""
+        """Raise Problem (TRACE) for a table that is computed, or lacks a column or the table of names."""
         there = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
         if computed := sorted((_COLUMNS.keys() & there) - self.tables.keys()):
             raise _unreadable(
@@ -141,7 +144,7 @@ class _Export:
             raise _unreadable(self.file, Text("the table {table} is missing", _TEXTS))
 
     def _trace(self, process: int, device: int | None) -> NsysTrace:
-        """Return the trace of a process on a GPU, None for its host alone; make it at the first call."""
+        """Return the trace of a process (``globalPid``) on a GPU, made if missing; device None is the host alone."""
         trace = self.by_place.get((process, device))
         if trace is None:
             trace = self.by_place[process, device] = NsysTrace(str(self.file), "nsys", self.mark_pattern)
@@ -149,7 +152,10 @@ class _Export:
         return trace
 
     def _add_tasks(self, db: sqlite3.Connection, table: str) -> None:
-        """Add the rows of a table of the device as tasks; a replayed graph that is one row is a task, too."""
+        """Add the rows of a table of the device as tasks; a replayed graph that is one row is a task, too.
+
+        Raises TypeError if a time or stream is no whole number.
+        """
         columns = self.tables[table]
         process = "globalPid" if "globalPid" in columns else "0"
         detail = {_KERNELS: "demangledName", _COPIES: "copyKind" if "copyKind" in columns else "0"}.get(table, "0")
@@ -166,19 +172,19 @@ class _Export:
             self._trace(pid or 0, device).add_task(begin, end, kind, name, f"stream {stream}", key)
 
     def _add_processes(self, db: sqlite3.Connection, table: str) -> None:
-        """Add a trace for each process with ranges: in an export without any task of a device."""
+        """Add a trace without a GPU for each process with ranges: for an export without any task of a device."""
         for (process,) in db.execute(f"SELECT DISTINCT globalTid & {_PROCESS} FROM {table} WHERE end IS NOT NULL"):  # noqa: S608
             self._trace(process or 0, None)
 
     def _traces_of(self) -> dict[int, list[NsysTrace]]:
-        """Return process → its traces; process 0 stands for all where an old export does not name it."""
+        """Return process (``globalPid``) → its traces; 0 is the key where an old export names no process."""
         traces: dict[int, list[NsysTrace]] = {}
         for (process, _), trace in self.by_place.items():
             traces.setdefault(process, []).append(trace)
         return traces
 
     def _add_calls(self, db: sqlite3.Connection, table: str) -> None:
-        """Link tasks with the calls that launched them, and add the long calls."""
+        """Link tasks with the CUDA calls that launched them, and add the calls of 20 µs or more."""
         by_process, calls = self._traces_of(), {id(trace): HostCalls() for trace in self.by_place.values()}
         texts = _texts(db, "nameId", table, f"end - start >= {LONG_CALL}")
         launching = {id(trace): set(trace.tasks.key) for trace in self.by_place.values()}
@@ -194,7 +200,7 @@ class _Export:
             trace.tasks.link(calls[id(trace)], trace.tasks.key)
 
     def _add_ranges(self, db: sqlite3.Connection, table: str) -> None:
-        """Add the ranges of NVTX to each trace of their process."""
+        """Add the ranges of NVTX in a table to each trace of their process."""
         by_process = self._traces_of()
         for row in self._ranges(db, table):
             for trace in _traces_of_thread(by_process, row.thread):
@@ -213,7 +219,10 @@ class _Export:
             yield _Row(thread, begin, end, str(text), not domain)
 
     def _add_devices(self, db: sqlite3.Connection, table: str) -> None:
-        """Set the name of the GPU of each trace; ``table`` maps the numbers of GPUs in each process to GPUs."""
+        """Set the name of the GPU of each trace; ``table`` maps the GPU numbers of each process to GPUs.
+
+        Traces keep their general name if the export names no GPU.
+        """
         query = f"SELECT d.pid, d.cudaId, g.name FROM {table} d JOIN TARGET_INFO_GPU g ON g.id = d.gpuId"  # noqa: S608
         if not {"pid", "cudaId", "gpuId"} <= self.tables[table] or "TARGET_INFO_GPU" not in self.tables:
             return
@@ -223,7 +232,11 @@ class _Export:
             trace.device = names.get((_pid(process), device)) or next(same, trace.device)
 
     def traces(self) -> list[NsysTrace]:
-        """Return the traces with their ranks, labels and notes, in the order of processes and GPUs."""
+        """Return the traces by process and GPU, after setting their source, rank and notes.
+
+        The rank is that in the window's name; else the GPU's number, if each of several traces has a GPU of its own;
+        else None.
+        """
         devices = [device for _, device in self.by_place]
         apart, several, notes = len(set(devices)) == len(devices), len(devices) > 1, tuple(self._notes())
         for (process, device), trace in self.by_place.items():
@@ -235,10 +248,10 @@ class _Export:
         return [*self.by_place.values()]
 
     def _notes(self) -> Iterator[str]:
-        """Yield what the export lacks, and why."""
+        """Yield sentences that say which tables are missing, and that graphs were recorded whole."""
         for table, what in _WITHOUT.items():
             if table not in self.tables and (table != _KERNELS or _GRAPHS not in self.tables):
-                yield Text("the table {table} is missing: {what}", table, what)
+                yield Text("the table {table} is missing: {consequence}", table, what)
         if _GRAPHS in self.tables:
             yield _WHOLE_GRAPHS
 
@@ -255,7 +268,10 @@ _WHOLE_GRAPHS = Text(
 
 
 def _add_range(trace: NsysTrace, row: _Row) -> None:
-    """Add a range of NVTX: the name of a window, an operator that torch emits, a module, a mark, or one of the user."""
+    """Add a range of NVTX: an operator that torch emits, a module, a mark of a step, or a range of the user.
+
+    A range that names a window only sets the trace's ``window``.
+    """
     thread = trace.thread(0, row.thread)
     if match := _WINDOW.fullmatch(row.text):
         trace.window = match["name"]
@@ -272,34 +288,35 @@ def _add_range(trace: NsysTrace, row: _Row) -> None:
 
 
 def _traces_of_thread(by_process: Mapping[int, list[NsysTrace]], thread: int) -> list[NsysTrace]:
-    """Return the traces of a thread's process; of all processes if the export does not name it."""
+    """Return the traces of a thread's process (its ``globalTid`` says which); key 0 is used for an unknown one."""
     return by_process.get(thread & _PROCESS) or by_process.get(0, [])
 
 
 def _texts(db: sqlite3.Connection, column: str, table: str, where: str = "TRUE") -> dict[int, str]:
-    """Return number → text for the numbers in a column."""
+    """Return number → text for the numbers in a column of a table, in rows that meet the SQL condition ``where``."""
     return database.texts(db, f"SELECT {column} FROM {table} WHERE {where}", _TEXTS)  # noqa: S608
 
 
 def _check_whole(*values: object) -> None:
-    """Raise TypeError if a value is no whole number."""
+    """Raise TypeError if a value is not an int."""
     if not all(type(value) is int for value in values):
         raise TypeError
 
 
 @contextmanager
 def _reading(file: Path, what: str) -> Iterator[None]:
-    """Turn errors of SQLite, and values of another type, into a Problem (TRACE) about ``what``."""
+    """Turn errors of SQLite, and values of another type, into a Problem (TRACE) about the part named ``what``."""
     import sqlite3
 
     try:
         yield
     except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
         why = error if isinstance(error, sqlite3.Error) else Text("a column has values of an unexpected type")
-        raise _unreadable(file, Text("{what}: {why}", what, why)) from None
+        raise _unreadable(file, Text("{part}: {error}", what, why)) from None
 
 
 def _unreadable(file: Path, what: str) -> Problem:
+    """Build a Problem (TRACE): the export cannot be read because of ``what``; the hint exports it again."""
     report = shlex.quote(str(file.with_suffix(".nsys-rep")))
     again = Text("export the report again: nsys export --type sqlite --force-overwrite true {report}", report)
-    return Problem(Kind.TRACE, Text("{name} cannot be read: {what}", file.name, what), str(file), again)
+    return Problem(Kind.TRACE, Text("{file} cannot be read: {reason}", file.name, what), str(file), again)

@@ -46,7 +46,7 @@ _TUPLES = {0x85: 1, 0x86: 2, 0x87: 3}
 def load(data: bytes, name: str, progress: Progress = ignore) -> Any:
     """Return the value of a pickle of protocol 2 to 5. Raises Problem (TRACE) for anything but plain containers.
 
-    ``name`` is that of the file, ``progress`` gets the number of bytes read.
+    ``name`` is the file's name for messages; ``progress`` is called with the number of bytes read since the last call.
     """
     try:
         return _Loader(data, progress).load()
@@ -55,11 +55,11 @@ def load(data: bytes, name: str, progress: Progress = ignore) -> Any:
             "rlpatch reads only plain containers and values from a pickle, because a pickle can run arbitrary code"
         )
         raise Problem(
-            Kind.TRACE, Text("{name} is not a plain memory snapshot: {what}", name, refused.args[0]), name, hint
+            Kind.TRACE, Text("{file} is not a plain memory snapshot: {reason}", name, refused.args[0]), name, hint
         ) from None
     except (IndexError, KeyError, TypeError, ValueError, struct.error, AttributeError, OverflowError, StopIteration):
         cause = Text("{name} is damaged, or not a memory snapshot", name)
-        raise Problem(Kind.TRACE, cause, name, Text("record the window again")) from None
+        raise Problem(Kind.TRACE, cause, name, Text("record the memory snapshot again")) from None
 
 
 class _RefusedError(Exception):
@@ -75,7 +75,7 @@ class _Loader:
         self.memo: dict[int, Any] = {}
 
     def load(self) -> Any:
-        """Return the value at the end of the pickle."""
+        """Return the value that the pickle holds, applying opcodes up to the final ``.``."""
         told = 0
         while True:
             if self.at - told >= _STEP:
@@ -88,7 +88,7 @@ class _Loader:
             self.step(code)
 
     def step(self, code: int) -> None:
-        """Apply one opcode. Raises _RefusedError for one that is not for plain values."""
+        """Apply one opcode to the stack or the memo. Raises _RefusedError if it is not for plain values."""
         if code == 0x94:
             self.memo[len(self.memo)] = self.stack[-1]
         elif code in _SIZED:
@@ -107,7 +107,7 @@ class _Loader:
             self.combine(code)
 
     def combine(self, code: int) -> None:
-        """Apply an opcode that puts values into a container."""
+        """Apply an opcode that builds a container. Raises _RefusedError for any other, except PROTO and FRAME."""
         if code == ord("("):
             self.stack.append(_MARK)
         elif code == ord("u"):
@@ -132,14 +132,19 @@ class _Loader:
             raise _RefusedError(self.refusal(code))
 
     def refusal(self, code: int) -> Text:
-        """Return what an opcode would do, with the name of what it would import or call."""
+        """Describe what a refused opcode would do: import or call a name, or its own name."""
         if code in _GLOBALS:
             module, attribute = self.data[self.at :].split(b"\n", 2)[:2]
             name = f"{module[:60].decode(errors='replace')}.{attribute[:60].decode(errors='replace')}"
-            return Text("the file imports {name}", repr(name))
+            return Text("the file would import the Python object {name}", repr(name))
         if code == 0x93 and len(self.stack) > 1:
-            return Text("the file imports {name}", repr(".".join(str(part)[:60] for part in self.stack[-2:])))
-        return Text("the file contains the pickle opcode {name}", _NAMES.get(code, hex(code)))
+            return Text(
+                "the file would import the Python object {name}",
+                repr(".".join(str(part)[:60] for part in self.stack[-2:])),
+            )
+        return Text(
+            "the file contains the pickle opcode {opcode}, which rlpatch does not run", _NAMES.get(code, hex(code))
+        )
 
     def number(self, form: struct.Struct) -> Any:
         (value,) = form.unpack_from(self.data, self.at)
@@ -147,7 +152,10 @@ class _Loader:
         return value
 
     def sized(self, form: str, kind: str) -> Any:
-        """Return a text, bytes or an integer (``kind``) with its size before it, a number in ``form`` of `struct`."""
+        """Read a value with its size before it, a number in the format ``form`` of `struct`.
+
+        ``kind`` is "text", "bytes" or "long", an integer of at most 64 bytes. Raises ValueError if it is too long.
+        """
         size = self.number(struct.Struct(form))
         data = self.data[self.at : self.at + size]
         if size < 0 or len(data) < size or (kind == "long" and size > 64):
@@ -158,13 +166,16 @@ class _Loader:
         return data.decode("utf-8", "surrogatepass") if kind == "text" else data
 
     def container(self, kind: type) -> Any:
-        """Return the container on top of the stack. Raises TypeError if it is of another kind."""
+        """Return the container on top of the stack, which stays there. Raises TypeError for another type."""
         if type(self.stack[-1]) is not kind:
             raise TypeError(kind)
         return self.stack[-1]
 
     def popped(self, count: int) -> list[Any]:
-        """Pop values; raise ValueError if a mark is among them."""
+        """Pop ``count`` values and return them.
+
+        Raises IndexError for a short stack, ValueError if a mark is among them.
+        """
         if len(self.stack) < count:
             raise IndexError(count)
         values = self.stack[-count:]
@@ -174,7 +185,7 @@ class _Loader:
         return values
 
     def marked(self) -> list[Any]:
-        """Pop all values down to the last mark, and the mark."""
+        """Pop the values above the last mark, and the mark; return the values. Raises StopIteration without one."""
         at = next(at for at in range(len(self.stack) - 1, -1, -1) if self.stack[at] is _MARK)
         values = self.stack[at + 1 :]
         del self.stack[at:]

@@ -78,7 +78,11 @@ _MERGED = re.compile(r"\[((?:[TDPE]P\d{1,6}-?)+)\] ", re.ASCII)
 
 
 def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Progress = ignore) -> list[RankTrace]:
-    """Return the trace of each rank in a file. Raises Problem (TRACE) for no trace, or a rank with two devices."""
+    """Return the trace of each rank in a file: one, unless SGLang merged several. ``progress`` gets the bytes read.
+
+    A host range whose name matches ``mark_pattern`` marks a step. Raises Problem (TRACE) for no trace, or a rank with
+    two devices.
+    """
     reader = _Reader(path, mark_pattern, progress)
     reader.source.feed(reader.take)
     return list(reader.traces())
@@ -132,7 +136,10 @@ class _Reader:
         }
 
     def take(self, events: Iterator[Event]) -> None:
-        """Add the events to the traces. Raises ValueError, OverflowError or TypeError for a time that is no number."""
+        """Add the events to the traces; categories that a report does not need are skipped.
+
+        Raises ValueError, OverflowError or TypeError for a time that is no number.
+        """
         # This runs a million times for each GB: what it needs is bound before, and nothing is called that need not be.
         category_of, operators, shaped, work = self.category_of, self.operators, self._shaped, WORK
         pid = tid = None
@@ -163,7 +170,7 @@ class _Reader:
                 thread = self._thread(event)
                 add_begin, add_end, add_name = thread.add_begin, thread.add_end, thread.add_name
             if not low < end < high:  # before anything is added: the columns stay as long as each other
-                raise OverflowError(Text("invalid duration: {dur}", event.dur))
+                raise OverflowError(Text("an event has the invalid duration {duration}", event.dur))
             add_begin(begin)
             add_end(end)
             args = event.args
@@ -175,7 +182,10 @@ class _Reader:
                 thread.rank.trace.backward.add(thread.number)
 
     def _shaped(self, name: str, args: Args) -> int:
-        """Return the name number of an operator with its shapes and types; without them if too many or too long."""
+        """Return the name number of an operator with its shapes and types.
+
+        Without them beyond 20,000 different shapes, or if they are longer than 2000 bytes, or have no types.
+        """
         concrete = bytes(args.concrete) if name in CONCRETE else b""
         key = name, bytes(args.dims), bytes(args.kinds), concrete
         number = self.shaped.get(key)
@@ -186,7 +196,10 @@ class _Reader:
         return number
 
     def _category_marked(self, text: str, name: str) -> int:
-        """Return the category of an event; a host range whose name matches ``mark_pattern`` is an annotation."""
+        """Return the category of an event with the category ``text`` in JSON, when there is a ``mark_pattern``.
+
+        A host range whose name matches the pattern is an annotation.
+        """
         host = text.lower() == "python_function" or _CATEGORIES.get(text.lower()) == _OPERATOR
         return _ANNOTATION if host and self.mark_pattern and self.mark_pattern.search(name) else _category(text, name)
 
@@ -202,7 +215,11 @@ class _Reader:
         return thread
 
     def _rank(self, process: int | str) -> _Rank:
-        """Return the rank of a process; one for all processes, unless SGLang merged the traces of several ranks."""
+        """Return the rank to which a process belongs, made if missing.
+
+        A name like ``[TP00] 4711`` belongs to the rank TP00, because SGLang merged ranks; all other processes share one
+        rank.
+        """
         rank = self.processes.get(process)
         if rank is None:
             merged = _MERGED.match(process) if isinstance(process, str) else None
@@ -212,7 +229,7 @@ class _Reader:
         return rank
 
     def _add_launch(self, event: Event) -> None:
-        """Add a launch by its correlation, to the graph that its thread captures, and as a call if it is long."""
+        """Keep a launch by its correlation id, add it to the graph that its thread captures, and as a long call."""
         if event.args is not None and event.args.correlation is not None:
             thread, time = self._thread(event), nanoseconds(event.ts)
             thread.rank.launches.add(event.args.correlation, time, thread.number)
@@ -222,13 +239,16 @@ class _Reader:
         self._add_call(event)
 
     def _add_captured(self, graph: CapturedLaunches, name: str, kernel: object, time: int) -> None:
-        """Add a launch to the captured graph if it is a kernel or a copy; HIP names the kernel, CUDA does not."""
+        """Add a launch to the captured graph if it is a kernel or a copy; HIP names the kernel, CUDA does not.
+
+        ``name`` is that of the call, ``time`` its begin in ns.
+        """
         copy = _COPIES.search(name) is not None
         if copy or "launch" in name.lower():
             graph.add(time, self.names[str(kernel)] if kernel else UNKNOWN, copy=copy)
 
     def _add_capture(self, event: Event) -> None:
-        """Open or close the captured graph of a thread, and add the call if it is long."""
+        """Begin or end the captured graph of a thread; the call itself is added if it takes 20 µs or more."""
         thread = self._thread(event)
         thread.rank.captures.pop(thread.number, None)
         if "Begin" in event.name:
@@ -238,13 +258,13 @@ class _Reader:
         self._add_call(event)
 
     def _add_call(self, event: Event) -> None:
-        """Add a call of the runtime, if it is long."""
+        """Add a call of the runtime if it takes 20 µs or more."""
         if event.dur * 1000 >= LONG_CALL:
             thread = self._thread(event)
             thread.rank.trace.add_call(event.name, *times(event), thread.number)
 
     def _add_built_in(self, event: Event) -> None:
-        """Add a call of a function in C, if it is long; the address of its object is left out of the name."""
+        """Add a call of a C function if it takes 20 µs or more; its object's address is left out of the name."""
         if event.dur * 1000 >= LONG_CALL:
             thread = self._thread(event)
             name = self.names[_OBJECT.sub("", event.name[:1000]).strip("<>")]
@@ -285,7 +305,7 @@ class _Reader:
         trace.add_module(event.name, *span, trace.thread(event.pid, event.tid))
 
     def _add_annotation(self, event: Event) -> None:
-        """Add an annotation: an optimizer's step as an operator, a class name as a module, any other as a mark."""
+        """Add an annotation: an optimizer's step as an operator, a class as a module, any other as a mark or range."""
         span, trace = times(event), self._rank(event.pid).trace
         thread = trace.thread(event.pid, event.tid)
         if event.name.startswith(OPTIMIZER):
@@ -294,13 +314,17 @@ class _Reader:
             trace.add_range(event.name, *span, thread, module=_CLASS.fullmatch(event.name) is not None)
 
     def _add_frame(self, event: Event) -> None:
-        """Add a Python frame, if it is long."""
+        """Add a Python frame if it takes 20 µs or more."""
         if event.dur * 1000 >= LONG_CALL:
             thread = self._thread(event)
             thread.rank.trace.add_frame(event.name, *times(event), thread.number)
 
     def traces(self) -> Iterator[RankTrace]:
-        """Link the tasks when all events have been added, and yield each rank's trace. Raises Problem (TRACE)."""
+        """Link the tasks with their launches, and yield the trace of each rank, by label. Call it after the last event.
+
+        Each gets rank, world size, device and settings from the file's header. Raises Problem (TRACE) if a rank has two
+        devices.
+        """
         header = self.source.header
         distributed = header.get("distributedInfo")
         fields = distributed if isinstance(distributed, Mapping) else {}
@@ -325,7 +349,7 @@ class _Reader:
 
 
 def _numbers(labels: Collection[str]) -> dict[str, int]:
-    """Return SGLang's label → rank, with TP counted within PP; empty if two labels get the same rank."""
+    """Return SGLang's label, such as ``TP00-PP01`` → rank, with TP counted within PP; empty if two labels share one."""
     places = [{name[:2]: int(name[2:]) for name in label.split("-") if name} for label in labels]
     size = 1 + max((place.get("TP", 0) for place in places), default=0)
     ranks = [place.get("PP", 0) * size + place.get("TP", 0) for place in places]
@@ -334,7 +358,10 @@ def _numbers(labels: Collection[str]) -> dict[str, int]:
 
 @functools.cache
 def _category(text: str, name: str) -> int:
-    """Return the number of the category of an event; UNKNOWN for an event that is not read."""
+    """Return the number of the category that an event has by its category in JSON (``text``) and its name.
+
+    UNKNOWN is skipped; _UNREAD is counted, because rlpatch does not know that category.
+    """
     category = _LAUNCH if text.lower().endswith(("_runtime", "_driver")) else _CATEGORIES.get(text.lower(), UNKNOWN)
     if category == _OPERATOR and name.startswith(_STEP):
         return _ANNOTATION
@@ -346,7 +373,10 @@ def _category(text: str, name: str) -> int:
 
 
 def _device(header: Mapping[str, Any], number: object) -> str:
-    """Return the name of the device with this number, else of any device, else GPU; CPU without a device."""
+    """Return the name of the device with this number, else of the first device in the header, else "GPU".
+
+    CPU without a number and without devices.
+    """
     devices = [device for device in header.get("deviceProperties") or () if isinstance(device, Mapping)]
     if number is None and not devices:
         return CPU

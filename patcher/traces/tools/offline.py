@@ -12,7 +12,10 @@ from typing import Any
 
 
 def main(folder: str, exports: str) -> None:
-    """Parse a folder with torch_npu into ``exports``, separated by commas, if its release has that option."""
+    """Parse a folder with torch_npu into ``exports``, such as ``text,db``, if its release has that option.
+
+    "" is its default. torch_npu's messages go to stdout. Nothing tells whether the parsing succeeded.
+    """
     from torch_npu.profiler.profiler import analyse
 
     parameters = inspect.signature(analyse).parameters

@@ -65,7 +65,10 @@ class ToolProcess:
         self.worked = self.looked = self.began
 
     def idles(self, watched: Path, patience: float) -> bool:
-        """Tell whether the process neither computed, nor wrote below ``watched``, for over ``patience`` seconds."""
+        """Tell whether the process neither computed, nor wrote below ``watched``, for over ``patience`` seconds.
+
+        It is looked at every 2 s at most, and counts as busy in between.
+        """
         now = time.monotonic()
         if now - self.looked < min(_LOOK_S, patience / 2):
             return False
@@ -89,7 +92,10 @@ class ToolProcess:
             time.sleep(_GONE_PAUSE_S)
 
     def last_lines(self, *words: str) -> tuple[str, ...]:
-        """Return the last three lines of output that contain one of ``words``; of all output without words."""
+        """Return the last three lines of output that contain one of ``words``, cut to 300 characters.
+
+        Without words, of all output.
+        """
         self.log.seek(0)
         text = self.log.read().decode("utf-8", "replace")
         lines = ("".join(c if c.isprintable() else " " for c in line).strip() for line in text.splitlines())
@@ -121,7 +127,7 @@ class Parser:
             if not self.child.idles(self.path, patience):
                 return None
             self.stop()
-            why: str = Text("the parser did nothing for {patience:g} s and was stopped", patience)
+            why: str = Text("the parser did nothing for {seconds:g} s and was stopped", patience)
             return self._result(BACK, why)
         self.child.stop()
         why = npu_folders.missing(self.path)
@@ -129,9 +135,9 @@ class Parser:
             shutil.rmtree(self.before, ignore_errors=True)
             return self._result(DONE, "")
         died = (
-            Text("the parser was killed by signal {code}", -code)
+            Text("the parser was killed by signal {signal}", -code)
             if code < 0
-            else Text("the parser failed (exit {code})", code)
+            else Text("the parser failed (exit code {code})", code)
             if code
             else ""
         )
@@ -169,9 +175,9 @@ def parse(
 ) -> list[ParseResult]:
     """Parse traces, ``jobs`` at a time, with the interpreter ``program``; return the results in order of their end.
 
-    ``done`` is called with each result, ``at_work`` from time to time with the paths that are being parsed.
-    ``patience`` is in seconds. Raises KeyboardInterrupt, for SIGTERM, too, with unfinished traces restored; Problem
-    (ENVIRONMENT) if a folder is locked or read-only.
+    ``exports`` are torch_npu's, such as ``text,db``. ``done`` is called with each result, ``at_work`` every 0.1 s with
+    the paths that are being parsed. A parser idle for ``patience`` seconds is killed. Raises KeyboardInterrupt, for
+    SIGTERM, too, with unfinished traces restored; Problem (ENVIRONMENT) if a folder is locked or read-only.
     """
     source = Path(offline.__file__).read_text(encoding="utf-8")
     waiting, ended = list(paths), list[ParseResult]()
@@ -202,9 +208,10 @@ def parse(
 
 @contextlib.contextmanager
 def locked(paths: Sequence[Path]) -> Iterator[tuple[int, ...]]:
-    """Hold the lock of each folder of ``paths``, with the names of the traces in it; yield the file descriptors.
+    """Hold the lock of each folder in which one of the traces ``paths`` lies; yield the lock files' descriptors.
 
-    Raises Problem (ENVIRONMENT) if another `analyse` holds a lock, or a folder cannot be written.
+    A lock file has the names of the traces while it is held, and is empty afterwards. Raises Problem (ENVIRONMENT) if
+    another `analyse` holds a lock, or a folder cannot be written.
     """
     with contextlib.ExitStack() as stack:
         descriptors = []
@@ -218,7 +225,7 @@ def locked(paths: Sequence[Path]) -> Iterator[tuple[int, ...]]:
                     Kind.ENVIRONMENT, cause, str(folder), Text("wait until the other command has ended")
                 ) from None
             except OSError as error:
-                cause = Text("the folder of the traces is not writable: {strerror}", error.strerror)
+                cause = Text("the folder of the traces is not writable: {error}", error.strerror)
                 hint = Text("parse a copy of the folder, or run rlpatch as the owner of the folder")
                 raise Problem(Kind.ENVIRONMENT, cause, error.filename or str(folder), hint) from None
             file.truncate(0)
@@ -230,7 +237,10 @@ def locked(paths: Sequence[Path]) -> Iterator[tuple[int, ...]]:
 
 
 def _lock_file(folder: Path) -> TextIO:
-    """Open the lock file of a folder, create it if missing, and return it; a link or special file is refused."""
+    """Open the lock file of a folder for reading and writing, and create it, with ``.rlpatch``, if missing.
+
+    Raises an error for a link or a special file.
+    """
     store = folder.resolve() / STORE
     store.mkdir(exist_ok=True)
     with opened(store) as inside:
@@ -260,7 +270,7 @@ def _cpu(session: int) -> float:
 
 
 def _stats(session: int) -> Iterator[tuple[int, str, int]]:
-    """Yield id, state and ticks of CPU of each process of a session."""
+    """Yield id, state letter and CPU ticks (with those of ended children) of each process in a session, from /proc."""
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = file.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

@@ -39,14 +39,14 @@ class ExpectedFile(NamedTuple):
 EXPECTED = {
     "text": (
         ExpectedFile("trace_view.json", Text("the timeline")),
-        ExpectedFile("kernel_details.csv", Text("operators on the device"), Text("no kernel ran on a device")),
+        ExpectedFile("kernel_details.csv", Text("the operators on the device"), Text("no kernel ran on a device")),
         ExpectedFile(
             "step_trace_time.csv",
             Text("the summary"),
             Text("the trace has no ProfilerStep, or no kernel ran on a device"),
         ),
         ExpectedFile("communication.json", "communication", Text("no collective was recorded")),
-        ExpectedFile("communication_matrix.json", Text("links between ranks"), Text("no collective was recorded")),
+        ExpectedFile("communication_matrix.json", Text("the links between ranks"), Text("no collective was recorded")),
     ),
     "db": (
         ExpectedFile(NAMED, "everything"),
@@ -80,7 +80,10 @@ class Viewer(Payload):
 
 
 def viewers(traces: Sequence[RecordedTrace]) -> Iterator[Viewer]:
-    """Yield the viewers of a folder's traces: Insight and msprof-analyze for NPUs, Perfetto for each torch trace."""
+    """Yield the viewers of a folder's traces: Insight and msprof-analyze for all parsed NPU traces together.
+
+    Then Perfetto for each trace of torch.profiler that is not empty.
+    """
     npu = [trace for trace in traces if trace.form == "npu" and trace.exports]
     if npu:
         files = tuple(file for trace in npu for file in _files(trace))
@@ -93,7 +96,7 @@ def viewers(traces: Sequence[RecordedTrace]) -> Iterator[Viewer]:
 
 
 def _files(trace: RecordedTrace) -> Iterator[FileCheck]:
-    """Yield each file that the trace's exports should have, and whether it is there."""
+    """Yield each file that the trace's exports should have, and whether it exists and is not empty."""
     for export, files in EXPECTED.items():
         for name, shows, _ in files if export in trace.exports else ():
             there = any(file.stat().st_size for file in (trace.path / OUTPUT).glob(name))
@@ -101,25 +104,28 @@ def _files(trace: RecordedTrace) -> Iterator[FileCheck]:
 
 
 def _missing(files: Sequence[FileCheck]) -> Iterator[str]:
-    """Yield what traces lack, in words: each missing file, what it would show, and when its absence is right."""
+    """Yield a sentence for each file that traces lack: what it would show, and when its absence is normal."""
     for name, shows, unless in (file for export in EXPECTED.values() for file in export):
         of = [file for file in files if file.name == name]
         missing = sum(not file.there for file in of)
         if missing:
-            lack = Text("{file} is missing; it is needed for {shows}", name, shows)
+            lack = Text("{file} is missing; it is needed for {view}", name, shows)
             if len(of) > 1:
                 lack = Text(
-                    "{file} is missing in {missing} of {count} traces; it is needed for {shows}",
+                    "{file} is missing in {missing} of {count} traces; it is needed for {view}",
                     name,
                     missing,
                     len(of),
                     shows,
                 )
-            yield Text("{lack}. This is normal if {condition}", lack, unless) if unless else lack
+            yield Text("{problem}. This is normal if {condition}", lack, unless) if unless else lack
 
 
 def _analyze(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
-    """Return the msprof-analyze command for a folder; ``lacks`` names traces without a rank, and repeated ranks."""
+    """Return the viewer msprof-analyze with its command for the folder ``where`` of some NPU traces.
+
+    Its ``lacks`` names traces without a rank in a file name, and says if ranks repeat.
+    """
     numbers: list[str] = []
     lacks = []
     for trace in traces:
@@ -130,18 +136,21 @@ def _analyze(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
         numbers += names_found
         if not names_found:
             unknown = Text("without torch.distributed, torch_npu does not know the rank")
-            lacks.append(Text("{name} has no profiler_info_RANK.json: {unknown}", trace.path.name, unknown))
+            lacks.append(Text("{folder} has no profiler_info_RANK.json: {reason}", trace.path.name, unknown))
     if len(set(map(int, numbers))) < len(numbers):
         lacks.append(
-            Text("a rank occurs more than once, so several windows would be mixed: choose the folder of one window")
+            Text(
+                "several traces have the same rank, so msprof-analyze would mix them: choose the folder of "
+                "a single recording window"
+            )
         )
     command = shlex.join([ANALYZE, "cluster", "-m", "all", "-d", str(where)])
     return Viewer(ANALYZE, where, command, tuple(lacks))
 
 
 def _limits(trace: RecordedTrace) -> Iterator[str]:
-    """Yield what keeps Perfetto from showing a trace, in words."""
+    """Yield sentences on what keeps Perfetto from showing a trace: it is incomplete, or larger than 2 GB."""
     if trace.state not in (WHOLE, FOREIGN):
-        yield Text("the trace is {state}: {why}", trace.state, trace.why)
+        yield Text("the trace is {state}: {reason}", trace.state, trace.why)
     if trace.size > PERFETTO_BYTES and trace.path.suffix != ".gz":
         yield Text("the file is too large for a browser: run `trace_processor --httpd FILE`, then open Perfetto")

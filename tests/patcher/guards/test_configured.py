@@ -222,7 +222,7 @@ def test_what_is_said_to_switch_it_off_switches_it_off(text: str) -> None:
     severe = [one for one in guard(version, command=text).values() if one.state is not OFF]
     assert severe
     for one in severe if MSMONITOR not in {one.profiler for one in severe} else ():
-        overrides, _, place = one.off.partition(" at ")
+        overrides, _, place = one.off.removeprefix("set ").partition(" at ")
         assert (one.where, place) == ("command after --", "the command after --")
         assert guard(version, command=f"{text} {overrides}")[one.profiler].state is OFF
 
@@ -298,7 +298,7 @@ def test_the_place_and_the_override_are_named(tmp_path: Path) -> None:
     found = guard("0.6.1", run)[VERL]
     assert (found.state, found.where) == (ON, f"{run}:6")
     assert "global_profiler.steps=[1,2] " in found.found
-    assert found.off == f"global_profiler.steps=null at {run}:6"
+    assert found.off == f"set global_profiler.steps=null at {run}:6"
     last = guard("0.6.1", command=f"bash {run} global_profiler.steps=null")[VERL]
     assert last.state is UNKNOWN  # which words a script gets is not followed
     assert guard("0.6.1", command=f"{PPO}{ON_061}global_profiler.steps=null")[VERL].state is OFF
@@ -342,7 +342,7 @@ def test_a_configuration_of_the_user(tmp_path: Path, path: str, command: str, ex
     assert found.state is expected
     if expected is ON:
         assert found.where == f"{config}:10"
-        assert found.off == f"global_profiler.steps=null as an override, or at {config}:10"
+        assert found.off == f"set global_profiler.steps=null on the command line, or at {config}:10"
 
 
 @pytest.mark.parametrize(("tool", "expected"), [("torch_memory", ON), ("nsys", OFF)])

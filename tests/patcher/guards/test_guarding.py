@@ -51,7 +51,7 @@ def report(root: Path, words: str = "", *, application: Application | None = APP
 def test_what_is_on_is_an_error_unless_it_is_forced(root: Path) -> None:
     (problem,) = report(root, "mode=record").problems
     assert (problem.kind, problem.where) == (Kind.PROFILER_ON, "command after --")
-    assert problem.hint.startswith("mode=null at the command after --; or add --force")
+    assert problem.hint.startswith("set mode=null at the command after --; or add --force")
     forced = report(root, "mode=record", force=True)
     assert (forced.problems, len(forced.messages)) == ([], 1)
 
@@ -62,7 +62,7 @@ def test_what_may_be_on_is_a_warning_that_says_what_was_seen(root: Path, words: 
     assert found.problems == []
     (note,) = found.notes
     assert said in " ".join(note)
-    assert "to switch it off: mode=null" in note.detail
+    assert "to switch it off: set mode=null" in note.detail
     assert len(note.line) <= 100
 
 

@@ -259,7 +259,7 @@ def test_device_data_without_a_table_of_kernels_is_half_parsed(tmp_path: Path) -
     data = path / "PROF_000001_20261122041741000_ABC" / "device_0" / "data"
     data.mkdir(parents=True)
     (data / "ts.slice_0").write_bytes(b"x")
-    assert folders.inspect(path).why == "there is device data, but no kernel_details.csv"
+    assert folders.inspect(path).why == "the folder has device data, but no kernel_details.csv"
     (path / OUTPUT / "kernel_details.csv").write_text("Name\n")
     assert folders.inspect(path).state == states.WHOLE
 
@@ -306,17 +306,17 @@ def test_recorded_and_not_parsed(tmp_path: Path, doctored, state: str) -> None:
         (
             "vm_77.1795321056.pt.trace.json",
             b'{"traceEvents": [{"ph": "X"}]}',
-            "recorded by torch.profiler itself, not by rlpatch",
+            "torch.profiler recorded the trace without rlpatch",
         ),
         (
             "rank0.json.gz",
             gzip.compress(b'{"schemaVersion": 1, "traceEvents": [{"ph": "X"}]}'),
-            "recorded by torch.profiler itself, not by rlpatch",
+            "torch.profiler recorded the trace without rlpatch",
         ),
         (
             "a.json",
             b'{"traceEvents": [{"ph": "X", "cat": "blink"}]}',
-            "its beginning does not look like one of torch.profiler",
+            "does not begin like a trace of torch.profiler",
         ),
         (
             "view.json",
@@ -327,7 +327,11 @@ def test_recorded_and_not_parsed(tmp_path: Path, doctored, state: str) -> None:
         ("et.json", b'{"schema": "1.1.1-chakra.0.0.4", "pid": 7, "nodes": [{"id": 1}]}', "an execution trace of torch"),
         ("memory.json.gz", gzip.compress(b"[[1, 2, 3], [[0, 1]]]"), "a memory timeline of torch"),
         ("ranks.tar.gz", gzip.compress(b"x" * 257 + b"ustar"), "an archive"),
-        ("PROF_000001_20261122041741000_ABC/host/info.json", b"{}", "a CANN trace that was recorded without torch_npu"),
+        (
+            "PROF_000001_20261122041741000_ABC/host/info.json",
+            b"{}",
+            "the folder is a trace that CANN recorded without torch_npu",
+        ),
     ],
     ids=[
         "Nsight",
@@ -415,7 +419,7 @@ def test_report_takes_the_same_for_a_trace(
     ("content", "says"),
     [
         (b'{"rocprofiler-sdk-tool": [{"metadata": {}}]}', "a trace of rocprofv3"),
-        (gzip.compress(b"SQLite format 3\0"), "a packed database"),
+        (gzip.compress(b"SQLite format 3\0"), "a compressed database"),
         (gzip.compress(b"x" * 257 + b"ustar"), "an archive"),
     ],
     ids=["rocprofv3", "database", "archive"],  # packed bytes hold the time
@@ -580,9 +584,9 @@ def test_a_capture_is_as_bad_as_its_worst_trace() -> None:
     ("asked", "units", "text"),
     [
         (2, (30, 31), "30:32"),
-        (30, (30, 31), "30:32 (2 of 30)"),
+        (30, (30, 31), "30:32 (2 of 30 steps)"),
         (None, (30, 31), "30:32"),
-        (4, (30, 33), "30:34 (2 units)"),
+        (4, (30, 33), "30:34 (2 steps)"),
         (None, (5,), "5:6"),
         (30, (), "none"),
         (30, None, ""),
@@ -639,7 +643,7 @@ def test_facts_beside_a_trace(tmp_path: Path, name: str, facts: object, taken: b
         assert (row["target"], row["rollout"]) == ("", None)
         return
     assert (row["target"], row["release"], row["rollout"], row["asked"]) == ("vllm", "0.11.0", 4, "3:9")
-    assert (row["ranks"], row["got"]) == ("2, missing 6", "3:4 (1 of 6)")
+    assert (row["ranks"], row["got"]) == ("2, missing 6", "3:4 (1 of 6 steps)")
     assert row["traces"][0]["pid"] == 7  # what has not the form of a fact is none
     assert row["traces"][0]["facts"]["units"] == FACTS["units"]
 

@@ -126,7 +126,7 @@ def test_several_windows_are_several_captures_and_replicas_of_one_condition_are_
         saved.trace(name, steps(*range(first, first + 10)), units=range(first, first + 10), **more)
     report, rows = told(saved)
     assert sorted((row["asked"], row["got"], row["ranks"]) for row in rows) == [
-        ("0:10 at tail 8", "10 units per worker", "0,1"), ("100:110", "100:110", "0"), ("30:60", "30:60", "0"),
+        ("0:10 at tail 8", "10 steps per worker", "0,1"), ("100:110", "100:110", "0"), ("30:60", "30:60", "0"),
     ]  # fmt: skip
     assert report.messages == ()
 
@@ -134,7 +134,7 @@ def test_several_windows_are_several_captures_and_replicas_of_one_condition_are_
 def test_why_a_window_was_closed_early_is_said(saved: Saved) -> None:
     saved.trace(NAME, steps(30, 31), units=range(30, 32), why="all requests have finished, recorded 2 of 30 units")
     report, (row,) = told(saved)
-    assert (row["closed"], row["got"]) == ("all requests have finished", "30:32 (2 of 30)")
+    assert (row["closed"], row["got"]) == ("all requests have finished", "30:32 (2 of 30 steps)")
     assert "  1  the window ended early: all requests have finished" in report.lines
     assert report.messages == ()
 
@@ -210,8 +210,11 @@ def test_training_stages_have_step_and_role(saved: Saved) -> None:
         ('{"format": 1, "units": [', "the step metadata beside the trace is not a JSON object, or incomplete"),
         ("[" * 100_000, "the step metadata beside the trace is not a JSON object, or incomplete"),
         ("[1]", "the step metadata beside the trace is not a JSON object, or incomplete"),
-        ('{"format": 7}', "the step metadata beside the trace has format 7, and this rlpatch reads 1"),
-        ('{"format": "\\u001b[2J"}', "the step metadata beside the trace has format none, and this rlpatch reads 1"),
+        ('{"format": 7}', "the step metadata beside the trace has format 7, but this rlpatch reads only format 1"),
+        (
+            '{"format": "\\u001b[2J"}',
+            "the step metadata beside the trace has format none, but this rlpatch reads only format 1",
+        ),
     ],
 )
 def test_facts_that_are_none_are_said_and_nothing_else_is_taken(saved: Saved, text: str, why: str) -> None:

@@ -399,7 +399,7 @@ SENTENCES = {
     ),
     ".item() and the host's answer to it": (
         "before argmax on stream 7", "after logits",
-        f"host-bound, after the host returned from cudaStreamSynchronize {NOTHING}, launched by aten::argmax",
+        f"host-bound, after the host returned from cudaStreamSynchronize, {NOTHING}, launched by aten::argmax",
     ),
     "a kernel that waits for another stream": (
         "before gather on stream 9", "after attention", "stream wait, launched by aten::gather",

@@ -116,7 +116,7 @@ def test_the_real_torch_npu(
     [
         ("whole", "parsed", 0, ""),
         ("dies", "as before", 6, f"the parser was killed by signal {signal.SIGSEGV}"),
-        ("fails", "as before", 6, "the parser failed (exit 3)"),
+        ("fails", "as before", 6, "the parser failed (exit code 3)"),
         ("hangs", "as before", 6, "the parser did nothing for 0.6 s and was stopped"),
         ("nothing", "as before", 6, "trace_view.json and ascend_pytorch_profiler.db are both missing"),
         ("half", "not whole", 1, "trace_view.json ends in the middle"),
