@@ -68,6 +68,10 @@ _UNITS = {
 }
 
 
+_LOGGED = {"decode": "decode steps", "prefill": "prefill iterations"}
+"""Unit of a window → its plural in the log of a run, if that is not "iterations"."""
+
+
 def summary(config: ProfileConfig[RolloutStage]) -> str:
     """Return a sentence on what is recorded, for the reader of the patched file."""
     units = _UNITS[config.stage.window.unit]
@@ -137,7 +141,10 @@ def probe(
         unit, stage = config.stage.window.unit, config.stage
         first = int(unit == "decode")  # prefill makes token 0: there is no decode step 0
         lowest = 0 if stage.relative or stage.on_demand else first
-        counted = {"KINDS": _COUNTED[unit], "FIRST": first, "LOWEST": lowest, "REPORT": f"{unit} %s of rollout %s: %s"}
+        counted = {"KINDS": _COUNTED[unit], "FIRST": first, "LOWEST": lowest}
+        units = _LOGGED.get(unit, "iterations")
+        missed = f"not recorded: %s after %s {units}; set RLPATCH_WINDOW"
+        counted.update(REPORT=f"{unit} %s of rollout %s: %s", MISSED=missed, UNITS=units)
         least = {"LEAST": r"\d+"} if stage.on_demand else {}
         return {**recording.constants(config), **counted, **least}
 

@@ -42,6 +42,7 @@ def settings(
             **recording.settings(config),
             **recording.about(config, "role", "step", *identity),
             "UNIT": config.stage.window.unit,
+            "UNITS": plural(config.stage.window.unit),
             "BETWEEN": between or ("optimizer steps" if config.stage.name in UPDATES else "pauses"),
             "ROLES": (config.stage.role,) if config.stage.role else roles,
             "STEPS": ",".join(map(str, config.stage.training_steps)),

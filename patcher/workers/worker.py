@@ -94,9 +94,9 @@ class Worker(WorkerState):
     def fitting_window(self) -> str:
         """Return a window as long as the missed one, from the middle of what was counted; "" without one.
 
-        The number of units is in the reason of a probe: "all requests have finished after 120 units".
+        The number is in the reason of a probe: "all requests have finished after 120 decode steps".
         """
-        counted = re.search(r" after (\d+) units", self.why) if self.state == NOT_RECORDED else None
+        counted = re.search(r" after (\d+) [a-z]", self.why) if self.state == NOT_RECORDED else None
         is_relative = self.load or self.tail or self.context
         if counted is None or is_relative or self.span is None or int(counted[1]) < _FEWEST_UNITS:
             return ""

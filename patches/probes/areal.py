@@ -22,7 +22,7 @@ class VersionedSteps(TrainingSteps):
         return "ref" if self.worker.config.optimizer is None else "actor"
 
     def framework(self) -> str:
-        """Return why AReaL's own profiler keeps this recorder from recording; "" if it does not."""
+        """Return "AReaL's own torch profiler is running" if it keeps this recorder from recording; "" otherwise."""
         import sys
 
         tracer = sys.modules.get("areal.utils.perf_tracer")
@@ -35,7 +35,10 @@ class VersionedSteps(TrainingSteps):
         super().begin_call(role)
 
     def contents(self, batch: Any) -> Mapping[str, object]:
-        """Return the sequences and tokens of a packed micro-batch; of any other batch what the base class reads."""
+        """Return "sequences" and "tokens" of a packed micro-batch.
+
+        For any other batch what the base class reads of it.
+        """
         import contextlib
 
         contents: dict[str, object] = {}

@@ -30,7 +30,10 @@ class StepMetadata(Recorder):
         super().__init__(worker)
 
     def begin_unit(self, number: int, batch: Any) -> None:
-        """Keep the number, begin time and contents of a unit; one of the warm-up is left out."""
+        """Keep number, begin (ns since 1970) and contents of a unit whose input is ``batch``.
+
+        Units of the warm-up are left out.
+        """
         if number >= self.first:
             contents = self.contents(batch)
             self.units.append({"number": number, "begin": self.clock(), "uncounted": self.uncounted, **contents})
@@ -51,7 +54,10 @@ class StepMetadata(Recorder):
         super().close(why)
 
     def note(self, state: str, why: str = "", traces: Sequence[str] = ()) -> None:
-        """Write ``state`` and step metadata, for ``rlpatch watch`` and beside each trace."""
+        """Write ``state``, its reason ``why`` and the step metadata to the state file and beside the ``traces``.
+
+        If the folder cannot be written, print that once and write nothing more.
+        """
         import json
         import os
         import tempfile
@@ -83,10 +89,10 @@ class SavedTraces(StepMetadata):
 
     saved: Sequence[str] = ()
 
-    def open(self, at: int, batch: Any = None) -> None:
-        """Open the window with no units yet."""
+    def open(self, unit: int, batch: Any = None) -> None:
+        """Drop the units of the last window, and open one before unit number ``unit``, whose input is ``batch``."""
         self.units = []
-        super().open(at, batch)
+        super().open(unit, batch)
 
     def add_facts(self, data: dict[str, Any]) -> None:
         """Replace the traces in the metadata by those of all windows so far, the newest 16."""
@@ -98,23 +104,30 @@ class CompressedMetadata(StepMetadata, Compression):
     """Names the compressed traces where the ones before were named."""
 
     def after_saving(self, traces: Sequence[str]) -> None:
-        """Compress the traces of a window, and then name the compressed ones in the step metadata."""
+        """Start compressing ``traces`` (none: nothing).
+
+        The state file and their step metadata then get the new names.
+        """
         if traces and not self.exits:
             # Here: by the time that they are compressed, this may be the worker of another role.
             self.compress(traces, [self.watched(), *(trace + ".rlpatch.json" for trace in traces)])
 
-    def rename_traces(self, traces: Sequence[str], files: Sequence[str], new: str) -> None:
-        """Name the compressed ``traces`` in the metadata ``files``; ``new`` is a path for temporary files."""
+    def rename_traces(self, traces: Sequence[str], metadata_files: Sequence[str], new_path: str) -> None:
+        """Rename ``traces`` to "*.gz" in ``metadata_files``, and files beside a trace to "*.json.gz.rlpatch.json".
+
+        A file that already names the traces of a later window keeps its content. ``new_path`` is for temporary
+        files.
+        """
         import json
         import os
 
-        for path in filter(os.path.exists, files):
+        for path in filter(os.path.exists, metadata_files):
             with open(path) as file:
                 data = json.load(file)
             if set(traces).issubset(data["traces"]):  # else the next window has begun
                 data["traces"] = [trace + ".gz" if trace in traces else trace for trace in data["traces"]]
-                with open(new, "w") as file:
+                with open(new_path, "w") as file:
                     json.dump(data, file)
-                os.replace(new, path.replace(".json.rlpatch", ".json.gz.rlpatch"))
+                os.replace(new_path, path.replace(".json.rlpatch", ".json.gz.rlpatch"))
             if path.endswith(".json.rlpatch.json"):
                 os.unlink(path)

@@ -26,13 +26,16 @@ class GraphCapture(VllmWorker):
             self.note("waiting")
 
     def enter(self, call: str) -> None:
-        """Start recording before ``call``, the name of the function that captures or compiles."""
+        """Start recording before the call of ``call``, the name of the function that captures or compiles.
+
+        A recording that is still open, of this worker or of another one in this process, is saved first.
+        """
         import sys
 
         self.close("the function did not return")
-        before: Any = getattr(sys, "_rlpatch_recording", None)
-        if before and before.prof and before.STAGE == self.STAGE:  # of an engine here that did not start
-            before.dispatch(before, None, "close", ["the function did not return"])
+        running: Any = getattr(sys, "_rlpatch_recording", None)
+        if running and running.prof and running.STAGE == self.STAGE:  # of an engine here that did not start
+            running.dispatch(running, None, "close", ["the function did not return"])
         if self.done:
             return
         self.call, self.unit = call, 0
@@ -52,7 +55,7 @@ class GraphCapture(VllmWorker):
         self.finish("%s, recorded: %s" % (why, ", ".join(traces) or "no trace"), traces)
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
-        """Say on the console what became of the capture, and end recording."""
+        """Print ``report``, headed by the name of the function, and end recording."""
         self.say("%s(): %s" % (self.call, report))
         super().finish(report, traces)
 

@@ -21,7 +21,11 @@ class LiveNumber(StepMetadata):
             self.share_number()
 
     def share_number(self) -> None:
-        """Put the number into memory without a file name; the step metadata have its file descriptor."""
+        """Make ``live_number``, whose element 0 is the number of the next unit, readable for other processes.
+
+        It lies in memory of 8 bytes, backed by a file in /dev/shm without a name, whose descriptor is "live" in the
+        step metadata. If that file cannot be made, ``live_number`` is a list that only this process sees.
+        """
         import contextlib
         import mmap
         import tempfile
@@ -38,7 +42,7 @@ class LiveIteration(LiveNumber, RolloutUnits):
     """The number of the next iteration."""
 
     def step(self, batch: Any) -> None:
-        """Count the iteration, then publish the number of the next unit."""
+        """Count the iteration of ``batch`` as the base class does, then publish the number of the next unit."""
         super().step(batch)
         self.live_number[0] = self.unit
 
@@ -47,6 +51,9 @@ class LiveUnit(LiveNumber, TrainingSteps):
     """The number of the next unit of a stage."""
 
     def start(self, unit: str, batch: Any) -> None:
-        """Count the unit, then publish the number of the next one."""
+        """Begin a unit with the input ``batch`` as the base class does, then publish the number of the next one.
+
+        ``unit`` is "micro-batch", "mini-batch" or "call".
+        """
         super().start(unit, batch)
         self.live_number[0] = self.unit

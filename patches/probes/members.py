@@ -15,7 +15,7 @@ class Calls:
     _rlpatch_stage_probe: Any = False  # False: not called yet, None: nothing more to record
 
     def _rlpatch_stage(self, event: str, *args: Any) -> None:
-        """Call the method ``event`` of this object's recorder, which the first call makes."""
+        """Call the method ``event`` of this object's recorder, which the first call makes, until that is done."""
         probe = self._rlpatch_stage_probe
         if probe is not None:
             self._rlpatch_stage_probe = self._RlpatchStage.dispatch(probe, self, event, args)
@@ -25,7 +25,7 @@ class Loops(Calls):
     """For loops over units: it rebinds their iterables."""
 
     def _rlpatch_stage_units(self, unit: str, units: Any, last: bool = False) -> Any:
-        """Return ``units``, of which the recorder hears one by one; with ``last`` the stage's call ends, too."""
+        """Return ``units`` wrapped: the recorder hears of each; with ``last``, the stage's call ends with them."""
         if self._rlpatch_stage_probe is None:
             return units
         return self._RlpatchStage.Loop(self._rlpatch_stage, unit, units, last)

@@ -31,36 +31,36 @@ class MemoryHistory(WindowTool):
 
         return torch.npu if "torch_npu" in sys.modules else torch.cuda
 
-    def binding(self, name: str) -> Any:  # docstring goes in
-        """Return a private function of torch or torch_npu, in whose name ``%s`` is the device; None without it."""
+    def binding(self, name_format: str) -> Any:  # docstring goes in
+        """Return the private function of torch(_npu) called ``name_format % device``; None if it does not exist."""
         import sys
 
         import torch
 
         npu: Any = sys.modules.get("torch_npu")
-        return getattr(npu._C, name % "npu", None) if npu else getattr(torch._C, name % "cuda", None)
+        return getattr(npu._C, name_format % "npu", None) if npu else getattr(torch._C, name_format % "cuda", None)
 
-    def open_window(self, at: int) -> None:
-        """Start the allocator's history, and mark unit ``at`` if it is not the warm-up."""
+    def open_window(self, unit: int) -> None:
+        """Start the allocator's history, and mark unit number ``unit`` unless it is the warm-up."""
         import sys
 
         import torch
 
         device: Any = self.device_module()
-        place = "%s:%s" % ("npu" if "torch_npu" in sys.modules else "cuda", device.current_device())
+        device_name = "%s:%s" % ("npu" if "torch_npu" in sys.modules else "cuda", device.current_device())
 
         def rlpatch_unit() -> None:
-            torch.empty(1, dtype=torch.uint8, device=place)
+            torch.empty(1, dtype=torch.uint8, device=device_name)
 
         self.mark_unit, self.marked, self.saved = rlpatch_unit, [], []
         self.watch_out_of_memory(device)
         device.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=self.MOST)
         self.prof = device
-        if at >= self.first:
-            self.mark(at)
+        if unit >= self.first:
+            self.mark(unit)
 
     def mark(self, number: int) -> None:
-        """Mark the beginning of unit ``number`` by an allocation of one byte."""
+        """Mark the beginning of unit ``number`` by an allocation of one byte; leave it out if no byte is free."""
         import contextlib
 
         with contextlib.suppress(RuntimeError):  # no byte is left: the window goes on without the mark
@@ -73,7 +73,7 @@ class MemoryHistory(WindowTool):
             self.mark(self.unit)
 
     def watch_out_of_memory(self, device: Any) -> None:  # docstring goes in
-        """Save a snapshot when an allocation fails, too; an observer stays for good, so a process has one."""
+        """Let the first failed allocation of a window save a snapshot; done once a process, the observer stays."""
         import sys
 
         if getattr(sys, "_rlpatch_watches_memory", None):
@@ -90,12 +90,12 @@ class MemoryHistory(WindowTool):
             attach(failed)
             sys._rlpatch_watches_memory = True  # type: ignore[attr-defined]
 
-    def save_snapshot(self, why: str = "") -> None:  # docstring goes in
-        """Write a snapshot; torch's own function for it starts a profiler in torch_npu before 2.14."""
+    def save_snapshot(self, name_part: str = "") -> None:  # docstring goes in
+        """Write NAME.MS.[name_part]memory.pickle, not by torch: that starts a profiler in torch_npu before 2.14."""
         import pickle
         import time
 
-        path = "%s/%s.%s.%smemory.pickle" % (self.save_path, self.name, time.time_ns() // 10**6, why)
+        path = "%s/%s.%s.%smemory.pickle" % (self.save_path, self.name, time.time_ns() // 10**6, name_part)
         try:
             snapshot: Any = self.prof.memory._snapshot()
             snapshot["rlpatch"] = {"unit": self.UNIT, "marked": self.marked, "most": self.MOST}
@@ -103,12 +103,12 @@ class MemoryHistory(WindowTool):
                 pickle.dump(snapshot, file, 4)
             self.saved.append(path)
         except Exception as e:
-            if not why:
+            if not name_part:
                 raise
             self.say("no snapshot of the allocation that failed: %s: %s" % (type(e).__name__, e))
 
     def close_window(self) -> list[str]:
-        """Mark the end, save the snapshot, stop the history, and return the paths of all snapshots."""
+        """Mark the end, save the snapshot, stop the history; return the paths of all snapshots of the window."""
         try:
             self.mark(self.unit)
             self.save_snapshot()
@@ -124,7 +124,10 @@ class MemoryHistory(WindowTool):
             device.synchronize()
 
     def conflict(self) -> str:
-        """Return why the history cannot be recorded: no device, or somebody else records it."""
+        """Return why the history cannot be recorded: no device is in use, or torch records it already.
+
+        "" if it can.
+        """
         device: Any = self.device_module()
         if not (device.is_available() and device.is_initialized()):
             return "this process uses no GPU or NPU, and torch keeps a history of their memory alone"

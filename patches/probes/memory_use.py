@@ -27,15 +27,15 @@ class MemoryUse(Steerable):
     changed: bool  # a note waits to be written, also where no span has ended
 
     def begin_notes(self) -> None:
-        """Empty the notes and the device of a process that begins."""
+        """Drop all notes, and what is known of the device: called where a process begins, also as a fork."""
         from collections import deque
 
         self.notes, self.in_use, self.cache_size = deque(maxlen=131072), deque(maxlen=131072), 0
         self.device, self.debt, self.private, self.changed = None, 0, 0, False
 
-    def note(self, often: bool) -> None:  # docstring goes in
-        """Note the memory now; of edges that come often, so many that an edge takes 20 microseconds on average."""
-        if often and self.debt > 0:
+    def note(self, is_frequent: bool) -> None:  # docstring goes in
+        """Note the memory now. With ``is_frequent``, skip notes, so that one takes 20 microseconds on average."""
+        if is_frequent and self.debt > 0:
             self.debt -= 20000
             return
         try:
@@ -48,7 +48,7 @@ class MemoryUse(Steerable):
             pass
 
     def note_change(self) -> None:  # docstring goes in
-        """Note the memory of the process if it has changed much since, in the midst of a long span."""
+        """Note the memory of the process in a long span, if it changed by 16 MiB and 1/32 since the last note."""
         import contextlib
 
         with contextlib.suppress(Exception):
@@ -58,7 +58,7 @@ class MemoryUse(Steerable):
                 self.notes.append([self.clock(), resident, shared])
 
     def process_memory(self) -> Any:  # docstring goes in
-        """Return resident memory and the part of it that is shared or of files, in MiB."""
+        """Return the resident memory of the process and the part of it that is shared or of files, in MiB."""
         import os
 
         file = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
@@ -70,23 +70,23 @@ class MemoryUse(Steerable):
         return int(pages[1]) * size >> 20, int(pages[2]) * size >> 20
 
     def device_memory(self) -> Any:  # docstring goes in
-        """Return what is free on the device, and what this process allocated, reserved, and allocated at most."""
+        """Return MiB free on the device, and allocated, reserved, allocated at most by this process; or ()."""
         import sys
 
         torch = sys.modules.get("torch")
-        module: Any = getattr(torch, "npu" if "torch_npu" in sys.modules else "cuda", None)
-        if module is None or self.device == {} or not module.is_initialized():
+        device_module: Any = getattr(torch, "npu" if "torch_npu" in sys.modules else "cuda", None)
+        if device_module is None or self.device == {} or not device_module.is_initialized():
             return ()
-        if getattr(module, "is_current_stream_capturing", bool)():
+        if getattr(device_module, "is_current_stream_capturing", bool)():
             return ()
         try:
             if self.device is None:
-                self.device = self.find_device(module)
+                self.device = self.find_device(device_module)
                 if self.device is None:
                     return ()
             index = self.device["index"]
-            free, total = module.mem_get_info(index)
-            used = module.memory.memory_stats_as_nested_dict(index)
+            free, total = device_module.mem_get_info(index)
+            used = device_module.memory.memory_stats_as_nested_dict(index)
             self.device["total"] = total >> 20
             allocated, reserved = used["allocated_bytes"]["all"], used["reserved_bytes"]["all"]
             return (free >> 20, allocated["current"] >> 20, reserved["current"] >> 20, allocated["peak"] >> 20)
@@ -95,31 +95,31 @@ class MemoryUse(Steerable):
             self.say("the memory of the device is not noted: %s: %s" % (type(e).__name__, e))
             return ()
 
-    def find_device(self, module: Any) -> Any:  # docstring goes in
-        """Return what identifies the device with most of this process's memory; None before it has any.
+    def find_device(self, device_module: Any) -> Any:  # docstring goes in
+        """Return a dict that identifies the device with most of this process's memory; None before it has any.
 
         The current device will not do: a thread that chose none has the first, and asking would make a context.
         """
         import os
 
         reserved = [
-            module.memory.memory_stats_as_nested_dict(index)
+            device_module.memory.memory_stats_as_nested_dict(index)
             .get("reserved_bytes", {})
             .get("all", {})
             .get("current", 0)
-            for index in range(module.device_count())
+            for index in range(device_module.device_count())
         ]
         if not any(reserved):
             return None
         index = reserved.index(max(reserved))
         names = ("ASCEND_RT_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
         visible = next((os.environ[name] for name in names if os.environ.get(name)), "")
-        device = {"index": index, "visible": visible, "name": module.get_device_name(index)}
-        uuid = getattr(module.get_device_properties(index), "uuid", None)
+        device = {"index": index, "visible": visible, "name": device_module.get_device_name(index)}
+        uuid = getattr(device_module.get_device_properties(index), "uuid", None)
         return device if uuid is None else {**device, "uuid": str(uuid)}
 
     def host_memory(self) -> Any:  # docstring goes in
-        """Return what is available on this host and its size, in MiB: of the container, if that has less."""
+        """Return MiB available on this host, and its size; those of the container if its limit is lower."""
         import contextlib
 
         available = total = 0
@@ -137,8 +137,8 @@ class MemoryUse(Steerable):
                 available, total = max(most - used + (int(cached["inactive_file"]) >> 20), 0), most
         return available, total
 
-    def memory_columns(self, at: int) -> Any:  # docstring goes in
-        """Return all notes since the last call as they are written; ``at`` is their time in microseconds."""
+    def memory_columns(self, origin_us: int) -> Any:  # docstring goes in
+        """Empty the notes and return them as a timeline record, with times in microseconds after ``origin_us``."""
         rows = [self.notes.popleft() for _ in range(len(self.notes))]
         pairs = [self.in_use.popleft() for _ in range(len(self.in_use))]
         self.changed = False
@@ -146,10 +146,10 @@ class MemoryUse(Steerable):
         if self.device and self.device != self.device_written:
             record["device"] = self.device_written = dict(self.device)
         if rows:
-            record["memory"] = [[row[0] // 1000 - at, *row[1:]] for row in rows]
+            record["memory"] = [[row[0] // 1000 - origin_us, *row[1:]] for row in rows]
         if pairs:
             times, used = [time // 1000 for time, _ in pairs], [blocks for _, blocks in pairs]
-            columns = [[value - before for value, before in zip(times, [at, *times])]]  # noqa: B905
+            columns = [[value - before for value, before in zip(times, [origin_us, *times])]]  # noqa: B905
             columns.append([value - before for value, before in zip(used, [0, *used])])  # noqa: B905
             record["blocks"] = [self.cache_size, *columns]
         return record

@@ -18,7 +18,7 @@ class StageOfWorker(TrainingSteps):
     """
 
     def whose(self, role: str) -> str:
-        """Find the engine of ``role``, let its loops tell this worker's recorder, and return the role."""
+        """Return ``role``; before that find its engine, and let that engine's loops tell this worker's recorder."""
         if role == "actor":
             self.engine = self.worker.actor_hybrid.train_actor
         else:
@@ -78,13 +78,13 @@ class HostedWorker(Calls):
     _rlpatch_stage_worker: Any
 
     def _rlpatch_stage_attend(self, worker: Any) -> None:
-        """Replace ``execute_model`` of vLLM's worker, so that the recorder hears of each iteration."""
+        """Wrap ``execute_model`` of vLLM's ``worker``, so that the recorder is told of each iteration first."""
         import functools
 
         self._rlpatch_stage_worker = worker
         worker.execute_model = functools.partial(self._rlpatch_stage_iteration, worker.execute_model)
 
     def _rlpatch_stage_iteration(self, execute_model: Any, *args: Any, **options: Any) -> Any:
-        """Tell the recorder of an iteration, then run it."""
+        """Tell the recorder of an iteration, then run it and return what ``execute_model`` returns."""
         self._rlpatch_stage("step", *args[:1])
         return execute_model(*args, **options)

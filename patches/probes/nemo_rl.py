@@ -18,7 +18,7 @@ class PolicyUpdate(WithoutProfiler):
         self.start("mini-batch", None)
 
     def go_on(self, more: bool) -> None:
-        """Begin the next mini-batch if there is one, otherwise end the call."""
+        """Begin the next mini-batch if there is ``more``, otherwise end the call."""
         if more:
             self.start("mini-batch", None)
         else:
@@ -35,6 +35,6 @@ class PolicyLogProbs(WithoutProfiler):
         self.is_reference = True
 
     def whose(self) -> str:
-        """Return whose weights the worker has."""
+        """Return "ref" if the worker has taken the reference's weights for this call, "actor" otherwise."""
         is_reference, self.is_reference = self.is_reference, False
         return "ref" if is_reference else "actor"

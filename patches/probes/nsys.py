@@ -18,8 +18,11 @@ class NsysCapture(WindowTool):
 
     depth: int  # of the ranges that are open
 
-    def open_window(self, at: int) -> None:  # noqa: ARG002
-        """Start the capture, and open a range for the window, named after it."""
+    def open_window(self, unit: int) -> None:  # noqa: ARG002
+        """Start the capture, and open a range "rlpatch:STAGE NUMBER NAME" for the window.
+
+        NUMBER is that of the rollout, the training step or the weight sync.
+        """
         import time
 
         import torch
@@ -46,7 +49,7 @@ class NsysCapture(WindowTool):
             torch.cuda.nvtx.range_pop()
 
     def close_window(self) -> list[str]:
-        """Close all ranges, stop the capture, and return the name under which nsys has it."""
+        """Close all ranges, stop the capture, and return ["SAVE_PATH/NAME.nsys"], a name for it and not a file."""
         import torch
 
         name, self.prof = self.prof, None
@@ -77,7 +80,7 @@ class NsysMetadata(StepMetadata, NsysCapture):
     UNIT: str
 
     def begin_unit(self, number: int, batch: Any) -> None:
-        """Close the range of the unit before, and open one named by the new unit and what it holds."""
+        """Close the range of the unit before, and open one named after unit ``number`` and what ``batch`` holds."""
         super().begin_unit(number, batch)
         contents = self.units[-1] if number >= self.first else self.contents(batch)
         counts = ("requests", "tokens", "drafts", "longest", "context", "sequences")
@@ -87,7 +90,7 @@ class NsysMetadata(StepMetadata, NsysCapture):
         self.push("%s, %s" % (unit, name) if name else unit)
 
     def end_unit(self) -> None:
-        """Close the unit's range; inside the window open one for what is not counted."""
+        """Close the unit's range; if the window goes on, open a range "rlpatch:uncounted"."""
         super().end_unit()
         self.pop(1)
         if self.unit < self.end:
@@ -98,7 +101,7 @@ class NvtxRanges(Recorded):
     """Ranges of NVTX, which are of a thread; domains are for tools that know them."""
 
     def begin_range(self, name: str, *domain: str) -> Any:  # noqa: ARG002
-        """Open a range of this thread; return its name as the handle."""
+        """Open a range of this thread, whatever the domain; return its name as the handle."""
         import torch
 
         torch.cuda.nvtx.range_push(name)

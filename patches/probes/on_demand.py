@@ -26,7 +26,10 @@ class OnDemand(CountedUnits):
         super().__init__(worker)
 
     def setting(self, name: str, default: str, pattern: str) -> str:
-        """Return the value that the request gives for the variable ``name``, otherwise that of the environment."""
+        """Return the value that the last request gives for the variable ``name``, otherwise as the base class does.
+
+        Raises ValueError if the value does not match the regular expression ``pattern``.
+        """
         import re
 
         if name not in self.request_settings:
@@ -37,14 +40,21 @@ class OnDemand(CountedUnits):
         return text
 
     def read_settings(self) -> None:
-        """Read the request's id, and whether it has a window for this rank."""
+        """Read the settings with those of the request; note its id, and whether it has a window for this rank.
+
+        RLPATCH=0 ends recording; a rank that was not chosen keeps waiting for requests.
+        """
         super().read_settings()
         self.request = self.setting("RLPATCH_REQUEST", "", r"\w*")
         self.is_addressed = bool(self.window) and not {"all", str(self.rank)}.isdisjoint(self.ranks)
         self.done = self.setting("RLPATCH", "1", "[01]") == "0"
 
     def poll(self, number: int) -> None:
-        """Read a new request file before rollout or training step ``number``; refuse a bad or late one."""
+        """Read the request file of this stage if it has changed, before rollout or training step ``number`` begins.
+
+        Its settings replace those of the environment. A request that is invalid, expired (its file is deleted) or
+        for an earlier number is refused with a report.
+        """
         import json
         import os
 
@@ -88,13 +98,16 @@ class OnDemandRollouts(OnDemand, RelativeWindow):
             super().note(state, why, traces)
 
     def read_settings(self) -> None:
-        """Read a request; raise ValueError for a window that begins before the first unit of a rollout."""
+        """Read the settings and the request.
+
+        Raise ValueError if its window begins before the first unit of a rollout.
+        """
         super().read_settings()
         if self.is_addressed and int(self.window.partition(":")[0]) < self.FIRST and not any(self.at.values()):
             raise ValueError("RLPATCH_WINDOW=%s is empty, too early or not in order" % self.window)
 
     def poll(self, number: int) -> None:
-        """Read the request file; without a request for this rank, choose no rollout."""
+        """Read a new request before rollout ``number``; if none is for this rank, choose no rollout (-1)."""
         super().poll(number)
         if not self.is_addressed:
             self.chosen = -1
@@ -104,11 +117,11 @@ class OnDemandRollouts(OnDemand, RelativeWindow):
         return self.chosen
 
     def origin_of(self, number: int) -> int:
-        """Return the number from which the window counts: ``number`` for a state of the engine, otherwise 0."""
+        """Return the unit from which the window counts: ``number`` for a requested engine state, otherwise 0."""
         return number if any(self.at.values()) else 0
 
     def exit(self) -> None:
-        """End the rollout, and say so if the process ends before a requested one."""
+        """End the rollout because the process ends; if a requested rollout has not come yet, report that."""
         self.end_rollout("the process ends")
         self.poll(self.rollout + 1)
         self.done = not self.is_addressed or self.chosen <= self.rollout
@@ -119,7 +132,7 @@ class OnDemandSteps(OnDemand, TrainingSteps):
     """Windows on demand of training steps."""
 
     def begin_step(self) -> None:
-        """Look for a request before each training step, and stay ready behind the last one."""
+        """Read a new request, and place the window if it names this training step; never stop waiting for one."""
         self.note("installed")
         super().begin_step()
         self.done = False

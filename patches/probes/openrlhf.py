@@ -21,12 +21,12 @@ class ReplayUpdate(WithoutProfiler):
         return self.ROLES[0]
 
     def begins(self) -> bool:  # docstring goes in
-        """Whether the next micro-batch is the first one behind an optimizer step."""
+        """Tell whether the next micro-batch is the first one behind an optimizer step."""
         steps = getattr(self.worker.replay_buffer, "dynamic_optimizer_step", None)
         if steps:  # of one epoch
             return bool(steps[self.taken % len(steps) - 1])
-        turns: int = max(self.worker.strategy.accumulated_gradient, 1)
-        return self.taken % turns == 0
+        accumulated: int = max(self.worker.strategy.accumulated_gradient, 1)
+        return self.taken % accumulated == 0
 
     def enter(self, *call: Any) -> None:
         """Begin a training step, of which no micro-batch was taken yet."""
@@ -34,13 +34,16 @@ class ReplayUpdate(WithoutProfiler):
         super().enter(*call)
 
     def start(self, unit: str, batch: Any) -> None:
-        """Begin a unit, and a mini-batch with its first micro-batch."""
+        """Begin a unit ("micro-batch" or "mini-batch"); the first micro-batch of a mini-batch begins that, too."""
         if unit == "micro-batch" and self.begins():
             self.start("mini-batch", None)  # the batch is that of its first part
         super().start(unit, batch)
 
     def stop(self, unit: str) -> None:
-        """End a unit, and the mini-batch with its last micro-batch."""
+        """End a unit ("micro-batch" or "mini-batch").
+
+        The last micro-batch before the optimizer's step ends the mini-batch, too.
+        """
         super().stop(unit)
         if unit == "micro-batch":
             self.taken += 1
@@ -52,7 +55,7 @@ class Batches(WithoutProfiler):
     """A worker (``trainer/ray/launcher.py``) that runs one of its methods over the parts of a rollout."""
 
     def whose(self, method: str) -> str:
-        """Return the role of the worker's class where ``method`` is its forward; "" for any other method."""
+        """Return "actor", "ref" or "critic" by the class of the worker if ``method`` is "forward"; "" otherwise."""
         name = type(self.worker).__name__ if method == "forward" else ""
         return {"PolicyModelActor": "actor", "ReferenceModelActor": "ref", "CriticModelActor": "critic"}.get(
             name, ""

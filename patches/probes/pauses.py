@@ -11,29 +11,35 @@ from patches.probes.recorder import Recorder
 class NotedPauses(Recorder):
     """Keeps a span of the timeline while a window opens, and one while it is saved."""
 
-    def open(self, at: int, batch: Any = None) -> None:
+    def open(self, unit: int, batch: Any = None) -> None:
         """Open the window within a span of the timeline."""
         _paused = self.paused("window opened")
-        super().open(at, batch)
+        super().open(unit, batch)
 
     def close(self, why: str) -> None:
         """Save the window, if one is open, within a span of the timeline."""
         _paused = self.paused("window saved") if self.prof is not None else None
         super().close(why)
 
-    def paused(self, what: str) -> Any:
-        """Begin a span named ``what`` in the timeline of this process; None without a timeline."""
+    def paused(self, name: str) -> Any:
+        """Begin a span called ``name`` in the timeline of this process, and return it; its last reference ends it.
+
+        Return None if the process records no timeline.
+        """
         import sys
 
         timeline: Any = getattr(sys, "_rlpatch_timeline_1", None)
-        return timeline.span("pause", what) if timeline else None
+        return timeline.span("pause", name) if timeline else None
 
 
 class NamedIterations(StepMetadata):
     """Notes the timeline's id of the iteration that is a unit."""
 
     def begin_unit(self, number: int, batch: Any) -> None:
-        """Begin a unit, and note the timeline's number for the iteration that is going on."""
+        """Begin unit ``number`` and note its input ``batch``.
+
+        Also note the timeline's id of the iteration that is running.
+        """
         import sys
 
         super().begin_unit(number, batch)

@@ -31,22 +31,25 @@ class Pieces(CountedUnits):
     costs: list[float]  # seconds that a unit took to save, in the last pieces
 
     def read_settings(self) -> None:
-        """Read the longest pause allowed, in seconds, and derive the units of the first piece from it."""
+        """Read the longest pause allowed, in seconds, and derive from it how many units the first piece has."""
         super().read_settings()
-        most = self.setting("RLPATCH_MAX_STALL", self.MAX_STALL, r"(?=.*[1-9])\d{1,9}(\.\d*)?")
-        self.max_stall, self.costs = float(most), []
+        seconds = self.setting("RLPATCH_MAX_STALL", self.MAX_STALL, r"(?=.*[1-9])\d{1,9}(\.\d*)?")
+        self.max_stall, self.costs = float(seconds), []
         self.length = max(1, min(self.FIRST_PIECE, int(self.max_stall * 1000 / self.UNIT_STALL_MS)))
 
-    def open_window(self, at: int) -> None:
-        """Open the tool at unit ``at``, for the units of the next piece alone."""
+    def open_window(self, unit: int) -> None:
+        """Start the tool before unit number ``unit`` for one piece: the next ``length`` units of the window."""
         window = self.first, self.end
-        self.first = self.piece_first = max(self.first, at)
+        self.first = self.piece_first = max(self.first, unit)
         self.end = self.piece_end = min(self.end, self.first + self.length)
-        super().open_window(at)
+        super().open_window(unit)
         self.first, self.end = window
 
     def tick(self, batch: Any) -> None:
-        """Begin the next unit, which holds ``batch``; after the last of a piece, save it and begin another."""
+        """Begin the next unit, whose input is ``batch``.
+
+        Behind the last unit of a piece, save that and begin another.
+        """
         if self.unit < self.piece_end:
             super().tick(batch)
         else:
@@ -54,7 +57,11 @@ class Pieces(CountedUnits):
             self.unit += 1
 
     def begin_piece(self, batch: Any) -> None:
-        """Save the piece, set the next one's length by how long that took, and open the tool for it."""
+        """Save the piece, and start the next one with the unit whose input is ``batch``.
+
+        The time that this took decides how many units the next piece has. If the piece could not be saved, or an
+        obstacle came up, the window ends. A pause longer than ``max_stall`` seconds is reported.
+        """
         import time
 
         began, count, piece = time.monotonic(), self.unit - self.piece_first, self.piece
@@ -66,8 +73,8 @@ class Pieces(CountedUnits):
             return
         obstacle = self.obstacle()
         if obstacle:
-            values = obstacle, self.unit - self.first, self.end - self.first, piece
-            self.finish("%s, recorded %s of %s units in %s pieces" % values)
+            values = obstacle, self.unit - self.first, self.end - self.first, self.UNITS, piece
+            self.finish("%s, recorded %s of %s %s in %s pieces" % values)
             return
         saved = time.monotonic()
         self.costs = [*self.costs[-1:], max(saved - began + self.start_s, 1e-6) / count]
@@ -78,20 +85,25 @@ class Pieces(CountedUnits):
             took = "saving took %.1f s, longer than RLPATCH_MAX_STALL=%s" % (saved - began, self.max_stall)
             self.say("%s: piece %s" % (took, piece))
 
-    def open(self, at: int, batch: Any = None) -> None:
-        """Open a piece; a later one keeps the count of uncounted iterations."""
+    def open(self, unit: int, batch: Any = None) -> None:
+        """Open a piece before unit number ``unit``.
+
+        From the second on, keep the count of uncounted iterations, and mark the start.
+        """
         before = self.uncounted if self.piece > 1 else 0
-        super().open(at, batch)
+        super().open(unit, batch)
         if self.piece > 1:
             self.uncounted = before
             self.mark_start()
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
-        """Report a piece that is not the last one, or end the window."""
-        report = report.replace(" of %s units" % (10**9 - self.first), " units")  # of a window without an end
+        """Report a saved piece and go on with the window, or end the window if this was its last piece."""
+        report = report.replace(
+            " of %s %s" % (10**9 - self.first, self.UNITS), " " + self.UNITS
+        )  # of a window without an end
         if self.is_piece and traces:
-            last = self.unit - 1
-            self.say("piece %s, units %s to %s: %s" % (self.piece, self.piece_first, last, ", ".join(traces)))
+            values = self.piece, self.UNITS, self.piece_first, self.unit - 1, ", ".join(traces)
+            self.say("piece %s, %s %s to %s: %s" % values)
             self.note("saved", report, traces)
             self.after_saving(traces)
             self.piece += 1
@@ -126,16 +138,20 @@ class SizeLimit(Recorder):
         return super().obstacle() or self.excess()
 
     def excess(self) -> str:
-        """Return how large the trace would be if that exceeds the limit or the free disk space; "" if it fits."""
+        """Return how large the traces would become, "" if they fit the limit and leave 1 GB of the disk free.
+
+        The size is that of the window's traces so far, and of its remaining units by the bytes of a unit in the
+        last trace.
+        """
         import shutil
 
-        more = self.bytes_of_unit * (1 if self.end >= 10**9 else self.end - max(self.unit, self.first))
-        if self.bytes_saved + more > self.most_bytes or more > shutil.disk_usage(self.save_path).free - 1e9:
-            return "its trace would have about %.3g GB" % ((self.bytes_saved + more) / 1e9)
+        size = self.bytes_of_unit * (1 if self.end >= 10**9 else self.end - max(self.unit, self.first))
+        if self.bytes_saved + size > self.most_bytes or size > shutil.disk_usage(self.save_path).free - 1e9:
+            return "its trace would have about %.3g GB" % ((self.bytes_saved + size) / 1e9)
         return ""
 
     def weigh(self, traces: Sequence[str], count: int) -> None:  # docstring goes in
-        """Add the traces of ``count`` units."""
+        """Add the bytes of ``traces``, files or folders with ``count`` units, and note the bytes of a unit."""
         import os
 
         walks = [step for trace in traces for step in os.walk(trace)]
@@ -150,7 +166,7 @@ class LimitedCapture(SizeLimit):
     """The limit of what has no units."""
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
-        """Add the traces to what is known of sizes, and end the window."""
+        """Note the size of ``traces`` for the limit of the next recording, and end the window."""
         self.weigh(traces, 1)
         self.bytes_saved = 0
         super().finish(report, traces)
@@ -159,15 +175,21 @@ class LimitedCapture(SizeLimit):
 class LimitedPieces(SizeLimit, Pieces):
     """The limit of a window in pieces: a piece has no more units than fit."""
 
-    def open_window(self, at: int) -> None:
-        """Shorten the next piece to the units whose trace fits the limit."""
+    def open_window(self, unit: int) -> None:
+        """Start the tool before unit number ``unit``.
+
+        The piece has no more units than fit the limit, but at least one.
+        """
         if self.bytes_of_unit:
             units = int((self.most_bytes - self.bytes_saved) / self.bytes_of_unit)
             self.length = max(1, min(self.length, units))
-        super().open_window(at)
+        super().open_window(unit)
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
-        """Add the piece's traces to those of its window; behind the last piece begin at 0 bytes."""
+        """Add the size of the piece to that of its window, and end it as the base class does.
+
+        The last piece resets the size.
+        """
         self.weigh(traces, self.unit - self.piece_first if traces else 0)
         if not self.is_piece:
             self.bytes_saved = 0

@@ -24,14 +24,17 @@ class Recorded(CountedUnits):
     end_range: Callable[..., None]
     without_domains: Callable[[], str]
 
-    def open(self, at: int, batch: Any = None) -> None:
-        """Open the window, and begin ranges at once if it opens without a warm-up."""
-        super().open(at, batch)
-        if self.prof is not None and at >= self.first:
+    def open(self, unit: int, batch: Any = None) -> None:
+        """Open the window before unit number ``unit``; if it opens without a warm-up, call ``begin_recorded``."""
+        super().open(unit, batch)
+        if self.prof is not None and unit >= self.first:
             self.begin_recorded()
 
     def tick(self, batch: Any) -> None:
-        """Go on to the next unit, and begin ranges with the first one that is recorded."""
+        """Begin the next unit, whose input is ``batch``.
+
+        Behind the first one that is recorded, call ``begin_recorded``.
+        """
         super().tick(batch)
         if self.unit == self.first + 1:
             self.begin_recorded()
@@ -57,7 +60,10 @@ class NpuRanges(Recorded):
     """
 
     def begin_range(self, name: str, *domain: str) -> Any:
-        """Begin a range of mstx on the host, in ``domain`` if one is given; return its id."""
+        """Begin a range of mstx on the host, in ``domain`` if one is given.
+
+        Return its id, which ``end_range`` takes.
+        """
         import torch_npu
 
         return torch_npu.npu.mstx.range_start(name, None, *domain)
@@ -69,7 +75,7 @@ class NpuRanges(Recorded):
         torch_npu.npu.mstx.range_end(handle, *domain)
 
     def without_domains(self) -> str:
-        """Return why ranges cannot have a domain: torch_npu is older than 2.7; "" if they can."""
+        """Return "torch_npu before 2.7 has no mstx domains" if ranges cannot have a domain, "" if they can."""
         import inspect
 
         import torch_npu
@@ -82,7 +88,7 @@ class TorchRanges(Recorded):
     """Ranges of torch.profiler, which knows no domains."""
 
     def begin_range(self, name: str, *domain: str) -> Any:  # noqa: ARG002
-        """Begin a range of torch.profiler, and return the object that ends it."""
+        """Begin a range of torch.profiler, whatever the domain, and return its handle for ``end_range``."""
         from torch.profiler import record_function
 
         handle = record_function(name)
@@ -111,7 +117,11 @@ class ModuleRanges(Recorded):
     calling: Any = None
 
     def begin_recorded(self) -> None:
-        """Replace ``Module.__call__`` by one that puts a range around each call of a chosen class."""
+        """Replace ``nn.Module.__call__``: calls of a class whose name matches ``MODULES`` are put into a range.
+
+        Inside a compiled graph, and after the window, calls pass through unchanged. Without mstx domains only print
+        why.
+        """
         import functools
         import re
 
@@ -128,10 +138,10 @@ class ModuleRanges(Recorded):
         search = functools.partial(re.search, self.MODULES)
 
         @functools.wraps(original)
-        def calling(module: Any, *args: Any, **kwargs: Any) -> Any:
-            """Call a module, within a range if its class was chosen."""
+        def call_in_range(module: Any, *args: Any, **kwargs: Any) -> Any:
+            """Call a module, within a range if the name of its class matches ``MODULES``."""
             # Dynamo takes the first operand for a constant: a compiled graph holds nothing of ours.
-            if is_compiling() or self.calling is not calling:
+            if is_compiling() or self.calling is not call_in_range:
                 return original(module, *args, **kwargs)
             kind = type(module)
             if kind not in names:
@@ -142,10 +152,13 @@ class ModuleRanges(Recorded):
             finally:
                 self.end_module(handle)
 
-        self.calling = self.module.__call__ = calling
+        self.calling = self.module.__call__ = call_in_range
 
     def begin_module(self, name: str) -> Any:
-        """Begin the range of a module's call; None for a class that was not chosen, or where it fails."""
+        """Begin a range called ``name`` for a module's call; return its handle, None without a name.
+
+        If that fails, restore ``nn.Module.__call__``, print the traceback and return None: the model goes on.
+        """
         import traceback
 
         try:
@@ -156,7 +169,7 @@ class ModuleRanges(Recorded):
             return None
 
     def end_module(self, handle: Any) -> None:
-        """End the range of a module's call, if it has one."""
+        """End the range ``handle`` of a module's call, if it has one; errors are ignored."""
         import contextlib
 
         if handle is not None:
@@ -169,7 +182,7 @@ class ModuleRanges(Recorded):
         super().end_recorded()
 
     def leave_modules(self) -> None:
-        """Put ``Module.__call__`` back, unless somebody else has wrapped it since."""
+        """Restore ``nn.Module.__call__``, unless somebody else has wrapped it since: ours passes calls on then."""
         calling, self.calling = self.calling, None
         # Else somebody has wrapped ours, which only passes calls on from now on.
         if calling is not None and self.module.__call__ is calling:
@@ -192,28 +205,31 @@ class Markers(Recorded):
         self.ranges = []
 
     def begin_recorded(self) -> None:
-        """Begin the outermost range, for the rollout or the training step, and those for what goes on in it."""
+        """Begin the outermost range, named by ``subject``, and within it one for each scope that is entered."""
         super().begin_recorded()
         self.marking = True
         ongoing, self.ranges = self.ranges, []
-        for what, name, _ in [("subject", self.subject(), None), *ongoing]:
-            self.enter_range(what, name)
+        for scope, name, _ in [("subject", self.subject(), None), *ongoing]:
+            self.enter_range(scope, name)
 
     def end_recorded(self) -> None:
-        """End all ranges, and remember what is going on outside of the unit for the next piece."""
+        """End all ranges.
+
+        Keep the names of those outside of a unit, to begin them again with the next piece of the window.
+        """
         inner = ("subject", "unit", "uncounted")
-        ongoing = [(what, name, None) for what, name, _ in self.ranges if what not in inner]
+        ongoing = [(scope, name, None) for scope, name, _ in self.ranges if scope not in inner]
         self.leave_range("subject")
         self.ranges, self.marking = ongoing, False  # the next piece of the window begins within them
         super().end_recorded()
 
-    def enter_range(self, what: str, name: str) -> None:
+    def enter_range(self, scope: str, name: str) -> None:
         """Note that ``what`` begins, and open a range for it while units are recorded."""
-        self.ranges.append((what, name, self.begin_range(name) if self.marking else None))
+        self.ranges.append((scope, name, self.begin_range(name) if self.marking else None))
 
-    def leave_range(self, what: str) -> None:
-        """End ``what`` and all that began within it; nothing if it is not going on."""
-        while any(what == other for other, _, _ in self.ranges):
+    def leave_range(self, scope: str) -> None:
+        """End the range of ``scope`` and all that were entered after it; do nothing if it was not entered."""
+        while any(scope == inner for inner, _, _ in self.ranges):
             handle = self.ranges.pop()[2]
             if handle is not None:
                 self.end_range(handle)
@@ -233,20 +249,20 @@ class RolloutMarkers(Markers, RolloutUnits):
         self.kind = super().observe(batch)
         return self.kind
 
-    def open(self, at: int, batch: Any = None) -> None:
-        """Open the window, and a range for the first iteration."""
-        super().open(at, batch)
+    def open(self, unit: int, batch: Any = None) -> None:
+        """Open the window before unit number ``unit``, and begin a range for its first iteration."""
+        super().open(unit, batch)
         if self.marking:
-            self.enter_range("unit", "%s %s" % (self.kind, at))
+            self.enter_range("unit", "%s %s" % (self.kind, unit))
 
     def tick(self, batch: Any) -> None:
-        """End the range of a unit, and begin that of the next one."""
+        """End the range of a unit, and begin that of the next one, named by kind and number."""
         self.leave_range("unit")
         super().tick(batch)
         self.enter_range("unit", "%s %s" % (self.kind, self.unit - 1))
 
     def pause(self) -> None:
-        """End the range of a unit, and begin one for an iteration that is not counted."""
+        """End the unit and its range, and begin a range "uncounted KIND" for an iteration that is no unit."""
         self.leave_range("unit")
         super().pause()
         if self.marking:
@@ -263,7 +279,10 @@ class TrainingMarkers(Markers, TrainingSteps):
         return "%s %s step %s" % (self.STAGE, self.role, self.step)
 
     def enter(self, *call: Any) -> None:
-        """Begin a call of the stage; a new training step numbers its units from 0."""
+        """Begin a call of the stage without ranges.
+
+        A new training step numbers its micro- and mini-batches from 0.
+        """
         super().enter(*call)
         self.ranges = []
         if not self.unit:  # else the training step goes on
@@ -271,11 +290,14 @@ class TrainingMarkers(Markers, TrainingSteps):
         self.turns[self.UNIT] = self.unit - 1
 
     def start(self, unit: str, batch: Any) -> None:
-        """Begin a range for a micro-batch or mini-batch, whether or not the window counts it."""
+        """Begin a range for a micro-batch or mini-batch (``unit``), whether or not the window counts it.
+
+        ``batch`` is its input.
+        """
         self.leave_range("uncounted")
         super().start(unit, batch)
-        turn = self.turns[unit] = self.turns.get(unit, -1) + 1
-        self.enter_range(unit, "%s %s" % (unit, turn))
+        number = self.turns[unit] = self.turns.get(unit, -1) + 1
+        self.enter_range(unit, "%s %s" % (unit, number))
 
     def stop(self, unit: str) -> None:
         """End the range of a micro-batch or mini-batch."""

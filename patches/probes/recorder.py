@@ -27,8 +27,11 @@ class WindowTool(Steerable):
 
     dispatch: Callable[..., Any]
 
-    def open_window(self, at: int) -> None:
-        """Start before unit ``at``, to record the units ``first`` to ``end - 1``; until ``first`` it warms up."""
+    def open_window(self, unit: int) -> None:
+        """Start before unit number ``unit``, to record the units ``first`` to ``end - 1``.
+
+        Until ``first`` it warms up.
+        """
 
     def next_unit(self) -> None:
         """Go on from a unit to the next one, or out of the last one."""
@@ -76,7 +79,12 @@ class Recorder(WindowTool):
 
     @classmethod
     def dispatch(cls, probe: Any, worker: Any, event: str, args: Any) -> Any:
-        """Call the method ``event`` of ``probe``, made for ``worker`` if false; return it, None when done."""
+        """Call the method ``event`` of a recorder with ``args``.
+
+        Return the recorder, or None when it has nothing more to record. A false ``probe`` means that there is no
+        recorder yet: one is made for ``worker``, and gets "exit" when the process ends. An exception is printed,
+        not raised: the recorder is closed, its state becomes "failed", and None is returned.
+        """
         try:
             if not probe:
                 import atexit  # last in, first out: before torch_npu shuts down
@@ -113,8 +121,11 @@ class Recorder(WindowTool):
         self.ranks = self.setting("RLPATCH_RANKS", self.RANKS, r"all|\d+(,\d+)*").split(",")
         self.done = self.setting("RLPATCH", "1", "[01]") == "0" or {"all", str(self.rank)}.isdisjoint(self.ranks)
 
-    def open(self, at: int, batch: Any = None) -> None:  # not in __init__, where every rank is on device 0
-        """Open the tool before unit ``at``, or report what keeps it from recording."""
+    def open(self, unit: int, batch: Any = None) -> None:  # not in __init__, where every rank is on device 0
+        """Start recording before unit number ``unit``, whose input is ``batch``.
+
+        If something prevents that, report it and end the window.
+        """
         import sys
         import threading
         from contextlib import ExitStack
@@ -125,12 +136,16 @@ class Recorder(WindowTool):
         sys._rlpatch_recording = self  # type: ignore[attr-defined]
         self.thread = threading.get_ident()
         self.uncounted, self.uncounted_range = 0, ExitStack()
-        self.open_window(at)
-        self.begin_unit(at, batch)
-        self.note("armed" if at < self.first else "recording")
+        self.open_window(unit)
+        self.begin_unit(unit, batch)
+        self.note("armed" if unit < self.first else "recording")
 
     def obstacle(self) -> str:
-        """Return what prevents recording here: a conflict, another window, a full disk; "" if nothing does."""
+        """Return why nothing can be recorded now, "" if it can.
+
+        Reasons are a conflict of the tool, another recorder in this process whose window is open, and less than 1
+        GB of free disk space for the traces.
+        """
         import os
         import sys
 
@@ -143,7 +158,10 @@ class Recorder(WindowTool):
         return obstacle
 
     def close(self, why: str) -> None:
-        """Close the tool, if it is open, and report the window; ``why`` is the reason for the end."""
+        """Stop the tool, which saves the window, and report it; ``why`` tells the user the reason.
+
+        Do nothing if it is not open.
+        """
         if self.prof is None:
             return
         try:
@@ -162,7 +180,11 @@ class Recorder(WindowTool):
         raise NotImplementedError
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
-        """End this window with a report for the user and the paths of its traces."""
+        """End the window: record nothing more, unless a layer reopens it, and note ``report`` in the state file.
+
+        ``report`` is a sentence for the user, ``traces`` are the paths that were saved (none: the state is "not
+        recorded").
+        """
         self.done, self.open_at = True, None
         self.reopen()
         self.note("saved" if traces else "not recorded", report, traces)
@@ -200,6 +222,8 @@ class CountedUnits(Recorder):
     LOWEST: CompileTime[int] = 0  # where a window may begin
     LONGEST: CompileTime[int] = 10**9  # units that may be saved at once
 
+    UNITS: str  # the name of several units
+
     def read_settings(self) -> None:
         """Read the chosen window, which must have the form of ``WINDOWS``."""
         super().read_settings()
@@ -211,7 +235,10 @@ class CountedUnits(Recorder):
         self.read_window()
 
     def read_window(self) -> None:
-        """Set ``first`` and ``end`` from the text of the window; raise ValueError if it is empty or too early."""
+        """Set ``first`` and ``end`` from the text "A:B" of the window; "A:" has no end.
+
+        Cut it to ``LONGEST`` units. Raises ValueError if it is empty or begins before ``LOWEST``.
+        """
         self.first, self.end = (int(text or 10**9) for text in self.window.split(":"))
         if not self.LOWEST <= self.first < self.end:
             raise ValueError("RLPATCH_WINDOW=%s is empty or too early" % self.window)
@@ -222,7 +249,10 @@ class CountedUnits(Recorder):
         self.open_at = max(self.first - self.WARMUP, 0)
 
     def tick(self, batch: Any) -> None:
-        """Go on to the next unit inside an open window."""
+        """Begin the next unit of an open window, whose input is ``batch``, and count it; the tool goes on to it.
+
+        This ends the range of uncounted iterations. Before the first unit that is recorded it waits for the device.
+        """
         self.uncounted_range.close()
         if self.unit == self.first:
             self.note("recording")
@@ -232,7 +262,7 @@ class CountedUnits(Recorder):
         self.unit += 1
 
     def pause(self) -> None:
-        """End the unit, and mark what follows as not counted until the next one begins."""
+        """End the unit, and open a range "rlpatch:uncounted" that lasts until the next unit begins; count it."""
         from torch.profiler import record_function
 
         self.end_unit()
@@ -253,7 +283,7 @@ class OneWorld(Recorder):
     """Counts the ranks of a process that ``torchrun``, or whatever sets the same variables, has started."""
 
     def count_ranks(self, worker: Any) -> int:  # noqa: ARG002
-        """Return the size of torch.distributed's world, or WORLD_SIZE before that is set up."""
+        """Return the size of torch.distributed's world, or WORLD_SIZE (1 without it) before that is set up."""
         import os
 
         import torch.distributed as dist
@@ -311,12 +341,12 @@ class ServingReplicas(ReplicaRecorder):
 class Unnoted(Recorder):
     """Makes the folder of the traces itself, which step metadata would have made."""
 
-    def open(self, at: int, batch: Any = None) -> None:
-        """Make the folder of the traces, then open the window."""
+    def open(self, unit: int, batch: Any = None) -> None:
+        """Make the folder of the traces, then open the window before unit number ``unit`` with input ``batch``."""
         import os
 
         os.makedirs(self.save_path, exist_ok=True)
-        super().open(at, batch)
+        super().open(unit, batch)
 
 
 class EveryRank(Recorder):

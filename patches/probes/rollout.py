@@ -20,6 +20,8 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
     ROLLOUT = "0"
 
     REPORT: CompileTime[str] = "decode %s of rollout %s: %s"
+    MISSED: CompileTime[str] = "not recorded: %s after %s decode steps; set RLPATCH_WINDOW"
+    UNITS: CompileTime[str] = "decode steps"
     KINDS: CompileTime[tuple[str, ...]] = ("decode",)  # of iterations that are counted
     FIRST: CompileTime[int] = 1  # the number of the first unit
     LOWEST: CompileTime[int] = 1
@@ -38,7 +40,10 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
         super().read_settings()
 
     def begin_rollout(self) -> None:
-        """Number the rollout, look for a request, and place the window if this rollout is chosen."""
+        """Count the rollout and start its units at ``FIRST``.
+
+        Read a trigger request, and place the window if it is the chosen one.
+        """
         self.rollout, self.unit = self.rollout + 1, self.FIRST
         self.poll(self.rollout)
         if self.rollout == self.chosen:
@@ -46,47 +51,64 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
         self.note("installed" if self.open_at is None else "waiting")
 
     def step(self, batch: Any) -> None:
-        """Count an iteration that begins: it opens, continues, pauses or closes the window."""
+        """Tell the recorder that an engine iteration begins, with ``batch`` as its input.
+
+        Close a window whose last unit has ended, open one that starts here (or whose warm-up does), and go on
+        inside an open one. Only iterations of the kinds in ``KINDS`` are counted; inside a window, others are
+        marked as uncounted.
+        """
         kind = self.observe(batch)
-        counted = kind in self.KINDS
+        is_counted = kind in self.KINDS
         if self.prof is not None and self.unit == self.end:
             self.close("complete")
         if self.prof is None:
-            at = self.unit if counted else self.unit - 1  # the warm-up of decode step 1 is the prefill
-            if kind is not None and self.open_at is not None and at >= self.open_at:
-                self.open(at, batch)
-            self.unit += counted
-        elif counted:
+            number = self.unit if is_counted else self.unit - 1  # the warm-up of decode step 1 is the prefill
+            if kind is not None and self.open_at is not None and number >= self.open_at:
+                self.open(number, batch)
+            self.unit += is_counted
+        elif is_counted:
             self.tick(batch)
         elif kind is not None and self.unit > self.first:
             self.pause()
 
     def wait_for(self, kind: str | None, load: int, batch: Any) -> None:
-        """Hook: an iteration of ``load`` requests is observed, behind which a window may be placed."""
+        """Hook: called for each iteration of ``kind`` (None: no iteration) with ``load`` requests.
+
+        May place a window behind it.
+        """
 
     def end_rollout(self, why: str) -> None:
-        """Close the window, or report that it was not reached, because the rollout has ended."""
+        """Close the window because the rollout has ended, or report that it was not reached.
+
+        ``why`` says what ended the rollout.
+        """
         self.close(why)
         if self.open_at is not None:
-            self.finish("not recorded: %s after %s units; adjust RLPATCH_WINDOW" % (why, self.unit - self.FIRST))
+            self.finish(self.MISSED % (why, self.unit - self.FIRST))
         self.forget()
 
     def forget(self) -> None:
         """Hook: no request of the rollout is left."""
 
     def exit(self) -> None:
-        """End the rollout when the process ends, and report a chosen rollout that never came."""
+        """End the rollout because the process ends.
+
+        If the chosen rollout was not recorded, report that it never came.
+        """
         self.end_rollout("the process ends")
         if not self.done:
             self.finish("not recorded: the process ends before rollout %s" % max(self.rollout + 1, self.chosen))
 
     def conclude(self, why: str, traces: Sequence[str]) -> None:
-        """Report how many units of the window were recorded, and ``why`` it ended."""
-        values = why, max(self.unit - self.first, 0), self.end - self.first, self.uncounted
-        report = "%s, recorded %s of %s units with %s uncounted iterations between them: " % values
+        """Report how many units of the window were recorded, its uncounted iterations and its ``traces``.
+
+        ``why`` says why it ended.
+        """
+        values = why, max(self.unit - self.first, 0), self.end - self.first, self.UNITS, self.uncounted
+        report = "%s, recorded %s of %s %s with %s uncounted iterations between them: " % values
         self.finish(report + (", ".join(traces) or "no trace"), traces)
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
-        """Say on the console what became of the window of this rollout, and end it."""
+        """Print ``report``, headed by the window and the rollout, and end the window as the base class does."""
         self.say(self.REPORT % (self.window, self.rollout, report))
         super().finish(report, traces)

@@ -23,7 +23,10 @@ class SglangRollout(RolloutUnits):
     put: Any  # into the queue of the forward's thread, None where it has none
 
     def schedule(self, batch: Any) -> None:
-        """Count a batch that the scheduler is about to run, and begin a rollout with the first one."""
+        """Tell the recorder that the scheduler is about to run ``batch``.
+
+        The first one after the engine was idle begins a rollout.
+        """
         kind = self.kind_of(batch)
         if kind is None:
             return
@@ -41,7 +44,7 @@ class SglangRollout(RolloutUnits):
         """Hook: note what a batch holds, before the forward's thread gets it."""
 
     def hand_over_load(self, kind: str, batch: Any) -> None:
-        """Hook: a batch of so many requests runs, behind which a window may be placed."""
+        """Hook: a batch of ``kind`` is about to run; its number of requests may place a window behind it."""
 
     def kind_of(self, batch: Any) -> str | None:
         """Return "decode", "prefill", "idle" or "health check" for a batch; None if it has no forward."""
@@ -52,7 +55,10 @@ class SglangRollout(RolloutUnits):
         return "health check" if len(requests) == 1 and str(requests[0].rid).startswith("HEALTH_CHECK") else kind
 
     def observe(self, batch: tuple[str, Any]) -> str | None:
-        """Return the kind of a batch; None outside of a window for one that is no unit."""
+        """Return the kind of a batch, given as a pair of kind and contents.
+
+        None outside of a window if its kind is not counted.
+        """
         kind = batch[0]
         # What is not counted is marked within a window and is nothing outside of it.
         return kind if self.runs(kind) or self.prof is not None else None
@@ -62,7 +68,7 @@ class SglangRollout(RolloutUnits):
         return kind in ("decode", "prefill")
 
     def contexts(self, batch: Any) -> list[int]:  # docstring goes in
-        """The tokens of each request, with those that are scheduled. Overlapped, the outputs are known one late."""
+        """Return the tokens of each request, scheduled ones included. Overlapped, outputs are known one late."""
         lengths = getattr(batch, "seq_lens_cpu", None)
         if lengths is not None:  # on the host, from 0.5.3 on; without a sum from 0.5.2x on
             return list(lengths.tolist())
@@ -73,13 +79,16 @@ class SglangRollout(RolloutUnits):
         return [tokens + late for tokens in lengths]
 
     def idle(self) -> None:
-        """End the rollout, as no batch runs and no request waits."""
+        """End the rollout if no request waits: the scheduler calls this when it has no batch to run."""
         if self.running and not self.scheduler.waiting_queue:
             self.running = False
             self.hand_over("end_rollout", "the engine is idle")
 
     def receive(self, requests: Any) -> None:
-        """End the rollout before memory is released, and give way to SGLang's own profiler."""
+        """Look through new requests: one that releases memory ends the rollout, one that profiles the window.
+
+        For the latter, which starts SGLang's own profiler, wait until the window is closed.
+        """
         for request in requests:
             name = type(request).__name__
             if name == "ReleaseMemoryOccupationReqInput":
@@ -95,14 +104,17 @@ class SglangRollout(RolloutUnits):
         if start:
             self.close("the framework's own profiler starts")
 
-    def open(self, at: int, batch: Any = None) -> None:
-        """Open the window, unless SGLang's own profiler has been started."""
+    def open(self, unit: int, batch: Any = None) -> None:
+        """Open the window before unit number ``unit``.
+
+        If SGLang's own profiler was started and not stopped, report that instead.
+        """
         if self.will_start:  # at a step of its own, perhaps
             return self.finish("not recorded: the framework's own profiler was started and not stopped")
-        super().open(at, batch)
+        super().open(unit, batch)
 
     def hand_over(self, event: str, *args: Any) -> None:
-        """Call the method ``event`` here, or in the forward's thread once the window is near."""
+        """Call the method ``event`` with ``args`` here, or in the thread of the forward once the window is near."""
         if self.put is not None and not self.near:
             self.near = self.open_at is not None and self.unit >= self.open_at
         if self.near:
@@ -113,7 +125,7 @@ class SglangRollout(RolloutUnits):
             getattr(self, event)(*args)
 
     def wait(self) -> None:
-        """Wait until the forward's thread has done all that was handed over, 60 seconds at most."""
+        """Wait until the thread of the forward has done all that was handed over, for at most 60 seconds."""
         import threading
 
         if self.near:
@@ -149,7 +161,7 @@ class SglangRollout(RolloutUnits):
         super().__init__(worker)
 
     def count_ranks(self, worker: Any) -> int:
-        """Return how many ranks all replicas have together."""
+        """Return how many ranks all data-parallel replicas have together."""
         import torch.distributed as dist
 
         world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
@@ -174,7 +186,10 @@ class BatchMetadata(SglangRollout):
             self.contents_of_batch = self.contents_of(batch)
 
     def contents_of(self, batch: Any) -> Mapping[str, object]:
-        """Return the requests and tokens of a batch, its longest context and the sum of all contexts."""
+        """Return "requests", "tokens", "longest" context and sum of contexts ("context") of a batch.
+
+        {} if it has another form.
+        """
         try:
             contexts = self.contexts(batch)
             decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
@@ -209,7 +224,7 @@ class BatchContexts(SglangRollout):
         self.longest_bound, self.bound_known = 0, False
 
     def longest_context(self, batch: Any, threshold: int, decisive: bool) -> int:  # docstring goes in
-        """Return the tokens of the longest context where that may decide, else a bound below ``threshold``."""
+        """Return the longest context in tokens; a bound where it is below ``threshold``, or does not matter."""
         decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
         self.longest_bound += self.growth
         if decodes and self.bound_known and (self.longest_bound < threshold or not decisive):
@@ -231,7 +246,10 @@ class ForwardThread:
     _rlpatch_stage_replica: Any
 
     def _rlpatch_stage_listen(self, replica: Any) -> None:
-        """Let the forward's thread run what the recorder hands over; ``replica`` is the number of the replica."""
+        """Make the thread of the forward run what is put into its queue.
+
+        Keep ``replica``, the number of the replica.
+        """
         import functools
 
         self._rlpatch_stage_replica = replica
@@ -239,7 +257,7 @@ class ForwardThread:
         self.input_queue.get = functools.partial(self._rlpatch_stage_next, self.input_queue.get)
 
     def _rlpatch_stage_next(self, take: Any) -> Any:
-        """Return the next batch of the queue, and run all that was handed over before it."""
+        """Take items from the queue with ``take``: call those that are functions, and return the first batch."""
         item = take()
         while callable(item):  # a batch is a tuple
             item()
@@ -271,7 +289,7 @@ class NamedReplica:
                     os.environ["VERL_REPLICA_RANK"] = number[1]
 
         def actor(self) -> Any:
-            """Return the context of the actor that this process is; None for any other process."""
+            """Return Ray's runtime context if this process is an actor; None for any other process."""
             import sys
 
             ray: Any = sys.modules.get("ray")
@@ -279,7 +297,10 @@ class NamedReplica:
             return context if context and context.worker.mode == ray.WORKER_MODE else None
 
         def configured(self, nodes: int) -> None:
-            """Give the server on ``nodes`` nodes that this process will start the number of its replica."""
+            """Set VERL_REPLICA_RANK for the server that this actor of slime is about to start on ``nodes`` nodes.
+
+            It is the actor's rank divided by ``nodes``. In any other process, and if that fails, nothing is set.
+            """
             import contextlib
             import os
 

@@ -21,7 +21,10 @@ class ModelSteps(WithoutProfiler):
         return prefix.rstrip("_") or getattr(model[0], "role", "actor")
 
     def contents(self, batch: Any) -> Mapping[str, object]:
-        """Return sequences and tokens of slime's next micro-batch; of another batch what the base reads."""
+        """Return "sequences" and "tokens" of slime's next micro-batch.
+
+        For any other batch what the base class reads of it.
+        """
         import contextlib
 
         contents: dict[str, object] = {}

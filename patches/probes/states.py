@@ -28,7 +28,7 @@ class RelativeWindow(MovedWindow, RolloutUnits):
     most: int
 
     def read_settings(self) -> None:
-        """Read the number of each state that was asked for, then the window."""
+        """Read the number asked for each state ("load", "tail", "context"; 0: not asked for), then the window."""
         texts = {name: self.setting("RLPATCH_AT_" + name.upper(), at, self.LEAST) for name, at in self.AT.items()}
         self.at = {name: int(text) for name, text in texts.items()}
         super().read_settings()
@@ -40,7 +40,7 @@ class RelativeWindow(MovedWindow, RolloutUnits):
         super().begin_rollout()
 
     def place_window(self) -> None:
-        """Place the window behind the unit at which the state was reached, or wait for the state."""
+        """Place the window behind the unit at which the state was reached; until then, wait for the state."""
         if self.origin is None:
             self.awaited, self.open_at = True, 10**9  # until the condition holds
         else:
@@ -50,7 +50,7 @@ class RelativeWindow(MovedWindow, RolloutUnits):
             self.open_at = max(self.first - self.WARMUP, 0)
 
     def wait_for(self, kind: str | None, load: int, batch: Any) -> None:
-        """Place the window if the state is reached in this iteration, of ``kind`` and with ``load`` requests."""
+        """Place the window if an iteration of ``kind`` (None: none) with ``load`` requests reaches the state."""
         if kind is None or not self.awaited:
             return
         self.most = max(self.most, load)
@@ -69,17 +69,20 @@ class RelativeWindow(MovedWindow, RolloutUnits):
         return number
 
     def end_rollout(self, why: str) -> None:
-        """Report how many requests there were if the window did not open, and end the rollout."""
+        """End the rollout.
+
+        If the window did not open, report the fewest and most requests that were scheduled, too.
+        """
         if self.open_at is not None and self.prof is None:
             load = ", %s to %s requests were scheduled" % (self.fewest, self.most) if self.awaited else ""
-            self.finish("not recorded: %s after %s units%s" % (why, self.unit - self.FIRST, load))
+            self.finish("not recorded: %s after %s %s%s" % (why, self.unit - self.FIRST, self.UNITS, load))
         super().end_rollout(why)
 
     def conclude(self, why: str, traces: Sequence[str]) -> None:
-        """Report how many units of the window were recorded, and from which number on."""
+        """Report how many units of the window were recorded, from which number on, and why it ended (``why``)."""
         units = max(self.unit - self.first, 0), self.end - self.first
-        values = (why, *units, self.first, self.uncounted, ", ".join(traces) or "no trace")
-        text = "%s, recorded %s of %s units from number %s on, with %s uncounted iterations between them: %s"
+        values = (why, *units, self.UNITS, self.first, self.uncounted, ", ".join(traces) or "no trace")
+        text = "%s, recorded %s of %s %s from number %s on, with %s uncounted iterations between them: %s"
         self.finish(text % values, traces)
 
     def add_facts(self, data: dict[str, Any]) -> None:
@@ -100,7 +103,10 @@ class Drained(RelativeWindow):
     """Waits until no more than so many requests are left."""
 
     def holds(self, load: int, batch: Any) -> bool:
-        """Tell whether no more requests are left than were asked for, after more than that."""
+        """Tell whether at most ``at["tail"]`` requests are left, after there were more.
+
+        True if no tail was asked for.
+        """
         is_drained = not self.at["tail"] or load <= self.at["tail"] < self.most
         return is_drained and super().holds(load, batch)
 
@@ -117,7 +123,7 @@ class LongContexts(RelativeWindow):
         super().__init__(worker)
 
     def holds(self, load: int, batch: Any) -> bool:
-        """Tell whether some request has as many tokens of context as were asked for."""
+        """Tell whether some request has at least ``at["context"]`` tokens of context, and all other states hold."""
         decisive = super().holds(load, batch)
         return self.longest_context(batch, self.at["context"], decisive) >= self.at["context"] and decisive
 
@@ -126,6 +132,6 @@ class RelativeBatches(RelativeWindow, SglangRollout):
     """SGLang: the scheduler's thread tells the forward's of the load of each batch."""
 
     def hand_over_load(self, kind: str, batch: Any) -> None:
-        """Tell the forward's thread how many requests a batch has, while that may place a window."""
+        """Tell the thread of the forward how many requests ``batch`` has, while a window is near or awaited."""
         if self.near or self.awaited:
             self.hand_over("wait_for", kind, len(batch.reqs), batch)

@@ -9,7 +9,10 @@ class Steerable:
     STAGE = "rollout"
 
     def say(self, text: str) -> None:  # on stderr: others silence loggers, or show twice what is logged
-        """Print ``text`` on stderr, behind the name of the worker."""
+        """Print ``text`` on stderr as "rlpatch: NAME, TEXT", where NAME is the recorder's.
+
+        A closed stderr is ignored.
+        """
         import contextlib
         import sys
 
@@ -17,7 +20,11 @@ class Steerable:
             print("rlpatch: %s, %s" % (getattr(self, "name", "a worker"), text), file=sys.stderr, flush=True)  # noqa: T201
 
     def setting(self, name: str, default: str, pattern: str) -> str:
-        """Return a variable of the environment, or ``default``; raise ValueError if it is unlike ``pattern``."""
+        """Return the value of a setting such as "RLPATCH_WINDOW" from the environment, or ``default``.
+
+        The variable of the stage (RLPATCH_ROLLOUT_WINDOW) comes before the general one. Raises ValueError if the
+        value does not match the regular expression ``pattern`` as a whole.
+        """
         import os
         import re
 

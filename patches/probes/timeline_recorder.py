@@ -63,7 +63,7 @@ class TimelineRecorder(MemoryUse):
             self.rows, self.open, self.ids, self.current = first.rows, first.open, first.ids, first.current
 
     def begin(self) -> None:  # docstring goes in
-        """A process begins, which may be a fork: the spans and the file of its parent are not its own."""
+        """Begin a process, which may be a fork: drop the spans, the notes and the file of its parent."""
         from threading import Event, Lock
 
         self.rows.clear()
@@ -99,7 +99,11 @@ class TimelineRecorder(MemoryUse):
                     pass
 
     def span(self, kind: str, name: str, key: Any = None, amount: Any = None) -> Any:
-        """Begin a span, and return the object whose end ends it, or None; ``key`` is the id of a request."""
+        """Begin a span of ``kind``, such as "phase", "call" or "unit", and return it; its last reference ends it.
+
+        ``key`` is the id of a request, ``amount`` what the kind counts. Return None if nothing is recorded; an
+        exception stops the timeline and not the run.
+        """
         try:
             if self.first.state != "on" and not self.first.start():
                 return None
@@ -124,7 +128,7 @@ class TimelineRecorder(MemoryUse):
         return first.blocked.get(self.thread(), 0) if first.measured else None
 
     def measure(self) -> None:  # docstring goes in
-        """Measure the waits in collectives from now on, if they block the host: a device's only queue work."""
+        """Begin to measure waits in collectives if they block the host (gloo, mpi), once torch's world exists."""
         import sys
 
         dist: Any = sys.modules.get("torch.distributed")
@@ -142,11 +146,11 @@ class TimelineRecorder(MemoryUse):
         except Exception:  # noqa: S110  (a torch that is imported right now, or of another kind)
             pass
 
-    def measure_call(self, owner: Any, name: str) -> None:  # docstring goes in
-        """Add the time of each call of a method to that in which collectives blocked its thread."""
+    def measure_call(self, class_: Any, name: str) -> None:  # docstring goes in
+        """Replace the method ``name`` of ``class_`` by one that adds its time to the thread's in collectives."""
         import functools
 
-        call, blocked, clock, thread = getattr(owner, name), self.blocked, self.clock, self.thread
+        call, blocked, clock, thread = getattr(class_, name), self.blocked, self.clock, self.thread
 
         @functools.wraps(call)
         def measured(*args: Any, **options: Any) -> Any:
@@ -157,12 +161,13 @@ class TimelineRecorder(MemoryUse):
             finally:
                 blocked[thread()] = before + clock() - start
 
-        setattr(owner, name, measured)
+        setattr(class_, name, measured)
 
     def step(self, number: Any, metrics: Any = None, stale: str = "", log: str = "log") -> Any:  # docstring goes in
-        """All that was done since the step before belongs to the step of that number; then its ``log`` is written.
+        """Mark the end of training step ``number``, and return the span of what follows it, a phase called ``log``.
 
-        Of its ``metrics`` the one named ``stale`` is kept: how many steps older its trajectories' weights were.
+        The metric named ``stale``, if ``metrics`` has it, is noted: how many steps older the trajectories' weights
+        were.
         """
         try:
             amount = number
@@ -174,7 +179,10 @@ class TimelineRecorder(MemoryUse):
         return self.span("phase", log)
 
     def requested(self, kind: str, name: str, key: Any, prompt: Any) -> Any:
-        """Begin the span of a request, with the tokens of its prompt as its amount."""
+        """Begin the span of the request with id ``key``, and return it.
+
+        Its amount are the tokens of ``prompt`` (None: unknown).
+        """
         try:
             tokens = len(prompt)
         except Exception:  # a prompt of any kind
@@ -207,7 +215,7 @@ class TimelineRecorder(MemoryUse):
         return self.Units(self, name, units)
 
     def size(self, batch: Any) -> Any:  # docstring goes in
-        """Return the tokens of a batch, and those with its padding; None where that is unknown or on a device."""
+        """Return [tokens of a batch, those with padding]; None for what is unknown or would need a device."""
         try:
             batch = getattr(batch, "batch", batch)
             ids = batch["input_ids"]
@@ -220,7 +228,7 @@ class TimelineRecorder(MemoryUse):
             return [None, None]
 
     def start(self) -> bool:  # docstring goes in
-        """Whether anything is recorded; the first one who asks starts what writes it."""
+        """Tell whether the timeline records; the first call reads the settings and starts the writing thread."""
         if self.state == "" and self.lock.acquire(False):
             self.state = "starting"
             try:
@@ -249,14 +257,17 @@ class TimelineRecorder(MemoryUse):
 
         atexit.register(end)
 
-    def stop(self, why: Any) -> None:
-        """Stop recording because of an exception, and say so once."""
+    def stop(self, error: Any) -> None:
+        """Stop recording because of an exception, and print that, if it had not stopped before."""
         if self.state != "off":
             self.state = "off"
-            self.say("ended: %s: %s; the run goes on" % (type(why).__name__, why))
+            self.say("ended: %s: %s; the run goes on" % (type(error).__name__, error))
 
     def watch(self) -> None:
-        """Write what lies in the queue about once a second, in a thread of its own."""
+        """Write what lies in the queue about twice a second, as long as the timeline is on.
+
+        This is a thread's function.
+        """
         import time
 
         while self.state == "on":
@@ -267,7 +278,11 @@ class TimelineRecorder(MemoryUse):
             self.write()
 
     def write(self, last: bool = False) -> None:
-        """Write the spans that have ended, and those that have lasted for a second, as a line of JSON."""
+        """Append what is new to the file as a line of JSON: ended spans, those open for a second, notes of memory.
+
+        Nothing is written if another thread writes for 2 seconds. With ``last`` the file ends, and recording stops.
+        An error stops the timeline, too.
+        """
         import json
         import time
         import zlib
@@ -298,15 +313,15 @@ class TimelineRecorder(MemoryUse):
             self.lock.release()
 
     def put(self, data: bytes) -> None:
-        """Append bytes to the file, all of them."""
+        """Append ``data`` to the file, all of it, and count its bytes."""
         import os
 
         self.written += len(data)
         while data:
             data = data[os.write(self.file or 0, data) :]
 
-    def open_file(self, now: int) -> None:  # docstring goes in
-        """Open the first file, or move one above half the limit to PATH.old and open the next; else keep it."""
+    def open_file(self, now_ms: int) -> None:  # docstring goes in
+        """Open a file with its header unless one is open; above half the limit, rename that to PATH.old before."""
         import json
         import os
         import zlib
@@ -319,7 +334,7 @@ class TimelineRecorder(MemoryUse):
             os.replace(self.path, self.path + ".old")
         else:
             os.makedirs(self.folder, exist_ok=True)
-            self.path = "%s/%s_%s_%s.jsonl.gz" % (self.folder, self.host(), self.pid, now)
+            self.path = "%s/%s_%s_%s.jsonl.gz" % (self.folder, self.host(), self.pid, now_ms)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self.file, self.stream = os.open(self.path, flags, 0o644), zlib.compressobj(6, zlib.DEFLATED, 31)
         about, names = self.ABOUT, ("RANK", "WORLD_SIZE", "LOCAL_RANK", "VERL_REPLICA_RANK", "WG_PREFIX")
@@ -332,7 +347,7 @@ class TimelineRecorder(MemoryUse):
         self.put(self.stream.compress(json.dumps(header, separators=(",", ":")).encode() + b"\n"))
 
     def host(self) -> str:
-        """Return the name of the host, with _ for all but letters and digits."""
+        """Return the name of the host, with "_" for all but letters and digits."""
         import os
 
         return "".join(c if c.isalnum() else "_" for c in os.uname().nodename)
@@ -348,7 +363,7 @@ class TimelineRecorder(MemoryUse):
             return file.read(4096).replace("\0", " ").strip()[:80]
 
     def run(self) -> str:  # docstring goes in
-        """Return the name of the run, the same on all hosts; below an actor of Ray, the actor knows it."""
+        """Return the name of the run, the same on all hosts: of Ray's job, or RLPATCH_RUN; "" if unknown."""
         import contextlib
         import os
         import sys
@@ -360,8 +375,12 @@ class TimelineRecorder(MemoryUse):
                 return "%s %s" % (context.gcs_address, context.get_job_id())
         return "" if "RAY_RAYLET_PID" in os.environ else os.environ.get("RLPATCH_RUN", "")
 
-    def columns(self, rows: Any, begun: Any, at: int) -> dict[str, Any]:  # docstring goes in
-        """The records as they are written: in microseconds, those of an engine as columns of differences."""
+    def columns(self, rows: Any, begun: Any, origin_us: int) -> dict[str, Any]:  # docstring goes in
+        """Return ended ``rows`` and ``begun`` ones as the file has them, times in microseconds after ``origin_us``.
+
+        "spans" are rows, "iterations" columns of differences; "who" has rank and data-parallel rank if they have
+        changed.
+        """
         record: dict[str, Any] = {}
         if self.who != self.who_written:
             record["who"] = self.who_written = dict(self.who)
@@ -373,16 +392,16 @@ class TimelineRecorder(MemoryUse):
                 iterations.append((number, start, length, *amount))
             elif kind != "iteration":
                 waited = None if length is None or waited is None else waited // 1000
-                spans.append([number, parent, kind, name, start - at, length, key, amount, waited])
+                spans.append([number, parent, kind, name, start - origin_us, length, key, amount, waited])
                 while spans[-1][-1] is None and len(spans[-1]) > 6:
                     spans[-1].pop()
         if spans:
             record["spans"] = spans
         if iterations:
             columns = [list(column) for column in zip(*iterations)]  # noqa: B905
-            for place, column in enumerate(columns):
-                if place != 2:  # lengths stay as they are
-                    before = at if place == 1 else 0
+            for position, column in enumerate(columns):
+                if position != 2:  # lengths stay as they are
+                    before = origin_us if position == 1 else 0
                     column[:] = [value - earlier for value, earlier in zip(column, [before, *column])]  # noqa: B905
             record["iterations"] = columns
         return record
@@ -398,7 +417,10 @@ class EngineTimeline(TimelineRecorder):
     iterating: Any  # row of the newest iteration
 
     def chosen(self, rank: int, dp: int) -> bool:
-        """Tell whether iterations of ``rank`` are recorded, and note rank and data-parallel rank for the file."""
+        """Tell whether iterations of ``rank`` are recorded.
+
+        Note ``rank`` and data-parallel rank ``dp`` for the file.
+        """
         import time
 
         self.cpu_clock = time.thread_time_ns
@@ -406,15 +428,18 @@ class EngineTimeline(TimelineRecorder):
         self.first.who = {"rank": rank, "dp": dp}
         return bool({"all", str(rank)} & {*ranks})
 
-    def iterate(self, is_first: bool, *amount: int) -> Any:  # docstring goes in
-        """Begin an iteration with these amounts, and return its span; ``is_first`` begins a rollout."""
-        self.rollout += is_first
+    def iterate(self, begins_rollout: bool, *amount: int) -> Any:  # docstring goes in
+        """Begin an iteration: requests, tokens, sum and maximum of contexts.
+
+        Return its span (None: not recorded).
+        """
+        self.rollout += begins_rollout
         span = self.span("iteration", "", None, (*amount, self.cpu_clock() // 1000, self.rollout))
         self.first.iterating = span and span.row  # for a window that is recorded in this process
         return span
 
     def blocks(self, scheduler: Any) -> None:  # docstring goes in
-        """Note the KV-cache blocks in use, of all."""
+        """Note the KV-cache blocks of ``scheduler`` in use; if they cannot be read, print that once and stop."""
         try:
             first = self.first
             if self.cached and (first.state == "on" or first.start()):
@@ -438,7 +463,10 @@ class VllmTimeline(EngineTimeline):
         return pool.num_gpu_blocks - 1 - pool.get_num_free_blocks(), pool.num_gpu_blocks - 1
 
     def iteration(self, worker: Any, batch: Any) -> Any:
-        """Begin the span of an iteration with its requests, tokens, sum and maximum of contexts, if it has any."""
+        """Return the span of the iteration of ``batch``: its requests, tokens, sum and maximum of contexts.
+
+        Return None without tokens, on a rank that was not chosen, and after an error, which stops the timeline.
+        """
         try:
             if self.counted is None:
                 parallel = worker.vllm_config.parallel_config
@@ -482,13 +510,16 @@ class SglangTimeline(EngineTimeline):
     batch: Any = ()  # the requests of the last one
 
     def read_cache(self, scheduler: Any) -> Any:
-        """Return the tokens in use in the KV cache, and its size in tokens."""
+        """Return how many tokens of the KV cache are in use, and its size in tokens."""
         pool = getattr(scheduler, "token_to_kv_pool_allocator", None) or scheduler.token_to_kv_pool  # before 0.4.4
         total = scheduler.max_total_num_tokens  # its blocks are tokens
         return total - pool.available_size() - scheduler.tree_cache.evictable_size(), total
 
     def iteration(self, worker: Any, batch: Any) -> Any:
-        """Begin the span of a batch, with its requests, tokens, sum of contexts and longest one; None for none."""
+        """Return the span of ``batch``: its requests, tokens, sum and maximum of contexts; note the KV cache, too.
+
+        Return None without requests, on a rank that was not chosen, and after an error, which stops the timeline.
+        """
         try:
             if self.counted is None:
                 import sys
@@ -516,7 +547,7 @@ class SglangTimeline(EngineTimeline):
             self.first.stop(e)
 
     def begins(self, scheduler: Any, batch: Any) -> bool:  # docstring goes in
-        """Tell whether no request of the engine was in a batch before: those that decode wait for prefills."""
+        """Tell whether ``batch`` begins a rollout: it prefills, nothing decodes, and its requests are all new."""
         before, self.batch = self.batch, batch.reqs
         if not batch.forward_mode.is_extend() or getattr(getattr(scheduler, "running_batch", None), "reqs", []):
             return False
@@ -533,7 +564,7 @@ class TrainerTimeline(TimelineRecorder):
     done: Any = None  # steps of the optimizer, when that work began
 
     def training_step(self, trainer: Any, kind: str, name: str) -> Any:  # docstring goes in
-        """One micro-batch, and with it a step where the optimizer has stepped since the one before."""
+        """Begin the span of a micro-batch and return it; if the optimizer has stepped before, begin a step, too."""
         try:
             done = trainer.state.global_step
             if self.work is None or done != self.done:
@@ -545,7 +576,7 @@ class TrainerTimeline(TimelineRecorder):
         return self.span(kind, name)
 
     def logged(self, trainer: Any, values: Any) -> Any:  # docstring goes in
-        """The trainer logs; at its end how long it took, and the last step has ended by then."""
+        """Begin a span "log" and return it; the log at the end, with "train_runtime", ends the last step first."""
         try:
             if "train_runtime" in values:
                 self.ended(trainer)
@@ -554,10 +585,10 @@ class TrainerTimeline(TimelineRecorder):
         return self.span("phase", "log")
 
     def ended(self, trainer: Any) -> None:  # docstring goes in
-        """The step that goes on, if any, has ended with all that was done behind the optimizer's step."""
-        had, self.work = self.work, None
-        if had is not None:
-            del had
+        """End the training step that is going on, if any; rank 0 marks the end with the number of the step."""
+        work, self.work = self.work, None
+        if work is not None:
+            del work
             if trainer.args.process_index == 0:
                 self.span("step", "", None, self.done + 1)
 
@@ -566,7 +597,7 @@ class GroupTimeline(TimelineRecorder):
     """Keeps what a driver calls on groups of actors of Ray, each by the class of its group."""
 
     def called(self, group: Any, method: str) -> Any:
-        """Begin the span of a driver's call on a group of actors, named by class and method."""
+        """Return the span of a driver's call on ``group``, a group of Ray actors; its name is "Class.method"."""
         import contextlib
 
         with contextlib.suppress(Exception):  # a group of another kind: its calls have no class then
@@ -593,8 +624,8 @@ class LoopTimeline(TimelineRecorder):
 
         span: Any = None
 
-        def __init__(self, timeline: Any, ends: bool) -> None:
-            self.timeline, self.ends = timeline, ends
+        def __init__(self, timeline: Any, ends_step: bool) -> None:
+            self.timeline, self.ends = timeline, ends_step
 
         def __del__(self) -> None:
             self.span = None
@@ -602,7 +633,11 @@ class LoopTimeline(TimelineRecorder):
                 self.timeline.mark()
 
     def called(self, group: Any, method: str, rollout: Any = None) -> Any:
-        """Begin a call of the driver; with `rollout`, it trains on the one of that number."""
+        """Begin a driver's call of ``method`` on a group of actors, and return an object that ends it.
+
+        With ``rollout``, the call trains on the rollout of that number: the first one ends the step before. A call
+        of "update_weights" ends its step.
+        """
         if rollout is not None and rollout != self.trained:
             if self.trained is not None or self.waiting is None:
                 self.mark()
@@ -614,7 +649,10 @@ class LoopTimeline(TimelineRecorder):
         return call
 
     def mark(self) -> None:
-        """Mark the end of the step that was trained, if any; rollouts are counted from 0, steps from 1."""
+        """Mark the end of the step that was trained, if any; rollouts are counted from 0, steps from 1.
+
+        Then wait for calls.
+        """
         trained, self.trained, self.waiting = self.trained, None, None
         try:
             if trained is not None:
@@ -627,5 +665,8 @@ class LoopTimeline(TimelineRecorder):
         return self.span("work", "%s.%s" % (getattr(actor, "role", "actor"), method))
 
     def timed(self, method: str, args: Any) -> Any:
-        """Begin the span of a timed function if it is one of an actor with a role, which is called on all ranks."""
+        """Begin the span of ``method`` if the first of ``args`` is an actor with a role.
+
+        None for any other function.
+        """
         return self.works(args[0], method) if args and hasattr(args[0], "role") else None

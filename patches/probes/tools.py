@@ -17,17 +17,17 @@ class ProfilerTool(WindowTool):
     traces_before: set[str]
     stopping: Any  # an ExitStack
 
-    def open_window(self, at: int) -> None:
-        """Make and start the profiler, with the step number of unit ``at``."""
+    def open_window(self, unit: int) -> None:
+        """Make and start the profiler, with its step number set to that of unit number ``unit``."""
         from contextlib import ExitStack
 
         self.traces_before, self.stopping = self.traces(), ExitStack()
         self.synchronize()
-        self.build(at)
+        self.build(unit)
         self.stopping.callback(self.prof.stop)
-        self.prof.step_num = max(at - 1, 0)  # as after so many steps: ProfilerStep#n carries the number of its unit
+        self.prof.step_num = max(unit - 1, 0)  # ProfilerStep#n carries the number of its unit
         self.prof.start()
-        if at:
+        if unit:
             self.prof.step()  # out of WAIT
 
     def next_unit(self) -> None:
@@ -35,20 +35,20 @@ class ProfilerTool(WindowTool):
         self.prof.step()
 
     def close_window(self) -> list[str]:
-        """Stop the profiler, and return the traces that were not there before."""
+        """Stop the profiler, and return the sorted paths of the traces that it has written."""
         self.stopping.close()  # once, whatever has failed
         self.prof = None
         return sorted(self.traces() - self.traces_before)
 
     def traces(self) -> set[str]:
-        """Return the paths of all traces of this recording's name."""
+        """Return the paths of all files or folders of traces whose name begins with that of this recording."""
         import glob
 
         paths = glob.glob(glob.escape("%s/%s" % (self.save_path, self.name)) + self.TRACES)
         return {path.partition("/profiler_info")[0] for path in paths}
 
-    def build(self, at: int) -> None:
-        """Make ``prof``, with its schedule."""
+    def build(self, unit: int) -> None:
+        """Make ``prof``, with its schedule: skip to ``unit``, warm up, record the window."""
 
 
 class NpuProfiler(ProfilerTool):
@@ -56,13 +56,13 @@ class NpuProfiler(ProfilerTool):
 
     TRACES: CompileTime[str] = "*_ascend_pt/profiler_info*.json"
 
-    def build(self, at: int) -> None:
-        """Make ``torch_npu.profiler.profile`` with a schedule that warms up from unit ``at`` on."""
+    def build(self, unit: int) -> None:
+        """Make ``torch_npu.profiler.profile``, which skips to ``unit``, warms up, and records the window."""
         from torch_npu import profiler
 
         self.prof = profiler.profile(
             activities=[profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.NPU],
-            schedule=profiler.schedule(wait=at, warmup=self.first - at, active=self.end - self.first, repeat=1),
+            schedule=profiler.schedule(wait=unit, warmup=self.first - unit, active=self.end - self.first, repeat=1),
             on_trace_ready=profiler.tensorboard_trace_handler(self.save_path, self.name, analyse_flag=False),
             record_shapes=False,
             profile_memory=False,
@@ -84,7 +84,10 @@ class NpuProfiler(ProfilerTool):
         torch_npu.npu.synchronize()
 
     def conflict(self) -> str:
-        """Return what would leave torch_npu's profiler without data: another one, or a variable of CANN."""
+        """Return why torch_npu's profiler would get no data: another one runs, or a variable of CANN is set.
+
+        "" otherwise.
+        """
         import os
         import sys
 
@@ -108,16 +111,20 @@ class TorchProfiler(ProfilerTool):
 
     taken = False
 
-    def open_window(self, at: int) -> None:
-        """Start the profiler, and have the window closed before another profiler of its class starts."""
+    def open_window(self, unit: int) -> None:
+        """Start the profiler.
+
+        Until it stops, ``start`` of its class closes this window before another profiler starts.
+        """
         import os
 
-        super().open_window(at)
+        super().open_window(unit)
         self.stopping.pop_all()
         self.stopping.callback(self.stop_untaken)
         profile, start = type(self.prof), type(self.prof).start
 
         def close_and_start(profiler: Any) -> Any:
+            """Close the window of this process, then start the other profiler."""
             if self.pid == os.getpid():  # else it is a child, forked inside the window
                 self.dispatch(self, None, "close", ["another profiler starts"])
             return start(profiler)
@@ -126,7 +133,7 @@ class TorchProfiler(ProfilerTool):
         self.stopping.callback(setattr, profile, "start", start)
 
     def stop_untaken(self) -> None:
-        """Stop the profiler, unless another one has taken its data."""
+        """Stop the profiler; if another one has taken its data, only end its range of the current step."""
         if self.unit < self.end:  # else the last step() has stopped the recording, which looks the same
             self.taken = self.is_taken()
         if not self.taken:
@@ -143,7 +150,10 @@ class TorchProfiler(ProfilerTool):
         super().next_unit()
 
     def is_taken(self) -> bool:
-        """Tell whether another profiler has taken the data: a unit is recorded, but torch says that none is."""
+        """Tell whether another profiler has taken the data: torch reports none, though a unit is recorded.
+
+        False in any thread but the one that opened the window: torch tells the state of one thread.
+        """
         from threading import get_ident
 
         import torch
@@ -151,13 +161,13 @@ class TorchProfiler(ProfilerTool):
         records = self.unit > self.first and get_ident() == self.thread  # torch tells it of one thread
         return records and not getattr(torch.autograd, "_profiler_enabled", lambda: True)()
 
-    def build(self, at: int) -> None:
-        """Make ``torch.profiler.profile`` with a schedule that warms up from unit ``at`` on."""
+    def build(self, unit: int) -> None:
+        """Make ``torch.profiler.profile``, which skips to ``unit``, warms up, and records the window."""
         from torch import profiler
 
         self.prof = profiler.profile(
             activities=[profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA],
-            schedule=profiler.schedule(wait=at, warmup=self.first - at, active=self.end - self.first, repeat=1),
+            schedule=profiler.schedule(wait=unit, warmup=self.first - unit, active=self.end - self.first, repeat=1),
             on_trace_ready=profiler.tensorboard_trace_handler(self.save_path, self.name, use_gzip=False),
             record_shapes=False,
             profile_memory=False,
@@ -173,7 +183,10 @@ class TorchProfiler(ProfilerTool):
             torch.cuda.synchronize()
 
     def conflict(self) -> str:
-        """Return what already records in this process: nsys, a memory history, a profiler; "" if nothing."""
+        """Return what already records in this process: nsys, a memory history, another profiler.
+
+        "" if nothing does.
+        """
         import os
 
         import torch
@@ -195,13 +208,13 @@ class Compression(Recorder):
         self.exits = True  # a process that ends leaves no time for it
         super().exit()
 
-    def compress(self, traces: Sequence[str], files: Sequence[str] = ()) -> None:  # docstring goes in
-        """Begin to compress ``traces``, which the step metadata in ``files`` name."""
+    def compress(self, traces: Sequence[str], metadata_files: Sequence[str] = ()) -> None:  # docstring goes in
+        """Start a thread that compresses ``traces``, and renames them in their step metadata ``metadata_files``."""
         import atexit
         from multiprocessing.util import Finalize
         from threading import Thread
 
-        packer = Thread(target=self.pack, args=(traces, files), name="rlpatch-gzip", daemon=True)
+        packer = Thread(target=self.pack, args=(traces, metadata_files), name="rlpatch-gzip", daemon=True)
         packer.start()
         atexit.register(Finalize(None, self.stop_packing, [packer], exitpriority=100))
 
@@ -210,8 +223,8 @@ class Compression(Recorder):
         self.exits = True
         packer.join(10)
 
-    def pack(self, traces: Sequence[str], files: Sequence[str]) -> None:  # docstring goes in
-        """Leave a trace as it is until its compressed one is whole: the process may end at any moment."""
+    def pack(self, traces: Sequence[str], metadata_files: Sequence[str]) -> None:  # docstring goes in
+        """Replace ``traces`` by gzip files once all are whole, and print them; give up when the process ends."""
         import contextlib
         import gzip
         import os
@@ -219,21 +232,21 @@ class Compression(Recorder):
         import threading
 
         folder = self.save_path + "/.rlpatch"
-        new = "%s/%s.packing" % (folder, os.path.basename(traces[0]))
+        new_path = "%s/%s.packing" % (folder, os.path.basename(traces[0]))
         try:
             if sys.platform == "linux":  # there a thread has a priority of its own
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
             os.makedirs(folder, exist_ok=not os.path.islink(folder))
             for trace in traces:
-                with open(trace, "rb") as plain, gzip.open(new, "wb", 6) as packed:
+                with open(trace, "rb") as plain, gzip.open(new_path, "wb", 6) as packed:
                     chunk = plain.read(1 << 22)  # the larger, the less often it takes the GIL
                     while chunk and not self.exits:
                         packed.write(chunk)
                         chunk = plain.read(1 << 22)
                 if self.exits:
                     return
-                os.replace(new, trace + ".gz")
-            self.rename_traces(traces, files, new)
+                os.replace(new_path, trace + ".gz")
+            self.rename_traces(traces, metadata_files, new_path)
             for trace in traces:
                 os.unlink(trace)
             self.say("compressed: %s" % ", ".join(trace + ".gz" for trace in traces))
@@ -241,9 +254,9 @@ class Compression(Recorder):
             self.say("not compressed: %s: %r" % (", ".join(traces), e))
         finally:
             with contextlib.suppress(OSError):
-                os.unlink(new)
+                os.unlink(new_path)
 
-    def rename_traces(self, traces: Sequence[str], files: Sequence[str], new: str) -> None:
+    def rename_traces(self, traces: Sequence[str], metadata_files: Sequence[str], new_path: str) -> None:
         """Hook: name the compressed ``traces`` in the step metadata; ``new`` is a path for temporary files."""
 
 

@@ -19,6 +19,7 @@ class TrainingSteps(CountedUnits, OneWorld):
 
     STAGE = "update-policy"
     UNIT = "micro-batch"
+    UNITS = "micro-batches"
     BETWEEN = "pauses"  # what runs between two units without being one
     ROLES: tuple[str, ...] = ("actor",)
     STEPS = "1"
@@ -52,7 +53,11 @@ class TrainingSteps(CountedUnits, OneWorld):
         super().read_settings()
 
     def enter(self, *call: Any) -> None:
-        """Begin a call of the stage if its role was chosen; a window of the rollout in this thread ends first."""
+        """Begin a call of the stage if its role was chosen.
+
+        ``call`` has the arguments from which ``whose`` tells the role. A window of the call before, or of a rollout
+        in the same thread, is closed first.
+        """
         import sys
         import threading
 
@@ -66,18 +71,24 @@ class TrainingSteps(CountedUnits, OneWorld):
             self.begin_call(role)
 
     def begin_call(self, role: str) -> None:
-        """Count a call of ``role`` as its next training step, whose units are numbered from 0."""
-        is_first = not self.step
+        """Count a call of ``role`` as its next training step, and number its units from 0; place a chosen window.
+
+        If the first call is already behind the last chosen training step, report that nothing was recorded.
+        """
+        is_first_call = not self.step
         step = self.calls[role] = self.calls.get(role, 0) + 1
         self.role, self.step, self.unit = role, step, 0
         stage = self.STAGE.replace("-", "_")
         self.name = "%s_%s_%s_step%s_rank%s_%s" % (self.host, stage, role, step, self.rank, self.pid)
         self.begin_step()
-        if is_first and self.done:  # a run that was resumed
+        if is_first_call and self.done:  # a run that was resumed
             self.finish("not recorded: the first call is in training step %s already" % step)
 
     def begin_step(self) -> None:  # place the window where the step is chosen; done behind the last one
-        """Look for a request, and place the window if this training step is chosen."""
+        """Read a trigger request, and place the window if this training step is chosen.
+
+        Set ``done`` behind the last chosen training step of all roles.
+        """
         if self.step <= max(self.steps):
             self.note("installed")
         self.poll(self.step)
@@ -92,7 +103,7 @@ class TrainingSteps(CountedUnits, OneWorld):
         return self.step in self.steps
 
     def watched(self) -> str:
-        """Return the path of the state file of this stage, role and rank."""
+        """Return the path of this recorder's state file: stage, role, host, rank and process id."""
         who = self.STAGE, self.role, self.host, self.rank, self.pid
         return "%s/.rlpatch/%s_%s_%s_rank%s_%s.json" % (self.save_path, *who)
 
@@ -101,14 +112,20 @@ class TrainingSteps(CountedUnits, OneWorld):
         self.end_call(why)
 
     def end_call(self, why: str) -> None:
-        """Close the window, or report that it was not reached, because the call has ended."""
+        """Close the window because the call has ended, or report that it was not reached.
+
+        ``why`` says what ended the call.
+        """
         if self.prof is not None:
             self.close(why)
         elif self.open_at is not None:
-            self.finish("not recorded: %s after %s units" % (why, self.unit))
+            self.finish("not recorded: %s after %s %s" % (why, self.unit, self.UNITS))
 
     def exit(self) -> None:
-        """End the call when the process ends, and report a chosen training step that never came."""
+        """End the call because the process ends.
+
+        Report the first chosen training step that is still to come, if any.
+        """
         if not self.step:  # no call of a role that was chosen
             return
         self.end_call("the process ends")
@@ -122,16 +139,19 @@ class TrainingSteps(CountedUnits, OneWorld):
         """Tell whether a training step that never came is worth a report."""
         return True
 
-    def open(self, at: int, batch: Any = None) -> None:
-        """Open the window, unless the framework's own profiler would record, too."""
+    def open(self, unit: int, batch: Any = None) -> None:
+        """Open the window before unit number ``unit``, or report that the framework's own profiler would record."""
         self.units = []  # of the trace: each call has one of its own
         obstacle = self.framework()
         if obstacle:
             return self.finish("not recorded: %s" % obstacle)
-        super().open(at, batch)
+        super().open(unit, batch)
 
     def start(self, unit: str, batch: Any) -> None:
-        """Begin a unit: open the window before the first one, go on to the next one inside it."""
+        """Begin a unit with the input ``batch``: open the window if it starts here, or go on inside an open one.
+
+        ``unit`` is "micro-batch", "mini-batch" or "call"; do nothing if it is not what the window counts.
+        """
         if unit != self.UNIT or self.open_at is None:
             return
         if self.prof is not None:
@@ -146,15 +166,19 @@ class TrainingSteps(CountedUnits, OneWorld):
         if unit == self.UNIT and self.prof is not None and self.unit == self.end:
             self.close("complete")
 
-    def loop(self, unit: str, last: bool, complete: bool) -> None:
-        """End a loop over units: close the window if it broke off, leave the call after the last, else pause."""
+    def loop(self, unit: str, ends_call: bool, complete: bool) -> None:
+        """End a loop over units: close the window if the loop was not ``complete``, otherwise note a pause.
+
+        With ``ends_call`` the call of the stage ends here, too. Do nothing in a process that was forked inside the
+        window.
+        """
         import os
 
         if self.pid != os.getpid():  # a child, forked inside the window, which ends within the loop
             return
         if not complete:
             self.close("the loop ended early")
-        elif last:
+        elif ends_call:
             self.leave()
         elif unit == self.UNIT and self.prof is not None and self.unit > self.first:
             self.pause()
@@ -162,8 +186,8 @@ class TrainingSteps(CountedUnits, OneWorld):
     class Loop:
         """The units of a loop, ``call`` hears of their beginnings and ends."""
 
-        def __init__(self, call: Any, unit: str, units: Any, last: bool) -> None:
-            self.call, self.unit, self.ends = call, unit, last
+        def __init__(self, call: Any, unit: str, units: Any, ends_call: bool) -> None:
+            self.call, self.unit, self.ends = call, unit, ends_call
             wrapped = isinstance(units, type(self)) and units.call == call  # by this stage, in the epoch before
             self.units: Any = units.units if wrapped else units
 
@@ -182,13 +206,17 @@ class TrainingSteps(CountedUnits, OneWorld):
                 self.call("loop", self.unit, self.ends, complete)
 
     def conclude(self, why: str, traces: Sequence[str]) -> None:
-        """Report how many units of the window were recorded, and ``why`` it ended."""
+        """Report how many units of the window were recorded, what ran between them, and its ``traces``.
+
+        ``why`` says why it ended.
+        """
         count = max(self.unit - self.first, 0)
-        values = why, count, self.end - self.first, self.uncounted, self.BETWEEN, ", ".join(traces) or "no trace"
-        self.finish("%s, recorded %s of %s units with %s %s between them: %s" % values, traces)
+        values = why, count, self.end - self.first, self.UNITS, self.uncounted, self.BETWEEN
+        report = "%s, recorded %s of %s %s with %s %s between them: " % values
+        self.finish(report + (", ".join(traces) or "no trace"), traces)
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
-        """Say on the console what became of the window of this training step, and end it."""
+        """Print ``report``, headed by stage, role, window and training step, and end the window."""
         what = "%s, %s, %s %s" % (self.STAGE, self.role, self.UNIT, self.window)
         self.say("%s of training step %s%s: %s" % (what, self.step, self.counted_by, report))
         super().finish(report, traces)
@@ -202,7 +230,10 @@ class TrainingSteps(CountedUnits, OneWorld):
         data["done"] = self.exits or (self.step >= max(self.steps) and self.open_at is None)
 
     def contents(self, batch: Any) -> Mapping[str, object]:
-        """Return the sequences and tokens of a batch, or its padded shape; {} for one of another form."""
+        """Return "sequences" and "tokens" of a batch with "input_ids", or its "padded" shape.
+
+        {} for any other batch.
+        """
         import contextlib
 
         contents: dict[str, object] = {}

@@ -20,7 +20,7 @@ class TrainerSteps(TrainingSteps):
         return role
 
     def enter_step(self, role: str) -> bool:  # docstring goes in
-        """Whether the training step has only begun for this role."""
+        """Begin a call in the log's next training step; return False if ``role`` is in that step already."""
         step: int = self.worker.state.global_step + 1  # of those that a checkpoint has, too
         if self.calls.get(role) == step:
             return False
@@ -33,7 +33,7 @@ class TrainerUpdate(TrainerSteps):
     """The update: forward and backward of each micro-batch once it is there, and the optimizer step of them all."""
 
     def framework(self) -> str:
-        """Return why mini-batches cannot be counted: TRL would generate within one; "" if they can."""
+        """Return why mini-batches cannot be counted: TRL would generate within a mini-batch; "" if they can."""
         args = self.worker.args
         turns = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
         if self.UNIT == "mini-batch" and turns < args.gradient_accumulation_steps:
@@ -41,7 +41,7 @@ class TrainerUpdate(TrainerSteps):
         return ""
 
     def contents(self, batch: Any) -> Mapping[str, object]:
-        """Return sequences and padded shape of a batch, prompt and completion together."""
+        """Return "sequences" and "padded" shape [sequences, tokens] of a batch, prompt and completion together."""
         import contextlib
 
         contents = dict(super().contents(batch))
@@ -51,7 +51,10 @@ class TrainerUpdate(TrainerSteps):
         return contents
 
     def prepared(self, batch: Any = None, training: bool = True) -> None:
-        """Begin a micro-batch, and a training step with its first one; an evaluation's batch is left out."""
+        """Begin the micro-batch of ``batch``; the first one of a training step begins that, too.
+
+        Do nothing in an evaluation.
+        """
         if not training:  # an evaluation, which prepares its batches in the same place
             return
         if self.enter_step("actor"):
@@ -59,7 +62,10 @@ class TrainerUpdate(TrainerSteps):
         self.start("micro-batch", batch)
 
     def computed(self) -> None:
-        """End a micro-batch behind its backward; the last one before the optimizer's step ends the call, too."""
+        """End a micro-batch behind its backward.
+
+        The last one before the optimizer's step ends the training step, too.
+        """
         self.stop("micro-batch")
         if self.UNIT == "micro-batch":
             if self.worker.accelerator.sync_gradients:  # the last one before the optimizer steps
@@ -80,7 +86,10 @@ class LogProbs(WithoutProfiler, TrainerSteps):
     """
 
     def role_of(self, model: Any) -> str:
-        """Return "ref" for the reference model, or the trained one without its adapter; "actor" otherwise."""
+        """Return "ref" if ``model`` is the reference, or the trained model with its adapter off or set to "ref".
+
+        Else "actor".
+        """
         trained = self.worker.model
         if model is self.worker.ref_model or getattr(trained, "active_adapter", "") == "ref":
             return "ref"
@@ -88,7 +97,7 @@ class LogProbs(WithoutProfiler, TrainerSteps):
         return "ref" if without else "actor"
 
     def exit(self) -> None:
-        """Report that the process ends; if no call came, that no log-probabilities were computed."""
+        """Report that the process ends; if no log-probabilities were computed at all, report that."""
         if self.step:
             super().exit()
         else:  # as that of the reference where beta is 0
@@ -96,7 +105,10 @@ class LogProbs(WithoutProfiler, TrainerSteps):
             self.finish("not recorded: the process ends, and %s computed none" % " and ".join(self.ROLES))
 
     def parts(self, model: Any) -> None:
-        """Begin the call and its first part, unless a loss or an evaluation computes the log-probabilities."""
+        """Begin a call and its first part with ``model``, unless a loss or an evaluation computes.
+
+        A second rollout of the same training step begins none. A part is a micro-batch.
+        """
         import torch
 
         # What a second rollout of the same training step computes is not counted.
@@ -104,7 +116,7 @@ class LogProbs(WithoutProfiler, TrainerSteps):
             self.start("micro-batch", None)
 
     def go_on(self, more: bool) -> None:
-        """Begin the next part if there are ``more``, otherwise end the call."""
+        """Begin the next part if there is ``more``, otherwise end the call."""
         if more:
             self.start("micro-batch", None)
         else:

@@ -35,7 +35,10 @@ class MegatronActor(TrainingSteps):
         return "actor"
 
     def framework(self) -> str:
-        """Return why verl's own profiler keeps this recorder from recording; "" if it does not."""
+        """Return "verl's own torch profiler is switched on" if it keeps this recorder from recording.
+
+        "" otherwise.
+        """
         profiler = getattr(self.worker, "prof", None)
         return "verl's own torch profiler is switched on" if profiler is not None and profiler.check() else ""
 
@@ -66,14 +69,14 @@ class Trainer(TrainingSteps):
     parameter_version: Any = None  # of the weights that the rollout has, where this process knows of it
 
     def whose(self, data: Any) -> str:
-        """Return the role for which the worker computes ``data``: "critic", "ref" or "actor"."""
+        """Return the role for which the worker computes the batch ``data``: "critic", "ref" or "actor"."""
         if self.worker.config.model_type == "value_model":
             return "critic"
         bare = data.get("no_lora_adapter", None)
         return "ref" if self.worker.engine_config.forward_only or getattr(bare, "data", bare) else "actor"
 
     def framework(self) -> str:
-        """Return why verl's own profiler keeps this recorder from recording; "" if it does not."""
+        """Return "verl's own torch profiler is running" if it keeps this recorder from recording; "" otherwise."""
         import sys
 
         # Shared by all workers of the process, and warming up it is seen nowhere else (from 0.9.0).
@@ -98,7 +101,11 @@ class LoggedSteps(MovedWindow, Trainer):
         self.reached = {}
 
     def begin_call(self, role: str) -> None:
-        """Take the training step's number from the parameter version; further calls of that step go on in it."""
+        """Begin a call of ``role``, in the training step that follows from the weights' parameter version.
+
+        Without a version, calls are counted. A call in the same training step as the one before goes on with the
+        numbers of its units.
+        """
         version = self.parameter_version = getattr(self.worker, "_rlpatch_parameter_version", None)
         if self.step:
             self.reached[self.role] = self.unit
@@ -109,7 +116,7 @@ class LoggedSteps(MovedWindow, Trainer):
         super().begin_call(role)
 
     def begin_step(self) -> None:
-        """Begin a training step, or go on in it where the call before has stopped counting."""
+        """Begin a training step, or go on in it: then units are numbered from where the role's last call ended."""
         if self.goes_on:  # a request is looked for where a step begins
             self.unit = self.reached[self.role]
             if self.is_chosen():
@@ -120,7 +127,7 @@ class LoggedSteps(MovedWindow, Trainer):
             super().begin_step()
 
     def place_window(self) -> None:
-        """Place the part of the window that this call can still reach."""
+        """Place the part of the window that this call can still reach; none if it lies behind."""
         super().place_window()
         if self.unit < self.end:
             self.first = max(self.first, self.unit)
@@ -144,7 +151,10 @@ class WorkerUpdate(Trainer):
         self.looped = True
 
     def begin_batch(self, data: Any, goes_on: bool = False) -> None:
-        """Begin a mini-batch that comes without a loop; ``goes_on``: it adds to the one before."""
+        """Begin a call and its mini-batch ``data`` if it comes outside of a loop.
+
+        ``goes_on``: it may add to the one before.
+        """
         if not (self.looped or (self.begun and goes_on)):
             self.enter(data)
             self.looped, self.begun = False, True
@@ -157,9 +167,9 @@ class WorkerUpdate(Trainer):
             self.stop("mini-batch")
             self.leave()
 
-    def loop(self, unit: str, last: bool, complete: bool) -> None:
-        """End a loop; behind one of mini-batches the update is no longer in a loop."""
-        super().loop(unit, last, complete)
+    def loop(self, unit: str, ends_call: bool, complete: bool) -> None:
+        """End a loop over units as the base class does; a loop of mini-batches ends the update."""
+        super().loop(unit, ends_call, complete)
         self.looped = self.looped and unit != "mini-batch"
 
 
@@ -173,7 +183,12 @@ class MegatronSchedule(Schedule):
     _rlpatch_stage_units: Any
 
     def _rlpatch_stage_scheduled(self, unit: str, units: Any, mpu: Any, chunks: Any, last: bool = False) -> Any:
-        """Return an iterator that counts ``units``, or ``units`` as they are if Megatron interleaves them."""
+        """Return an iterator that counts ``units``, or ``units`` as they are if Megatron interleaves them.
+
+        ``unit`` names them, ``mpu`` is Megatron's ``parallel_state``, ``chunks`` are those of the model. With
+        ``last`` the call of the stage ends with them. Where they interleave and the window counts them, end the
+        call with a report.
+        """
         loop = self._rlpatch_stage_units(unit, units, last)
         if loop is units:
             return units

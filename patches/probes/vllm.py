@@ -30,7 +30,10 @@ class SchedulerOutputs(RolloutUnits):
         self.live, self.prefilling = set(), {}
 
     def observe(self, batch: Any) -> str | None:
-        """Return "decode" or "prefill" for an iteration, None without tokens; begin and end rollouts, too."""
+        """Return the kind of an iteration, given its scheduler output: "decode", "prefill", or None without tokens.
+
+        Also end the rollout when all its requests have finished, and begin one with the first request after that.
+        """
         counts, finished = batch.num_scheduled_tokens, batch.finished_req_ids
         if finished and self.live.issubset(finished):
             self.end_rollout("all requests have finished")
@@ -55,7 +58,10 @@ class SchedulerOutputs(RolloutUnits):
         return kind
 
     def contents(self, batch: Any) -> Mapping[str, Any]:
-        """Return the requests, tokens and drafts of an iteration, its longest context and the sum of contexts."""
+        """Return requests, tokens, drafts, the longest and the summed context of an iteration.
+
+        {} if the contexts are unknown.
+        """
         contexts = self.contexts(batch)
         drafts = sum(map(len, batch.scheduled_spec_decode_tokens.values()))
         sums = {"requests": len(contexts), "tokens": batch.total_num_scheduled_tokens, "drafts": drafts}
@@ -69,7 +75,7 @@ class ListedRequests(SchedulerOutputs):
     """Cached requests as lists, from vLLM 0.9.2 on."""
 
     def contexts(self, batch: Any) -> list[int]:
-        """Return the tokens of each scheduled request's context, with those of this iteration."""
+        """Return the context of each scheduled request, in tokens, with those of this iteration."""
         counts, cached = batch.num_scheduled_tokens, batch.scheduled_cached_reqs
         contexts = [counts[new.req_id] + new.num_computed_tokens for new in batch.scheduled_new_reqs]
         contexts += [counts[name] + tokens for name, tokens in zip(cached.req_ids, cached.num_computed_tokens)]  # noqa: B905
@@ -80,7 +86,7 @@ class ResumedNames(ListedRequests):
     """The names of those that are back after a preemption, from vLLM 0.11.1 on."""
 
     def add_resumed(self, batch: Any) -> None:
-        """Note the requests that prefill again after a preemption, by their names."""
+        """Note the requests that prefill again after a preemption, by the list of their ids."""
         for name in batch.scheduled_cached_reqs.resumed_req_ids:
             self.prefilling[name] = -1
 
@@ -104,7 +110,7 @@ class ResumedRequests(SchedulerOutputs):
         self.prefilling.update(dict.fromkeys(resumed, -1))
 
     def contexts(self, batch: Any) -> list[int]:
-        """Return the tokens of each scheduled request's context, with those of this iteration."""
+        """Return the context of each scheduled request, in tokens, with those of this iteration."""
         counts, requests = batch.num_scheduled_tokens, [*batch.scheduled_cached_reqs, *batch.scheduled_new_reqs]
         return [counts[request.req_id] + request.num_computed_tokens for request in requests]
 
@@ -125,7 +131,7 @@ class ResumedSomehow(SchedulerOutputs):
         self.prefilling.update(dict.fromkeys(resumed, -1))
 
     def contexts(self, batch: Any) -> list[int]:
-        """Return the tokens of each scheduled request's context, this iteration included; [] if unknown."""
+        """Return the context of each scheduled request, in tokens, with those of this iteration; [] if unknown."""
         counts, cached = batch.num_scheduled_tokens, batch.scheduled_cached_reqs
         requests = [*(cached if isinstance(cached, list) else []), *batch.scheduled_new_reqs]
         contexts = [counts[request.req_id] + request.num_computed_tokens for request in requests]
@@ -222,13 +228,13 @@ class OutputContexts(SchedulerOutputs):
         self.longest_bound, self.bound_known = 0, False
 
     def prompt_length(self, request: Any) -> int:
-        """Return the tokens of a new request's prompt, and keep the longest."""
+        """Return the tokens of a new request's prompt, and raise the bound of the longest context to that."""
         length = super().prompt_length(request)
         self.longest_bound = max(self.longest_bound, length)
         return length
 
     def longest_context(self, batch: Any, threshold: int, decisive: bool) -> int:  # docstring goes in
-        """Return the tokens of the longest context where that may decide, else a bound below ``threshold``."""
+        """Return the longest context in tokens; a bound where it is below ``threshold``, or does not matter."""
         self.longest_bound += self.growth
         if self.bound_known and (self.longest_bound < threshold or not decisive):
             return self.longest_bound
@@ -255,14 +261,18 @@ class ModelInputs(RolloutUnits):
         self.live = set()
 
     def prepare(self, inputs: Any) -> None:
-        """Keep the model input of the iteration that is about to run; None ends the rollout."""
+        """Keep the first of ``inputs``, the model input of the iteration about to run; None ends the rollout."""
         if inputs is None:
             self.end_rollout("no request is left")
         else:
             self.model_input = inputs[0]
 
     def observe(self, batch: Any) -> str | None:
-        """Return "decode" or "prefill" for an iteration, None without requests; begin and end rollouts, too."""
+        """Return the kind of the iteration that runs ``batch``: "decode", "prefill", or None without requests.
+
+        Also end the rollout when all its requests have finished, and begin one with the first request after that.
+        Raises RuntimeError if no model input was prepared.
+        """
         model_input, self.model_input = self.model_input, None
         if not batch.num_seq_groups:
             return None
@@ -283,7 +293,7 @@ class ModelInputs(RolloutUnits):
         return kind
 
     def contents(self, batch: Any) -> Mapping[str, object]:
-        """Return the requests, tokens and longest context of an iteration."""
+        """Return "requests", "tokens" and "longest" context (in tokens) of the iteration that was observed last."""
         longest = int(max(self.metadata.max_prefill_seq_len, self.metadata.max_decode_seq_len))
         tokens = self.metadata.num_prefill_tokens + self.metadata.num_decode_tokens
         return {"requests": batch.num_seq_groups, "tokens": tokens, "longest": longest}
@@ -322,7 +332,7 @@ class VllmWorker(ReplicaRecorder):
         return max(world, parallel.world_size * parallel.data_parallel_size)  # type: ignore[no-any-return]
 
     def serves(self, worker: Any) -> str:
-        """Return "prefill" or "decode" for a server that serves one alone; "" otherwise."""
+        """Return "prefill" or "decode" for a worker of a server that does only that; "" otherwise."""
         transfer = getattr(worker.vllm_config, "kv_transfer_config", None)
         return {"kv_producer": "prefill", "kv_consumer": "decode"}.get(getattr(transfer, "kv_role", ""), "")
 
@@ -343,7 +353,7 @@ class PreparedInputs(Calls):
     """vLLM V0: shows the recorder what ``execute_worker`` is about to run."""
 
     def prepare_input(self, execute_model_req: Any = None) -> Any:
-        """Return what vLLM prepares, and show it to the recorder."""
+        """Return what vLLM prepares for an iteration (None: no request is left), and show it to the recorder."""
         inputs = super().prepare_input(execute_model_req)  # type: ignore[misc]
         self._rlpatch_stage("prepare", inputs)
         return inputs

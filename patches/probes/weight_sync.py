@@ -48,7 +48,10 @@ class WeightSync(OneWorld):
         super().read_settings()
 
     def enter(self, role: str) -> None:
-        """Begin a weight sync of ``role``, the trainer's or the rollout's end, and record it if it is chosen."""
+        """Begin a weight sync for ``role``, "trainer", "relay" or "rollout", and record it if it is the chosen one.
+
+        A sync that is still being recorded is saved first.
+        """
         self.close("the function did not return")
         self.sync, self.role = self.sync + 1, role
         who = "%srank%s" % (self.replica and "replica%s_" % self.replica, self.rank)
@@ -72,14 +75,14 @@ class WeightSync(OneWorld):
         return "%s/.rlpatch/weight-sync_%s_%s_%s_%s.json" % (self.save_path, self.role, self.host, who, self.pid)
 
     def leave(self) -> None:
-        """End a weight sync, and save its trace."""
+        """End a weight sync and save its trace; do nothing in a process that was forked inside the window."""
         import os
 
         if self.pid == os.getpid():  # else it is a child, forked inside the window, whose frames end
             self.close("complete")
 
     def exit(self) -> None:
-        """Save what is still recorded when the process ends, and report a chosen sync that never came."""
+        """Save what is still recorded because the process ends; if the chosen sync never came, report that."""
         self.close("the process ends")
         if not self.done and self.role:
             before = max(self.sync + 1, self.chosen_sync)
@@ -90,7 +93,7 @@ class WeightSync(OneWorld):
         self.finish("%s, recorded: %s" % (why, ", ".join(traces) or "no trace"), traces)
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
-        """Say on the console what became of the weight sync, and end recording."""
+        """Print ``report``, headed by the number and role of the sync, and end recording."""
         self.say("weight sync %s, %s: %s" % (self.sync, self.role, report))
         super().finish(report, traces)
 
@@ -128,12 +131,15 @@ class WeightSync(OneWorld):
             self.recorder = recorder
 
         def tell(self, worker: Any, event: str, *args: Any) -> None:
-            """Call the method ``event`` of the recorder, made for ``worker`` if there is none, until it is done."""
+            """Call the method ``event`` of the recorder with ``args``, until that is done.
+
+            The first call makes it for ``worker``.
+            """
             if self.probe is not None:
                 self.probe = self.recorder.dispatch(self.probe, worker, event, args)
 
         def sync(self, worker: Any, role: str, call: str, goes_on: Any = None) -> Any:  # docstring goes in
-            """``call`` is a sync, or a part of one that has begun and, with ``goes_on``, does not end with it."""
+            """Return a range for ``call``, which begins a sync or is part of it; ``goes_on``: more calls follow."""
             if self.probe is None:
                 return None
             if not (self.depth or self.goes_on):
@@ -146,13 +152,13 @@ class WeightSync(OneWorld):
             return call_range
 
         def leave_call(self) -> None:
-            """End a call, and with it the sync, unless that goes on in further calls."""
+            """End a call; the sync ends with it, unless another call is open or it goes on in further calls."""
             self.depth -= 1
             if not (self.depth or self.goes_on):
                 self.tell(None, "leave")
 
         def ended(self) -> None:  # docstring goes in
-            """End the sync that goes on: what comes now is no part of it."""
+            """End the sync that was to go on in further calls, if no call is open."""
             if self.goes_on and not self.depth:
                 self.goes_on = False
                 self.tell(None, "leave")
@@ -166,7 +172,7 @@ class WeightSync(OneWorld):
             return self.recorder.Range(name) if self.recording() else None
 
         def weights(self, weights: Any) -> Any:  # docstring goes in
-            """The same, and what is waited for is a range: in the trainer they are gathered, elsewhere received."""
+            """Return an iterator over ``weights`` with a range around each wait: "gather" or "receive"."""
             if not self.recording():
                 return weights
             name = "gather" if self.probe.role == "trainer" else "receive"
@@ -176,7 +182,7 @@ class WeightSync(OneWorld):
             return self.Weights(self, name, weights) if hasattr(weights, "__next__") else weights
 
         def socket(self, socket: Any) -> Any:
-            """Return ``socket``, while a sync is recorded with a range around each answer that is waited for."""
+            """Return ``socket``; while a sync is recorded, wrapped so that each wait for an answer is a range."""
             return self.Socket(self, "send", socket) if self.recording() else socket
 
         class Waited:
@@ -232,7 +238,7 @@ class WeightSync(OneWorld):
                 return self.inner.send_pyobj(*args, **options)
 
             def recv(self, *args: Any, **options: Any) -> Any:
-                """Receive the answer, and end the wait."""
+                """Receive and return the answer, and end the range of the wait."""
                 try:
                     return self.inner.recv(*args, **options)
                 finally:

@@ -20,14 +20,20 @@ class SeveralWindows(MovedWindow):
     next_windows: Sequence[str] = ()
 
     def read_windows(self) -> None:
-        """Keep the list of windows; raise ValueError if one is empty, too early or out of order."""
+        """Keep the list "A:B,C:D" of windows.
+
+        Raise ValueError if one is empty, begins too early or is out of order.
+        """
         self.windows = self.window
         ends = [int(text or 10**9) for text in self.window.replace(",", ":").split(":")]
         if ends[0] < self.LOWEST or ends != sorted(set(ends)):
             raise ValueError("RLPATCH_WINDOW=%s is empty, too early or not in order" % self.window)
 
     def place_window(self) -> None:
-        """Place the first window of the list that does not lie behind already."""
+        """Place the next window of the list that can still be reached, and drop those before it.
+
+        None if all lie behind.
+        """
         self.next_windows = self.next_windows or self.windows.split(",")
         self.open_at = None
         while self.open_at is None and self.next_windows:  # one that lies behind is left out
@@ -40,7 +46,7 @@ class SeveralWindows(MovedWindow):
         self.done = self.done and not self.next_windows
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
-        """Report a window, and place the next one."""
+        """End a window as the base class does, and place the next one of the list, if any."""
         super().finish(report, traces)
         if self.next_windows:
             self.place_window()
@@ -55,7 +61,10 @@ class SeveralInRollout(SeveralWindows, RolloutUnits):
         super().begin_rollout()
 
     def end_rollout(self, why: str) -> None:
-        """End the rollout, and name the windows that it did not reach."""
+        """End the rollout.
+
+        Windows that it did not reach are dropped, and added to the reason ``why`` in the report.
+        """
         if self.next_windows:
             why, self.next_windows = "%s before %s" % (why, ",".join(self.next_windows)), ()
         super().end_rollout(why)
@@ -127,7 +136,7 @@ class RepeatedSteps(TrainingSteps):
     REPEAT: CompileTime[int] = 1
 
     def read_settings(self) -> None:
-        """Add the training steps that follow each chosen one."""
+        """Read the settings, and add to each chosen training step those that follow it, ``REPEAT`` steps in all."""
         super().read_settings()
         self.steps = {step + more for step in self.steps for more in range(self.REPEAT)}
 
@@ -142,10 +151,10 @@ class RepeatedCaptures(Repeated, GraphCapture):
 
     captures = 0
 
-    def open(self, at: int, batch: Any = None) -> None:
+    def open(self, unit: int, batch: Any = None) -> None:
         """Count the capture, and record it."""
         self.captures += 1
-        super().open(at, batch)
+        super().open(unit, batch)
 
     def is_last(self) -> bool:
         """Tell whether this capture is the last one to record."""

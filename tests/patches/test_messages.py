@@ -16,7 +16,7 @@ from tests.patches.training_stages import Stage
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
 
 LOGGERS = ("", "vllm", "vllm.rlpatch", "verl", "verl.rlpatch")
-DONE = r"rlpatch: \w+_dp0_rank0_\d+, decode 2:4 of rollout 0: complete, recorded 2 of 2 units with 0 .*"
+DONE = r"rlpatch: \w+_dp0_rank0_\d+, decode 2:4 of rollout 0: complete, recorded 2 of 2 decode steps with 0 .*"
 
 
 def handler(level: int) -> tuple[logging.Handler, io.StringIO]:

@@ -61,7 +61,7 @@ CASES = (
         },
         window="1:3",
         step="2",
-        said="complete, recorded 2 of 2 units with 1 optimizer steps between them",
+        said="complete, recorded 2 of 2 micro-batches with 1 optimizer steps between them",
     ),
     Case(  # whose weights have version 6 says so, and the log has step 7
         "after-a-checkpoint",
@@ -93,7 +93,7 @@ CASES = (
         {("compute-log-prob", "ref", 2): {1: ["forward 1 1"]}},
         window="1:9",
         step="2",
-        said="the call ends, recorded 1 of 8 units",
+        said="the call ends, recorded 1 of 8 micro-batches",
     ),
     Case(
         "critic",

@@ -302,7 +302,7 @@ def test_what_nobody_asked_for_is_not_said_where_the_window_was_not_reached(
     worker = V1Worker(**waiting, **STATES)
     ask(tmp_path, window="30:60")
     rollout(worker)
-    assert re.search(r"not recorded: .*\b6 units\n", console.text)
+    assert re.search(r"not recorded: .*\b6 decode steps\n", console.text)
 
 
 def test_a_training_stage_that_finds_an_old_request_serves_the_next_one(

@@ -128,16 +128,16 @@ def recorded(labels: list[str], unit: str, first: int, end: int) -> Iterator[tup
 
 
 CASES = (
-    Case("two-steps", [*STEP, *STEP], said=("complete, recorded 3 of 3 units",)),
+    Case("two-steps", [*STEP, *STEP], said=("complete, recorded 3 of 3 micro-batches",)),
     Case("second", [*STEP, call("compute_image_embeds"), *STEP, *STEP], steps="2", window="0:2"),
     Case("first-and-third", [LOG_PROB, REF] * 3, steps="1,3", window="3:4"),
     Case(
         "parts", [{**one, **PARTS} for one in (LOG_PROB, REF, UPDATE)], window="1:4",
-        said=("recorded 3 of 3 units with 1 pauses between them",),
+        said=("recorded 3 of 3 micro-batches with 1 pauses between them",),
     ),
     Case("epochs", [UPDATE, UPDATE], window="1:7", settings={"epochs": 2}),
     Case("all", STEP, decode="1:99", window="0:99", said=("the call ends, recorded 4 of ",)),
-    Case("never", STEP, decode="20:30", window="20:30", said=("not recorded: the call ends after 4 units",)),
+    Case("never", STEP, decode="20:30", window="20:30", said=("not recorded: the call ends after 4 micro-batches",)),
     Case("dynamic", [LOG_PROB, REF, UPDATE], settings={"dynamic": True}, window="1:7"),
     Case(
         "raised", [{**UPDATE, "raise_at": 2}, LOG_PROB, UPDATE], window="1:9", said=("the loop ended early",),

@@ -59,7 +59,7 @@ MICRO = (
         {("update-policy", "actor", 2): EPOCHS, ("compute-log-prob", "actor", 2): {3: ["forward 2 3"]}},
         window="3:6",
         steps="2",
-        said="complete, recorded 3 of 3 units with 0 optimizer steps between them",
+        said="complete, recorded 3 of 3 micro-batches with 0 optimizer steps between them",
     ),
     Case(
         "critic",
@@ -72,7 +72,7 @@ MICRO = (
         DYNAMIC,
         {("update-policy", "actor", 1): {2: learned(0, 2, optimizer=0), 3: learned(0, 3, optimizer=1)}},
         window="2:9",
-        said="the call ends, recorded 2 of 7 units",
+        said="the call ends, recorded 2 of 7 micro-batches",
     ),
 )
 MINI = (

@@ -111,12 +111,12 @@ ROLLOUTS = (
         env={"RLPATCH_ROLLOUT": "1"}),
     Scenario("a request waits", "prefill; decode 4; stalled; decode 6; idle", DECODE),
     Scenario("the rollout ends in the window", f"prefill; decode 4; idle; {ONE_ROLLOUT}", (Recorded(0, 3, 5),),
-        ("the engine is idle, recorded 2 of 3 units with 0",)),
+        ("the engine is idle, recorded 2 of 3 decode steps with 0",)),
     Scenario("the rollout ends before the window", f"prefill; decode 1; idle; {ONE_ROLLOUT}", (),
-        ("not recorded: the engine is idle after 1 units; adjust RLPATCH_WINDOW",)),
+        ("not recorded: the engine is idle after 1 decode steps; set RLPATCH_WINDOW",)),
 )  # fmt: skip
 
-STARTS = "the framework's own profiler starts, recorded 2 of 3 units"
+STARTS = "the framework's own profiler starts, recorded 2 of 3 decode steps"
 FRAMEWORK = (
     Scenario("start_profile in the window", "prefill; decode 4; profile on; decode 2; profile off; decode 9; idle",
         (Recorded(0, 3, 5),), (STARTS,)),
@@ -234,7 +234,7 @@ def check(report: Report, scenario: Scenario) -> None:
     said = [line["text"] for line in report.of(scenario, "log")]
     expected = scenario.said
     if expected is None:
-        each = ", recorded {0} of {0} units with {1} uncounted iterations between them: /"
+        each = ", recorded {0} of {0} decode steps with {1} uncounted iterations between them: /"
         expected = tuple(each.format(r.end - r.first, r.uncounted) for r in scenario.recorded)
     assert len(said) == len(expected), said
     for line, pattern in zip(said, expected, strict=True):

@@ -95,10 +95,10 @@ def recorded(labels: list[str], unit: str, first: int, end: int) -> Iterator[tup
 
 NOT = "not recorded: Megatron's schedule interleaves the micro-batches, use --mini-batch or --call"
 CASES = (
-    Case("first", STEP, "0:1", said=("complete, recorded 1 of 1 units",)),
-    Case("steps", STEP * 3, "1:5", "2,3", said=("recorded 4 of 4 units with 1 optimizer steps between them",)),
+    Case("first", STEP, "0:1", said=("complete, recorded 1 of 1 micro-batches",)),
+    Case("steps", STEP * 3, "1:5", "2,3", said=("recorded 4 of 4 micro-batches with 1 optimizer steps between them",)),
     Case("all", STEP, "0:99", said=("the call ends, recorded 5 of ",)),
-    Case("never", STEP, "20:30", said=("not recorded: the call ends after 5 units",)),
+    Case("never", STEP, "20:30", said=("not recorded: the call ends after 5 micro-batches",)),
     Case("raised", [call("train", raise_at=1), call("train")], "0:9", said=("the loop ended early, recorded 2 of 9",)),
     Case("pipeline", STEP, "0:1", said=(NOT, NOT.replace("--mini-batch or ", "")), settings={"pipeline": 2}),
     Case("chunks", STEP, "0:1", said=(NOT,), settings={"chunks": 2}),

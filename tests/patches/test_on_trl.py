@@ -72,7 +72,7 @@ MICRO = (
         "GRPO",
         update(2, {0: learned(2), 1: learned(3)}) | log_prob("ref", 2, {0: ["infer 2"], 1: ["infer 3"]}),
         steps="2",
-        said="complete, recorded 2 of 2 units with 1 pauses between them",
+        said="complete, recorded 2 of 2 micro-batches with 1 pauses between them",
     ),
     # Between the steps TRL evaluates: it generates, and computes log-probabilities and losses, in the same methods.
     Case(
@@ -89,14 +89,14 @@ MICRO = (
         update(1, {0: learned(0), 1: learned(1)}) | log_prob("ref", 1, {0: ["infer 0"]}),
         settings=OFTEN,
         options={"lora": True},
-        said="the call ends, recorded 1 of 2 units",
+        said="the call ends, recorded 1 of 2 micro-batches",
     ),
     Case(
         "GRPO",
         log_prob("actor", 1, {2: ["infer 2"], 3: ["infer 3"]}) | log_prob("ref", 1, {2: ["infer 6"], 3: ["infer 7"]}),
         window="2:4",
         settings=SELDOM,
-        said="update-policy, actor, micro-batch 2:4 of training step 1: the training step ends, recorded 0 of 2 units",
+        said="update-policy, actor, micro-batch 2:4 of training step 1: the training step ends, recorded 0 of 2 micro-batches",
     ),
     Case(
         "GRPO",

@@ -272,7 +272,7 @@ def test_sglangs_own_profiler_comes_first(field: str, console: Console) -> None:
     scheduler.rollout(3)
     scheduler._rlpatch_stage("receive", [named("AbortReq"), named("ProfileReq", **{field: "START_PROFILE"})])
     assert scheduler.made[0].calls[-1] == "stop"
-    assert "the framework's own profiler starts, recorded 2 of 4 units" in console.text
+    assert "the framework's own profiler starts, recorded 2 of 4 decode steps" in console.text
     scheduler._rlpatch_stage("receive", [named("ProfileReq", **{field: "STOP_PROFILE"})])
     scheduler._rlpatch_stage("idle")
     scheduler.rollout(7)

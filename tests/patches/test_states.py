@@ -162,7 +162,7 @@ def test_what_never_held_says_how_near_it_came(asked: Asked, said: str, console:
     worker = V1Worker(WINDOW="0:9", **asked.constants)
     ramp(worker, 4, 5)
     assert not worker.made
-    assert f"decode 0:9 of rollout 0: not recorded: all requests have finished after 8 units, {said}" in console.text
+    assert f"decode 0:9 of rollout 0: not recorded: all requests have finished after 8 decode steps, {said}" in console.text
 
 
 def test_of_contexts_nothing_is_said_that_was_not_measured(console: Console) -> None:
@@ -238,7 +238,7 @@ def test_a_long_prefill_beside_many_that_decode_makes_nobody_look_at_each_of_the
     one = batch({}, done=(*names, "long"))
     one.scheduled_cached_reqs = scheduled([], 0)
     worker.iterate(one, "empty")
-    assert "after 0 units, 64 to 65 requests were scheduled" in console.text
+    assert "after 0 decode steps, 64 to 65 requests were scheduled" in console.text
 
 
 def scheduled(names: list[str], computed: int) -> Any:

@@ -205,36 +205,36 @@ ROLLOUTS = (
     ),
     Scenario(
         "the rollout ends in the window, by an empty batch", "add a 9 6; run; empty; add b 9 20; run", (Recorded(0, 3, 6),),
-        ("(all requests have finished|no request is left), recorded 3 of 30 units with 0",), env=window("3:33"),
+        ("(all requests have finished|no request is left), recorded 3 of 30 [a-z ]+ with 0",), env=window("3:33"),
     ),
     Scenario(
         "the rollout ends in the window, by sleep", "add a 9 6; run; sleep; add b 9 20; run", (Recorded(0, 3, 6),),
-        (r"(sleep\(\)|all requests have finished), recorded 3 of 30 units with 0",), env=window("3:33"),
+        (r"(sleep\(\)|all requests have finished), recorded 3 of 30 [a-z ]+ with 0",), env=window("3:33"),
     ),
     Scenario(
         "the rollout ends in the window, by a new request", "add a 9 6; run; add b 9 20; run", (Recorded(0, 3, 6),),
-        ("all requests have finished, recorded 3 of 30 units with 0",), env=window("3:33"),
+        ("all requests have finished, recorded 3 of 30 [a-z ]+ with 0",), env=window("3:33"),
     ),
     Scenario(
         "the rollout ends in the window, with another request", "add a 9 6; run 5; abort a; add b 9 20; run",
-        (Recorded(0, 3, 5),), ("all requests have finished, recorded 2 of 30 units with 0",), env=window("3:33"),
+        (Recorded(0, 3, 5),), ("all requests have finished, recorded 2 of 30 [a-z ]+ with 0",), env=window("3:33"),
     ),
     Scenario("the rollout ends before the window", LONE.format(3) + "; add b 9 20; run", (),
-        (r"not recorded: (all requests have finished|no request is left) after 2 units",), env=window("5:7"),
+        (r"not recorded: (all requests have finished|no request is left) after 2 decode steps",), env=window("5:7"),
     ),
     Scenario("the rollout ends in the warm-up", LONE.format(3) + "; add b 9 20; run", (),
-        (r"(all requests have finished|no request is left), recorded 0 of 3 units .* no trace",),
+        (r"(all requests have finished|no request is left), recorded 0 of 3 decode steps .* no trace",),
     ),
     Scenario(
         "one rollout too short, the next not", "add z 9 3; run; add a 9 2; run; add b 9 9; run; empty", (Recorded(2, 2, 4),),
-        (r"not recorded: all requests have finished after 1 units|recorded 0 of 2", "complete, recorded 2 of 2"), worker="repeat",
+        (r"not recorded: all requests have finished after 1 decode steps|recorded 0 of 2", "complete, recorded 2 of 2"), worker="repeat",
     ),
 )  # fmt: skip
 
 FRAMEWORK = (
     Scenario(
         "profile() in the window", "add a 9 20; run 5; profile on; run 2; profile off; run", (Recorded(0, 3, 5),),
-        ("the framework's own profiler was called, recorded 2 of 3 units",),
+        ("the framework's own profiler was called, recorded 2 of 3 [a-z ]+",),
     ),
     Scenario(
         "profile() stays on, for a later step", "add a 9 20; run 1; profile on; run", (Recorded(0, 3, 6),),
@@ -258,7 +258,7 @@ FRAMEWORK = (
         ("not recorded: another torch_npu profiler is running",), only="npu",
     ),
     Scenario("another profiler in the window", "add a 9 20; run 5; other on; run 2; other off; run", (Recorded(0, 3, 5),),
-        ("another profiler starts, recorded 2 of 3 units",), only="torch",
+        ("another profiler starts, recorded 2 of 3 [a-z ]+",), only="torch",
     ),
     # torch_npu refuses it, and goes on with ours.
     Scenario("another torch_npu profiler in the window", "add a 9 20; run 5; other on; run 2; other off; run", (Recorded(0, 3, 6),),
@@ -314,7 +314,7 @@ def bad(name: str, value: str, worker: str = "decode") -> Scenario:
 SETTINGS = (
     Scenario("RLPATCH=0", RUN, (), env={"RLPATCH": "0"}),
     Scenario("RLPATCH=1", RUN, WINDOW, env={"RLPATCH": "1"}),
-    Scenario("no trace", RUN, (), ("complete, recorded 3 of 3 units .*: no trace",), options={"inject": "no trace"}),
+    Scenario("no trace", RUN, (), ("complete, recorded 3 of 3 decode steps .*: no trace",), options={"inject": "no trace"}),
     Scenario("the save path of the command line", RUN, WINDOW, env={"RLPATCH_SAVE_PATH": ""}),
     bad("RLPATCH", "maybe"),
     *(bad("RLPATCH_WINDOW", value) for value in ("30", "6:3", "3:3", "0:3", "-1:3", "3:x")),
@@ -348,7 +348,7 @@ FAILURES = (
     ),
 )  # fmt: skip
 
-ENDS = r"the process ends, recorded 2 of 3 units with 0"
+ENDS = r"the process ends, recorded 2 of 3 [a-z ]+ with 0"
 # The last one is inline: it must end the process itself, so nothing comes after it.
 ENDINGS = (
     Scenario("fork", "add a 9 9; run 5; exit", (Recorded(0, 3, 5),), (ENDS,), options={"how": "fork"}, dropped=None),
@@ -358,7 +358,7 @@ ENDINGS = (
     Scenario("fork in the warm-up", "add a 9 9; run 3; exit", (), ("the process ends, recorded 0 of 3 .* no trace",),
         options={"how": "fork"}, dropped=None),
     Scenario("fork before the window", "add a 9 9; run 5; exit", (),
-        ("not recorded: the process ends after [34] units; adjust RLPATCH_WINDOW",),
+        ("not recorded: the process ends after [34] decode steps; set RLPATCH_WINDOW",),
         env=window("7:9"), options={"how": "fork"}, dropped=None),
     Scenario("fork before the rollout", "add a 9 9; run 5; exit", (), ("not recorded: the process ends before rollout 2",),
         env={"RLPATCH_ROLLOUT": "2"}, options={"how": "fork"}, dropped=None),
@@ -378,17 +378,17 @@ MODULES = (
     Scenario("modules of a window that stays open", "add a 9 5; run; empty", (Recorded(0, 3, 5),),
         (r"(no request is left|all requests have finished), recorded 2 of 3",), worker="modules"),
     Scenario("modules before profile()", "add a 9 20; run 5; profile on; run 2; profile off; run", (Recorded(0, 3, 5),),
-        ("the framework's own profiler was called, recorded 2 of 3 units",), worker="modules"),
+        ("the framework's own profiler was called, recorded 2 of 3 [a-z ]+",), worker="modules"),
     Scenario("modules of a step that fails", RUN, (Recorded(0, 3, 4),),
         (NO_PROFILE + "'injected: step'", "failed, recorded 1 of 3"), worker="modules", options={"inject": "step 3"}),
 )  # fmt: skip
 MARKERS = (
-    Scenario("markers", LONE.format(10), (Recorded(0, 0, 11),), ("recorded 11 units with 0",), worker="markers"),
+    Scenario("markers", LONE.format(10), (Recorded(0, 0, 11),), ("recorded 11 [a-z ]+ with 0",), worker="markers"),
     Scenario("markers of arrivals", "add a 9 6; run 3; add b 200 4; run; empty", (Recorded(0, 0, 8),),
-        (r"recorded \d+ units with 0",), worker="markers"),
-    Scenario("markers of the second rollout", TWO, (Recorded(1, 0, 9),), ("recorded 9 units with 0",), worker="markers",
+        (r"recorded \d+ [a-z ]+ with 0",), worker="markers"),
+    Scenario("markers of the second rollout", TWO, (Recorded(1, 0, 9),), ("recorded 9 [a-z ]+ with 0",), worker="markers",
         env={"RLPATCH_ROLLOUT": "1"}),
-    Scenario("markers of a window", LONE.format(10), (Recorded(0, 2, 5),), ("recorded 3 of 3 units",), worker="markers",
+    Scenario("markers of a window", LONE.format(10), (Recorded(0, 2, 5),), ("recorded 3 of 3 [a-z ]+",), worker="markers",
         env=window("2:5")),
 )  # fmt: skip
 
@@ -566,7 +566,7 @@ def check(report: Report, scenario: Scenario) -> None:
     said = [line["text"] for line in report.of(scenario, "log")]
     expected = scenario.said
     if expected is None:
-        each = ", recorded {0} of {0} units with {1} uncounted iterations between them: /"
+        each = ", recorded {0} of {0} decode steps with {1} uncounted iterations between them: /"
         expected = tuple(each.format(r.end - r.first, r.uncounted) for r in scenario.recorded)
     assert len(said) == len(expected), said
     for line, pattern in zip(said, expected, strict=True):

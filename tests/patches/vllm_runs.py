@@ -91,21 +91,21 @@ OWN = {
         "torch_profiler_with_stack": False,
     }
 }
-COMPLETE = "complete, recorded 30 of 30 units with 0 uncounted iterations"
+COMPLETE = "complete, recorded 30 of 30 decode steps with 0 uncounted iterations"
 IN_PROCESS = (
     Engine("several-prompts", "generate 100,7,65 70", (Recorded(30, 60),), COMPLETE),
     Engine(
         "last-chunk-of-one-token",
         "generate 65 6",
         (Recorded(1, 4),),
-        "complete, recorded 3 of 3 units",
+        "complete, recorded 3 of 3 decode steps",
         {"RLPATCH_WINDOW": "1:4"},
     ),
     Engine(
         "arrivals",
         "add 9 70; step 35; add 100 10; run",
         (Recorded(30, 60, uncounted=2),),
-        "complete, recorded 30 of 30 units with 2 uncounted iterations",
+        "complete, recorded 30 of 30 decode steps with 2 uncounted iterations",
     ),
     Engine(
         "two-rollouts",
@@ -120,9 +120,9 @@ PATCHED_ONLY = (
         "fewer-tokens",
         "generate 9 40; generate 9 5",
         (Recorded(30, 40),),
-        "all requests have finished, recorded 10 of 30 units",
+        "all requests have finished, recorded 10 of 30 decode steps",
     ),
-    Engine("never", "generate 9 20; generate 9 3", (), "not recorded: all requests have finished after 19 units"),
+    Engine("never", "generate 9 20; generate 9 3", (), "not recorded: all requests have finished after 19 decode steps"),
     Engine(
         "aborted",  # and what goes on afterwards is a new request with all tokens that there were by then
         "add 9 70; step 20; abort; add 29 70; run",
@@ -135,7 +135,7 @@ PATCHED_ONLY = (
         "own-profiler-meanwhile",
         "add 9 70; step 40; profile on; step 5; profile off; run",
         (Recorded(30, 40),),
-        "the framework's own profiler was called, recorded 10 of 30 units",
+        "the framework's own profiler was called, recorded 10 of 30 decode steps",
         arguments=OWN,
     ),
     Engine(
@@ -146,7 +146,7 @@ PATCHED_ONLY = (
         arguments=OWN,
     ),
     Engine("switched-off", "generate 9 70", env={"RLPATCH": "0"}),
-    Engine("exit", "add 9 70; step 40; exit", (Recorded(30, 40),), "the process ends, recorded 10 of 30 units"),
+    Engine("exit", "add 9 70; step 40; exit", (Recorded(30, 40),), "the process ends, recorded 10 of 30 decode steps"),
 )
 # What CPUs have instead of a capture: torch.compile, with the backend that takes the least time.
 COMPILED = {
@@ -218,23 +218,23 @@ RUNS = {
     "prefill": Run(
         ("--prefill", "1:3"),
         (
-            Engine("prefill", "generate 100,7,65 5", (Recorded(1, 3),), "complete, recorded 2 of 2 units"),
+            Engine("prefill", "generate 100,7,65 5", (Recorded(1, 3),), "complete, recorded 2 of 2 prefill iterations"),
             Engine(
                 "ends",  # the last one: whose process ends
                 "generate 9 20",
                 (),
-                "not recorded: the process ends after 1 units",
+                "not recorded: the process ends after 1 prefill iterations",
                 {"RLPATCH_WINDOW": "30:60"},
             ),
         ),
     ),
     "iterations": Run(
         ("--iterations", "2:5"),
-        (Engine("iterations", "generate 100,7,65 5", (Recorded(2, 5),), "complete, recorded 3 of 3 units"),),
+        (Engine("iterations", "generate 100,7,65 5", (Recorded(2, 5),), "complete, recorded 3 of 3 iterations"),),
     ),
     "ranges": Run(
         ("--iterations", "0:", "--markers", "--module-ranges", "--module-pattern", "Attention$|MLP$"),
-        (Engine("ranges", "generate 65 6", (Recorded(0, 7),), "the process ends, recorded 7 units with 0"),),
+        (Engine("ranges", "generate 65 6", (Recorded(0, 7),), "the process ends, recorded 7 iterations with 0"),),
     ),
     "npu": Run(
         ("--decode", "30:60", "--tool", "npu"),
@@ -256,7 +256,7 @@ RUNS = {
                 "terminated",
                 "add 9 1000; step 40; terminate handled",
                 (Recorded(30, None),),
-                r"all requests have finished, recorded \d+ of 870 units",
+                r"all requests have finished, recorded \d+ of 870 decode steps",
                 pace=0.05,
             ),
         ),

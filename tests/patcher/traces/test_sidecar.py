@@ -100,7 +100,7 @@ def test_uncounted_iterations_are_told_since_the_window_was_opened() -> None:
 def test_what_a_probe_says_in_other_words() -> None:
     told = {
         "window": "30:60,100:110", "ranks": ["0", "3"], "units": [{"number": at} for at in range(100, 104)],
-        "why": "all requests have finished, recorded 4 of 10 units with 0 uncounted iterations between them: /t/a",
+        "why": "all requests have finished, recorded 4 of 10 decode steps with 0 uncounted iterations between them: /t/a",
     }  # fmt: skip
     found = sidecar.parsed(told)
     assert (found.window, found.ranks) == (sidecar.UnitWindow((100, 110)), "0,3")
@@ -132,7 +132,7 @@ def test_several_windows_are_several_captures_and_replicas_of_one_condition_are_
 
 
 def test_why_a_window_was_closed_early_is_said(saved: Saved) -> None:
-    saved.trace(NAME, steps(30, 31), units=range(30, 32), why="all requests have finished, recorded 2 of 30 units")
+    saved.trace(NAME, steps(30, 31), units=range(30, 32), why="all requests have finished, recorded 2 of 30 decode steps")
     report, (row,) = told(saved)
     assert (row["closed"], row["got"]) == ("all requests have finished", "30:32 (2 of 30 steps)")
     assert "  1  the window ended early: all requests have finished" in report.lines

@@ -247,7 +247,7 @@ def test_why_nothing_was_recorded(told: dict[str, Any], tmp_path: Path) -> None:
     worker._rlpatch_stage("end_rollout", "sleep()")
     (state,) = states(tmp_path).values()
     assert state["state"] == "not recorded"
-    assert state["why"].startswith("not recorded: sleep() after 0 units")
+    assert state["why"].startswith("not recorded: sleep() after 0 decode steps")
     assert state["done"] is True
 
 

@@ -122,15 +122,15 @@ def test_the_pieces_have_metadata_of_their_own_and_one_state(tmp_path: Path, con
     assert [unit["uncounted"] for piece in pieces for unit in piece["units"]] == [0, 0, 0, 0, *[1] * 6]
     (state,) = states(tmp_path).values()
     assert (state["state"], state["done"], len(state["traces"])) == ("saved", True, 3)
-    assert "piece 1, units 2 to 4: /" in console.text
-    assert "complete, recorded 10 of 10 units with 1 uncounted iterations between them: /" in console.text
+    assert "piece 1, decode steps 2 to 4: /" in console.text
+    assert "complete, recorded 10 of 10 decode steps with 1 uncounted iterations between them: /" in console.text
 
 
 def test_a_rollout_that_ends_in_a_later_piece_counts_all_units(console: Console) -> None:
     worker = V1Worker(WINDOW="1:99", FIRST_PIECE=3, **PIECES)
     rollout(worker, 8)
     worker._rlpatch_stage("end_rollout", "sleep()")
-    assert "sleep(), recorded 8 of 98 units" in console.text
+    assert "sleep(), recorded 8 of 98 decode steps" in console.text
 
 
 def test_the_next_rollout_begins_with_a_first_piece(console: Console) -> None:
@@ -139,7 +139,7 @@ def test_the_next_rollout_begins_with_a_first_piece(console: Console) -> None:
         rollout(worker, 8)
         worker._rlpatch_stage("end_rollout", "sleep()")
     assert [[*units] for units in recorded(worker)] == [[1, 2, 3], [4, 5], [1, 2, 3, 4, 5]], "by what they took"
-    assert console.text.count("complete, recorded 5 of 5 units") == 2
+    assert console.text.count("complete, recorded 5 of 5 decode steps") == 2
 
 
 def test_a_disk_that_is_full_by_the_next_piece_ends_the_window(
@@ -188,7 +188,7 @@ def test_a_window_that_is_longer_than_what_is_saved_at_once_ends_there(window: s
     worker = V1Worker(WINDOW=window, LONGEST=5)
     rollout(worker, 20)
     assert recorded(worker) == [steps(2, 7)]
-    assert "recorded 5 of 5 units" in console.text
+    assert "recorded 5 of 5 decode steps" in console.text
 
 
 # --- sizes ---
@@ -226,11 +226,11 @@ def limited(tmp_path: Path, window: str, limit: str, sizes: list[int], **more: A
 @pytest.mark.parametrize(
     ("window", "limit", "sizes", "lengths", "said"),
     [
-        ("2:6", "2", [600_000_000] * 9, [1], "its trace would have about 2.4 GB, recorded 1 of 4 units"),
-        ("2:6", "2.5", [600_000_000] * 9, [1, 2, 1], "complete, recorded 4 of 4 units"),
-        ("2:6", "0.0005", [100_000] * 9, [1, 2, 1], "complete, recorded 4 of 4 units"),
+        ("2:6", "2", [600_000_000] * 9, [1], "its trace would have about 2.4 GB, recorded 1 of 4 decode steps"),
+        ("2:6", "2.5", [600_000_000] * 9, [1, 2, 1], "complete, recorded 4 of 4 decode steps"),
+        ("2:6", "0.0005", [100_000] * 9, [1, 2, 1], "complete, recorded 4 of 4 decode steps"),
         ("2:9", "0.0005", [50_000, 100_000], [1, 2], "would have about 0.00065 GB, recorded 3 of 7"),
-        ("2:", "0.0005", [100_000] * 9, [1, 2, 2], "would have about 0.0006 GB, recorded 5 units in 3 pieces"),
+        ("2:", "0.0005", [100_000] * 9, [1, 2, 2], "would have about 0.0006 GB, recorded 5 decode steps in 3 pieces"),
     ],
 )
 def test_a_trace_that_would_become_too_large_ends_the_window(

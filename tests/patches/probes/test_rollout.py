@@ -76,7 +76,7 @@ def test_ranks_that_run_in_step_count_alike(before: int, behind: int, console: C
     assert recorded(busy) == [{2: ["decode 2"], 3: ["decode 3"], 4: ["decode 4"], 5: ["decode 5"], 6: ["decode 6"]}] * 2
     found = [{n: [one for one in labels if one != "empty"] for n, labels in unit.items()} for unit in recorded(other)]
     assert found == [{n: [labels[n]] for n in range(2, 7)}] * 2
-    assert "aligned 2:7 of rollout 1: complete, recorded 5 of 5 units" in console.text
+    assert "aligned 2:7 of rollout 1: complete, recorded 5 of 5 iterations" in console.text
 
 
 def test_an_aligned_window_that_nobody_reaches_is_reported(console: Console) -> None:
@@ -84,7 +84,7 @@ def test_an_aligned_window_that_nobody_reaches_is_reported(console: Console) -> 
     for _ in range(4):
         worker.iterate(None, "dummy")
     worker._rlpatch_stage("end_rollout", "sleep()")
-    assert re.search(r"aligned 9:12 .*sleep\(\).*\b4 units", console.text)
+    assert re.search(r"aligned 9:12 .*sleep\(\).*\b4 iterations", console.text)
 
 
 def test_the_schedule_is_that_of_the_guides() -> None:
@@ -99,7 +99,7 @@ def test_a_window_that_nobody_reaches_is_reported(console: Console) -> None:
     rollout(worker, 10)
     worker._rlpatch_stage("end_rollout", "sleep()")
     assert recorded(worker) == []
-    assert "decode 20:30 of rollout 0: not recorded: sleep() after 10 units" in console.text
+    assert "decode 20:30 of rollout 0: not recorded: sleep() after 10 decode steps" in console.text
     assert worker._rlpatch_stage_probe is None
 
 
@@ -155,7 +155,7 @@ def test_a_prefill_between_two_steps_is_marked_and_reported(console: Console) ->
     worker.iterate(batch({"a": 1, "b": 1}), "decode 3")
     worker.iterate(batch({"a": 1, "b": 9}, {"c": 9}), "after")
     assert recorded(worker) == [{2: ["decode 2", "mixed", "empty"], 3: ["decode 3"]}]
-    assert "recorded 2 of 2 units with 1 uncounted iterations between them" in console.text
+    assert "recorded 2 of 2 decode steps with 1 uncounted iterations between them" in console.text
 
 
 SHAPES = {
@@ -306,7 +306,7 @@ def test_the_frameworks_profiler_comes_first(monkeypatch: pytest.MonkeyPatch, co
     rollout(worker, 3)
     worker._rlpatch_stage("close", "the framework's own profiler was called")
     assert worker.made[0].calls[-1] == "stop"
-    assert "the framework's own profiler was called, recorded 2 of 4 units" in console.text
+    assert "the framework's own profiler was called, recorded 2 of 4 decode steps" in console.text
     running = SimpleNamespace(ProfPathCreator=lambda: SimpleNamespace(is_prof_inited=True))
     monkeypatch.setitem(sys.modules, "torch_npu.profiler._profiler_path_creator", running)
     rollout(worker, 7, done=("a",))
@@ -423,7 +423,7 @@ def test_a_missing_trace_is_told(console: Console) -> None:
     worker = V1Worker(WINDOW="2:4", leaves_trace=False)
     rollout(worker, 8)
     (line,) = console.messages
-    assert line.endswith("recorded 2 of 2 units with 0 uncounted iterations between them: no trace")
+    assert line.endswith("recorded 2 of 2 decode steps with 0 uncounted iterations between them: no trace")
 
 
 def test_the_end_of_the_process_closes_the_window(monkeypatch: pytest.MonkeyPatch, console: Console) -> None:
@@ -438,7 +438,7 @@ def test_the_end_of_the_process_closes_the_window(monkeypatch: pytest.MonkeyPatc
         ending()
         assert recorded(worker) == [steps(2, 5)]
         assert worker.made[0].calls.count("stop") == 1
-    assert console.text.count("the process ends, recorded 3 of 7 units") == 1
+    assert console.text.count("the process ends, recorded 3 of 7 decode steps") == 1
 
 
 @pytest.mark.parametrize(
@@ -602,7 +602,7 @@ def test_ours_yields_to_another_profiler_that_starts_later(monkeypatch: pytest.M
     rollout(worker, 4)
     Profiler(0, 0, 1).start()
     assert worker.made[0].calls[-1] == "stop"
-    assert "another profiler starts, recorded 3 of 7 units" in console.text
+    assert "another profiler starts, recorded 3 of 7 decode steps" in console.text
     assert Profiler.start is start, "nothing of ours is left there"
 
 

@@ -69,7 +69,7 @@ def test_the_optimizer_step_between_two_micro_batches_is_marked_and_reported(
     stage = Stage(WINDOW="1:5")
     stage.update()
     assert marked == ["rlpatch:uncounted begins", "rlpatch:uncounted ends"]
-    assert "complete, recorded 4 of 4 units with 1 optimizer steps between them" in console.text
+    assert "complete, recorded 4 of 4 micro-batches with 1 optimizer steps between them" in console.text
 
 
 class Range:
@@ -104,7 +104,7 @@ def test_a_window_that_nobody_reaches_is_reported(console: Console) -> None:
     stage = Stage(WINDOW="7:9")
     stage.infer(4)
     assert stage.recorded == []
-    assert "micro-batch 7:9 of training step 1: not recorded: the call ends after 4 units" in console.text
+    assert "micro-batch 7:9 of training step 1: not recorded: the call ends after 4 micro-batches" in console.text
 
 
 def test_a_loop_that_two_stages_of_a_class_count_is_told_to_both() -> None:
@@ -569,7 +569,7 @@ def test_a_call_is_a_unit_from_its_beginning_to_its_end(console: Console) -> Non
     stage.update()
     stage.update()
     assert stage.recorded == [{0: [label for labels in minis(0, 2).values() for label in labels]}]
-    assert "update-policy, actor, call 0:1 of training step 1: complete, recorded 1 of 1 units" in console.text
+    assert "update-policy, actor, call 0:1 of training step 1: complete, recorded 1 of 1 " in console.text
 
 
 def test_a_call_that_raises_is_closed_by_the_next_one(console: Console) -> None:
@@ -578,15 +578,15 @@ def test_a_call_that_raises_is_closed_by_the_next_one(console: Console) -> None:
     stage.run("that raises")
     stage.update(minis=1, micros=1)
     assert stage.recorded == [{0: ["that raises"]}, {0: ["micro 0.0", "step 0"]}]
-    assert console.text.count("the call before did not end, recorded 1 of 1 units") == 1
-    assert console.text.count("complete, recorded 1 of 1 units") == 1
+    assert console.text.count("the call before did not end, recorded 1 of 1 micro-batches") == 1
+    assert console.text.count("complete, recorded 1 of 1 micro-batches") == 1
 
 
 def test_the_second_call_of_a_training_step_that_has_one_is_said(console: Console) -> None:
     stage = Whole(WINDOW="1:2")
     stage.update()
     assert "not recorded" not in console.text, "its warm-up is the first one"
-    assert "the call ends, recorded 0 of 1 units" in console.text
+    assert "the call ends, recorded 0 of 1 micro-batches" in console.text
 
 
 class Scheduled(Stage):
@@ -637,7 +637,7 @@ def test_what_a_schedule_interleaves_has_no_micro_batches(run: Any, instead: str
     stage = Scheduled()
     stage.drive(**run)
     assert stage.recorded == []
-    said = f"not recorded: Megatron's schedule interleaves the micro-batches, use {instead}, after 0 units"
+    said = f"not recorded: Megatron's schedule interleaves the micro-batches, use {instead}, after 0 micro-batches"
     assert [message.endswith(said) for message in console.messages] == [True]
     other = Scheduled(UNIT="mini-batch")  # with --markers the line is there, too
     other.drive(**run)
@@ -725,5 +725,5 @@ def test_a_call_that_the_end_of_the_process_cuts_off_says_how_far_it_came(
     stage._rlpatch_stage("enter")
     list(stage._rlpatch_stage_units("micro-batch", range(4)))
     at_exit[0]()
-    assert console.messages[0].endswith("training step 1: not recorded: the process ends after 4 units")
+    assert console.messages[0].endswith("training step 1: not recorded: the process ends after 4 micro-batches")
     assert len(console.messages) == 1

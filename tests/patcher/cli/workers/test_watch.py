@@ -251,12 +251,12 @@ def test_the_size_of_a_folder_is_measured_once(run: Run, saved: Saved, monkeypat
 
 
 def test_traces_says_why_there_are_none(run: Run, saved: Saved) -> None:
-    saved.state("not recorded", why="not recorded: the process ends after 19 units", pid=1)
+    saved.state("not recorded", why="not recorded: the process ends after 19 decode steps", pid=1)
     saved.state("failed", why="RuntimeError", rank=1, pid=2, ranks="0,1")
     done = run("traces", code=3)
     words = " ".join(done.stderr.split())
     assert words.startswith("Error: no trace: ")
-    assert "rank 0, rollout: not recorded: the process ends after 19 units" in words
+    assert "rank 0, rollout: not recorded: the process ends after 19 decode steps" in words
     assert "rank 1, rollout: RuntimeError" in words
     saved.trace()
     run("traces")
