@@ -37,13 +37,19 @@ def test_bounds_are_narrowed_over_the_graph_of_machines(name: str) -> None:
     assert found == expected
 
 
-def pair(folder: Path, *, ends_after_us: int) -> clocks.Alignment:
-    """A driver and a worker on a machine whose clock is 3 s ahead: works of 10 ms, 100 µs on their way there and back."""
+def pair(folder: Path, *, ends_after_us: int, nested: bool = False) -> clocks.Alignment:
+    """A driver and a worker on a machine whose clock is 3 s ahead: works of 10 ms, 100 µs on their way there and back.
+
+    With `nested`, each work calls itself once more.
+    """
     driver, worker = Writer(folder, "a", boot="a", pid=1, run="r"), Writer(folder, "b", boot="b", pid=2, run="r")
     for number in range(5):
         begin = 1_000_000 * (number + 1)
         driver.add("call", "group_train", begin, begin + 10_100 + ends_after_us)
-        worker.add("work", "train", begin + 3_000_100, begin + 3_010_100)
+        outer = worker.begin()
+        worker.add("work", "train", begin + 3_000_100, begin + 3_010_100, identity=outer)
+        if nested:
+            worker.add("work", "train", begin + 3_005_000, begin + 3_006_000, parent=outer)
     driver.add("step", "", 6_000_000, 6_000_000, amount=1)
     driver.close((7_000_000, driver.wall()))
     worker.close((9_500_000, worker.wall()))
@@ -51,8 +57,9 @@ def pair(folder: Path, *, ends_after_us: int) -> clocks.Alignment:
     return clocks.align(processes, 0)
 
 
-def test_a_call_that_waits_bounds_a_clock_on_both_sides(tmp_path: Path) -> None:
-    found = pair(tmp_path, ends_after_us=100)
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_call_that_waits_bounds_a_clock_on_both_sides(nested: bool, tmp_path: Path) -> None:
+    found = pair(tmp_path, ends_after_us=100, nested=nested)
     assert found.offsets["b"] == pytest.approx(-3_000_000, abs=101)
     assert [clock.source for clock in found.clocks] == ["same clock", "causality"]
     assert found.clocks[1].error_seconds == pytest.approx(100e-6)

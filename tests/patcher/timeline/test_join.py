@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -459,8 +460,10 @@ def test_a_clock_without_a_bound_or_against_the_order_of_calls_is_named(tmp_path
     hosts = tuple(f"node{at}" for at in range(9))
     unbounded = Clock(hosts, 0.0, None, "wall clock")
     wrong = Clock(("other",), 0.0, 0.25, "causality", contradicts=True)
-    state.aligned = state.aligned._replace(clocks=(*state.aligned.clocks, unbounded, wrong))
-    first, second = map(str, state._notes())
+    slightly = replace(wrong, error_seconds=0.0)
+    state.aligned = state.aligned._replace(clocks=(*state.aligned.clocks, unbounded, wrong, slightly))
+    first, second, third = map(str, state._notes())
+    assert "0.000 s" in third
     assert "node0, node1, " in first
     assert "node7 …" in first
     assert "node8" not in first
