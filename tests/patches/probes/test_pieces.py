@@ -14,6 +14,7 @@ import pytest
 from patches.probes import ranges
 from patches.probes.facts import SavedTraces
 from patches.probes.pieces import LimitedCapture, LimitedPieces, Pieces
+from patches.probes.recorder import CountedUnits
 from tests.patches.rollout_workers import V1Worker, batch, recorded, rollout, steps
 from tests.patches.standin import Console
 from tests.patches.step_metadata import Traces, facts, states, with_lists
@@ -64,6 +65,19 @@ def test_a_piece_follows_what_the_last_ones_took(
     assert {number: label for units in recorded(worker) for number, label in units.items()} == steps(2, 41)
     assert all(profiler.calls[-1] == "stop" for profiler in worker.made)
     assert worker._rlpatch_stage_probe is None
+
+
+@pytest.mark.parametrize(("piece", "uncounted", "marked"), [(1, 0, 0), (2, 7, 1), (3, 7, 1)])
+def test_a_later_piece_keeps_the_count_of_uncounted_units_and_marks_its_start(
+    piece: int, uncounted: int, marked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks: list[object] = []
+    monkeypatch.setattr(CountedUnits, "open", lambda self, _at, _batch=None: setattr(self, "uncounted", 0))
+    monkeypatch.setattr(CountedUnits, "mark_start", lambda self: marks.append(self), raising=False)
+    pieces: Any = Pieces.__new__(Pieces)
+    pieces.piece, pieces.uncounted = piece, 7
+    pieces.open(30)
+    assert (pieces.uncounted, len(marks)) == (uncounted, marked)
 
 
 def test_a_slow_piece_is_remembered_beside_the_next_one(clock: SimpleNamespace) -> None:
