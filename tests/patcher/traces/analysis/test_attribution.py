@@ -447,7 +447,9 @@ def test_an_operator_has_what_it_launched_itself_and_its_own_time() -> None:
 
 
 @pytest.mark.parametrize(("end", "outer", "inner"), [(80, 60 - 40, 60), (60, 60 - 40, 40), (50, 60 - 30, 30)])
-def test_an_operator_that_outlasts_the_one_around_it_takes_no_more_than_that_has(end: int, outer: int, inner: int) -> None:
+def test_an_operator_that_outlasts_the_one_around_it_takes_no_more_than_that_has(
+    end: int, outer: int, inner: int
+) -> None:
     operators = (Range("outer", 0, 60), Range("inner", 20, end))
     found = {row.name: row.host_ns for row in host(Run((Task(90, 95, launch=25),), MARKS, operators)).operators}
     assert found == {"outer": outer, "inner": inner}

@@ -244,11 +244,21 @@ def test_the_guide_says_dispatch_where_the_host_was_not_late() -> None:
 
 @pytest.mark.parametrize(
     ("free", "named", "share"),
-    [((20, 5), "rank 0", "20.0 %"), ((5, 20), "rank 1", "20.0 %"), ((20,), "", "20.0 %"), ((10, 5), "rank 0", "10.0 %"), ((), "", "")],
+    [
+        ((20, 5), "rank 0", "20.0 %"),
+        ((5, 20), "rank 1", "20.0 %"),
+        ((20,), "", "20.0 %"),
+        ((10, 5), "rank 0", "10.0 %"),
+        ((), "", ""),
+    ],
 )
 def test_the_guide_looks_at_the_rank_with_the_largest_free_time(free: tuple[int, ...], named: str, share: str) -> None:
     profiles = [capture(unit(compute=100 - ms, free_host_late=ms), rank=rank) for rank, ms in enumerate(free)]
-    guide = report(*profiles, capture(unit(kernels=0), rank=9)).verdict.guide if free == () else report(*profiles).verdict.guide
+    guide = (
+        report(*profiles, capture(unit(kernels=0), rank=9)).verdict.guide
+        if free == ()
+        else report(*profiles).verdict.guide
+    )
     assert re.findall(r"rank \d|\d+\.\d %", guide) == [text for text in (named, share) if text]
     assert ("not above" in guide) == (share == "10.0 %")
 

@@ -250,7 +250,19 @@ def test_the_operators_of_public_replays_are_those_that_tracelens_finds(name: st
 @pytest.mark.parametrize("chosen", [{0}, {1}, {0, 1}, set()])
 def test_tasks_of_one_launch_in_a_chosen_segment_are_a_replay(chosen: set[int]) -> None:
     """Launches in the order of their calls; without a key in common, tasks are none, nor is a single one."""
-    tasks = ((0, 5), (0, 4), (0, 5), (0, UNKNOWN), (0, UNKNOWN), (0, 6), (1, 5), (1, 5), (0, 4), (UNKNOWN, 8), (UNKNOWN, 8))
+    tasks = (
+        (0, 5),
+        (0, 4),
+        (0, 5),
+        (0, UNKNOWN),
+        (0, UNKNOWN),
+        (0, 6),
+        (1, 5),
+        (1, 5),
+        (0, 4),
+        (UNKNOWN, 8),
+        (UNKNOWN, 8),
+    )
     trace = RankTrace("a", "torch")
     times = {4: 10, 5: 20, 6: 1, 8: 2, UNKNOWN: 0}
     columns = SimpleNamespace(key=[key for _, key in tasks], enqueued=[times[key] for _, key in tasks])
