@@ -8,6 +8,7 @@ from fixtures.timeline.small import small
 from fixtures.timeline.writer import Writer
 from patcher.timeline import clocks, files, runs
 from patcher.timeline.clocks import ClockBound, solved
+from patcher.timeline.files import KeptSpan
 
 CASES: dict[str, tuple[list[ClockBound], dict[str, tuple[int, int | None, str, bool]]]] = {
     "nothing is known": ([], {"b": (500, None, "wall clock", False)}),
@@ -121,3 +122,28 @@ def test_one_machine_has_one_clock(tmp_path: Path) -> None:
     small(tmp_path)
     ((_, processes),) = runs.survey(files.paths(tmp_path)).runs
     assert set(clocks.align(processes, 0).offsets.values()) == {0}
+
+
+CALL_BOUNDS: dict[str, tuple[list[tuple[int, int | None]], list[tuple[int, int | None]], list[tuple[str, int]]]] = {
+    "starts alone": ([(0, None)], [(5, None)], [("a", -5)]),
+    "a call that goes on": ([(0, None)], [(5, 9)], [("a", -5)]),
+    "a work that goes on": ([(0, 20)], [(5, None)], [("a", -5)]),
+    "both have ended": ([(0, 20)], [(5, 9)], [("a", -5), ("b", -11)]),
+    "a call that is too short to have waited": ([(0, 3)], [(5, 9)], [("a", -5)]),
+    "a call as long as its work": ([(0, 4)], [(5, 9)], [("a", -5), ("b", 5)]),
+    "one of two is too short": ([(0, 20), (30, 31)], [(5, 9), (35, 39)], [("a", -5), ("a", -5)]),
+    "one of two goes on": ([(0, 20), (30, None)], [(5, 9), (35, 39)], [("a", -5), ("a", -5), ("b", -11)]),
+    "by their starts": ([(30, 50), (0, 20)], [(5, 9), (36, 39)], [("a", -5), ("a", -6), ("b", -11), ("b", -11)]),
+}
+
+
+@pytest.mark.parametrize("name", CALL_BOUNDS)
+def test_each_call_and_its_work_bound_the_clocks(name: str) -> None:
+    calls, works, expected = CALL_BOUNDS[name]
+    spans = [
+        [KeptSpan(start, end, kind, "train", None, 1, 0, 0) for start, end in pairs]
+        for kind, pairs in (("call", calls), ("work", works))
+    ]
+    found = [*clocks._one_to_one("a", "b", *spans)]
+    assert [(bound[0], bound[2]) for bound in found] == expected
+    assert {bound[:2] for bound in found} <= {("a", "b"), ("b", "a")}
