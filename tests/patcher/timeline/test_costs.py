@@ -27,7 +27,15 @@ def step(
 
 
 def spent(**us: float) -> Spent:
-    keys = {"other": What("driver", "phase", "x", "x"), "decode": DECODE, "update": UPDATE, "poll": POLL, "gap": GAP, "reward": REWARD, "sync": SYNC}
+    keys = {
+        "other": What("driver", "phase", "x", "x"),
+        "decode": DECODE,
+        "update": UPDATE,
+        "poll": POLL,
+        "gap": GAP,
+        "reward": REWARD,
+        "sync": SYNC,
+    }
     times = {keys[name]: round(seconds * S) for name, seconds in us.items()}
     return Spent(sum(times.values()), times, {}, {})
 
@@ -97,13 +105,18 @@ def test_each_step_loses_less_its_own_excess() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "stands"), [("update", True), ("decode", True), ("poll", False), ("gap", False), ("reward", False), ("sync", False)]
+    ("kind", "stands"),
+    [("update", True), ("decode", True), ("poll", False), ("gap", False), ("reward", False), ("sync", False)],
 )
 @pytest.mark.parametrize(("seconds", "enough"), [(2.0, True), (1.0, False)])
 def test_an_activity_of_more_than_a_tenth_stands_out(kind: str, stands: bool, seconds: float, enough: bool) -> None:
     paths = [spent(**{"other": 10 - seconds, kind: seconds}) for _ in range(3)]
-    found = [one for one in costs._standing([step(at) for at in range(3)], paths) if one.cause and one.cause.what != "x"]
-    assert [(one.seconds, one.steps, one.share) for one in found] == [(3 * seconds, (0, 1, 2), 0.0)] * (stands and enough)
+    found = [
+        one for one in costs._standing([step(at) for at in range(3)], paths) if one.cause and one.cause.what != "x"
+    ]
+    assert [(one.seconds, one.steps, one.share) for one in found] == [(3 * seconds, (0, 1, 2), 0.0)] * (
+        stands and enough
+    )
 
 
 def test_what_was_not_recorded_does_not_stand_out() -> None:

@@ -379,7 +379,10 @@ def test_notes_of_a_cache_are_sums_of_differences(
 
 def test_what_is_forgotten_ended_by_then() -> None:
     reader = files.Reader((), 0)
-    reader.spans = [KeptSpan(start, end, "x", "", None, at, 0, 0) for at, (start, end) in enumerate([(0, 10), (0, 11), (5, None), (2, 9)])]
+    reader.spans = [
+        KeptSpan(start, end, "x", "", None, at, 0, 0)
+        for at, (start, end) in enumerate([(0, 10), (0, 11), (5, None), (2, 9)])
+    ]
     reader.stalls = [TimeRange(0, 10), TimeRange(0, 11)]
     reader.iterations.extend([0, 10, 11], [10, 11, 20], [1, 2, 3], [1, 1, 1])
     assert [span.id for span in reader.forget(10)] == [0, 3]

@@ -503,7 +503,10 @@ FIRST: dict[str, tuple[list[tuple[str, str, int, int | None]], int]] = {
     "nothing": ([], 100),
     "a phase named step": ([("phase", "step", 40, 99), ("phase", "gen", 10, 90)], 40),
     "the first ended phase": ([("phase", "a", 20, None), ("phase", "b", 30, 50), ("work", "c", 35, 40)], 30),
-    "a phase that ends with the step": ([("phase", "a", 20, None), ("phase", "b", 30, 100), ("poll", "c", 35, 101)], 30),
+    "a phase that ends with the step": (
+        [("phase", "a", 20, None), ("phase", "b", 30, 100), ("poll", "c", 35, 101)],
+        30,
+    ),
     "none has ended": ([("phase", "a", 20, None), ("poll", "b", 15, None)], 15),
     "one that begins with the end": ([("phase", "step", 100, None), ("work", "a", 99, None)], 99),
     "other kinds": ([("call", "a", 20, 30), ("request", "b", 15, 20)], 100),
@@ -514,7 +517,9 @@ FIRST: dict[str, tuple[list[tuple[str, str, int, int | None]], int]] = {
 def test_the_first_step_starts_with_its_first_phase(name: str) -> None:
     spans, start = FIRST[name]
     kept = [KeptSpan(begin, end, kind, what, None, at, 0, 0) for at, (kind, what, begin, end) in enumerate(spans)]
-    reader = SimpleNamespace(spans=[span for span in kept if span.end], open={span.id: span for span in kept if not span.end})
+    reader = SimpleNamespace(
+        spans=[span for span in kept if span.end], open={span.id: span for span in kept if not span.end}
+    )
     assert joining._Join._first_phase(None, reader, 100) == start  # type: ignore[arg-type]
 
 

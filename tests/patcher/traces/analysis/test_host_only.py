@@ -438,3 +438,49 @@ def test_a_device_without_kernels_that_are_known_is_said(
     assert made.on_host == on_host
     assert any(says in line for line in report.verdict.withdrawn) != on_host
     assert any(finding.id == "host-operators" for finding in report.findings) == on_host
+
+
+PLACES: dict[HostPlace, tuple[str, str]] = {
+    HostPlace("f.py(3): g"): ("in f.py(3): g", "shorten"), HostPlace("a", "b"): ("in a (within b)", "shorten"),
+    HostPlace("", "", "aten::mm", "aten::add"): ("between aten::mm and aten::add", "stack"),
+    HostPlace("", "", "aten::mm"): ("after aten::mm", "stack"), HostPlace("", "", "", "aten::add"): ("before aten::add", "stack"),
+    HostPlace("", "", "aten::detach", "aten::add", saving=True): ("state_dict()", "save or send"),
+    HostPlace("enumerate(DataLoader)#x"): ("in enumerate(DataLoader)#x", "num_workers"),
+    HostPlace("sleep", "enumerate(DataLoader)#x"): ("in sleep (within", "num_workers"),
+    HostPlace("Python GC"): ("garbage collection", "gc.freeze()"), HostPlace("Python GC", "step"): ("garbage collection (within step)", "gc.freeze()"),
+    HostPlace("built-in function collect"): ("garbage collection", "gc.freeze()"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_each_place_without_an_operator_has_words_and_advice(place: HostPlace) -> None:
+    words, advice = PLACES[place]
+    assert words in host_only.place_words(place)
+    assert advice in host_only.shorten(place)
+    assert sum(word in host_only.shorten(place) for word in {advice for _, advice in PLACES.values()}) == 1
+
+
+@pytest.mark.parametrize("others", [0, 1, 2])
+def test_further_places_are_named_only_if_there_are_some(others: int) -> None:
+    places = {"a": 5 * MS, **dict.fromkeys("bc"[:others], MS)}
+    (finding,) = (one for one in diagnosed(places) if one.id == "host-idle")
+    assert [name for name in "bc" if f"in {name} 1.00 ms" in finding.evidence] == [*"bc"[:others]]
+    assert finding.evidence.count(":") == 1 + bool(others)
+
+
+def test_units_that_wait_at_no_common_place_are_told_with_the_longest_stretch(tmp_path: Path) -> None:
+    made = profile(lambda loop, _: None, tmp_path)
+    steps = [
+        replace(
+            step, ns=100, operators={"aten::mm": 40}, places={HostPlace(f"f.py({step.number}): g"): 50 + step.number}
+        )
+        for step in made.host_steps
+    ]
+    whole = replace(made, host_steps=tuple(steps))
+    finding = host_only._scattered(whole, 800, 480)
+    assert ("in unit 7" in finding.evidence, "f.py(7): g" in finding.evidence, "60 %" in finding.evidence) == (
+        True,
+    ) * 3
+    assert "shorten" in finding.advice
+    nowhere = host_only._scattered(replace(made, host_steps=()), 800, 480)
+    assert (nowhere.advice, "60 %" in nowhere.evidence, "unit" in nowhere.evidence) == ("", True, False)
