@@ -12,6 +12,7 @@ from patcher.recipe import Probe
 from patches.probes import facts, pieces, ranges
 from patches.probes.pauses import NamedIterations, NotedPauses
 from patches.probes.recorder import EveryRank, NumberedReplicas, ServingReplicas, Unnoted
+from patches.probes.tools import GarbageCollections
 from patches.tools import WINDOWS, differing, tool
 
 CLOSE = '"close"'
@@ -121,14 +122,19 @@ def several_traces(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[t
 
 
 def layers(config: ProfileConfig[WindowedStage | WholeStage], markers: type | None = None) -> tuple[type, ...]:
-    """Return the layers on top of any recorder: pieces, a size limit, ranges; `markers` marks the stage's units."""
+    """Return the layers on top of any recorder: pieces, a size limit, ranges, garbage collections.
+
+    `markers` marks the stage's units.
+    """
     pieced: tuple[type, ...] = (pieces.Pieces,) if config.in_pieces else ()
     if config.max_trace_gb:
         pieced = (pieces.LimitedPieces,) if config.in_pieces else (pieces.LimitedCapture,)
     modules = (ranges.ModuleRanges,) if config.ranges.module_ranges else ()
     marks = (markers,) if markers and config.ranges.markers else ()
     recorded = (tool(config).ranges, *modules, *marks) if modules or marks else ()
-    return (*several_traces(config), *pieced, *recorded)
+    with_stacks = config.profiler.TOOL == "torch" and "stack" in config.profiler.contents
+    collections = (GarbageCollections,) if with_stacks else ()
+    return (*several_traces(config), *pieced, *recorded, *collections)
 
 
 def probe(

@@ -198,6 +198,20 @@ class TorchProfiler(ProfilerTool):
         return "another torch.profiler is recording" if torch.autograd._profiler_enabled() else ""
 
 
+class GarbageCollections(TorchProfiler):
+    """Records Python's garbage collections as ranges beside the stacks, with a torch that offers it (2.13 does)."""
+
+    def build(self, at: int) -> None:
+        """Make the profiler, and ask for ranges of garbage collections where torch knows them."""
+        import contextlib
+
+        from torch import profiler
+
+        super().build(at)
+        with contextlib.suppress(AttributeError, TypeError):
+            self.prof.experimental_config = profiler._ExperimentalConfig(record_python_gc_info=True)
+
+
 class Compression(Recorder):
     """Compresses traces in a thread of the lowest priority: to the engine it would be the longest pause."""
 

@@ -171,6 +171,9 @@ def test_what_is_settled_is_no_question_any_more(words: str) -> None:
         ("--module-ranges", ["NpuRanges", "ModuleRanges"]),
         ("--markers --module-ranges", ["NpuRanges", "ModuleRanges", "RolloutMarkers"]),
         ("--markers --tool torch", ["TorchRanges", "RolloutMarkers"]),
+        ("--tool torch --contents cpu", []),
+        ("--tool torch --contents cpu,stack", ["GarbageCollections"]),
+        ("--contents npu,cpu,stack", []),
     ],
 )
 def test_ranges_go_on_top_of_the_recorder(words: str, layers: list[str]) -> None:

@@ -65,6 +65,16 @@ def test_nothing_is_recorded_until_somebody_asks(waiting: dict[str, Any], tmp_pa
     assert (state["state"], state["rollout"], state["done"]) == ("installed", 1, False)
 
 
+@pytest.mark.parametrize(("switch", "recorded"), [("0", []), ("1", [[2, 3]])])
+def test_a_request_may_switch_the_recording_off(
+    switch: str, recorded: list[list[int]], waiting: dict[str, Any], tmp_path: Path
+) -> None:
+    worker = V1Worker(**waiting, **STATES)
+    ask(tmp_path, RLPATCH=switch)
+    rollout(worker)
+    assert numbers(worker) == recorded
+
+
 def test_several_requests_are_served_one_after_the_other(
     waiting: dict[str, Any], tmp_path: Path, console: Console
 ) -> None:

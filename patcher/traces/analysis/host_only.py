@@ -10,7 +10,7 @@ from typing import NamedTuple
 from patcher.messages import COMMA, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis.checks import NOTABLE
-from patcher.traces.analysis.host_steps import SMALL_NS
+from patcher.traces.analysis.host_steps import COLLECTION, SMALL_NS
 from patcher.traces.words import duration, host_name, in_ms, percent
 from patcher.traces.work import inputs_of
 
@@ -27,8 +27,8 @@ A timer returns some 0.1 ms late, however long it is; what computes varies with 
 """
 
 
-_COLLECTORS = ("Python GC", "built-in function collect")
-"""Names of Python's garbage collection in a trace: as an event of its own, and as a call."""
+_COLLECTORS = (COLLECTION, "built-in function collect")
+"""Names of Python's garbage collection in a trace: as a range of its own, and as a call."""
 
 
 def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
@@ -131,10 +131,11 @@ def _typical(values: Sequence[int]) -> int:
 
 def place_words(place: model.HostPlace) -> str:
     """Return where a place without an operator is, in words: in a frame, or between which operators."""
+    inside = Text("Python's garbage collection") if place.inside in _COLLECTORS else host_name(place.inside)
     if place.inside and place.around:
-        return Text("in {inside} (within {around})", host_name(place.inside), host_name(place.around))
+        return Text("in {inside} (within {around})", inside, host_name(place.around))
     if place.inside:
-        return Text("in {inside}", host_name(place.inside))
+        return Text("in {inside}", inside)
     if place.saving:
         return Text(
             "after one {operator} for each tensor, as in state_dict(): weights are probably saved or sent",

@@ -31,6 +31,9 @@ _FRAME = re.compile(r"\(\d+\): ")
 _DETACH, _TENSORS = "aten::detach", 4
 """The operator that ``Module.state_dict`` calls for each tensor, and how many in a row tell it from other code."""
 
+COLLECTION = "Python GC"
+"""The range of a garbage collection of Python (torch's ``record_python_gc_info``)."""
+
 _NO_SHAPES = ("",)
 
 _Stretch = tuple[int, int, str, str]
@@ -153,11 +156,13 @@ def _place(
     ``stretch`` is begin and end in ns, ``around`` as in `_around`; ``neighbours`` are the names of the operators before
     and after, "" at the edge of the step.
     """
-    frame, inside = (covering(ranges, *stretch, 0) for ranges in (around["frames"], around["ranges"]))
+    frame, inside = (covering(around[kind], *stretch, 0) for kind in ("frames", "ranges"))
     if frame is None:
         return HostPlace("", "", *neighbours)
-    name = texts[frame.name]
-    return HostPlace(name, texts[inside.name] if inside and texts[inside.name] != name else "")
+    name, around_name = texts[frame.name], texts[inside.name] if inside else ""
+    if around_name == COLLECTION:  # whatever frame it interrupts, or calls
+        return HostPlace(COLLECTION)
+    return HostPlace(name, around_name if around_name != name else "")
 
 
 def _compiling_ns(ranges: NestedRanges, window: tuple[int, int], texts: Sequence[str]) -> int:

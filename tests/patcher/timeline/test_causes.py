@@ -344,3 +344,14 @@ def test_the_replica_with_most_of_an_activity_is_named(role: str, replica: int |
     found = verdicts([*[stuck(1, 1, 0)] * 4, stuck(5, 1, 4)], WHO)[-1].limited_by
     assert found is not None
     assert (found.role, found.replica, found.excess_seconds) == (role, replica, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("more", "update", "regular"),
+    [(0, 2, 7), (4, 2, 7), (1, 2, 7), (4, 5, 7), (0, 5, 7), (0, 2.1, 7.1)],
+)
+def test_rare_phases_and_what_stands_out_are_not_regular(more: float, update: float, regular: float) -> None:
+    """A checkpoint counts neither by its usual time nor by what it has more."""
+    others = [(at + 1, step(more={SAVE: 1} if at < 4 else {})) for at in range(12)]
+    comparison = causes._Comparison(step(update, more={SAVE: more} if more else {}), others, WHO)
+    assert comparison.regular() == regular * S

@@ -8,6 +8,7 @@ from fixtures.timeline.small import small
 from fixtures.timeline.writer import Writer
 from patcher.timeline import clocks, files, runs
 from patcher.timeline.clocks import ClockBound, solved
+from patcher.timeline.files import KeptSpan
 
 CASES: dict[str, tuple[list[ClockBound], dict[str, tuple[int, int | None, str, bool]]]] = {
     "nothing is known": ([], {"b": (500, None, "wall clock", False)}),
@@ -37,13 +38,19 @@ def test_bounds_are_narrowed_over_the_graph_of_machines(name: str) -> None:
     assert found == expected
 
 
-def pair(folder: Path, *, ends_after_us: int) -> clocks.Alignment:
-    """A driver and a worker on a machine whose clock is 3 s ahead: works of 10 ms, 100 µs on their way there and back."""
+def pair(folder: Path, *, ends_after_us: int, nested: bool = False) -> clocks.Alignment:
+    """A driver and a worker on a machine whose clock is 3 s ahead: works of 10 ms, 100 µs on their way there and back.
+
+    With `nested`, each work calls itself once more.
+    """
     driver, worker = Writer(folder, "a", boot="a", pid=1, run="r"), Writer(folder, "b", boot="b", pid=2, run="r")
     for number in range(5):
         begin = 1_000_000 * (number + 1)
         driver.add("call", "group_train", begin, begin + 10_100 + ends_after_us)
-        worker.add("work", "train", begin + 3_000_100, begin + 3_010_100)
+        outer = worker.begin()
+        worker.add("work", "train", begin + 3_000_100, begin + 3_010_100, identity=outer)
+        if nested:
+            worker.add("work", "train", begin + 3_005_000, begin + 3_006_000, parent=outer)
     driver.add("step", "", 6_000_000, 6_000_000, amount=1)
     driver.close((7_000_000, driver.wall()))
     worker.close((9_500_000, worker.wall()))
@@ -51,8 +58,9 @@ def pair(folder: Path, *, ends_after_us: int) -> clocks.Alignment:
     return clocks.align(processes, 0)
 
 
-def test_a_call_that_waits_bounds_a_clock_on_both_sides(tmp_path: Path) -> None:
-    found = pair(tmp_path, ends_after_us=100)
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_call_that_waits_bounds_a_clock_on_both_sides(nested: bool, tmp_path: Path) -> None:
+    found = pair(tmp_path, ends_after_us=100, nested=nested)
     assert found.offsets["b"] == pytest.approx(-3_000_000, abs=101)
     assert [clock.source for clock in found.clocks] == ["same clock", "causality"]
     assert found.clocks[1].error_seconds == pytest.approx(100e-6)
@@ -114,3 +122,28 @@ def test_one_machine_has_one_clock(tmp_path: Path) -> None:
     small(tmp_path)
     ((_, processes),) = runs.survey(files.paths(tmp_path)).runs
     assert set(clocks.align(processes, 0).offsets.values()) == {0}
+
+
+CALL_BOUNDS: dict[str, tuple[list[tuple[int, int | None]], list[tuple[int, int | None]], list[tuple[str, int]]]] = {
+    "starts alone": ([(0, None)], [(5, None)], [("a", -5)]),
+    "a call that goes on": ([(0, None)], [(5, 9)], [("a", -5)]),
+    "a work that goes on": ([(0, 20)], [(5, None)], [("a", -5)]),
+    "both have ended": ([(0, 20)], [(5, 9)], [("a", -5), ("b", -11)]),
+    "a call that is too short to have waited": ([(0, 3)], [(5, 9)], [("a", -5)]),
+    "a call as long as its work": ([(0, 4)], [(5, 9)], [("a", -5), ("b", 5)]),
+    "one of two is too short": ([(0, 20), (30, 31)], [(5, 9), (35, 39)], [("a", -5), ("a", -5)]),
+    "one of two goes on": ([(0, 20), (30, None)], [(5, 9), (35, 39)], [("a", -5), ("a", -5), ("b", -11)]),
+    "by their starts": ([(30, 50), (0, 20)], [(5, 9), (36, 39)], [("a", -5), ("a", -6), ("b", -11), ("b", -11)]),
+}
+
+
+@pytest.mark.parametrize("name", CALL_BOUNDS)
+def test_each_call_and_its_work_bound_the_clocks(name: str) -> None:
+    calls, works, expected = CALL_BOUNDS[name]
+    spans = [
+        [KeptSpan(start, end, kind, "train", None, 1, 0, 0) for start, end in pairs]
+        for kind, pairs in (("call", calls), ("work", works))
+    ]
+    found = [*clocks._one_to_one("a", "b", *spans)]
+    assert [(bound[0], bound[2]) for bound in found] == expected
+    assert {bound[:2] for bound in found} <= {("a", "b"), ("b", "a")}

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from patcher.timeline import costs
 from patcher.timeline.causes import Spent, What
 from patcher.timeline.costs import ADVICE, advice, applicable, path_seconds, run_causes
 from patcher.timeline.model import Bound, Cause, Imbalance, PathSegment, RunCause, TrainingStep
@@ -26,7 +27,15 @@ def step(
 
 
 def spent(**us: float) -> Spent:
-    keys = {"decode": DECODE, "update": UPDATE, "poll": POLL, "gap": GAP, "reward": REWARD, "sync": SYNC}
+    keys = {
+        "other": What("driver", "phase", "x", "x"),
+        "decode": DECODE,
+        "update": UPDATE,
+        "poll": POLL,
+        "gap": GAP,
+        "reward": REWARD,
+        "sync": SYNC,
+    }
     times = {keys[name]: round(seconds * S) for name, seconds in us.items()}
     return Spent(sum(times.values()), times, {}, {})
 
@@ -93,6 +102,26 @@ def test_each_step_loses_less_its_own_excess() -> None:
     }
     gap = said([step(1), step(2)], [spent(gap=9.0), spent(gap=8.0)])["the driver between its phases"]
     assert gap.seconds == 8
+
+
+@pytest.mark.parametrize(
+    ("kind", "stands"),
+    [("update", True), ("decode", True), ("poll", False), ("gap", False), ("reward", False), ("sync", False)],
+)
+@pytest.mark.parametrize(("seconds", "enough"), [(2.0, True), (1.0, False)])
+def test_an_activity_of_more_than_a_tenth_stands_out(kind: str, stands: bool, seconds: float, enough: bool) -> None:
+    paths = [spent(**{"other": 10 - seconds, kind: seconds}) for _ in range(3)]
+    found = [
+        one for one in costs._standing([step(at) for at in range(3)], paths) if one.cause and one.cause.what != "x"
+    ]
+    assert [(one.seconds, one.steps, one.share) for one in found] == [(3 * seconds, (0, 1, 2), 0.0)] * (
+        stands and enough
+    )
+
+
+def test_what_was_not_recorded_does_not_stand_out() -> None:
+    lost = What("unrecorded", "iteration", "decode", "gen")
+    assert [*costs._standing([step(1)], [Spent(S, {lost: S}, {}, {})])] == []
 
 
 def test_waiting_for_the_last_rank_names_it_if_it_mostly_is_the_same() -> None:

@@ -15,7 +15,7 @@ import pytest
 from fixtures.timeline.small import small
 from fixtures.timeline.writer import Writer
 from patcher.timeline import files, runs
-from patcher.timeline.files import Losses, Reader
+from patcher.timeline.files import KeptSpan, Losses, Reader
 from patcher.timeline.intervals import TimeRange
 from patcher.timeline.join import join
 from patcher.timeline.model import RunTimeline
@@ -344,3 +344,50 @@ def test_a_process_stands_still_where_a_block_is_late_but_not_if_most_are(tmp_pa
         assert len(reader.stalls) == stalls
         reader.forget(at)
         assert reader.stalls == []
+
+
+MIB = 1 << 20
+NOTES: dict[tuple[int, ...], tuple[int, ...] | None] = {
+    (5, 30, 10): (1_005, 20 * MIB), (5, 10, 30): (1_005, 0), (0, 0, 0): (1_000, 0),
+    (-5, 30, 10, 1, 2, 3, 4): (995, 20 * MIB, MIB, 2 * MIB, 3 * MIB, 4 * MIB),
+    (): None, (5,): None, (5, 30): None, (5, 30, 10, 1): None, (5, 30, 10, 1, 2, 3, 4, 5): None,
+    (5, -1, 0): None, (5, 30, -1): None, (5, files._LARGEST_MIB, 0): None, (5, files._LARGEST_MIB - 1, 0): (1_005, (files._LARGEST_MIB - 1) * MIB),
+    (-files._EARLY_US, 3, 1): None, (1 - files._EARLY_US, 3, 1): (1_001 - files._EARLY_US, 2 * MIB),
+    (files._LATE_US, 3, 1): None, (files._LATE_US - 1, 3, 1): (999 + files._LATE_US, 2 * MIB),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", NOTES)
+def test_a_note_of_memory_is_what_no_other_process_shares(row: tuple[int, ...]) -> None:
+    note = files._memory_note(row, 1_000)
+    assert (note and tuple(note)[: len(NOTES[row] or ())]) == NOTES[row]
+
+
+@pytest.mark.parametrize(
+    ("times", "used", "expected"),
+    [
+        ([10, 5], [3, 4], [(1_010, 3), (1_015, 7)]), ([0], [0], [(1_000, 0)]), ([0], [9], [(1_000, 9)]), ([0], [10], []),
+        ([0, 1], [-1, 2], [(1_001, 1)]), ([files._LATE_US, -1], [1, 1], [(999 + files._LATE_US, 2)]),
+        ([-files._EARLY_US, 1], [1, 1], [(1_001 - files._EARLY_US, 2)]),
+    ],
+)  # fmt: skip
+def test_notes_of_a_cache_are_sums_of_differences(
+    times: list[int], used: list[int], expected: list[tuple[int, int]]
+) -> None:
+    assert [tuple(note) for note in files._cache_notes(9, times, used, 1_000)] == [(*pair, 9) for pair in expected]
+
+
+def test_what_is_forgotten_ended_by_then() -> None:
+    reader = files.Reader((), 0)
+    reader.spans = [
+        KeptSpan(start, end, "x", "", None, at, 0, 0)
+        for at, (start, end) in enumerate([(0, 10), (0, 11), (5, None), (2, 9)])
+    ]
+    reader.stalls = [TimeRange(0, 10), TimeRange(0, 11)]
+    reader.iterations.extend([0, 10, 11], [10, 11, 20], [1, 2, 3], [1, 1, 1])
+    assert [span.id for span in reader.forget(10)] == [0, 3]
+    assert ([span.id for span in reader.spans], reader.stalls, list(reader.iterations.end)) == (
+        [1, 2], [TimeRange(0, 11)], [11, 20]
+    )  # fmt: skip
+    assert reader.forget(3) == []
+    assert len(reader.iterations) == 2

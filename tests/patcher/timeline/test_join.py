@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from fixtures.timeline.small import MS, STEP, WALL, ZERO, small
 from fixtures.timeline.writer import Writer
 from patcher.timeline import costs, recorded, runs
 from patcher.timeline import join as joining
-from patcher.timeline.files import IterationColumns, paths
+from patcher.timeline.files import IterationColumns, KeptSpan, paths
 from patcher.timeline.intervals import TimeRange
 from patcher.timeline.model import OVERLAP, Cause, Clock, Imbalance, RunTimeline, Tail
 from patcher.timeline.path import PathPiece, StepRecords
@@ -459,8 +461,10 @@ def test_a_clock_without_a_bound_or_against_the_order_of_calls_is_named(tmp_path
     hosts = tuple(f"node{at}" for at in range(9))
     unbounded = Clock(hosts, 0.0, None, "wall clock")
     wrong = Clock(("other",), 0.0, 0.25, "causality", contradicts=True)
-    state.aligned = state.aligned._replace(clocks=(*state.aligned.clocks, unbounded, wrong))
-    first, second = map(str, state._notes())
+    slightly = replace(wrong, error_seconds=0.0)
+    state.aligned = state.aligned._replace(clocks=(*state.aligned.clocks, unbounded, wrong, slightly))
+    first, second, third = map(str, state._notes())
+    assert "0.000 s" in third
     assert "node0, node1, " in first
     assert "node7 …" in first
     assert "node8" not in first
@@ -493,3 +497,42 @@ def test_records_are_lost_where_ids_are_missing(ended: bool, missing: int, dropp
     else:
         writer.flush((ZERO + 2 * STEP, WALL))
     assert [lane.dropped for lane in joined(tmp_path).lanes] == [dropped]
+
+
+FIRST: dict[str, tuple[list[tuple[str, str, int, int | None]], int]] = {
+    "nothing": ([], 100),
+    "a phase named step": ([("phase", "step", 40, 99), ("phase", "gen", 10, 90)], 40),
+    "the first ended phase": ([("phase", "a", 20, None), ("phase", "b", 30, 50), ("work", "c", 35, 40)], 30),
+    "a phase that ends with the step": (
+        [("phase", "a", 20, None), ("phase", "b", 30, 100), ("poll", "c", 35, 101)],
+        30,
+    ),
+    "none has ended": ([("phase", "a", 20, None), ("poll", "b", 15, None)], 15),
+    "one that begins with the end": ([("phase", "step", 100, None), ("work", "a", 99, None)], 99),
+    "other kinds": ([("call", "a", 20, 30), ("request", "b", 15, 20)], 100),
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_the_first_step_starts_with_its_first_phase(name: str) -> None:
+    spans, start = FIRST[name]
+    kept = [KeptSpan(begin, end, kind, what, None, at, 0, 0) for at, (kind, what, begin, end) in enumerate(spans)]
+    reader = SimpleNamespace(
+        spans=[span for span in kept if span.end], open={span.id: span for span in kept if not span.end}
+    )
+    assert joining._Join._first_phase(None, reader, 100) == start  # type: ignore[arg-type]
+
+
+LAST: list[tuple[list[Imbalance], tuple[int | None, int]]] = [
+    ([], (None, 0)),
+    ([Imbalance("ranks", ((0, 1.0), (1, 3.0)), 1.0)], (None, 0)),
+    ([Imbalance("replicas", ((0, 1.0), (1, 3.0)), 1.0)], (1, 2_000_000)),
+    ([Imbalance("ranks", ((0, 1.0), (1, 9.0)), 1.0), Imbalance("replicas", ((0, 5.0), (1, 3.0), (2, 4.5)), 1.0)], (0, 500_000)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("uneven", "last"), LAST)
+def test_the_last_replica_is_late_by_what_it_ends_after_the_next_to_last(
+    uneven: list[Imbalance], last: tuple[int | None, int]
+) -> None:
+    assert joining._last_replica(uneven) == last

@@ -265,6 +265,11 @@ def _noise(seed: int, count: int, spread: int) -> list[int]:
     [
         ([1000 * MB + 50 * MB * at for at in range(8)], 50 * MB),
         ([1000 * MB + 50 * MB * at for at in range(3)], None),  # too few
+        ([1000 * MB + 50 * MB * at for at in range(4)], 50 * MB),
+        ([1000 * MB + 16 * MB * at for at in range(5)], None),  # 64 MB
+        ([1000 * MB + 16_000_001 * at for at in range(5)], 16_000_001),
+        ([10_000 * MB + 50 * MB * at for at in range(5)], None),  # a fiftieth
+        ([10_000 * MB + 50_000_001 * at for at in range(5)], 50_000_001),
         ([1000 * MB] * 3 + [3000 * MB] * 7, None),  # a jump
         ([1000 * MB + MB * at for at in range(20)], None),  # as much as allocators keep
         ([9000 * MB - 50 * MB * at for at in range(20)], None),
@@ -352,3 +357,15 @@ def test_points_of_a_curve_are_bounded_and_keep_the_peak(tmp_path: Path, monkeyp
             peak.used for peak in run.memory.peaks if peak.place == place.place and peak.of == place.of
         )
     assert dataclasses.asdict(run.memory)
+
+
+def test_the_highest_peak_of_each_place_comes_devices_first_and_the_fullest_first() -> None:
+    peaks = [
+        MemoryPeak("host", "a", 1, 0.0, "", 50, 100, (), 0), MemoryPeak("device", "a:0", 1, 0.0, "", 60, 100, (), 0),
+        MemoryPeak("device", "a:1", 1, 0.0, "", 40, 50, (), 0), MemoryPeak("device", "a:0", 2, 0.0, "", 70, 100, (), 0),
+        MemoryPeak("device", "a:0", 3, 0.0, "", 65, 100, (), 0), MemoryPeak("device", "a:2", 1, 0.0, "", 0, 0, (), 0),
+    ]  # fmt: skip
+    highest = RunMemory(peaks=tuple(peaks)).highest()
+    assert [(peak.place, peak.step, peak.used) for peak in highest] == [
+        ("a:1", 1, 40), ("a:0", 2, 70), ("a:2", 1, 0), ("a", 1, 50)
+    ]  # fmt: skip

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from patcher.timeline import path
 from patcher.timeline.files import IterationColumns, KeptSpan
 from patcher.timeline.intervals import TimeRange
 from patcher.timeline.path import (
@@ -571,3 +572,41 @@ def test_without_trajectories_a_phase_waits_for_what_servers_and_rewards_do(proc
     rows.add(process, kind, what, 10, 80)
     roles = [(start, end, role) for start, end, role, _, _ in short(rows.path(100))]
     assert (10, 80, "reward" if kind == "reward" else "server") in roles
+
+
+OWN_ROLES: dict[tuple[int, str, str], tuple[str, str]] = {
+    (DRIVER, "call", "train"): ("driver", "call train"), (DRIVER, "work", "train"): ("trainer", "train"),
+    (DRIVER, "unit", "micro-batch"): ("trainer", "micro-batch"), (DRIVER, "wait", "all_reduce"): ("trainer", "all_reduce"),
+    (DRIVER, "phase", "adv"): ("driver", "adv"), (ENGINE, "phase", "adv"): ("trainer", "adv"),
+    (ENGINE, "work", ""): ("trainer", "work"), (ENGINE, "unit", "x"): ("trainer", "x"), (ENGINE, "wait", "x"): ("trainer", "x"),
+    (ENGINE, "sync", "x"): ("engine", "x"), (ENGINE, "serve", "generate"): ("server", "generate"),
+    (SERVER, "work", "x"): ("server", "x"), (AGENT, "request", "generate"): ("agent", "request"),
+    (SERVER, "request", "generate"): ("agent", "request"), (SERVER, "trajectory", "x"): ("agent", "trajectory"),
+    (AGENT, "reward", "score"): ("reward", "score"), (REWARD, "reward", ""): ("reward", "reward"),
+    (FIRST, "phase", "x"): ("trainer", "x"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("process", "kind", "name"), OWN_ROLES)
+def test_the_kind_of_a_span_tells_its_role(process: int, kind: str, name: str) -> None:
+    rows = Rows()
+    rows.add(process, kind, name, 0, 10)
+    records = StepRecords(0, 10 * MS, DRIVER, rows.spans, {ENGINE: rows.iterations}, ROLES, REPLICAS)
+    walk = path._Walk(records)
+    walk.add(rows.spans[0], 0, 10, "gen")
+    (piece,) = walk.pieces
+    assert (piece.role, piece.what) == OWN_ROLES[process, kind, name]
+    assert (piece.start, piece.end, piece.kind, piece.phase, piece.process) == (0, 10, kind, "gen", process)
+
+
+@pytest.mark.parametrize(("replica", "role"), [(0, "engine"), (1, "server"), (None, "server")])
+def test_a_server_waits_for_the_iterations_of_its_own_replica_alone(replica: int | None, role: str) -> None:
+    replicas = (None, None, None, 0, replica, None, None)
+    for kind, name in (("sync", "abort_all_requests"), ("serve", "generate")):
+        rows = Rows()
+        rows.add(DRIVER, "phase", "gen", 0, 400)
+        rows.add(SERVER, kind, name, 10, 310, amount=5)
+        rows.iterate(20, 300, 1)
+        records = StepRecords(0, 400 * MS, DRIVER, rows.spans, {ENGINE: rows.iterations}, ROLES, replicas)
+        roles = {one.role for one in critical_path(records) if (one.start, one.end) == (20 * MS, 300 * MS)}
+        assert roles == ({"engine"} if role == "engine" else set())

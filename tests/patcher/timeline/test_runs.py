@@ -187,3 +187,25 @@ def test_a_file_that_is_no_timeline_is_named_unless_its_header_may_come(size: in
     found = survey(tmp_path)
     assert found.unread == ((runs.Unread(path),) if named else ())
     assert [run.processes for run, _ in found.runs] == [6]
+
+
+ROLES: dict[tuple[tuple[str, ...], str], tuple[str, ...]] = {
+    (("call", "step", "phase"), ""): ("driver",),
+    (("call", "work", "step"), ""): ("driver", "trainer"),
+    (("work", "step"), ""): ("trainer",),
+    (("step",), ""): ("driver",),
+    (("phase",), "x"): ("other",),
+    (("work", "phase"), "rollout_standalone_0"): ("server",),
+    (("work", "phase"), "actor_0"): ("trainer",),
+    (("phase",), "rollout_colocate_0"): ("other",),
+}
+
+
+@pytest.mark.parametrize(("kinds", "group"), ROLES)
+def test_kinds_of_spans_make_roles(kinds: tuple[str, ...], group: str, tmp_path: Path) -> None:
+    writer = Writer(tmp_path, pid=1, run="r", started_ms=1, environ={"WG_PREFIX": group} if group else {})
+    for at, kind in enumerate(kinds):
+        writer.add(kind, "x", at, at + 1)
+    writer.close((20, 20_000))
+    ((_, (process,)),) = survey(tmp_path).runs
+    assert process.roles == ROLES[kinds, group]

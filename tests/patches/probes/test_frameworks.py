@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from patches.probes import areal, mindspeed, openrlhf, sglang, slime, trl, verl, vllm
+from patches.probes import areal, mindspeed, nemo_rl, openrlhf, sglang, slime, trl, verl, vllm
 from patches.probes.recorder import ReplicaRecorder
 from patches.probes.training import TrainingSteps
 
@@ -110,6 +110,18 @@ def test_the_steps_of_areal_are_its_versions_or_calls(
     steps.calls = dict(before)
     steps.begin_call("actor")
     assert (steps.calls, begun) == ({"actor": calls}, ["actor"])
+
+
+def test_a_call_of_nemo_rl_has_mini_batches_until_none_is_left(events: list[str]) -> None:
+    steps = probe(nemo_rl.PolicyUpdate, ROLES=("actor",))
+    steps.begin(False)
+    steps.go_on(True)
+    steps.go_on(False)
+    assert events == ["enter False", "start mini-batch None", "start mini-batch None", "leave"]
+    assert [steps.whose(evaluates) for evaluates in (False, True)] == ["actor", ""]
+    log_probs = probe(nemo_rl.PolicyLogProbs)
+    log_probs.reference()
+    assert [log_probs.whose(), log_probs.whose()] == ["ref", "actor"]
 
 
 ROLES = {"actor": "train_actor", "ref": "reference", "critic": "critic"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,7 @@ def test_an_allocation_that_fails_leaves_a_snapshot(
     with pytest.raises(RuntimeError, match="out of memory"):
         rollout(allocator, 9, WINDOW="3:9", **chosen)
     (path,) = tmp_path.glob("*.out-of-memory.memory.pickle")
+    assert abs(int(path.name.split(".")[-4]) - time.time() * 1000) < 60_000, "milliseconds since the epoch"
     (device,) = snapshots.read(path).devices
     (failure,) = device.failures
     assert (failure.unit, failure.requested, failure.free) == (5, 100 * MIB, 512)

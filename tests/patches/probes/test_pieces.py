@@ -14,6 +14,7 @@ import pytest
 from patches.probes import ranges
 from patches.probes.facts import SavedTraces
 from patches.probes.pieces import LimitedCapture, LimitedPieces, Pieces
+from patches.probes.recorder import CountedUnits
 from tests.patches.rollout_workers import V1Worker, batch, recorded, rollout, steps
 from tests.patches.standin import Console
 from tests.patches.step_metadata import Traces, facts, states, with_lists
@@ -64,6 +65,19 @@ def test_a_piece_follows_what_the_last_ones_took(
     assert {number: label for units in recorded(worker) for number, label in units.items()} == steps(2, 41)
     assert all(profiler.calls[-1] == "stop" for profiler in worker.made)
     assert worker._rlpatch_stage_probe is None
+
+
+@pytest.mark.parametrize(("piece", "uncounted", "marked"), [(1, 0, 0), (2, 7, 1), (3, 7, 1)])
+def test_a_later_piece_keeps_the_count_of_uncounted_units_and_marks_its_start(
+    piece: int, uncounted: int, marked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks: list[object] = []
+    monkeypatch.setattr(CountedUnits, "open", lambda self, _at, _batch=None: setattr(self, "uncounted", 0))
+    monkeypatch.setattr(CountedUnits, "mark_start", lambda self: marks.append(self), raising=False)
+    pieces: Any = Pieces.__new__(Pieces)
+    pieces.piece, pieces.uncounted = piece, 7
+    pieces.open(30)
+    assert (pieces.uncounted, len(marks)) == (uncounted, marked)
 
 
 def test_a_slow_piece_is_remembered_beside_the_next_one(clock: SimpleNamespace) -> None:
@@ -282,3 +296,50 @@ def test_what_a_capture_without_units_took_decides_on_the_next(
     assert capture.bytes_of_unit == 1_500 * traces
     assert said in capture.excess()
     assert bool(capture.excess()) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("first", "unit", "end", "saved", "free", "obstacle"),
+    [
+        (2, 0, 12, 0, 1e12, ""), (2, 0, 12, 1, 1e12, "about 1e-06 GB"), (2, 5, 12, 300, 1e12, ""), (2, 5, 12, 301, 1e12, "about 1e-06 GB"),
+        (2, 0, 13, 0, 1e12, "about 1.1e-06 GB"), (2, 0, 10**9, 900, 1e12, ""), (2, 0, 10**9, 901, 1e12, "about 1e-06 GB"),
+        (2, 0, 12, 0, 1e9 + 1_000, ""), (2, 0, 12, 0, 1e9 + 999, "about 1e-06 GB"),
+    ],
+)  # fmt: skip
+def test_a_trace_fits_the_limit_and_the_disk(
+    first: int, unit: int, end: int, saved: int, free: float, obstacle: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A unit has 100 bytes, the limit is 1,000 bytes, and a GB of the disk stays free."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    limited: Any = LimitedPieces.__new__(LimitedPieces)
+    limited.__dict__.update(
+        first=first, unit=unit, end=end, bytes_saved=saved, bytes_of_unit=100.0, most_bytes=1_000.0, save_path="/"
+    )
+    assert obstacle in limited.excess()
+    assert bool(limited.excess()) == bool(obstacle)
+
+
+@pytest.mark.parametrize(("count", "of_unit"), [(4, 5.0), (1, 20.0), (0, 20.0)])
+def test_traces_are_weighed_with_all_files_in_them(count: int, of_unit: float, tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for name in ("one", "a/two", "a/b/three"):
+        (tmp_path / name).write_bytes(b"x" * (10 if name == "one" else 5))
+    limited: Any = LimitedPieces.__new__(LimitedPieces)
+    limited.weigh([str(tmp_path / "one"), str(tmp_path / "a"), str(tmp_path / "gone")], count)
+    assert (limited.bytes_saved, limited.bytes_of_unit) == (20, of_unit)
+    limited.weigh([], 3)
+    assert (limited.bytes_saved, limited.bytes_of_unit) == (20, of_unit)
+
+
+@pytest.mark.parametrize(
+    ("of_unit", "saved", "length", "shortened"),
+    [(0.0, 0, 9, 9), (100.0, 0, 9, 9), (100.0, 500, 9, 5), (100.0, 999, 9, 1), (100.0, 550, 9, 4)],
+)
+def test_a_piece_has_no_more_units_than_fit(
+    of_unit: float, saved: int, length: int, shortened: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pieces, "open_window", lambda *_: None)
+    limited: Any = LimitedPieces.__new__(LimitedPieces)
+    limited.__dict__.update(bytes_of_unit=of_unit, bytes_saved=saved, length=length, most_bytes=1_000.0)
+    limited.open_window(3)
+    assert limited.length == shortened

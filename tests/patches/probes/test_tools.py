@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 from types import SimpleNamespace as Some
 from typing import Any
 
 import pytest
 
+from fixtures import environments
+from fixtures.cache import REPOSITORY
+from patcher.traces import analysis, formats
 from patches.probes.facts import CompressedMetadata
-from patches.probes.tools import BareCompression, NpuProfiler, TorchProfiler
+from patches.probes.tools import BareCompression, GarbageCollections, NpuProfiler, TorchProfiler
 
 OFF = {"record_shapes": False, "profile_memory": False, "with_stack": False, "with_modules": False}
 CONFIG = {
@@ -53,6 +58,82 @@ def test_a_profiler_records_the_window_with_nothing_costly(
         "activities": ["CPU", device], "schedule": {"wait": wait, "warmup": warmup, "active": 30, "repeat": 1},
         "on_trace_ready": ("/t", "host_rank0", handler), **OFF, **more,
     }  # fmt: skip
+
+
+def older(**words: Any) -> dict[str, Any]:
+    """Return an experimental config, as a torch that knows nothing of garbage collections."""
+    raise TypeError(f"incompatible constructor arguments: {words}")
+
+
+@pytest.mark.parametrize(
+    ("config", "known"),
+    [({"_ExperimentalConfig": options}, True), ({"_ExperimentalConfig": older}, False), ({}, False)],
+)
+def test_garbage_collections_are_recorded_where_torch_can(
+    config: dict[str, Any], known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module: Any = ModuleType("torch")
+    module.profiler = Some(
+        profile=lambda **words: Some(**words), schedule=options, ProfilerActivity=Members(),
+        tensorboard_trace_handler=lambda *_words, **_more: None, **config,
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "torch", module)
+    made = object.__new__(GarbageCollections)
+    made.first, made.end, made.save_path, made.name = 30, 60, "/t", "host_rank0"
+    made.build(29)
+    expected = {"record_python_gc_info": True} if known else None
+    assert getattr(made.prof, "experimental_config", None) == expected
+    assert made.prof.schedule == {"wait": 29, "warmup": 1, "active": 30, "repeat": 1}
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(("stack", "named"), [(True, True), (False, False)])
+def test_a_real_garbage_collection_is_named_by_the_report(
+    stack: bool, named: bool, npu_python: Path, tmp_path: Path
+) -> None:
+    """It comes by itself, between two operators: no frame is called collect."""
+    script = tmp_path / "loop.py"
+    script.write_text(_LOOP)
+    environment = {**environments.variables(), "PYTHONPATH": str(REPOSITORY), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    subprocess.run([npu_python, script, tmp_path, "stack" * stack], env=environment, check=True)
+    (trace,) = tmp_path.glob("*.pt.trace.json")
+    (read,) = formats.read(trace)
+    report = analysis.reported([analysis.checked(read, analysis.attributed(read))])
+    assert [finding.id for finding in report.findings][:1] == ["outlier"]
+    assert ("garbage collection" in report.findings[0].title) == named
+    assert ("gc.freeze()" in report.findings[0].advice) == named
+
+
+_LOOP = """
+import gc, sys, torch
+from patches.probes.tools import GarbageCollections
+
+class Node: pass
+
+torch.set_num_threads(1)
+kept = []
+for _ in range(300_000):
+    kept.append(node := Node())
+    node.me = node
+gc.collect()
+gc.disable()
+tool = object.__new__(GarbageCollections)
+tool.first, tool.end, tool.save_path, tool.name = 1, 7, sys.argv[1], "host_rank0"
+tool.build(0)
+tool.prof.with_stack = sys.argv[2] == "stack"
+tool.prof.start()
+for unit in range(7):
+    for _ in range(50):
+        torch.ones(8).add_(1)
+    if unit == 5:
+        gc.set_threshold(1, 1, 1)
+        gc.enable()
+        young = [Node() for _ in range(9)]
+        gc.disable()
+    torch.ones(8).add_(1)
+    tool.prof.step()
+tool.prof.stop()
+"""
 
 
 @pytest.mark.parametrize(("at", "calls"), [(0, ["start"]), (1, ["start", "step"]), (5, ["start", "step"])])

@@ -446,6 +446,15 @@ def test_an_operator_has_what_it_launched_itself_and_its_own_time() -> None:
     }
 
 
+@pytest.mark.parametrize(("end", "outer", "inner"), [(80, 60 - 40, 60), (60, 60 - 40, 40), (50, 60 - 30, 30)])
+def test_an_operator_that_outlasts_the_one_around_it_takes_no_more_than_that_has(
+    end: int, outer: int, inner: int
+) -> None:
+    operators = (Range("outer", 0, 60), Range("inner", 20, end))
+    found = {row.name: row.host_ns for row in host(Run((Task(90, 95, launch=25),), MARKS, operators)).operators}
+    assert found == {"outer": outer, "inner": inner}
+
+
 def test_operators_that_come_in_any_order_are_nested_by_their_times() -> None:
     operators = (Range("inner", 10, 30), Range("outer", 0, 50), Range("first", 0, 60))
     found = {row.name: row.host_ns for row in host(Run((Task(60, 70, launch=15),), MARKS, operators)).operators}

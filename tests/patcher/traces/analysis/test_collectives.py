@@ -80,6 +80,21 @@ def test_other_kinds_and_groups_and_what_has_no_size_are_not_compared() -> None:
     assert usual(*(replace(one, bytes=None, sent_bytes=MB) for one in made((10, 1), (10, 4), (10, 5)))) == [4] * 3
 
 
+@pytest.mark.parametrize(
+    ("others", "fastest"),
+    [
+        ([], None), ([(20, 5)], (20, 5)), ([(5, 1)], None), ([(10, 5), (30, 2), (40, 3)], (30, 2)),
+        ([(20, 5), (30, 5)], (30, 5)), ([(30, 5), (20, 5)], (30, 5)), ([(20, 99)], None), ([(0, 1), (10, 2)], (10, 2)),
+    ],
+)  # fmt: skip
+def test_a_slow_collective_is_held_against_the_fastest_that_carries_as_much(
+    others: list[tuple[float, float]], fastest: tuple[float, float] | None
+) -> None:
+    worst, *alike = made((10, 50), *others)
+    neighbour = collectives._neighbour((worst, *alike, *made((90, 0.1), kind="broadcast")), worst)
+    assert (neighbour and (neighbour.bytes / MB, neighbour.ns / MS)) == fastest  # type: ignore[operator]
+
+
 SLOW = ((264, 2.5), (117, 2.3), (28.6, 86.5), (264, 2.4))
 
 

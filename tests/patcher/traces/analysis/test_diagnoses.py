@@ -108,6 +108,9 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
     "events of categories that nobody knows": (
         GOOD, {"unread": Counter(a=1_200, b=5, c=3, d=2)}, "events", "rlpatch does not know are left out: a (1,200), b (5), c (3).",
     ),
+    "events that may be those of the device": (
+        replace(GOOD, tasks=()), {"unread": Counter(a=1_200)}, "events", "a (1,200)",
+    ),
     "computing that the vendor counts otherwise": (
         GOOD, {"vendor_computing_ns": 21 * MS}, "computing", "20.00 ms; torch_npu's Overlap Analysis: 21.00 ms.",
     ),
@@ -197,6 +200,8 @@ def test_a_failed_check_withdraws_what_rests_on_it(
     assert bad.findings == ()
     assert bad.verdict.title == title
     assert "why (therefore withdrawn: " in bad.verdict.withdrawn[0]
+    if withdraws != checks.EVERY:
+        assert ", ".join(withdraws) in bad.verdict.withdrawn[0]
 
 
 # ---------------------------------------------------------------- findings
@@ -235,6 +240,27 @@ def test_the_guide_says_dispatch_where_the_host_was_not_late() -> None:
         "This Free includes copies and all kinds of waiting: 40.0 % stream wait, 10.0 % copying."
     )
     assert found.verdict.title == TITLES["waiting"]
+
+
+@pytest.mark.parametrize(
+    ("free", "named", "share"),
+    [
+        ((20, 5), "rank 0", "20.0 %"),
+        ((5, 20), "rank 1", "20.0 %"),
+        ((20,), "", "20.0 %"),
+        ((10, 5), "rank 0", "10.0 %"),
+        ((), "", ""),
+    ],
+)
+def test_the_guide_looks_at_the_rank_with_the_largest_free_time(free: tuple[int, ...], named: str, share: str) -> None:
+    profiles = [capture(unit(compute=100 - ms, free_host_late=ms), rank=rank) for rank, ms in enumerate(free)]
+    guide = (
+        report(*profiles, capture(unit(kernels=0), rank=9)).verdict.guide
+        if free == ()
+        else report(*profiles).verdict.guide
+    )
+    assert re.findall(r"rank \d|\d+\.\d %", guide) == [text for text in (named, share) if text]
+    assert ("not above" in guide) == (share == "10.0 %")
 
 
 def test_the_slowest_unit_is_told_with_its_reason() -> None:
@@ -526,6 +552,14 @@ EXPOSED: dict[str, tuple[list[RankProfile], str, int, str, str, str, dict[str, i
         meeting((9, 6)), "slow-rank", 3, "9.0 3.00 6.00 0.0 1 1 1 3.00 100 1 3.00", "exact; part", "what rank 1 does",
         {"waiting": 3, "transfer": 6},
     ),
+    "less than a tenth of it, but waiting": (
+        [capture(unit(compute=91, communication=9), collectives=(told(9, 3),))], "slow-rank", 3, "9.0 3.00 6.00 0.0", "exact",
+        "differs between ranks", {"waiting": 3, "transfer": 6},
+    ),
+    "a tenth of it, with a little waiting": (
+        [capture(unit(compute=90, communication=10), collectives=(told(10, 3),))], "communication", 7, "10.0 3.00 7.00 0.0",
+        "upper bound", "overlap communication", {"waiting": 3, "transfer": 7},
+    ),
     "transfer, with a straggler": (
         meeting((60, 50)), "communication", 50, "60.0 10.00 50.00 0.0 1 1 1 10.00 100 1 10.00", "upper bound", "overlap communication",
         {"waiting": 10, "transfer": 50},
@@ -688,8 +722,9 @@ def test_ranks_that_are_missing_are_named(
     worlds: tuple[int | None, ...], ranks: tuple[int | None, ...], says: str
 ) -> None:
     made = [capture(unit(compute=50), rank=rank, world=world) for world, rank in zip(worlds, ranks, strict=True)]
-    found = [one.evidence for one in report(*made).findings if one.id == "missing-ranks"]
-    assert [bool(re.search(says, evidence)) for evidence in found] == [True] * bool(says)
+    found = [one for one in report(*made).findings if one.id == "missing-ranks"]
+    assert [bool(re.search(says, one.evidence)) for one in found] == [True] * bool(says)
+    assert {(one.severity, one.saving_ns, one.certainty, one.source) for one in found} <= {("note", None, "exact", "")}
 
 
 def test_one_rank_alone_is_told_how_many_there_are() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from patcher.traces import analysis, folders, formats
 from patcher.traces.analysis import gaps
+from patcher.traces.analysis.idle import Idle
 from patcher.traces.model import RankProfile
 from patcher.traces.places import behind, first_place, place_of, why
 from tests.patcher.traces.recorded import MS, NO_CAPTURES, SHARED, Range, Run, Task, free_ns, shared
@@ -506,3 +507,36 @@ def test_what_real_traces_wait_for(path: str, known: dict[str, Any]) -> None:
     for key, value in known.items():
         assert getattr(first, key) == (pytest.approx(value, abs=1000) if key == "ns" else value)
     assert sum(gap.ns for gap in found.gaps if gap.part != "lead_in_ns") == sum(map(free_ns, found.units))
+
+
+def stretch(ns: int, segment: int = 0, begin: int = 0) -> Idle:
+    return Idle(begin, begin + ns, ns, 0, 0, segment, "free_host_late_ns")
+
+
+SUMS: dict[str, tuple[list[Idle], list[Idle], int, int, dict[int, tuple[int, int]]]] = {
+    "one gap": ([stretch(5)], [], 5, 1, {0: (5, 5)}),
+    "the longest comes last": ([stretch(5), stretch(9)], [], 14, 2, {0: (14, 9)}),
+    "the longest comes first": ([stretch(9), stretch(5)], [], 14, 2, {0: (14, 9)}),
+    "two units": ([stretch(9), stretch(5, 3)], [], 14, 2, {0: (9, 9), 3: (5, 5)}),
+    "merged with others": ([stretch(9), stretch(5, 3)], [stretch(1), stretch(7, 3), stretch(2, 4)], 24, 5, {0: (10, 9), 3: (12, 7), 4: (2, 2)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_gaps_of_a_place_are_summed_and_the_longest_of_each_unit_is_kept(name: str) -> None:
+    first, second, ns, count, units = SUMS[name]
+    gap_sum, other = gaps._GapSum(), gaps._GapSum()
+    for gap in first:
+        gap_sum.add(gap)
+    for gap in second:
+        other.add(gap)
+    gap_sum.merge(other)
+    assert (gap_sum.ns, gap_sum.count) == (ns, count)
+    assert {segment: (ns, longest.ns) for segment, (ns, longest) in gap_sum.units.items()} == units
+
+
+def test_of_equally_long_gaps_the_first_is_kept() -> None:
+    gap_sum = gaps._GapSum()
+    for begin in (10, 20):
+        gap_sum.add(stretch(5, begin=begin))
+    assert gap_sum.units[0] == (10, stretch(5, begin=10))

@@ -140,6 +140,18 @@ def collect(loop: Loop, number: int) -> None:
         loop.within(loop.functions, "Python GC", lambda: loop.sleep(300 * MS))
 
 
+def collections(loop: Loop, number: int) -> None:
+    """Several within a frame and before it, the last of which calls one."""
+    if number == 5:
+        loop.within(loop.functions, "Python GC", lambda: loop.sleep(100 * MS))
+        loop.within(loop.functions, "loop.py(7): sample", lambda: collect(loop, number))
+        loop.within(
+            loop.functions,
+            "Python GC",
+            lambda: loop.within(loop.functions, "loop.py(9): __del__", lambda: loop.sleep(700 * MS)),
+        )
+
+
 CASES: dict[str, tuple[Inject, str, int | None, str, str]] = {
     "a data loader": (loader, "host-idle", 16_014_000, LOADER[:12], "16.02 19.10 84 16.01"),
     "a data loader in a trace with stacks": (loader_with_stack, "host-idle", 16_006_000, "built-in function sleep", "16.01 19.05 84 16.01"),
@@ -150,7 +162,8 @@ CASES: dict[str, tuple[Inject, str, int | None, str, str]] = {
     "thousands of small operators": (items, "host-small", 12_006_000, "aten::item (2,000)", "15.01 2,003 12.01 0.1 2,000 1 1"),
     "a pause in one step": (pause, "outlier", 37_500_000, "is a single stretch without operators", "5 303.01 100.8 300.00"),
     "a checkpoint in one step": (state, "outlier", 37_503_000, "state_dict()", "5 303.03 100.8 300.00"),
-    "garbage collection in a trace with stacks": (collect, "outlier", 300 * MS // 8, "in Python GC", "5 303.01 100.8 300.00"),
+    "garbage collection in a trace with stacks": (collect, "outlier", 300 * MS // 8, "garbage collection", "5 303.01 100.8 300.00"),
+    "garbage collections inside and around frames": (collections, "outlier", 1100 * MS // 8, "garbage collection", "5 1,103.01 366.9 1,100.00"),
     "larger inputs in one step": (larger, "outlier", 24_875_000, "aten::linear 199.00 ms", "5 203.01 50.7 199.00"),
     "more operators in one step": (more, "outlier", 24_512_250, "aten::uniform_ 196.00 ms", "5 203.11 29.0 196.00 53 4"),
     "compiling again": (recompile, "host-compile", 62_501_250, "torch.compile", "500.01 5 8 95"),
@@ -193,7 +206,7 @@ def test_the_cause_that_was_put_in_is_the_headline(
 
 @pytest.mark.parametrize(
     ("inject", "named"),
-    [(loader, LOADER[:12]), (frame, "loop.py(12): reward"), (state, "state_dict()"), (collect, "Python GC")],
+    [(loader, LOADER[:12]), (frame, "loop.py(12): reward"), (state, "state_dict()"), (collect, "garbage collection")],
 )
 def test_the_headline_names_what_the_file_names(tmp_path: Path, inject: Inject, named: str) -> None:
     assert named in headline(analysis.reported([profile(inject, tmp_path)])).title
@@ -425,3 +438,49 @@ def test_a_device_without_kernels_that_are_known_is_said(
     assert made.on_host == on_host
     assert any(says in line for line in report.verdict.withdrawn) != on_host
     assert any(finding.id == "host-operators" for finding in report.findings) == on_host
+
+
+PLACES: dict[HostPlace, tuple[str, str]] = {
+    HostPlace("f.py(3): g"): ("in f.py(3): g", "shorten"), HostPlace("a", "b"): ("in a (within b)", "shorten"),
+    HostPlace("", "", "aten::mm", "aten::add"): ("between aten::mm and aten::add", "stack"),
+    HostPlace("", "", "aten::mm"): ("after aten::mm", "stack"), HostPlace("", "", "", "aten::add"): ("before aten::add", "stack"),
+    HostPlace("", "", "aten::detach", "aten::add", saving=True): ("state_dict()", "save or send"),
+    HostPlace("enumerate(DataLoader)#x"): ("in enumerate(DataLoader)#x", "num_workers"),
+    HostPlace("sleep", "enumerate(DataLoader)#x"): ("in sleep (within", "num_workers"),
+    HostPlace("Python GC"): ("garbage collection", "gc.freeze()"), HostPlace("Python GC", "step"): ("garbage collection (within step)", "gc.freeze()"),
+    HostPlace("built-in function collect"): ("garbage collection", "gc.freeze()"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_each_place_without_an_operator_has_words_and_advice(place: HostPlace) -> None:
+    words, advice = PLACES[place]
+    assert words in host_only.place_words(place)
+    assert advice in host_only.shorten(place)
+    assert sum(word in host_only.shorten(place) for word in {advice for _, advice in PLACES.values()}) == 1
+
+
+@pytest.mark.parametrize("others", [0, 1, 2])
+def test_further_places_are_named_only_if_there_are_some(others: int) -> None:
+    places = {"a": 5 * MS, **dict.fromkeys("bc"[:others], MS)}
+    (finding,) = (one for one in diagnosed(places) if one.id == "host-idle")
+    assert [name for name in "bc" if f"in {name} 1.00 ms" in finding.evidence] == [*"bc"[:others]]
+    assert finding.evidence.count(":") == 1 + bool(others)
+
+
+def test_units_that_wait_at_no_common_place_are_told_with_the_longest_stretch(tmp_path: Path) -> None:
+    made = profile(lambda loop, _: None, tmp_path)
+    steps = [
+        replace(
+            step, ns=100, operators={"aten::mm": 40}, places={HostPlace(f"f.py({step.number}): g"): 50 + step.number}
+        )
+        for step in made.host_steps
+    ]
+    whole = replace(made, host_steps=tuple(steps))
+    finding = host_only._scattered(whole, 800, 480)
+    assert ("in unit 7" in finding.evidence, "f.py(7): g" in finding.evidence, "60 %" in finding.evidence) == (
+        True,
+    ) * 3
+    assert "shorten" in finding.advice
+    nowhere = host_only._scattered(replace(made, host_steps=()), 800, 480)
+    assert (nowhere.advice, "60 %" in nowhere.evidence, "unit" in nowhere.evidence) == ("", True, False)

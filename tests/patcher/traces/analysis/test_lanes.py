@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from patcher.traces import analysis
+from patcher.traces.analysis import lanes as rows
 from patcher.traces.model import CALL, LAUNCH, MARK, Lanes, Span
 from tests.patcher.traces.recorded import MS, Range, Run, Task, timeline
 
@@ -50,3 +53,27 @@ def test_what_another_unit_did_is_not_its_own() -> None:
 
 def test_a_trace_that_tells_nothing_of_the_host_has_no_rows_of_it() -> None:
     assert lanes(Run((Task(0, 5 * MS), Task(6 * MS, 9 * MS)), ())).host == {}
+
+
+def span(begin: int, ns: int, name: str = "a", kind: str = CALL, *, own: bool = True, count: int = 1) -> Span:
+    return Span(begin, ns, kind, name, own, count)
+
+
+MERGED: dict[str, tuple[Span, Span, Span | None]] = {
+    "head to head": (span(0, 10), span(10, 5), span(0, 15, count=2)),
+    "as near as a pixel": (span(0, 10), span(20, 5), span(0, 25, count=2)),
+    "too far": (span(0, 10), span(21, 5), None),
+    "another kind": (span(0, 10), span(10, 5, kind=MARK), None),
+    "of another unit": (span(0, 10), span(10, 5, own=False), None),
+    "another name": (span(0, 10), span(10, 5, "b"), span(0, 15, "", count=2)),
+    "four pixels and more": (span(0, 99), span(99, 40), span(0, 139, count=2)),
+    "both long": (span(0, 99), span(99, 41), None),
+    "within the last one": (span(0, 30), span(10, 5), span(0, 30, count=2)),
+    "the third one": (span(0, 10, count=2), span(10, 5), span(0, 15, count=3)),
+}
+
+
+@pytest.mark.parametrize("name", MERGED)
+def test_neighbours_that_a_screen_cannot_show_apart_are_one(name: str) -> None:
+    last, following, expected = MERGED[name]
+    assert rows._merged(last, following, 10) == expected

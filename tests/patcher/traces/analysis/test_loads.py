@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from patcher.traces.analysis.loads import Z95, Z98, at_equal_load, student
+from patcher.traces.analysis.loads import Z95, Z98, at_equal_load, fitted, spread_of_captures, student
 from patcher.traces.model import RecordedUnit
 
 
@@ -86,3 +86,31 @@ NONE: dict[str, list[list[RecordedUnit]]] = {
 @pytest.mark.parametrize("sides", NONE.values(), ids=NONE)
 def test_nothing_is_claimed_where_the_load_cannot_be_told_from_the_side(sides: list[list[RecordedUnit]]) -> None:
     assert at_equal_load(sides, [time for one in sides for time in law(one, 0)]) is None
+
+
+SPREADS: dict[str, tuple[list[float], list[float], float]] = {
+    "one capture each": ([1], [2], 0), "three in all": ([1], [2, 3], 0), "none on a side": ([], [1, 2, 3, 4], 0),
+    "four": ([0, 2], [5, 7], 6.964557 * 2**0.5), "one and three": ([9], [5, 7, 9], 6.964557 * (4 * 4 / 3) ** 0.5),
+    "they are alike": ([1, 1], [2, 2], 0), "five": ([0, 2], [5, 7, 9], 4.540703 * (10 / 3 * 5 / 6) ** 0.5),
+    "seven": ([0, 2, 4], [5, 7, 9, 9], student(5, Z98) * ((8 + 11) / 5 * 7 / 12) ** 0.5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPREADS)
+def test_captures_that_differ_tell_what_chance_makes(name: str) -> None:
+    first, second, reach = SPREADS[name]
+    assert spread_of_captures(first, second) == pytest.approx(reach, rel=1e-9)
+
+
+def test_a_fit_has_change_error_freedom_and_share() -> None:
+    """By hand: 10 and 1 for each load, 5 after, and a residual of +1, -1, -1, +1 on each side."""
+    load = [0.0, 1, 2, 3, 0, 1, 2, 3]
+    off = [1, -1, -1, 1] * 2
+    after = [False] * 4 + [True] * 4
+    values = [10 + number + 5 * late + more for number, late, more in zip(load, after, off, strict=True)]
+    fit = fitted({"load": load, "unknown": [None, *load[1:]], "same": [3.0] * 8}, after, values)
+    assert fit is not None
+    assert (fit.change, fit.free, fit.by) == (pytest.approx(5), 5, ("load",))
+    assert fit.error == pytest.approx((8 / 5 / 2) ** 0.5)
+    assert fit.share == pytest.approx(1 - 8 / (8 + 10 + 50))
+    assert fit.unexplained == pytest.approx(off)

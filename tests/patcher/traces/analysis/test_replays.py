@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,10 @@ from patcher.messages.report import json_of
 from patcher.traces import analysis, formats, page
 from patcher.traces.analysis import replays
 from patcher.traces.analysis.replays import CapturedCall
+from patcher.traces.analysis.segments import Split
 from patcher.traces.model import RankProfile
+from patcher.traces.rank_trace import RankTrace
+from patcher.traces.trace_columns import UNKNOWN
 from tests.patcher.traces.recorded import NO_CAPTURES, SHARED
 
 KERNELS = ("ampere_gemm", "rms_norm_kernel", "Memcpy DtoD (Device -> Device)", "ampere_gemm")
@@ -240,3 +245,28 @@ def test_the_operators_of_public_replays_are_those_that_tracelens_finds(name: st
     own = {one.name: (one.calls, one.ns / 1000) for one in found.operators}
     for operator, (calls, us) in TOLD[name].items():
         assert own[operator] == (calls, pytest.approx(us, abs=0.001 * calls + 0.001))
+
+
+@pytest.mark.parametrize("chosen", [{0}, {1}, {0, 1}, set()])
+def test_tasks_of_one_launch_in_a_chosen_segment_are_a_replay(chosen: set[int]) -> None:
+    """Launches in the order of their calls; without a key in common, tasks are none, nor is a single one."""
+    tasks = (
+        (0, 5),
+        (0, 4),
+        (0, 5),
+        (0, UNKNOWN),
+        (0, UNKNOWN),
+        (0, 6),
+        (1, 5),
+        (1, 5),
+        (0, 4),
+        (UNKNOWN, 8),
+        (UNKNOWN, 8),
+    )
+    trace = RankTrace("a", "torch")
+    times = {4: 10, 5: 20, 6: 1, 8: 2, UNKNOWN: 0}
+    columns = SimpleNamespace(key=[key for _, key in tasks], enqueued=[times[key] for _, key in tasks])
+    trace.tasks = columns  # type: ignore[assignment]
+    cuts = Split("", [], array("i", [segment for segment, _ in tasks]), range(len(tasks)))
+    expected = {0: [[1, 8], [0, 2]], 1: [[6, 7]]}
+    assert replays._replays(trace, cuts, chosen) == {at: expected[at] for at in chosen}

@@ -7,6 +7,8 @@ from collections import Counter
 import pytest
 
 from patcher.traces import analysis
+from patcher.traces.analysis import unit_classes
+from patcher.traces.analysis.segments import Segment
 from patcher.traces.model import RecordedUnit
 from patcher.traces.operator_families import operator_family
 from patcher.traces.sidecar import Metadata, UnitMetadata
@@ -119,3 +121,54 @@ def test_a_backward_is_told_by_what_it_calls_and_a_micro_batch_samples_nothing(
 )  # fmt: skip
 def test_operators_have_families(name: str, family: str) -> None:
     assert operator_family(name) == family
+
+
+@pytest.mark.parametrize(
+    ("total", "amounts", "parts"),
+    [
+        (100, {"a": 1}, {"a": 100}), (100, {"a": 1, "b": 3}, {"a": 25, "b": 75}), (10, {"a": 1, "b": 2}, {"a": 3, "b": 7}),
+        (10, {"b": 2, "a": 1}, {"b": 7, "a": 3}), (100, {"a": 0}, {"a": 100}), (0, {"a": 5}, {"a": 0}),
+    ],
+)  # fmt: skip
+def test_parts_in_proportion_add_up(total: int, amounts: dict[str, int], parts: dict[str, int]) -> None:
+    assert unit_classes._proportional(total, Counter(amounts)) == parts
+
+
+@pytest.mark.parametrize(
+    ("late", "late_at_end", "classes"),
+    [
+        (30, 10, {"gemm": 40, "collective": 7, "copy": 3, "host-bound": 20 + 5 + 6, "outside-forward": 10, "other": 9}),
+        (30, 0, {"gemm": 40, "collective": 7, "copy": 3, "host-bound": 41, "other": 9}),
+        (30, 99, {"gemm": 40, "collective": 7, "copy": 3, "host-bound": 11, "outside-forward": 30, "other": 9}),
+    ],
+)
+def test_host_bound_time_behind_the_last_kernel_is_outside_of_the_forward(
+    late: int, late_at_end: int, classes: dict[str, int]
+) -> None:
+    unit = RecordedUnit(
+        number=0, host_ns=200, kernels=1, compute_ns=30, overlap_ns=10, communication_ns=7, copy_ns=3,
+        free_host_late_ns=late, free_latency_ns=5, free_blocked_ns=6, free_waiting_ns=9,
+    )  # fmt: skip
+    assert unit_classes._divided(unit, Counter({"gemm": 1}), late_at_end) == classes
+    assert unit_classes._divided(unit, Counter(), late_at_end)["other"] == 49
+
+
+@pytest.mark.parametrize(
+    ("launch", "last", "ns"), [(60, 50, 10), (60, 60, 0), (60, 70, 0), (200, 50, 50), (60, 20, 20), (-1, 50, 0)]
+)
+def test_the_end_of_a_unit_is_late_from_its_last_kernel_to_the_next_launch(launch: int, last: int, ns: int) -> None:
+    segment = Segment(0, 90, None, starts=40, ends=100, last=last)
+    assert unit_classes._late_at_end(segment, {100: launch}) == ns
+
+
+@pytest.mark.parametrize(
+    ("families", "places"),
+    [
+        ("", (0, -1, -1)), ("e", (0, 0, 0)), ("eee", (0, 2, 2)), ("ege", (1, 1, 1)), ("gegese", (0, 2, 4)), ("sgs", (1, 1, 2)),
+        ("gsses", (0, 0, 4)), ("egsg", (1, 3, 3)),
+    ],
+)  # fmt: skip
+def test_the_forward_reaches_from_the_first_to_the_last_matmul(families: str, places: tuple[int, int, int]) -> None:
+    words = {"e": "elementwise", "g": "gemm", "s": "sampling"}
+    operators = [unit_classes.OutermostOperator(words[letter], at, at + 1) for at, letter in enumerate(families)]
+    assert unit_classes._forward(operators) == places

@@ -1,0 +1,55 @@
+"""What covers most of a gap of the host, as tables of ranges."""
+
+from __future__ import annotations
+
+import pytest
+
+from patcher.traces.analysis.holds import covering
+from patcher.traces.analysis.hosts import _outermost
+from patcher.traces.analysis.nested import NestedRanges
+from patcher.traces.trace_columns import UNKNOWN, RangeColumns
+
+LETTERS = "abcdefgh"
+
+
+def nested(*ranges: tuple[str, int, int]) -> NestedRanges:
+    """Return the ranges of a thread, each with a letter for its name."""
+    columns = RangeColumns()
+    for name, begin, end in ranges:
+        columns.add(begin, end, LETTERS.index(name))
+    return NestedRanges(columns)
+
+
+COVERING: dict[str, tuple[list[tuple[str, int, int]], tuple[str, int, int] | None]] = {
+    "nothing": ([], None),
+    "all of it": ([("a", 0, 300)], ("a", 100, 0)),
+    "half of it": ([("a", 150, 300)], ("a", 50, 150)),
+    "less than half of it": ([("a", 151, 300)], None),
+    "one that ends with the begin": ([("a", 0, 100)], None),
+    "one that begins with the end": ([("a", 200, 300)], None),
+    "the inner one": ([("a", 0, 300), ("b", 110, 190)], ("b", 80, 110)),
+    "an inner one that is too short": ([("a", 0, 300), ("b", 110, 150)], ("a", 100, 0)),
+    "inner and outer cover as much": ([("a", 0, 300), ("b", 50, 250)], ("b", 100, 50)),
+    "several of a name": ([("a", 0, 300), ("b", 110, 130), ("b", 140, 175)], ("b", 55, 140)),
+    "several of a name, the first is the longest": ([("b", 100, 150), ("b", 160, 190)], ("b", 80, 100)),
+    "nested ones of a name count once": ([("a", 110, 150), ("a", 120, 140)], None),
+    "several of several names": ([("a", 100, 130), ("b", 130, 160), ("c", 160, 200)], None),
+}
+
+
+@pytest.mark.parametrize("name", COVERING)
+def test_the_inner_ranges_of_a_name_that_cover_half_are_named(name: str) -> None:
+    ranges, expected = COVERING[name]
+    held = covering(nested(*ranges), 100, 200, 7)
+    assert (held and (LETTERS[held.name], held.ns, held.begin)) == expected
+    assert held is None or (held.thread, held.is_operator) == (7, False)
+
+
+@pytest.mark.parametrize(
+    ("names", "outermost"), [("aa", "a"), ("ab", "a"), ("cab", "a"), ("acb", "b"), ("cdb", "b"), ("c", "c"), ("", "")]
+)
+def test_the_outermost_operator_is_of_the_library_of_the_innermost(names: str, outermost: str) -> None:
+    """Names are from the outer to the inner one; a and b are of one library."""
+    operators = nested(*((name, at, 100 - at) for at, name in enumerate(names)))
+    name = _outermost(operators, len(names) - 1 if names else UNKNOWN, ["aten", "aten", "vllm", "c10d"])
+    assert name == (LETTERS.index(outermost) if outermost else UNKNOWN)

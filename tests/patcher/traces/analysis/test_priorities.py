@@ -1,0 +1,93 @@
+"""Which findings a report keeps, and their order, as tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from patcher.traces.analysis import priorities
+from patcher.traces.model import Diagnosis, RankProfile, RecordedUnit
+
+
+def finding(id_: str, saving: int | None, severity: str = "warning", **fields: object) -> Diagnosis:
+    return replace(Diagnosis(id_, severity, "", saving, "exact"), **fields)  # type: ignore[arg-type]
+
+
+def profile(source: str, late: int, units: int = 2) -> RankProfile:
+    recorded = tuple(RecordedUnit(number=at, host_ns=9, kernels=1, free_host_late_ns=late) for at in range(units))
+    return RankProfile(source, "torch", 0, "H100", recorded)
+
+
+ORDERS: dict[str, tuple[list[Diagnosis], list[tuple[str, str]]]] = {
+    "by saving": ([finding("a", 1), finding("b", 3), finding("c", 2)], [("b", "problem"), ("c", "warning"), ("a", "warning")]),
+    "by severity first": ([finding("a", 9, "note"), finding("b", 3)], [("b", "problem"), ("a", "note")]),
+    "notes are no problem": ([finding("a", None, "note"), finding("b", 3, "note")], [("b", "note"), ("a", "note")]),
+    "another's time comes later": ([finding("a", 9, same_as="b"), finding("b", 3)], [("b", "problem"), ("a", "warning")]),
+    "equal savings keep their order": ([finding("a", 3), finding("b", 3)], [("a", "problem"), ("b", "warning")]),
+    "one without a saving": ([finding("a", None), finding("b", 1)], [("b", "problem"), ("a", "warning")]),
+    "a saving of nothing": ([finding("a", 0), finding("b", None)], [("a", "problem"), ("b", "warning")]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_the_heaviest_warning_is_the_problem_and_comes_first(name: str) -> None:
+    findings, expected = ORDERS[name]
+    assert [(one.id, one.severity) for one in priorities._by_severity(findings)] == expected
+
+
+def test_of_each_id_the_largest_saving_is_kept() -> None:
+    findings = [
+        finding("a", 1),
+        finding("b", None),
+        finding("a", 3, evidence="x"),
+        finding("a", 3, evidence="y"),
+        finding("b", 0),
+    ]
+    assert [(one.id, one.saving_ns, one.evidence) for one in priorities._worst(findings)] == [
+        ("a", 3, "x"),
+        ("b", None, ""),
+    ]
+
+
+def test_findings_of_one_profile_and_of_all_are_kept() -> None:
+    findings = [
+        finding("a", 1, source="x"),
+        finding("b", 1, source="y"),
+        finding("c", 1),
+        finding("d", None, source="y"),
+        finding("e", 0, source="y"),
+    ]
+    assert [one.id for one in priorities._of_source(findings, "x")] == ["a", "c", "d", "e"]
+
+
+@pytest.mark.parametrize(
+    ("saving", "others", "same"),
+    [
+        (10, [5, 5], True), (30, [5, 5], False), (29, [5, 5], True), (10, [20, 20], False), (10, [], False), (None, [5], False),
+        (10, [5, 100], False), (10, [5, 5, 100], True), (10, [15], False), (10, [14], True),
+    ],
+)  # fmt: skip
+def test_a_finding_of_the_straggler_is_what_the_others_wait_for_if_most_of_it_is_beyond_theirs(
+    saving: int | None, others: list[int], same: bool
+) -> None:
+    """The straggler has 20 ns in the mean unit, the others have their median."""
+    late = finding("dispatch", saving, source="slow")
+    profiles = [profile("slow", 20), *(profile(f"rank{at}", ns) for at, ns in enumerate(others))]
+    assert priorities._same(late, profiles, "slow").same_as == ("slow-rank" if same else "")
+
+
+@pytest.mark.parametrize(
+    ("part", "finding_id", "source", "same"),
+    [
+        ("free_host_late_ns", "dispatch", "x", "dispatch"), ("compute_ns", "dispatch", "x", ""), ("free_host_late_ns", "dispatch", "y", ""),
+        ("communication_ns", "communication", "x", "communication"), ("communication_ns", "slow-rank", "x", "slow-rank"),
+        ("communication_ns", "dispatch", "x", ""), ("compute_ns", "communication", "x", ""),
+    ],
+)  # fmt: skip
+def test_a_slow_unit_is_the_same_time_as_the_finding_on_its_part(
+    part: str, finding_id: str, source: str, same: str
+) -> None:
+    outlier = finding("outlier", 5, source="x", parts={part: 5})
+    assert priorities._same_part(outlier, [finding(finding_id, 9, source=source)]).same_as == same
+    assert priorities._same_part(replace(outlier, id="lead-in"), [finding(finding_id, 9, source=source)]).same_as == ""
