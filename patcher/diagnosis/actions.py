@@ -34,15 +34,19 @@ def what(what_if: WhatIf) -> Text:
 
 
 def actions(stage: StageDiagnosis, iterations: Iterations, what_ifs: Iterable[WhatIf] = ()) -> tuple[Action, ...]:
-    """Return at most three things to do, the largest bound first. Bounds overlap: they do not add up."""
+    """Return the three actions that save most of the rollouts' time, largest bound first.
+
+    Actions that save less than 2 % of the stage's seconds are left out. Bounds overlap: they do not add up.
+    """
     proposals = [*_fuller_batches(iterations), *_of_classes(stage), *_of_what_ifs(what_ifs, stage.seconds, iterations)]
     return _largest(proposals, stage.seconds)
 
 
 def with_bounds(diagnosis: RunDiagnosis, steps: Sequence[TrainingStep]) -> RunDiagnosis:
-    """Return the diagnosis with what the steps of its run would gain from free weight sync and perfect balance.
+    """Return the diagnosis with the bounds of free weight sync and perfect balance, from the training ``steps``.
 
-    A note says so if there are more rollouts than steps.
+    They are added to its what-ifs, and its three largest actions are chosen again. A note is added if more rollouts
+    were counted than there are steps.
     """
     what_ifs = tuple(of_steps(steps))
     more = [
@@ -65,13 +69,17 @@ def with_bounds(diagnosis: RunDiagnosis, steps: Sequence[TrainingStep]) -> RunDi
 
 
 def _largest(proposals: Iterable[Action], seconds: float) -> tuple[Action, ...]:
-    """Return the actions worth naming at ``seconds`` in all, largest bound first."""
+    """Return the three largest of the actions that save at least 2 % of ``seconds``, largest first."""
     worthwhile = [action for action in proposals if action.bound_seconds >= LEAST_SHARE * seconds]
     return tuple(sorted(worthwhile, key=lambda action: -action.bound_seconds)[:MOST_ACTIONS])
 
 
 def _of_what_ifs(what_ifs: Iterable[WhatIf], took: float, iterations: Iterations) -> Iterator[Action]:
-    """Yield what the next larger ``max_num_seqs``, and outputs without their tail, save at most of ``took`` seconds."""
+    """Yield actions for the first ``max_num_seqs`` above the peak of requests, and for the first cut of long outputs.
+
+    ``took`` is how many seconds the rollouts took. A what-if without bounds, or that is estimated to save less than
+    2 %, is skipped.
+    """
     peak = int(iterations.requests.max(initial=0))
     names = set[str]()
     for what_if in what_ifs:
@@ -82,7 +90,7 @@ def _of_what_ifs(what_ifs: Iterable[WhatIf], took: float, iterations: Iterations
         names.add(what_if.name)
         if (what_if.seconds or least) <= (1 - LEAST_SHARE) * took:
             because = Text(
-                "the rollouts would take {least:.1f} to {most:.1f} instead of {took:.1f} s. {why}",
+                "the rollouts would take {least:.1f} to {most:.1f} s instead of {took:.1f} s. {reason}",
                 least,
                 most,
                 took,
@@ -92,7 +100,10 @@ def _of_what_ifs(what_ifs: Iterable[WhatIf], took: float, iterations: Iterations
 
 
 def _fuller_batches(iterations: Iterations) -> Iterator[Action]:
-    """Yield what decoding would save if each token took as long as at full load."""
+    """Yield the action of fuller batches: its bound assumes that each decode token takes as long as at full load.
+
+    Full load is 95 % of the most requests at once. Nothing is yielded if at most one request ran at once.
+    """
     decoding = iterations.chosen(iterations.prefill == 0)
     peak = float(iterations.requests.max(initial=0))
     full = decoding.requests >= AT_LOAD * peak
@@ -102,24 +113,24 @@ def _fuller_batches(iterations: Iterations) -> Iterator[Action]:
     tokens, took = float(decoding.requests.sum()), float(decoding.seconds.sum())
     ideal = tokens * per_token
     because = Text(
-        "if all {tokens:,.0f} decode tokens were generated as fast as at {peak:.0f} requests: {ideal:.1f} instead"
-        " of {took:.1f} s",
-        tokens,
-        peak,
+        "decoding would take {ideal:.1f} s instead of {took:.1f} s if all {tokens:,.0f} tokens were decoded as fast"
+        " as with {peak:.0f} requests at once",
         ideal,
         took,
+        tokens,
+        peak,
     )
     yield Action(Text("fuller batches"), took - ideal, because)
 
 
 def _of_classes(stage: StageDiagnosis) -> Iterator[Action]:
-    """Yield what less time on the host and hidden collectives would save."""
+    """Yield two actions: less host time, which saves all idle time, and hidden collectives, which save all theirs."""
     seconds = {part.name: part.seconds for part in stage.classes}
     host = seconds.get("host-bound", 0.0) + seconds.get("outside-forward", 0.0)
     because = Text(
-        "assumes no idle time between kernels or outside the forward pass; graphs and asynchronous scheduling"
-        " reduce this idle time"
+        "this bound assumes no idle time between kernels or outside the forward pass; graphs and asynchronous"
+        " scheduling reduce this idle time"
     )
     yield Action(Text("less host time"), host, because)
     exposed = seconds.get("collective", 0.0)
-    yield Action(Text("hidden collectives"), exposed, Text("assumes that computing hides all collectives"))
+    yield Action(Text("hidden collectives"), exposed, Text("this bound assumes that computation hides all collectives"))

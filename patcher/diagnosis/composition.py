@@ -67,14 +67,18 @@ class Composition:
     half_widths: Floats
 
     def of(self, selection: NDArray[np.bool_], seconds: Floats) -> Floats:
-        """Return the share of each class in the iterations where ``selection`` is True."""
+        """Return each class's share of the time of the iterations where ``selection`` is True; shares add up to 1.
+
+        ``seconds`` are those of all iterations.
+        """
         return weighted(self.by_iteration[selection], seconds[selection])
 
 
 def estimate_composition(recorded: RecordedIterations, features: Floats, seconds: Floats) -> Composition:
-    """Estimate each class's share of the time of iterations with these ``features`` and ``seconds``.
+    """Estimate each class's share of the time of a rollout, and the 95 % interval of the share.
 
-    The model is fitted to the ``recorded`` iterations, and to these times.
+    ``features``, of shape (iterations, features), and ``seconds`` are those of all iterations in the timeline. The
+    model is fitted to the ``recorded`` iterations first, then also to the timeline's.
     """
     recorded_alone = fit(recorded)
     coefficients = fit_to_timeline(recorded, recorded_alone, features, seconds)
@@ -101,10 +105,11 @@ def fit(recorded: RecordedIterations) -> Floats:
 
 
 def fit_to_timeline(recorded: RecordedIterations, coefficients: Floats, features: Floats, seconds: Floats) -> Floats:
-    """Return ``coefficients`` fitted again, also to the timeline's ``features`` and ``seconds``.
+    """Return ``coefficients``, of shape (features, classes), fitted again to recorded and timeline iterations.
 
-    These are divided among the classes as the coefficients so far predict, again and again, so they change the sum of
-    the classes more than their shares in an iteration.
+    ``features`` and ``seconds`` are the timeline's, of which at most 2,000 iterations count. Their seconds are divided
+    among the classes as the last coefficients predict, in three rounds. So they change the sum of the classes more
+    than their shares. The coefficients come back as they are if they predict no time for any iteration.
     """
     some = slice(None, None, max(1, len(features) // MOST_ITERATIONS))
     features, seconds = features[some], seconds[some]
@@ -126,9 +131,10 @@ def fit_to_timeline(recorded: RecordedIterations, coefficients: Floats, features
 
 
 def nonnegative(features: Floats, values: Floats, weights: Floats) -> Floats:
-    """Return the coefficients ≥ 0 with the least weighted squares of ``features`` @ coefficients - ``values``.
+    """Return the coefficients ≥ 0, one for each feature, of a weighted least-squares fit of ``values``.
 
-    Each set of positive coefficients has a solution of its own; of those without a negative one, the best is taken.
+    ``features`` has the shape (samples, features), and a row's error is multiplied by its weight. All subsets of
+    features are solved at once, and the best solution without a negative coefficient is taken.
     """
     weighted_features = features * weights[:, None]
     sizes = np.sqrt((weighted_features**2).sum(axis=0))
@@ -150,7 +156,7 @@ def nonnegative(features: Floats, values: Floats, weights: Floats) -> Floats:
 
 
 def huber_weights(relative_residuals: Floats) -> Floats:
-    """Return 1 for residuals within `_OUTLIER` robust standard deviations, less for larger ones."""
+    """Return a weight for each residual: 1 within two robust standard deviations, less the farther it is beyond."""
     deviation = max(1.4826 * float(np.median(np.abs(relative_residuals))), 0.01)
     weights: Floats = np.minimum(1.0, _OUTLIER * deviation / np.maximum(np.abs(relative_residuals), 1e-12))
     return weights
@@ -170,10 +176,11 @@ def weighted(by_iteration: Floats, seconds: Floats) -> Floats:
 
 
 def _half_widths(recorded: RecordedIterations, coefficients: Floats, features: Floats, seconds: Floats) -> Floats:
-    """Return the half-width of each share's 95 % interval: the residuals' part, and that of how much windows differ.
+    """Return the half-width of the 95 % interval of each class's share of the timeline's iterations.
 
-    ``coefficients`` are those of the fit to ``recorded``; the shares are those of the iterations with ``features`` and
-    ``seconds``.
+    It comes from 40 fits to resampled residuals, and from fits without each window in turn; it is at least 0.01, or
+    0.02 with a single window. ``coefficients`` are those of the fit to ``recorded`` alone; ``features`` and ``seconds``
+    are the timeline's.
     """
 
     def shares_by(sample: RecordedIterations) -> Floats:

@@ -14,12 +14,16 @@ RIDGE = 1e-3
 
 
 def scaling(rollout: Iterations) -> Callable[[Floats], Floats]:
-    """Return a function of features: over the usual time of each iteration, root mean squares 1 in ``rollout``."""
+    """Return a function that scales the features, of shape (iterations, features), of any iterations.
+
+    It divides each row by the iteration's usual time, as a fit to ``rollout`` predicts it, and each column by its root
+    mean square in ``rollout``.
+    """
     features, least = rollout.features, 0.3 * np.percentile(rollout.seconds, 1)
     coefficients = nonnegative(features, rollout.seconds, 1 / np.maximum(rollout.seconds, 1e-6))
 
     def over_usual(features: Floats) -> Floats:
-        """Return features over the usual time of their iteration."""
+        """Return features divided by the predicted seconds of their iteration."""
         columns: Floats = features / np.maximum(features @ coefficients, least)[:, None]
         return columns
 

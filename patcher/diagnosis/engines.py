@@ -33,7 +33,7 @@ class Engine:
 
     @property
     def between_seconds(self) -> float:
-        """Seconds between iterations of the rollouts behind the first; of that if there is no other."""
+        """Seconds between iterations, without those of the first rollout, which is a warm-up, if there are others."""
         counted = self.iterations.rollout > 0
         return float(self.between[counted if counted.any() else ~counted].sum())
 
@@ -44,7 +44,10 @@ class Engine:
 
     @property
     def whole_rollouts(self) -> list[Iterations]:
-        """The newest rollouts that have ended for sure, without the warm-up if there is any other."""
+        """The iterations of up to four rollouts, oldest first: the newest ones that have ended for sure.
+
+        The last rollout, which may go on, and the first, which warms up, are in it only if there is no other.
+        """
         last = max(self.rollouts - 2, 0)
         numbers = range(min(max(last + 1 - NEWEST, 1), last), min(last + 1, self.rollouts))
         return [self.iterations.chosen(self.iterations.rollout == number) for number in numbers]
@@ -56,12 +59,15 @@ class Engine:
 
 
 def engines(processes: Sequence[Process], progress: Progress = ignore) -> list[Engine]:
-    """Return the engines among the processes of a run; ``progress`` gets the bytes of each read."""
+    """Read the iterations of all engines among the processes of a run; ``progress`` gets the bytes of each read."""
     return [engine(process, progress) for process in processes if "engine" in process.roles]
 
 
 def engine(process: Process, progress: Progress = ignore) -> Engine:
-    """Read the iterations of an engine, by the wall clock of its host."""
+    """Read the iterations of an engine's process from its timeline files, in seconds of its host's wall clock.
+
+    ``progress`` gets the bytes of each read.
+    """
     monotonic, wall = process.head.clocks
     reader = Reader(process.paths, 0, wall - monotonic, progress)
     while reader.step():

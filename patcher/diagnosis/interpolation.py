@@ -31,7 +31,11 @@ class Interpolation:
     noise: float = 0.0
 
     def class_seconds_of(self, length: Floats) -> Floats:
-        """Return the seconds of each class in micro-batches of these lengths: (micro-batches, classes)."""
+        """Return the predicted seconds of each class in micro-batches of these lengths: (micro-batches, classes).
+
+        ``length`` is in seconds, as in the class. If all recorded micro-batches are equally long, the seconds are
+        proportional to the length.
+        """
         if np.ptp(self.length) == 0:
             return np.asarray((length / self.length.mean())[:, None] * self.class_seconds.mean(axis=0))
         weights = 1 / np.maximum(self.length, 1e-9)
@@ -45,10 +49,10 @@ class Interpolation:
         return _normalized(self.class_seconds_of(length))
 
     def half_widths(self, length: Floats) -> Floats:
-        """Return the half-width of each class's share of all micro-batches of these lengths.
+        """Return the half-width of the 95 % interval of each class's share in micro-batches of these lengths (seconds).
 
-        It is the largest of: the least one, what recorded micro-batches differ by from the fit, what a fit of shares
-        instead of seconds would change, and the noise, which may lie in any class of the few recorded ones.
+        It is the largest of four: 0.01 (0.02 if few or unsized ones were recorded), twice the standard error of the
+        recorded shares around the fit, the change by a fit of shares instead of seconds, and the noise.
         """
         few = len(self.length) < FEW or not self.sized
         recorded = _normalized(self.class_seconds)
@@ -62,10 +66,10 @@ class Interpolation:
         return np.asarray(np.max([least, bend, spread, noise], axis=0))
 
     def check(self, length: Floats) -> list[tuple[LoadCheck, NDArray[np.bool_]]]:
-        """Return for each third of the lengths how well the recorded micro-batches predict it, and a mask of it.
+        """Return a check of the prediction for each third of the lengths (short, medium, long), with a mask of it.
 
-        The prediction has one common factor, by which the profiler slows all of them down. Recorded ones of a single
-        length predict that length for all.
+        ``length`` has the seconds of all micro-batches. The predictions are scaled to the same sum, because the
+        profiler slows all of them down. Recorded micro-batches of a single length predict that length for all.
         """
         total = max(float(length.sum()), 1e-12)
         several = np.ptp(self.length) > 0
@@ -82,7 +86,10 @@ class Interpolation:
 
 
 def by_length(length: Floats) -> dict[str, NDArray[np.bool_]]:
-    """Return length → a mask of its micro-batches: thirds of the range between the shortest and the longest."""
+    """Return ``short``, ``medium`` and ``long`` → a mask of these micro-batches; names without any are left out.
+
+    They are the thirds of the range between the shortest and the longest of ``length`` (seconds).
+    """
     low, high = float(length.min()), float(length.max())
     third = (high - low) / 3
     masks = {LONG: length >= high - third, MEDIUM: (length > low + third) & (length < high - third)}
@@ -96,6 +103,6 @@ def _powers(length: Floats) -> Floats:
 
 
 def _normalized(class_seconds: Floats) -> Floats:
-    """Return the seconds of each class as shares of their micro-batch."""
+    """Return the seconds of each class, of shape (micro-batches, classes), as shares; rows add up to 1."""
     shares: Floats = class_seconds / np.maximum(class_seconds.sum(axis=1, keepdims=True), 1e-12)
     return shares

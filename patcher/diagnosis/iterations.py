@@ -55,10 +55,10 @@ class Iterations:
 def iterations(
     start: Floats, length: Floats, requests: Floats, tokens: Floats, context: Floats, *numbers: Numbers
 ) -> Iterations:
-    """Return the iterations of an engine, split into rollouts; ``start`` and ``length`` are in seconds.
+    """Return the iterations of an engine, with rollouts numbered from 0; ``start`` and ``length`` are in seconds.
 
-    ``numbers`` are those of the rollouts, from any number on, and the ids. Without them, or where they are all 0, a
-    rollout begins where every scheduled token is the whole context, which prefix caching hides.
+    ``numbers`` are two arrays or none: the rollout's number and the id of each iteration. If these rollouts are missing
+    or all 0, a rollout begins at each iteration whose scheduled tokens are all the context; prefix caching hides that.
     """
     rollout, identity = numbers or (np.zeros(len(start), dtype=np.int64),) * 2
     begins = np.diff(rollout, prepend=0) != 0 if rollout.any() else tokens >= context
@@ -73,7 +73,10 @@ def iterations(
 
 
 def concatenated(parts: Sequence[Iterations]) -> Iterations:
-    """Return the iterations of several engines one after the other, with rollouts numbered without a gap."""
+    """Return the iterations of several engines, one engine after the other, with their rollouts numbered on.
+
+    Returns no iterations if there are no parts.
+    """
     empty = np.zeros(0)
     parts = [iterations(empty, empty, empty, empty, empty), *parts]
     ends = np.cumsum([0, *(int(part.rollout.max(initial=-1)) + 1 for part in parts[:-1])])

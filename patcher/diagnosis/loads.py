@@ -63,18 +63,25 @@ class LoadCheck:
 
     @property
     def is_known(self) -> bool:
-        """Whether most of this load is like recorded iterations, and these tell what each of its features costs."""
+        """Whether most of this load is like recorded iterations, and these tell the cost of each of its features."""
         return self.unlike <= UNLIKE_SHARE and self.unknown <= MOST_UNKNOWN
 
     @property
     def supported(self) -> bool:
-        """Whether the recorded iterations predict the time of this load well enough."""
+        """Whether the recorded iterations predict this load's time within 5 % of the whole, or 2 % if most are unlike.
+
+        False, too, if no recorded iteration tells the cost of one of its features.
+        """
         most = MOST_ERROR if self.unlike <= UNLIKE_SHARE else UNLIKE_ERROR
         return self.unknown <= MOST_UNKNOWN and abs(self.of_whole) <= most
 
 
 def by_load(iterations: Iterations) -> dict[str, NDArray[np.bool_]]:
-    """Return load → a mask of its iterations, without loads that have none."""
+    """Return ``prefill``, ``full``, ``middle``, ``tail`` → a mask of its iterations; loads without any are left out.
+
+    Any prompt token makes a prefill. Full load is above two thirds of the most requests at once, a tail at most a
+    tenth of them.
+    """
     requests, prefill = iterations.requests, iterations.prefill > 0
     peak = float(requests.max(initial=0))
     full, tail = requests > FULL_SHARE * peak, requests <= max(TAIL_SHARE * peak, 1)
@@ -83,7 +90,10 @@ def by_load(iterations: Iterations) -> dict[str, NDArray[np.bool_]]:
 
 
 def median_ratio(seconds: Floats, predicted: Floats) -> float:
-    """Return the median of ``seconds`` over ``predicted``, 1 if empty: by so much a profiler changes iterations."""
+    """Return the median of measured over ``predicted`` seconds: the factor by which a profiler slows iterations down.
+
+    Iterations without a predicted time are left out; 1 if none is left.
+    """
     usable = predicted > 0
     return float(np.median(seconds[usable] / predicted[usable])) if usable.any() else 1.0
 
@@ -94,7 +104,11 @@ def excess(seconds: Floats, predicted: Floats, times: float) -> Floats:
 
 
 def check(predicted: Floats, iterations: Iterations, recorded_features: Floats) -> list[LoadCheck]:
-    """Return for each load how well ``predicted`` agrees with the timeline's seconds, after one common factor."""
+    """Return a check for each load: how well ``predicted`` seconds agree with those of the timeline's iterations.
+
+    ``predicted`` has a value for each of ``iterations``, and is scaled to their sum first. ``recorded_features`` has
+    the shape (recorded iterations, features).
+    """
     features, seconds = iterations.features, iterations.seconds
     total = max(float(seconds.sum()), 1e-12)
     predicted = predicted * total / max(float(predicted.sum()), 1e-12)

@@ -12,7 +12,10 @@ from patcher.page.table import table_section
 
 
 def page(diagnosis: RunDiagnosis, folder: str, again: CommandLine | None) -> str:
-    """Return the page of the run in ``folder``, as HTML; ``again`` is the command that records what is lacking."""
+    """Return the HTML page of a diagnosis; ``folder`` is shown below the title.
+
+    ``again`` is the command that records what is lacking, None if nothing is.
+    """
     body = (
         tag("header", tag("h1", "rlpatch diagnose"), faint(folder)),
         table_section(tables.stages(diagnosis)),
@@ -27,10 +30,10 @@ def page(diagnosis: RunDiagnosis, folder: str, again: CommandLine | None) -> str
 
 
 def _stage(stage: StageDiagnosis) -> Content:
-    """Return the section of a stage: whether its shares are supported, its seconds, and its tables."""
-    verdict = Text("What {stage} consists of", stage.stage)
+    """Return the HTML section of a stage: whether its shares are supported, its seconds, and its three tables."""
+    verdict = Text("Where the time of {stage} goes", stage.stage)
     if not stage.supported:
-        verdict = Text("{stage}: the data does not support shares of the time", stage.stage)
+        verdict = Text("{stage}: not enough data to tell where its time goes", stage.stage)
     return (
         tag("p", verdict, class_="verdict"),
         tag("p", _rollouts(stage) if stage.stage == STAGE else _micro_batches(stage)),
@@ -44,8 +47,8 @@ def _stage(stage: StageDiagnosis) -> Content:
 def _rollouts(stage: StageDiagnosis) -> Text:
     """Return a sentence with the rollouts, seconds and iterations of a stage, and what was left out."""
     return Text(
-        "{count} rollouts, {seconds:,.1f} s, {iterations:,} iterations, {recorded} of them recorded. Not counted:"
-        " {cost:.1f} s for recording, {waits:.1f} s of waiting.",
+        "{rollouts} rollouts, {seconds:,.1f} s, {iterations:,} iterations, {recorded} of them recorded. These times"
+        " leave out {recording:.1f} s for recording and {waiting:.1f} s of waiting.",
         stage.turns,
         stage.seconds,
         stage.iterations,
@@ -58,8 +61,8 @@ def _rollouts(stage: StageDiagnosis) -> Text:
 def _micro_batches(stage: StageDiagnosis) -> Text:
     """Return a sentence with the calls, seconds and micro-batches of a training stage, and what was left out."""
     return Text(
-        "{calls} calls, {seconds:,.1f} s in {count:,} micro-batches, {recorded} of them recorded. Not counted:"
-        " {cost:.1f} s for recording, {between:,.1f} s between micro-batches.",
+        "{calls} calls, {seconds:,.1f} s in {micro_batches:,} micro-batches, {recorded} of them recorded. These times"
+        " leave out {recording:.1f} s for recording and {between:,.1f} s between micro-batches.",
         stage.turns,
         stage.seconds,
         stage.iterations,

@@ -25,13 +25,15 @@ def choose_windows(
     taken: Collection[int] = (),
     lacking: NDArray[np.bool_] | None = None,
 ) -> list[tuple[int, int]]:
-    """Return the half-open ranges of iterations of a rollout from which its composition is known best, in order.
+    """Return the half-open ranges of iterations whose recording tells most of a rollout's composition, in order.
+
+    There are at most ``windows`` ranges of ``length`` iterations, none before iteration ``first``. They do not touch,
+    because opening one disturbs the next iteration. ``recorded`` has the features, of shape (iterations, features), of
+    those recorded before. If possible, half of the windows lie where the mask ``lacking`` is True, and none near the
+    indices ``taken`` of recorded iterations. A rollout of at most ``length`` iterations is one range.
 
     Greedy I-optimal design: each next window is the one that most lowers the mean variance of the predictions of all
-    iterations, which weigh by their seconds. Windows do not touch, because opening one disturbs the next iteration.
-    None begins before iteration ``first``. The features of the iterations that were ``recorded`` count as known. As far
-    as possible, half of the windows lie where ``lacking`` is True, and none where one of the iterations ``taken`` was
-    recorded.
+    iterations, weighted by their seconds.
     """
     count = len(rollout)
     if count - first <= length:
@@ -69,7 +71,10 @@ def choose_windows(
 def _fitting(
     starts: Sequence[int], length: int, of_interest: NDArray[np.bool_], taken: Collection[int]
 ) -> Sequence[int]:
-    """Return the starts of windows where ``of_interest`` is True and apart from ``taken``, as far as there are any."""
+    """Return the starts of windows that lie mostly where the mask ``of_interest`` is True, and apart from ``taken``.
+
+    ``taken`` has indices of iterations, ``length`` is that of a window. A condition that no start meets is dropped.
+    """
     inside = [start for start in starts if 2 * of_interest[start : start + length].sum() >= length] or starts
     return [start for start in inside if not any(start - length <= at < start + 2 * length for at in taken)] or inside
 
@@ -80,10 +85,11 @@ def _mean_variance(information: Floats, importance: Floats) -> float:
 
 
 def load_condition(rollout: Iterations, load: str) -> tuple[int, int, int]:
-    """Return where ``load`` begins in a rollout: least requests, most requests, index of the iteration after it.
+    """Return when ``load`` begins in a rollout: (least requests, most requests, index of the next iteration).
 
-    The load begins in the first iteration with at least that many requests at once, or with at most that many left. The
-    number that does not apply is 0; both are for prefill, with which a rollout begins.
+    The load begins in the first iteration with at least that many requests at once, or with at most that many after
+    there were more. The number that does not apply is 0. All three are 0 for prefill, which is at the begin, and if
+    the requests never become so few.
     """
     requests, peak = rollout.requests, float(rollout.requests.max(initial=0))
     if load == loads.PREFILL:

@@ -69,7 +69,11 @@ class _Reconstruction:
     prompt_tokens: float = 0.0
 
     def end(self, ended: Sequence[_Running], iteration: int, context: float) -> None:
-        """Note that requests ended before an iteration, with the ``context`` that they had together."""
+        """Move ``ended`` requests from the running to the finished ones, with their prompt and output in tokens.
+
+        They ended before ``iteration``. What their tokens are short of ``context``, the sum that they had, is divided
+        among the uncertain ones.
+        """
         missing = _missing(ended, context)
         errors = sum(request.error for request in ended)
         for request in ended:
@@ -81,10 +85,10 @@ class _Reconstruction:
         self.running = [request for request in self.running if request.order not in ids]
 
     def admit(self, count: int, tokens: float, iteration: int, arrival: int, *, full: bool) -> None:
-        """Add ``count`` new requests, and give them and the request whose prompt is partial the ``tokens`` of prompts.
+        """Add ``count`` new requests, and divide ``tokens`` of prompts among them and the partial request.
 
-        ``iteration`` is the one that computes these tokens, ``arrival`` the one before which they came. With ``full``
-        the iteration has no room for more, so the prompt of the last one may be partial.
+        ``iteration`` computes these tokens; ``arrival`` is the iteration by which the requests came. A ``full``
+        iteration has no room for more tokens, so the last request becomes the partial one.
         """
         new = [_Running(self.came + number, arrival) for number in range(count)]
         self.came += count
@@ -111,9 +115,10 @@ class _Reconstruction:
 
 
 def requests_of(rollout: Iterations, at_once: int) -> list[Request]:
-    """Return the requests of a rollout, of which at most ``at_once`` ran together, in the order in which they came.
+    """Reconstruct the requests of a rollout from its iterations, in order of arrival.
 
-    Those that end together, and prompts that come together, are told apart only as far as their sums allow.
+    ``at_once`` is the most requests that ran at once. Requests that end together, and prompts that come together, are
+    told apart only as far as their sums allow.
     """
     rebuilt = _Reconstruction()
     most_tokens = rollout.tokens.max(initial=1)
@@ -138,10 +143,10 @@ def requests_of(rollout: Iterations, at_once: int) -> list[Request]:
 
 
 def _ended(rebuilt: _Reconstruction, context: float, requests: int, tokens: int) -> list[_Running]:
-    """Return the requests that ended before an iteration, as few as possible.
+    """Return the likeliest set of running requests that ended before an iteration, [] if none can have.
 
-    Their contexts add up to ``context``. After them the iteration has so many ``requests``, which get ``tokens`` in
-    all: what comes in the place of the ended ones should be prompts of the usual length.
+    Their contexts add up to about ``context`` tokens. The iteration then has ``requests`` in all, which get ``tokens``.
+    Few ended requests, and new prompts of the usual length in their place, are likelier.
     """
     candidates = sorted(
         (request for request in rebuilt.running if request is not rebuilt.partial),
@@ -155,7 +160,7 @@ def _ended(rebuilt: _Reconstruction, context: float, requests: int, tokens: int)
     usual = rebuilt.prompt_tokens / max(rebuilt.came, 1)
 
     def cost(chosen: Sequence[_Running]) -> float:
-        """Return how unlikely it is that these ended, by their number, new prompts' length and missing context."""
+        """Return how unlikely it is that these ended: by their number, new prompts' length and missing context."""
         left = len(rebuilt.running) - len(chosen)
         each = (tokens - left) / max(requests - left, 1)
         unusual = abs(math.log2(max(each, 1) / max(usual, 1)))
@@ -166,7 +171,10 @@ def _ended(rebuilt: _Reconstruction, context: float, requests: int, tokens: int)
 
 
 def _choose_ended(candidates: Sequence[_Running], context: float, count: int) -> list[_Running]:
-    """Return ``count`` of the candidates whose contexts add up to ``context``, or nearly so where none do exactly."""
+    """Return ``count`` candidates whose contexts add up to ``context`` tokens, or to the nearest sum that was tried.
+
+    Requests whose context is known exactly come first.
+    """
     exact = _nearest([request for request in candidates if request.exact], context, count)
     if len(exact) == count and _missing(exact, context) == 0:
         return exact
@@ -189,7 +197,10 @@ def _with(request: _Running, candidates: Sequence[_Running], context: float, cou
 
 
 def _nearest(candidates: Sequence[_Running], context: float, count: int) -> list[_Running]:
-    """Return ``count`` requests, of ``candidates`` by context, whose contexts add up to about ``context``."""
+    """Return ``count`` requests whose contexts add up to about ``context`` tokens; all if there are fewer.
+
+    ``candidates`` must be sorted by context. The choice is greedy, and exact for the last two.
+    """
     chosen, remaining = list[_Running](), list(candidates)
     while len(chosen) < count and remaining:
         left = count - len(chosen)
@@ -205,7 +216,7 @@ def _nearest(candidates: Sequence[_Running], context: float, count: int) -> list
 
 
 def _pair(ordered: Sequence[_Running], context: float) -> list[_Running]:
-    """Return the two requests, of those ``ordered`` by context, whose sum is nearest to ``context``."""
+    """Return the two requests whose contexts have the sum nearest to ``context``; ``ordered`` is sorted by context."""
     low, high = 0, len(ordered) - 1
     best, distance = (low, high), float("inf")
     while low < high:
@@ -220,9 +231,9 @@ def _pair(ordered: Sequence[_Running], context: float) -> list[_Running]:
 
 
 def scheduled(requests: Sequence[Request], scheduler: Scheduler, most: float = math.inf) -> Floats:
-    """Return requests, tokens and context of each iteration in which a scheduler runs them: shape (iterations, 3).
+    """Simulate a first-come-first-served scheduler with chunked prefill until all ``requests`` have ended.
 
-    It ends after ``most`` iterations.
+    Returns requests, tokens and context of each iteration, of shape (iterations, 3); at most ``most`` iterations.
     """
     rows = list[tuple[int, int, int]]()
     ends = list[tuple[int, int]]()  # the last iteration of each request that decodes, and its context then

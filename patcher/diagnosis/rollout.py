@@ -42,13 +42,17 @@ class DiagnosedRollouts:
 
     @property
     def withheld(self) -> tuple[str, ...]:
-        """The loads that the recorded iterations were not enough for, the largest first."""
+        """Names of the loads that were checked and are not supported, the one with the largest share first."""
         parts = [part for part in self.stage.by_load if part.error is not None and not part.supported]
         return tuple(part.load for part in sorted(parts, key=lambda part: -part.share))
 
 
 def diagnose_rollouts(engines: Sequence[Engine], profiles: Iterable[RankProfile]) -> DiagnosedRollouts:
-    """Diagnose the rollouts of all ``engines`` together; the first rollout of each is a warm-up if there are more."""
+    """Diagnose the rollouts of all ``engines`` together, with the ``profiles`` of windows recorded in them.
+
+    An engine's first rollout is a warm-up and left out if the engine has others. Below three recorded iterations the
+    stage has no classes.
+    """
     profiles = tuple(profiles)
     joined = [join(engine, profiles) for engine in engines]
     every = concatenated([engine.iterations for engine in engines])
@@ -74,9 +78,11 @@ def _diagnosed(
     is_recorded: NDArray[np.bool_],
     disturbed: NDArray[np.bool_],
 ) -> tuple[StageDiagnosis, Iterations]:
-    """Compose the ``counted`` iterations of ``every``, and return the stage with the seconds that these worked.
+    """Return the stage with its classes, and the ``counted`` iterations with their seconds of work.
 
-    What recording cost is taken out where an iteration is ``disturbed``, and waits everywhere.
+    The masks select among ``every`` iteration of all engines: those that count, those that were recorded, and those
+    that recording may have slowed down. Excess time of ``disturbed`` iterations is taken out as the recording's cost,
+    that of others above three times the predicted time as waiting.
     """
     predicted = (every.features @ fit(recorded)).sum(axis=1)
     free = counted & ~disturbed
@@ -102,7 +108,10 @@ def _diagnosed(
 def _recorded(
     engines: Sequence[Engine], joined: Sequence[Joined], every: Iterations
 ) -> tuple[RecordedIterations, NDArray[np.int64]]:
-    """Return the recorded iterations of all engines, and their places among ``every`` iteration."""
+    """Return the recorded iterations of all engines, and their indices in ``every``, the engines' iterations in order.
+
+    ``joined`` has the recorded ones of each engine. Their windows are numbered on from engine to engine.
+    """
     features, before, windows = every.features, 0, 0
     parts, places = list[RecordedIterations](), list[NDArray[np.int64]]()
     for engine, part in zip(engines, joined, strict=True):
@@ -122,14 +131,14 @@ def _recorded(
 
 
 def _warm(iterations: Iterations) -> NDArray[np.bool_]:
-    """Return a mask of the iterations behind the first rollout; of all if there is one rollout."""
+    """Return a mask of an engine's iterations after its first rollout; of all if it has only one rollout."""
     later: NDArray[np.bool_] = iterations.rollout > 0
     return later if later.any() else np.ones(len(iterations), dtype=bool)
 
 
 def _unrecorded(iterations: Iterations, recorded: int) -> StageDiagnosis:
-    """Return the stage without classes, because too little of it was recorded."""
-    why = Text("too few iterations were recorded: {count}", recorded)
+    """Return the stage with the seconds of each load but without classes, and why: too few ``recorded`` iterations."""
+    why = Text("recorded iterations: {count}; at least {least} are needed", recorded, FEWEST_RECORDED)
     if not recorded:
         why = Text("no iteration was recorded")
     total = float(iterations.seconds.sum())
@@ -147,9 +156,9 @@ def _unrecorded(iterations: Iterations, recorded: int) -> StageDiagnosis:
 
 
 def class_shares(shares: Floats, half_widths: Floats, seconds: float) -> tuple[ClassShare, ...]:
-    """Return each class that takes any time with its share, the interval's half-width and its part of ``seconds``.
+    """Return each class with a share above 0, its interval's half-width and its part of ``seconds``, largest first.
 
-    The largest comes first.
+    ``shares`` and ``half_widths`` have a value for each of `NAMES`.
     """
     rows = [
         ClassShare(name, float(share), float(half_width), float(share) * seconds)
@@ -162,7 +171,10 @@ def class_shares(shares: Floats, half_widths: Floats, seconds: float) -> tuple[C
 def _load_part(
     load_check: LoadCheck, working: Iterations, mask: NDArray[np.bool_], composition: Composition
 ) -> LoadPart:
-    """Return the part of one load, with its classes if they are supported."""
+    """Return the row of one load: its share, the mean ms of its iterations, and its classes if they are supported.
+
+    ``mask`` selects the load among the ``working`` iterations, and ``composition`` has the shares of these.
+    """
     seconds, count = float(working.seconds[mask].sum()), int(mask.sum())
     classes: tuple[ClassShare, ...] = ()
     if load_check.supported:
@@ -182,7 +194,7 @@ def reason(load_check: LoadCheck) -> str:
 
 
 def supported_loads(checks: Sequence[LoadCheck]) -> tuple[bool, str]:
-    """Return whether all loads are supported, and if not, why not."""
+    """Return whether all loads are supported, and else a text on the worst one; "" if they are."""
     failed = [load_check for load_check in checks if not load_check.supported]
     if not failed:
         return True, ""

@@ -38,7 +38,8 @@ def diagnose(
 ) -> RunDiagnosis:
     """Diagnose a run from its engines' iterations, its trainers' micro-batches, and profiles of recorded windows.
 
-    With ``replays`` it says what other settings would take, which may need seconds for thousands of requests.
+    Without any iteration, only the trainers' stages and the weight sync are in the result. With ``replays`` it
+    estimates the time under other settings, which may need seconds for thousands of requests.
     """
     profiles = tuple(profiles)
     training, (synced, sync_windows) = diagnose_training(trainers, profiles), diagnose_sync(profiles)
@@ -64,12 +65,12 @@ def diagnose(
 def planned_windows(
     engines: Sequence[Engine], rollouts: DiagnosedRollouts | None = None, *, decode_only: bool = False
 ) -> PlannedWindows | None:
-    """Return the windows to record in a later rollout; None if there is no iteration.
+    """Return the windows to record in a later rollout; None if no engine has an iteration.
 
-    They are chosen in the newest rollouts of the first engine that has any, in the one that took longest. What
-    ``rollouts`` have of them already counts, and loads that these do not support come first. Where rollouts differ in
-    length, the numbers of one mean little in the next, so the windows for such a load count from where it begins. With
-    ``decode_only`` the numbers are those of decode steps, which count from 1; else of iterations, from 0.
+    They are chosen in the longest of the newest rollouts of the first engine that has any. With ``rollouts``, the
+    windows complete what these have recorded: loads that it does not support come first. If rollouts differ in length,
+    the windows count from the begin of such a load. With ``decode_only`` the numbers are those of decode steps, which
+    count from 1; else of iterations, from 0.
     """
     for engine in engines:
         studied = [_countable(rollout, decode_only=decode_only) for rollout in engine.whole_rollouts]
@@ -79,7 +80,10 @@ def planned_windows(
 
 
 def _planned(studied: Sequence[Iterations], rollouts: DiagnosedRollouts | None, *, decode_only: bool) -> PlannedWindows:
-    """Return the windows that `planned_windows` describes, chosen in the ``studied`` rollouts."""
+    """Return the windows that `planned_windows` describes, chosen in the longest of the ``studied`` rollouts.
+
+    These hold only the countable iterations. ``rollouts`` is None if nothing was recorded yet.
+    """
     rollout = max(studied, key=lambda iterations: float(iterations.seconds.sum()))
     if rollouts is None:
         return _numbered(choose_windows(rollout, first=SETTLED), -int(decode_only))
@@ -109,7 +113,7 @@ def _countable(rollout: Iterations, *, decode_only: bool) -> Iterations:
 
 
 def _notes(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator[str]:
-    """Yield what limits the numbers: a warm-up included, iterations left out, long waits, no context lengths."""
+    """Yield texts on what limits the numbers: a warm-up included, iterations left out, long waits, no contexts."""
     stage = rollouts.stage
     if all(int(engine.iterations.rollout.max(initial=0)) == 0 for engine in engines):
         yield Text("the run has only one rollout, so the times include the warm-up")

@@ -43,15 +43,16 @@ class _Passage:
 
     @property
     def limited_by(self) -> str:
-        """Process and activity with most of the seconds, and their share."""
+        """Text with the process and activity that have most of the seconds, and their share in percent."""
         most = max(self.waits_for, key=lambda what: self.waits_for[what])
-        return Text("{what} ({share:.0f} %)", most, 100 * self.waits_for[most] / max(self.seconds, 1e-12))
+        return Text("{activity} ({share:.0f} %)", most, 100 * self.waits_for[most] / max(self.seconds, 1e-12))
 
 
 def with_steps(diagnosis: RunDiagnosis, timeline: RunTimeline) -> RunDiagnosis:
-    """Return the diagnosis with the part of each stage in the steps, and with the stages that record no window.
+    """Return the diagnosis with each stage's seconds on the critical paths of the timeline's steps, in order.
 
-    The first step is a warm-up if there are more. The parts add up to the steps, for each step is on the path.
+    Stages of which nothing was recorded are added; those below 0.5 % of the steps become ``other``. The first step is
+    a warm-up and left out if there are others. The seconds add up to the steps. Without steps nothing changes.
     """
     steps = [step for step in timeline.steps if not step.warm_up] or list(timeline.steps)
     if not steps:
@@ -75,7 +76,10 @@ def with_steps(diagnosis: RunDiagnosis, timeline: RunTimeline) -> RunDiagnosis:
 
 
 def _passages(steps: Sequence[TrainingStep], works: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, _Passage]:
-    """Return stage → its part of the critical paths of ``steps``."""
+    """Return stage → its seconds on the critical paths of ``steps``, by what they wait for.
+
+    ``works`` has the times of each training stage's calls, as `_works` returns them.
+    """
     passages = dict[str, _Passage]()
     stage_of = _stages_of_phases([segment for step in steps for segment in step.critical_path], works)
     for step in steps:
@@ -87,7 +91,7 @@ def _passages(steps: Sequence[TrainingStep], works: Mapping[str, Sequence[tuple[
 
 
 def _works(timeline: RunTimeline) -> Mapping[str, list[tuple[float, float]]]:
-    """Return training stage → the times of its calls, on any trainer."""
+    """Return training stage → (start, end) of its calls on any trainer, in seconds, sorted."""
     works = defaultdict[str, list[tuple[float, float]]](list)
     for lane in timeline.lanes:
         for span in lane.spans:
@@ -99,7 +103,10 @@ def _works(timeline: RunTimeline) -> Mapping[str, list[tuple[float, float]]]:
 def _stages_of_phases(
     path: Sequence[PathSegment], works: Mapping[str, Sequence[tuple[float, float]]]
 ) -> dict[str, str]:
-    """Return phase of the driver → the stage that most of its part of the path is of; itself if it is of none."""
+    """Return phase of the driver → the stage with most of its seconds on the path; the phase itself if there is none.
+
+    ``works`` has the times of each training stage's calls.
+    """
     by_phase = defaultdict[str, list[PathSegment]](list)
     for segment in path:
         if segment.phase not in OUTER:
@@ -108,7 +115,10 @@ def _stages_of_phases(
 
 
 def _most(segments: Sequence[PathSegment], works: Mapping[str, Sequence[tuple[float, float]]]) -> str:
-    """Return the stage of more than half of the segments' seconds; "" if there is none."""
+    """Return the stage with more than half of the segments' seconds; "" if there is none.
+
+    Segments count as training where they overlap ``works`` (stage → times of its calls), else by their own kind.
+    """
     seconds = defaultdict[str, float](float)
     for stage, times in works.items():
         seconds[stage] = sum(_overlap(segment, times) for segment in segments)
@@ -122,9 +132,9 @@ def _most(segments: Sequence[PathSegment], works: Mapping[str, Sequence[tuple[fl
 
 
 def _overlap(segment: PathSegment, times: Sequence[tuple[float, float]]) -> float:
-    """Return the seconds of a segment within the longest of ``times``, which are in order, that begins before its end.
+    """Return the most seconds by which one of ``times`` (start, end; sorted) overlaps a segment; 0 if none does.
 
-    Ranks make a call together, so only the last calls that begin before the end of a segment can overlap it.
+    Only the last 64 that begin before the segment's end are looked at: ranks make a call together.
     """
     until = bisect_left(times, (segment.end, 0.0))
     near = times[max(until - NEIGHBOURS, 0) : until]
@@ -132,7 +142,7 @@ def _overlap(segment: PathSegment, times: Sequence[tuple[float, float]]) -> floa
 
 
 def _of_segment(segment: PathSegment) -> str:
-    """Return the stage of a segment outside of all phases, by its own activity."""
+    """Return the stage of a segment outside of all phases of the driver, by its own activity; else ``other``."""
     if segment.kind == "sync":
         return sync.STAGE
     if segment.role in GENERATING:
@@ -146,7 +156,7 @@ def _doing(segment: PathSegment) -> str:
 
 
 def _without_small(passages: Mapping[str, _Passage], keep: Iterable[str], least: float) -> dict[str, _Passage]:
-    """Return the passages with those below ``least`` seconds put together, except the stages to ``keep``."""
+    """Return ``passages`` with those below ``least`` seconds merged into ``other``, except the stages to ``keep``."""
     merged, other = dict[str, _Passage](), _Passage(float("inf"))
     for name, passage in passages.items():
         if name in keep or (name != OTHER and passage.seconds >= least):
@@ -162,7 +172,7 @@ def _unrecorded(name: str, seconds: float, steps: int) -> StageDiagnosis:
     why = (
         Text("the weight sync was not recorded")
         if name == sync.STAGE
-        else Text("windows of this stage cannot be recorded")
+        else Text("rlpatch cannot record windows of this stage")
     )
     return StageDiagnosis(
         stage=name, seconds=seconds, supported=False, why=why, turns=steps, iterations=0, recorded=0,

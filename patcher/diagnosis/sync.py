@@ -19,7 +19,10 @@ STAGE = "weight-sync"
 
 
 def diagnose_sync(profiles: Sequence[RankProfile]) -> tuple[tuple[StageDiagnosis, ...], tuple[DiagnosedWindow, ...]]:
-    """Return the stage as the trainer recorded it, else an engine, and its windows; () without any."""
+    """Return the weight sync's stage, from a trainer's recording if there is one, and all its recorded windows.
+
+    Both are () if no profile is of a weight sync.
+    """
     of_sync = [profile for profile in profiles if stage_of(profile) == STAGE and profile.units]
     windows = tuple(described(profile, len(profile.units)) for profile in of_sync)
     if not of_sync:
@@ -38,9 +41,9 @@ def diagnose_sync(profiles: Sequence[RankProfile]) -> tuple[tuple[StageDiagnosis
 
 
 def scaled(stage: StageDiagnosis, seconds: float, steps: int) -> StageDiagnosis:
-    """Return the stage of one sync as that of all syncs of ``steps`` steps, which take ``seconds``.
+    """Return the ``stage`` of one recorded sync scaled to all syncs of ``steps`` steps, which take ``seconds`` in all.
 
-    It is not supported if the recorded sync took several times as long as they do on average.
+    It becomes unsupported, without classes, if the recorded sync took over three times the average.
     """
     usual = seconds / max(steps, 1)
     if usual and stage.seconds > WAIT * usual:

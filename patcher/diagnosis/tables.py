@@ -18,7 +18,7 @@ MILLISECONDS = Unit(lambda milliseconds: f"{milliseconds:,.1f} ms")
 
 
 def of_diagnosis(diagnosis: RunDiagnosis) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Yield every table for CSV files, each with the stage that its rows are of."""
+    """Yield every table for CSV files, each with the columns to add to its rows: {"stage": its name}, or none."""
     yield {}, stages(diagnosis)
     for stage in diagnosis.stages:
         for table in (classes(stage), loads(stage), load_classes(stage)):
@@ -29,15 +29,15 @@ def of_diagnosis(diagnosis: RunDiagnosis) -> Iterator[tuple[Mapping[str, object]
 
 
 def stages(diagnosis: RunDiagnosis) -> Table:
-    """Return the table of the stages of the steps, which is empty where no process marks steps."""
+    """Return the table of the stages' parts of the training steps; it has no rows if no process marks steps."""
     columns = (
         Column("stage", Text("stage")),
-        Column("step_seconds", Text("of the steps"), SECONDS, bar=True),
+        Column("step_seconds", Text("time in the steps"), SECONDS, bar=True),
         Column("share", Text("share"), SHARE),
-        Column("seconds", Text("working"), SECONDS),
+        Column("seconds", Text("working time"), SECONDS),
         Column("limited_by", Text("mostly waits for")),
-        Column("supported", Text("supported"), Unit(lambda supported: Text("yes") if supported else Text("no"))),
-        Column("why", Text("why not"), optional=True),
+        Column("supported", Text("enough data"), Unit(lambda supported: Text("yes") if supported else Text("no"))),
+        Column("why", Text("reason if not"), optional=True),
     )
     total = max(diagnosis.seconds, 1e-12)
     rows = [
@@ -45,14 +45,14 @@ def stages(diagnosis: RunDiagnosis) -> Table:
         for row in (diagnosis.stages if diagnosis.steps else ())
     ]
     about = Text(
-        "The column “of the steps” adds up to the duration of the steps; “working” counts only iterations and"
-        " micro-batches."
+        "The column “time in the steps” adds up to the duration of the steps; “working time” counts only iterations"
+        " and micro-batches."
     )
     return Table("diagnosed_stages", Text("Stages of the steps"), columns, rows, about)
 
 
 def classes(stage: StageDiagnosis) -> Table:
-    """Return the table of a stage's classes, which is empty if they are not supported."""
+    """Return the table of the share and seconds of each class of work in a stage; no rows if not supported."""
     columns = (
         Column("", Text("class of work")),
         Column("class", shown=Shown.CSV),
@@ -65,33 +65,36 @@ def classes(stage: StageDiagnosis) -> Table:
 
 
 def loads(stage: StageDiagnosis) -> Table:
-    """Return the table of a stage's iterations by load."""
+    """Return the table of a stage's iterations by load: share, number, mean time, and error of the prediction."""
     columns = (
         Column("", Text("load")),
         Column("load", shown=Shown.CSV),
         Column("share", Text("share"), SHARE, bar=True),
         Column("iterations", Text("iterations"), COUNT),
-        Column("ms_each", Text("each"), MILLISECONDS),
-        Column("error", Text("predicted"), SIGNED),
-        Column("supported", Text("supported"), Unit(lambda supported: Text("yes") if supported else Text("no"))),
-        Column("why", Text("why not"), optional=True),
+        Column("ms_each", Text("mean time"), MILLISECONDS),
+        Column("error", Text("prediction error"), SIGNED),
+        Column("supported", Text("enough data"), Unit(lambda supported: Text("yes") if supported else Text("no"))),
+        Column("why", Text("reason if not"), optional=True),
     )
     rows = [
         (LOADS[part.load], part.load, part.share, part.iterations, part.ms_each, part.error, part.supported, part.why)
         for part in stage.by_load
     ]
-    about = Text("Predicted is how far the recorded iterations miss the measured time of a load.")
-    return Table("diagnosed_loads", Text("By load"), columns, rows, about)
+    about = Text(
+        "The prediction error compares the time predicted from the recorded iterations with the measured time of a"
+        " load."
+    )
+    return Table("diagnosed_loads", Text("Time by load"), columns, rows, about)
 
 
 def load_classes(stage: StageDiagnosis) -> Table:
-    """Return the table of the classes of each load that is supported."""
+    """Return the table of the classes of work in each load of a stage; loads that are not supported have no rows."""
     columns = (
         Column("", Text("load")),
         Column("load", shown=Shown.CSV),
         Column("", Text("class of work")),
         Column("class", shown=Shown.CSV),
-        Column("share", Text("share of the load"), SHARE, bar=True),
+        Column("share", Text("share of the load's time"), SHARE, bar=True),
         Column("seconds", Text("seconds"), SECONDS),
     )
     rows = [
@@ -99,20 +102,20 @@ def load_classes(stage: StageDiagnosis) -> Table:
         for part in stage.by_load
         for row in part.classes
     ]
-    return Table("diagnosed_load_classes", Text("Classes by load"), columns, rows)
+    return Table("diagnosed_load_classes", Text("Where the time of each load went"), columns, rows)
 
 
 def actions(diagnosis: RunDiagnosis) -> Table:
-    """Return the table of what to do."""
+    """Return the table of the proposed actions, each with its upper bound and reason."""
     columns = (
         Column("what", Text("what to do")),
         Column("bound_seconds", Text("saves at most"), SECONDS, bar=True),
-        Column("because", Text("because")),
+        Column("because", Text("reason")),
     )
     rows = [(action.what, action.bound_seconds, action.because) for action in diagnosis.actions]
     return Table(
         "diagnosed_actions",
-        Text("At most to gain"),
+        Text("Upper bounds of the savings"),
         columns,
         rows,
         Text("These bounds overlap, so they do not add up."),
@@ -120,14 +123,14 @@ def actions(diagnosis: RunDiagnosis) -> Table:
 
 
 def what_ifs(diagnosis: RunDiagnosis) -> Table:
-    """Return the table of what other settings would take."""
+    """Return the table of the estimated seconds under other settings, with bounds and reasons."""
     columns = (
         Column("name", Text("setting")),
         Column("setting", Text("value"), Unit(lambda value: f"{value:,}", missing="-")),
         Column("seconds", Text("estimate"), ESTIMATE),
-        Column("least_seconds", Text("at least"), ESTIMATE),
-        Column("most_seconds", Text("at most"), ESTIMATE),
-        Column("because", Text("because")),
+        Column("least_seconds", Text("lower bound"), ESTIMATE),
+        Column("most_seconds", Text("upper bound"), ESTIMATE),
+        Column("because", Text("reason")),
     )
     rows = [
         (row.name, row.setting, row.seconds, row.least_seconds, row.most_seconds, row.because)
@@ -137,14 +140,14 @@ def what_ifs(diagnosis: RunDiagnosis) -> Table:
         "The estimates are seconds of the counted rollouts; for free-weight-sync and perfect-balance, of the"
         " counted steps."
     )
-    return Table("diagnosed_what_ifs", Text("What if"), columns, rows, about)
+    return Table("diagnosed_what_ifs", Text("Time under other settings"), columns, rows, about)
 
 
 def windows(diagnosis: RunDiagnosis) -> Table:
-    """Return the table of the recorded windows, with the command to read each."""
+    """Return the table of the recorded windows: their iterations, those in the timeline, and the report command."""
     columns = (
         Column("stage", Text("stage")),
-        Column("window", Text("window")),
+        Column("window", Text("recording window")),
         Column("iterations", Text("iterations"), COUNT),
         Column("joined", Text("found in the timeline"), COUNT),
         Column("report", Text("report command")),

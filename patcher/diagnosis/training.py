@@ -57,7 +57,7 @@ class MicroBatches:
         return correlation(self.size, self.length) >= SIZED
 
     def chosen(self, selection: NDArray[np.bool_]) -> MicroBatches:
-        """Return the micro-batches where ``selection`` is True."""
+        """Return the micro-batches where the mask ``selection`` is True."""
         return MicroBatches(
             self.start[selection],
             self.seconds[selection],
@@ -103,13 +103,16 @@ def stage_name(stage: str, role: str) -> str:
 
 
 def trainer_stages(processes: Sequence[Process], progress: Progress = ignore) -> list[TrainerStage]:
-    """Return the training stages of each trainer among the processes; ``progress`` gets the bytes of each read."""
+    """Read the training stages of each trainer among the processes; ``progress`` gets the bytes of each read."""
     trainers = [process for process in processes if "trainer" in process.roles]
     return [stage for process in trainers for stage in _of_process(process, progress)]
 
 
 def _of_process(process: Process, progress: Progress) -> Iterator[TrainerStage]:
-    """Yield the stages of a process, by the wall clock of its host."""
+    """Read a process's timeline, and yield each training stage with its calls and micro-batches.
+
+    Times are seconds of the wall clock of its host. ``progress`` gets the bytes of each read.
+    """
     monotonic, wall = process.head.clocks
     reader = Reader(process.paths, 0, wall - monotonic, progress)
     works, units, pauses = list[KeptSpan](), list[KeptSpan](), list[KeptSpan]()
@@ -151,10 +154,10 @@ class _Paused:
 
 
 def _in_calls(units: Sequence[KeptSpan], calls: Sequence[KeptSpan], paused: _Paused) -> MicroBatches:
-    """Return the micro-batches within the ``calls`` of a stage, with their sizes and lengths; both spans are in order.
+    """Return those of ``units``, micro-batches of any stage, that lie within ``calls`` of one stage.
 
-    ``paused`` takes pauses out of their seconds. Of the sizes (tokens, padded tokens) and the lengths (seconds, CPU
-    seconds) those are kept that agree best.
+    Both are sorted by start, in microseconds. ``paused`` takes pauses out of their seconds. Of the sizes (tokens or
+    padded tokens) and the lengths (seconds or CPU seconds), the pair with the highest rank correlation is kept.
     """
     starts = np.array([call.start for call in calls], dtype=np.float64)
     ends = np.array([end_of(call) for call in calls], dtype=np.float64)
@@ -186,7 +189,10 @@ def _in_calls(units: Sequence[KeptSpan], calls: Sequence[KeptSpan], paused: _Pau
 
 
 def correlation(sizes: Floats, seconds: Floats) -> float:
-    """Return the rank correlation of sizes and seconds, which outliers hardly change; -1 without sizes that vary."""
+    """Return the rank correlation of sizes and seconds.
+
+    -1 for fewer than four values, for any that is not finite, or if sizes or seconds do not vary.
+    """
     finite = len(sizes) >= FEWEST and bool(np.isfinite(sizes).all() and np.isfinite(seconds).all())
     if not finite or np.ptp(sizes) == 0 or np.ptp(seconds) == 0:
         return -1.0
@@ -196,10 +202,11 @@ def correlation(sizes: Floats, seconds: Floats) -> float:
 
 
 def choose_micro_batches(call: MicroBatches, *, sized: bool) -> list[tuple[int, int]]:
-    """Return half-open ranges of micro-batches of a call: the shortest and the longest, with neighbours if they fit.
+    """Return one or two half-open ranges of a call's micro-batches: around the shortest and the longest; [] if empty.
 
-    They are chosen by tokens if these explain the lengths; [] without any. The first micro-batch would carry the
-    profiler's start, so it is chosen only if there is no other. Windows leave room for a micro-batch to warm up in.
+    A range has two micro-batches if there is room. ``sized`` tells to choose by tokens, else by length. The first
+    micro-batch would carry the profiler's start, so it is chosen only if there is no other. Windows leave room for a
+    micro-batch to warm up in.
     """
     if not len(call):
         return []
@@ -213,7 +220,10 @@ def choose_micro_batches(call: MicroBatches, *, sized: bool) -> list[tuple[int, 
 
 
 def slowest_rank(stages: Sequence[TrainerStage]) -> int | None:
-    """Return the rank whose last call took clearly longer than that of the others, else the first rank."""
+    """Return the rank whose last call took over 5 % longer than the median rank's, else the lowest rank.
+
+    ``stages`` are those of one name, at least one; a rank may be None (unknown).
+    """
     lengths = {stage.rank: float(stage.call_seconds[-1]) for stage in stages}
     ranks = sorted(lengths, key=lambda rank: rank or 0)
     slowest = max(ranks, key=lambda rank: lengths[rank])
@@ -222,7 +232,10 @@ def slowest_rank(stages: Sequence[TrainerStage]) -> int | None:
 
 
 def next_micro_batches(stages: Sequence[TrainerStage]) -> list[tuple[int, int]]:
-    """Return the micro-batches to record in a later call of the first of ``stages``; [] without any."""
+    """Return half-open ranges of micro-batches to record in a later call, chosen in the last call of ``stages[0]``.
+
+    [] if there is no stage or no micro-batch.
+    """
     if not stages:
         return []
     return choose_micro_batches(stages[0].newest_call, sized=stages[0].micro_batches.sized)

@@ -34,7 +34,7 @@ class DiagnosedTraining:
 
 
 def diagnose_training(stages: Sequence[TrainerStage], profiles: Iterable[RankProfile]) -> DiagnosedTraining:
-    """Diagnose each stage over all its processes, with the ``profiles`` of windows recorded in them."""
+    """Diagnose each training stage over all its processes, with the ``profiles`` of windows recorded in them."""
     profiles = tuple(profiles)
     by_name = dict[str, list[TrainerStage]]()
     for stage in stages:
@@ -48,9 +48,9 @@ def diagnose_training(stages: Sequence[TrainerStage], profiles: Iterable[RankPro
 
 
 def join(stage: TrainerStage, profiles: Iterable[RankProfile]) -> Joined:
-    """Find the units of ``profiles`` among the micro-batches of a stage, by their numbers and times.
+    """Find the recorded micro-batches of ``profiles`` among those of a stage in one process, by number and start.
 
-    Units that carry the start of the profiler are left out.
+    Profiles of other stages or processes, and micro-batches that carry the profiler's start, are left out.
     """
     mine = [profile for profile in profiles if _of_stage(profile, stage)]
     return join_units(
@@ -59,7 +59,7 @@ def join(stage: TrainerStage, profiles: Iterable[RankProfile]) -> Joined:
 
 
 def _of_stage(profile: RankProfile, stage: TrainerStage) -> bool:
-    """Tell whether a profile was recorded by the process of ``stage``, in that stage and role."""
+    """Tell whether a profile was recorded by the process of ``stage``, in that stage and role, by its metadata."""
     metadata = profile.metadata
     if metadata is None or (metadata.stage, metadata.pid) != (stage.stage, stage.pid):
         return False
@@ -68,7 +68,10 @@ def _of_stage(profile: RankProfile, stage: TrainerStage) -> bool:
 
 
 def _place(micro_batches: MicroBatches, number: int, begin: object) -> int | None:
-    """Return the place of the micro-batch ``number`` that began nearest to ``begin`` (ns since 1970), if any did."""
+    """Return the index of the micro-batch ``number`` of a call that began nearest to ``begin`` (ns since 1970).
+
+    None if ``begin`` is no integer, or if none began within 0.5 s of it.
+    """
     if type(begin) is not int:
         return None
     away = np.where(micro_batches.number == number, np.abs(micro_batches.start - begin / 1e9), np.inf)
@@ -77,7 +80,11 @@ def _place(micro_batches: MicroBatches, number: int, begin: object) -> int | Non
 
 
 def _diagnosed(stages: Sequence[TrainerStage], joined: Sequence[Joined]) -> StageDiagnosis:
-    """Diagnose one stage; its seconds are the mean over its processes, without the first call, which is a warm-up."""
+    """Diagnose one training stage from its processes; its seconds are the mean over these.
+
+    ``joined`` has the recorded micro-batches of each of ``stages``, one a process. The first call is a warm-up and
+    left out if there are others. Without a recorded micro-batch the stage has no classes, and says why.
+    """
     processes, calls = len(stages), max(len(stage.call_seconds) for stage in stages)
     first = int(calls > 1)
     of_calls = sum(float(stage.call_seconds[first:].sum()) for stage in stages) / processes
@@ -115,7 +122,7 @@ def _diagnosed(stages: Sequence[TrainerStage], joined: Sequence[Joined]) -> Stag
 
 
 def noise(seconds: Floats, sizes: Floats) -> float:
-    """Return the relative standard deviation of micro-batches among those of about their size, robustly."""
+    """Return the relative standard deviation (robust) of ``seconds`` among micro-batches of about the same size."""
     ordered = seconds[np.argsort(sizes, kind="stable")]
     near = sliding_window_view(ordered, min(ALIKE, len(ordered)))
     usual = np.median(near, axis=1)
@@ -124,7 +131,10 @@ def noise(seconds: Floats, sizes: Floats) -> float:
 
 
 def _record(stages: Sequence[TrainerStage]) -> str:
-    """Return an example of a command that records the lacking micro-batches in a later run; "" if none are lacking."""
+    """Return an example of a command that records the shortest and longest micro-batches of a stage in a later run.
+
+    "" if the stage has no micro-batches.
+    """
     windows = PlannedWindows(tuple(next_micro_batches(stages))).option
     window = ("--stage", stages[0].stage, "--micro-batch", windows, "--training-steps", "3")
     command = CommandLine("run", stages[0].package or "verl", "--timeline", *window, "--", "bash", "run.sh")
@@ -132,7 +142,11 @@ def _record(stages: Sequence[TrainerStage]) -> str:
 
 
 def _composed(stage: StageDiagnosis, recorded: Interpolation, length: Floats, seconds: Floats) -> StageDiagnosis:
-    """Return the stage with the classes of its micro-batches, by their ``length``, as far as they are supported."""
+    """Return the stage with its classes, in all and by length; classes that are not supported are left out.
+
+    ``length`` and ``seconds`` are those of all counted micro-batches, ``recorded`` predicts their classes by length.
+    The stage keeps its command to record more only if it is not supported.
+    """
     shares, half_widths = recorded.shares_of(length), recorded.half_widths(length)
     checks = recorded.check(length)
     supported, why = supported_loads([check for check, _ in checks])
@@ -156,9 +170,10 @@ def _composed(stage: StageDiagnosis, recorded: Interpolation, length: Floats, se
 
 
 def _undisturbed(measured: Floats, sizes: Floats, places: NDArray[np.int64]) -> Floats:
-    """Return the ``measured`` seconds of micro-batches without what recording those at ``places`` costs.
+    """Return the ``measured`` seconds of micro-batches without the cost of recording those at the indices ``places``.
 
-    A recorded one, and those beside it, take at most the median of undisturbed ones of about their size.
+    A recorded micro-batch, and those beside it, take at most the median of undisturbed ones of about their size. If
+    all are disturbed, nothing changes.
     """
     disturbed = np.zeros(len(measured), dtype=bool)
     for place in places:

@@ -73,7 +73,11 @@ class Replayed:
 
 
 def replay(iterations: Iterations) -> Replayed | None:
-    """Replay the newest rollouts under the setting that they had; None without iterations."""
+    """Reconstruct the requests of the newest rollouts, and replay them under the setting that they had.
+
+    None without iterations. ``why`` of the result is set if contexts are missing, requests are too many or arrive
+    late, or the replay repeats fewer than 90 % of the iterations.
+    """
     if not len(iterations):
         return None
     rollouts = _newest(iterations)
@@ -113,7 +117,7 @@ def replay(iterations: Iterations) -> Replayed | None:
 
 
 def _newest(iterations: Iterations) -> list[Iterations]:
-    """Return the newest rollouts, of all together at most `MOST_ITERATIONS` iterations, but at least one."""
+    """Return the newest rollouts, newest first, with at most 20,000 iterations together; at least one rollout."""
     rollouts, count = list[Iterations](), 0
     for number in np.unique(iterations.rollout)[::-1]:
         rollout = iterations.chosen(iterations.rollout == number)
@@ -125,7 +129,10 @@ def _newest(iterations: Iterations) -> list[Iterations]:
 
 
 def what_ifs(iterations: Iterations) -> Iterator[WhatIf]:
-    """Yield what rollouts with these iterations would take with other ``max_num_seqs``, and without their tail."""
+    """Yield the time of rollouts with other ``max_num_seqs`` (0.5, 2 and 4 times the peak), and with outputs cut.
+
+    Outputs are cut at the 95th percentile of their lengths. Nothing is yielded without iterations.
+    """
     replayed = replay(iterations)
     if replayed is None:
         return
@@ -143,7 +150,8 @@ def _judged(
 ) -> WhatIf:
     """Return the what-if ``name`` at ``setting``, by a replay under ``scheduler`` with outputs up to ``cut`` tokens.
 
-    It is an estimate within what was seen, two bounds beyond it, and nothing without one.
+    It has an estimate with bounds if no iteration has more requests than were seen, else only bounds. It has neither,
+    but a reason, if the rollouts cannot be replayed.
     """
     if replayed.why:
         return WhatIf(name, setting, None, None, None, replayed.why)
@@ -184,9 +192,10 @@ class _Clock:
         self.loads, self.ratios = self._ratios(decoding)
 
     def _ratios(self, decoding: Iterations) -> tuple[Floats, Floats]:
-        """Return log2 of the requests, and measured over fitted seconds, of each group of iterations of about one load.
+        """Return log2 of the mean requests, and measured over fitted seconds, for groups of ``decoding`` iterations.
 
-        Groups with few iterations are left out; without any other the ratios stay as they are.
+        A group has similar numbers of requests, and at least five iterations. Without any group, the present loads and
+        ratios come back.
         """
         rows = np.stack([decoding.requests, decoding.tokens, decoding.context], axis=1)
         ratios = decoding.seconds / np.maximum(self._seconds(rows), 1e-9)
@@ -198,7 +207,7 @@ class _Clock:
         return np.array([logarithms[of].mean() for of in usual]), np.array([np.median(ratios[of]) for of in usual])
 
     def _seconds(self, rows: Floats) -> Floats:
-        """Return the seconds of iterations; a row has requests, tokens and context."""
+        """Return the predicted seconds of each iteration; a row has requests, tokens and context."""
         requests, tokens, context = rows.T
         unset, no_numbers = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64)
         made = Iterations(unset, unset, requests, tokens, context, no_numbers, no_numbers)
@@ -207,7 +216,7 @@ class _Clock:
         return seconds
 
     def seconds(self, rows: Floats) -> float:
-        """Return the seconds of iterations; ``rows`` have requests, tokens and context."""
+        """Return the predicted seconds of all iterations together; a row has requests, tokens and context."""
         return float(self._seconds(rows).sum())
 
     def flat(self, rows: Floats) -> float:
@@ -224,7 +233,10 @@ class _Clock:
 
 
 def of_steps(steps: Sequence[TrainingStep]) -> Iterator[WhatIf]:
-    """Yield what the steps of a run would take without waiting for weights, and with perfectly even work."""
+    """Yield bounds of the steps' seconds with a free weight sync and with perfect balance, if their bounds are known.
+
+    The first step is a warm-up and left out if there are others.
+    """
     settled = [step for step in steps if not step.warm_up] or steps
     took = sum(step.seconds for step in settled)
     for bound_name, name in _OF_STEPS.items():

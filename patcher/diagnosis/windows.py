@@ -48,7 +48,10 @@ class Joined:
 
 
 def traces(folder: Path, engines: Iterable[Engine], trainers: Iterable[TrainerStage] = ()) -> list[Path]:
-    """Return the traces in ``folder`` that a window of one of ``engines`` or ``trainers`` left, by their metadata."""
+    """Return the traces in ``folder`` of windows that one of ``engines`` or ``trainers`` recorded, weight syncs, too.
+
+    The metadata files tell; those that cannot be read are skipped.
+    """
     places = [("rollout", engine.pid, engine.host) for engine in engines]
     places += [(trainer.stage, trainer.pid, trainer.host) for trainer in trainers]
     places += [("weight-sync", pid, host) for _, pid, host in places]
@@ -68,11 +71,11 @@ def stage_of(profile: RankProfile) -> str:
 
 
 def join(engine: Engine, profiles: Iterable[RankProfile]) -> Joined:
-    """Find the units of ``profiles`` among the iterations of an engine.
+    """Find the recorded iterations of ``profiles`` among those of an engine in the timeline.
 
-    The metadata of a unit name its iteration by the id in the timeline. Those of an older rlpatch do not: there it is
-    the iteration with the same requests, tokens and context that began nearest to it by the clock of its host. Units
-    without metadata, and those that carry the start of the profiler, are left out.
+    Metadata name an iteration by its id in the timeline. Those of an older rlpatch do not: there it is the iteration
+    with the same requests, tokens and context that began nearest by the host's clock. Profiles of other processes,
+    iterations without metadata, and those that carry the profiler's start are left out.
     """
     mine = [profile for profile in profiles if _of_engine(profile, engine)]
     return join_units(mine, lambda unit, entry: _place(engine, unit, entry), LONGEST_WINDOW)
@@ -81,10 +84,11 @@ def join(engine: Engine, profiles: Iterable[RankProfile]) -> Joined:
 def join_units(
     profiles: Iterable[RankProfile], place_of: Callable[[RecordedUnit, Mapping[str, Any]], int | None], longest: int
 ) -> Joined:
-    """Join the units of ``profiles`` that have classes and do not carry the start of the profiler.
+    """Join recorded units (iterations or micro-batches) of ``profiles`` with the timeline.
 
-    ``place_of`` gives the place of a unit in the timeline, by the unit and its entry in the metadata; None if it has
-    none. A window of more than ``longest`` units counts as several.
+    ``place_of`` takes a unit and its metadata, and returns the unit's index in the timeline or None. Units without an
+    index, without classes, or that carry the profiler's start are left out. More than ``longest`` units in a window
+    count as several windows.
     """
     places, class_seconds, window, windows = list[int](), list[list[float]](), list[int](), list[DiagnosedWindow]()
     number = 0
@@ -120,9 +124,9 @@ def unit_entries(profile: RankProfile) -> dict[object, Mapping[str, Any]]:
 
 
 def _place(engine: Engine, unit: RecordedUnit, entry: Mapping[str, Any]) -> int | None:
-    """Return the place of the iteration that ``unit`` is; None if the timeline has none.
+    """Return the index of a recorded iteration ``unit`` among the engine's iterations; None if it is not there.
 
-    ``entry`` is the unit's metadata: it names the iteration by id, or else tells when the unit began.
+    ``entry`` is its metadata: the id of the iteration, or else its begin, which must be within 0.5 s.
     """
     iterations, identity, begin = engine.iterations, entry.get("iteration"), entry.get("begin")
     if type(identity) is int:
@@ -143,7 +147,10 @@ def _place(engine: Engine, unit: RecordedUnit, entry: Mapping[str, Any]) -> int 
 
 
 def described(profile: RankProfile, joined: int) -> DiagnosedWindow:
-    """Return the window of a profile, of whose units ``joined`` are in the timeline."""
+    """Return the row of a profile's window, with the command to report on it.
+
+    ``joined`` is how many of its iterations or micro-batches are in the timeline.
+    """
     metadata = profile.metadata
     window = f"--{metadata.unit} {metadata.window.text}" if metadata and metadata.window else ""
     report = str(CommandLine("report", profile.source))
@@ -151,7 +158,10 @@ def described(profile: RankProfile, joined: int) -> DiagnosedWindow:
 
 
 def near(joined: Sequence[int] | NDArray[np.int64], count: int) -> NDArray[np.bool_]:
-    """Return a mask of the iterations that recording disturbs: each of ``joined``, two before it and two after it."""
+    """Return a mask of ``count`` iterations, True where recording disturbs them.
+
+    These are the recorded ones, whose indices are ``joined``, and two iterations before and after each.
+    """
     mask = np.zeros(count, dtype=bool)
     for place in joined:
         mask[max(place - 2, 0) : place + 3] = True

@@ -154,7 +154,10 @@ NOBODY = Who(None, None)
 
 
 def verdicts(steps: Sequence[Spent], who: Sequence[Who]) -> list[StepVerdict]:
-    """Return the verdict on each step, compared with up to 40 steps on either side, if possible without the first."""
+    """Return the verdict on each step, compared with up to 40 steps on either side, if possible without the first.
+
+    ``who`` has the replica and rank of each process, by the process's index.
+    """
     neighbours = [_neighbours(len(steps), at) for at in range(len(steps))]
     comparisons = [
         _Comparison(step, [(other - at, steps[other]) for other in neighbours[at]], who)
@@ -167,9 +170,12 @@ def verdicts(steps: Sequence[Spent], who: Sequence[Who]) -> list[StepVerdict]:
     ]
 
 
-def _neighbours(count: int, at: int) -> list[int]:
-    """Return the indices of the steps that step ``at`` of ``count`` is compared with."""
-    near = [other for other in range(max(at - NEIGHBOURS, 0), min(at + NEIGHBOURS + 1, count)) if other != at]
+def _neighbours(count: int, step: int) -> list[int]:
+    """Return the indices of the steps that a step is compared with: up to 40 on either side.
+
+    ``step`` is its index among ``count`` steps. Step 0, the warm-up, is left out if more than two others are there.
+    """
+    near = [other for other in range(max(step - NEIGHBOURS, 0), min(step + NEIGHBOURS + 1, count)) if other != step]
     return near[1:] if near[:1] == [0] and len(near) > FEWEST else near
 
 
@@ -187,14 +193,17 @@ class _Comparison:
 
     @cached_property
     def with_phase(self) -> Mapping[str, Sequence[tuple[int, Spent]]]:
-        """Return the other steps that have each phase of this step, if most of them lack it."""
+        """Return each rare phase of this step → the other steps that have it, with their distance.
+
+        A phase is rare if most of the other steps lack it.
+        """
         phases = {key.phase for key in self.step.us}
         steps = {phase: [other for other in self.others if phase in other[1].phases] for phase in phases}
         return {phase: having for phase, having in steps.items() if 2 * len(having) < len(self.others)}
 
     @cached_property
     def usual(self) -> Mapping[What, tuple[float, float]]:
-        """Return what is usual of each activity at this step, and its robust standard deviation (microseconds).
+        """Return activity → its usual time at this step and the robust standard deviation, in microseconds.
 
         An activity of a phase that most steps lack is compared with the steps that have the phase.
         """
@@ -211,9 +220,9 @@ class _Comparison:
 
     @cached_property
     def excesses(self) -> Mapping[What, float]:
-        """Return the activities that stand out, with their microseconds over the usual ones.
+        """Return the activities that stand out → their microseconds over the usual time.
 
-        They exceed the usual spread, and 5 % of a step in which each activity takes as long as usual.
+        These exceed four times the usual spread, and 5 % of a step in which each activity takes as long as usual.
         """
         least = SHARE * sum(middle for middle, _ in self.usual.values())
         excesses = {key: self.step.us[key] - middle for key, (middle, _) in self.usual.items()}
@@ -248,14 +257,17 @@ class _Comparison:
         )
 
     def _beside(self) -> Iterator[Part]:
-        """Yield the phases in which nothing can stand out, if they have 5 % of the step."""
+        """Yield the phases in which nothing can stand out, with their seconds, if they have over 5 % of the step."""
         for phase in sorted(self.incomparable):
             us = sum(us for key, us in self.step.us.items() if key.phase == phase)
             if phase and us > SHARE * self.step.total:
                 yield Part(phase, seconds(us))
 
     def _longer(self, typical: float) -> float:
-        """Return by how many microseconds the step is longer than a ``typical`` one with the same rare phases."""
+        """Return by how many microseconds the step is longer than a typical one with the same rare phases.
+
+        ``typical`` is the length of a typical step without rare phases, in microseconds.
+        """
         rare = {*self.with_phase, *self.incomparable}
         expected = sum(
             us if key.phase in self.incomparable else self.usual[key][0]
@@ -265,7 +277,11 @@ class _Comparison:
         return self.step.total - typical - expected
 
     def _judge(self, regular: Sequence[tuple[int, float]]) -> tuple[str, str, Sequence[What]]:
-        """Return the verdict, the reason for it, and the activities that limited the step, the costliest first."""
+        """Return the verdict, the reason for it, and the activities that limited the step, the costliest first.
+
+        ``regular`` has the results of `regular` for the other steps, by their distance. The activities are empty
+        unless the verdict is ``limited``.
+        """
         if len(self.others) < FEWEST:
             return TYPICAL, Text("too few steps to compare this step with"), ()
         if not self.excesses:
@@ -279,7 +295,7 @@ class _Comparison:
         key, excess = standing[0], self.excesses[standing[0]]
         if excess < SINGLE * longer:
             why = Text(
-                "no single cause: {what} accounts for only {seconds:.2f} s of the additional {excess:.2f} s",
+                "no single cause: {activity} accounts for only {seconds:.2f} s of the additional {excess:.2f} s",
                 key.what,
                 seconds(excess),
                 seconds(longer),
@@ -288,8 +304,8 @@ class _Comparison:
         if unknown := self._unknown(key):
             return NOT_KNOWN, unknown, ()
         hidden = Text(
-            "this made the step only {seconds:.2f} s longer; the rest overlaps with time that passes anyway, such as"
-            " waiting for the next poll",
+            "the step became only {seconds:.2f} s longer; the rest of this excess overlaps with time that passes"
+            " anyway, such as waiting for the next poll",
             seconds(longer),
         )
         also = [other for other in standing[1:] if other.role != "unrecorded"]
@@ -307,12 +323,15 @@ class _Comparison:
         explained = (1 - middle / count) * self.step.us[key]
         if explained < MOSTLY * self.excesses[key]:
             return ""
-        return Text("{count} decode steps, usually {usual:.0f}", count, middle)
+        return Text("{count} decode steps instead of the usual {usual:.0f}", count, middle)
 
     def _unknown(self, key: What) -> str:
-        """Return why it is unknown what the activity ``key``, which took longer, did; "" if it is known."""
+        """Return why the cause of the longer activity ``key`` is unknown; "" if it is known.
+
+        It is unknown without a record, if the whole machine stood still, or if a trainer stopped recording.
+        """
         if key.role == "unrecorded":
-            return Text("{what} took longer, but the process that ran it recorded nothing", key.what)
+            return Text("{activity} took longer, but the process that ran it recorded nothing", key.what)
         stopped = self.step.stopped.get(key, 0)
         if stopped >= MOSTLY * self.excesses[key]:
             return Text(
@@ -323,7 +342,10 @@ class _Comparison:
         return self.step.unsafe if key.role == "trainer" else ""
 
     def _cause(self, key: What) -> Cause:
-        """Return the activity ``key`` as a cause, with its excess and, if known, the responsible rank or replica."""
+        """Return the activity ``key`` as a cause, with its excess, the possible saving, and the responsible process.
+
+        Rank and replica are None if none is responsible.
+        """
         us = self.step.us[key]
         excess = max(us - self.usual[key][0], 0)
         replica, rank = self._responsible(key, excess)
@@ -331,13 +353,16 @@ class _Comparison:
         return Cause(key.role, replica, rank, key.what, key.phase, seconds(us), seconds(excess), key.kind, saves)
 
     def _lead_of(self, key: What, replica: int | None) -> float:
-        """Return how many microseconds the activity ``key`` can be shorter before something beside it is waited for."""
+        """Return by how many microseconds the activity ``key`` can shrink before the step waits for something else.
+
+        ``replica`` is the responsible one, or None. Infinite if nothing is known that goes on beside it.
+        """
         if key.kind == "iteration":
             return self.step.replica_late[1] if replica is not None and self.step.replica_late[0] == replica else inf
         return self.step.rewards_delay if key.role == "reward" and key.phase in GENERATING else inf
 
     def _responsible(self, key: What, excess: float) -> Who:
-        """Return the rank or replica with at least half of an activity's ``excess`` (microseconds), else NOBODY.
+        """Return the rank or replica that causes at least half of an activity's ``excess`` (microseconds), else NOBODY.
 
         ``key`` is the activity. The usual delay of a rank or replica is subtracted, so a permanent straggler does not
         count.
@@ -353,10 +378,10 @@ class _Comparison:
         return NOBODY
 
     def _rank(self, key: What, excess: float) -> int | None:
-        """Return the rank whose unusual delay is at least half of ``excess`` (microseconds), or the only trainer's.
+        """Return the rank whose unusual delay is at least half of ``excess`` (microseconds); None if there is none.
 
-        ``key`` is the activity. Without a delay, a rank that stood still so long is named, unless others did, too.
-        Return None if no rank can be named.
+        ``key`` is the activity. Otherwise the only rank that stood still is named, if it did so for half of the excess,
+        or the rank of the only trainer.
         """
         late = self.step.late.get(key, {})
         last = max(late, key=lambda process: late[process], default=None)
@@ -384,10 +409,9 @@ class _Comparison:
         return replica if replica == last and excess and late - usual >= MOSTLY * excess else None
 
     def _longest(self, key: What, excess: float) -> Who:
-        """Return who took longest for a part of the weight sync, if its unusual lead is half of ``excess``.
+        """Return the process that took longest for the part ``key`` of the weight sync, else NOBODY.
 
-        Return NOBODY otherwise. ``key`` is the part. The lead is over the next process of the same role: the driver
-        only waits for these.
+        It must take longer than the next process of its role by half of ``excess`` (microseconds) more than usual.
         """
         later, process = self._slowest_in_sync(self.step, key)
         before = [self._slowest_in_sync(other, key) for _, other in self.others]
@@ -395,7 +419,7 @@ class _Comparison:
         return self.who[process] if process is not None and excess and later - usual >= MOSTLY * excess else NOBODY
 
     def _slowest_in_sync(self, step: Spent, key: What) -> tuple[int, int | None]:
-        """Return the slowest process of a role in part ``key`` of the weight sync.
+        """Return the slowest process in part ``key`` of the weight sync in ``step``, among those of the part's role.
 
         The values are the microseconds by which it exceeds the next slowest, and its index; (0, None) for fewer than
         two processes.
@@ -415,9 +439,10 @@ def _median(values: Iterable[float]) -> float:
 
 
 def usual(values: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """Return the value to expect at distance 0 and the robust standard deviation of ``values``, by their distance.
+    """Return the value to expect at distance 0, at least 0, and the robust standard deviation around it.
 
-    The trend over the values is taken out, from the median of their first third to that of the last.
+    ``values`` are pairs (distance in steps, value). With enough of them, the trend is taken out: the line from the
+    median of the first third to that of the last.
     """
     third = len(values) // 3
     slope = 0.0

@@ -87,10 +87,10 @@ def align(processes: Sequence[Process], reference: int) -> Alignment:
 
 
 def solved(clock_bounds: Iterable[ClockBound], home: str, walls: Mapping[str, int]) -> dict[str, Offset]:
-    """Return the offset of each clock to the clock of ``home``, by boot id, in the middle of its bounds.
+    """Return boot id → the offset of this clock to that of ``home`` (a boot id), in the middle of its bounds.
 
-    ``walls`` are the offsets in microseconds by the wall clocks. A clock that is not bounded from both sides gets its
-    wall clock's offset, moved into its bounds.
+    ``walls`` has the offset of each clock by the wall clocks, in microseconds. A clock that is not bounded from both
+    sides gets this offset, moved into its bounds, with an unknown error.
     """
     edges: dict[tuple[str, str], int] = {}
     for earlier, later, least in clock_bounds:
@@ -112,9 +112,10 @@ def solved(clock_bounds: Iterable[ClockBound], home: str, walls: Mapping[str, in
 
 
 def _longest(edges: Mapping[tuple[str, str], int], home: str, boots: Iterable[str]) -> dict[str, int]:
-    """Return the length of the longest path from ``home`` to each clock: bounds add up along a path.
+    """Return boot id → the length of the longest path from ``home`` to this clock, in microseconds.
 
-    Clocks without a path are absent. A path has at most as many bounds as there are ``boots``.
+    ``edges`` has the bound from one clock to another; bounds add up along a path. Clocks without a path are absent.
+    The search ends after as many rounds as there are ``boots``.
     """
     lengths = {home: 0}
     for _ in boots:  # a longer way has a circle, which is a contradiction
@@ -126,7 +127,11 @@ def _longest(edges: Mapping[tuple[str, str], int], home: str, boots: Iterable[st
 
 
 def bounds(processes: Sequence[Process]) -> Iterator[ClockBound]:
-    """Read the files, and yield the clock bounds from calls and requests between two machines."""
+    """Read the files of ``processes``, and yield the clock bounds between two machines.
+
+    They come from calls of the driver with the works that they start, from requests with their services, and from
+    whole rollouts.
+    """
     by_kind: dict[str, dict[str, _Spans]] = {
         kind: defaultdict(lambda: defaultdict(list)) for kind in ("call", "work", "request", "serve")
     }
@@ -145,11 +150,14 @@ def bounds(processes: Sequence[Process]) -> Iterator[ClockBound]:
     yield from _rollouts(_ended(by_kind["request"].values()), _ended(by_kind["serve"].values()))
 
 
-def _spans(process: Process, at: int, kinds: Iterable[str]) -> Iterator[KeptSpan]:
-    """Read a process's files, and yield the first 50,000 spans (`MOST`) of ``kinds``."""
+def _spans(process: Process, index: int, kinds: Iterable[str]) -> Iterator[KeptSpan]:
+    """Read a process's files, and yield the first 50,000 spans (`MOST`) of ``kinds``, by the process's own clock.
+
+    ``index`` is that of the process in its run. Files without such spans are not read.
+    """
     if not any(part.kinds & {*kinds} for part in process.parts):
         return
-    reader, count = Reader(process.paths, at), 0
+    reader, count = Reader(process.paths, index), 0
     while count < MOST and reader.step():
         for span in reader.spans:
             if span.kind in kinds:
@@ -160,9 +168,10 @@ def _spans(process: Process, at: int, kinds: Iterable[str]) -> Iterator[KeptSpan
 
 
 def _one_to_one(here: str, there: str, calls: Iterable[KeptSpan], works: Iterable[KeptSpan]) -> Iterator[ClockBound]:
-    """Yield the clock bounds from calls on ``here`` and as many works on ``there``, paired by start order.
+    """Yield the clock bounds from calls on machine ``here`` and as many works on ``there``, paired in order of start.
 
-    A work starts after its call. A work ends before its call ends, unless some call is too short to have waited.
+    Both are boot ids. A work starts after its call. It ends before its call ends, unless some call is too short to
+    have waited.
     """
     pairs = list(zip(sorted(calls, key=by_start), sorted(works, key=by_start), strict=True))
     for call, work in pairs:
@@ -175,10 +184,10 @@ def _one_to_one(here: str, there: str, calls: Iterable[KeptSpan], works: Iterabl
 
 
 def _requests(asked: _Spans, served: _Spans) -> Iterator[ClockBound]:
-    """Yield the clock bounds from requests of one length, if one machine sent all that were served.
+    """Yield the clock bounds from ``asked`` requests and ``served`` ones, all with the same number of prompt tokens.
 
-    Servers give requests ids of their own, so which one a service belongs to is unknown. But n services that have begun
-    on a machine had n requests before: its nth service starts after the nth request, and its last but nth ends before
+    Nothing is yielded unless one machine sent all requests, and as many were served. Which service belongs to which
+    request is unknown. But the nth service on a machine starts after the nth request, and its last but nth ends before
     the last but nth request.
     """
     clients = {boot for boot, _ in asked}
@@ -197,11 +206,11 @@ def _requests(asked: _Spans, served: _Spans) -> Iterator[ClockBound]:
 
 
 def _rollouts(sent: _Ended, begun: _Ended) -> Iterator[ClockBound]:
-    """Yield the clock bounds from rollouts, between which no request is alive, if one machine sent all requests.
+    """Yield the clock bounds from rollouts, if one machine sent all requests.
 
-    The nth busy period of each machine is the nth rollout, as long as services add up to requests: an end that a killed
-    process did not write stops that. A rollout's services lie between its first request and its last answer. A machine
-    is left out if that contradicts itself: then its first period belongs to another rollout.
+    ``sent`` has the requests, ``begun`` the services. The nth busy period of each machine is the nth rollout, as long
+    as services add up to requests. A rollout's services lie between its first request and its last answer. A machine is
+    left out with fewer than three such rollouts, or if its bounds contradict each other.
     """
     if len(sent) != 1:
         return
@@ -238,7 +247,7 @@ def _busy_periods(spans: Iterable[tuple[int, int]]) -> list[_BusyPeriod]:
 
 
 def _ended(spans: Iterable[_Spans]) -> _Ended:
-    """Return start and end of the spans that have ended, in microseconds, by boot id."""
+    """Return boot id → (start, end) of its spans that have ended, in microseconds; others are left out."""
     ended = defaultdict[str, list[tuple[int, int]]](list)
     for by_place in spans:
         for (boot, _), several in by_place.items():

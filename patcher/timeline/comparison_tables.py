@@ -26,7 +26,7 @@ _NAMES: dict[str, Text] = {"step": Text("step"), **PARTS, **BESIDE}
 
 
 def of_comparison(comparison: RunComparison) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Yield every table of a comparison for CSV files; the mapping of common values is always empty."""
+    """Yield the three tables of a comparison for CSV files; the mapping of common values is always empty."""
     for table in (parts(comparison), beside(comparison), causes(comparison)):
         yield {}, table
 
@@ -34,9 +34,9 @@ def of_comparison(comparison: RunComparison) -> Iterator[tuple[Mapping[str, obje
 def parts(comparison: RunComparison) -> Table:
     """Return the table of the mean step and the parts of its critical path, which sum to it."""
     about = Text(
-        "Means over the steps. The parts are those of the critical path and sum to the step. A part is longer or"
-        ' shorter if its interval does not contain 0; with 95 % probability, all intervals hold together. "At'
-        ' equal" is the change at equal tokens, from a linear fit. "Raw only": no clear change at equal tokens.'
+        "Means over the steps, in seconds. The parts are those of the critical path and sum to the step. A part is"
+        " longer or shorter if its interval does not contain 0; with 95 % probability, all intervals hold together."
+        ' "Equal tokens" is the change at equal tokens, from a linear fit. "Raw only": no clear change at equal tokens.'
     )
     return _changes("run_parts", Text("Where the change comes from"), (comparison.step, *comparison.parts), about)
 
@@ -48,29 +48,35 @@ def beside(comparison: RunComparison) -> Table:
 
 
 def changed(change: SecondsChange) -> str:
-    """Return what changed in words: raw, and at equal tokens if that is known and differs from it."""
+    """Return the change as a word for people: the raw one, marked if the change at equal tokens is another.
+
+    If there is no clear change at equal tokens, the raw one is marked as "raw only".
+    """
     raw, equal = change.changed, change.changed_at_equal_tokens
     if equal in (UNKNOWN, raw):
         return raw
     if equal == UNCLEAR:
-        return Text("{raw}, raw only", raw)
-    return Text("{equal} at equal", equal)
+        return Text("{change}, raw only", raw)
+    return Text("{change} at equal tokens", equal)
 
 
 def _changes(name: str, title: str, rows: Sequence[SecondsChange], about: str) -> Table:
-    """Return a table of changes between two runs, in seconds: raw, at equal tokens, and with 95 % intervals."""
+    """Return a table of changes between two runs, in seconds: raw, at equal tokens, and with 95 % intervals.
+
+    ``name`` is that of the CSV file, ``title`` and ``about`` are for people. Rows are coloured as slower or faster.
+    """
     columns = (
         Column("part", shown=CSV),
         Column("", Text("part"), LABEL, TERMINAL),
-        Column("before_seconds", Text("before s"), SECONDS, TERMINAL),
-        Column("after_seconds", Text("after s"), SECONDS, TERMINAL),
-        Column("change_seconds", Text("change s"), CHANGE, TERMINAL, bar=True),
-        Column("low_seconds", Text("at least"), CHANGE),
-        Column("high_seconds", Text("at most"), CHANGE),
-        Column("equal_tokens_seconds", Text("at equal"), CHANGE, TERMINAL),
-        Column("equal_tokens_low_seconds", Text("at least"), CHANGE),
-        Column("equal_tokens_high_seconds", Text("at most"), CHANGE),
-        Column("", Text("what changed"), LABEL, TERMINAL),
+        Column("before_seconds", Text("before"), SECONDS, TERMINAL),
+        Column("after_seconds", Text("after"), SECONDS, TERMINAL),
+        Column("change_seconds", Text("change"), CHANGE, TERMINAL, bar=True),
+        Column("low_seconds", Text("change at least"), CHANGE),
+        Column("high_seconds", Text("change at most"), CHANGE),
+        Column("equal_tokens_seconds", Text("equal tokens"), CHANGE, TERMINAL),
+        Column("equal_tokens_low_seconds", Text("equal tokens: at least"), CHANGE),
+        Column("equal_tokens_high_seconds", Text("equal tokens: at most"), CHANGE),
+        Column("", Text("verdict"), LABEL, TERMINAL),
         Column("changed", shown=CSV),
         Column("changed_at_equal_tokens", shown=CSV),
     )
@@ -89,7 +95,10 @@ def _changes(name: str, title: str, rows: Sequence[SecondsChange], about: str) -
 
 
 def often(row: CauseChange) -> str:
-    """Return how a cause changed, in words: came, went, more often, less often, or by chance."""
+    """Return for people how often a cause limits steps now: more often, less often, or may be chance.
+
+    Other changes, such as a new cause, come back as they are.
+    """
     words: dict[str, Text] = {LONGER: Text("more often"), SHORTER: Text("less often"), UNCLEAR: Text("may be chance")}
     return words.get(row.changed, row.changed)
 
@@ -100,16 +109,16 @@ def causes(comparison: RunComparison) -> Table:
         Column("cause", Text("cause of long steps")),
         Column("before_steps", Text("steps before"), COUNT),
         Column("after_steps", Text("steps after"), COUNT),
-        Column("before_seconds", Text("s before"), SECONDS),
-        Column("after_seconds", Text("s after"), SECONDS),
-        Column("changed", Text("what changed")),
+        Column("before_seconds", Text("excess before (s)"), SECONDS),
+        Column("after_seconds", Text("excess after (s)"), SECONDS),
+        Column("changed", Text("verdict")),
     )
     rows = [
         (row.label, row.before_steps, row.after_steps, row.before_seconds, row.after_seconds, often(row))
         for row in comparison.causes
     ]
     about = Text(
-        "Number of steps that each cause limited, and by how many seconds these steps exceeded the typical step."
+        "Number of steps that each cause limited, and their excess: the seconds beyond the typical step."
         ' "May be chance": Fisher\'s exact test on the numbers of steps, for all causes together, shows no clear'
         " difference."
     )

@@ -41,22 +41,23 @@ ADVICE = {
     "driver": Text("profile the driver in this phase (py-spy record --pid)"),
     "agent": Text("profile the tools of the agent loop, and its computing between requests (py-spy record --pid)"),
     "queue": Text("check whether the worker was still busy with an earlier call"),
-    "trainer": Text("record this micro-batch with the window that is proposed below"),
+    "trainer": Text("record this micro-batch with the command proposed below"),
     "unit": Text("record one micro-batch of this stage: rlpatch apply with --micro-batch and --training-steps"),
     "decode": Text("record some of these decode steps: rlpatch apply with --decode and --rollout"),
     "rank": Text(
         "look at this rank's host and data: sequence lengths (balance_batch), clock frequency, other processes"
     ),
-    "engine": Text("record these decode steps with the window that is proposed below"),
+    "engine": Text("record these decode steps with the command proposed below"),
     "replica": Text("look at this replica's host, and at how the requests are distributed over replicas"),
 }
 """Advice on the next action, by cause."""
 
 
 def run_causes(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> tuple[RunCause, ...]:
-    """Return what costs the run most, over all steps but the first: excesses, possible savings, and long activities.
+    """Return the five costliest causes of a run, over all steps but the first, the costliest first.
 
-    ``paths`` has the full critical path of each step; long runs keep it coarser in ``steps``.
+    They are excesses of single steps, possible savings, imbalances, and long activities; those below 1 % of the run are
+    left out. ``paths`` has the full critical path of each step; long runs keep it coarser in ``steps``.
     """
     counted, paths = steps[1:] or steps, paths[1:] or paths
     whole = sum(step.seconds for step in counted)
@@ -75,7 +76,7 @@ def _causes_of(step: TrainingStep) -> list[Cause]:
 
 
 def _outstanding(steps: Iterable[TrainingStep]) -> Iterator[RunCause]:
-    """Yield the steps' excesses grouped by cause; the share of the run is filled in later."""
+    """Yield the excesses of single steps, summed by process, activity and phase; the share is 0 for now."""
     grouped = defaultdict[tuple[object, ...], list[tuple[int, Cause]]](list)
     for step in steps:
         for cause in _causes_of(step):
@@ -83,7 +84,7 @@ def _outstanding(steps: Iterable[TrainingStep]) -> Iterator[RunCause]:
             group.append((step.step, cause))
     for group in grouped.values():
         largest = max((cause for _, cause in group), key=lambda cause: cause.excess_seconds)
-        title = Text("{label}, longer than in the typical step", largest.label)
+        title = Text("{activity}, longer than in the typical step", largest.label)
         total = sum(cause.excess_seconds for _, cause in group)
         saves = sum(cause.excess_seconds if cause.saves_seconds is None else cause.saves_seconds for _, cause in group)
         numbers = tuple(step for step, _ in group)
@@ -91,9 +92,10 @@ def _outstanding(steps: Iterable[TrainingStep]) -> Iterator[RunCause]:
 
 
 def applicable(causes: Iterable[RunCause], windows: Iterable[str], trainers: int) -> tuple[RunCause, ...]:
-    """Return causes without advice that names a window that is not among ``windows``, or compares a single trainer.
+    """Return the causes, with the advice replaced where it does not apply.
 
-    ``windows`` are the names of proposed windows, ``trainers`` is the number of processes that train.
+    That is advice to record a proposed window that is not in ``windows`` (names of the proposed ones), and to compare
+    ranks if there is only one of ``trainers`` (their number).
     """
     proposed = {*windows}
     instead = dict[str, str]()
@@ -107,7 +109,7 @@ def applicable(causes: Iterable[RunCause], windows: Iterable[str], trainers: int
 
 
 def advice(cause: Cause) -> str:
-    """Return the key of ``ADVICE`` for a cause, by its kind and role, and whether one rank or replica is named."""
+    """Return the key of ``ADVICE`` for a cause, by kind, activity and role, and whether it names a rank or replica."""
     if cause.kind in ("poll", "sync", "gap", "reward") and cause.role != "engine":
         return cause.kind
     if cause.what.startswith("start of "):
@@ -120,13 +122,16 @@ def advice(cause: Cause) -> str:
 
 
 def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> Iterator[RunCause]:
-    """Yield each kind of saving, summed over all steps and less the steps' excesses; the share is filled in later."""
+    """Yield a cause for polls, tail, weight sync, driver gaps and rewards: its possible saving in all steps.
+
+    The steps' own excesses are taken out. A cause is yielded even if it saves nothing; the share is 0 for now.
+    """
     polls = {key.what for path in paths for key in path.us if key.kind == "poll"}
     titles = {
-        "poll": Text("polling ({names}) after the last trajectory had ended", ", ".join(sorted(polls)[:2])),
+        "poll": Text("polling ({phases}) after the last trajectory had ended", ", ".join(sorted(polls)[:2])),
         "tail": Text("long tail of the rollout, with fewer than a tenth of the peak requests"),
         "sync": Text("weight sync"),
-        "gap": Text("the driver between its phases"),
+        "gap": Text("time of the driver between its phases"),
         "reward": Text("rewards at the end of the rollout"),
     }
     savings = [(step, _savings(step, path)) for step, path in zip(steps, paths, strict=True)]
@@ -139,7 +144,10 @@ def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> Iterator[
 
 
 def _savings(step: TrainingStep, path: Spent) -> dict[str, float]:
-    """Return the upper bound of a step's savings in seconds, by key of ``ADVICE``, less its own excess."""
+    """Return key of ``ADVICE`` → the upper bound of a step's saving in seconds, without its excess, at least 0.
+
+    ``path`` has the sums of the step's critical path.
+    """
     bounds = {bound.name: bound.saves_seconds for bound in step.what_if}
     gaps = sum(us for key, us in path.us.items() if (key.role, key.kind) == ("driver", "gap"))
     savings = {
@@ -151,7 +159,11 @@ def _savings(step: TrainingStep, path: Spent) -> dict[str, float]:
 
 
 def _imbalances(steps: Sequence[TrainingStep]) -> Iterator[RunCause]:
-    """Yield what the steps wait for the last replica, and for the last rank, less what is a cause of its own."""
+    """Yield two causes: waiting for the last replica, and for the last rank, in all steps.
+
+    Excesses of single steps that name a replica or rank are taken out. A replica or rank is named if it is the last in
+    over half of the steps concerned.
+    """
     for of, key in (("replicas", "replica"), ("ranks", "rank")):
         waits, last = dict[int, float](), Counter[int]()
         for step in steps:
@@ -187,9 +199,9 @@ def _imbalances(steps: Sequence[TrainingStep]) -> Iterator[RunCause]:
 
 
 def _standing(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> Iterator[RunCause]:
-    """Yield the activities that take a tenth of the run or more, less the excesses of single steps.
+    """Yield the activities that take more than a tenth of the run, without the excesses of single steps.
 
-    What `_lasting` says better is left out: rewards, polling, weight sync and the driver between its phases.
+    Rewards, polling, weight sync and driver gaps are left out, because `_lasting` yields them. So is unrecorded time.
     """
     whole = sum(path.total for path in paths)
     spent = defaultdict[What, dict[int, int]](dict)
@@ -204,12 +216,15 @@ def _standing(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> Iterator
         total = sum(by_step.values())
         if total > STANDING * whole:
             cause = Cause(key.role, None, None, key.what, key.phase, seconds(total), 0.0, key.kind)
-            title = Text("{doing}, in each step", doing(label(key.role, None, None), key.what, key.phase))
+            title = Text("{activity}, in each step", doing(label(key.role, None, None), key.what, key.phase))
             yield RunCause(title, seconds(total), 0.0, tuple(by_step), ADVICE[advice(cause)], cause)
 
 
 def _path_cause(step: TrainingStep, kind: str) -> Cause | None:
-    """Return the longest segment of ``kind`` on the critical path as a cause without an excess; None without one."""
+    """Return the longest segment of ``kind`` on the step's critical path as a cause with an excess of 0.
+
+    None if there is no such segment.
+    """
     segments = [segment for segment in step.critical_path if segment.kind == kind]
     if not segments:
         return None
@@ -220,7 +235,10 @@ def _path_cause(step: TrainingStep, kind: str) -> Cause | None:
 
 
 def path_seconds(paths: Sequence[Spent]) -> tuple[Cause, ...]:
-    """Return the critical paths of all steps but the first, summed by activity, the largest first."""
+    """Return the seconds of all steps' critical paths by activity, as causes, the largest first.
+
+    The first step is left out if there are others.
+    """
     sums = Counter[What]()
     for path in paths[1:] or paths:
         sums.update(path.us)

@@ -230,7 +230,7 @@ class IterationColumns:
         return zip(self.start, self.end, self.requests, self.tokens, strict=True)
 
     def extend(self, start: Sequence[int], *columns: Iterable[int]) -> None:
-        """Append iterations as columns in the order of the class; those that are lacking at the end are 0."""
+        """Append iterations as columns in the order of the class; columns that are not given are filled with 0."""
         zeros = repeat([0] * len(start), len(self._columns) - 1 - len(columns))
         for column, values in zip(self._columns, (start, *columns, *zeros), strict=True):
             column.extend(values)
@@ -283,9 +283,10 @@ class Losses:
 
 
 def paths(folder: Path) -> list[Path]:
-    """Return the timeline files in ``folder``, in its folder ``timeline``, and in those of its subfolders.
+    """Return the timeline files in ``folder``, in its folder ``timeline``, and in those of its subfolders, sorted.
 
-    ``timeline`` may also have one subfolder per machine. A folder that may not be read stands for its files.
+    Subfolders are searched two levels deep, and each subfolder of ``folder/timeline``. A folder that may not be read is
+    returned in place of its files.
     """
     places = [
         folder,
@@ -338,7 +339,10 @@ def lines(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[b
 
 
 def _until_damage(stream: zlib._Decompress, chunk: bytes) -> bytes:
-    """Return what the damaged ``chunk`` unpacks to before the damage: ``stream`` returns nothing of a failed call."""
+    """Return what the damaged ``chunk`` unpacks to before the damage.
+
+    ``stream`` is the decompressor before the chunk: it returns nothing of a failed call, so it is fed in small pieces.
+    """
     pieces = list[bytes]()
     for size in (_PIECE, 1):
         with contextlib.suppress(zlib.error):
@@ -363,7 +367,7 @@ _T = TypeVar("_T")
 
 
 def _decoder(kind: type[_T]) -> Callable[[bytes | msgspec.Raw], _T | None]:
-    """Return a function that decodes JSON to ``kind``, or to None if it is invalid or of another type."""
+    """Return a function that decodes JSON to the type ``kind``; it returns None for invalid JSON or another type."""
     decode = msgspec.json.Decoder(kind).decode
 
     def decoded(text: bytes | msgspec.Raw) -> _T | None:
@@ -424,7 +428,7 @@ def survey(path: Path, progress: Progress = ignore) -> ProcessFile | None:
 
 
 def _texts(header: Header) -> dict[str, str]:
-    """Return the texts of a header, shortened and printable."""
+    """Return package with release, host, boot, command and run of a header by name, shortened and printable."""
     package = " ".join(_clean(text, 40) for text in (header.package, header.release) if text)
     longest = {"host": 80, "boot": 80, "command": 80, "run": 200}
     return {"package": package} | {key: _clean(getattr(header, key), most) for key, most in longest.items()}
@@ -469,7 +473,7 @@ class Reader:
         self._blocks = (block for path in files for block in blocks(path, self.losses, progress))
 
     def advance(self, until: int) -> None:
-        """Read until everything that ended before ``until`` (microseconds) is known, or the files end."""
+        """Read until all records that ended before ``until`` (microseconds) are read, or the files end."""
         while self.upto < until and self.step():
             pass
 
@@ -485,7 +489,10 @@ class Reader:
         return True
 
     def take(self, block: Block) -> None:
-        """Add the records of a block; count invalid records in ``losses``."""
+        """Add the records of a block, and a stall if the process stood still before it.
+
+        Invalid records are counted in ``losses``. A block without a time is skipped.
+        """
         if block.at is not None:
             now = block.at[0] + self.offset
             before, counts, open_before = self.upto, (len(self.spans), len(self.iterations)), {*self.open}
@@ -505,7 +512,10 @@ class Reader:
             self.upto = max(self.upto, now)
 
     def _take_row(self, row: RecordRow | None, now: int) -> None:
-        """Add a span of a block with the time ``now``; count an invalid row as lost."""
+        """Add a row of a block with the time ``now`` (microseconds) to the spans, the open spans or the marks.
+
+        An invalid row is counted as lost.
+        """
         if row is None or row.kind not in KINDS or row.start + (row.length or 0) > _LATE_US:
             self.losses.lines += 1
             return
@@ -556,7 +566,10 @@ class Reader:
         self.count += count
 
     def _take_notes(self, block: Block, now: int) -> None:
-        """Add the memory that a block with the time ``now`` notes; count each invalid part as one loss."""
+        """Add the notes on memory, host, KV cache and device of a block with the time ``now`` (microseconds).
+
+        Each invalid part is counted as one loss.
+        """
         rows = _decode_columns(block.memory) if block.memory else []
         host = _decode_host(block.host) if block.host else None
         cache = _decode_cache(block.blocks) if block.blocks else None
@@ -589,7 +602,10 @@ class Reader:
 
 
 def _memory_note(row: Sequence[int], now: int) -> MemoryNote | None:
-    """Return the note in a row of a block with the time ``now``; None for a row of another form."""
+    """Return the note in a row of a block with the time ``now``, both in microseconds; None for an invalid row.
+
+    A row has a time relative to ``now``, and two or six sizes in MiB.
+    """
     at, *sizes = row or [0]
     if len(sizes) not in (2, 6) or min(sizes) < 0 or max(sizes) >= _LARGEST_MIB or not -_EARLY_US < at < _LATE_US:
         return None
@@ -598,7 +614,11 @@ def _memory_note(row: Sequence[int], now: int) -> MemoryNote | None:
 
 
 def _cache_notes(total: int, times: Sequence[int], used: Sequence[int], now: int) -> Iterator[CacheNote]:
-    """Yield the notes of a KV cache with ``total`` blocks; the columns are differences, ``now`` is the block's time."""
+    """Yield the notes of a KV cache with ``total`` blocks.
+
+    ``times`` (microseconds) and ``used`` are differences to the value before; the first time is relative to ``now``.
+    Values out of range are skipped.
+    """
     for since, blocks in zip(accumulate(times), accumulate(used), strict=True):
         at = now + since
         if 0 <= blocks <= total and now - _EARLY_US < at < now + _LATE_US:

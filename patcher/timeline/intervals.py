@@ -42,7 +42,7 @@ def end_of(interval: Timed) -> int:
 
 
 def covered(parts: Iterable[Timed], low: int = -ENDLESS, high: int = ENDLESS, *, gap: int = 0) -> list[TimeRange]:
-    """Return the union of ``parts`` within ``low`` to ``high``, in order; times are in microseconds.
+    """Return the union of ``parts`` (in any order) within ``low`` to ``high``, sorted; times are in microseconds.
 
     Gaps of at most ``gap`` between parts count as covered.
     """
@@ -71,7 +71,7 @@ def length(parts: Iterable[Timed]) -> int:
 def overlaps(parts: Iterable[T], union: Sequence[TimeRange]) -> Iterator[tuple[T, int]]:
     """Yield each of ``parts`` with its overlap in microseconds, once for each range of ``union`` that it overlaps.
 
-    Both must be in order and must not overlap themselves.
+    Both must be sorted, and neither may overlap itself. Parts without an overlap are not yielded.
     """
     first = 0
     for part in parts:

@@ -87,7 +87,7 @@ class _Join:
     expected: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Choose the driver, align the clocks, and prepare a reader for each process."""
+        """Choose the driver, align the clocks, and prepare a reader and a lane for each process."""
         self.roles = runs.by_role(self.processes)
         drivers = self.roles.get("driver", [])
         marking = [at for at, process in enumerate(self.processes) if process.marks]
@@ -139,9 +139,10 @@ class _Join:
     # ------------------------------------------------------------ reading
 
     def _steps(self) -> Iterator[tuple[int, int, int, float | None]]:
-        """Yield number, start, end and mean age of the weights of each step; times are in microseconds.
+        """Yield number, start, end and mean age of the weights of each step.
 
-        Before a step is yielded, everything that ended in the step has been read. Yields nothing without a driver.
+        Start and end are in microseconds; the age is in steps, None if unknown. Before a step is yielded, everything
+        that ended in the step has been read. Yields nothing without a driver.
         """
         if self.driver is None:
             return
@@ -208,7 +209,10 @@ class _Join:
         )
 
     def _feed_memory(self, number: int | None, end: int) -> None:
-        """Add the memory noted up to ``end`` (microseconds) to step ``number``, None for the time after the last."""
+        """Add the memory noted up to ``end`` (microseconds) to step ``number``, and drop the notes.
+
+        ``number`` is None for the time after the last step.
+        """
         notes = {at: reader.take_notes(end) for at, reader in enumerate(self.readers)}
         spans = (span for reader in self.readers for span in (*reader.spans, *reader.open.values()))
         devices = {at: reader.device for at, reader in enumerate(self.readers) if reader.device}
@@ -220,7 +224,10 @@ class _Join:
             self.lanes.take(at, reader, before)
 
     def _read_rest(self) -> int:
-        """Read everything after the last step; return the last time of the run in microseconds."""
+        """Read everything after the last step into lanes and memory; return the last time of the run in microseconds.
+
+        Spans that never ended, and the number of lost records, go to the lanes, too.
+        """
         until = max((reader.upto for reader in self.readers), default=0)
         while reading := [reader for reader in self.readers if not reader.done]:
             for reader in reading:
@@ -241,7 +248,8 @@ class _Join:
     def _explain(self, records: StepRecords, number: int, stale: float | None) -> None:
         """Append a step with its critical path, busy shares, tail and weight sync, but not yet its verdict.
 
-        ``number`` is that of the step, ``stale`` the mean age of its weights in steps, None if unknown.
+        ``number`` is that of the step, ``stale`` the mean age of its weights in steps, None if unknown. The curve of
+        requests and the stored paths are thinned if they become too long.
         """
         path = critical_path(records)
         self.counterparts.feed(records)
@@ -305,14 +313,14 @@ class _Join:
         return {at: reader.stalls for at, reader in enumerate(self.readers) if reader.stalls}
 
     def _machine_stalls(self) -> list[TimeRange]:
-        """Return the ranges around the present step in which a whole machine stalls."""
+        """Return the ranges around the present step in which a whole machine stalls, merged over all machines."""
         by_boot = defaultdict[str, list[tuple[str, list[TimeRange]]]](list)
         for at, ranges in self._stalls().items():
             by_boot[self.processes[at].head.boot].append((self.processes[at].role, ranges))
         return covered(span for processes in by_boot.values() for span in stalls.of_machine(processes))
 
     def _segment(self, piece: PathPiece) -> PathSegment:
-        """Convert a piece of a critical path to seconds, with the process's replica, rank and lane."""
+        """Convert a piece of a critical path to seconds, with the process's replica (engine, server), rank and lane."""
         at = piece.process
         process = self.processes[at] if at is not None else None
         return PathSegment(
@@ -342,9 +350,9 @@ class _Join:
     # ------------------------------------------------------------ what is missing
 
     def _incomplete(self, records: StepRecords) -> str:
-        """Return a text if fewer ranks than in other steps recorded their work for a call of the driver, else "".
+        """Return a text if fewer ranks than in earlier steps recorded their work for a call of the driver, else "".
 
-        Updates the number of works that are expected of each call.
+        Updates ``expected``, the most works of each call so far.
         """
         for span in records.spans:
             is_drivers = span.process == records.driver and records.start <= span.start < records.end
@@ -352,11 +360,11 @@ class _Join:
                 count = records.count_works(span)
                 most = self.expected[span.name] = max(self.expected.get(span.name, 0), count)
                 if count < most and not records.has_twin(span):
-                    return Text("{count} of {total} ranks have no record of {name}", most - count, most, span.name)
+                    return Text("{count} of {total} ranks have no record of {call}", most - count, most, span.name)
         return ""
 
     def _missing(self) -> Iterator[str]:
-        """Yield texts on ranks and roles without a file, and on what is unknown for that reason."""
+        """Yield texts on ranks and roles without a file, and on works that the last step lacks."""
         yield from missing.trainers(self.lacking)
         if self.driver is None:
             yield Text("the driver wrote no timeline file, so rlpatch cannot separate the steps")
@@ -364,11 +372,16 @@ class _Join:
             yield from missing.roles(self.processes, self.counterparts)
         for step in self.steps[-1:]:
             for text in step.missing:
-                yield Text("step {step}: {text}; if a process was killed, its last second is missing", step.step, text)
+                yield Text(
+                    "step {step}: {problem}; if a process was killed, its last second is missing", step.step, text
+                )
 
-    def _lost(self, at: int) -> int:
-        """Return the number of records that a process lost, by missing ids; 0 if few are missing."""
-        reader, head = self.readers[at], self.processes[at].head
+    def _lost(self, process: int) -> int:
+        """Return how many records a process lost, by missing ids; ``process`` is its index.
+
+        0 if the process did not end by itself and lacks at most 1,000: these may be of spans that went on.
+        """
+        reader, head = self.readers[process], self.processes[process].head
         lost = reader.highest - reader.count - head.before
         return lost if lost > (0 if head.ended else MANY_LOST) else 0
 
@@ -378,47 +391,52 @@ class _Join:
             name = process.head.path.name
             if reader.losses.too_large:
                 yield Text(
-                    "{name} is larger after decompression than any file that rlpatch writes; the remaining data"
+                    "{file} is larger after decompression than any file that rlpatch writes; the remaining data"
                     " was skipped",
                     reader.losses.too_large,
                 )
             elif reader.losses.cut:
-                yield Text("{name} is damaged; data after the damage was skipped", name)
+                yield Text("{file} is damaged; data after the damage was skipped", name)
             if count := reader.losses.lines:
-                yield Text("{name}: {count:,} records are not readable and were skipped", name, count)
+                yield Text("{file}: {count:,} records are not readable and were skipped", name, count)
             if lost := self._lost(at):
                 who = label(process.role, process.replica, process.rank)
                 who = Text("{process} (pid {pid})", who, process.head.pid)
                 yield Text(
-                    "{label} lacks {lost:,} records: they were dropped, or are in a file that was replaced", who, lost
+                    "{process} lacks {count:,} records: they were dropped, or are in a file that was replaced",
+                    who,
+                    lost,
                 )
         unbounded = [host for clock in self.aligned.clocks if clock.error_seconds is None for host in clock.hosts]
         if unbounded:
             some = ", ".join(unbounded[:8]) + (" …" if len(unbounded) > 8 else "")
-            yield Text("for {hosts}, only the wall clock is known, so the error of the times has no upper bound", some)
+            yield Text("only the wall clock is known of {hosts}, so the error of their times has no upper bound", some)
         for clock in self.aligned.clocks:
             hosts = ", ".join(clock.hosts)
             if clock.contradicts:
                 wrong = clock.error_seconds or 0
                 yield Text(
-                    "the records of {hosts} contradict the order of calls: their times may be wrong by {wrong:.3f} s",
+                    "the records of {hosts} contradict the order of calls: their times may be wrong by {error:.3f} s",
                     hosts,
                     wrong,
                 )
         if paused := [step for step in self.steps if step.pause_seconds]:
             total = sum(step.pause_seconds for step in paused)
             yield Text(
-                "rlpatch spent {total:,.2f} s in all, in {count} steps, on opening and saving windows; the verdicts"
-                " leave this time out",
-                total,
+                "in {count} steps, rlpatch spent {total:,.2f} s in all on opening and saving recording windows; the"
+                " verdicts leave this time out",
                 len(paused),
+                total,
             )
         if self.steps and not self.marked:
             yield Text("the driver marks no steps, so rlpatch counts each phase `step` of the driver as a step")
 
 
 def _last_replica(uneven: Sequence[Imbalance]) -> tuple[int | None, int]:
-    """Return the last replica to finish and its delay after the next to last, in microseconds; else (None, 0)."""
+    """Return the last replica to finish and its delay after the next to last, in microseconds.
+
+    (None, 0) if ``uneven`` has no imbalance of replicas.
+    """
     for imbalance in uneven:
         if imbalance.of == "replicas":
             (_, before), (last, end) = sorted(imbalance.done, key=lambda pair: pair[1])[-2:]
@@ -427,7 +445,7 @@ def _last_replica(uneven: Sequence[Imbalance]) -> tuple[int | None, int]:
 
 
 def thinned(path: Sequence[PathPiece], most: int) -> list[PathPiece]:
-    """Return a path with at most ``most`` pieces: each of the shortest is merged into the piece before."""
+    """Return a critical path with at most ``most`` pieces: each of the shortest is merged into the piece before."""
     by_length = sorted(range(1, len(path)), key=lambda at: path[at].end - path[at].start)
     longest = {0, *by_length[1 - most :]}
     thin = list[PathPiece]()

@@ -39,7 +39,10 @@ class RunLanes:
         return self._by_place.get((process, role), self._first[process])
 
     def take(self, process: int, reader: Reader, before: int) -> None:
-        """Add the records of a process that ended before ``before`` (microseconds), and drop them from ``reader``."""
+        """Move the records that ended before ``before`` (microseconds) from a process's ``reader`` to its lanes.
+
+        ``process`` is its index. Iterations go to the engine's lane, all spans to the trainer's or the only lane.
+        """
         engine = self._by_place.get((process, "engine"))
         if engine is not None:
             self.builders[engine].add_iterations(reader.iterations, before)
@@ -78,9 +81,9 @@ class LaneBuilder:
         self.spans = sorted(self.spans, key=_length, reverse=True)[: self.most]
 
     def add_iterations(self, columns: IterationColumns, before: int) -> None:
-        """Add the iterations that ended by ``before`` (microseconds), merged if they are head to head.
+        """Add the iterations that ended by ``before`` (microseconds), merged into runs with small gaps between them.
 
-        If there are too many, iterations with larger gaps between them are merged, too.
+        If there are too many runs, those with larger gaps between them are merged, too.
         """
         iterations = list[IterationRun]()
         for start, end, requests, tokens in columns:

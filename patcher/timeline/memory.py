@@ -65,7 +65,10 @@ class MemoryHome(NamedTuple):
 
 
 def place_of(process: Process, device: ProcessDevice) -> MemoryHome:
-    """Return the device of a process: by its uuid, else by host, index and the devices that the process may see."""
+    """Return the ``device`` of a process as a place that processes share, named "host:number".
+
+    Its identity is the uuid, or else its name. The number is looked up in the list of devices that the process may see.
+    """
     visible = [text.strip() for text in device.visible.split(",")]
     number = visible[device.index] if device.index < len(visible) and visible[device.index] else str(device.index)
     name = f"{process.head.host}:{number}"
@@ -114,7 +117,7 @@ class _Curve:
     def add(self, at: int, used: int, roles: dict[str, int], most: int) -> None:
         """Add a point: the time in microseconds, the bytes in use, and the bytes that each role holds of them.
 
-        Of more than twice ``most`` points, keep the higher one of each two neighbours.
+        If there are more than twice ``most`` points, keep only the higher one of each two neighbours.
         """
         self.points.append((at, used, roles))
         if len(self.points) > 2 * most:
@@ -150,9 +153,9 @@ class MemoryCollector:
         notes: Mapping[int, Notes],
         devices: Mapping[int, ProcessDevice],
     ) -> None:
-        """Add a step: its spans, and the notes and devices of the processes, by index.
+        """Add a step: its spans, and the notes and devices of the processes, by the process's index.
 
-        ``number`` is None for what follows the last step that ended.
+        This updates peaks, curves, changes, series and KV caches. ``number`` is None after the last step that ended.
         """
         for at, device in devices.items():
             self.devices[at] = self._unique(place_of(self.processes[at], device))
@@ -172,7 +175,7 @@ class MemoryCollector:
         self._note_syncs(by_process, notes)
 
     def _unique(self, device: MemoryHome) -> MemoryHome:
-        """Return the device as it is known already, else with a name that no other device has."""
+        """Return the equal device that was seen before, else ``device`` with a name that no other device has."""
         places = {place.identity: place for place in self.curves}
         if device.identity in places:
             return places[device.identity]
@@ -183,10 +186,10 @@ class MemoryCollector:
         self, number: int | None, notes: Mapping[int, Notes], wakes: Mapping[int, Mapping[int, tuple[int, int, str]]],
         spans: Mapping[int, Sequence[KeptSpan]],
     ) -> None:  # fmt: skip
-        """Go through the notes of step ``number`` in the order of time, and keep the highest moment of each place.
+        """Go through the notes of step ``number`` in the order of time, and keep the peak of each device and host.
 
-        ``wakes`` has for each process the sleeps and wake-ups by the time of their note, as in `_sleeps`, ``spans`` has
-        what each process did.
+        All mappings are by the process's index. ``wakes`` has the sleeps and wake-ups by the time of their note, as
+        `_sleeps` yields them; ``spans`` are those of the step.
         """
         events: list[tuple[int, int, MemoryNote | HostNote]] = []
         for process, of in notes.items():
@@ -212,7 +215,10 @@ class MemoryCollector:
                 self.peaks[key] = self._peak(place, number, moment, spans)
 
     def _moments(self, process: int, note: MemoryNote | HostNote) -> Iterator[tuple[MemoryHome, int]]:
-        """Yield each place whose use ``note`` tells, with the bytes in use; add them to its curve."""
+        """Yield the host or device whose use ``note`` tells, with the bytes in use, and add them to its curve.
+
+        Nothing is yielded if its size or free memory is unknown. ``process`` is the index of the process that noted it.
+        """
         place = self.hosts[process]
         host = self.host_notes.get(place)
         if isinstance(note, HostNote) and host:
@@ -222,7 +228,7 @@ class MemoryCollector:
             yield from self._moment(device, note.at, max(self.curves[device].total - note.free, 0))
 
     def _moment(self, place: MemoryHome, at: int, used: int) -> Iterator[tuple[MemoryHome, int]]:
-        """Yield a place with the bytes in use, and add both to its curve, with what each role holds of them."""
+        """Add the bytes in use at time ``at`` (microseconds) to a place's curve, by role, and yield both."""
         roles = defaultdict[str, int](int)
         for process, size in self._holders(place):
             roles[self.processes[process].role] += size
@@ -230,7 +236,7 @@ class MemoryCollector:
         yield place, used
 
     def _holders(self, place: MemoryHome) -> Iterator[tuple[int, int]]:
-        """Yield the processes on a place with the bytes that each holds."""
+        """Yield the index of each process on a host or device, with the bytes that it holds there."""
         for process, held in self.held.items():
             if place.of == "host" and self.hosts[process] == place:
                 yield process, held.note.private
@@ -240,7 +246,10 @@ class MemoryCollector:
     def _peak(
         self, place: MemoryHome, number: int | None, moment: _Moment, spans: Mapping[int, Sequence[KeptSpan]]
     ) -> MemoryPeak:
-        """Return the highest ``moment`` of a place in step ``number``, with its holders and what each did then."""
+        """Return the highest ``moment`` of a place in step ``number`` as a peak, with its holders and their activities.
+
+        ``spans`` are those of each process in the step. In a large run only the twelve largest holders are listed.
+        """
         at, used = moment.at, moment.used
         holders = [
             MemoryHolder(
@@ -260,9 +269,12 @@ class MemoryCollector:
         named = self.processes[process]
         return label(named.role, named.replica, named.rank)
 
-    def _note_changes(self, at: int, spans: Sequence[KeptSpan], history: Sequence[MemoryNote]) -> None:
-        """Add what sleeps gave back, and what was reserved in a work and no more at its end."""
-        role = self.processes[at].role
+    def _note_changes(self, process: int, spans: Sequence[KeptSpan], history: Sequence[MemoryNote]) -> None:
+        """Add to ``changes`` what sleeps of a process gave back, and what its works had reserved and then returned.
+
+        ``process`` is its index; ``spans`` and ``history``, its notes in order, are those of one step.
+        """
+        role = self.processes[process].role
         for freed, _, name in dict(_sleeps(spans, history)).values():
             self.changes["sleep", role, name].append(freed)
         on_device = [note for note in history if note.reserved is not None]
@@ -273,7 +285,7 @@ class MemoryCollector:
                 self.changes["offload", role, work.name].append(max(inside) - after)
 
     def _note_syncs(self, spans: Mapping[int, Sequence[KeptSpan]], notes: Mapping[int, Notes]) -> None:
-        """Add what each device needed within a weight sync, beyond what is in use at its start and its end.
+        """Add to ``changes`` what each device needed within the step's weight sync, beyond its use before and after.
 
         ``spans`` and ``notes`` are those of each process, by its index.
         """
@@ -292,16 +304,16 @@ class MemoryCollector:
                 self.changes["sync", "", of_device[0].name].append(max(sizes) - max(sizes[0], sizes[-1]))
 
     def _note_series(
-        self, number: int | None, at: int, history: Sequence[MemoryNote], spans: Sequence[KeptSpan]
+        self, number: int | None, process: int, history: Sequence[MemoryNote], spans: Sequence[KeptSpan]
     ) -> None:
-        """Add the memory that a process has at the end of step ``number``, and the most private memory in the step.
+        """Add the memory of a process at the end of step ``number``, and its most private memory in the step.
 
-        With the latter go its time, for how many microseconds more than the middle between least and most was held, and
-        what the process did then.
+        With the latter go its time, its activity, and the microseconds with more than the mean of the least and the
+        most. ``process`` is the index; nothing is added without a ``history`` of notes.
         """
         if not history:
             return
-        series, last = self.series[at], history[-1]
+        series, last = self.series[process], history[-1]
         series.private[number] = last.private
         series.allocated[number] = next((note.allocated for note in reversed(history) if note.allocated), 0)
         highest = max(history, key=lambda note: note.private)
@@ -312,34 +324,40 @@ class MemoryCollector:
         if highest.private >= series.most.get(number, (0,))[0]:
             series.most[number] = (highest.private, highest.at, above, _doing(spans, highest.at))
 
-    def _note_cache(self, number: int | None, at: int, notes: Notes) -> None:
-        """Keep the most KV-cache blocks that an engine had in use, with the step."""
+    def _note_cache(self, number: int | None, process: int, notes: Notes) -> None:
+        """Keep the most KV-cache blocks that an engine had in use, with the number of the step.
+
+        ``process`` is the index of the engine's process.
+        """
         most = max(notes.cache, key=lambda note: note.used, default=None)
-        before = self.cache.get(at)
+        before = self.cache.get(process)
         if most and (before is None or most.used > before.used):
-            self.cache[at] = CacheUse(self._who(at), self.lane_of[at], number, most.used, most.total)
+            self.cache[process] = CacheUse(self._who(process), self.lane_of[process], number, most.used, most.total)
 
     def built(self) -> RunMemory:
-        """Return all that is known of the run's memory."""
+        """Return the memory of the run: places, peaks, changes, growth, excesses and KV caches, each list sorted.
+
+        Changes below 100 MB are left out.
+        """
         changes = [
             MemoryChange(*key, len(sizes), round(statistics.median(sizes)), max(sizes, key=abs))
             for key, sizes in self.changes.items()
             if abs(max(sizes, key=abs)) >= LEAST_CHANGE
         ]
-        growth = [found for at in self.series for found in self._growth(at)]
-        grown = {(found.lane, found.of): found.per_step for found in growth}
-        excesses = [found for at in self.series for found in self._excesses(at, grown)]
+        growth = [row for process in self.series for row in self._growth(process)]
+        grown = {(row.lane, row.of): row.per_step for row in growth}
+        excesses = [row for process in self.series for row in self._excesses(process, grown)]
         return RunMemory(
             tuple(sorted(map(self._place, self.curves), key=lambda place: (place.of, place.place))),
             tuple(self.peaks.values()),
             tuple(sorted(changes, key=lambda change: (change.kind, -abs(change.median)))),
-            tuple(sorted(growth, key=lambda found: -found.per_step * found.steps)),
-            tuple(sorted(excesses, key=lambda found: -found.bytes)),
+            tuple(sorted(growth, key=lambda row: -row.per_step * row.steps)),
+            tuple(sorted(excesses, key=lambda row: -row.bytes)),
             tuple(sorted(self.cache.values(), key=lambda cache: -cache.used / max(cache.total, 1))),
         )
 
     def _place(self, place: MemoryHome) -> MemoryPlace:
-        """Return a place with its curve; roles are in the order of those of the processes."""
+        """Return a host or device with its lanes and curve; its roles are in the order of its processes."""
         curve = self.curves[place]
         processes = [at for at in sorted(self.held) if place in (self.hosts[at], self.devices.get(at))]
         roles = tuple(dict.fromkeys(self.processes[at].role for at in processes))
@@ -349,36 +367,38 @@ class MemoryCollector:
             tuple((seconds(at), used, tuple(sizes.get(role, 0) for role in roles)) for at, used, sizes in curve.points),
         )  # fmt: skip
 
-    def _growth(self, at: int) -> Iterator[MemoryGrowth]:
+    def _growth(self, process: int) -> Iterator[MemoryGrowth]:
         """Yield the growth per step of a process's device and private memory, from the second step on.
 
-        ``at`` is the index of the process.
-
-        Memory that does not grow yields nothing.
+        ``process`` is its index. Memory that does not grow yields nothing.
         """
-        device, host = self.devices.get(at), self.host_notes.get(self.hosts[at])
-        newest = self.held[at].note
+        device, host = self.devices.get(process), self.host_notes.get(self.hosts[process])
+        newest = self.held[process].note
         free = {"device": newest.free if device else None, "host": host.available if host else None}
-        for of, by_step in (("device", self.series[at].allocated), ("host", self.series[at].private)):
+        for of, by_step in (("device", self.series[process].allocated), ("host", self.series[process].private)):
             values = [value for number, value in by_step.items() if number is not None][1:]
             slope = _slope(values)
             if slope is not None:
                 left = free[of]
                 yield MemoryGrowth(
-                    of, self._who(at), self.lane_of[at], values[0], values[-1], round(slope), len(values),
+                    of, self._who(process), self.lane_of[process], values[0], values[-1], round(slope), len(values),
                     None if left is None else int(left // slope),
                 )  # fmt: skip
 
-    def _excesses(self, at: int, grown: Mapping[tuple[int, str], int]) -> Iterator[MemoryExcess]:
-        """Yield the steps in which the process ``at`` had more private memory than usual, without the first step."""
-        steps = [*self.series[at].most.items()][1:]
+    def _excesses(self, process: int, grown: Mapping[tuple[int, str], int]) -> Iterator[MemoryExcess]:
+        """Yield the steps in which a process had more private memory than usual, without the first step.
+
+        ``process`` is its index; ``grown`` has the bytes per step of growing memory by (lane, "host" or "device"): this
+        growth is taken out. Adjacent steps with the same peak are one. With fewer than four steps nothing is yielded.
+        """
+        steps = [*self.series[process].most.items()][1:]
         if len(steps) < FEWEST:
             return
-        slope = grown.get((self.lane_of[at], "host"), 0)
+        slope = grown.get((self.lane_of[process], "host"), 0)
         levels = [most - slope * order for order, (_, (most, *_)) in enumerate(steps)]
         usual = statistics.median(levels)
         spread = statistics.median(abs(level - usual) for level in levels)
-        host = self.host_notes.get(self.hosts[at])
+        host = self.host_notes.get(self.hosts[process])
         least = max(LEAST, ERRORS * spread, SHARE * usual, 0 if host is None else 0.002 * host.total)
         lasting: MemoryExcess | None = None
         for order, (number, (_, moment, above, doing)) in enumerate(steps):
@@ -390,7 +410,7 @@ class MemoryCollector:
             if lasting:
                 yield lasting
             lasting = MemoryExcess(
-                self._who(at), self.lane_of[at], number, seconds(moment), seconds(above),
+                self._who(process), self.lane_of[process], number, seconds(moment), seconds(above),
                 round(levels[order] - usual), round(usual + slope * order), doing,
             )  # fmt: skip
         if lasting:
@@ -403,7 +423,7 @@ def _with(before: MemoryNote | None, notes: Sequence[MemoryNote]) -> list[Memory
 
 
 def _outermost(spans: Iterable[KeptSpan]) -> Iterator[KeptSpan]:
-    """Yield the spans that lie in no other one; ``spans`` are sorted by start, the longest first."""
+    """Yield the spans that begin after the last yielded one has ended; ``spans`` are sorted by start, longest first."""
     until = None
     for span in spans:
         if until is None or span.start >= until:
@@ -412,10 +432,11 @@ def _outermost(spans: Iterable[KeptSpan]) -> Iterator[KeptSpan]:
 
 
 def _sleeps(spans: Sequence[KeptSpan], history: Sequence[MemoryNote]) -> Iterator[tuple[int, tuple[int, int, str]]]:
-    """Yield for each sleep or wake-up the time of the note after it, with what it freed and what it is called.
+    """Yield for each sleep or wake-up the time of the note after it, and (device bytes, allocator's bytes, name).
 
-    Freed are bytes of the device, and those that the process's allocator knows of. An engine's sleep takes memory
-    from under its allocator, whose numbers then stay (``vllm/device_allocator/cumem.py``, ``torch_memory_saver``).
+    These are bytes freed, negative if taken. An engine's sleep takes memory from under its allocator, whose numbers
+    then stay (``vllm/device_allocator/cumem.py``, ``torch_memory_saver``). Without a note before and after, it is
+    skipped.
     """
     on_device = [note for note in history if note.free is not None and note.reserved is not None]
     for span in _outermost(span for span in spans if span.kind == "sleep" and span.end is not None):
@@ -427,15 +448,19 @@ def _sleeps(spans: Sequence[KeptSpan], history: Sequence[MemoryNote]) -> Iterato
 
 
 def _doing(spans: Sequence[KeptSpan], at: int, kinds: Sequence[str] = ("phase", "work", "sync", "sleep")) -> str:
-    """Return the name of the innermost span at a time (microseconds), "" for none, and for a phase ``step``."""
+    """Return the name of the innermost span of ``kinds`` at time ``at`` (microseconds); "" if there is none.
+
+    ``spans`` are sorted by start; those named "step" are left out.
+    """
     around = [span for span in spans if span.kind in kinds and span.start <= at <= end_of(span) and span.name != "step"]
     return around[-1].name if around else ""
 
 
 def _slope(values: Sequence[int]) -> float | None:
-    """Return the bytes by which ``values`` grow from one to the next, as the median over all pairs; None without.
+    """Return by how much ``values``, in bytes, grow from one to the next, as the median over all pairs.
 
-    They grow if nearly all pairs do, and the whole growth is beyond chance: a single jump is none.
+    None if they do not grow for sure: 85 % of the pairs must rise, and the whole growth must be beyond chance. So a
+    single jump is no growth.
     """
     if len(values) < FEWEST:
         return None

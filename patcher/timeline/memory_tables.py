@@ -51,17 +51,17 @@ def moment(step: int | None, doing: str) -> Text:
 def holder(held: MemoryHolder) -> Text:
     """Return a process with the memory that it holds."""
     if held.asleep:
-        return Text("{who} {size} although asleep", held.who, size(held.bytes))
-    return Text("{who} {size}", held.who, size(held.bytes))
+        return Text("{process} {size} although asleep", held.who, size(held.bytes))
+    return Text("{process} {size}", held.who, size(held.bytes))
 
 
 def holders(peak: MemoryPeak, most: int = LISTED) -> Text:
-    """Return who holds memory at a peak; processes beyond ``most`` are summed."""
+    """Return a text with the holders of memory at a peak, the largest first; those beyond ``most`` are summed."""
     texts = [holder(held) for held in peak.holders[:most]]
     if beyond := peak.holders[most:]:
         texts.append(Text("{count} more processes {size}", len(beyond), size(sum(held.bytes for held in beyond))))
     if peak.other:
-        texts.append(Text("other {size}", size(peak.other)))
+        texts.append(Text("other holders {size}", size(peak.other)))
     return joined(COMMA, texts)
 
 
@@ -69,64 +69,64 @@ def peak_line(peak: MemoryPeak) -> Text:
     """Return a line on a peak: step, phase, bytes in use, and holders."""
     values = (peak.place, moment(peak.step, peak.phase), size(peak.used), size(peak.total), holders(peak))
     if peak.of == "host":
-        return Text("host {place}: {step}: {used} of {total}: {holders}", *values)
-    return Text("device {place}: {step}: {used} of {total}: {holders}", *values)
+        return Text("host {host}, {step}: {used} of {total} in use: {holders}", *values)
+    return Text("device {device}, {step}: {used} of {total} in use: {holders}", *values)
 
 
 def change_line(change: MemoryChange) -> Text:
-    """Return a line on what was given back, taken or needed."""
+    """Return a line on device memory that was given back, taken or needed: median and maximum over all times."""
     role = ROLES.get(change.role, change.role)
     values = (change.what, size(abs(change.median)), size(abs(change.most)), change.times)
     if change.kind == "sync":
-        return Text("{what} needs {size} of additional device memory (at most {most}, {count} times)", *values)
+        return Text("{activity} needs {size} of additional device memory (at most {maximum}, {count} times)", *values)
     if change.kind == "offload":
-        return Text("{role}: the end of {what} frees {size} (at most {most}, {count} times)", role, *values)
+        return Text("{role}: the end of {activity} frees {size} (at most {maximum}, {count} times)", role, *values)
     if change.median < 0:
-        return Text("{role}: {what} takes {size} (at most {most}, {count} times)", role, *values)
-    return Text("{role}: {what} frees {size} (at most {most}, {count} times)", role, *values)
+        return Text("{role}: {activity} takes {size} (at most {maximum}, {count} times)", role, *values)
+    return Text("{role}: {activity} frees {size} (at most {maximum}, {count} times)", role, *values)
 
 
-def growth_line(found: MemoryGrowth) -> Text:
-    """Return a line on memory that grows: process, bytes per step, and when it fills what is free."""
-    values = (found.who, size(found.per_step), size(found.first), size(found.last), found.steps)
+def growth_line(growth: MemoryGrowth) -> Text:
+    """Return a line on memory that grows: process, bytes per step, and after how many steps no memory is free."""
+    values = (growth.who, size(growth.per_step), size(growth.first), size(growth.last), growth.steps)
     line = (
-        Text("{who}: host memory grows by {rate} per step, from {first} to {last} in {count} steps", *values)
-        if found.of == "host"
-        else Text("{who}: device memory grows by {rate} per step, from {first} to {last} in {count} steps", *values)
+        Text("{process}: host memory grows by {rate} per step, from {first} to {last} in {count} steps", *values)
+        if growth.of == "host"
+        else Text("{process}: device memory grows by {rate} per step, from {first} to {last} in {count} steps", *values)
     )
     return (
         line
-        if found.full_in is None
-        else Text("{line}; steps until the free memory is used up: {count}", line, found.full_in)
+        if growth.full_in is None
+        else Text("{growth}; steps until the free memory is used up: {count}", line, growth.full_in)
     )
 
 
-def excess_line(found: MemoryExcess) -> Text:
-    """Return a line on a process that had more host memory than usual."""
+def excess_line(excess: MemoryExcess) -> Text:
+    """Return a line on a process that had more host memory than usual: step, bytes, the usual bytes, and how long."""
     return Text(
-        "{step}: {who} used {size} more host memory than the usual {usual}, for {seconds}",
-        moment(found.step, found.doing), found.who, size(found.bytes), size(found.usual), seconds(found.seconds),
+        "{step}: {process} used {size} more host memory than the usual {usual}, for {time}",
+        moment(excess.step, excess.doing), excess.who, size(excess.bytes), size(excess.usual), seconds(excess.seconds),
     )  # fmt: skip
 
 
 def cache_line(cache: CacheUse) -> Text:
     """Return a line on the KV cache of an engine."""
     values = (cache.who, when(cache.step), share(cache.used / max(cache.total, 1)), cache.used, cache.total)
-    return Text("{who}: peak use of the KV cache, {step}: {share}, {used:,} of {total:,} blocks", *values)
+    return Text("{engine}: peak use of the KV cache, {step}: {share}, {used:,} of {total:,} blocks", *values)
 
 
 def peaks(run: RunTimeline) -> Table:
-    """Return the table of peaks: each place in each step, with its holders."""
+    """Return the table of the peak of each device and host in each step, with its holders."""
     columns = (
-        Column("of", Text("of")),
+        Column("of", Text("kind of memory")),
         Column("place", Text("place")),
         Column("step", Text("step"), Unit(str, missing="-")),
         Column("phase", Text("phase")),
-        Column("at_seconds", Text("at"), Unit(seconds)),
-        Column("used_bytes", Text("in use"), BYTES, bar=True),
-        Column("total_bytes", Text("size"), BYTES),
+        Column("at_seconds", Text("time of the peak"), Unit(seconds)),
+        Column("used_bytes", Text("memory in use"), BYTES, bar=True),
+        Column("total_bytes", Text("memory in all"), BYTES),
         Column("holders", Text("held by")),
-        Column("other_bytes", Text("other"), BYTES),
+        Column("other_bytes", Text("other holders"), BYTES),
     )
     rows = [
         (
@@ -136,8 +136,8 @@ def peaks(run: RunTimeline) -> Table:
         for peak in run.memory.peaks
     ]  # fmt: skip
     about = Text(
-        "Peak of the memory in use in each step. Other: contexts, libraries, shared memory, and processes without"
-        " a timeline file."
+        "Peak of the memory in use in each step. Other holders are contexts, libraries, shared memory, and processes"
+        " without a timeline file."
     )
     return Table("memory_peaks", Text("Memory at its peak"), columns, rows, about)
 
@@ -145,12 +145,12 @@ def peaks(run: RunTimeline) -> Table:
 def changes(run: RunTimeline) -> Table:
     """Return the table of device memory that sleep and offload gave back, and that a weight sync needed."""
     columns = (
-        Column("kind", Text("what")),
+        Column("kind", Text("kind of change")),
         Column("role", Text("role")),
-        Column("name", Text("in")),
-        Column("times", Text("times"), COUNT),
+        Column("name", Text("activity")),
+        Column("times", Text("count"), COUNT),
         Column("median_bytes", Text("median"), Unit(_signed)),
-        Column("most_bytes", Text("most"), Unit(_signed)),
+        Column("most_bytes", Text("largest"), Unit(_signed)),
     )
     rows = [
         (
@@ -173,36 +173,34 @@ def cache(run: RunTimeline) -> Table:
         Column("engine", Text("engine")),
         Column("step", Text("step"), Unit(str, missing="-")),
         Column("used_blocks", Text("blocks in use"), COUNT),
-        Column("total_blocks", Text("blocks"), COUNT),
-        Column("share", Text("share"), Unit(share, whole=1)),
+        Column("total_blocks", Text("blocks in all"), COUNT),
+        Column("share", Text("share in use"), Unit(share, whole=1)),
     )
     rows = [(use.who, use.step, use.used, use.total, use.used / max(use.total, 1)) for use in run.memory.cache]
-    about = Text("The peak in the run. For SGLang, a block is one token.")
+    about = Text("Peak use of each engine's KV cache in the run. For SGLang, a block is one token.")
     return Table("kv_cache", Text("KV cache"), columns, rows, about)
 
 
 def growth(run: RunTimeline) -> Table:
-    """Return the table of memory that grows over the steps, and of memory beyond what is usual."""
+    """Return the table of processes whose memory grows over the steps, and of steps with more memory than usual."""
     columns = (
         Column("who", Text("process")),
-        Column("of", Text("of")),
+        Column("of", Text("kind of memory")),
         Column("step", Text("step"), Unit(str, missing="-"), optional=True),
-        Column("per_step_bytes", Text("per step"), BYTES, optional=True),
-        Column("first_bytes", Text("first, or usual"), BYTES),
-        Column("last_bytes", Text("last, or most"), BYTES),
-        Column("seconds", Text("for"), Unit(seconds), optional=True),
-        Column("doing", Text("in"), optional=True),
+        Column("per_step_bytes", Text("growth per step"), BYTES, optional=True),
+        Column("first_bytes", Text("first or usual size"), BYTES),
+        Column("last_bytes", Text("last or largest size"), BYTES),
+        Column("seconds", Text("duration"), Unit(seconds), optional=True),
+        Column("doing", Text("activity"), optional=True),
     )
     rows: list[tuple[object, ...]] = [
-        (found.who, _PLACES[found.of], None, found.per_step, found.first, found.last, None, "")
-        for found in run.memory.growth
+        (row.who, _PLACES[row.of], None, row.per_step, row.first, row.last, None, "") for row in run.memory.growth
     ]
     rows += [
         (
-            found.who, _PLACES["host"], found.step, None, found.usual, found.usual + found.bytes, found.seconds,
-            found.doing,
+            row.who, _PLACES["host"], row.step, None, row.usual, row.usual + row.bytes, row.seconds, row.doing,
         )
-        for found in run.memory.excesses
+        for row in run.memory.excesses
     ]  # fmt: skip
     about = Text("Memory that grows from step to step, and steps in which a process used more than usual.")
     return Table("memory_growth", Text("Growing memory, and memory above the usual"), columns, rows, about)

@@ -32,13 +32,16 @@ class Counterparts:
                     self.counts[_counted(records, span)] += 1
 
     def lacking(self, kind: str, counterpart: str) -> int:
-        """Return how many spans of ``kind`` have no ``counterpart``; 0 if so few that an end may have cut them off."""
+        """Return how many more spans of ``kind`` than of ``counterpart`` were counted.
+
+        0 if these are at most a tenth of the spans: the end of a process may have cut them off.
+        """
         lacking = self.counts[kind] - self.counts[counterpart]
         return lacking if lacking > LOST * self.counts[kind] else 0
 
 
 def _counted(records: StepRecords, span: KeptSpan) -> str:
-    """Return the kind under which a span is counted: its own, but for the reward of an agent loop.
+    """Return the name under which a span is counted: its kind, except for the reward of an agent loop.
 
     That counts as "waiting reward" if a phase within it waits for a reward worker, else as "own reward".
     """
@@ -49,7 +52,7 @@ def _counted(records: StepRecords, span: KeptSpan) -> str:
 
 
 def trainers(lacking: dict[int, list[int]]) -> Iterator[str]:
-    """Yield a text for each world size with ranks that left no file."""
+    """Yield a text for each world size in ``lacking`` on its ranks that left no file."""
     for size, ranks in lacking.items():
         yield Text(
             "rank {ranks} of {size} trainers wrote no timeline file, so a straggler there would not be seen",
@@ -59,10 +62,10 @@ def trainers(lacking: dict[int, list[int]]) -> Iterator[str]:
 
 
 def roles(processes: Sequence[Process], counterparts: Counterparts) -> Iterator[str]:
-    """Yield texts on roles without any file, or with too few, and on what is unknown for that reason.
+    """Yield texts on roles that must have run but left no or too few files, and on what is unknown for that reason.
 
-    A driver that calls workers has trainers and engines. VERL_REPLICA_RANK tells of a replica that it has a server and
-    an engine, and that agent loops send its requests.
+    A driver that calls workers has trainers and engines. A process with VERL_REPLICA_RANK shows that there are servers,
+    engines and agent loops of verl. ``counterparts`` tells of requests and rewards that only one side recorded.
     """
     places = by_role(processes)
     if any("call" in part.kinds for at in places.get("driver", ()) for part in processes[at].parts):
@@ -84,7 +87,10 @@ def roles(processes: Sequence[Process], counterparts: Counterparts) -> Iterator[
 def _of_rollout(
     processes: Sequence[Process], places: Mapping[str, Sequence[int]], counterparts: Counterparts
 ) -> Iterator[str]:
-    """Yield texts on engines, servers and agent loops of verl that left no file."""
+    """Yield texts on engines, servers and agent loops of verl that left no file, and on what is unknown then.
+
+    ``places`` has the indices of the processes of each role.
+    """
     run = {processes[at].replica for at in places.get("engine", ())}
     serving = (process for process in processes if any("serve" in part.kinds for part in process.parts))
     served = {process.replica for process in serving}

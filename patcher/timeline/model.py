@@ -96,17 +96,20 @@ class Lane:
 
 
 def label(role: str, replica: int | None, rank: int | None) -> str:
-    """Return the name of a process for people: ``trainer, rank 1``."""
+    """Return the name of a process for people, in the reader's language: ``trainer, rank 1``."""
     name: str = ROLES.get(role, role)
     if replica is not None:
-        name = Text("{who}, replica {number}", name, replica)
-    return name if rank is None else Text("{who}, rank {number}", name, rank)
+        name = Text("{role}, replica {replica}", name, replica)
+    return name if rank is None else Text("{process}, rank {rank}", name, rank)
 
 
-def doing(who: str, what: str, phase: str) -> Text:
-    """Return a text such as ``trainer, rank 1: micro-batch in update_actor``; the phase only if it adds something."""
-    text = Text("{who}: {what}", who, what)
-    return text if phase in ("", what, "step") else Text("{doing} in {phase}", text, phase)
+def doing(process: str, activity: str, phase: str) -> Text:
+    """Return a text such as ``trainer, rank 1: micro-batch in update_actor``.
+
+    The phase is left out if it is empty, "step", or the same as the activity.
+    """
+    text = Text("{process}: {activity}", process, activity)
+    return text if phase in ("", activity, "step") else Text("{activity} in {phase}", text, phase)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -502,11 +505,11 @@ class RunMemory:
     cache: tuple[CacheUse, ...] = ()
 
     def highest(self) -> tuple[MemoryPeak, ...]:
-        """Return the highest peak of each place, devices first, the fullest first."""
+        """Return the highest peak of each device and host over all steps: devices first, the fullest first."""
         best: dict[tuple[str, str], MemoryPeak] = {}
         for peak in self.peaks:
             key = (peak.of, peak.place)
-            best[key] = max(best.get(key, peak), peak, key=lambda one: one.used)
+            best[key] = max(best.get(key, peak), peak, key=lambda candidate: candidate.used)
         return tuple(sorted(best.values(), key=lambda peak: (peak.of, -peak.used / max(peak.total, 1))))
 
 

@@ -35,7 +35,7 @@ GENERATING = (
 )  # fmt: skip
 """Names in frameworks of the phase in which the driver waits for trajectories, even if these began before it."""
 
-PAUSE = Text("rlpatch opens or saves a window")
+PAUSE = Text("rlpatch opens or saves a recording window")
 """What rlpatch's own recorders do while they hold a process back."""
 
 LONGEST = 1 << 16
@@ -91,9 +91,10 @@ def calls_for(call: str, work: str) -> bool:
 
 
 def walk_back(parts: Iterable[T], low: int, high: int) -> Iterator[tuple[T | None, int, int]]:
-    """Yield, from ``high`` back to ``low``, each part that was waited for, and from when to when (microseconds).
+    """Yield (part that was waited for, start, end) from ``high`` back to ``low``, without gaps, in microseconds.
 
-    Of several parts that run at a time, the one that began first counts. None stands for time that no part covers.
+    A part is waited for from its end back to its start; of several that run at a time, the one that began first counts.
+    None stands for time that no part covers.
     """
     waiting = sorted((part for part in parts if part.start < high and end_of(part) > low), key=end_of)
     running: list[tuple[int, int, T]] = []
@@ -143,9 +144,9 @@ class StepRecords:
         return [reward for reward in self.by_kind["reward"] if self.roles[reward.process] == "reward"]
 
     def waits(self, reward: KeptSpan) -> bool:
-        """Tell whether a reward of an agent loop waits for a reward worker.
+        """Tell whether ``reward`` is one of an agent loop that waits for a reward worker.
 
-        Then verl measures the wait as a phase within it (``AgentLoopWorker._compute_score``).
+        Then a phase lies within it (verl's ``AgentLoopWorker._compute_score``), or the reward of a worker.
         """
         if self.roles[reward.process] == "reward":
             return False
@@ -153,10 +154,11 @@ class StepRecords:
         return any(child.kind == "phase" for child in inner) or bool(self.within(reward, self.remote_rewards))
 
     def stood_still(self, sender: int, receiver: int, low: int, high: int) -> bool:
-        """Tell whether it was the sender that stood still from ``low`` to ``high``, before the receiver began.
+        """Tell whether the sender stood still from ``low`` to ``high`` (microseconds), before the receiver began.
 
-        A process stands still if it certainly ran nothing, or has no start or end of a span, in most of that time. If
-        both did, it was the receiver: a message is under way as soon as its span begins.
+        ``sender`` and ``receiver`` are indices of processes. A process stands still if it certainly ran nothing in most
+        of that time, or started and ended no span in most of it. If both stood still, this returns False: a message is
+        under way as soon as its span begins.
         """
         certain = [self._overlap(self.stalls.get(process, ()), low, high) for process in (sender, receiver)]
         if max(certain) * 2 > high - low:
@@ -188,7 +190,7 @@ class StepRecords:
 
     @cached_property
     def trainers_paused(self) -> Sequence[TimeRange]:
-        """Return the times in which rlpatch held all trainers back, in order."""
+        """Return the times within the step in which rlpatch held all trainers back at once, in order; [] if none."""
         trainers = [process for process, role in enumerate(self.roles) if role == "trainer"]
         running = [uncovered(self.pauses.get(process, ()), self.start, self.end) for process in trainers]
         together = covered(part for parts in running for part in parts)
@@ -196,7 +198,7 @@ class StepRecords:
 
     @cached_property
     def nested(self) -> Mapping[tuple[int, int] | None, Sequence[KeptSpan]]:
-        """Return the direct children of each span, by process and id; under None, spans without a parent."""
+        """Return (process, id) of a span → its direct children; under None, spans without a recorded parent."""
         ids = {(span.process, span.id) for span in self.spans}
         nested = defaultdict[tuple[int, int] | None, list[KeptSpan]](list)
         for span in self.spans:
@@ -226,9 +228,10 @@ class StepRecords:
         return [root for root in roots if (root.process, root.id) not in caused]
 
     def behind_units(self, work: KeptSpan, low: int) -> str:
-        """Return a name for the time from ``low`` on in a trainer's numbered step, if no micro-batch follows.
+        """Return a name for the time from ``low`` (microseconds) on in ``work``, a numbered step of a trainer.
 
-        transformers' ``Trainer`` then steps the optimizer, calls its callbacks, and logs. "" for any other time.
+        After its last micro-batch, transformers' ``Trainer`` steps the optimizer, calls callbacks, and logs. "" for
+        earlier times, and for other works.
         """
         if work.kind != "work" or work.amount is None:
             return ""
@@ -241,9 +244,9 @@ class StepRecords:
 
     @cached_property
     def phases(self) -> TimeRange:
-        """Return the start of the driver's first span in the step and the end of its last one, without the log.
+        """Return the start of the driver's first span in the step and the end of its last one; logging does not count.
 
-        What comes before is the loading of data, for example; what comes behind, the computing of metrics.
+        Before it, the driver loads data, for example; after it, it computes metrics. Without a span, it is the step.
         """
         kinds = ("phase", "call", "work", "poll", "sync")
         roots = (root for root in self.nested[None] if root.process == self.driver and root.kind in kinds)
@@ -252,14 +255,17 @@ class StepRecords:
 
     @cached_property
     def engine_syncs(self) -> Sequence[KeptSpan]:
-        """Return what engines do for syncs and sleeps: of one with others within, only what comes behind the last."""
+        """Return the engines' spans of weight syncs and sleeps.
+
+        Of a span with others of its kind within, only the time after the last of these is returned.
+        """
         spans = (*self.by_kind["sync"], *self.by_kind["sleep"])
         engines = (span for span in spans if self.roles[span.process] == "engine")
-        own = list[KeptSpan]()
+        without_inner = list[KeptSpan]()
         for span in engines:
             inner = [child for child in self.nested.get((span.process, span.id), ()) if child.kind == span.kind]
-            own.append(span._replace(start=max(map(end_of, inner))) if inner else span)
-        return [span for span in own if span.start < end_of(span)]
+            without_inner.append(span._replace(start=max(map(end_of, inner))) if inner else span)
+        return [span for span in without_inner if span.start < end_of(span)]
 
     @cached_property
     def calls(self) -> Sequence[KeptSpan]:
@@ -286,16 +292,16 @@ class StepRecords:
             groups[call.id] = CallGroup(start, max(map(end_of, (call, *several))), call, several)
         return groups
 
-    def _waits_from(self, call: KeptSpan, several: Sequence[KeptSpan], works: Sequence[KeptSpan]) -> int:
-        """Return when a call began to wait for its works ``several``, in microseconds.
+    def _waits_from(self, call: KeptSpan, own_works: Sequence[KeptSpan], all_works: Sequence[KeptSpan]) -> int:
+        """Return when ``call`` began to wait for its own works, in microseconds.
 
-        ``works`` are all works around the step. A call that returned a future only waits after its workers' earlier
-        works.
+        ``all_works`` are all works around the step. A call that returned a future, and so ended before its works began,
+        only waits after the earlier works of its workers.
         """
-        began = {work.process: work.start for work in several}
+        began = {work.process: work.start for work in own_works}
         if end_of(call) >= min(began.values()):
             return call.start
-        earlier = (end_of(work) for work in works if end_of(work) <= began.get(work.process, -ENDLESS))
+        earlier = (end_of(work) for work in all_works if end_of(work) <= began.get(work.process, -ENDLESS))
         return max([call.start, *earlier])
 
     def _numbered(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
@@ -326,9 +332,9 @@ class StepRecords:
         return served
 
     def alone(self, serve: KeptSpan, low: int, high: int) -> bool:
-        """Tell whether no other request is alive at the same replica all the time from ``low`` to ``high``.
+        """Tell whether no other request was alive at the replica of ``serve`` during all of ``low`` to ``high``.
 
-        If so, only this request can be what is held back.
+        Times are in microseconds.
         """
         served = self.served[self.replica_of[serve.process]]
         return not any(other.start <= low and end_of(other) >= high for other in served if other is not serve)
@@ -352,7 +358,10 @@ class StepRecords:
         )
 
     def lacks(self, call: KeptSpan) -> bool:
-        """Tell whether some works of a call may be missing from the records."""
+        """Tell whether some works of a call may be missing from the records.
+
+        So they may if trainers lack files, or if the call had more works in other steps and has no twin.
+        """
         if not self.trainers_known or self.partial:
             return True
         return self.count_works(call) < self.expected.get(call.name, 0) and not self.has_twin(call)
@@ -363,10 +372,10 @@ class StepRecords:
         return [span for span in spans if low <= span.start and end_of(span) <= high]
 
     def remote(self, node: KeptSpan) -> list[KeptSpan]:
-        """Return the spans of other processes that a span of the driver may have waited for.
+        """Return the spans of other processes that ``node``, a span of the driver, may have waited for.
 
-        They lie within ``node``. Trajectories that end within it count if the driver generates or polls, or if no
-        trajectory runs across its edges.
+        These are works, syncs and sleeps that lie within it. Trajectories that end within it count if the driver
+        generates or polls, or if no trajectory runs across its edges.
         """
         low, high = node.start - self.tolerance, end_of(node) + self.tolerance
         syncs = (root for root in self.roots if root.kind in ("sync", "sleep") and self.roles[root.process] != "engine")
@@ -380,7 +389,7 @@ class StepRecords:
 
     @property
     def _leading(self) -> list[KeptSpan]:
-        """Return the trajectories; without any, the serve spans; without these, the rewards."""
+        """The trajectories without a parent; if there are none, the serve spans; else the rewards; [] without any."""
         for kind in ("trajectory", "serve", "reward"):
             if leading := [root for root in self.roots if root.kind == kind]:
                 return leading
@@ -396,7 +405,11 @@ def critical_path(records: StepRecords) -> list[PathPiece]:
 
 
 def _without_pauses(records: StepRecords, piece: PathPiece) -> Iterator[PathPiece]:
-    """Yield a piece in parts: those in which rlpatch held back who was waited for are rlpatch's own."""
+    """Yield a piece of the critical path in parts, in order: pauses in which rlpatch held its process back are apart.
+
+    The pauses are pieces of the role ``rlpatch``. The piece's delay is less by their length, and stays with its first
+    part.
+    """
     if piece.process is None:
         pauses = records.trainers_paused if piece.role == "trainer" else ()
     else:
@@ -481,10 +494,10 @@ class _Walk:
             self.explain_parts(inner, low, high, node, phase, depth)
 
     def own(self, node: KeptSpan | None, low: int, high: int, phase: str) -> None:
-        """Append pieces for time of ``node``, ``low`` to ``high`` in microseconds, that no span within it covers.
+        """Append pieces for ``low`` to ``high`` (microseconds), time of ``node`` that no span within it covers.
 
         Other processes that worked for the node get their part, the node itself the remainder. A node of None stands
-        for time between the driver's phases.
+        for time outside of the driver's phases. ``phase`` is that of the driver.
         """
         records = self.records
         if node is None or (node.kind, node.name) == ("phase", "step"):
@@ -523,7 +536,7 @@ class _Walk:
             role = "trainer"
         role = {"reward": "reward", "serve": "server", "trajectory": "agent", "request": "agent"}.get(node.kind, role)
         role = "agent" if node.kind == "reward" and self.records.waits(node) else role
-        what = Text("call {name}", node.name) if node.kind == "call" else node.name or node.kind
+        what = Text("call {method}", node.name) if node.kind == "call" else node.name or node.kind
         what = node.kind if node.kind in ("trajectory", "request") else what
         what = self.records.behind_units(node, low) or what
         process = None if all_ranks or (role == "trainer" and self.records.partial) else node.process
@@ -534,11 +547,11 @@ class _Walk:
     def explain_sent(
         self, node: KeptSpan, receivers: Iterable[KeptSpan], name: str, low: int, high: int, phase: str, depth: int
     ) -> None:
-        """Append pieces for a request or reward ``node`` that another process works on: one of ``receivers``.
+        """Append pieces for ``node``, a request or reward that another process works on: one of ``receivers``.
 
-        The receiver is the last one to end within ``node``; without any, what was waited for is not recorded, and
-        ``name`` names it. Until the receiver begins, it is waited for, unless the sender was the one that stood still.
-        ``low``, ``high``, ``phase`` and ``depth`` are as in `explain`.
+        The receiver is the span that ends last within ``node``. Without one, a request's own spans count, or the time
+        is not recorded, with ``name`` as its activity. The time before the receiver begins is the receiver's, unless
+        the sender stood still. ``low``, ``high``, ``phase`` and ``depth`` are as in `explain`.
         """
         inside = self.records.within(node, receivers)
         if not inside and (inner := self.records.nested.get((node.process, node.id), ())) and node.kind == "request":
@@ -557,10 +570,10 @@ class _Walk:
             self.add(_start_of(receiver), low, begin, phase)
 
     def explain_serve(self, serve: KeptSpan, low: int, high: int, phase: str) -> None:
-        """Append pieces for the iterations of the replica's engines while ``serve`` went on, as `explain`.
+        """Append pieces for the iterations of the replica's engines while ``serve``, a served request, went on.
 
-        Time without an iteration goes to the request if it is alone or waits at either end, else to the engine. Times
-        and ``phase`` are as in `explain`.
+        Time without an iteration is the request's if it is alone at the replica, or at either end; else the engine's.
+        Without an engine's file it is not recorded. Times and ``phase`` are as in `explain`.
         """
         replica, columns = self.records.replica_of[serve.process], self.records.iterations
         engines = [at for at in columns if self.records.replica_of[at] == replica]
@@ -589,10 +602,10 @@ class _Walk:
     # ------------------------------------------------------------ weight sync
 
     def explain_sync(self, node: KeptSpan, low: int, high: int, phase: str) -> None:
-        """Append pieces for what engines did for a sync of another process, or before it: a server waits for both.
+        """Append pieces for ``node``, a weight sync or sleep of any process without spans within it.
 
-        Times and ``phase`` are as in `explain`. Of an engine's own sync, only what nothing within it covers: in the
-        remainder it waits for weights.
+        Syncs of engines within it get their part, and for a server's, the iterations of its engines, which it waits
+        for. The remainder, and all of an engine's own sync, is the node's. Times and ``phase`` are as in `explain`.
         """
         records, role = self.records, self.records.roles[node.process]
         parts = list[KeptSpan | PathPiece]()
@@ -616,8 +629,8 @@ class _Walk:
     def explain_group(self, group: CallGroup, low: int, high: int, phase: str, depth: int) -> None:
         """Append pieces for the works of a call, from ``low`` to ``high`` in microseconds.
 
-        If all works have the same course of spans, the straggler at each common point counts; else the last rank to
-        finish.
+        If all works have the same sequence of spans, the last rank to arrive at each common point counts; else the last
+        rank to finish. Time after the last work is the call's. ``phase`` and ``depth`` are as in `explain`.
         """
         *_, last = sorted(group.works, key=end_of)
         ends = max(low, min(high, end_of(last)))
@@ -637,9 +650,9 @@ class _Walk:
             self.add(_start_of(last), low, begin, phase, all_ranks=len(group.works) > 1)
 
     def _course(self, work: KeptSpan) -> list[Point]:
-        """Return the starts and ends within a work, in order, each with the innermost span that runs until then.
+        """Return the starts and ends of all spans within a work, and its own, in order.
 
-        Nesting and length are bounded.
+        Each has the innermost span that runs until then. At most 64 levels, and about 65,000 points, are looked at.
         """
         course = list[Point]()
         ahead: list[tuple[KeptSpan, KeptSpan, bool]] = [(work, work, False)]
@@ -657,10 +670,11 @@ class _Walk:
         return course
 
     def _lockstep(self, group: CallGroup, courses: Sequence[Sequence[Point]], low: int, high: int, phase: str) -> None:
-        """Append pieces between the points that all ranks reach: each piece is of the last rank to arrive.
+        """Append pieces between the points that all ranks reach, from ``low`` to ``high`` (microseconds).
 
-        No rank is named if all arrive together. A delay that a rank already had at the point before does not count
-        again. If a collective lets ranks end together, the rank that worked longest without waiting counts.
+        ``courses`` has the points of each work, as `_course` returns them. Each piece is of the last rank to arrive; no
+        rank is named if all arrive together. A delay that a rank already had at the point before does not count again.
+        If a collective lets ranks end together, the rank that worked longest without waiting counts.
         """
         room = self._room(end_of(group) - group.start)
         stretches, before, lag = list[tuple[int, int, KeptSpan, int, bool]](), group.start, dict[int, int]()
@@ -685,9 +699,10 @@ class _Walk:
                 self.add(span, max(begin, low), min(end, high), phase, late, all_ranks=together)
 
     def _blame_last(self, group: CallGroup, first: int, low: int, high: int) -> None:
-        """Spread the delay of the last rank over the pieces from index ``first`` on, from ``low`` to ``high``.
+        """Spread the delay of the last rank to finish over its pieces: those from index ``first`` on.
 
-        These are the pieces of the last rank to finish. If all ranks finish together, no process is named.
+        They lie between ``low`` and ``high`` (microseconds), and each gets its share by length. If all ranks finish
+        together, the pieces name no process.
         """
         before, last = sorted(map(end_of, group.works))[-2:]
         late = last - before if last - before > self._room(last - group.start) else 0
@@ -701,14 +716,20 @@ class _Walk:
 
 
 def _furthest(values: Sequence[int], room: int) -> tuple[int, int]:
-    """Return the index of the largest value and its lead over the median of the others; 0 within ``room``."""
+    """Return the index of the largest value, and its lead over the median of the other values.
+
+    The lead is 0 if the next largest is within ``room``. There must be two values at least.
+    """
     index = max(range(len(values)), key=values.__getitem__)
     lower = sorted(value for at, value in enumerate(values) if at != index)
     return index, values[index] - lower[len(lower) // 2] if values[index] - lower[-1] > room else 0
 
 
 def own_work(spans: Sequence[KeptSpan]) -> list[int] | None:
-    """Return the microseconds of each span in which no collective blocked its host; None if that is unknown of any."""
+    """Return the microseconds of each span without those in which a collective blocked its host.
+
+    None if any span does not tell its waits.
+    """
     waits = [span.waited for span in spans if span.waited is not None]
     if len(waits) < len(spans):
         return None
@@ -718,8 +739,9 @@ def own_work(spans: Sequence[KeptSpan]) -> list[int] | None:
 def most_work(spans: Sequence[KeptSpan]) -> tuple[int, int] | None:
     """Return the index of the span with most work between its waits, and its lead over the next one in microseconds.
 
-    The recorder misses waits in C++, as those for a rank that begins later: the lead must also be there without the
-    time before all have begun. Return None if the waits of any span are unknown, or there is a single one.
+    The recorder misses waits in C++, as those for a rank that begins later. So the lead is the lower of two: with and
+    without the time before all have begun; 0 if another span leads then. None if the waits of any span are unknown, or
+    there is a single one.
     """
     work = own_work(spans)
     if work is None or len(work) < 2:
@@ -735,14 +757,15 @@ def most_work(spans: Sequence[KeptSpan]) -> tuple[int, int] | None:
 
 def _start_of(work: KeptSpan) -> KeptSpan:
     """Return a copy of a work for the time before it, named ``start of`` the work."""
-    return work._replace(name=Text("start of {name}", work.name))
+    return work._replace(name=Text("start of {activity}", work.name))
 
 
 def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str, process: int) -> list[PathPiece]:
-    """Return the iterations of the engine ``process`` from ``low`` to ``high`` as pieces, with equal neighbours merged.
+    """Return the iterations of an engine from ``low`` to ``high`` (microseconds) as pieces of the path, in order.
 
-    ``phase`` is that of the driver. An iteration with at most a token per request is a decode step, any other a
-    prefill. With speculative tokens, decode steps look like prefill.
+    ``columns`` are its iterations, ``process`` is its index, ``phase`` that of the driver. An iteration with at most a
+    token per request is a decode step, any other a prefill, also with speculative tokens. Neighbours of the same kind
+    with small gaps between them are one piece.
     """
     first = max(bisect_left(columns.start, low) - 1, 0)
     last = bisect_left(columns.start, high)
@@ -766,9 +789,9 @@ def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str,
 
 
 def head_to_head(columns: IterationColumns, first: int, last: int) -> int:
-    """Return the largest gap in microseconds between the iterations ``first`` to ``last`` that count as head to head.
+    """Return the largest gap, in microseconds, that may lie between two iterations of one piece.
 
-    The gap is three times their median length, and at least 20 ms.
+    It is three times the median length of iterations ``first`` to ``last``, and at least 20 ms.
     """
     lengths = sorted(columns.end[at] - columns.start[at] for at in range(first, min(last, first + 4096)))
     return max(GAP_US, 3 * lengths[len(lengths) // 2]) if lengths else GAP_US

@@ -29,7 +29,7 @@ Event = dict[str, object]
 
 
 def trace(timeline: RunTimeline) -> Iterator[str]:
-    """Yield the pieces of one JSON document with trace events."""
+    """Yield the pieces of one JSON document with trace events of a run, for Perfetto and chrome://tracing."""
     lanes = (_lane(lane, process) for process, lane in enumerate(timeline.lanes, RUN + 1))
     events = itertools.chain(_names_of(RUN, "run", 0, THREADS), _whole(timeline), *lanes)
     yield '{"displayTimeUnit":"ms","traceEvents":[\n'
@@ -39,7 +39,7 @@ def trace(timeline: RunTimeline) -> Iterator[str]:
 
 
 def _names_of(process: int, name: str, order: int, threads: dict[int, str]) -> Iterator[Event]:
-    """Yield metadata events: names and order of a process and of its threads."""
+    """Yield metadata events that name and order a process and its threads (thread id → name)."""
     of = {"ph": "M", "pid": process}
     yield {**of, "tid": 0, "name": "process_name", "args": {"name": name}}
     yield {**of, "tid": 0, "name": "process_sort_index", "args": {"sort_index": order}}
@@ -49,7 +49,10 @@ def _names_of(process: int, name: str, order: int, threads: dict[int, str]) -> I
 
 
 def _slice(process: int, thread: int, name: str, kind: str, start: float, end: float, **more: object) -> Event:
-    """Return a slice event; start and end in seconds become whole microseconds, so that neighbours never overlap."""
+    """Return a slice event from ``start`` to ``end`` (seconds), with ``more`` as its arguments.
+
+    Both become whole microseconds first, so that neighbours never overlap. An empty name becomes ``kind``.
+    """
     begin = round(start * 1e6)
     event: Event = {"ph": "X", "pid": process, "tid": thread, "name": name or kind, "cat": kind, "ts": begin}
     return {**event, "dur": max(round(end * 1e6) - begin, 0), **({"args": more} if more else {})}
@@ -77,7 +80,10 @@ def _whole(timeline: RunTimeline) -> Iterator[Event]:
 
 
 def _lane(lane: Lane, process: int) -> Iterator[Event]:
-    """Yield the events of one process; the slices of each thread nest or lie apart."""
+    """Yield the events of one lane as the process with the id ``process``: slices of spans and iterations, and names.
+
+    Spans that run many at once in a process, such as requests, are distributed over threads.
+    """
     groups = defaultdict[str, list[LaneSpan]](list)
     for span in lane.spans:
         groups[span.kind if span.kind in AT_ONCE else ""].append(span)
@@ -113,7 +119,7 @@ def _threads(spans: Iterable[LaneSpan], until: float, *, nests: bool) -> list[li
 
 
 def _nested(spans: Iterable[_Ended]) -> list[list[_Ended]]:
-    """Distribute spans over threads, in each of which they nest or lie apart; input is by start, longest first."""
+    """Distribute spans over threads, in each of which they nest or lie apart; ``spans`` are by start, longest first."""
     threads: list[list[_Ended]] = []
     open_ends: list[list[float]] = []  # of each thread, the innermost last
     for span, end in spans:
@@ -130,7 +136,7 @@ def _nested(spans: Iterable[_Ended]) -> list[list[_Ended]]:
 
 
 def _apart(spans: Iterable[_Ended]) -> list[list[_Ended]]:
-    """Distribute spans over threads, in each of which they do not overlap; input is by start."""
+    """Distribute spans over as few threads as possible, in each of which none overlap; ``spans`` are by start."""
     threads: list[list[_Ended]] = []
     free: list[int] = []
     running: list[tuple[float, int]] = []

@@ -15,9 +15,10 @@ MOST = 1_000
 
 
 def windows(folder: Path, lanes: Sequence[Lane], run: Run, wall: float) -> tuple[RecordedWindow, ...]:
-    """Return the windows with metadata in ``folder`` that were recorded during ``run``, by their start.
+    """Return the recorded windows in ``folder`` that began during ``run``, give or take a minute, sorted by start.
 
-    ``wall`` is the Unix time in seconds at which the run's clock is 0.
+    Metadata files tell of them; at most 1,000 are read, and damaged ones are skipped. ``wall`` is the Unix time in
+    seconds at which the run's clock is 0. A window gets the lane of its process, None if there is none.
     """
     recorded = list[RecordedWindow]()
     for file in sorted(folder.glob(f"*{sidecar.SUFFIX}"))[:MOST]:

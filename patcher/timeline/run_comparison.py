@@ -19,7 +19,7 @@ from patcher.traces.analysis.loads import fitted, student
 PARTS = {
     "decode": Text("decode"),
     "prefill": Text("prefill"),
-    "rollout": Text("rollout, waiting"),
+    "rollout": Text("waiting in the rollout"),
     "reward": Text("reward"),
     "poll": Text("polling"),
     "log_probs": Text("log-probs"),
@@ -36,7 +36,7 @@ BESIDE = {
     "tail": Text("tail"),
     "ranks": Text("rank imbalance"),
     "replicas": Text("replica imbalance"),
-    **{f"idle_{role}": Text("{role}, idle", ROLES[role]) for role in ("driver", "trainer", "engine", "reward")},
+    **{f"idle_{role}": Text("idle {role}", ROLES[role]) for role in ("driver", "trainer", "engine", "reward")},
 }
 """Seconds that lie within or beside the parts, with their names: they are no part of the sum."""
 
@@ -161,7 +161,10 @@ class ChosenSteps(NamedTuple):
 
 
 def compared(before: ChosenSteps, after: ChosenSteps) -> RunComparison:
-    """Compare the steps of two sides; each has at least one."""
+    """Compare the mean step of two sides, its parts, and the causes of long steps; each side has at least one step.
+
+    A part that neither side has is left out. With fewer than four steps on a side, no change has an interval.
+    """
     sides = (before.steps, after.steps)
     values = {"step": [[step.seconds for step in side] for side in sides]}
     values |= _by_name([[_parts(step) for step in side] for side in sides], PARTS)
@@ -180,7 +183,10 @@ def compared(before: ChosenSteps, after: ChosenSteps) -> RunComparison:
 
 
 def _side(side: ChosenSteps) -> RunSide:
-    """Describe one side of a comparison: its packages, processes, median step, and the tokens of the mean step."""
+    """Describe one side of a comparison: packages, lanes by role, median step, and the tokens of the mean step.
+
+    Tokens are None if any step does not tell them.
+    """
     lanes = defaultdict[str, int](int)
     for lane in side.run.lanes:
         lanes[lane.role] += 1
@@ -216,7 +222,10 @@ def _part(segment: PathSegment) -> str:
 
 
 def _part_of_training(name: str) -> str:
-    """Return the part of a phase, or work, of a trainer by its name in the frameworks; those of TRL also generate."""
+    """Return the part (a key of `PARTS`) that a trainer's phase or work belongs to, by its ``name`` in the framework.
+
+    Trainers of TRL also generate and reward. An unknown name is the part ``trainer``.
+    """
     if name in GENERATING:
         return "rollout"
     if "reward" in name:
@@ -235,7 +244,10 @@ def _parts(step: TrainingStep) -> dict[str, float]:
 
 
 def _beside(step: TrainingStep) -> dict[str, float]:
-    """Return the seconds of tail, imbalance and idle roles; what the step lacks is left out."""
+    """Return the seconds of a step's tail, imbalances and idle roles, by keys of `BESIDE`.
+
+    Imbalances and roles that the step does not tell are left out.
+    """
     seconds = {"tail": step.tail_seconds}
     seconds |= {uneven.of: uneven.seconds for uneven in step.imbalance}
     return seconds | {f"idle_{use.role}": use.idle_seconds for use in step.roles}
@@ -253,7 +265,11 @@ def _by_name(sides: Sequence[Sequence[dict[str, float]]], names: dict[str, Text]
 def _change(
     name: str, sides: Sequence[Sequence[TrainingStep]], seconds: Sequence[Sequence[float]], among: int
 ) -> SecondsChange:
-    """Return the change of the mean ``seconds``; intervals hold together for ``among`` changes in 95 % of all cases."""
+    """Return the change of the mean ``seconds`` of the part ``name`` between two ``sides``, raw and at equal tokens.
+
+    ``seconds`` has a value for each step of each side. The intervals are so wide that those of ``among`` changes hold
+    together with 95 % probability; they are None with fewer than four steps on a side.
+    """
     z = statistics.NormalDist().inv_cdf(1 - CHANCE / among / 2)
     first, second = map(statistics.fmean, seconds)
     raw = _interval(seconds[0], seconds[1], z) if min(map(len, sides)) >= FEWEST else None
@@ -272,9 +288,10 @@ def _change(
 
 
 def _interval(first: Sequence[float], second: Sequence[float], z: float) -> ChangeInterval:
-    """Return the change of the mean from ``first`` to ``second`` with its 95 % interval, by Welch's test.
+    """Return the change of the mean from ``first`` to ``second`` with its interval, by Welch's test.
 
-    ``z`` is the half-width of the interval in standard errors for many steps.
+    Each has two values at least. ``z`` is the half-width in standard errors that the interval would have with very many
+    steps.
     """
     change = statistics.fmean(second) - statistics.fmean(first)
     squares = [statistics.variance(side) / len(side) for side in (first, second)]
@@ -289,7 +306,7 @@ def _interval(first: Sequence[float], second: Sequence[float], z: float) -> Chan
 
 
 def _causes(sides: Sequence[Sequence[TrainingStep]]) -> tuple[CauseChange, ...]:
-    """Return each cause that limited a step of a side, the costliest first."""
+    """Return each cause that limited a step of either side, with its steps and excess on both, the costliest first."""
     grouped: dict[tuple[object, ...], list[list[Cause]]] = {}
     for at, side in enumerate(sides):
         for cause in filter(None, (step.limited_by for step in side)):
@@ -308,7 +325,11 @@ def _causes(sides: Sequence[Sequence[TrainingStep]]) -> tuple[CauseChange, ...]:
 
 
 def _changed(counts: Sequence[int], sides: Sequence[Sequence[TrainingStep]], probability: float) -> str:
-    """Return how a cause changed, by the number of its steps on each side; chance makes that with ``probability``."""
+    """Return how a cause changed from the first of ``sides`` to the second: came, went, longer, shorter, or unclear.
+
+    ``counts`` has the number of its steps on each side. It is unclear if chance makes such a difference with a
+    ``probability`` above 5 %.
+    """
     if probability > CHANCE:
         return UNCLEAR
     if not counts[0]:
@@ -319,7 +340,10 @@ def _changed(counts: Sequence[int], sides: Sequence[Sequence[TrainingStep]], pro
 
 
 def _by_chance(counts: Sequence[int], steps: Sequence[int]) -> float:
-    """Return the probability that chance deals steps with a cause to the sides so unevenly (Fisher's exact test)."""
+    """Return the probability that chance makes the two sides differ at least so much (Fisher's exact test).
+
+    ``counts`` has the number of steps with a cause on each side, ``steps`` that of all steps.
+    """
     hits = sum(counts)
 
     def log_ways(first: int) -> float:
@@ -340,7 +364,10 @@ def _log_choices(count: int, chosen: int) -> float:
 
 
 def _reasons(before: ChosenSteps, after: ChosenSteps) -> Iterator[str]:
-    """Yield why two runs cannot be compared: they have other trainers."""
+    """Yield a sentence if two runs cannot be compared, because their trainers differ; else nothing.
+
+    Trainers differ if phases that both name have less than half of the steps' time.
+    """
     sides = [_phases(side) for side in (before, after)]
     common = set(sides[0]) & set(sides[1])
     shares = [sum(side[name] for name in common) / (sum(side.values()) or 1.0) for side in sides]
@@ -348,14 +375,14 @@ def _reasons(before: ChosenSteps, after: ChosenSteps) -> Iterator[str]:
         phases = (joined(COMMA, sorted(side, key=lambda name: -side[name])[:3]) for side in sides)
         packages = (", ".join(side.run.run.packages) or Text("unknown packages") for side in (before, after))
         yield Text(
-            "different trainers: {before} with the phases {phases_before} before, {after} with the phases"
-            " {phases_after} after",
+            "the trainers differ: {package_before} with the phases {phases_before} before, {package_after} with the"
+            " phases {phases_after} after",
             *(text for pair in zip(packages, phases, strict=True) for text in pair),
         )
 
 
 def _phases(side: ChosenSteps) -> dict[str, float]:
-    """Return phase → seconds of the critical paths of the steps, or work → seconds where there is no phase."""
+    """Return phase → its seconds on the critical paths of all steps; where there is no phase, work → its seconds."""
     sums = defaultdict[str, float](float)
     for step in side.steps:
         for segment in step.critical_path:
@@ -368,15 +395,18 @@ def _differences(before: RunTimeline, after: RunTimeline) -> Iterator[str]:
     """Yield a sentence with all packages if the runs differ in them, and one for each role whose processes do."""
     if before.run.packages != after.run.packages:
         texts = (", ".join(run.run.packages) or Text("unknown") for run in (before, after))
-        yield Text("packages: {before} before, {after} after", *texts)
+        yield Text("packages: {packages_before} before, {packages_after} after", *texts)
     for role, name in ROLES.items():
         counts = [sum(lane.role == role for lane in run.lanes) for run in (before, after)]
         if counts[0] != counts[1]:
-            yield Text("processes ({role}): {before} before, {after} after", name, *counts)
+            yield Text("number of processes ({role}): {before} before, {after} after", name, *counts)
 
 
 def _notes(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> Iterator[str]:
-    """Yield what one has to know of the numbers: few steps, the same steps, unknown tokens, what a run lacks."""
+    """Yield sentences on the limits of the numbers: few steps, the same steps, unknown tokens, missing files.
+
+    ``step`` is the change of the mean step.
+    """
     if step.raw is None:
         yield Text(
             "{before} steps before and {after} steps after are too few for a confidence interval: each side needs"
@@ -403,13 +433,13 @@ def _notes(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> Iter
 
 
 def _without_tokens(before: ChosenSteps, after: ChosenSteps) -> Text:
-    """Return why the changes at equal tokens are unknown."""
+    """Return a sentence on why the changes at equal tokens are unknown, or the same as the raw ones."""
     steps = [step for side in (before, after) for step in side.steps]
     if any(step.decode_tokens is None for step in steps):
-        return Text("at equal tokens: unknown, because an engine wrote no timeline file")
+        return Text("the change at equal tokens is unknown, because an engine wrote no timeline file")
     if len({(step.decode_tokens, step.prefill_tokens) for step in steps}) == 1:
-        return Text("at equal tokens: the same result, because all steps have the same number of tokens")
+        return Text("the change at equal tokens is the raw change, because all steps have the same number of tokens")
     return Text(
-        "at equal tokens: unknown, because the number of tokens differs only between the sides, or there are too"
-        " few steps for a fit"
+        "the change at equal tokens is unknown, because the number of tokens differs only between the sides, or there"
+        " are too few steps for a fit"
     )

@@ -94,7 +94,11 @@ class Surveyed:
 
 
 def survey(file_paths: Sequence[Path], progress: Progress = ignore) -> Surveyed:
-    """Read all files, and group their processes into runs, the newest run last."""
+    """Read all timeline files, and group their processes into runs, the newest run last.
+
+    Files of a newer format, and those that cannot be read, are listed apart. Files without records are left out.
+    ``progress`` gets the number of compressed bytes of each read.
+    """
     surveyed, newer, unread = list[ProcessFile](), list[Path](), list[Unread]()
     for path in file_paths:
         try:
@@ -128,7 +132,10 @@ def _size(path: Path) -> int:
 
 
 def _processes(surveyed: Iterable[ProcessFile]) -> list[Process]:
-    """Group files by process, an older file before the one that replaced it, and find roles, replica and rank."""
+    """Group files by process, an older file before the one that replaced it, and find roles, replica, rank and run.
+
+    Roles follow from the kinds of records; a process without any of these is ``other``.
+    """
     grouped = defaultdict[tuple[str, str, int, int], list[ProcessFile]](list)
     for file in surveyed:
         grouped[file.boot, file.host, file.pid, file.started].append(file)
@@ -159,7 +166,7 @@ class _Ancestry:
             self.by_pid[process.head.boot, process.head.pid].append(process)
 
     def line(self, process: Process) -> Iterator[Process]:
-        """Yield the process, its parent, and so on, as far as they have files."""
+        """Yield the process, its parent, and so on: at most 64 that have files and whose lifetimes overlap."""
         for _ in range(_ANCESTORS):
             yield process
             above = [
@@ -173,7 +180,11 @@ class _Ancestry:
 
 
 def _inherited(processes: Sequence[Process]) -> list[Process]:
-    """Return the processes with replica, rank and run name, from the process itself or its nearest ancestor."""
+    """Return the processes with replica, rank and run name filled in.
+
+    Replica and run name come from the process itself or its nearest ancestor, or the replica from the name of its
+    worker group; the rank is the reported one, else the variable RANK. What is unknown stays None, or "".
+    """
     line = _Ancestry(processes).line
     inherited = []
     for process in processes:
@@ -189,11 +200,11 @@ def _inherited(processes: Sequence[Process]) -> list[Process]:
 
 
 def _runs(processes: Sequence[Process]) -> list[list[Process]]:
-    """Group processes into runs: the same run name, and lifetimes that overlap, directly or through others.
+    """Group processes into runs: the same run name, and lifetimes that overlap, directly or through other processes.
 
-    Groups that do not overlap are of one run, too, if the later one goes on in the earlier one's cluster: while a run
-    starts, its processes are silent for minutes. A process without a run name (its parent may have recorded nothing)
-    joins the only run that it overlaps, if just one.
+    Groups of one name that do not overlap are one run, too, if the later one goes on in the earlier one's cluster:
+    while a run starts, its processes are silent for minutes. A process without a run name joins the run that it
+    overlaps, if that is only one, or only one on its machine. Others without a name form runs of their own.
     """
     by_name = defaultdict[str, list[Process]](list)
     for process in processes:
@@ -212,7 +223,10 @@ def _runs(processes: Sequence[Process]) -> list[list[Process]]:
 
 
 def _continued(groups: Iterable[list[Process]]) -> list[list[Process]]:
-    """Merge each group of a run name with the group before, if it goes on in the same cluster."""
+    """Merge each group of processes with the one before, if it goes on in the same cluster; return the runs.
+
+    ``groups`` are those of one run name, in order of time.
+    """
     runs = list[list[Process]]()
     for group in groups:
         if runs and _goes_on(runs[-1], group):
@@ -223,11 +237,11 @@ def _continued(groups: Iterable[list[Process]]) -> list[list[Process]]:
 
 
 def _goes_on(earlier: Sequence[Process], later: Sequence[Process]) -> bool:
-    """Tell whether two groups with the same run name are of one run, although none of them wrote at the same time.
+    """Tell whether two groups of processes with the same run name, which did not overlap in time, are of one run.
 
-    They are if they share a parent, which is Ray's raylet: another cluster has another one, and within a cluster each
-    job has a name of its own. A pid that both have was given anew. Without a common machine, they are if the first has
-    not ended and only one of them has a driver.
+    On a common machine they are if they share a parent process, which is Ray's raylet. Without a common machine, they
+    are if no process of the earlier group has ended and at most one group has a driver. They never are if both have a
+    process with the same pid, because the pid was then used again.
     """
     if {_place(process, process.head.pid) for process in earlier} & {
         _place(process, process.head.pid) for process in later
@@ -265,9 +279,10 @@ def _overlapping(group: Iterable[Process]) -> list[list[Process]]:
 
 
 def _numbered(run: Iterable[Process]) -> tuple[Process, ...]:
-    """Return a run's processes in the order of the lanes; engines and servers without a replica are numbered.
+    """Return a run's processes in the order of the lanes; engines and servers without a replica get a number as one.
 
-    Numbers are only given if there are several. An engine gets the number of the server that is its ancestor.
+    Numbers are only given if a role has several processes and none has a replica. An engine gets the number of the
+    server or engine that is its ancestor, if each has such an ancestor.
     """
     order = [*ROLES]
     ordered = sorted(
@@ -289,19 +304,28 @@ def _numbered(run: Iterable[Process]) -> tuple[Process, ...]:
 
 
 def _nearest(line: Iterable[Process], numbers: Mapping[int, int]) -> int | None:
-    """Return the number of the first process in ``line`` that has one, by ``id``; None without one."""
+    """Return the number of the first process in ``line`` that has a number; None if none has.
+
+    ``numbers`` has them by the ``id()`` of the process.
+    """
     return next((numbers[id(ancestor)] for ancestor in line if id(ancestor) in numbers), None)
 
 
 def _described(number: int, run: Sequence[Process]) -> Run:
-    """Return the description of a run; ``run`` are its processes."""
+    """Return the description of a run from its processes: start, length, number of processes, packages and name.
+
+    ``number`` is that for ``--run``.
+    """
     begin, end = min(process.wall[0] for process in run), max(process.wall[1] for process in run)
     packages = sorted({process.head.package for process in run if process.head.package})
     return Run(number, begin / 1e6, max(end - begin, 0) / 1e6, len(run), tuple(packages), run[0].run)
 
 
 def missing_ranks(processes: Iterable[Process]) -> dict[int, list[int]]:
-    """Return the ranks of trainers without a file, by world size, for each world that lacks some."""
+    """Return world size → the ranks of trainers without a file; worlds that lack none are left out.
+
+    Processes whose WORLD_SIZE or rank is unknown do not count; of very large worlds the first 65,536 ranks do.
+    """
     worlds = defaultdict[int, Counter[int]](Counter)
     for process in processes:
         size = process.head.number("WORLD_SIZE")
@@ -315,7 +339,7 @@ def missing_ranks(processes: Iterable[Process]) -> dict[int, list[int]]:
 
 
 def by_role(processes: Sequence[Process]) -> Mapping[str, list[int]]:
-    """Return the indices of the processes of each role; a process may have several roles."""
+    """Return role → the indices of its processes; a process may have several roles, and an absent role has none."""
     places = defaultdict[str, list[int]](list)
     for at, process in enumerate(processes):
         for role in process.roles:

@@ -58,9 +58,10 @@ def seconds(us: float) -> float:
 def role_uses(
     records: StepRecords, path: Sequence[PathPiece], processes: Mapping[str, Sequence[int]]
 ) -> tuple[RoleUse, ...]:
-    """Return how busy each role was in a step, and what was on the critical path while it idled.
+    """Return how busy driver, trainers, engines and reward workers were in a step, and what they waited for.
 
-    ``processes`` has the indices of the processes of each role.
+    ``processes`` has the indices of the processes of each role. Roles that were never busy are left out, except the
+    driver.
     """
     by_process = defaultdict[int, list[KeptSpan]](list)
     for span in records.spans:
@@ -77,9 +78,10 @@ def role_uses(
 def _busy(
     role: str, records: StepRecords, path: Sequence[PathPiece], process: int, spans: Sequence[KeptSpan]
 ) -> list[TimeRange]:
-    """Return the ranges in which a process was busy in ``role``, in microseconds.
+    """Return the ranges in which ``process`` (an index) was busy in ``role`` during the step, in microseconds.
 
-    Busy is: for the driver, its own pieces of the path; for an engine, iterations; for a trainer, works without waits.
+    Busy is: for the driver, its own pieces of ``path``; for an engine, iterations with small gaps; for a trainer, works
+    without waits; for a reward worker, rewards. ``spans`` are those of the process.
     """
     low, high = records.start, records.end
 
@@ -102,7 +104,11 @@ def _busy(
 
 
 def _use(role: str, busy: Sequence[Sequence[TimeRange]], path: Sequence[PathPiece], records: StepRecords) -> RoleUse:
-    """Return busy and idle time of a role as the mean over the lanes ``busy``, and the main reasons for idling."""
+    """Return busy and idle time of a role as means over its processes, and up to three reasons for idling.
+
+    ``busy`` has the busy ranges of each process, at least one. Reasons are activities on the critical path during idle
+    time, if they take over 1 % of the step.
+    """
     whole, lanes = records.end - records.start, len(busy)
     mean = sum(map(length, busy)) / lanes
     waited = {(piece.role, piece.what, piece.phase): 0 for piece in path}
@@ -128,9 +134,10 @@ NOTHING = Amounts(0, 0)
 
 
 def amounts(records: StepRecords) -> Amounts:
-    """Return the decode steps and generated tokens of a step, by the iterations that begin in it, without validation.
+    """Return the decode steps and generated tokens of a step, from the iterations that begin in it.
 
-    Each request of an iteration gets one token; with speculative decoding it may be several.
+    Iterations during validation do not count. Each request of an iteration counts one token, although speculative
+    decoding may give it several.
     """
     steps, tokens = [0], 0
     training = uncovered(validations(records), records.start, records.end)
@@ -162,9 +169,9 @@ def _of_training(records: StepRecords, spans: Iterable[KeptSpan]) -> list[KeptSp
 
 
 def alive(records: StepRecords) -> list[tuple[int, int]]:
-    """Return the number of requests alive from each time on (microseconds), within a step.
+    """Return pairs (time in microseconds, number of requests alive from then on) of a step, in order.
 
-    Counted are serve spans, else requests, else trajectories.
+    Counted are serve spans, else requests, else trajectories; [] without any.
     """
     spans = records.by_kind["serve"] or records.by_kind["request"] or records.by_kind["trajectory"]
     events = sorted(
@@ -176,7 +183,11 @@ def alive(records: StepRecords) -> list[tuple[int, int]]:
 
 
 def tail(curve: Sequence[tuple[int, int]], path: Iterable[PathPiece]) -> Tail | None:
-    """Return the end of a rollout with few requests left; None if there is none or the rollout goes on."""
+    """Return the end of a rollout in which fewer than a tenth of the peak's requests were alive.
+
+    ``curve`` is a result of `alive`, ``path`` the step's critical path. None if there is no such time, or if requests
+    are still alive at the end of the step.
+    """
     peak = max((count for _, count in curve), default=0)
     if not curve or curve[-1][1]:  # the rollout goes on over the end of the step
         return None
@@ -192,7 +203,10 @@ def tail(curve: Sequence[tuple[int, int]], path: Iterable[PathPiece]) -> Tail | 
 
 
 def thinned(curve: Sequence[tuple[T, int]], points: int) -> list[tuple[T, int]]:
-    """Return about ``points`` points of a curve: of each stretch, the highest and the last."""
+    """Return at most about ``points`` points of a curve (time, count): of each stretch, the highest and the last.
+
+    A curve that is short enough comes back whole.
+    """
     if len(curve) <= points:
         return list(curve)
     size = -(-len(curve) // (points // 2))
@@ -212,7 +226,8 @@ def imbalances(
     """Return the imbalance between replicas, by their last answers, and between ranks, by their own work.
 
     ``ranks`` has the ranks of trainers, by the process's index. Ranks that wait for each other have works of equal
-    length: the delay of a rank after the others is its own work, and the others' waiting.
+    length, so a rank's own work is told by its delays on the critical ``path``. With fewer than two replicas or ranks,
+    theirs is left out.
     """
     ends = defaultdict[int, int](int)
     for serve in _of_training(records, records.by_kind["serve"]):
@@ -235,7 +250,10 @@ def imbalances(
 
 
 def _imbalance(of: str, done: Mapping[int, int]) -> Imbalance:
-    """Return by how much the last of ``done`` (number → microseconds) ended after their mean."""
+    """Return the imbalance of ``of`` ("replicas" or "ranks"): by how much the last ended after the mean.
+
+    ``done`` has the microseconds until each ended, by its number.
+    """
     us = max(done.values()) - sum(done.values()) / len(done)
     return Imbalance(of, tuple((number, seconds(us_done)) for number, us_done in sorted(done.items())), seconds(us))
 
@@ -244,7 +262,10 @@ def _imbalance(of: str, done: Mapping[int, int]) -> Imbalance:
 
 
 def sync_intervals(records: StepRecords) -> list[TimeRange]:
-    """Return the ranges of the weight sync in microseconds, as the driver recorded them, else any process."""
+    """Return the ranges of the weight sync within the step, in microseconds; [] if no process recorded any.
+
+    The driver's syncs and phases count; without these, the syncs of all processes.
+    """
     syncs = records.by_kind["sync"]
     phases = (phase for phase in records.by_kind["phase"] if phase.name in SYNC)
     of_driver = [span for span in (*syncs, *phases) if span.process == records.driver]
@@ -252,7 +273,7 @@ def sync_intervals(records: StepRecords) -> list[TimeRange]:
 
 
 def sync_by_process(records: StepRecords) -> dict[str, dict[int, int]]:
-    """Return the microseconds of each part of the weight sync, by name and by the process's index."""
+    """Return name of a part of the weight sync → index of a process → its microseconds in the step."""
     by_name = defaultdict[str, defaultdict[int, list[KeptSpan]]](lambda: defaultdict(list))
     for sync in records.by_kind["sync"]:
         by_name[sync.name][sync.process].append(sync)
@@ -263,9 +284,9 @@ def sync_by_process(records: StepRecords) -> dict[str, dict[int, int]]:
 
 
 def sync_work(records: StepRecords) -> dict[str, dict[int, int]]:
-    """Return the microseconds of each part of the weight sync, by name and process, without waits in collectives.
+    """Return name of a part of the weight sync → index of a process → its microseconds without waits in collectives.
 
-    The waits of trainers are left out in each part where they are known of all trainers.
+    Waits are taken out only of trainers, and only in parts where they are known of all trainers.
     """
     lengths = sync_by_process(records)
     for name, by_process in lengths.items():
@@ -279,13 +300,19 @@ def sync_work(records: StepRecords) -> dict[str, dict[int, int]]:
 
 
 def sync_parts(by_process: Mapping[str, Mapping[int, int]]) -> tuple[Part, ...]:
-    """Return the parts of the weight sync, the longest first; each as long as in its slowest process."""
+    """Return the parts of the weight sync in seconds, the longest first; each as long as in its slowest process.
+
+    ``by_process`` is a result of `sync_by_process`. Parts of length 0 are left out.
+    """
     parts = [Part(name, seconds(max(lengths.values()))) for name, lengths in by_process.items()]
     return tuple(sorted((part for part in parts if part.seconds), key=lambda part: -part.seconds))
 
 
 def side_by_side(records: StepRecords) -> bool:
-    """Tell whether engines iterate while trainers run units: only in asynchronous training they do."""
+    """Tell whether engines iterate during more than 2 % of the trainers' micro-batches in the step.
+
+    They do so only in asynchronous training.
+    """
     units = (span for span in records.by_kind["unit"] if records.start <= span.start and end_of(span) <= records.end)
     union = covered(units)
     overlapping = sum(
@@ -297,9 +324,9 @@ def side_by_side(records: StepRecords) -> bool:
 
 
 def rewards_delay(records: StepRecords) -> int:
-    """Return by how many microseconds the rollout would end earlier without the rewards that agent loops wait for.
+    """Return by how many microseconds the rollout would end earlier without rewards; 0 without trajectories.
 
-    Without rewards the last trajectory may be another one. Return 0 without trajectories.
+    Each trajectory would end earlier by the time of its own rewards, so another one may then be the last.
     """
     rewards = defaultdict[tuple[int, int], int](int)
     for reward in records.by_kind["reward"]:
@@ -317,9 +344,10 @@ def what_if(
     sync: Sequence[TimeRange],
     rewards_us: int = 0,
 ) -> tuple[Bound, ...]:
-    """Return a lower bound of the step for each possible improvement; omit savings below 0.1 %.
+    """Return a lower bound of a step's duration for each possible improvement; omit savings of at most 0.1 %.
 
-    ``rewards_us`` is by how many microseconds the rollout would end earlier without rewards.
+    ``step_us`` is the duration in microseconds, ``path`` the critical path, ``sync`` the ranges of the weight sync, and
+    ``rewards_us`` by how many microseconds the rollout would end earlier without rewards.
     """
     of_rollout = length(piece for piece in path if piece.role in ROLLOUT or piece.kind == "poll")
     of_trainer = length(piece for piece in path if piece.role == "trainer")
@@ -356,7 +384,10 @@ def what_if(
 
 
 def phase_parts(records: StepRecords) -> tuple[Part, ...]:
-    """Return the duration of each phase of the driver in a step, in the order of their starts."""
+    """Return the seconds of each phase of the driver in a step, by name, in the order of their first starts.
+
+    Times that a phase runs twice at once count once.
+    """
     by_name = defaultdict[str, list[KeptSpan]](list)
     for phase in sorted(records.by_kind["phase"], key=by_start):
         if phase.process == records.driver:

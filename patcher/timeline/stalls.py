@@ -27,24 +27,24 @@ TOGETHER = 3
 """Roles whose processes stall at one time if it is their machine that stalls."""
 
 
-def stall(before: int, at: int, ended: Sequence[tuple[int, int]], begun: Sequence[int]) -> TimeRange | None:
-    """Return the range in which the writer of a block at ``at`` certainly did not run; None if it was in time.
+def stall(before: int, written: int, ended: Sequence[tuple[int, int]], begun: Sequence[int]) -> TimeRange | None:
+    """Return the range in which the process that wrote a block certainly did not run; None if it wrote in time.
 
-    Times are in microseconds. ``before`` is the time of the previous block, ``ended`` has start and end of the records
-    in the block, ``begun`` the starts of its spans that go on.
+    Times are in microseconds. ``before`` is the time of the previous block, ``written`` that of this one. ``ended`` has
+    start and end of the records in the block, ``begun`` the starts of its spans that go on.
     """
-    due = min([*(end for _, end in ended), *(start + LASTING_US for start in begun)], default=at)
+    due = min([*(end for _, end in ended), *(start + LASTING_US for start in begun)], default=written)
     since = max(due, before)
-    if at - since <= WRITES_US + SURE_US:
+    if written - since <= WRITES_US + SURE_US:
         return None
-    events = {since, at, *begun, *(time for record in ended for time in record)}
-    moments = sorted(time for time in events if since <= time <= at)
+    events = {since, written, *begun, *(time for record in ended for time in record)}
+    moments = sorted(time for time in events if since <= time <= written)
     start, end = max(pairwise(moments), key=lambda gap: gap[1] - gap[0])
     return TimeRange(start + WRITES_US, end) if end - start > WRITES_US + SURE_US else None
 
 
 def of_machine(stalls: Iterable[tuple[str, Sequence[TimeRange]]]) -> list[TimeRange]:
-    """Return the ranges in which processes of at least three roles stall at one time.
+    """Return the ranges, in order, in which processes of at least three roles stall at once: the machine stalls.
 
     ``stalls`` has the role and the stalls of each process of one machine.
     """

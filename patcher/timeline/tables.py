@@ -25,12 +25,12 @@ PLAIN = Unit(str)
 _OVER: dict[str, Text] = {"replicas": Text("replicas"), "ranks": Text("ranks")}
 _BOUNDS: dict[str, Text] = {OVERLAP: Text("overlap of rollout and training, as in an asynchronous trainer")}
 _CLOCKS: dict[str, Text] = {"causality": Text("order of calls and requests"), "wall clock": Text("wall clocks")}
-_MEDIAN = Column("median_seconds", Text("median step"), SECONDS)
-_LONGEST = Column("longest_seconds", Text("longest"), SECONDS)
+_MEDIAN = Column("median_seconds", Text("in the median step"), SECONDS)
+_LONGEST = Column("longest_seconds", Text("maximum in a step"), SECONDS)
 
 
 def of_run(run: RunTimeline) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Yield every table of ``run`` for CSV files; the mapping of common values is always empty."""
+    """Yield every table of ``run`` for CSV files, memory last; the mapping of common values is always empty."""
     for table in (steps, bounds, roles, sync, imbalance, clocks):
         yield {}, table(run)
     for of_memory in memory_tables.tables(run):
@@ -38,14 +38,14 @@ def of_run(run: RunTimeline) -> Iterator[tuple[Mapping[str, object], Table]]:
 
 
 def verdict(step: TrainingStep) -> str:
-    """Return a short text on what limited a step."""
+    """Return a short text on what limited a step, with its excess, rare phases and warm-up; else the verdict itself."""
     cause = step.limited_by
     limit = step.verdict
     if cause is not None:
-        limit = Text("{cause} +{seconds} s", cause.label, brief(cause.excess_seconds))
+        limit = Text("{cause} +{excess} s", cause.label, brief(cause.excess_seconds))
     for phase in step.beside:
-        limit = Text("{limit}, with {phase} {seconds} s", limit, phase.name, brief(phase.seconds))
-    return Text("{limit}, including warm-up", limit) if step.warm_up else limit
+        limit = Text("{cause}, with {phase} {seconds} s", limit, phase.name, brief(phase.seconds))
+    return Text("{cause}, including warm-up", limit) if step.warm_up else limit
 
 
 def staleness(run: RunTimeline) -> float | None:
@@ -55,10 +55,10 @@ def staleness(run: RunTimeline) -> float | None:
 
 
 def trend(change: Trend) -> Text:
-    """Return a text on how long the first and the last third of the steps are."""
+    """Return a text with the median seconds of the first and of the last third of the steps."""
     return Text(
-        "trend: {before} s in steps {first} to {second}, {after} s in steps {third} to {last} (medians, without"
-        " single slow steps)",
+        "trend: {before} s in steps {first} to {before_last}, {after} s in steps {after_first} to {last} (medians,"
+        " without single slow steps)",
         brief(change.before_seconds),
         *change.first,
         brief(change.after_seconds),
@@ -67,12 +67,15 @@ def trend(change: Trend) -> Text:
 
 
 def drivers(change: Trend) -> Text:
-    """Return a text on the quantities that change with the length of the steps."""
+    """Return a text on the quantities that change with the steps' length, each with its change and correlation.
+
+    If there is none, the text says so.
+    """
     if not change.drivers:
-        return Text("none of the recorded counts (tokens, decode steps) changes with the step time")
+        return Text("no recorded count (tokens, decode steps) changes with the duration of the steps")
     texts = (
         Text(
-            "{name} {before:,.4g} to {after:,.4g} (rank correlation {correlation:.2f})",
+            "{quantity} {before:,.4g} to {after:,.4g} (rank correlation {correlation:.2f})",
             driver.name,
             driver.before,
             driver.after,
@@ -80,7 +83,7 @@ def drivers(change: Trend) -> Text:
         )
         for driver in change.drivers
     )
-    return Text("changes with the step time: {drivers}", joined(COMMA, texts))
+    return Text("quantities that change with the duration of the steps: {quantities}", joined(COMMA, texts))
 
 
 def steps(run: RunTimeline) -> Table:
@@ -92,7 +95,7 @@ def steps(run: RunTimeline) -> Table:
         Column("limited_by", Text("limited by"), LABEL, TERMINAL),
         Column("tail_seconds", Text("tail"), SECONDS, TERMINAL, optional=True),
         Column("sync_seconds", Text("sync"), SECONDS, TERMINAL, optional=True),
-        Column("poll_seconds", Text("polling"), SECONDS, optional=True),
+        Column("poll_seconds", Text("time polling"), SECONDS, optional=True),
         *(
             Column(f"{role}_busy_share", ROLES[role], SHARE, TERMINAL if role in SHARED else Shown.PAGE)
             for role in present
@@ -128,14 +131,14 @@ def steps(run: RunTimeline) -> Table:
 
 
 def bounds(run: RunTimeline) -> Table:
-    """Return the table of upper bounds of savings, in the median step and in total, each with its best step."""
+    """Return the table of possible savings: upper bounds in the median step and in total, and the best step."""
     columns = (
-        Column("bound", Text("with")),
+        Column("bound", Text("improvement")),
         Column("median_saves_seconds", Text("saving in the median step"), SECONDS),
         Column("saves_seconds", Text("saving in all steps"), SECONDS),
         Column("share", Text("share of all steps"), SHARE),
-        Column("step", Text("largest in step"), PLAIN),
-        Column("why", Text("why this is an upper bound (in the step of the largest saving)")),
+        Column("step", Text("step with the largest saving"), PLAIN),
+        Column("why", Text("assumption in this step")),
     )
     savings = defaultdict[str, list[tuple[float, int, str]]](list)
     for step in run.steps:
@@ -147,31 +150,31 @@ def bounds(run: RunTimeline) -> Table:
         lengths = [length for length, _, _ in saved]
         most, total = max(saved), sum(lengths)
         rows.append((_BOUNDS.get(name, name), statistics.median(lengths), total, total / whole, *most[1:]))
-    about = Text("Upper bounds, not promises: each row changes one thing and nothing else.")
+    about = Text("These are upper bounds, not promises: each row changes one thing and nothing else.")
     return Table("bounds", Text("Upper bounds of the saving"), columns, rows, about)
 
 
 def roles(run: RunTimeline) -> Table:
-    """Return the table of roles: busy share, idle time, and what each role waited for."""
+    """Return the table of roles: processes, and means over the steps of busy share, idle time and waits."""
     columns = (
         Column("role", Text("role")),
         Column("processes", Text("processes"), COUNT),
-        Column("busy_share", Text("busy"), SHARE),
-        Column("idle_seconds_per_step", Text("idle per step"), SECONDS),
-        Column("waits_for", Text("waits for (per step)")),
+        Column("busy_share", Text("busy share"), SHARE),
+        Column("idle_seconds_per_step", Text("idle time per step"), SECONDS),
+        Column("waits_for", Text("waits for (time per step)")),
     )
     uses = defaultdict[str, list[tuple[float, float, int]]](list)
     waits = defaultdict[str, dict[Text, float]](dict)
     for use in itertools.chain.from_iterable(step.roles for step in run.steps):
         uses[use.role].append((use.busy_share, use.idle_seconds, use.lanes))
         for idle in use.idle_for:
-            name = Text("{who}: {what}", ROLES.get(idle.role, idle.role), idle.what)
+            name = Text("{process}: {activity}", ROLES.get(idle.role, idle.role), idle.what)
             waits[use.role][name] = waits[use.role].get(name, 0.0) + idle.seconds
     rows = []
     for role, of_steps in uses.items():
         busy, idles, lanes = zip(*of_steps, strict=True)
         longest = sorted(waits[role].items(), key=lambda wait: -wait[1])[:3]
-        reasons = (Text("{name} {seconds}", name, seconds(total / len(busy))) for name, total in longest)
+        reasons = (Text("{activity} {time}", name, seconds(total / len(busy))) for name, total in longest)
         rows.append(
             (ROLES.get(role, role), max(lanes), statistics.mean(busy), statistics.mean(idles), joined(COMMA, reasons))
         )
@@ -184,7 +187,7 @@ def _in_steps(lengths: Mapping[str, list[float]]) -> Iterable[tuple[str, float, 
 
 
 def sync(run: RunTimeline) -> Table:
-    """Return the table of the parts of the weight sync, the longest in total first."""
+    """Return the table of the parts of the weight sync, the longest in total first: median and maximum in a step."""
     lengths = defaultdict[str, list[float]](list)
     for part in (part for step in run.steps for part in step.sync):
         lengths[part.name].append(part.seconds)
@@ -194,7 +197,7 @@ def sync(run: RunTimeline) -> Table:
 
 
 def imbalance(run: RunTimeline) -> Table:
-    """Return the table of imbalance between replicas and between ranks, with the most frequent straggler."""
+    """Return the table of imbalance between replicas and between ranks: median, maximum, most frequent straggler."""
     late = defaultdict[str, list[float]](list)
     last = defaultdict[str, Counter[int]](Counter)
     for uneven in (uneven for step in run.steps for uneven in step.imbalance):
@@ -203,7 +206,7 @@ def imbalance(run: RunTimeline) -> Table:
         if latest is not None and (before is None or latest[1] > before[1]):
             last[uneven.of][latest[0]] += 1
     columns = (
-        Column("over", Text("over")), _MEDIAN, _LONGEST, Column("", Text("most often the slowest")),
+        Column("over", Text("imbalance between")), _MEDIAN, _LONGEST, Column("", Text("most often the slowest")),
         Column("last", shown=CSV), Column("last_in_steps", shown=CSV),
     )  # fmt: skip
     rows = []
@@ -211,23 +214,23 @@ def imbalance(run: RunTimeline) -> Table:
         number, often = next(iter(last[of].most_common(1)), (None, 0))
         shown = f"{number} ({often} / {len(late[of])})" if often else "?"
         rows.append((_OVER.get(of, of), median, longest, shown, number, often))
-    about = Text("How much later than the mean the slowest replica or rank finished.")
+    about = Text("Imbalance is the time by which the slowest replica or rank finished later than the mean.")
     return Table("imbalance", Text("Imbalance"), columns, rows, about)
 
 
 def clocks(run: RunTimeline) -> Table:
-    """Return the table of machine clocks: lead over the driver's clock, error and source."""
+    """Return the table of the machines' clocks: lead over the driver's clock, error, source, and contradictions."""
     columns = (
         Column("hosts", Text("machine")),
         Column("ahead_seconds", Text("wall clock ahead of the driver's"), Unit("{:+.6f} s".format)),
-        Column("error_seconds", Text("error at most"), Unit(seconds, missing="?")),
+        Column("error_seconds", Text("largest error"), Unit(seconds, missing="?")),
         Column("source", Text("derived from")),
         Column("contradicts", "", optional=True),
     )
     rows = [
         (
             ", ".join(clock.hosts), clock.ahead_seconds, clock.error_seconds, _CLOCKS.get(clock.source, clock.source),
-            Text("contradictory") if clock.contradicts else "",
+            Text("contradicts the order of calls") if clock.contradicts else "",
         )
         for clock in run.clocks
     ]  # fmt: skip

@@ -9,10 +9,10 @@ from patcher.timeline.path import StepRecords
 
 
 def of_step(records: StepRecords, ranks: Mapping[int, int | None]) -> tuple[int, int] | tuple[None, None]:
-    """Return the tokens of the iterations that end in a step: of those that prefill, and of those that only decode.
+    """Return the tokens of a step's iterations that prefill, and of those that only decode.
 
-    ``ranks`` has the ranks of engines, by the process's index: of a replica the lowest counts, all do the same. Return
-    (None, None) without engines.
+    An iteration belongs to the step in which it ends. ``ranks`` has the ranks of engines, by the process's index: only
+    the lowest rank of a replica counts, because all ranks compute the same tokens. (None, None) without engines.
     """
     lowest = dict[int | None, int]()
     for at, rank in ranks.items():

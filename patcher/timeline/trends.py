@@ -31,9 +31,10 @@ PARTS = 3
 
 
 def trend(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> Trend | None:
-    """Return how the first and the last third of the steps differ; None if that may be chance.
+    """Return how the first and the last third of the steps differ; None if that may be chance, or is below 10 %.
 
-    The first step is left out. What made single steps longer, and phases that most steps lack, do not count.
+    The first step is left out, and at least twelve others are needed. What made single steps longer, and phases that
+    most steps lack, do not count. ``paths`` has the sums of each step's critical path.
     """
     steps, paths = steps[1:], paths[1:]
     third = len(steps) // 3
@@ -65,7 +66,7 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _parts(paths: Sequence[Spent], change: float) -> tuple[Part, ...]:
-    """Return the activities with most of a ``change`` in seconds, the largest first."""
+    """Return up to three activities with a tenth or more of a ``change`` (seconds), the largest first."""
     parts = []
     for key in {key for path in paths for key in path.us}:
         before, after = _ends([path.us.get(key, 0) for path in paths])
@@ -75,7 +76,10 @@ def _parts(paths: Sequence[Spent], change: float) -> tuple[Part, ...]:
 
 
 def _drivers(paths: Sequence[Spent], lengths: Sequence[float]) -> list[Driver]:
-    """Return the quantities that change with the ``lengths`` of the steps, in seconds."""
+    """Return which of tokens, decode steps and ms per decode step grow with the ``lengths`` of the steps (seconds).
+
+    Their medians must rise by over 10 %, and their rank correlation with the lengths must be 0.5 at least.
+    """
     quantities: dict[Text, Callable[[Spent], float]] = {
         Text("generated tokens"): lambda path: path.amounts.tokens,
         Text("decode steps"): lambda path: path.amounts.decode_steps,

@@ -116,7 +116,7 @@ class _Engine:
     counted: int = -ENDLESS
 
     def enter(self, busy: TimeRange) -> None:
-        """Begin a new rollout, unless the engine was busy before ``busy``."""
+        """Begin a new rollout, unless the range ``busy`` follows the last busy range without a gap."""
         if busy.start > self.busy_until:
             self.rollout += 1
             self.decoded = 0
@@ -142,18 +142,19 @@ class Collector:
     lengths: dict[str, array[int]] = field(default_factory=lambda: defaultdict(lambda: array("q")))
 
     def feed(self, records: StepRecords, number: int, start: int) -> None:
-        """Add one step, which begins at ``start`` in microseconds.
+        """Count the decode steps and calls of step ``number``, and keep its candidates for windows.
 
-        The records of the first step include everything before, which counts but is no candidate.
+        The step begins at ``start`` (microseconds). ``records`` of the first step include everything before, which
+        counts but is no candidate.
         """
         for process in records.iterations:
             self._decodes(records, number, process, start)
         self._micro_batches(records, number, start)
 
     def _decodes(self, records: StepRecords, step: int, process: int, since: int) -> None:
-        """Count the decode steps of an engine, and keep the rollouts of this step.
+        """Count the decode steps of the engine ``process`` (an index), and keep its rollouts of this step.
 
-        Decode steps that began before ``since`` (microseconds) only count.
+        ``step`` is the driver's number. Decode steps that began before ``since`` (microseconds) only count.
         """
         replica, engine = records.replica_of[process], self.engines[process]
         busy = deque(covered(records.served[replica]))
@@ -179,9 +180,10 @@ class Collector:
         self.rollouts += [_rollout(step, replica, rollout, single, steps, most) for rollout, steps in decodes.items()]
 
     def _micro_batches(self, records: StepRecords, step: int, since: int) -> None:
-        """Count the calls of each method, and keep the slowest micro-batch of each method in this step.
+        """Count the calls of each method in each process, and keep the slowest micro-batch of each method in this step.
 
-        Calls that began before ``since`` (microseconds) only count.
+        ``step`` is the driver's number. Calls that began before ``since`` (microseconds) only count, and so do those
+        with a single micro-batch or one that goes on.
         """
         by_call = defaultdict[tuple[str, int, int], list[tuple[int, Sequence[KeptSpan]]]](list)
         for work in sorted(records.by_kind["work"], key=by_start):
@@ -195,8 +197,8 @@ class Collector:
                 if len(units) > 1 and ended and work.start >= since:
                     units = [unit._replace(end=end_of(unit) - _paused(records, unit)) for unit in units]
                     by_call[work.name, call, first].append((work.process, units))
-        for (method, call, first), of_ranks in by_call.items():
-            self._slowest(step, method, call, first, of_ranks)
+        for (method, call, first), units_of in by_call.items():
+            self._slowest(step, method, call, first, units_of)
 
     def _by_version(self, process: int) -> bool:
         """Tell whether the probe of a process counts training steps by the version of its parameters."""
@@ -205,9 +207,10 @@ class Collector:
         return package == "verl" and numbers >= (0, 8)
 
     def _counted(self, work: KeptSpan, count: int) -> tuple[int, int]:
-        """Return the training step of a call and the index of its first micro-batch; ``count`` is how many it has.
+        """Return the training step of the call ``work``, as the probe counts, and the index of its first micro-batch.
 
-        An asynchronous trainer calls a stage several times between two versions, which are then one training step.
+        ``count`` is the number of its micro-batches, which this adds to the count. An asynchronous trainer calls a
+        stage several times between two parameter versions: these calls are one training step.
         """
         place = work.process, work.name
         version = self.versions.get(work.process)
@@ -218,23 +221,23 @@ class Collector:
         return step, first
 
     def _slowest(
-        self, step: int, method: str, call: int, first: int, of_ranks: Sequence[tuple[int, Sequence[KeptSpan]]]
+        self, step: int, method: str, call: int, first: int, units_of: Sequence[tuple[int, Sequence[KeptSpan]]]
     ) -> None:
         """Keep the slowest micro-batch of a call, and the durations of all for the median.
 
-        ``call`` is the training step as the probe counts it. ``of_ranks`` has the micro-batches of each process,
-        ``first`` is the index in the training step of the first of them.
+        ``step`` is the driver's number, ``call`` the training step as the probe counts it. ``units_of`` has pairs
+        (index of a process, its micro-batches); ``first`` is the index of the first of these in the training step.
         """
         lengths_of_method = self.lengths[method]
         if len(lengths_of_method) < MOST_LENGTHS:
-            lengths_of_method.extend(length([unit]) for _, units in of_ranks for unit in units)
+            lengths_of_method.extend(length([unit]) for _, units in units_of for unit in units)
         us, number, process, unit = max(
             (length([unit]), -number, -process, unit)
-            for process, units in of_ranks
+            for process, units in units_of
             for number, unit in enumerate(units)
         )
         number, process = -number, -process
-        peers = [(other, units[number]) for other, units in of_ranks if number < len(units)]
+        peers = [(other, units[number]) for other, units in units_of if number < len(units)]
         lead = us - max((length([peer]) for other, peer in peers if other != process), default=0)
         if work := most_work([peer for _, peer in peers]):
             index, lead = work
@@ -247,7 +250,10 @@ class Collector:
             )
 
     def proposals(self, steps: Sequence[TrainingStep]) -> tuple[ProposedWindow, ...]:
-        """Return the proposed windows: of decode steps, of the tail, of a slow micro-batch; warm-up excluded."""
+        """Return the proposed windows: of decode steps, of the tail, and of a slow micro-batch.
+
+        ``steps`` are all steps with their verdicts. The warm-up step is left out if there are others.
+        """
         counted = {step.step: step for step in steps if not step.warm_up} or {step.step: step for step in steps}
         rollouts = [rollout for rollout in self.rollouts if rollout.step in counted]
         slow = [micro_batch for micro_batch in self.slow.values() if micro_batch.step in counted]
@@ -256,7 +262,8 @@ class Collector:
     def _of_rollouts(self, rollouts: Sequence[Rollout], steps: dict[int, TrainingStep]) -> Iterator[ProposedWindow]:
         """Yield windows of typical decode steps, of the slowest decode step, and of the longest tail.
 
-        The latter two only if they stand out.
+        The slowest must take over twice the median, the tail over 5 % of its step. ``steps`` are by number. Nothing is
+        yielded without a rollout.
         """
         if not rollouts:
             return
@@ -270,7 +277,7 @@ class Collector:
         if slowest.slowest.us > SLOW * slowest.median_us:
             number, us = slowest.slowest.first, slowest.slowest.us
             why = Text(
-                "decode step {number} took {length:,.1f} ms, {times:.1f} times the median",
+                "decode step {number} took {time:,.1f} ms, {times:.1f} times the median",
                 number,
                 us / 1000,
                 us / max(slowest.median_us, 1),
@@ -282,14 +289,17 @@ class Collector:
             yield from self._tail(max(tails, key=lambda step: step.tail_seconds), rollouts)
 
     def _tail(self, step: TrainingStep, rollouts: Sequence[Rollout]) -> Iterator[ProposedWindow]:
-        """Yield a window of the tail of ``step``, on the replica that finished last, if decode steps are known."""
+        """Yield a window of the tail of ``step``, on the replica that finished last.
+
+        Nothing is yielded if none of ``rollouts`` is of this step and replica.
+        """
         done = [dict(imbalance.done) for imbalance in step.imbalance if imbalance.of == "replicas"]
         last = max(done[0], key=lambda replica: done[0][replica]) if done else None
         of_step = [rollout for rollout in rollouts if rollout.step == step.step and last in (None, rollout.replica)]
         tail = step.tail
         if of_step and tail:
             why = Text(
-                "in {seconds:,.2f} s of step {step}, fewer than a tenth of the peak of {peak} requests were running",
+                "for {seconds:,.2f} s of step {step}, fewer requests than a tenth of the peak ({peak}) were running",
                 tail.seconds,
                 step.step,
                 tail.peak,
@@ -299,9 +309,9 @@ class Collector:
             yield self._decode(Text("tail"), of_step[0], window, why, "--at-tail", few)
 
     def _decode(self, what: str, rollout: Rollout, decodes: Decodes, why: str, *more: str) -> ProposedWindow:
-        """Return a window of ``decodes`` as commands, with what it shows and why.
+        """Return a proposed window of ``decodes`` in a rollout, with the commands for the next and the present run.
 
-        ``more`` are further words of the commands.
+        ``what`` is the window's name, ``why`` its reason, ``more`` are further options of the commands.
         """
         by_verl = rollout.replica is not None and any(
             process.head.number("VERL_REPLICA_RANK") is not None for process in self.processes
@@ -310,7 +320,7 @@ class Collector:
         window = ("--decode", f"{decodes.first}:{decodes.end}", *more)
         if not rollout.single:
             why = Text(
-                "{why}; the engine ran out of requests within this step, so check the rollout number with"
+                "{reason}; the engine ran out of requests within this step, so check the rollout number with"
                 " `rlpatch watch`",
                 why,
             )
@@ -323,7 +333,10 @@ class Collector:
     def _of_micro_batches(
         self, slow: Sequence[MicroBatch], steps: Mapping[int, TrainingStep]
     ) -> Iterator[ProposedWindow]:
-        """Yield a window of the slowest micro-batch, compared with its method's median, if it is slow."""
+        """Yield a window of the micro-batch that is slowest compared with its method's median.
+
+        Nothing is yielded if none takes over twice the median. ``slow`` are the candidates, ``steps`` are by number.
+        """
         usual = {method: max(statistics.median(lengths), 1) for method, lengths in self.lengths.items()}
         compared = [((batch.end - batch.start) / usual[batch.method], batch) for batch in slow]
         times, micro_batch = max(compared, default=(0.0, None))
@@ -336,7 +349,7 @@ class Collector:
         role_words = ("--role", role) if role else ()
         ranks = ("--ranks", "all" if rank is None else str(rank)) if micro_batch.rank is not None else ()
         why = Text(
-            "micro-batch {number} of {method} in step {step} took {length:,.2f} s, {times:.1f} times the median",
+            "micro-batch {number} of {method} in step {step} took {time:,.2f} s, {times:.1f} times the median",
             micro_batch.number,
             micro_batch.method,
             micro_batch.step,
@@ -352,10 +365,10 @@ class Collector:
         )  # fmt: skip
 
     def _slow_rank(self, micro_batch: MicroBatch, usual_us: float, step: TrainingStep) -> int | None:
-        """Return the rank that made a micro-batch slow, None if its ranks took it alike or waited for each other.
+        """Return the rank that made a micro-batch slow; None if its ranks took equally long, or waited for each other.
 
-        ``usual_us`` is the median of such micro-batches. The rank that the verdict on ``step`` names for them counts,
-        else one that took longer than any other by half of the excess.
+        It is the rank that the verdict on ``step`` names in the same phase, else the micro-batch's own rank if it led
+        the others by half of the excess over ``usual_us``, the median of such micro-batches in microseconds.
         """
         low, high = seconds(micro_batch.start), seconds(micro_batch.end)
         phases = {segment.phase for segment in step.critical_path if segment.start < high and segment.end > low}
@@ -390,10 +403,10 @@ def _paused(records: StepRecords, unit: KeptSpan) -> int:
 def _rollout(
     step: int, replica: int | None, rollout: int, single: bool, decodes: Sequence[Decodes], most: int
 ) -> Rollout:
-    """Return a rollout with a run of up to 20 usual decode steps from the middle on, and the slowest decode step.
+    """Return a rollout of step ``step`` with up to 20 usual decode steps from its middle on, and the slowest one.
 
-    The first decode step is only the slowest one if there is no other. ``rollout`` is its number in the engine,
-    ``single`` whether it is the step's only one, ``most`` the maximum number of requests.
+    The first of ``decodes`` is only the slowest if there is no other. ``rollout`` is the number of the rollout in the
+    engine, ``single`` tells whether it is the step's only one, ``most`` is the maximum number of requests.
     """
     middle = statistics.median(decode.us for decode in decodes)
     slowest = max(decodes[1:] or decodes, key=lambda decode: decode.us)
@@ -404,9 +417,9 @@ def _rollout(
 
 
 def _units(records: StepRecords, span: KeptSpan, depth: int) -> Iterator[KeptSpan]:
-    """Yield the micro-batches within a span that lies ``depth`` levels deep, down to the eighth level.
+    """Yield the micro-batches within ``span``, which lies ``depth`` levels below a work; at most eight levels deep.
 
-    Those of TRL's GRPO and RLOO begin with the loss: some of them generate before.
+    TRL's ``training_step`` is a micro-batch, too. It begins with its loss, if that is recorded: some generate before.
     """
     for child in records.nested.get((span.process, span.id), ()) if depth < 8 else ():
         if child.kind == "unit" and child.name == "micro-batch":

@@ -63,7 +63,7 @@ def _shortened(timeline: RunTimeline) -> RunTimeline:
     )
     notes = [
         Text(
-            "this page lists {count} of {all} ({what}); `rlpatch timeline --json` lists all",
+            "this page shows only {count} of {total} entries of the list “{list}”; `rlpatch timeline --json` has all",
             most,
             f"{len(entries):,}",
             title,
@@ -86,7 +86,7 @@ def _newest(timeline: RunTimeline, steps: int) -> RunTimeline:
     if len(timeline.steps) <= steps:
         return timeline
     note = Text(
-        "this page shows the newest {count} of {all} steps; show others with `rlpatch timeline --steps A:B`",
+        "this page shows the newest {count} of {total} steps; `rlpatch timeline --steps A:B` shows others",
         steps,
         len(timeline.steps),
     )

@@ -14,14 +14,17 @@ MOST_LISTED = 200
 
 
 def comparison_page(comparison: RunComparison, sentences: list[str]) -> str:
-    """Return the page of a comparison in the reader's language as HTML; ``sentences`` are its verdict."""
+    """Return the HTML page of a comparison in the reader's language.
+
+    ``sentences`` are its verdict, at least one: the first is shown large, the next two as the head of the page.
+    """
     first, *more = sentences
     body = (
         tag("header", tag("h1", "rlpatch compare"), [faint(text) for text in more[:2]]),
         alert(Text("These two sides are not comparable; --force was given:"), comparison.refused),
         tag("p", first, class_="verdict"),
         [tag("p", text) for text in more[2:]],
-        [tag("p", Text("Different: {difference}.", difference)) for difference in comparison.differs],
+        [tag("p", Text("The two sides differ in: {difference}.", difference)) for difference in comparison.differs],
         [tag("p", note) for note in comparison.notes],
         [table_section(table, MOST_LISTED) for _, table in tables.of_comparison(comparison)],
     )

@@ -20,26 +20,27 @@ Point = tuple[float, int]
 
 
 def places(timeline: RunTimeline) -> list[MemoryPlace]:
-    """Return the places that have a lane."""
+    """Return the devices and hosts that have a lane: the fullest eight, devices first, with two points or more."""
     by_name = {(place.of, place.place): place for place in timeline.memory.places if len(place.points) > 1}
     ordered = (by_name.get((peak.of, peak.place)) for peak in timeline.memory.highest())
     return [place for place in ordered if place is not None][:MOST]
 
 
 def names(place: MemoryPlace, top: int) -> Iterator[Markup]:
-    """Yield the name of a lane with its ``top`` in pixels, and the size of the device or host."""
-    label = Text("host {place}", place.place) if place.of == "host" else Text("device {place}", place.place)
+    """Yield SVG texts for a lane whose top is at ``top`` pixels: its name, and below it the peak and the size."""
+    label = Text("host {host}", place.place) if place.of == "host" else Text("device {device}", place.place)
     yield tag("text", label, tag("title", label), x=0, y=top + 14)
     most = max(used for _, used, _ in place.points)
-    yield tag("text", Text("{used} of {total}", size(most), size(place.total)), x=0, y=top + 28, class_="less")
+    yield tag("text", Text("peak {used} of {total}", size(most), size(place.total)), x=0, y=top + 28, class_="less")
 
 
 def areas(
     place: MemoryPlace, top: int, ticks: Callable[[float], int], within: tuple[float, float], least: float
 ) -> Iterator[Markup]:
-    """Yield the areas of a lane, the highest first: what is in use, and below it what the roles hold together.
+    """Yield the SVG areas of a lane, the highest first: all memory in use, then what the roles hold together.
 
-    ``ticks`` places a time, ``within`` is the visible range in seconds, ``least`` the shortest time between points.
+    ``top`` is in pixels. ``ticks`` returns the position of a time, ``within`` is the visible range in seconds, and
+    ``least`` the shortest time between points that are drawn.
     """
     scale = max(place.total, *(used for _, used, _ in place.points), 1)
     stacked: list[tuple[str, str, list[Point]]] = [
@@ -59,9 +60,10 @@ def _line(
     points: Sequence[Point], ticks: Callable[[float], int], within: tuple[float, float], least: float,
     height: Callable[[int], int],
 ) -> str:  # fmt: skip
-    """Return a step curve as SVG moves; of points closer than ``least`` seconds, only the highest is drawn.
+    """Return a step curve of (time, bytes) as SVG path commands, without the begin of the path.
 
-    ``ticks`` places a time, ``height`` a number of bytes, ``within`` is the visible range in seconds.
+    ``ticks`` returns the position of a time, ``height`` that of a number of bytes, ``within`` is the visible range in
+    seconds. Of points closer than ``least`` seconds, only higher ones are drawn.
     """
     start, end = within
     level = next((height(used) for at, used in reversed(points) if at <= start), height(0))

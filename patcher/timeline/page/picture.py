@@ -33,7 +33,8 @@ from patcher.timeline.shares import highest_and_last
 
 RECORDED, WINDOWS = Text("Recorded windows"), Text("Windows to record next")
 CAUSES = Text("several causes")
-_PATH, _GAP = Text("critical path: the process that the step waited for"), Text("critical path without a record")
+_PATH = Text("critical path: the process that the step waited for")
+_GAP = Text("critical path: time of which nothing is recorded")
 _ITERATING = {"iterations": Text("iterations"), "decodes": Text("iterations, mostly decode")}
 _WINDOWS = {
     "typical decode": Text("the typical decode step"),
@@ -113,22 +114,25 @@ class Placed(NamedTuple):
 
 
 def picture(timeline: RunTimeline, parts: int) -> Content:
-    """Return the picture with controls and legend, with up to ``parts`` bars in a row; None without a lane."""
+    """Return the picture of the run as HTML: SVG, controls, legend and notes; None if no process has a row.
+
+    ``parts`` is the number of bars that fit beside each other: shorter bars are merged.
+    """
     frame = frame_of(timeline, parts)
     placed, curve, height = _places(timeline, max(parts // 100, 1))
     if not placed:
         return None
     lanes = [(place, height - _AXIS + at * _LANE) for at, place in enumerate(memory.places(timeline))]
     height += len(lanes) * _LANE
-    counted = [0]  # bars that were joined to others
-    drawn = list(itertools.chain.from_iterable(_row(place, frame, counted) for place in placed))
+    merged_bars = [0]
+    drawn = list(itertools.chain.from_iterable(_row(place, frame, merged_bars) for place in placed))
     around = (_marks(timeline, frame), _requests(timeline, frame, curve), _ways(timeline, placed, frame))
     names = [tag("text", place.label, tag("title", place.label), x=0, y=place.top + 12) for place in placed]
     names.append(tag("text", Text("running requests"), x=0, y=curve + 14))
     most = max((count for _, count in timeline.requests), default=0)
-    names.append(tag("text", Text("at most {count}", most), x=0, y=curve + 28, class_="less"))
+    names.append(tag("text", Text("at most {count} at once", most), x=0, y=curve + 28, class_="less"))
     if timeline.windows or timeline.recorded:
-        names.append(tag("text", Text("windows"), x=0, y=_HEAD + 9))
+        names.append(tag("text", Text("recording windows"), x=0, y=_HEAD + 9))
     names += itertools.chain.from_iterable(memory.names(place, top) for place, top in lanes)
     over = (_heads(timeline, frame, height), _axis(frame, height), tag("g", _labels(placed, frame), class_="labels"))
     hatch = tag("pattern", tag("path", d=f"M0 1H{TICKS}", class_="hatch"), id="hatch", width=TICKS, height=4,
@@ -144,7 +148,7 @@ def picture(timeline: RunTimeline, parts: int) -> Content:
         "div",
         zoomable(names, bars, over, (TICKS, height), (Text("The run"), Text("all steps"), _HINT), choice),
         _legend(placed, timeline, [place for place, _ in lanes]),
-        map(faint, _aggregated(placed, timeline, frame, counted[0])),
+        map(faint, _aggregated(placed, timeline, frame, merged_bars[0])),
         data_block("run", _data(timeline, frame)),
         class_="picture",
     )
@@ -153,7 +157,8 @@ def picture(timeline: RunTimeline, parts: int) -> Content:
 def _places(timeline: RunTimeline, names: int) -> tuple[list[Placed], int, int]:
     """Return the rows with their positions, the top of the curve of requests, and the total height, in pixels.
 
-    The curve is below the last engine, server, agent or reward row. ``names`` limits the names at each level.
+    The curve is below the last engine, server, agent or reward row. ``names`` is the most names of bars at a nesting
+    level; rarer names are merged.
     """
     y = _HEAD + 6 + _MARKS * bool(timeline.windows or timeline.recorded)
     built_rows = rows(timeline, names)
@@ -169,27 +174,27 @@ def _places(timeline: RunTimeline, names: int) -> tuple[list[Placed], int, int]:
 
 
 def _label(row: Row, all_rows: Sequence[Row], timeline: RunTimeline) -> str:
-    """Return the shortest name of a row that no other row has."""
+    """Return the shortest label that tells a row from ``all_rows``: role, replica and rank, or the number of lanes."""
     if len(row.lanes) > 1:
-        return Text("{role}: {count} drawn as one", ROLES[row.role], len(row.lanes))
+        return Text("{role}: {count} processes", ROLES[row.role], len(row.lanes))
     lane = timeline.lanes[row.lanes[0]]
     role_lanes = [timeline.lanes[at] for other in all_rows if other.role == row.role for at in other.lanes]
     in_replica = [other for other in role_lanes if other.replica == lane.replica]
     alone = lane.rank is not None and lane.replica is not None and len(in_replica) == 1
     name = label(lane.role, lane.replica, None if alone else lane.rank)
     same = len([other for other in in_replica if other.rank == lane.rank]) > 1
-    return Text("{who} (#{number})", name, lane.number) if same else name
+    return Text("{process} (#{number})", name, lane.number) if same else name
 
 
-def _row(placed: Placed, frame: Frame, counted: list[int]) -> Iterator[Markup]:
-    """Yield the bars of a row as SVG paths, paler bars first.
+def _row(placed: Placed, frame: Frame, merged_bars: list[int]) -> Iterator[Markup]:
+    """Yield the bars of a row within the frame as SVG paths, paler bars first; short ones are merged.
 
-    ``counted`` holds one number, which grows by the bars that were merged with neighbours.
+    ``merged_bars`` holds one number, to which the count of merged bars is added.
     """
     for bars in sorted(placed.row.bars, key=lambda bars: not bars.pale):
         within = frame.within(bars.intervals)
         intervals = merged(within, frame.shortest)
-        counted[0] += len(within) - len(intervals)
+        merged_bars[0] += len(within) - len(intervals)
         classes = ["b", f"k-{bars.hue}", *["pale"] * bars.pale, *["odd"] * bars.odd]
         title = joined(_DOT, (_ITERATING.get(bars.name, bars.name), placed.label))
         yield _strokes(intervals, frame, placed.top + bars.top, bars.height, title, classes)
@@ -198,9 +203,9 @@ def _row(placed: Placed, frame: Frame, counted: list[int]) -> Iterator[Markup]:
 def _strokes(
     intervals: Sequence[Interval], frame: Frame, top: float, height: int, title: str, classes: Iterable[str]
 ) -> Markup:
-    """Return bars as one SVG path of relative moves and lines, at ``top`` pixels; empty without visible bars.
+    """Return bars as one SVG path, with their notes as data; an empty Markup if none lies in the frame.
 
-    ``height`` is in pixels, ``title`` the tooltip, ``classes`` are CSS classes.
+    ``top`` and ``height`` are in pixels, ``title`` is the tooltip, ``classes`` are CSS classes.
     """
     intervals = frame.within(intervals)
     if not intervals:
@@ -219,7 +224,7 @@ def _strokes(
 
 
 def _marks(timeline: RunTimeline, frame: Frame) -> Iterator[Markup]:
-    """Yield bars for recorded windows, and outlines for proposed windows."""
+    """Yield bars above the rows for recorded windows, and for proposed windows whose time is known."""
     for window in timeline.recorded:
         ends = [Interval(window.start, window.end)]
         yield _strokes(ends, frame, _HEAD + 2, 8, joined(_DOT, (window.title, RECORDED)), ("b", "mark"))
@@ -236,7 +241,7 @@ def window_name(what: str) -> str:
 
 
 def _requests(timeline: RunTimeline, frame: Frame, top: int) -> Iterator[Markup]:
-    """Yield the curve of requests alive, with its ``top`` in pixels, and the shaded tails."""
+    """Yield the curve of running requests as SVG, its top at ``top`` pixels, and the shaded tails of the steps."""
     tails = [Interval(step.tail.start, step.tail.end) for step in timeline.steps if step.tail]
     most = max((count for _, count in timeline.requests), default=0)
     base = top + _CURVE
@@ -260,13 +265,16 @@ def _requests(timeline: RunTimeline, frame: Frame, top: int) -> Iterator[Markup]
 
 
 def _thinned(points: Iterable[tuple[float, int]], shortest: float) -> Iterator[tuple[float, int]]:
-    """Yield the points of a curve; of those within ``shortest`` seconds, only the highest and the last."""
+    """Yield points (time in seconds, count) of a curve; in each ``shortest`` seconds, only the highest and the last."""
     for _, group in itertools.groupby(points, key=lambda point: int(point[0] / shortest)):
         yield from highest_and_last(list(group))
 
 
 def _ways(timeline: RunTimeline, placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
-    """Yield the critical path: lines below the rows of the processes waited for, and links between them."""
+    """Yield the critical path as SVG: lines below the rows of the processes waited for, and links between them.
+
+    Segments without a record have their own style, and so have links if there are very many.
+    """
     lines: dict[tuple[int, bool], list[Interval]] = {}
     links = []
     for step in timeline.steps:
@@ -299,7 +307,10 @@ def _bottoms(segment: PathSegment, placed: Sequence[Placed]) -> list[int]:
 
 
 def _heads(timeline: RunTimeline, frame: Frame, height: int) -> Iterator[Markup]:
-    """Yield the boundary of each step, with number, duration and cause as far as they fit."""
+    """Yield for each step its boundary over ``height`` pixels, its number, and a bar coloured by the verdict.
+
+    With at most twelve steps, duration and cause are shown, too; with many, only some numbers.
+    """
     every = math.ceil(len(timeline.steps) / 16)
     for at, step in enumerate(timeline.steps):
         words = len(timeline.steps) <= _NAMED
@@ -322,9 +333,9 @@ def step_head(step: TrainingStep) -> str:
 
 
 def step_cause(step: TrainingStep) -> str:
-    """Return a short text on what limited a step, or that nothing stands out."""
+    """Return a short text on a step's largest cause with its excess; else the verdict: typical, several, unknown."""
     if step.verdict == "limited" and step.limited_by:
-        return Text("+{seconds} {cause}", seconds(step.limited_by.excess_seconds), step.limited_by.label)
+        return Text("+{excess} {cause}", seconds(step.limited_by.excess_seconds), step.limited_by.label)
     return CAUSES if step.verdict == SEVERAL else step.verdict if step.verdict == TYPICAL else NOT_KNOWN
 
 
@@ -347,7 +358,10 @@ def _axis(frame: Frame, height: int) -> Markup:
 
 
 def _labels(placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
-    """Yield the names of long bars, each cut at the end of its bar; the script adds others when there is room."""
+    """Yield SVG texts with the names of bars longer than 4 % of the frame, each cut at the end of its bar.
+
+    Iterations, merged names and low bars have none. The page's script adds others when there is room.
+    """
     for place in placed:
         paler = {(bars.top, bars.name) for bars in place.row.bars if bars.pale}
         for bars in place.row.bars:
@@ -362,7 +376,7 @@ def _labels(placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
 
 
 def _legend(placed: Sequence[Placed], timeline: RunTimeline, lanes: Sequence[MemoryPlace]) -> Markup:
-    """Return the legend of lines and shades."""
+    """Return the legend of the lines, shades and colours that the picture has; ``lanes`` are those of memory."""
 
     def entry(meaning: str, class_: str, height: int = 3) -> Markup:
         line = tag("path", d="M0 5h20", class_=class_, stroke_width=height)
@@ -380,21 +394,21 @@ def _legend(placed: Sequence[Placed], timeline: RunTimeline, lanes: Sequence[Mem
         [entry(_ITERATING[name], f"b k-{name}", 10) for name in sorted(iterating)],
         pale and entry(Text("paler: only some of the processes are busy"), "b k-gen pale", 10),
         [
-            entry(Text("memory: {who}", ROLES[role]), f"b m-{role}", 10)
+            entry(Text("memory: {role}", ROLES[role]), f"b m-{role}", 10)
             for role in dict.fromkeys(role for lane in lanes for role in lane.roles)
         ],
         class_="legend",
     )
 
 
-def _aggregated(placed: Sequence[Placed], timeline: RunTimeline, frame: Frame, joined: int) -> Iterator[str]:
-    """Yield texts on everything that is not drawn individually.
+def _aggregated(placed: Sequence[Placed], timeline: RunTimeline, frame: Frame, merged_bars: int) -> Iterator[str]:
+    """Yield texts on everything that the picture omits or merges: time, processes, bars, names and spans.
 
-    ``joined`` is the number of bars that were merged with neighbours.
+    ``merged_bars`` is the number of bars that were merged with neighbours.
     """
     if frame.seconds < 0.97 * timeline.seconds:
         yield Text(
-            "Drawn from {start} to {end} of {seconds}; the time before the first and after the last step is not drawn.",
+            "The picture shows {start} to {end} of {total}, without the time before the first and after the last step.",
             seconds(frame.start),
             seconds(frame.end),
             seconds(timeline.seconds),
@@ -402,27 +416,27 @@ def _aggregated(placed: Sequence[Placed], timeline: RunTimeline, frame: Frame, j
     grouped = sum(len(place.row.lanes) for place in placed if len(place.row.lanes) > 1)
     if grouped:
         yield Text(
-            "{count} processes that do the same are drawn as one row: solid where all of them are busy, paler"
-            " where only some are.",
+            "{count} processes that do the same share a row: solid where all of them are busy, paler where only"
+            " some are.",
             grouped,
         )
-    if joined:
+    if merged_bars:
         yield Text(
-            "{count} bars shorter than {seconds} are merged with their neighbours.",
-            f"{joined:,}",
+            "{count} bars shorter than {time} are merged with their neighbours.",
+            f"{merged_bars:,}",
             seconds(frame.shortest),
         )
     if names := sum(place.row.joined for place in placed):
-        yield Text("{count} kinds of short spans are drawn under one name: {name}.", f"{names:,}", OTHERS)
+        yield Text("Short spans of {count} names are drawn under one name: {name}.", f"{names:,}", OTHERS)
     if omitted := sum(lane.left_out for lane in timeline.lanes):
         yield Text("{count} short spans are not drawn.", f"{omitted:,}")
 
 
 def _data(timeline: RunTimeline, frame: Frame) -> object:
-    """Return the JSON data for the script: steps, segments of the critical path, and words.
+    """Return the JSON data for the page's script: steps, segments of the critical path, and texts.
 
-    ``path`` lists, for each segment, the distance from the end of the one before, the length, and an index of
-    ``names``.
+    Positions are in ticks. ``path`` lists, for each segment that is long enough to see, the distance from the end of
+    the one before, the length, and an index of ``names``.
     """
     names: dict[str, int] = {}
     path, at = list[int](), 0
@@ -436,7 +450,7 @@ def _data(timeline: RunTimeline, frame: Frame) -> object:
         [step.step, frame.ticks(step.start), frame.ticks(step.end), step_head(step), step_cause(step)]
         for step in timeline.steps
     ]
-    runs = Text("{all} iterations ({decodes} with decode only), at most {requests} requests", "{0}", "{1}", "{2}")
+    runs = Text("{total} iterations ({decodes} with decode only), at most {requests} requests", "{0}", "{1}", "{2}")
     return {
         "start": frame.start,
         "seconds": frame.seconds,

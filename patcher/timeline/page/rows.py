@@ -90,7 +90,10 @@ def hue(kind: str, name: str) -> str:
 
 
 def rows(timeline: RunTimeline, names: int = 500) -> tuple[Row, ...]:
-    """Return the rows of a run, from the top; at each level, bars have at most ``names`` names."""
+    """Return the rows of a run's picture from the top, by role, replica and rank; lanes without records have none.
+
+    ``names`` is the most names of bars at a nesting level of a row; rarer names are merged.
+    """
     awaited = defaultdict[int, float](float)
     for segment in itertools.chain.from_iterable(step.critical_path for step in timeline.steps):
         if segment.lane is not None:
@@ -106,10 +109,10 @@ def rows(timeline: RunTimeline, names: int = 500) -> tuple[Row, ...]:
 
 
 def _groups(lanes: Sequence[int], awaited: Mapping[int, float]) -> list[tuple[int, ...]]:
-    """Return the lanes of a role grouped into rows: each alone, if there are at most six.
+    """Return the lanes of a role, by index, grouped into rows: one lane a row if there are at most six.
 
-    Else the two that steps waited for longest stay alone, and all others share a row. ``awaited`` is in seconds by
-    lane.
+    Else the two that steps waited for longest keep rows of their own, and all others share a row. ``awaited`` has for
+    how many seconds steps waited for each lane.
     """
     if len(lanes) <= MANY:
         return [(at,) for at in lanes]
@@ -118,10 +121,10 @@ def _groups(lanes: Sequence[int], awaited: Mapping[int, float]) -> list[tuple[in
     return [*((at,) for at in alone), tuple(at for at in lanes if at not in alone)]
 
 
-def _row(role: str, at: tuple[int, ...], lanes: Sequence[Lane], levels: int, names: int) -> Row:
-    """Return one row for the lanes with the indices ``at``: nested spans, iterations, and spans that overlap.
+def _row(role: str, indices: tuple[int, ...], lanes: Sequence[Lane], levels: int, names: int) -> Row:
+    """Return one row for ``lanes``, whose indices in the run are given: nested spans, iterations, overlapping spans.
 
-    ``levels`` is the number of nesting levels, ``names`` the limit of names at each.
+    ``levels`` is the number of nesting levels (one if there are iterations), ``names`` the most names at each.
     """
     runs = [run for lane in lanes for run in lane.iterations]
     crowds = {kind: [span for lane in lanes for span in lane.spans if span.kind == kind] for kind in AT_ONCE}
@@ -139,13 +142,13 @@ def _row(role: str, at: tuple[int, ...], lanes: Sequence[Lane], levels: int, nam
             place = (top + (top > 0), 10 if role == "reward" else 8)
             bars += _crowd(kind, spans, lanes, place)
             top = sum(place)
-    return Row(role, at, tuple(bars), max(top, _LEAST) + _GAP, joined)
+    return Row(role, indices, tuple(bars), max(top, _LEAST) + _GAP, joined)
 
 
 def _crowd(kind: str, spans: Sequence[LaneSpan], lanes: Sequence[Lane], place: tuple[int, int]) -> Iterator[Bars]:
-    """Yield bars for overlapping spans of ``kind``: solid if at least half of the peak overlap, else pale.
+    """Yield bars for overlapping spans of ``kind``: solid where at least half of the peak overlap, else pale.
 
-    ``place`` is top and height in pixels.
+    ``place`` is top and height in pixels. Spans of ``lanes`` that go on end with the lanes' last record.
     """
     names = {span.name for span in spans} - {""}
     name = names.pop() if len(names) == 1 else kind
@@ -158,9 +161,9 @@ _Key = tuple[int, str, str, bool]
 
 
 def _join_names(nested: dict[_Key, list[Interval]], most: int) -> int:
-    """Rename all but the ``most`` longest-lasting names of each level to `OTHERS`, in place.
+    """Rename all but the ``most`` longest-lasting names of each level to `OTHERS`, and return how many were renamed.
 
-    Return the number of renamed names.
+    ``nested`` is changed in place: the intervals of the renamed names are merged.
     """
     levels = defaultdict[int, list[_Key]](list)
     for key in nested:
@@ -177,7 +180,11 @@ def _join_names(nested: dict[_Key, list[Interval]], most: int) -> int:
 
 
 def _levels(nested: Mapping[_Key, Sequence[Interval]], lanes: int, heights: Sequence[int]) -> tuple[list[Bars], int]:
-    """Return the bars of nested spans and their total height in pixels."""
+    """Return the bars of nested spans and their total height in pixels.
+
+    ``lanes`` is the number of lanes in the row, ``heights`` has the pixels of each level. Bars are solid where all
+    lanes have the span.
+    """
     bars: list[Bars] = []
     bottom = 0
     for (level, colour, name, odd), intervals in sorted(nested.items()):
@@ -204,9 +211,10 @@ class _Nested(NamedTuple):
 
 
 def _nested(lane: Lane, levels: int) -> Iterator[_Nested]:
-    """Yield the nested spans of a lane, with everything deeper than ``levels`` at the last level.
+    """Yield the spans of a lane that nest, sorted by start, with everything deeper than ``levels`` at the last level.
 
-    A unit has the colour of the work around it. The phase ``step`` is omitted, because it is the step itself.
+    A micro-batch or other unit has the colour of the work around it. Phases and marks named ``step`` are left out, and
+    so are kinds that run many at once (requests, for example).
     """
     around: list[tuple[float, str]] = []
     units = 0
@@ -226,21 +234,26 @@ def _nested(lane: Lane, levels: int) -> Iterator[_Nested]:
 
 
 def _stacked(
-    name: str, colour: str, place: tuple[int, int], intervals: Sequence[Interval], of: int, *, odd: bool = False
+    name: str, colour: str, place: tuple[int, int], intervals: Sequence[Interval], least: int, *, odd: bool = False
 ) -> Iterator[Bars]:
-    """Yield bars where at least ``of`` intervals overlap, above paler bars where any interval lies.
+    """Yield paler bars where any interval lies, then solid bars where at least ``least`` intervals overlap.
 
-    ``place`` is top and height in pixels, ``colour`` a kind of bar, ``odd`` is passed on to the upper bars.
+    With ``least`` 1, all bars are solid. ``place`` is top and height in pixels, ``colour`` the CSS class; ``odd`` is
+    passed on to the solid bars.
     """
-    if of > 1:
+    if least > 1:
         yield Bars(name, colour, *place, tuple(at_least(1, intervals)), pale=True)
-        intervals = tuple(at_least(of, intervals))
+        intervals = tuple(at_least(least, intervals))
     if intervals:
         yield Bars(name, colour, *place, tuple(intervals), odd=odd)
 
 
 def _iterations(runs: Iterable[IterationRun], lanes: int) -> Iterator[Bars]:
-    """Yield bars for iterations, those that mostly decode in a colour of their own."""
+    """Yield bars for runs of iterations, with another colour for those that mostly decode.
+
+    ``lanes`` is the number of lanes in the row: bars are solid where all of them iterate. Each bar notes its
+    iterations, decodes and requests.
+    """
     kinds: dict[str, list[Interval]] = {"iterations": [], "decodes": []}
     for run in runs:
         notes = (run.iterations, run.decodes, run.requests)
@@ -252,7 +265,7 @@ def _iterations(runs: Iterable[IterationRun], lanes: int) -> Iterator[Bars]:
 
 
 def _counts(intervals: Iterable[Interval]) -> Iterator[tuple[float, int]]:
-    """Yield each time at which the number of overlapping intervals may change, with the new number."""
+    """Yield (time in seconds, number of intervals from then on), in order, for each start and end of an interval."""
     changes = Counter[float]()
     for interval in intervals:
         changes[interval.start] += 1
@@ -268,19 +281,22 @@ def peak(intervals: Iterable[Interval]) -> int:
     return max((count for _, count in _counts(intervals)), default=0)
 
 
-def at_least(of: int, intervals: Iterable[Interval]) -> Iterator[Interval]:
-    """Yield the ranges in which at least ``of`` intervals overlap."""
+def at_least(least: int, intervals: Iterable[Interval]) -> Iterator[Interval]:
+    """Yield the ranges in which at least ``least`` intervals overlap, in order and without notes."""
     begun: float | None = None
     for at, count in _counts(intervals):
-        if begun is None and count >= of:
+        if begun is None and count >= least:
             begun = at
-        elif begun is not None and count < of:
+        elif begun is not None and count < least:
             yield Interval(begun, at)
             begun = None
 
 
 def merged(intervals: Iterable[Interval], shortest: float) -> list[Interval]:
-    """Merge neighbours less than ``shortest`` seconds apart, if at least one of them is shorter than that."""
+    """Merge neighbours less than ``shortest`` seconds apart, if at least one of them is shorter; return all, sorted.
+
+    Notes are merged, too.
+    """
     joined: list[Interval] = []
     for interval in sorted(intervals):
         before = joined[-1] if joined else None

@@ -28,10 +28,10 @@ _LISTED = 8  # steps by number, or reasons
 
 
 def head(timeline: RunTimeline) -> Content:
-    """Return the head of the page: name and length of the run, missing records, and the verdict."""
+    """Return the head of the page: packages, processes and length of the run, missing records, and the verdict."""
     run = timeline.run
     origin = Text(
-        "{packages}: {processes} processes, {seconds} recorded",
+        "{packages}: {processes} processes, {time} recorded",
         ", ".join(run.packages) or "?",
         run.processes,
         seconds(timeline.seconds),
@@ -44,7 +44,7 @@ def head(timeline: RunTimeline) -> Content:
 
 
 def _sentence(timeline: RunTimeline) -> str:
-    """Return the verdict on the run in one line: number of steps, typical duration, costliest cause."""
+    """Return the verdict on the run in one line: number of steps, median duration, costliest cause, if there is any."""
     if not timeline.steps:
         return Text("No training step has been recorded yet.")
     count, typical = len(timeline.steps), seconds(_median(step.seconds for step in _after_warm_up(timeline)))
@@ -52,7 +52,7 @@ def _sentence(timeline: RunTimeline) -> str:
         return Text("{count} steps, typically {typical} each. No step or cause stands out.", count, typical)
     most = timeline.causes[0]
     return Text(
-        "{count} steps, typically {typical} each. Largest cost: {title} ({seconds}, {share} of the run).",
+        "{count} steps, typically {typical} each. Largest cost: {cause} ({time}, {share} of the run).",
         count,
         typical,
         _title(most),
@@ -74,14 +74,14 @@ def _title(cause: RunCause) -> str:
 
 
 def causes(timeline: RunTimeline) -> Content:
-    """Return a section with the largest causes and the advice on each."""
+    """Return a section with the costliest causes: time, share, possible saving, steps and advice; falsy if none."""
     cards = [
         tag(
             "article",
             tag("h3", _title(cause)),
             tag(
                 "p",
-                Text("{seconds}, {share} of the run", seconds(cause.seconds), share(cause.share)),
+                Text("{time}, {share} of the run", seconds(cause.seconds), share(cause.share)),
                 _saves(cause),
                 cause.steps and (" \N{MIDDLE DOT} ", _steps(cause.steps)),
             ),
@@ -94,17 +94,20 @@ def causes(timeline: RunTimeline) -> Content:
 
 
 def _saves(cause: RunCause) -> Content:
-    """Return a text on what a fix saves, if that is less than what the cause takes."""
+    """Return a text on the upper bound of a fix's saving; empty if it is unknown or as long as the cause itself."""
     if cause.saves_seconds is None or seconds(cause.saves_seconds) == seconds(cause.seconds):
         return ()
-    return (" \N{MIDDLE DOT} ", Text("a fix saves at most {seconds}", seconds(cause.saves_seconds)))
+    return (" \N{MIDDLE DOT} ", Text("a fix saves at most {time}", seconds(cause.saves_seconds)))
 
 
 def trend(timeline: RunTimeline) -> Content:
-    """Return a section on how the steps change over the run, and with what."""
+    """Return a section on how the steps' length changes over the run, in which activities, and with what quantities.
+
+    Empty if the steps stay about as long.
+    """
     if timeline.trend is None:
         return ()
-    parts = [Text("{what} {seconds:+.2f} s", part.name, part.seconds) for part in timeline.trend.parts]
+    parts = [Text("{activity} {change:+.2f} s", part.name, part.seconds) for part in timeline.trend.parts]
     return section(
         Text("Trend"),
         tag("p", tables.trend(timeline.trend)),
@@ -114,7 +117,7 @@ def trend(timeline: RunTimeline) -> Content:
 
 
 def _steps(steps: Sequence[int]) -> Content:
-    """Return a text that lists steps by number, each a link to the picture, at most eight."""
+    """Return a text that lists the first eight steps by number, each a link to the picture, and counts the others."""
     links = [_link(step) for step in steps[:_LISTED]]
     before, _, behind = translate_for_page(Text("in steps {steps}", "\0")).partition("\0")
     separated = [(COMMA if at else "", link) for at, link in enumerate(links)]
@@ -127,35 +130,38 @@ def _link(step: int) -> Markup:
 
 
 def steps(timeline: RunTimeline) -> Content:
-    """Return the table of steps, each number a link to the picture."""
+    """Return the table of steps, each number a link to the picture, with the causes of each and marks of warm-ups."""
     limited = [[_limited(step), step.warm_up and tag("small", " (", Text("warm-up"), ")")] for step in timeline.steps]
     links = [_link(step.step) for step in timeline.steps]
     return table_section(tables.steps(timeline), contents={"step": links, "limited_by": limited})
 
 
 def _limited(step: TrainingStep) -> Content:
-    """Return the full text on what limited a step, faint if the step is typical, or why that is unknown."""
+    """Return the full text on a step's verdict: its causes with their excess, or its largest activity if typical.
+
+    Else the reasons why no cause is known.
+    """
     if step.verdict == "limited" and step.limited_by:
         by = step.limited_by
-        also = [("; ", Text("+{seconds} {cause}", seconds(cause.excess_seconds), cause.label)) for cause in step.also]
-        return (tag("strong", Text("+{seconds} {cause}", seconds(by.excess_seconds), by.label)), also, _beside(step))
+        also = [("; ", Text("+{excess} {cause}", seconds(cause.excess_seconds), cause.label)) for cause in step.also]
+        return (tag("strong", Text("+{excess} {cause}", seconds(by.excess_seconds), by.label)), also, _beside(step))
     if step.verdict == TYPICAL:
         most = step.mostly
-        spent = most and Text("typical; mainly {cause}, {seconds}", most.label, seconds(most.seconds))
+        spent = most and Text("typical; mainly {activity}, {time}", most.label, seconds(most.seconds))
         return (tag("span", spent or TYPICAL, class_="faint"), _beside(step))
     why = joined(SEMICOLON, (step.why, *step.missing))
     if step.verdict == SEVERAL:
         return tag("em", why or CAUSES)
-    return tag("em", Text("unknown: {why}", why) if why else NOT_KNOWN)
+    return tag("em", Text("unknown: {reason}", why) if why else NOT_KNOWN)
 
 
 def _beside(step: TrainingStep) -> Content:
     """Return the long phases of a step that most steps lack."""
-    return [("; ", Text("with {phase}, {seconds}", phase.name, seconds(phase.seconds))) for phase in step.beside]
+    return [("; ", Text("with {phase}, {time}", phase.name, seconds(phase.seconds))) for phase in step.beside]
 
 
 def measured(timeline: RunTimeline) -> Iterator[Content]:
-    """Yield the tables of possible savings, busy roles, weight sync and imbalance."""
+    """Yield the tables of possible savings, busy roles, weight sync, imbalance and memory."""
     bounds = tables.bounds(timeline)
     yield table_section(bounds, contents={"step": [_link(row[4]) for row in bounds.rows]})
     for table in (tables.roles, tables.sync, tables.imbalance):
@@ -164,13 +170,16 @@ def measured(timeline: RunTimeline) -> Iterator[Content]:
 
 
 def windows(timeline: RunTimeline) -> Content:
-    """Return a section with the windows to record next, as commands to copy."""
+    """Return a section with the windows to record next, as commands to copy; falsy if none is proposed."""
 
     def window(proposed: ProposedWindow) -> Markup:
         """Return one proposed window: title, reason, and commands for the next and the present run."""
         where = [_link(proposed.step)] if proposed.step is not None else []
         name = (window_name(proposed.what), where and (" (", Text("step"), " ", where, ")"))
-        trigger = proposed.trigger and (faint(Text("in this run, while it goes on:")), _command(proposed.trigger))
+        trigger = proposed.trigger and (
+            faint(Text("to record it in the present run, while it goes on:")),
+            _command(proposed.trigger),
+        )
         why = proposed.why and tag("p", proposed.why)
         return tag("article", tag("h3", name), why, _command(proposed.command), trigger)
 
@@ -182,12 +191,15 @@ def _command(text: str) -> Markup:
 
 
 def recorded(timeline: RunTimeline) -> Content:
-    """Return a section with the recorded windows, each with a link to its trace and the command for its report."""
+    """Return a section with the recorded windows, each with a link to its trace and the command for its report.
 
-    def window(one: RecordedWindow) -> Markup:
-        title = f"{one.title} ({seconds(one.end - one.start)})"
-        trace = tag("a", one.trace.name, href=one.trace.absolute().as_uri())
-        return tag("article", tag("p", title, ": ", trace), one.report and _command(one.report))
+    Falsy if none was recorded.
+    """
+
+    def window(recording: RecordedWindow) -> Markup:
+        title = f"{recording.title} ({seconds(recording.end - recording.start)})"
+        trace = tag("a", recording.trace.name, href=recording.trace.absolute().as_uri())
+        return tag("article", tag("p", title, ": ", trace), recording.report and _command(recording.report))
 
     return timeline.recorded and section(RECORDED, map(window, timeline.recorded))
 

@@ -80,7 +80,7 @@ path d=M0 233V233H400000V217H2400000V205H4000000V233 class=curve mem r-trainer: 
 path d=M0 233V233H400000V221H4000000V233 class=curve mem r-engine: engine · a:0
 path d=M1400000 106V85M2000000 85V190M3600000 190V85 class=links:
 path d=M1400000 84.5h600000 class=b way stroke-width=3: critical path: the process that the step waited for
-path d=M3600000 84.5h400000 class=b gap stroke-width=3: critical path without a record
+path d=M3600000 84.5h400000 class=b gap stroke-width=3: critical path: time of which nothing is recorded
 path d=M0 105.5h1400000 class=b way stroke-width=3: critical path: the process that the step waited for
 path d=M2000000 189.5h1600000 class=b way stroke-width=3: critical path: the process that the step waited for
 path d=M.5 0V241 class=bound:
@@ -91,10 +91,10 @@ x=0 y=66: driver
 x=0 y=100: engine
 x=0 y=171: trainer, rank 0
 x=0 y=123: running requests
-x=0 y=137: at most 8
-x=0 y=45: windows
+x=0 y=137: at most 8 at once
+x=0 y=45: recording windows
 x=0 y=207: device a:0
-x=0 y=221: 80 B of 100 B
+x=0 y=221: peak 80 B of 100 B
 x=4 y=12: step 7 · 10.0 s
 x=4 y=25: +1.50 s trainer, rank 0: micro-batch in update
 x=0.000% y=255: 0 s
@@ -180,5 +180,5 @@ def test_the_frame_leaves_out_a_long_start_and_end(
     text = page.page(replace(run, steps=(step,), seconds=seconds))
     ((first, length),) = re.findall(r'"start":([\d.]+),"seconds":([\d.]+)', text)
     assert (float(first), float(length)) == pytest.approx(frame)
-    drawn = re.findall(r"Drawn from ([\d.]+ m?s) to ([\d.]+) s of ([\d.]+) s", text)
+    drawn = re.findall(r"picture shows ([\d.]+ m?s) to ([\d.]+) s of ([\d.]+) s", text)
     assert [" ".join(times) for times in drawn] == said
