@@ -65,7 +65,10 @@ class Replayed:
     why: str
 
     def rows(self, scheduler: Scheduler, cut: float = float("inf")) -> Floats:
-        """Return requests, tokens and context of all iterations under another scheduler, with outputs up to ``cut``."""
+        """Replay all rollouts under another ``scheduler``, with outputs of at most ``cut`` tokens.
+
+        Returns requests, tokens and context of each iteration: shape (iterations, 3).
+        """
         return np.concatenate([
             scheduled([request._replace(output=int(min(request.output, cut))) for request in of_rollout], scheduler)
             for of_rollout in self.requests

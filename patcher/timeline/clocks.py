@@ -235,7 +235,10 @@ class _BusyPeriod(NamedTuple):
 
 
 def _busy_periods(spans: Iterable[tuple[int, int]]) -> list[_BusyPeriod]:
-    """Return the busy periods of requests, in order; ``spans`` have start and end in microseconds."""
+    """Return the periods in which at least one request is alive, in order, each with the number of its requests.
+
+    ``spans`` have start and end of each request, in microseconds.
+    """
     periods = list[_BusyPeriod]()
     for start, end in sorted(spans):
         last = periods[-1] if periods else None

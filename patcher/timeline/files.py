@@ -435,7 +435,10 @@ def _texts(header: Header) -> dict[str, str]:
 
 
 def _earliest(block: Block) -> int:
-    """Return the start of a block's first record by the monotonic clock, in microseconds."""
+    """Return the start of a block's first record by the monotonic clock, in microseconds.
+
+    It is the block's own time if no record began earlier, and 0 if it has none.
+    """
     reader = Reader((), 0)
     reader.take(block)
     starts = [span.start for span in (*reader.spans, *reader.open.values())] + list(reader.iterations.start[:1])
@@ -542,7 +545,10 @@ class Reader:
                 self.stale[span.id] = float(age)
 
     def _take_iterations(self, columns: list[list[int]] | None, now: int) -> None:
-        """Add the iterations of a block with the time ``now``; count invalid columns as one loss."""
+        """Add the iterations of a block with the time ``now`` (microseconds); count invalid columns as one loss.
+
+        ``columns`` are those of `Block`; None if they could not be decoded. Columns of another length become zeros.
+        """
         if columns is None or len(columns) < 3:
             self.losses.lines += 1
             return
@@ -584,7 +590,7 @@ class Reader:
             self.notes.cache.extend(_cache_notes(*cache, now))
 
     def take_notes(self, until: int) -> Notes:
-        """Return the notes of memory up to ``until`` (microseconds), and drop them."""
+        """Return the notes of memory, host and KV cache up to ``until`` (microseconds), and drop them here."""
         memory, host, cache = self.notes
         taken = Notes(_notes_until(memory, until), _notes_until(host, until), _notes_until(cache, until))
         self.notes = Notes(_notes_after(memory, until), _notes_after(host, until), _notes_after(cache, until))

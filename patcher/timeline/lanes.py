@@ -118,7 +118,10 @@ def _length(span: KeptSpan) -> int:
 
 
 def _head_to_head(runs: Iterable[IterationRun], gap: int) -> list[IterationRun]:
-    """Merge runs of iterations with at most ``gap`` microseconds between them."""
+    """Merge runs of iterations, in order, with at most ``gap`` microseconds between them.
+
+    Their iterations and decodes are summed; of the requests the maximum counts.
+    """
     joined = list[IterationRun]()
     for run in runs:
         last = joined[-1] if joined else None

@@ -325,7 +325,7 @@ class MemoryCollector:
             series.most[number] = (highest.private, highest.at, above, _doing(spans, highest.at))
 
     def _note_cache(self, number: int | None, process: int, notes: Notes) -> None:
-        """Keep the most KV-cache blocks that an engine had in use, with the number of the step.
+        """Keep the most KV-cache blocks that an engine had in use in any step so far, with the number of that step.
 
         ``process`` is the index of the engine's process.
         """

@@ -174,7 +174,7 @@ class StepRecords:
 
     @cached_property
     def _moments(self) -> Mapping[int, Sequence[int]]:
-        """Return the starts and ends of all spans of each process, in order (microseconds)."""
+        """Return index of a process → the starts and ends of all its spans, sorted, in microseconds; [] if unknown."""
         moments = defaultdict[int, list[int]](list)
         for span in self.spans:
             moments[span.process] += [span.start, end_of(span)]
@@ -314,9 +314,9 @@ class StepRecords:
         return groups
 
     def _call_of(self, work: KeptSpan, calls: Sequence[KeptSpan]) -> KeptSpan | None:
-        """Return the latest of ``calls`` that began before ``work``; None if there is none.
+        """Return the call that caused ``work``: the latest of ``calls`` that began before it; None if there is none.
 
-        A call that lasted until the end of the work is preferred.
+        A call that lasted until the end of the work is preferred. Only the last 64 calls are looked at.
         """
         before = [call for call in calls if call.start <= work.start + self.tolerance][-DEEPEST:]
         around = [call for call in before if end_of(call) + self.tolerance >= end_of(work)]
@@ -325,7 +325,7 @@ class StepRecords:
 
     @cached_property
     def served(self) -> Mapping[int | None, Sequence[KeptSpan]]:
-        """Return the serve spans of each replica; an unknown replica has none."""
+        """Return replica → its serve spans, the requests that its servers answer; an unknown replica has none."""
         served = defaultdict[int | None, list[KeptSpan]](list)
         for serve in self.by_kind["serve"]:
             served[self.replica_of[serve.process]].append(serve)
@@ -430,7 +430,7 @@ def _without_pauses(records: StepRecords, piece: PathPiece) -> Iterator[PathPiec
 
 
 def merged(pieces: Iterable[PathPiece]) -> list[PathPiece]:
-    """Merge adjacent pieces that differ only in time and delay; drop empty pieces."""
+    """Merge adjacent pieces that differ only in time and delay, whose delays are summed; drop empty pieces."""
     neighbours = list[PathPiece]()
     for piece in pieces:
         last = neighbours[-1] if neighbours else None

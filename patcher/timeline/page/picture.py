@@ -90,10 +90,10 @@ class Frame(NamedTuple):
 
 
 def frame_of(timeline: RunTimeline, parts: int) -> Frame:
-    """Return the frame around the steps, without a long start of the run.
+    """Return the part of the run to draw: all steps, with 2 % of their time before the first one.
 
-    Time after the last step is included if it is shorter than twice the longest step. ``parts`` is the number of bars
-    that fit beside each other.
+    Time after the last step is included if it is shorter than twice the longest step, else 2 % of it. ``parts`` is the
+    number of bars that fit beside each other. Without steps it is the whole run.
     """
     start, end = 0.0, timeline.seconds
     if timeline.steps:
