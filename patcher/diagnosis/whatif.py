@@ -153,8 +153,9 @@ def _judged(
 ) -> WhatIf:
     """Return the what-if ``name`` at ``setting``, by a replay under ``scheduler`` with outputs up to ``cut`` tokens.
 
-    It has an estimate with bounds if no iteration has more requests than were seen, else only bounds. It has neither,
-    but a reason, if the rollouts cannot be replayed.
+    ``clock`` predicts the seconds of the replayed iterations. The result has an estimate with bounds if no iteration
+    has more requests than were seen, else only bounds. It has neither, but a reason, if the rollouts cannot be
+    replayed.
     """
     if replayed.why:
         return WhatIf(name, setting, None, None, None, replayed.why)

@@ -176,8 +176,8 @@ class _Join:
     def _first_phase(self, reader: Reader, end: int) -> int:
         """Return the start of the first step, which ends at ``end``, in microseconds.
 
-        The first step starts with the first phase named "step", else the first phase, work or poll, preferably an ended
-        span; without any, return ``end``.
+        ``reader`` is the driver's. The first step starts with the first phase named "step", else the first phase, work
+        or poll, preferably an ended span; without any, return ``end``.
         """
         spans = (*reader.spans, *reader.open.values())
         phases = [span for span in spans if span.kind in ("phase", "work", "poll") and span.start < end]

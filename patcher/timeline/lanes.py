@@ -81,7 +81,7 @@ class LaneBuilder:
         self.spans = sorted(self.spans, key=_length, reverse=True)[: self.most]
 
     def add_iterations(self, columns: IterationColumns, before: int) -> None:
-        """Add the iterations that ended by ``before`` (microseconds), merged into runs with small gaps between them.
+        """Add the iterations of ``columns`` that ended by ``before`` (microseconds), merged into runs with small gaps.
 
         If there are too many runs, those with larger gaps between them are merged, too.
         """

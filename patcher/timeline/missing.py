@@ -89,7 +89,8 @@ def _of_rollout(
 ) -> Iterator[str]:
     """Yield texts on engines, servers and agent loops of verl that left no file, and on what is unknown then.
 
-    ``places`` has the indices of the processes of each role.
+    ``places`` has the indices of the processes of each role, ``counterparts`` the numbers of requests that agent loops
+    sent and servers received.
     """
     run = {processes[at].replica for at in places.get("engine", ())}
     serving = (process for process in processes if any("serve" in part.kinds for part in process.parts))

@@ -392,7 +392,7 @@ def _phases(side: ChosenSteps) -> dict[str, float]:
 
 
 def _differences(before: RunTimeline, after: RunTimeline) -> Iterator[str]:
-    """Yield a sentence with all packages if the runs differ in them, and one for each role whose processes do."""
+    """Yield how two runs differ as such: the packages of both, and for each role the numbers of processes."""
     if before.run.packages != after.run.packages:
         texts = (", ".join(run.run.packages) or Text("unknown") for run in (before, after))
         yield Text("packages: {packages_before} before, {packages_after} after", *texts)

@@ -271,9 +271,10 @@ def _thinned(points: Iterable[tuple[float, int]], shortest: float) -> Iterator[t
 
 
 def _ways(timeline: RunTimeline, placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
-    """Yield the critical path as SVG: lines below the rows of the processes waited for, and links between them.
+    """Yield the critical path as SVG: lines below the rows of the processes waited for, and links between these.
 
-    Segments without a record have their own style, and so have links if there are very many.
+    ``placed`` has the rows with their positions. Time without a record has a style of its own, and so have links if
+    there are very many.
     """
     lines: dict[tuple[int, bool], list[Interval]] = {}
     links = []
@@ -297,7 +298,7 @@ def _ways(timeline: RunTimeline, placed: Sequence[Placed], frame: Frame) -> Iter
 def _bottoms(segment: PathSegment, placed: Sequence[Placed]) -> list[int]:
     """Return the vertical positions, in pixels, at which a segment of the critical path is drawn.
 
-    These are the bottom of its lane's row, else of all rows of its role, else of the first row.
+    These are the bottom of its lane's row, else of all rows of its role, else of the first row of ``placed``.
     """
     bottoms = {at: place.top + place.row.height - 3 for place in placed for at in place.row.lanes}
     if segment.lane is not None and segment.lane in bottoms:
