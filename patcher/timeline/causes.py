@@ -173,7 +173,7 @@ def verdicts(steps: Sequence[Spent], who: Sequence[Who]) -> list[StepVerdict]:
 def _neighbours(count: int, step: int) -> list[int]:
     """Return the indices of the steps that a step is compared with: up to 40 on either side.
 
-    ``step`` is its index among ``count`` steps. Step 0, the warm-up, is left out if more than two others are there.
+    ``step`` is its index among ``count`` steps. Step 0, the warm-up, is left out if at least two others remain.
     """
     near = [other for other in range(max(step - NEIGHBOURS, 0), min(step + NEIGHBOURS + 1, count)) if other != step]
     return near[1:] if near[:1] == [0] and len(near) > FEWEST else near

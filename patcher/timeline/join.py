@@ -111,7 +111,10 @@ class _Join:
         self.lacking = runs.missing_ranks(self.processes)
 
     def joined(self, folder: Path | None) -> RunTimeline:
-        """Read and explain all steps, and return the timeline; ``folder`` may hold recorded windows."""
+        """Read all files and explain all steps, and return the timeline.
+
+        Recorded windows are looked for in ``folder``, unless it is None.
+        """
         for number, start, end, stale in self._steps():
             records = self._records(start, end)
             self._explain(records, number, stale)
