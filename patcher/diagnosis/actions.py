@@ -36,7 +36,8 @@ def what(what_if: WhatIf) -> Text:
 def actions(stage: StageDiagnosis, iterations: Iterations, what_ifs: Iterable[WhatIf] = ()) -> tuple[Action, ...]:
     """Return the three actions that save most of the rollouts' time, largest bound first.
 
-    Actions that save less than 2 % of the stage's seconds are left out. Bounds overlap: they do not add up.
+    They come from fuller batches, the classes of ``stage``, and ``what_ifs``. Those that save less than 2 % of the
+    stage's seconds are left out. Bounds overlap: they do not add up.
     """
     proposals = [*_fuller_batches(iterations), *_of_classes(stage), *_of_what_ifs(what_ifs, stage.seconds, iterations)]
     return _largest(proposals, stage.seconds)

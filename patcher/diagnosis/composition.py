@@ -88,10 +88,10 @@ def estimate_composition(recorded: RecordedIterations, features: Floats, seconds
 
 
 def fit(recorded: RecordedIterations) -> Floats:
-    """Return coefficients ≥ 0 of shape (features, classes) that predict the seconds of each class.
+    """Return coefficients ≥ 0, of shape (features, classes), fitted to the ``recorded`` seconds of each class.
 
-    Errors count in relation to an iteration's length. Iterations whose total is far from the prediction weigh less
-    (Huber), for they waited for something else.
+    Features times coefficients predict the seconds. Errors count in relation to an iteration's length. Iterations whose
+    total is far from the prediction weigh less (Huber), for they waited for something else.
     """
     totals = recorded.class_seconds.sum(axis=1)
     weights = 1 / np.maximum(totals, 1e-9)

@@ -68,8 +68,9 @@ class LoadCheck:
 
     @property
     def supported(self) -> bool:
-        """Whether the recorded iterations predict this load's time within 5 % of the whole, or 2 % if most are unlike.
+        """Whether the recorded iterations predict this load's time within 5 % of all seconds.
 
+        The limit is 2 % if over a fifth of all seconds lie in iterations of this load that are unlike recorded ones.
         False, too, if no recorded iteration tells the cost of one of its features.
         """
         most = MOST_ERROR if self.unlike <= UNLIKE_SHARE else UNLIKE_ERROR

@@ -81,8 +81,9 @@ def _diagnosed(
     """Return the stage with its classes, and the ``counted`` iterations with their seconds of work.
 
     The masks select among ``every`` iteration of all engines: those that count, those that were recorded, and those
-    that recording may have slowed down. Excess time of ``disturbed`` iterations is taken out as the recording's cost,
-    that of others above three times the predicted time as waiting.
+    that recording may have slowed down. What ``disturbed`` iterations take above the predicted time is taken out as the
+    cost of recording if they take 1.5 times as long; then that of any iteration that takes three times as long, as
+    waiting.
     """
     predicted = (every.features @ fit(recorded)).sum(axis=1)
     free = counted & ~disturbed

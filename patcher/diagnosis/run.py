@@ -82,7 +82,8 @@ def planned_windows(
 def _planned(studied: Sequence[Iterations], rollouts: DiagnosedRollouts | None, *, decode_only: bool) -> PlannedWindows:
     """Return the windows that `planned_windows` describes, chosen in the longest of the ``studied`` rollouts.
 
-    These hold only the countable iterations. ``rollouts`` is None if nothing was recorded yet.
+    ``studied``, at least one, hold only the iterations that windows count: with ``decode_only``, those that only
+    decode. ``rollouts`` has what was recorded already, None if that is nothing.
     """
     rollout = max(studied, key=lambda iterations: float(iterations.seconds.sum()))
     if rollouts is None:

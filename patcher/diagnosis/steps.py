@@ -51,8 +51,9 @@ class _Passage:
 def with_steps(diagnosis: RunDiagnosis, timeline: RunTimeline) -> RunDiagnosis:
     """Return the diagnosis with each stage's seconds on the critical paths of the timeline's steps, in order.
 
-    Stages of which nothing was recorded are added; those below 0.5 % of the steps become ``other``. The first step is
-    a warm-up and left out if there are others. The seconds add up to the steps. Without steps nothing changes.
+    Stages of which nothing was recorded are added; those below 0.5 % of the steps become ``other``. A recorded weight
+    sync is scaled to all syncs. The first step is a warm-up and left out if there are others. The seconds add up to the
+    steps. Without steps nothing changes.
     """
     steps = [step for step in timeline.steps if not step.warm_up] or list(timeline.steps)
     if not steps:
@@ -168,7 +169,10 @@ def _without_small(passages: Mapping[str, _Passage], keep: Iterable[str], least:
 
 
 def _unrecorded(name: str, seconds: float, steps: int) -> StageDiagnosis:
-    """Return a stage of which no window is recorded, with its ``seconds`` on the critical path of ``steps`` steps."""
+    """Return the stage ``name``, of which no window is recorded, without classes and with the reason.
+
+    ``seconds`` is its part of the critical paths of ``steps`` steps.
+    """
     why = (
         Text("the weight sync was not recorded")
         if name == sync.STAGE

@@ -48,7 +48,7 @@ def scaled(stage: StageDiagnosis, seconds: float, steps: int) -> StageDiagnosis:
     usual = seconds / max(steps, 1)
     if usual and stage.seconds > WAIT * usual:
         times = stage.seconds / usual
-        why = Text("the recorded sync took {times:.0f} times as long as the average sync", times)
+        why = Text("the recorded weight sync took {times:.0f} times as long as the average weight sync", times)
         return replace(stage, seconds=seconds, turns=steps, supported=False, why=why, classes=())
     classes = tuple(replace(part, seconds=part.share * seconds) for part in stage.classes)
     return replace(stage, seconds=seconds, turns=steps, classes=classes)

@@ -149,7 +149,7 @@ def windows(diagnosis: RunDiagnosis) -> Table:
         Column("stage", Text("stage")),
         Column("window", Text("recording window")),
         Column("iterations", Text("iterations"), COUNT),
-        Column("joined", Text("found in the timeline"), COUNT),
+        Column("joined", Text("iterations in the timeline"), COUNT),
         Column("report", Text("report command")),
         Column("trace", shown=Shown.CSV),
     )

@@ -68,7 +68,7 @@ def _of_stage(profile: RankProfile, stage: TrainerStage) -> bool:
 
 
 def _place(micro_batches: MicroBatches, number: int, begin: object) -> int | None:
-    """Return the index of the micro-batch ``number`` of a call that began nearest to ``begin`` (ns since 1970).
+    """Return the index of that micro-batch with ``number`` in its call that began nearest to ``begin`` (ns since 1970).
 
     None if ``begin`` is no integer, or if none began within 0.5 s of it.
     """

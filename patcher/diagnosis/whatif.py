@@ -65,7 +65,10 @@ class Replayed:
     why: str
 
     def rows(self, scheduler: Scheduler, cut: float = float("inf")) -> Floats:
-        """Return requests, tokens and context of all iterations under another scheduler, with outputs up to ``cut``."""
+        """Replay all rollouts under another ``scheduler``, with outputs of at most ``cut`` tokens.
+
+        Returns requests, tokens and context of each iteration: shape (iterations, 3).
+        """
         return np.concatenate([
             scheduled([request._replace(output=int(min(request.output, cut))) for request in of_rollout], scheduler)
             for of_rollout in self.requests
@@ -150,8 +153,9 @@ def _judged(
 ) -> WhatIf:
     """Return the what-if ``name`` at ``setting``, by a replay under ``scheduler`` with outputs up to ``cut`` tokens.
 
-    It has an estimate with bounds if no iteration has more requests than were seen, else only bounds. It has neither,
-    but a reason, if the rollouts cannot be replayed.
+    ``clock`` predicts the seconds of the replayed iterations. The result has an estimate with bounds if no iteration
+    has more requests than were seen, else only bounds. It has neither, but a reason, if the rollouts cannot be
+    replayed.
     """
     if replayed.why:
         return WhatIf(name, setting, None, None, None, replayed.why)

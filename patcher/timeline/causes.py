@@ -124,7 +124,7 @@ def _what(piece: PathPiece) -> What:
 
 
 def _during(path: Sequence[PathPiece], ranges: Sequence[TimeRange]) -> dict[What, int]:
-    """Return the microseconds of each activity of ``path`` that ``ranges`` cover."""
+    """Return activity → its microseconds on ``path`` within ``ranges``; activities outside of them are absent."""
     during = Counter[What]()
     for piece, us in overlaps(path, ranges):
         during[_what(piece)] += us
@@ -173,7 +173,7 @@ def verdicts(steps: Sequence[Spent], who: Sequence[Who]) -> list[StepVerdict]:
 def _neighbours(count: int, step: int) -> list[int]:
     """Return the indices of the steps that a step is compared with: up to 40 on either side.
 
-    ``step`` is its index among ``count`` steps. Step 0, the warm-up, is left out if more than two others are there.
+    ``step`` is its index among ``count`` steps. Step 0, the warm-up, is left out if at least two others remain.
     """
     near = [other for other in range(max(step - NEIGHBOURS, 0), min(step + NEIGHBOURS + 1, count)) if other != step]
     return near[1:] if near[:1] == [0] and len(near) > FEWEST else near
@@ -398,9 +398,9 @@ class _Comparison:
         return self.who[trainers[0]].rank if alone else None
 
     def _replica(self, replica: int | None, excess: float) -> int | None:
-        """Return ``replica`` if it is the only one, or its unusual delay is at least half of ``excess`` (microseconds).
+        """Return ``replica`` if it is the run's only one, or caused half of ``excess`` (microseconds); else None.
 
-        Return None otherwise.
+        It caused that if it finished last in the step, later than usual by half of the excess.
         """
         if len({process.replica for process in self.who if process.replica is not None}) == 1:
             return replica

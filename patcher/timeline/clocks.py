@@ -89,8 +89,9 @@ def align(processes: Sequence[Process], reference: int) -> Alignment:
 def solved(clock_bounds: Iterable[ClockBound], home: str, walls: Mapping[str, int]) -> dict[str, Offset]:
     """Return boot id → the offset of this clock to that of ``home`` (a boot id), in the middle of its bounds.
 
-    ``walls`` has the offset of each clock by the wall clocks, in microseconds. A clock that is not bounded from both
-    sides gets this offset, moved into its bounds, with an unknown error.
+    The bounds are combined over all machines. ``walls`` has the offset of each clock by the wall clocks, in
+    microseconds. A clock that is not bounded from both sides gets this offset, moved into its bounds, with an unknown
+    error.
     """
     edges: dict[tuple[str, str], int] = {}
     for earlier, later, least in clock_bounds:
@@ -235,7 +236,10 @@ class _BusyPeriod(NamedTuple):
 
 
 def _busy_periods(spans: Iterable[tuple[int, int]]) -> list[_BusyPeriod]:
-    """Return the busy periods of requests, in order; ``spans`` have start and end in microseconds."""
+    """Return the periods in which at least one request is alive, in order, each with the number of its requests.
+
+    ``spans`` have start and end of each request, in microseconds.
+    """
     periods = list[_BusyPeriod]()
     for start, end in sorted(spans):
         last = periods[-1] if periods else None

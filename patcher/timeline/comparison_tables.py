@@ -104,7 +104,7 @@ def often(row: CauseChange) -> str:
 
 
 def causes(comparison: RunComparison) -> Table:
-    """Return the table of causes that limited steps on either side."""
+    """Return the table of causes that limited steps on either side: their steps, excess in seconds, and verdict."""
     columns = (
         Column("cause", Text("cause of long steps")),
         Column("before_steps", Text("steps before"), COUNT),

@@ -308,8 +308,8 @@ def paths(folder: Path) -> list[Path]:
 def lines(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[bytes]:
     """Yield the complete lines of a compressed file, even if the file is still written or its end is missing.
 
-    Stop at damage, or if the file unpacks to more than rlpatch ever packs; note both in ``losses``. ``progress`` gets
-    the number of compressed bytes of each read. Raises OSError.
+    Stop at damage, or if the file unpacks to more than rlpatch ever packs; note both, and lines that are too long, in
+    ``losses``. ``progress`` gets the number of compressed bytes of each read. Raises OSError.
     """
     stream, partial = zlib.decompressobj(31), b""
     unpacked, count, allowed, most_lines = 0, 0, _LEAST_BYTES, _LEAST_LINES
@@ -435,7 +435,10 @@ def _texts(header: Header) -> dict[str, str]:
 
 
 def _earliest(block: Block) -> int:
-    """Return the start of a block's first record by the monotonic clock, in microseconds."""
+    """Return the start of a block's first record by the monotonic clock, in microseconds.
+
+    It is the block's own time if no record began earlier, and 0 if it has none.
+    """
     reader = Reader((), 0)
     reader.take(block)
     starts = [span.start for span in (*reader.spans, *reader.open.values())] + list(reader.iterations.start[:1])
@@ -512,9 +515,9 @@ class Reader:
             self.upto = max(self.upto, now)
 
     def _take_row(self, row: RecordRow | None, now: int) -> None:
-        """Add a row of a block with the time ``now`` (microseconds) to the spans, the open spans or the marks.
+        """Add a row of a block with the time ``now`` (microseconds) to the spans, or to the open ones if it goes on.
 
-        An invalid row is counted as lost.
+        A span that ends a step is added to the marks, too. An invalid row is counted as lost.
         """
         if row is None or row.kind not in KINDS or row.start + (row.length or 0) > _LATE_US:
             self.losses.lines += 1
@@ -542,7 +545,11 @@ class Reader:
                 self.stale[span.id] = float(age)
 
     def _take_iterations(self, columns: list[list[int]] | None, now: int) -> None:
-        """Add the iterations of a block with the time ``now``; count invalid columns as one loss."""
+        """Add the iterations of a block with the time ``now`` (microseconds); count invalid columns as one loss.
+
+        ``columns`` are those of `Block`; None if they could not be decoded. Columns after the third that have
+        another length become zeros.
+        """
         if columns is None or len(columns) < 3:
             self.losses.lines += 1
             return
@@ -584,7 +591,7 @@ class Reader:
             self.notes.cache.extend(_cache_notes(*cache, now))
 
     def take_notes(self, until: int) -> Notes:
-        """Return the notes of memory up to ``until`` (microseconds), and drop them."""
+        """Return the notes of memory, host and KV cache up to ``until`` (microseconds), and drop them here."""
         memory, host, cache = self.notes
         taken = Notes(_notes_until(memory, until), _notes_until(host, until), _notes_until(cache, until))
         self.notes = Notes(_notes_after(memory, until), _notes_after(host, until), _notes_after(cache, until))

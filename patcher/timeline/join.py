@@ -111,7 +111,10 @@ class _Join:
         self.lacking = runs.missing_ranks(self.processes)
 
     def joined(self, folder: Path | None) -> RunTimeline:
-        """Read and explain all steps, and return the timeline; ``folder`` may hold recorded windows."""
+        """Read all files and explain all steps, and return the timeline.
+
+        Recorded windows are looked for in ``folder``, unless it is None.
+        """
         for number, start, end, stale in self._steps():
             records = self._records(start, end)
             self._explain(records, number, stale)
@@ -161,7 +164,10 @@ class _Join:
             before = end
 
     def _next_mark(self, reader: Reader) -> KeptSpan | None:
-        """Read on to the next span that ends a step, remove it from the reader and return it; None at the end."""
+        """Read the driver's files to the next span that ends a step, and return it; None at the end of the files.
+
+        The span is a mark, or a phase named "step" if the driver marks no steps. It is removed from ``reader``.
+        """
         while True:
             while reader.marks:
                 mark = reader.marks.pop(0)
@@ -173,8 +179,8 @@ class _Join:
     def _first_phase(self, reader: Reader, end: int) -> int:
         """Return the start of the first step, which ends at ``end``, in microseconds.
 
-        The first step starts with the first phase named "step", else the first phase, work or poll, preferably an ended
-        span; without any, return ``end``.
+        ``reader`` is the driver's. The first step starts with the first phase named "step", else the first phase, work
+        or poll, preferably an ended span; without any, return ``end``.
         """
         spans = (*reader.spans, *reader.open.values())
         phases = [span for span in spans if span.kind in ("phase", "work", "poll") and span.start < end]
@@ -183,7 +189,10 @@ class _Join:
         return min(starts or ended or [phase.start for phase in phases], default=end)
 
     def _records(self, start: int, end: int) -> StepRecords:
-        """Return the records of all processes that overlap ``start`` to ``end`` (microseconds)."""
+        """Return the records of all processes that overlap ``start`` to ``end`` (microseconds), without marks of steps.
+
+        Pauses of rlpatch are apart from the other spans.
+        """
         spans = [
             span for reader in self.readers for span in (*reader.spans, *reader.open.values())
             if span.start < end and (span.end is None or span.end > start) and span.kind != "step"
@@ -386,7 +395,7 @@ class _Join:
         return lost if lost > (0 if head.ended else MANY_LOST) else 0
 
     def _notes(self) -> Iterator[str]:
-        """Yield texts on damaged files, lost records, uncertain clocks and missing step marks."""
+        """Yield texts on damaged files, lost records, uncertain clocks, rlpatch's pauses and missing step marks."""
         for at, (reader, process) in enumerate(zip(self.readers, self.processes, strict=True)):
             name = process.head.path.name
             if reader.losses.too_large:

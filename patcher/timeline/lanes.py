@@ -81,7 +81,7 @@ class LaneBuilder:
         self.spans = sorted(self.spans, key=_length, reverse=True)[: self.most]
 
     def add_iterations(self, columns: IterationColumns, before: int) -> None:
-        """Add the iterations that ended by ``before`` (microseconds), merged into runs with small gaps between them.
+        """Add the iterations of ``columns`` that ended by ``before`` (microseconds), merged into runs with small gaps.
 
         If there are too many runs, those with larger gaps between them are merged, too.
         """
@@ -118,7 +118,10 @@ def _length(span: KeptSpan) -> int:
 
 
 def _head_to_head(runs: Iterable[IterationRun], gap: int) -> list[IterationRun]:
-    """Merge runs of iterations with at most ``gap`` microseconds between them."""
+    """Merge runs of iterations, in order, with at most ``gap`` microseconds between them.
+
+    Their iterations and decodes are summed; of the requests the maximum counts.
+    """
     joined = list[IterationRun]()
     for run in runs:
         last = joined[-1] if joined else None

@@ -115,7 +115,7 @@ class _Curve:
     total: int = 0
 
     def add(self, at: int, used: int, roles: dict[str, int], most: int) -> None:
-        """Add a point: the time in microseconds, the bytes in use, and the bytes that each role holds of them.
+        """Add a point: time ``at`` (microseconds), bytes ``used``, and the bytes that each of ``roles`` holds of them.
 
         If there are more than twice ``most`` points, keep only the higher one of each two neighbours.
         """
@@ -228,7 +228,7 @@ class MemoryCollector:
             yield from self._moment(device, note.at, max(self.curves[device].total - note.free, 0))
 
     def _moment(self, place: MemoryHome, at: int, used: int) -> Iterator[tuple[MemoryHome, int]]:
-        """Add the bytes in use at time ``at`` (microseconds) to a place's curve, by role, and yield both."""
+        """Add the bytes ``used`` at time ``at`` (microseconds) to a place's curve, by role; yield place and bytes."""
         roles = defaultdict[str, int](int)
         for process, size in self._holders(place):
             roles[self.processes[process].role] += size
@@ -308,8 +308,8 @@ class MemoryCollector:
     ) -> None:
         """Add the memory of a process at the end of step ``number``, and its most private memory in the step.
 
-        With the latter go its time, its activity, and the microseconds with more than the mean of the least and the
-        most. ``process`` is the index; nothing is added without a ``history`` of notes.
+        With the latter go its time, its activity by ``spans``, and the microseconds with more than the mean of the
+        least and the most. ``process`` is the index; nothing is added without a ``history`` of notes.
         """
         if not history:
             return
@@ -325,7 +325,7 @@ class MemoryCollector:
             series.most[number] = (highest.private, highest.at, above, _doing(spans, highest.at))
 
     def _note_cache(self, number: int | None, process: int, notes: Notes) -> None:
-        """Keep the most KV-cache blocks that an engine had in use, with the number of the step.
+        """Keep the most KV-cache blocks that an engine had in use in any step so far, with the number of that step.
 
         ``process`` is the index of the engine's process.
         """
@@ -434,9 +434,9 @@ def _outermost(spans: Iterable[KeptSpan]) -> Iterator[KeptSpan]:
 def _sleeps(spans: Sequence[KeptSpan], history: Sequence[MemoryNote]) -> Iterator[tuple[int, tuple[int, int, str]]]:
     """Yield for each sleep or wake-up the time of the note after it, and (device bytes, allocator's bytes, name).
 
-    These are bytes freed, negative if taken. An engine's sleep takes memory from under its allocator, whose numbers
-    then stay (``vllm/device_allocator/cumem.py``, ``torch_memory_saver``). Without a note before and after, it is
-    skipped.
+    ``spans`` and ``history`` are those of one process. The bytes are freed ones, negative if taken. An engine's sleep
+    takes memory from under its allocator, whose numbers then stay (``vllm/device_allocator/cumem.py``,
+    ``torch_memory_saver``). A sleep without a note before and after is skipped.
     """
     on_device = [note for note in history if note.free is not None and note.reserved is not None]
     for span in _outermost(span for span in spans if span.kind == "sleep" and span.end is not None):

@@ -31,7 +31,7 @@ LISTED = 4
 
 
 def tables(run: RunTimeline) -> Iterator[Table]:
-    """Yield the tables on memory."""
+    """Yield the four tables on memory: peaks, changes of device memory, KV cache, and growth."""
     yield peaks(run)
     yield changes(run)
     yield cache(run)
@@ -66,7 +66,7 @@ def holders(peak: MemoryPeak, most: int = LISTED) -> Text:
 
 
 def peak_line(peak: MemoryPeak) -> Text:
-    """Return a line on a peak: step, phase, bytes in use, and holders."""
+    """Return a line on a peak: host or device, step, phase, memory in use and in all, and holders."""
     values = (peak.place, moment(peak.step, peak.phase), size(peak.used), size(peak.total), holders(peak))
     if peak.of == "host":
         return Text("host {host}, {step}: {used} of {total} in use: {holders}", *values)

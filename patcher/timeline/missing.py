@@ -25,7 +25,7 @@ class Counterparts:
     counts: Counter[str] = field(default_factory=Counter)
 
     def feed(self, records: StepRecords) -> None:
-        """Count the spans that began in a step."""
+        """Add the requests, serve spans and rewards that began in a step to ``counts``."""
         for kind in ("request", "serve", "reward"):
             for span in records.by_kind[kind]:
                 if records.start <= span.start < records.end:
@@ -89,7 +89,8 @@ def _of_rollout(
 ) -> Iterator[str]:
     """Yield texts on engines, servers and agent loops of verl that left no file, and on what is unknown then.
 
-    ``places`` has the indices of the processes of each role.
+    ``places`` has the indices of the processes of each role, ``counterparts`` the numbers of requests that agent loops
+    sent and servers received.
     """
     run = {processes[at].replica for at in places.get("engine", ())}
     serving = (process for process in processes if any("serve" in part.kinds for part in process.parts))

@@ -174,7 +174,7 @@ class StepRecords:
 
     @cached_property
     def _moments(self) -> Mapping[int, Sequence[int]]:
-        """Return the starts and ends of all spans of each process, in order (microseconds)."""
+        """Return index of a process → the starts and ends of all its spans, sorted, in microseconds; [] if unknown."""
         moments = defaultdict[int, list[int]](list)
         for span in self.spans:
             moments[span.process] += [span.start, end_of(span)]
@@ -295,8 +295,8 @@ class StepRecords:
     def _waits_from(self, call: KeptSpan, own_works: Sequence[KeptSpan], all_works: Sequence[KeptSpan]) -> int:
         """Return when ``call`` began to wait for its own works, in microseconds.
 
-        ``all_works`` are all works around the step. A call that returned a future, and so ended before its works began,
-        only waits after the earlier works of its workers.
+        ``own_works`` are those that it caused, ``all_works`` all around the step. A call that returned a future, and so
+        ended before its works began, only waits after the earlier works of its workers.
         """
         began = {work.process: work.start for work in own_works}
         if end_of(call) >= min(began.values()):
@@ -314,9 +314,9 @@ class StepRecords:
         return groups
 
     def _call_of(self, work: KeptSpan, calls: Sequence[KeptSpan]) -> KeptSpan | None:
-        """Return the latest of ``calls`` that began before ``work``; None if there is none.
+        """Return the call that caused ``work``: the latest of ``calls`` that began before it; None if there is none.
 
-        A call that lasted until the end of the work is preferred.
+        A call that lasted until the end of the work is preferred. Only the last 64 calls are looked at.
         """
         before = [call for call in calls if call.start <= work.start + self.tolerance][-DEEPEST:]
         around = [call for call in before if end_of(call) + self.tolerance >= end_of(work)]
@@ -325,7 +325,7 @@ class StepRecords:
 
     @cached_property
     def served(self) -> Mapping[int | None, Sequence[KeptSpan]]:
-        """Return the serve spans of each replica; an unknown replica has none."""
+        """Return replica → its serve spans, the requests that its servers answer; an unknown replica has none."""
         served = defaultdict[int | None, list[KeptSpan]](list)
         for serve in self.by_kind["serve"]:
             served[self.replica_of[serve.process]].append(serve)
@@ -430,7 +430,7 @@ def _without_pauses(records: StepRecords, piece: PathPiece) -> Iterator[PathPiec
 
 
 def merged(pieces: Iterable[PathPiece]) -> list[PathPiece]:
-    """Merge adjacent pieces that differ only in time and delay; drop empty pieces."""
+    """Merge adjacent pieces that differ only in time and delay, whose delays are summed; drop empty pieces."""
     neighbours = list[PathPiece]()
     for piece in pieces:
         last = neighbours[-1] if neighbours else None
@@ -670,7 +670,7 @@ class _Walk:
         return course
 
     def _lockstep(self, group: CallGroup, courses: Sequence[Sequence[Point]], low: int, high: int, phase: str) -> None:
-        """Append pieces between the points that all ranks reach, from ``low`` to ``high`` (microseconds).
+        """Append pieces of a call's works between the points that all ranks reach, ``low`` to ``high`` (microseconds).
 
         ``courses`` has the points of each work, as `_course` returns them. Each piece is of the last rank to arrive; no
         rank is named if all arrive together. A delay that a rank already had at the point before does not count again.
@@ -699,7 +699,7 @@ class _Walk:
                 self.add(span, max(begin, low), min(end, high), phase, late, all_ranks=together)
 
     def _blame_last(self, group: CallGroup, first: int, low: int, high: int) -> None:
-        """Spread the delay of the last rank to finish over its pieces: those from index ``first`` on.
+        """Spread the delay of the last rank of ``group`` to finish over its pieces: ``self.pieces`` from ``first`` on.
 
         They lie between ``low`` and ``high`` (microseconds), and each gets its share by length. If all ranks finish
         together, the pieces name no process.
@@ -791,7 +791,8 @@ def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str,
 def head_to_head(columns: IterationColumns, first: int, last: int) -> int:
     """Return the largest gap, in microseconds, that may lie between two iterations of one piece.
 
-    It is three times the median length of iterations ``first`` to ``last``, and at least 20 ms.
+    It is three times the median length of iterations ``first`` to ``last`` (exclusive) of an engine, and at least
+    20 ms.
     """
     lengths = sorted(columns.end[at] - columns.start[at] for at in range(first, min(last, first + 4096)))
     return max(GAP_US, 3 * lengths[len(lengths) // 2]) if lengths else GAP_US

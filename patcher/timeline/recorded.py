@@ -44,7 +44,7 @@ def plain_host(host: str) -> str:
 
 
 def _times(facts: Metadata) -> tuple[float, float] | None:
-    """Return the first begin and last end of the recorded units, in seconds since 1970; None if unknown."""
+    """Return the first begin and last end of a window's steps, in seconds since 1970; None if ``facts`` lack them."""
     units = facts.raw.get("units")
     entries = [unit for unit in units if isinstance(unit, dict)] if isinstance(units, list) else []
     moments = (unit.get(key) for unit in entries for key in ("begin", "end"))

@@ -25,7 +25,7 @@ PARTS = {
     "log_probs": Text("log-probs"),
     "update": Text("update"),
     "sync": Text("weight sync"),
-    "trainer": Text("other training"),
+    "trainer": Text("other training work"),
     "driver": Text("driver"),
     "pause": Text("pauses of rlpatch"),
     "unrecorded": Text("not recorded"),
@@ -392,7 +392,7 @@ def _phases(side: ChosenSteps) -> dict[str, float]:
 
 
 def _differences(before: RunTimeline, after: RunTimeline) -> Iterator[str]:
-    """Yield a sentence with all packages if the runs differ in them, and one for each role whose processes do."""
+    """Yield how two runs differ as such: the packages of both, and for each role the numbers of processes."""
     if before.run.packages != after.run.packages:
         texts = (", ".join(run.run.packages) or Text("unknown") for run in (before, after))
         yield Text("packages: {packages_before} before, {packages_after} after", *texts)
@@ -403,9 +403,10 @@ def _differences(before: RunTimeline, after: RunTimeline) -> Iterator[str]:
 
 
 def _notes(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> Iterator[str]:
-    """Yield sentences on the limits of the numbers: few steps, the same steps, unknown tokens, missing files.
+    """Yield sentences on the limits of the numbers of two sides; ``step`` is the change of the mean step.
 
-    ``step`` is the change of the mean step.
+    They are on few steps, unknown tokens, steps that are on both sides, one run on each side, a side that has only a
+    warm-up step, and files that a run lacks.
     """
     if step.raw is None:
         yield Text(

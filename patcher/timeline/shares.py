@@ -347,7 +347,8 @@ def what_if(
     """Return a lower bound of a step's duration for each possible improvement; omit savings of at most 0.1 %.
 
     ``step_us`` is the duration in microseconds, ``path`` the critical path, ``sync`` the ranges of the weight sync, and
-    ``rewards_us`` by how many microseconds the rollout would end earlier without rewards.
+    ``rewards_us`` by how many microseconds the rollout would end earlier without rewards. ``tail`` and ``uneven`` are
+    the step's tail and imbalances. No saving is larger than what it shortens has on the critical path.
     """
     of_rollout = length(piece for piece in path if piece.role in ROLLOUT or piece.kind == "poll")
     of_trainer = length(piece for piece in path if piece.role == "trainer")

@@ -87,7 +87,7 @@ def drivers(change: Trend) -> Text:
 
 
 def steps(run: RunTimeline) -> Table:
-    """Return the table of steps: duration, limiting cause, and busy share of each role."""
+    """Return the table of steps: duration, limiting cause, tail, weight sync, and busy share of each role."""
     present = dict.fromkeys(use.role for step in run.steps for use in step.roles)
     columns = (
         Column("step", Text("step"), PLAIN, TERMINAL),
@@ -95,7 +95,7 @@ def steps(run: RunTimeline) -> Table:
         Column("limited_by", Text("limited by"), LABEL, TERMINAL),
         Column("tail_seconds", Text("tail"), SECONDS, TERMINAL, optional=True),
         Column("sync_seconds", Text("sync"), SECONDS, TERMINAL, optional=True),
-        Column("poll_seconds", Text("time polling"), SECONDS, optional=True),
+        Column("poll_seconds", Text("polling time"), SECONDS, optional=True),
         *(
             Column(f"{role}_busy_share", ROLES[role], SHARE, TERMINAL if role in SHARED else Shown.PAGE)
             for role in present

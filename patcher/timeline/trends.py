@@ -66,7 +66,10 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _parts(paths: Sequence[Spent], change: float) -> tuple[Part, ...]:
-    """Return up to three activities with a tenth or more of a ``change`` (seconds), the largest first."""
+    """Return up to three activities that make a tenth or more of a ``change`` of the steps (seconds), largest first.
+
+    Each has its own change in seconds, from the first to the last third of ``paths``.
+    """
     parts = []
     for key in {key for path in paths for key in path.us}:
         before, after = _ends([path.us.get(key, 0) for path in paths])
@@ -76,9 +79,10 @@ def _parts(paths: Sequence[Spent], change: float) -> tuple[Part, ...]:
 
 
 def _drivers(paths: Sequence[Spent], lengths: Sequence[float]) -> list[Driver]:
-    """Return which of tokens, decode steps and ms per decode step grow with the ``lengths`` of the steps (seconds).
+    """Return which of tokens, decode steps and ms per decode step change with the ``lengths`` of the steps (seconds).
 
-    Their medians must rise by over 10 %, and their rank correlation with the lengths must be 0.5 at least.
+    Their medians over ``paths`` must differ by over 10 % between the first and the last third, and their rank
+    correlation with the lengths must be 0.5 at least.
     """
     quantities: dict[Text, Callable[[Spent], float]] = {
         Text("generated tokens"): lambda path: path.amounts.tokens,

@@ -52,7 +52,7 @@ def page(timeline: RunTimeline) -> str:
 
 
 def _shortened(timeline: RunTimeline) -> RunTimeline:
-    """Return the run with at most 200 entries in each list, and a note on each list that was cut."""
+    """Return the run with at most 200 notes, windows and clocks; notes on the lists that were cut come first."""
     most = MOST_LISTED
     lists = (
         (timeline.missing, sections.NOTES),
@@ -82,7 +82,7 @@ def _shortened(timeline: RunTimeline) -> RunTimeline:
 
 
 def _newest(timeline: RunTimeline, steps: int) -> RunTimeline:
-    """Return the run with its newest ``steps`` steps, and a note if that omits some."""
+    """Return the run with only its newest ``steps`` steps (a number), and a note if that omits some."""
     if len(timeline.steps) <= steps:
         return timeline
     note = Text(

@@ -90,10 +90,10 @@ class Frame(NamedTuple):
 
 
 def frame_of(timeline: RunTimeline, parts: int) -> Frame:
-    """Return the frame around the steps, without a long start of the run.
+    """Return the part of the run to draw: all steps, with 2 % of their time before the first one.
 
-    Time after the last step is included if it is shorter than twice the longest step. ``parts`` is the number of bars
-    that fit beside each other.
+    Time after the last step is included if it is shorter than twice the longest step, else 2 % of it. ``parts`` is the
+    number of bars that fit beside each other. Without steps it is the whole run.
     """
     start, end = 0.0, timeline.seconds
     if timeline.steps:
@@ -271,9 +271,10 @@ def _thinned(points: Iterable[tuple[float, int]], shortest: float) -> Iterator[t
 
 
 def _ways(timeline: RunTimeline, placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
-    """Yield the critical path as SVG: lines below the rows of the processes waited for, and links between them.
+    """Yield the critical path as SVG: lines below the rows of the processes waited for, and links between these.
 
-    Segments without a record have their own style, and so have links if there are very many.
+    ``placed`` has the rows with their positions. Time without a record has a style of its own, and so have links if
+    there are very many.
     """
     lines: dict[tuple[int, bool], list[Interval]] = {}
     links = []
@@ -297,7 +298,7 @@ def _ways(timeline: RunTimeline, placed: Sequence[Placed], frame: Frame) -> Iter
 def _bottoms(segment: PathSegment, placed: Sequence[Placed]) -> list[int]:
     """Return the vertical positions, in pixels, at which a segment of the critical path is drawn.
 
-    These are the bottom of its lane's row, else of all rows of its role, else of the first row.
+    These are the bottom of its lane's row, else of all rows of its role, else of the first row of ``placed``.
     """
     bottoms = {at: place.top + place.row.height - 3 for place in placed for at in place.row.lanes}
     if segment.lane is not None and segment.lane in bottoms:

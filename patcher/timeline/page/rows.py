@@ -122,7 +122,9 @@ def _groups(lanes: Sequence[int], awaited: Mapping[int, float]) -> list[tuple[in
 
 
 def _row(role: str, indices: tuple[int, ...], lanes: Sequence[Lane], levels: int, names: int) -> Row:
-    """Return one row for ``lanes``, whose indices in the run are given: nested spans, iterations, overlapping spans.
+    """Return one row for ``lanes`` of a role, whose indices in the run are given, with all their bars.
+
+    From the top, these are nested spans or iterations, then spans that overlap.
 
     ``levels`` is the number of nesting levels (one if there are iterations), ``names`` the most names at each.
     """

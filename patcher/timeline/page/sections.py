@@ -44,7 +44,10 @@ def head(timeline: RunTimeline) -> Content:
 
 
 def _sentence(timeline: RunTimeline) -> str:
-    """Return the verdict on the run in one line: number of steps, median duration, costliest cause, if there is any."""
+    """Return the verdict on the run in one line: number of steps, median duration, and costliest cause.
+
+    Without a step or a cause, it says so.
+    """
     if not timeline.steps:
         return Text("No training step has been recorded yet.")
     count, typical = len(timeline.steps), seconds(_median(step.seconds for step in _after_warm_up(timeline)))
