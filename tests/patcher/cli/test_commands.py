@@ -532,7 +532,10 @@ def test_check_says_where_and_how_to_switch_it_off(run) -> None:
     Path("run.sh").write_text("# start\nexport VLLM_TORCH_PROFILER_DIR=/tmp/p\nvllm serve m\n")
     said = run("check", "vllm-ascend==0.11.0rc1", "--", "bash", "run.sh")
     assert "armed the engine's own profiler (run.sh:2)" in said.stdout
-    assert "    to switch it off: remove the variable at run.sh:2, or unset VLLM_TORCH_PROFILER_DIR after that line\n" in said.stdout
+    assert (
+        "    to switch it off: remove the variable at run.sh:2, or unset VLLM_TORCH_PROFILER_DIR after that line\n"
+        in said.stdout
+    )
     assert "why: " not in said.stdout
     assert "add -v for details\n" in said.stderr
     assert "    why: " in run("check", "-v", "vllm-ascend==0.11.0rc1", "--", "bash", "run.sh").stdout
@@ -567,7 +570,7 @@ def test_what_is_unknown_for_one_reason_is_told_once(run) -> None:
     ]
     details = run("check", "-v", *command).stdout
     assert "    msMonitor (run.sh:1)\n" in details
-    assert "    to switch it off: unset PROFILING_MODE, if this setting exists there\n" in details
+    assert "    to switch it off: unset PROFILING_MODE, if this place has such a setting\n" in details
     assert "    the patch checks for other profilers again before it records\n" in details
 
 
