@@ -132,7 +132,9 @@ def test_several_windows_are_several_captures_and_replicas_of_one_condition_are_
 
 
 def test_why_a_window_was_closed_early_is_said(saved: Saved) -> None:
-    saved.trace(NAME, steps(30, 31), units=range(30, 32), why="all requests have finished, recorded 2 of 30 decode steps")
+    saved.trace(
+        NAME, steps(30, 31), units=range(30, 32), why="all requests have finished, recorded 2 of 30 decode steps"
+    )
     report, (row,) = told(saved)
     assert (row["closed"], row["got"]) == ("all requests have finished", "30:32 (2 of 30 steps)")
     assert "  1  the window ended early: all requests have finished" in report.lines
@@ -168,10 +170,10 @@ DOUBTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
         ["the step metadata lists 30 steps, 30 to 59, but the trace has 3 of the steps 30 to 35"]),
     "none": (steps(), {}, ["the step metadata lists 30 steps, 30 to 59, but the trace has no steps"]),
     "complete with too few": (
-        steps(30, 31), {"units": range(30, 32)}, ["the step metadata says that the window is complete, but lists 2 of 30 steps"]),
+        steps(30, 31), {"units": range(30, 32)}, ["the step metadata says that the recording window is complete, but lists 2 of 30 steps"]),
     "complete with too few from where a condition holds": (
         steps(70, 71), {"units": range(70, 72), "window": "0:10", "tail": 8},
-        ["the step metadata says that the window is complete, but lists 2 of 10 steps"]),
+        ["the step metadata says that the recording window is complete, but lists 2 of 10 steps"]),
 }  # fmt: skip
 
 

@@ -62,7 +62,7 @@ def test_a_report_names_the_verdict_the_parts_and_what_to_try(trace: Path) -> No
 def test_a_report_names_the_places_where_the_device_was_free(trace: Path) -> None:
     places = typed("report", trace, "-v").stdout.partition("Where the device was free\n")[2].splitlines()
     assert places[:3] == [
-        "  ms/step   share  steps  place",
+        "  ms/step   share  steps  place of the gap",
         "    4.250  42.5 %      3  before kernel0 on stream 7",
         "    after kernel9; host-bound, no single recorded operator, call or frame covers",
     ]
