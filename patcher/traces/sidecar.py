@@ -306,7 +306,7 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
             )
     if {metadata.backend, form} == {"npu", "torch"}:
         yield Text(
-            "the step metadata says that {backend} recorded this trace, but the trace has another format",
+            "the step metadata says that {profiler} recorded this trace, but the trace has another format",
             metadata.backend,
         )
     recorded = sorted(metadata.units)

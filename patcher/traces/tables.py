@@ -166,7 +166,7 @@ def gaps(profile: RankProfile) -> Table:
         Column("ns_per_step", Text("ms/step"), MS, TERMINAL),
         Column("share", Text("share"), SHARE, TERMINAL, bar=True),
         Column("steps", Text("steps"), COUNT, TERMINAL),
-        Column("step", Text("mostly in step"), NUMBER),
+        Column("step", Text("step with most of the time"), NUMBER),
         Column("gaps", Text("number of gaps"), COUNT),
         Column("longest_ns", Text("longest"), TIME),
         Column("", Text("kind of free time")),

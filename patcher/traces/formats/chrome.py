@@ -389,9 +389,7 @@ class _Stream:
                 missing -= len(part)
                 self.total += len(part)
                 if self.total > _LEAST_UNPACKED + _MOST_PACKED * self.raw.tell():
-                    self.cut = Text(
-                        "the gzip file unpacks to more than {most_packed} times its packed size", _MOST_PACKED
-                    )
+                    self.cut = Text("the gzip file unpacks to more than {limit} times its packed size", _MOST_PACKED)
         except EOFError:
             self.cut = Text("the gzip file is cut off")
         except (gzip.BadGzipFile, zlib.error) as error:
