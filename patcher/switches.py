@@ -72,9 +72,9 @@ class Switch(NamedTuple):
     files: str = "(?!)"
 
     def state(self, value: str | None) -> State:
-        """Return the state that a value means, in any case of letters; None is a value that only the run knows.
+        """Return the state that a value of the switch means, in any case of letters: as in `values`, else `otherwise`.
 
-        That is UNKNOWN, unless the release ignores the variable.
+        None is a value that only the run knows: UNKNOWN, unless the release ignores the variable.
         """
         if value is None and self.otherwise is not State.OFF:
             return State.UNKNOWN

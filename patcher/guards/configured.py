@@ -50,11 +50,11 @@ class _Run(NamedTuple):
 def configured(
     application: Application, checked: Checked, config: Path | None, reading: Reading
 ) -> tuple[list[GuardResult], list[Hidden]]:
-    """Return the results of what a Hydra ``application`` composes, and what is hidden of it.
+    """Return the results of what a Hydra ``application`` composes, and the places whose text cannot be read.
 
     ``checked`` has the target's release and root, ``reading`` the texts of the launch. The file ``config``, if given,
-    is used instead of the one that the launch names. If anything is hidden, only profilers that are ON have a result.
-    Raises Problem (USAGE) if ``config`` is no YAML file.
+    is used instead of the one that the launch names. If some text cannot be read, only profilers that are ON have a
+    result. Raises Problem (USAGE) if ``config`` is no YAML file.
     """
     if config is not None and (config.suffix != ".yaml" or not config.is_file()):
         reason = Text("Hydra reads files that end in .yaml") if config.is_file() else Text("this file does not exist")
@@ -76,8 +76,8 @@ def _compositions(
 ) -> Iterator[tuple[_Run, Any]]:
     """Yield each run of the application with the configuration that Hydra composes for it.
 
-    Runs are composed only if the launch names a profiler, or includes configurations that the project doesn't package.
-    What cannot be composed or read is added to ``reading.hidden``.
+    Runs are composed only if the launch names a profiler, always in plain text, or includes configurations that the
+    project doesn't package. What cannot be composed or read is added to ``reading.hidden``.
     """
     package = application.packages[0]
     runs = [*_runs(application, root, config, reading)]
@@ -107,7 +107,8 @@ def _mentions(
 ) -> Iterator[LaunchText]:
     """Yield the texts that name a profiler, except in programs below ``root`` that run Hydra: these only read names.
 
-    Not plain lines of the files ``configurations`` are left out: these files were read again, as plain.
+    Lines of the files ``configurations`` that are not plain are left out, because these files were read again, as
+    plain.
     """
     for text in reading.texts:
         name = text.where.rpartition(":")[0]

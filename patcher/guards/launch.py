@@ -268,9 +268,10 @@ class _Reader:
         self.result.written.update(basename(word.text) for direction, word in command.redirects if ">" in direction)
 
     def value(self, raw: str) -> str:
-        """Return the text of an expansion if only one is possible, else the mark INSIDE or OUTSIDE.
+        """Return the text of an expansion if only one is possible, else a mark.
 
-        What keeps the value of PYTHONPATH is marked KEPT, too.
+        The mark is INSIDE if the text is one of those that were read, else OUTSIDE: only the run tells. What keeps the
+        value of PYTHONPATH is marked KEPT, too.
         """
         match = re.fullmatch(_PARAMETER, raw)
         if re.match(_PYTHONPATH, raw):
@@ -431,7 +432,7 @@ class _Reader:
             self.shell(start.own[1:])
 
     def shell(self, words: Sequence[str]) -> None:
-        """Read the script that a shell runs with ``words``; it is plain if the user named it alone, without options.
+        """Read the script that a shell runs with ``words``; its lines are plain if the user named it alone.
 
         Raises Problem (USAGE) if a script that the user named does not exist.
         """
@@ -457,7 +458,7 @@ class _Reader:
     def named(self, start: Start) -> None:
         """Read the files that the words of a command name, and Ray's runtime environment as settings.
 
-        That counts for sure only before the program.
+        Settings are certain only if they stand in front of the program.
         """
         is_sure, programs = self.plain and (start.is_python or carries(start.own)), list[str]()
         for option, word in pairwise(start.own if start.is_python else start.texts):

@@ -204,7 +204,7 @@ class CommandResult:
                     _say(_wrapped(translate(line), line[: len(line) - len(line.lstrip())]), stream, color)
 
     def envelope(self) -> dict[str, object]:
-        """Return the versioned JSON document as a dict."""
+        """Return the document of `--json` as a dict: versions, command, exit code, result, notes and problems."""
         problems = [
             {
                 "kind": p.kind.name.lower(), "exit_code": p.kind.exit_code, "title": p.kind.title,

@@ -39,7 +39,10 @@ class Text(str):
         return _restored, (type(self), self.template, *self.values.values())
 
     def rendered(self, translations: Mapping[str, str]) -> str:
-        """Return the text in another language; `translations` maps English templates to translated ones."""
+        """Return the text in another language; `translations` maps English templates to translated ones.
+
+        A template without a translation stays English. Values that are Text are translated, too.
+        """
         template = translations.get(self.template) or self.template
         if not self.values:
             return template

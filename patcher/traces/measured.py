@@ -169,10 +169,10 @@ COVERED = 0.5
 
 
 def rate_words(rates: Iterable[OperatorRate], device: str, kernel_ns: int, least_covered: float = 0.0) -> Iterator[str]:
-    """Yield how fast matmuls (TFLOPS) and other operators (TB/s) ran on ``device``, with their share of the roofline.
+    """Yield a sentence on the speed of matmuls (TFLOPS), and one on other operators (TB/s), with their roofline share.
 
-    Each sentence says which share of ``kernel_ns``, the time of all kernels that compute, it covers; groups that cover
-    a smaller share than ``least_covered`` are left out.
+    Each says which share of ``kernel_ns``, the time of all kernels that compute, it covers; groups that cover a smaller
+    share than ``least_covered`` are left out.
     """
     every = list(rates)
     for what, unit, group in (

@@ -58,13 +58,17 @@ def of_comparison(comparison: Comparison) -> Iterator[tuple[Mapping[str, object]
     """Yield each table of a comparison; the mapping before it, which says where its rows are from, is empty."""
     yield {}, part_changes(comparison)
     titles = (
-        ("kernels", Text("Kernels, per step"), Text("Sorted by their contribution to the difference.")),
+        ("kernels", Text("Kernels, per step"), Text("Kernels are sorted by their contribution to the difference.")),
         (
             "operators",
             Text("Operators on the host, per step"),
             Text("The time of an operator excludes the operators that it calls."),
         ),
-        ("modules", Text("Modules and ranges, per step"), Text("Includes everything called within a module or range.")),
+        (
+            "modules",
+            Text("Modules and ranges, per step"),
+            Text("The time includes everything that a module or range calls."),
+        ),
     )
     for name, title, about in titles:
         yield {}, changes(name, title, getattr(comparison, name), about)
@@ -126,14 +130,14 @@ def families(profile: RankProfile) -> Table:
     count, total = len(profile.units) or 1, profile.total_ns or 1
     columns = (
         Column("family", shown=CSV),
-        Column("", Text("what"), LABEL, TERMINAL),
+        Column("", Text("kernel family"), LABEL, TERMINAL),
         Column("ns_per_step", Text("ms/step"), MS, TERMINAL, bar=True),
         Column("share", Text("share of step time"), SHARE, TERMINAL),
     )
     rows = [(name, FAMILIES[name], ns / count, ns / total) for name, ns in profile.families.items()]
     about = Text(
-        "Kernels are sorted into families by their names; kernels that overlap each count in full. Host-bound and"
-        " outside the forward pass are idle times of the device."
+        "Kernels are sorted into families by their names; kernels that overlap each count in full. "
+        "“Host-bound” and “outside the forward pass” are idle times of the device."
     )
     return Table("families", Text("Families of kernels"), columns, rows, about)
 
@@ -148,7 +152,7 @@ def phases(profile: RankProfile) -> Table:
         Column("share", Text("share of kernel time"), SHARE, bar=True),
     )
     rows = [(phase, ns / count, ns / total) for phase, ns in sums.items() if total]
-    about = Text("Each kernel is assigned by the thread and the operator that launched it.")
+    about = Text("A kernel counts as forward, backward or optimizer by the thread and the operator that launched it.")
     return Table("phases", Text("Forward and backward"), columns, rows, about)
 
 
@@ -157,15 +161,15 @@ def gaps(profile: RankProfile) -> Table:
     count, total = len(profile.units) or 1, profile.total_ns or 1
     plain = ("part", "before", "after", "stream", "graph", "call", "operator", "module", "begin_ns", "at_ns")
     columns = (
-        Column("", Text("place"), NAME, TERMINAL),
-        Column("", Text("why"), NAME),
+        Column("", Text("place of the gap"), NAME, TERMINAL),
+        Column("", Text("reason"), NAME),
         Column("ns_per_step", Text("ms/step"), MS, TERMINAL),
         Column("share", Text("share"), SHARE, TERMINAL, bar=True),
         Column("steps", Text("steps"), COUNT, TERMINAL),
-        Column("step", Text("where"), NUMBER),
-        Column("gaps", Text("gaps"), COUNT),
+        Column("step", Text("step with most of the time"), NUMBER),
+        Column("gaps", Text("number of gaps"), COUNT),
         Column("longest_ns", Text("longest"), TIME),
-        Column("", Text("free")),
+        Column("", Text("kind of free time")),
         Column("", "", NAME),
         *(Column(name, shown=CSV) for name in plain),
     )
@@ -178,9 +182,9 @@ def gaps(profile: RankProfile) -> Table:
         for gap in profile.gaps
     ]  # fmt: skip
     about = Text(
-        "No task ran on the device in these gaps. A row is the sum of all gaps with the same kernels before and"
-        " after, and the same call, operator and module on the host. The first {marked} rows are framed in the"
-        " picture above.",
+        "No task ran on the device in these gaps. A row is the sum of all gaps with the same "
+        "kernels before and after, and the same call, operator and module on the host. The first "
+        "{count} rows are framed in the picture above.",
         MARKED,
     )
     hues = [gap.part for gap in profile.gaps]
@@ -215,9 +219,9 @@ def allocations(profile: RankProfile) -> tuple[Table, Table]:
     device = Column("device", Text("device"), RANK, optional=True)
     by_unit = (
         Column("step", Text("step"), NUMBER, TERMINAL), device,
-        Column("start_bytes", Text("at its start"), BYTES, TERMINAL),
+        Column("start_bytes", Text("at step start"), BYTES, TERMINAL),
         Column("peak_bytes", Text("peak"), BYTES, TERMINAL, bar=True),
-        Column("end_bytes", Text("at its end"), BYTES, TERMINAL),
+        Column("end_bytes", Text("at step end"), BYTES, TERMINAL),
         Column("allocated_bytes", Text("allocated"), BYTES, TERMINAL),
         Column("allocations", Text("allocations"), COUNT, TERMINAL),
     )  # fmt: skip
@@ -242,7 +246,7 @@ def allocations(profile: RankProfile) -> tuple[Table, Table]:
     about = Text("Memory that is allocated and freed again within a step counts, too.")
     return (
         Table("allocations_by_unit", Text("Memory by step"), by_unit, rows),
-        Table("allocations_by_code", Text("Allocated by operator and module"), by_code, code, about),
+        Table("allocations_by_code", Text("Memory allocated by operator and module"), by_code, code, about),
     )
 
 
@@ -251,7 +255,7 @@ def callers(profile: RankProfile) -> tuple[Table, Table]:
     operators = Text("Host time excludes nested operators.")
     if profile.total_ns:
         operators = Text("A kernel counts for the operator that launched it; host time excludes nested operators.")
-    modules = Text("Includes everything called within a module or range.")
+    modules = Text("The time includes everything that a module or range calls.")
     count = len(profile.units) or 1
     columns = (
         _NAME,
@@ -275,10 +279,10 @@ def kernel_uses(profile: RankProfile) -> Table:
     """Return the table of an NPU's kernels by shape, with the pipeline that bounds each."""
     count = len(profile.units) or 1
     columns = (
-        _NAME, Column("shapes", Text("shapes"), NAME), Column("types", Text("types"), NAME), _PER_UNIT,
+        _NAME, Column("shapes", Text("input shapes"), NAME), Column("types", Text("data types"), NAME), _PER_UNIT,
         Column("bound", Text("bound by")), Column("pipes", Text("busiest pipelines")),
-        Column("blocks", Text("blocks"), COUNT), Column("core", Text("core")), _CALLS, _AVERAGE,
-        Column("compiled", Text("compiled"), optional=True),
+        Column("blocks", Text("blocks"), COUNT), Column("core", Text("core type")), _CALLS, _AVERAGE,
+        Column("compiled", Text("compilation"), optional=True),
         Column("cube_utilization", Text("cube utilization"), SHARE, optional=True),
     )  # fmt: skip
 
@@ -292,10 +296,11 @@ def kernel_uses(profile: RankProfile) -> Table:
         )  # fmt: skip
 
     about = Text(
-        "Share of a core's cycles in which each pipeline worked, averaged over kernels of the same shape. A"
-        " pipeline bounds a kernel at {busy} or more. If none does, and data movement and computing of a vector"
-        " core sum to {together} or more, the two do not overlap. Otherwise the kernel is too small for the core,"
-        " or its pipelines wait for each other.",
+        "“Busiest pipelines” shows the share of a core's cycles in which a pipeline worked, "
+        "averaged over kernels of the same shape. A pipeline bounds a kernel at {busy} or more. If "
+        "none does, and data movement and computing of a vector core sum to {together} or more, the"
+        " two do not overlap. Otherwise the kernel is too small for the core, or its pipelines wait"
+        " for each other.",
         percent(BUSY, 0),
         percent(TOGETHER, 0),
     )
@@ -311,10 +316,10 @@ def rates(profile: RankProfile) -> Table:
     """Return the table of a GPU's operators by shape, with their rates and their share of the roofline."""
     count = len(profile.units) or 1
     columns = (
-        _NAME, Column("shapes", Text("shapes"), NAME), Column("types", Text("types"), NAME), _PER_UNIT,
+        _NAME, Column("shapes", Text("input shapes"), NAME), Column("types", Text("data types"), NAME), _PER_UNIT,
         Column("tflops", "TFLOPS", RATE), Column("tb_per_s", "TB/s", Unit("{:,.3f}".format)), _CALLS, _AVERAGE,
-        Column("roofline_share", Text("of the roofline"), SHARE, optional=True),
-        Column("least_ns_per_step", Text("roofline, ms/step"), MS, optional=True),
+        Column("roofline_share", Text("share of the roofline"), SHARE, optional=True),
+        Column("least_ns_per_step", Text("least time by the roofline, ms/step"), MS, optional=True),
         Column("bound", Text("bound by"), optional=True),
     )  # fmt: skip
 
@@ -329,8 +334,8 @@ def rates(profile: RankProfile) -> Table:
         )  # fmt: skip
 
     about = Text(
-        "Computed from shapes: two operations per product, each tensor read or written once. Above 100 %, data"
-        " was in a cache."
+        "The rates are computed from shapes: a multiply-add counts as two operations, and each "
+        "tensor is read or written once. Above 100 %, data was in a cache."
     )
     if not any(rate.bound for rate in profile.rates):
         about = sentences(about, Text("No roofline is known for {device}.", profile.device or Text("this device")))
@@ -340,7 +345,7 @@ def rates(profile: RankProfile) -> Table:
 def collectives(profile: RankProfile) -> Table:
     """Return the table of collectives of known size, with the largest excess over the usual time first."""
     times = {
-        "usual_ns": Text("expected from similar collectives"), "excess_ns": Text("longer by"),
+        "usual_ns": Text("expected from similar collectives"), "excess_ns": Text("longer than expected by"),
         "waits_ns": Text("waits for the straggler"), "transit_ns": "transit", "wait_ns": "waiting", "idle_ns": "idle",
     }  # fmt: skip
     columns = (
@@ -378,7 +383,7 @@ def collectives(profile: RankProfile) -> Table:
 
 _MEETING = (
     _NAME, Column("group", Text("group"), NAME), Column("step", Text("step"), NUMBER),
-    Column("number", Text("occurrence"), COUNT),
+    Column("number", Text("occurrence in the step"), COUNT),
 )  # fmt: skip
 
 

@@ -157,9 +157,9 @@ def inputs_of(shapes: str, types: str, values: str = "") -> Inputs | None:
 
 
 def work_of(operator: str, inputs: Inputs) -> tuple[int, int, int] | None:
-    """Return operations and bytes of a call, and the bytes of an element of its first tensor.
+    """Return operations and bytes of an operator's call, and the bytes of an element of its first tensor.
 
-    None if they are unknown.
+    None if unknown.
     """
     try:
         operations, moved = WORK[operator](inputs)

@@ -71,9 +71,10 @@ def _state(content: Scan, trace: RecordedTrace, name: names.Name, written: float
 
 
 def _is_writing(trace: RecordedTrace, name: names.Name, written: float) -> bool:
-    """Tell whether the process that a trace is named after is writing it, or may be, on another host.
+    """Tell whether the process that a trace is named after is writing it, or may be.
 
-    ``written`` is when it last changed (seconds since the epoch); on another host a minute ago still counts.
+    A temporary file counts as long as the process runs on this host. A file that changed (``written``, seconds since
+    the epoch) within the last minute counts, too, if the process runs, or is on another host.
     """
     recent = time.time() - written < _RECENT_S
     writes = bool(trace.pid and name.here and alive(trace.pid, written))

@@ -74,10 +74,7 @@ _ENDS = {
 
 
 def named(file: Path) -> Foreign | None:
-    """Return another tool's format, which rlpatch cannot read, by the end of the file's name.
-
-    None if no such format fits.
-    """
+    """Return what another tool's file is, and what reads it, by the end of its name; None for any other file."""
     if file.name.endswith((".nsys-rep", ".qdrep")):
         export, read = shlex.quote(str(file)), shlex.quote(str(file.with_suffix(".sqlite")))
         hint = Text("run nsys export --type sqlite {report}, then rlpatch report {export}", export, read)
@@ -86,15 +83,18 @@ def named(file: Path) -> Foreign | None:
 
 
 def begun(file: Path) -> Foreign | None:
-    """Return the other tool's format that a file has by its text, unpacked if it is gzip; None if none."""
+    """Return what another tool's file is, and what reads it, by its text, unpacked if it is gzip.
+
+    None for any other file.
+    """
     begin = begin_of(file)
     return next((foreign for pattern, foreign in _BEGINS if pattern.match(begin.lstrip(b" \r\n\t"))), None)
 
 
 def known(file: Path) -> Foreign | None:
-    """Return another tool's format, which rlpatch cannot read, by a file's name or first bytes.
+    """Return what another tool's file is, and what reads it, by its name or first bytes; None for any other file.
 
-    None for any other file. Raises OSError.
+    Raises OSError.
     """
     if foreign := named(file):
         return foreign

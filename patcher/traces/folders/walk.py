@@ -49,7 +49,7 @@ def _folder_kind(folder: Path) -> str:
 
 
 def _file_kind(file: Path) -> str:
-    """Return the kind of a file that is a trace; "" for any other file, and for step metadata."""
+    """Return the kind of a file that is a trace, such as `CHROME`; "" for any other file, and for step metadata."""
     if file.name.endswith(SUFFIX):
         return ""
     if names.is_snapshot(file.name):

@@ -108,9 +108,10 @@ class KernelTable:
                 yield kernel_use(alike, int(calls), int(ns), means)
 
     def _add_table(self, file: Path) -> None:
-        """Add the rows of a table; measures only if it has times, and the same measures as the tables before.
+        """Add the rows of a table: count those of each step, note each kernel's type, and sum up its measures.
 
-        A table without a column of types is ignored.
+        Measures are summed up only if the table has times, and the same measures as the tables before. A table without
+        a column of types is ignored.
         """
         rows = cells(file)
         heads = next(rows, [])

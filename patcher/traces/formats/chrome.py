@@ -295,7 +295,7 @@ class ChromeEvents:
     def _decoded(self, unparsed: bytes) -> tuple[list[Event], int, bool]:
         """Return the whole events of ``unparsed``, the offset after the last one, and whether the list ends there.
 
-        Events that cannot be read are counted as lost; no offset is 0 unless more text is needed.
+        An offset of 0 means that more text is needed. Events that cannot be read are counted as lost.
         """
         if self._skipping:
             return self._skipped(unparsed)
@@ -325,7 +325,7 @@ class ChromeEvents:
     def _attempt(self, events: bytes) -> list[Event] | None:
         """Return the events in a text; None if one of them cannot be read.
 
-        At the second try, control characters and NaN are replaced.
+        If decoding fails, it is tried once more with control characters and NaN replaced.
         """
         for broken in (False, True):
             try:
@@ -389,9 +389,7 @@ class _Stream:
                 missing -= len(part)
                 self.total += len(part)
                 if self.total > _LEAST_UNPACKED + _MOST_PACKED * self.raw.tell():
-                    self.cut = Text(
-                        "the gzip file unpacks to more than {most_packed} times its packed size", _MOST_PACKED
-                    )
+                    self.cut = Text("the gzip file unpacks to more than {limit} times its packed size", _MOST_PACKED)
         except EOFError:
             self.cut = Text("the gzip file is cut off")
         except (gzip.BadGzipFile, zlib.error) as error:
@@ -460,7 +458,7 @@ def _is_ended(head: bytes, tail: bytes) -> bool:
 
 
 def closed(path: Path) -> bool:
-    """Tell whether a plain trace ends as JSON should, by its first and last 64 KiB alone. Raises OSError."""
+    """Tell whether a plain trace ends as JSON should, by its first bytes and last 64 KiB alone. Raises OSError."""
     with reading(path) as file:
         head = file.read(64)
         file.seek(max(path.stat().st_size - _ENDS, 0))

@@ -68,7 +68,7 @@ class _Budget:
         self.bytes -= len(data)
         if self.bytes < 0:
             raise sqlite3.DataError(
-                Text("the database has more than {most:,} bytes of text, too much for the size of the file", self.most)
+                Text("the database has more than {limit:,} bytes of text, too much for the size of the file", self.most)
             )
         return data.decode("utf-8", "replace")
 
@@ -106,7 +106,7 @@ def opened(file: Path) -> Iterator[sqlite3.Connection]:
             if budget.steps >= 0:
                 raise
             cause = Text(
-                "SQLite needs more than {most:,} steps to read the database, too many for the size of the file",
+                "SQLite needs more than {limit:,} steps to read the database, too many for the size of the file",
                 budget.most,
             )
             raise sqlite3.OperationalError(cause) from None

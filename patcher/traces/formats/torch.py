@@ -229,7 +229,10 @@ class _Reader:
         return rank
 
     def _add_launch(self, event: Event) -> None:
-        """Keep a launch by its correlation id, add it to the graph that its thread captures, and as a long call."""
+        """Keep a launch by its correlation id, and add it to the graph that its thread captures, if it does.
+
+        The call is added, too, if it takes 20 µs or more.
+        """
         if event.args is not None and event.args.correlation is not None:
             thread, time = self._thread(event), nanoseconds(event.ts)
             thread.rank.launches.add(event.args.correlation, time, thread.number)

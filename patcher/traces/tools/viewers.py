@@ -92,7 +92,9 @@ def viewers(traces: Sequence[RecordedTrace]) -> Iterator[Viewer]:
         yield _analyze(npu, where)
     for trace in traces:
         if trace.form == "torch" and trace.size:
-            yield Viewer(PERFETTO, trace.path, Text("ui.perfetto.dev, Open trace file"), tuple(_limits(trace)))
+            yield Viewer(
+                PERFETTO, trace.path, Text("go to ui.perfetto.dev and choose Open trace file"), tuple(_limits(trace))
+            )
 
 
 def _files(trace: RecordedTrace) -> Iterator[FileCheck]:

@@ -54,7 +54,7 @@ def test_whole(recorded: Path) -> None:
 def test_a_full_disk(recorded: Path) -> None:
     """Of torch.profiler: a file that could not grow, and one that could not begin."""
     cut, empty = folders.trace_groups(recorded / "torch" / "full")[0].traces
-    assert (cut.state, cut.size, cut.why) == (states.CUT, 3000, "the JSON ends in the middle")
+    assert (cut.state, cut.size, cut.why) == (states.CUT, 3000, "the file ends in the middle of its JSON")
     assert (empty.state, empty.size) == (states.EMPTY, 0)
 
 
@@ -68,7 +68,7 @@ def test_a_disk_that_is_full(npu_python: Path, small_disk) -> None:
     assert seen[:2] == [("rollout", states.WHOLE), ("compute-log-prob", states.CUT)]
     assert {state for _, state in seen[2:]} <= {states.EMPTY}, "what followed found no room at all"
     (cut,) = (capture.first for capture in folders.trace_groups(disk) if capture.state == states.CUT)
-    assert cut.why == "the JSON ends in the middle"
+    assert cut.why == "the file ends in the middle of its JSON"
     assert shutil.disk_usage(disk).free == 0
 
 
@@ -692,7 +692,7 @@ def test_the_command(recorded: Path, run) -> None:
     assert "not parsed" in said.stdout
     assert "next: rlpatch analyse " in said.stdout
     assert (
-        "record this window again: profiler_info.json is missing: the process ended inside the window, and the data is lost"
+        "record this window again: profiler_info.json is missing: the process ended while it was recording, and the data is lost"
         in said.stdout
     )
     assert said.stdout.count("profiler_info.json is missing") == 1

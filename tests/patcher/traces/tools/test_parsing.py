@@ -584,7 +584,7 @@ def test_traces_of_torch_need_nothing(recorded: Path, run) -> None:
     shown = {Path(one["where"]).name: one["lacks"] for one in document["result"]["opens"]}
     assert {one["program"] for one in document["result"]["opens"]} == {viewers.PERFETTO}
     assert sorted(map(bool, shown.values())) == [False, False, True]  # an empty one cannot be opened at all
-    assert ["the trace is cut off: the JSON ends in the middle"] in shown.values()
+    assert ["the trace is cut off: the file ends in the middle of its JSON"] in shown.values()
     text = run("analyse", recorded / "torch").stdout
     assert "open the traces in Perfetto (ui.perfetto.dev, Open trace file):\n  /" in text
     assert "next: rlpatch report " in text
