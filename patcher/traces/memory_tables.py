@@ -91,9 +91,9 @@ def units(device: DeviceMemory) -> Table:
     """Return the table of a device's memory in each step of the recording window."""
     columns = (
         Column("step", Text("step"), NUMBER, TERMINAL),
-        Column("start_bytes", Text("at its start"), BYTES, TERMINAL),
+        Column("start_bytes", Text("at step start"), BYTES, TERMINAL),
         Column("peak_bytes", Text("peak"), BYTES, TERMINAL, bar=True),
-        Column("end_bytes", Text("at its end"), BYTES, TERMINAL),
+        Column("end_bytes", Text("at step end"), BYTES, TERMINAL),
         Column("allocated_bytes", Text("allocated"), BYTES, TERMINAL),
         Column("allocations", Text("allocations"), COUNT, TERMINAL),
         Column("left_bytes", Text("left behind"), BYTES, TERMINAL),
@@ -102,5 +102,5 @@ def units(device: DeviceMemory) -> Table:
         (unit.number, unit.start, unit.peak, unit.end, unit.allocated, unit.allocations, unit.left)
         for unit in device.units
     ]
-    about = Text("Left behind: allocated in the step, and still in use after the last step.")
+    about = Text("Left behind: memory that was allocated in the step and is still in use after the last step.")
     return Table("memory_units", Text("Memory by step"), columns, rows, about)

@@ -118,7 +118,7 @@ def units(profile: RankProfile) -> Table:
         )
 
     about = Text("{sentence}.", uncounted_between(profile.uncounted)) if profile.uncounted else ""
-    return Table("units", Text("Steps one by one"), columns, [*map(row, profile.units)], about)
+    return Table("units", Text("All steps"), columns, [*map(row, profile.units)], about)
 
 
 def families(profile: RankProfile) -> Table:
@@ -126,7 +126,7 @@ def families(profile: RankProfile) -> Table:
     count, total = len(profile.units) or 1, profile.total_ns or 1
     columns = (
         Column("family", shown=CSV),
-        Column("", Text("what"), LABEL, TERMINAL),
+        Column("", Text("kind of work"), LABEL, TERMINAL),
         Column("ns_per_step", Text("ms/step"), MS, TERMINAL, bar=True),
         Column("share", Text("share of step time"), SHARE, TERMINAL),
     )
@@ -158,14 +158,14 @@ def gaps(profile: RankProfile) -> Table:
     plain = ("part", "before", "after", "stream", "graph", "call", "operator", "module", "begin_ns", "at_ns")
     columns = (
         Column("", Text("place"), NAME, TERMINAL),
-        Column("", Text("why"), NAME),
+        Column("", Text("cause"), NAME),
         Column("ns_per_step", Text("ms/step"), MS, TERMINAL),
         Column("share", Text("share"), SHARE, TERMINAL, bar=True),
         Column("steps", Text("steps"), COUNT, TERMINAL),
-        Column("step", Text("where"), NUMBER),
+        Column("step", Text("longest gap at"), NUMBER),
         Column("gaps", Text("gaps"), COUNT),
         Column("longest_ns", Text("longest"), TIME),
-        Column("", Text("free")),
+        Column("", Text("kind of idle time")),
         Column("", "", NAME),
         *(Column(name, shown=CSV) for name in plain),
     )
@@ -215,9 +215,9 @@ def allocations(profile: RankProfile) -> tuple[Table, Table]:
     device = Column("device", Text("device"), RANK, optional=True)
     by_unit = (
         Column("step", Text("step"), NUMBER, TERMINAL), device,
-        Column("start_bytes", Text("at its start"), BYTES, TERMINAL),
+        Column("start_bytes", Text("at step start"), BYTES, TERMINAL),
         Column("peak_bytes", Text("peak"), BYTES, TERMINAL, bar=True),
-        Column("end_bytes", Text("at its end"), BYTES, TERMINAL),
+        Column("end_bytes", Text("at step end"), BYTES, TERMINAL),
         Column("allocated_bytes", Text("allocated"), BYTES, TERMINAL),
         Column("allocations", Text("allocations"), COUNT, TERMINAL),
     )  # fmt: skip
@@ -278,7 +278,7 @@ def kernel_uses(profile: RankProfile) -> Table:
         _NAME, Column("shapes", Text("shapes"), NAME), Column("types", Text("types"), NAME), _PER_UNIT,
         Column("bound", Text("bound by")), Column("pipes", Text("busiest pipelines")),
         Column("blocks", Text("blocks"), COUNT), Column("core", Text("core")), _CALLS, _AVERAGE,
-        Column("compiled", Text("compiled"), optional=True),
+        Column("compiled", Text("shape compilation"), optional=True),
         Column("cube_utilization", Text("cube utilization"), SHARE, optional=True),
     )  # fmt: skip
 
@@ -313,7 +313,7 @@ def rates(profile: RankProfile) -> Table:
     columns = (
         _NAME, Column("shapes", Text("shapes"), NAME), Column("types", Text("types"), NAME), _PER_UNIT,
         Column("tflops", "TFLOPS", RATE), Column("tb_per_s", "TB/s", Unit("{:,.3f}".format)), _CALLS, _AVERAGE,
-        Column("roofline_share", Text("of the roofline"), SHARE, optional=True),
+        Column("roofline_share", Text("share of the roofline"), SHARE, optional=True),
         Column("least_ns_per_step", Text("roofline, ms/step"), MS, optional=True),
         Column("bound", Text("bound by"), optional=True),
     )  # fmt: skip
@@ -340,7 +340,7 @@ def rates(profile: RankProfile) -> Table:
 def collectives(profile: RankProfile) -> Table:
     """Return the table of collectives of known size, with the largest excess over the usual time first."""
     times = {
-        "usual_ns": Text("expected from similar collectives"), "excess_ns": Text("longer by"),
+        "usual_ns": Text("expected from similar collectives"), "excess_ns": Text("longer than expected by"),
         "waits_ns": Text("waits for the straggler"), "transit_ns": "transit", "wait_ns": "waiting", "idle_ns": "idle",
     }  # fmt: skip
     columns = (
@@ -378,7 +378,7 @@ def collectives(profile: RankProfile) -> Table:
 
 _MEETING = (
     _NAME, Column("group", Text("group"), NAME), Column("step", Text("step"), NUMBER),
-    Column("number", Text("occurrence"), COUNT),
+    Column("number", Text("occurrence in the step"), COUNT),
 )  # fmt: skip
 
 
