@@ -422,7 +422,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], int, str]] = {
     "no event": (content("a.json", b'{"traceEvents": []}'), 3, "contains no kernels, operators or step marks"),
     "gzip cut in its head": (content("a.json.gz", gzip.compress(b"[1]" * 99)[:9]), 4, "gzip"),
     "a database of 0 bytes": (content("ascend_pytorch_profiler_0.db", b""), 4, "is empty"),
-    "is a database with another schema": (other_schema, 4, "is a database with another schema"),
+    "is a database with another schema": (other_schema, 4, "is not a database of torch_npu.profiler"),
     "a damaged database": (damaged, 4, "cannot be read"),
     "a folder that was not parsed": (unparsed, 3, "next: rlpatch analyse"),
     "a folder of folders that were not parsed": (lambda place: unparsed(place).parent, 3, "next: rlpatch analyse"),
@@ -560,7 +560,7 @@ def test_the_page_has_what_the_units_held(trace: Path, tmp_path: Path) -> None:
         ({"rank": 3}, "rank is 0 in the trace's name, but 3 in the step metadata"),
         ({"backend": "npu"}, "the step metadata says that npu recorded this trace"),
         ({"units": [{"number": 7}]}, "the step metadata lists step 7, but the trace has 4 steps, 30 to 33"),
-        ({"format": 9}, "the step metadata beside the trace has format 9, and this rlpatch reads 1"),
+        ({"format": 9}, "the step metadata beside the trace has format 9, but this rlpatch reads only format 1"),
     ],
 )
 def test_facts_that_contradict_the_trace_are_said_at_the_top(trace: Path, more: dict[str, Any], doubt: str) -> None:

@@ -482,7 +482,7 @@ def test_units_that_wait_at_no_common_place_are_told_with_the_longest_stretch(tm
     ]
     whole = replace(made, host_steps=tuple(steps))
     finding = host_only._scattered(whole, 800, 480)
-    assert ("in unit 7" in finding.evidence, "f.py(7): g" in finding.evidence, "60 %" in finding.evidence) == (
+    assert ("in step 7" in finding.evidence, "f.py(7): g" in finding.evidence, "60 %" in finding.evidence) == (
         True,
     ) * 3
     assert "shorten" in finding.advice
