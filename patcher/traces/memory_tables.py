@@ -102,5 +102,5 @@ def units(device: DeviceMemory) -> Table:
         (unit.number, unit.start, unit.peak, unit.end, unit.allocated, unit.allocations, unit.left)
         for unit in device.units
     ]
-    about = Text("Left behind: allocated in the step, and still in use after the last step.")
+    about = Text("Left behind: memory that was allocated in the step and is still in use after the last step.")
     return Table("memory_units", Text("Memory by step"), columns, rows, about)

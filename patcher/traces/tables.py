@@ -122,7 +122,7 @@ def units(profile: RankProfile) -> Table:
         )
 
     about = Text("{sentence}.", uncounted_between(profile.uncounted)) if profile.uncounted else ""
-    return Table("units", Text("Steps one by one"), columns, [*map(row, profile.units)], about)
+    return Table("units", Text("All steps"), columns, [*map(row, profile.units)], about)
 
 
 def families(profile: RankProfile) -> Table:
@@ -162,14 +162,14 @@ def gaps(profile: RankProfile) -> Table:
     plain = ("part", "before", "after", "stream", "graph", "call", "operator", "module", "begin_ns", "at_ns")
     columns = (
         Column("", Text("place of the gap"), NAME, TERMINAL),
-        Column("", Text("reason"), NAME),
+        Column("", Text("cause"), NAME),
         Column("ns_per_step", Text("ms/step"), MS, TERMINAL),
         Column("share", Text("share"), SHARE, TERMINAL, bar=True),
         Column("steps", Text("steps"), COUNT, TERMINAL),
         Column("step", Text("step with most of the time"), NUMBER),
         Column("gaps", Text("number of gaps"), COUNT),
         Column("longest_ns", Text("longest"), TIME),
-        Column("", Text("kind of free time")),
+        Column("", Text("kind of idle time")),
         Column("", "", NAME),
         *(Column(name, shown=CSV) for name in plain),
     )
@@ -319,7 +319,7 @@ def rates(profile: RankProfile) -> Table:
         _NAME, Column("shapes", Text("input shapes"), NAME), Column("types", Text("data types"), NAME), _PER_UNIT,
         Column("tflops", "TFLOPS", RATE), Column("tb_per_s", "TB/s", Unit("{:,.3f}".format)), _CALLS, _AVERAGE,
         Column("roofline_share", Text("share of the roofline"), SHARE, optional=True),
-        Column("least_ns_per_step", Text("least time by the roofline, ms/step"), MS, optional=True),
+        Column("least_ns_per_step", Text("roofline, ms/step"), MS, optional=True),
         Column("bound", Text("bound by"), optional=True),
     )  # fmt: skip
 

@@ -144,13 +144,13 @@ def cold_units(numbers: Sequence[int]) -> str:
     """Return a phrase that these steps carry the profiler's start-up cost, as no step came before to warm up in."""
     if len(numbers) == 1:
         return Text(
-            "#{number} includes the profiler's start-up cost, because no step comes before it in which the"
-            " profiler could warm up",
+            "step #{number} includes the profiler's start-up cost, because no step comes before it in"
+            " which the profiler could warm up",
             numbers[0],
         )
     return Text(
-        "{steps} include the profiler's start-up cost, because no steps come before them in which the profiler"
-        " could warm up",
+        "the steps {step_numbers} include the profiler's start-up cost, because no steps come"
+        " before them in which the profiler could warm up",
         listed([f"#{number}" for number in numbers]),
     )
 

@@ -52,7 +52,8 @@ def tabled(profile: RankProfile, doubts: Sequence[str], only: tuple[int, int] | 
     if len(chosen) < len(profile.units):
         chosen_profile = dataclasses.replace(chosen_profile, kernels=(), kernel_uses=())
     unknown = Text(
-        "the tables contain no launches, and their Free includes copies, so it is unknown why the device was free"
+        "torch_npu's tables contain no launches, and their Free time includes copies, so it is"
+        " unknown why the device was idle"
     )
     checks = [Check("launches", False, unknown, tuple(HOST)), _exposed_check(chosen_profile)]
     if chosen_profile.facts or doubts:
@@ -67,20 +68,18 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
     lost = joined(SEMICOLON, (trace.cut, unread))
     yield _check(
         "whole",
-        lost and Text("{lost}; all other events were read", lost),
+        lost and Text("{damage}; all other events were read", lost),
         Text("the whole file was read"),
         ("outlier",),
     )
-    missing = (
-        ""
-        if profile.marks
-        else Text("no step marks (ProfilerStep, execute_…, step[…]): the whole trace counts as one step")
-    )
-    yield _check("marks", missing, Text("marked by {mark_name}", mark_name(profile.marks)), ("outlier",))
+    missing = "" if profile.marks else Text("no step marks (ProfilerStep, execute_…, step[…]): the trace is one step")
+    yield _check("marks", missing, Text("steps are marked by {mark_name}", mark_name(profile.marks)), ("outlier",))
     idle = [unit.number for unit in units if not unit.kernels]
     wrong = "" if units else Text("the trace has no steps")
     if idle:
-        wrong = Text("{count} of {total} steps launched no kernel: {numbers}", len(idle), len(units), _numbers(idle))
+        wrong = Text(
+            "{count} of {total} steps launched no kernel: {step_numbers}", len(idle), len(units), _numbers(idle)
+        )
     yield _check("kernels", wrong, Text("every step launched kernels"), ON_DEVICE if profile.on_host else EVERY)
     yield _count_check(units)
     yield _launches_check(attribution.launches)
@@ -95,7 +94,7 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
         yield _check("facts", joined(SEMICOLON, trace.doubts), Text("the step metadata agrees with the trace"))
     if trace.unknown:
         types = ", ".join(map(short, sorted(trace.unknown)[:5]))
-        yield Check("types", False, Text("tasks of unknown type were counted as computing: {types}", types), ())
+        yield Check("types", False, Text("tasks of these unknown types were counted as computing: {types}", types), ())
 
 
 def _check(name: str, wrong: str, fine: str, withdraws: tuple[str, ...] = ()) -> Check:
@@ -119,7 +118,7 @@ def _count_check(units: Sequence[RecordedUnit]) -> Check:
     median = statistics.median(unit.kernels for unit in units) if units else 0
     far = [unit.number for unit in units if not FEW * median <= unit.kernels <= MANY * median]
     wrong = Text(
-        "{count} of {total} steps launched far more or fewer kernels than the median of {median:,.0f}: {numbers}",
+        "{count} of {total} steps launched far more or fewer kernels than the median of {median:,.0f}: {step_numbers}",
         len(far),
         len(units),
         median,
@@ -139,7 +138,9 @@ def _launches_check(launches: Launches) -> Check:
     A failure withdraws the diagnoses of the host: host-bound, blocked launch calls and stream waits.
     """
     share = launches.linked / launches.tasks if launches.tasks else 1.0
-    evidence = Text("the launch of {share} of {tasks:,} kernels and copies is known", percent(share), launches.tasks)
+    evidence = Text(
+        "the trace has the launches of {share} of {tasks:,} kernels and copies", percent(share), launches.tasks
+    )
     return Check(
         "launches",
         share >= LINKED,
@@ -165,8 +166,9 @@ def _clock_check(attribution: Attribution) -> Check:
         )
     moved = lead / early * tasks / max(attribution.profile.total_ns, 1)
     evidence = Text(
-        "{early:,} of {tasks:,} kernels begin more than {limit} µs before their launch. The clocks of host and"
-        " device differ by about {lead:.0f} µs, which affects at most {moved} of the time",
+        "{early:,} of {tasks:,} kernels begin more than {limit} µs before their launch. The clocks"
+        " of host and device differ by about {difference:.0f} µs, which affects at most {share} of"
+        " the time",
         early,
         tasks,
         EARLY_NS // 1000,
@@ -189,7 +191,7 @@ def _alone_check(attribution: Attribution) -> Check:
     }  # fmt: skip
     kernel = short(next(iter(alone.values()), ""))
     wrong = Text(
-        "in {numbers}, a single kernel takes over {alone} of the step: {kernel}",
+        "in step {step_numbers}, a single kernel takes over {share} of the time: {kernel}",
         _numbers([*alone]),
         percent(ALONE, 0),
         kernel,
@@ -209,8 +211,8 @@ def _host_check(units: Sequence[RecordedUnit]) -> Check:
     if longer and beside > NOTABLE * sum(unit.device_ns for unit in units):
         unit = max(longer, key=_host_excess)
         wrong = Text(
-            "{numbers} took much longer on the host than on the device: #{number} took {host_time} on the host,"
-            " and {stage_time} on the device, counted from its first kernel",
+            "step {step_numbers} took much longer on the host than on the device: #{number} took"
+            " {host_time} on the host, and {device_time} on the device, counted from its first kernel",
             _numbers([candidate.number for candidate in longer]),
             unit.number,
             in_ms(unit.host_ns),
@@ -219,7 +221,7 @@ def _host_check(units: Sequence[RecordedUnit]) -> Check:
     return _check(
         "host",
         wrong,
-        Text("no step takes over {longer:.0f} times as long on the host as on the device", LONGER),
+        Text("no step takes over {times:.0f} times as long on the host as on the device", LONGER),
         ("compute",),
     )
 
@@ -238,16 +240,16 @@ def _exposed_check(profile: RankProfile) -> Check:
         exposed, whole = row.get("communication_not_overlapped_ns", 0), row.get("communication_ns", 0)
         if exposed > whole:
             evidence = Text(
-                "in step {step} of torch_npu's table, exposed communication ({exposed}) exceeds all communication"
-                " ({all})",
+                "in step {step} of torch_npu's table, exposed communication ({exposed}) exceeds all"
+                " communication ({total})",
                 step or "?",
                 in_ms(exposed),
                 in_ms(whole),
             )
             return Check("exposed", False, evidence, _COMMUNICATION)
-    fine = Text("exposed communication does not exceed all communication")
+    fine = Text("in torch_npu's step table, exposed communication does not exceed all communication")
     if not profile.vendor:
-        fine = Text("exposed communication does not exceed all communication (torch_npu's table has neither)")
+        fine = Text("exposed communication was not checked, because there is no step table of torch_npu")
     return Check("exposed", True, fine, ("communication",))
 
 
@@ -260,11 +262,11 @@ def _events_check(trace: RankTrace) -> Iterator[Check]:
         return
     counts = ", ".join(f"{short(category)} ({count:,})" for category, count in trace.unread.most_common(3))
     if len(trace.tasks):
-        evidence = Text("events of categories that rlpatch does not know are left out: {categories}", counts)
+        evidence = Text("rlpatch left out events of categories that it does not know: {categories}", counts)
         yield Check("events", False, evidence, ())
         return
     evidence = Text(
-        "if a device was recorded, its events are of categories that rlpatch does not know: {categories}", counts
+        "rlpatch found no events of a device, but events of categories that it does not know: {categories}", counts
     )
     yield Check("events", False, evidence, EVERY)
 
@@ -286,9 +288,10 @@ def _computing_check(trace: RankTrace) -> Iterator[Check]:
             reach = tasks.end[task]
     values = in_ms(computing_ns), in_ms(vendor_ns)
     wrong = Text(
-        "computing time of the kernels that rlpatch knows: {ours}; torch_npu's Overlap Analysis: {vendor}", *values
+        "the kernels that rlpatch knows compute for {kernel_time}, but torch_npu's Overlap Analysis has {vendor_time}",
+        *values,
     )
-    fine = Text("computing time: {ours}; torch_npu's Overlap Analysis: {vendor}", *values)
+    fine = Text("computing time is {kernel_time}, by torch_npu's Overlap Analysis {vendor_time}", *values)
     apart = abs(computing_ns - vendor_ns) > APART * max(computing_ns, vendor_ns)
     yield _check("computing", wrong if apart else "", fine, EVERY)
 
@@ -302,11 +305,13 @@ def _overlap_check(segments: Sequence[Segment]) -> Check:
     for segment, following in itertools.pairwise(segments):
         marks += segment.mark is not None and segment.mark.end > following.begin
         device += bool(segment.tasks and following.tasks) and following.first < segment.first
-    wrong = Text("{marks} step marks overlap on the host", marks) if marks else ""
-    wrong = Text("{device} steps begin on the device before the previous step", device) if device else wrong
+    wrong = Text("{count} step marks overlap on the host", marks) if marks else ""
+    wrong = Text("{count} steps begin on the device before the previous step does", device) if device else wrong
     return _check("overlap", wrong, Text("no steps overlap"), EVERY)
 
 
 def _numbers(numbers: Sequence[int]) -> str:
     first_numbers = ", ".join(f"#{number}" for number in numbers[:5])
-    return Text("{name} and {count} more", first_numbers, len(numbers) - 5) if len(numbers) > 5 else first_numbers
+    return (
+        Text("{step_numbers} and {count} more", first_numbers, len(numbers) - 5) if len(numbers) > 5 else first_numbers
+    )

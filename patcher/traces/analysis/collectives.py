@@ -110,10 +110,10 @@ def outlier(profile: RankProfile) -> Diagnosis | None:
         return None
     worst = max(slow, key=lambda collective: collective.excess_ns)
     values = short(worst.kind or worst.name), size(worst.size or 0), worst.unit, duration(worst.ns)
-    took = Text("{kind} of {size} in step {step} took {time}.", *values)
+    took = Text("{collective} of {size} in step {step} took {time}.", *values)
     if (neighbour := _neighbour(profile.collectives, worst)) is not None:
         took = Text(
-            "{kind} of {size} in step {step} took {time}; another of {other_size} took {other_time}.",
+            "{collective} of {size} in step {step} took {time}; another one, of {other_size}, took {other_time}.",
             *values,
             size(neighbour.size or 0),
             duration(neighbour.ns),
@@ -154,14 +154,14 @@ def _split(collective: Collective) -> str:
     """
     if collective.transit_ns is not None:
         return Text(
-            "Of this, {transit} is transit, {waiting} waiting and {idle} idle, according to torch_npu.",
+            "According to torch_npu, {transit} of this time is transit, {waiting} is waiting and {idle} is idle.",
             in_ms(collective.transit_ns),
             in_ms(collective.wait_ns or 0),
             in_ms(collective.idle_ns or 0),
         )
     if collective.waits_ns is not None:
         waited, moved = in_ms(collective.waits_ns), in_ms(collective.moving_ns)
-        return Text("Of this, {waiting} is waiting for the straggler and {transfer} is transfer.", waited, moved)
+        return Text("Of this time, {waiting} is waiting for the straggler and {transfer} is transfer.", waited, moved)
     return Text("This rank alone does not show whether the collective waited for another rank.")
 
 
@@ -209,7 +209,9 @@ def unaligned(profile: RankProfile) -> Diagnosis | None:
     largest = max(filter(_is_odd, most.pieces), key=lambda piece: piece.ns)
     whole = sum(piece.ns for piece in pieces) or 1
     share = sum(piece.ns for piece in odd) / whole
-    example = Text("{bytes:,} bytes of {kind} in step {step}", largest.bytes, short(most.kind or most.name), most.unit)
+    example = Text(
+        "{bytes:,} bytes of {collective} in step {step}", largest.bytes, short(most.kind or most.name), most.unit
+    )
     evidence = Text(
         "{count:,} of {total:,} collectives move pieces whose size is no multiple of {aligned} bytes, such as"
         " {example}. They take {share} of the time on links within the node.",
@@ -236,7 +238,9 @@ def _compare_rates(unaligned_rate: float, other_rate: float) -> tuple[str, bool]
         return "", True
     slower = unaligned_rate < SLOWER * other_rate
     rates = Text(
-        "These pieces moved at {rate:,.1f} GB/s, all other pieces at {other:,.1f} GB/s", unaligned_rate, other_rate
+        "Unaligned pieces moved at {rate:,.1f} GB/s, all other pieces at {other_rate:,.1f} GB/s",
+        unaligned_rate,
+        other_rate,
     )
     if slower:
         return Text("{rates}.", rates), True

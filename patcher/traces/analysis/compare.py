@@ -198,7 +198,9 @@ def _models(before: Profiles, after: Profiles) -> Iterator[str]:
         common = set(times[0]) & set(times[1])
         share = statistics.mean(sum(side[name] for name in common) / sum(side.values()) for side in times)
         if share < least:
-            yield Text("only {share:.0f} % of the time is in {what} that both sides have", 100 * share, what)
+            yield Text(
+                "only {share:.0f} % of the time is in {kernels_or_modules} that both sides have", 100 * share, what
+            )
         return
 
 
@@ -239,7 +241,7 @@ def _unlike(name: str, *sides: Sequence[object]) -> Iterator[str]:
     """Yield the values of both sides, in words, if they differ; nothing if a side has only None and ""."""
     first, second = ({str(value) for value in side if value not in (None, "")} for side in sides)
     if first and second and first != second:
-        yield Text("{name}: {before} before, {after} after", name, _joined(first), _joined(second))
+        yield Text("{property}: {before} before, {after} after", name, _joined(first), _joined(second))
 
 
 def _side(profiles: Profiles, captures: Captures, time: Time) -> model.Side:
@@ -275,9 +277,9 @@ def _reasons(before: Profiles, after: Profiles) -> Iterator[str]:
     if all(stages) and stages[0] != stages[1]:
         yield Text("different stages: {before} before, {after} after", *map(_joined, stages))
     if marks[0] != marks[1]:
-        yield Text("the steps are marked differently: by {before} before, by {after} after", *map(_joined, marks))
+        yield Text("steps are marked differently: by {before} before, by {after} after", *map(_joined, marks))
     elif windows[0] != windows[1] and "" not in windows[0] | windows[1]:
-        yield Text("different windows: {before} before, {after} after", *map(_joined, windows))
+        yield Text("different recording windows: {before} before, {after} after", *map(_joined, windows))
 
 
 def _names(profiles: Profiles) -> str:
@@ -297,9 +299,9 @@ def _failed(name: str, side: Profiles, matters: Callable[[model.Check], bool]) -
                 failures.setdefault(check.evidence, []).append(profile)
     for evidence, profiles in failures.items():
         if len(profiles) == len(side):
-            yield Text("{side}: {evidence}", name, evidence)
+            yield Text("{side}: {failed_check}", name, evidence)
         else:
-            yield Text("{side}, {profile}: {evidence}", name, _names(profiles), evidence)
+            yield Text("{side}, {captures}: {failed_check}", name, _names(profiles), evidence)
 
 
 def _carries_none(check: model.Check) -> bool:
@@ -331,7 +333,8 @@ def _notes(before: Profiles, after: Profiles, samples: Sequence[Captures]) -> It
         )
     if few_captures and before[0].baseline_run:
         yield Text(
-            "The baseline has {count} of {least} runs: until then nothing tells how runs differ from night to night.",
+            "The baseline has {count} of the {least} runs that are needed to tell how much runs differ"
+" from night to night.",
             len(samples[0]), model.ENOUGH_CAPTURES - 1,
         )  # fmt: skip
     elif few_captures:
@@ -363,7 +366,7 @@ def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
         if all(recorded):
             first, second = map(model.lower_median, recorded)
             if abs(second - first) > LOADED * max(first, second):
-                differing.append(Text("{name} {first:,} before, {second:,} after", name, first, second))
+                differing.append(Text("{load} {before:,} before, {after:,} after", name, first, second))
     if differing:
         yield Text("The median steps did different amounts of work: {differing}.", joined(SEMICOLON, differing))
 

@@ -61,14 +61,17 @@ def finding(profile: model.RankProfile) -> model.Diagnosis | None:
         times[_UNKNOWN] = exposed
     largest = max(times, key=lambda way: times[way])
     count = len(profile.units)
-    ways = joined(COMMA, (Text("{time} {way}", in_ms(ns / count), _LABELS[way]) for way, ns in times.most_common()))
+    ways = joined(
+        COMMA, (Text("{time} {direction}", in_ms(ns / count), _LABELS[way]) for way, ns in times.most_common())
+    )
     evidence = Text(
-        "{share} of the time is exposed copies; per step, all copies take: {ways}.",
+        "{share} of the time is exposed copies. All copies take per step: {times}.",
         percent(exposed / profile.total_ns),
         ways,
     )
     advice = _PINNED if largest == _TO_DEVICE and 2 * pinned > times[largest] else _ADVICE[largest]
     return model.Diagnosis(
         "copies", "warning", evidence, exposed // count, Text("measured; the saving is an upper bound"), advice,
-        profile.source, headline=Text("Exposed copies, most of them {way}", _LABELS[largest]), culprit=_LABELS[largest],
+        profile.source, culprit=_LABELS[largest],
+        headline=Text("Exposed copies, most of them {direction}", _LABELS[largest]),
     )  # fmt: skip

@@ -54,12 +54,10 @@ def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.Trace
         if diagnosis is not None and diagnosis.id not in profile.withdrawn
     ]  # fmt: skip
     if len(profiles) > 1 and (missing_ranks := missing(profiles)):
-        there = Text("{count} of {total} ranks were reported", len(profiles), len(profiles) + len(missing_ranks))
         evidence = Text(
-            "{reported}; missing: {ranks}. Waiting for the missing ranks cannot be measured.",
-            there,
-            listed(missing_ranks),
-        )
+            "{count} of {total} ranks were reported. How long these wait for the missing ranks is unknown: {ranks}.",
+            len(profiles), len(profiles) + len(missing_ranks), listed(missing_ranks),
+        )  # fmt: skip
         diagnoses.append(model.Diagnosis("missing-ranks", "note", evidence, None, "exact"))
     whose = {profile.source: profile.label or profile.source for profile in profiles} if named else {}
     ordered = [
@@ -105,9 +103,9 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     if time(slowest) <= SLOW * time(usual):
         return None
     values = slowest.number, in_ms(time(slowest)), time(slowest) / max(time(usual), 1)
-    evidence = Text("Step {number} took {time}, {times:.1f} times the median.", *values)
+    evidence = Text("Step {number} took {time}, {times:.1f} times as long as the median step.", *values)
     if profile.on_host:
-        evidence = Text("Step {number} took {time} on the host, {times:.1f} times the median.", *values)
+        evidence = Text("Step {number} took {time} on the host, {times:.1f} times as long as the median step.", *values)
     cold = Text("{sentence}.", cold_units([slowest.number])) if slowest.number in profile.cold else ""
     advice: str = Text(
         "check what is special about this step: its requests, a copy, garbage collection, another process"
@@ -143,7 +141,7 @@ def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: mode
     most = Text("{share} of the difference is {part}.", percent(share, 0), model.PARTS[part])
     gap = next((gap for gap in profile.gaps if (gap.unit, gap.part, gap.kind) == (slowest.number, part, "place")), None)
     if gap is not None and 2 * gap.unit_ns > excess:
-        most = sentences(most, Text("Most of this difference: {place}.", place_in_words(gap)))
+        most = sentences(most, Text("Most of this difference is at one place: {place}.", place_in_words(gap)))
     if slowest.kernels == usual.kernels:
         return most
     kernels = Text(
@@ -224,7 +222,11 @@ def _withdrawal(check: model.Check) -> str:
     """Return the evidence of a failed check, with the ids of the diagnoses that it withdraws."""
     names = [name for name in check.withdraws if name in model.TITLES]
     rests = Text("every verdict") if set(EVERY) <= set(names) else ", ".join(names)
-    return Text("{evidence} (therefore withdrawn: {rests})", check.evidence, rests) if names else check.evidence
+    return (
+        Text("{failed_check} (withdrawn because of this: {verdicts})", check.evidence, rests)
+        if names
+        else check.evidence
+    )
 
 
 def _guide(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None) -> tuple[str, str]:
@@ -245,17 +247,18 @@ def _guide(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None)
         rule = Text("Free of {profile} in torch_npu's step_trace_time is {share}", profile.label, percent(free))
     if free <= NOTABLE:
         return Text(
-            "{rule}, which is not above 10 %: the Ascend guide then looks at computing first, then at communication.",
+            "{free_share}, which is not above 10 %: the Ascend guide then looks at computing first,"
+            " then at communication.",
             rule,
         ), ""
-    rule = Text("{rule}, which is above 10 %: the Ascend guide then looks at the host's launches first.", rule)
+    rule = Text("{free_share}, which is above 10 %: the Ascend guide then looks at the host's launches first.", rule)
     if first is not None and first.id == "dispatch":
         return rule, ""
     shares = ((reason, profile.share(part)) for part, reason in reasons.items())
     causes = joined(
         COMMA, (Text("{share} {reason}", percent(share), reason) for reason, share in shares if share >= 0.0005)
     )
-    difference = Text("This Free includes copies and all kinds of waiting: {shares}.", causes)
+    difference = Text("This Free time includes copies and all kinds of waiting: {shares}.", causes)
     if first is not None and first.saving_ns:
-        difference = sentences(difference, Text("The largest finding is another one: {title}.", first.title))
+        difference = sentences(difference, Text("The largest finding is different: {title}.", first.title))
     return rule, difference

@@ -139,7 +139,7 @@ def _whole(profile: model.RankProfile, sums: Mapping[str, int]) -> Text:
     told = _tells_waiting(profile)
     times = joined(COMMA, (_part_words(part, in_ms(ns / count), told) for part, ns in sums.items() if ns))
     return Text(
-        "{share} of the time is exposed communication ({parts}), {hidden} is hidden behind computing.",
+        "{share} of the time is exposed communication ({times}), {hidden} is hidden behind computing.",
         percent(sum(sums.values()) / (profile.total_ns or 1)),
         times,
         percent(profile.share("overlap_ns")),
@@ -152,7 +152,7 @@ def _part_words(part: str, time: str, told: bool) -> Text:
     ``told`` is False if transfer may include waiting, because nothing tells them apart.
     """
     if part == PIPELINE:
-        return Text("{time} between stages", time)
+        return Text("{time} between pipeline stages", time)
     if part == WAITING:
         return Text("{time} waiting for ranks", time)
     if part == IDLE:
@@ -212,13 +212,18 @@ def _bubble(profile: model.RankProfile, meetings: Meetings) -> FindingText:
     if slowest is None or fastest is None:
         return FindingText(evidence, advice, certainty)
     values = slowest.name, in_ms(slowest.computing_ns), fastest.name, in_ms(fastest.computing_ns)
-    evidence = sentences(evidence, Text("{slow} computes for {most} per step, {fast} for {least}.", *values))
+    evidence = sentences(
+        evidence, Text("{slow_stage} computes for {longest} per step, {fast_stage} for {shortest}.", *values)
+    )
     more = excess(slowest.profiles, fastest.profiles)
     if more is not None and more.part == "compute_ns":
         advice = Text("give {stage} fewer layers; then use more micro-batches", slowest.name)
     elif more is not None:
         extra = Text(
-            "{stage} spends {time} more on this part: {part}.", slowest.name, in_ms(more.ns), excess_words(more)
+            "{stage} spends {time} more than the fastest stage on this part: {part}.",
+            slowest.name,
+            in_ms(more.ns),
+            excess_words(more),
         )
         evidence = sentences(evidence, extra)
         advice = Text("check the host of {stage} first; then use more micro-batches", slowest.name)
@@ -267,19 +272,18 @@ def _waiting(profile: model.RankProfile, profiles: Sequence[model.RankProfile], 
     slow = straggler(meetings)
     if slow is None:
         awaited = sorted((rank for rank in meetings.ranks if rank.awaited_ns), key=lambda rank: -rank.awaited_ns)[:2]
-        advice = Text(
-            "check what differs between ranks from one collective to the next: sequence lengths, experts,"
-            " pipeline stages"
-        )
+        advice = Text("check what differs between ranks: sequence lengths, experts, pipeline stages")
         if not awaited:
             return FindingText(Text("No single straggler: several ranks arrive last together."), advice, certainty)
         times = joined(
             COMMA, (Text("{time} for {rank}", in_ms(rank.awaited_per_unit), rank_words(rank)) for rank in awaited)
         )
-        return FindingText(Text("No single straggler: per step, the others wait {times}.", times), advice, certainty)
+        return FindingText(
+            Text("No single straggler: per step, the other ranks wait {times}.", times), advice, certainty
+        )
     last, others = rank_words(slow), [other for other in profiles if other.source != slow.source]
     evidence: str = Text(
-        "{last} arrives last in {times} of {count} collectives; per step, each other rank waits {mean} for it.",
+        "{rank} arrives last in {count} of {total} collectives; each other rank waits {time} per step for it.",
         last,
         slow.last,
         slow.collectives,
@@ -297,12 +301,18 @@ def _waiting(profile: model.RankProfile, profiles: Sequence[model.RankProfile], 
             "{certainty}; part of the waiting may come from the profilers' different start times: record several steps",
             certainty,
         )
-    advice = Text("check what {last} does before the collectives: its load, its host, its CPU cores", last)
+    advice = Text("check what {rank} does before the collectives: its load, its host, its CPU cores", last)
     blamed = [candidate for candidate in profiles if candidate.source == slow.source]
     more = excess(blamed, others) if blamed and others else None
     if more is not None and per_unit(profile, "communication_ns") and more.ns >= WAITS * blamed[0].median_ns:
         evidence = sentences(
-            evidence, Text("{last} spends {time} more on this part: {part}.", last, in_ms(more.ns), excess_words(more))
+            evidence,
+            Text(
+                "{rank} spends {time} more than the other ranks on this part: {part}.",
+                last,
+                in_ms(more.ns),
+                excess_words(more),
+            ),
         )
     return FindingText(evidence, advice, certainty, last, Text("Ranks wait for {rank}", last))
 

@@ -26,11 +26,13 @@ _FASTER_LAUNCH = {
 }
 _ABOUT_CALL = {
     "graph": Text(
-        "a graph is instantiated or uploaded at its first launch: replay the graph once before the window, or use"
-        " fewer nodes"
+        "a graph is instantiated or uploaded at its first launch: replay the graph once before the"
+        " recording window, or use fewer nodes"
     ),
     "mem": Text("use pinned memory and non-blocking copies, or fewer copies between host and device"),
-    "": Text("the code of a kernel is loaded or compiled at its first launch: run the step once before the window"),
+    "": Text(
+        "the code of a kernel is loaded or compiled at its first launch: run the step once before the recording window"
+    ),
 }
 """Part of the name of a launch call → what to try where it blocks; the last one fits all."""
 
@@ -62,7 +64,10 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
         "For {share} of the time the device was idle and its next kernel had not been launched.", percent(late)
     )
     if latency >= NOTABLE / 10:
-        within = Text("Another {share} is launch latency while the device was idle.", percent(latency))
+        within = Text(
+            "Another {share} of the time is launch latency while the device was idle.",
+            percent(latency),
+        )
         evidence = sentences(evidence, within)
     advice: str = _FASTER_LAUNCH[model.PROFILERS[profile.form]]
     place = first_place(profile, *HOST_PARTS)
@@ -73,7 +78,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
     else:
         evidence = sentences(evidence, lateness(profile))
         if place:
-            evidence = sentences(evidence, Text("The largest place: {first}.", place))
+            evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
     saving = profile.sum_ns(*HOST_PARTS) // len(profile.units)
     certainty = Text("upper bound; includes the profiler's own overhead")
     title = Text("Launch latency: kernels start late after their launch on an idle device")
@@ -91,8 +96,8 @@ def _about_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
     """
     if gap.part == "free_latency_ns":
         return Text(
-            "look at why {kernel} starts late after its launch: its first use, another process on the device,"
-            " clock frequency",
+            "find out why {kernel} starts late after its launch: its first use, another process on the"
+            " device, clock frequency",
             host_name(gap.after),
         )
     if gap.call and WAITS.search(gap.call):
@@ -107,7 +112,7 @@ def _about_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             host_name(gap.call or gap.operator),
         )
     if profile.setting("stacks").lower() in ("1", "true"):
-        return Text("several functions share this place: look at the place in a trace viewer; {begin}", begin_of(gap))
+        return Text("several functions share this place: look at it in a trace viewer; {longest_gap}", begin_of(gap))
     return Text("no recorded event covers this place; {command} also records Python frames", _STACKS)
 
 
@@ -122,12 +127,12 @@ def lateness(profile: model.RankProfile) -> str:
     rows = [row for row in rows if (row.host_ns - row.ns) * len(rows) >= NOTABLE * profile.sum_ns(*HOST_PARTS)]
     names = [
         Text(
-            "{name} takes {host} on the host (its kernels take only {kernels})",
+            "{module} takes {host_time} on the host (its kernels take only {kernel_time})",
             host_name(row.name), in_ms(row.host_ns / count), in_ms(row.ns / count),
         )
         for row in rows
     ]  # fmt: skip
-    return Text("Per step: {names}.", joined(COMMA, names)) if names else ""
+    return Text("Per step: {module_times}.", joined(COMMA, names)) if names else ""
 
 
 def _blocked(profile: model.RankProfile) -> model.Diagnosis:
@@ -144,12 +149,12 @@ def _blocked(profile: model.RankProfile) -> model.Diagnosis:
     advice = next(about for part, about in _ABOUT_CALL.items() if part in call.lower())
     if longest:
         in_call = Text(
-            "The longest: {call}, {time}, {place}.", host_name(call) or Text("a launch call"),
+            "The longest launch call: {call}, {time}, {place}.", host_name(call) or Text("a launch call"),
             in_ms(longest.longest_ns), first_place(profile, "free_blocked_ns"),
         )  # fmt: skip
         evidence = sentences(evidence, in_call)
     saving = profile.sum_ns("free_blocked_ns") // len(profile.units)
-    certainty = Text("upper bound; why the call blocks is an assumption")
+    certainty = Text("upper bound; the reason why the call blocks is an assumption")
     return model.Diagnosis("launch-blocked", "warning", evidence, saving, certainty, advice, profile.source)
 
 
@@ -164,7 +169,7 @@ def _stream_wait(profile: model.RankProfile) -> model.Diagnosis:
     )
     advice = Text("check what streams wait for: events between streams, copies, graph launches, synchronization")
     if place := first_place(profile, "free_waiting_ns"):
-        evidence = sentences(evidence, Text("The largest place: {first}.", place))
+        evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
     saving = profile.sum_ns("free_waiting_ns") // len(profile.units)
     return model.Diagnosis("waiting", "warning", evidence, saving, Text("upper bound"), advice, profile.source)
 
@@ -188,7 +193,7 @@ def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diag
         )
         return model.Diagnosis("lead-in", "note", sentences(evidence, waits), None, certainty, "", profile.source)
     if longest:
-        place = Text("The largest gap: {place}, {time}.", place_in_words(longest), in_ms(longest.ns))
+        place = Text("The longest gap of this time: {place}, {time}.", place_in_words(longest), in_ms(longest.ns))
         evidence = sentences(evidence, place)
     if len(profile.units) > 1:
         return model.Diagnosis("lead-in", "note", evidence, None, certainty, "", profile.source)

@@ -72,7 +72,9 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
                 place_words(place),
             )
             if _names_cause(place):
-                return HostExcess(stretch, Text("most of it {place}", place_words(place)), shorten(place))
+                return HostExcess(
+                    stretch, Text("most of the additional time passes {place}", place_words(place)), shorten(place)
+                )
             see = Text("{command} also records what Python does in this stretch.", _STACKS)
             return HostExcess(sentences(stretch, see))
     inside = Counter({name: ns - typical.operators.get(name, 0) for name, ns in slow.operators.items()})
@@ -82,7 +84,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     sentence = Text("Most of the difference: {names}.", joined(COMMA, named)) if named else ""
     calls, usual_calls = sum(slow.calls.values()), sum(typical.calls.values())
     if calls != usual_calls:
-        counts = Text("The slow step ran {count:,} operators, the median step {usual:,}.", calls, usual_calls)
+        counts = Text("The slow step ran {count:,} operators, the median step {median:,}.", calls, usual_calls)
         return HostExcess(sentences(sentence, counts))
     more = _inputs(slow, typical, inside)
     return more._replace(evidence=sentences(sentence, more.evidence))
@@ -98,7 +100,7 @@ def _inputs(slow: model.HostStep, typical: model.HostStep, inside: Counter[str])
         if new - old and old - new:
             shapes = max(new - old, key=_elements), max(old - new, key=_elements)
             sizes = Text(
-                "The inputs of {operator} are {inputs}, in the median step {usual}.",
+                "The inputs of {operator} have the shapes {shapes}, in the median step {median_shapes}.",
                 host_name(name), *map(host_name, shapes),
             )  # fmt: skip
             if _elements(shapes[0]) < _LARGER * _elements(shapes[1]):
@@ -107,13 +109,13 @@ def _inputs(slow: model.HostStep, typical: model.HostStep, inside: Counter[str])
             return HostExcess(sizes, Text("its inputs are larger"), advice)
     if slow.inputs:
         same = Text(
-            "Number of operators and recorded sizes of inputs are those of the median step: something else held the"
-            " core, for example another process."
+            "This step ran as many operators as the median step, on inputs of the same sizes:"
+            " something else held the CPU core, for example another process."
         )
         return HostExcess(same)
     unknown = Text(
-        "It ran as many operators as the median step: larger inputs, or something else held the core. {command} also"
-        " records the sizes of inputs.",
+        "This step ran as many operators as the median step: its inputs were larger, or another"
+        " process held the CPU core. {command} also records the sizes of inputs.",
         _SHAPES,
     )
     return HostExcess(unknown)
@@ -167,7 +169,8 @@ def _idle(profile: model.RankProfile) -> model.Diagnosis | None:
     (first, longest), *further = places
     share = percent(idle / (whole or 1), 0)
     evidence = Text(
-        "No operator ran on the host for {time} of a {whole} step ({share}). Longest stretch: {place}, {longest}.",
+        "No operator ran on the host for {time} of a step of {step_time} ({share}). Longest"
+" stretch: {place}, {longest}.",
         in_ms(idle), in_ms(whole), share, place_words(first), in_ms(longest),
     )  # fmt: skip
     certainty: str = Text("upper bound; exact for operators that the profiler recorded")
@@ -177,17 +180,17 @@ def _idle(profile: model.RankProfile) -> model.Diagnosis | None:
     if not _names_cause(first):
         headline = Text("{headline}; what runs there was not recorded", headline)
         if spread := _timer(steps, first):
-            headline = Text("No device: the host waits for a fixed time in each step, {time}", in_ms(longest))
+            headline = Text("No device: in each step the host waits for a fixed time, {time}", in_ms(longest))
             equal = Text(
-                "The shorter half of these stretches differs by only {spread}: a wait for a fixed time (a sleep, a"
-                " poll, a timeout), not computing.",
+                "The shorter half of these stretches differs by only {difference}: the host waits for a"
+                " fixed time (a sleep, a poll, a timeout) instead of computing.",
                 spread,
             )
             evidence = sentences(evidence, equal)
-            certainty = Text("upper bound; that it is a wait is concluded from equal times")
+            certainty = Text("upper bound; rlpatch concludes from equal times that the host waits")
     if further:
         names = (Text("{place} {time}", place_words(place), in_ms(ns)) for place, ns in further[: _NAMED - 1])
-        evidence = sentences(evidence, Text("Others: {places}.", joined(COMMA, names)))
+        evidence = sentences(evidence, Text("Other stretches without operators: {places}.", joined(COMMA, names)))
     severity = "warning" if 2 * longest >= whole else "note"
     return model.Diagnosis(
         "host-idle", severity, evidence, longest, certainty, shorten(first), profile.source,
@@ -230,7 +233,7 @@ def shorten(place: model.HostPlace) -> str:
     if place.saving:
         return Text("save or send weights less often, or in another thread or process")
     if place.inside in _COLLECTORS:
-        return Text("call gc.freeze() once all is loaded, or gc.collect() between the steps")
+        return Text("call gc.freeze() once everything is loaded, or gc.collect() between the steps")
     if place.inside:
         return Text("shorten this code, or move it to another process or thread")
     return Text("look at what Python does in this stretch; {command} also records Python's stack frames", _STACKS)
@@ -251,8 +254,8 @@ def _small(profile: model.RankProfile) -> model.Diagnosis | None:
     calls = sum((Counter(step.calls) for step in steps), Counter[str]())
     most = ", ".join(f"{host_name(name)} ({count / len(steps):,.0f})" for name, count in calls.most_common(_NAMED))
     evidence = Text(
-        "A step of {whole} runs {count:,.0f} operators, which take {time} including pauses below 0.1 ms. Most"
-        " frequent: {names}.",
+        "A step of {step_time} runs {count:,.0f} operators, which take {time} including pauses"
+" below 0.1 ms. Most frequent: {operators}.",
         in_ms(whole), calls.total() / len(steps), in_ms(small), most,
     )  # fmt: skip
     advice = Text("use fewer and larger operators: vectorise the loop, avoid .item() in it, or use torch.compile")
@@ -313,6 +316,6 @@ def _scattered(profile: model.RankProfile, whole: int, idle: int) -> model.Diagn
     if place is not None:
         stretch = Text("Longest stretch: {place}, {time} in step {number}.", place_words(place), in_ms(longest), number)
         evidence = sentences(evidence, stretch)
-    headline = Text("No device: for {share} of the time no operator runs, at no place of most steps", share)
+    headline = Text("No device: for {share} of the time no operator runs, in each step at other places", share)
     advice = shorten(place) if place is not None else ""
     return model.Diagnosis("host-operators", "note", evidence, None, "exact", advice, profile.source, headline=headline)

@@ -186,9 +186,16 @@ def _checks(pieces: Sequence[RankProfile]) -> Iterator[Check]:
     for group in _group_rows(pieces, "checks", ("id",)):
         failed = next((check for check in group if not check.ok), group[0])
         count = sum(not check.ok for check in group)
-        evidence = Text("{evidence} (in the first of {count} parts)", failed.evidence, len(group))
+        evidence = Text(
+            "{check_result} (in the first of the {count} traces of this window)", failed.evidence, len(group)
+        )
         if count:
-            evidence = Text("{evidence} (failed in {count} of {total} parts)", failed.evidence, count, len(group))
+            evidence = Text(
+                "{check_result} (failed in {count} of the {total} traces of this window)",
+                failed.evidence,
+                count,
+                len(group),
+            )
         yield dataclasses.replace(failed, evidence=evidence)
 
 

@@ -41,7 +41,7 @@ def _at_one_place(diagnosis: model.Diagnosis, profile: model.RankProfile | None)
     return dataclasses.replace(
         diagnosis,
         headline=Text(
-            "{title}, mostly at one place: {what}",
+            "{title}, mostly at one place: {place}",
             diagnosis.title,
             host_of(gap) if gap.call or gap.within else place_of(gap),
         ),

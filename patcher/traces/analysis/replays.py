@@ -173,7 +173,7 @@ def replayed(
             (captured_set.size for captured_set in sets if captured_set.size >= (tokens[segment] or _NEVER)),
             default=None,
         )
-        why: str = Text("no captured graph has this number of tokens")
+        why: str = Text("no graph was captured for the number of tokens of a step")
         for graphs in (captured_set.graphs for captured_set in sets if captured_set.size == size):
             why = _difference(trace, replays, graphs)
             if not why:
@@ -212,7 +212,7 @@ def _difference(trace: RankTrace, replays: Sequence[Sequence[int]], graphs: Sequ
     """
     if len(replays) != len(graphs):
         return Text(
-            "graph replays in a step: {count}; captured graphs of the same size: {captured}",
+            "a step replays {count} graphs, but {captured} graphs of its batch size were captured",
             len(replays),
             len(graphs),
         )
@@ -220,14 +220,17 @@ def _difference(trace: RankTrace, replays: Sequence[Sequence[int]], graphs: Sequ
     for replay, graph in zip(replays, graphs, strict=True):
         if len(replay) != len(graph):
             return Text(
-                "a replay has {count:,} kernels, but its capture has {captured:,}",
+                "a replayed graph has {count:,} kernels, but {captured:,} were captured",
                 len(replay),
                 len(graph),
             )
         for task, call in zip(replay, graph, strict=True):
             if call.copy != (tasks.kind[task] == _COPY) or (call.kernel and call.kernel != texts[tasks.name[task]]):
-                return Text("a replay runs other kernels than its capture, or the same kernels in another order")
+                return Text("a replayed graph runs other kernels than were captured, or in another order")
         is_named = all(call.kernel for call in graph if not call.copy)
         if not is_named and any(tasks.end[task] > tasks.begin[following] for task, following in pairwise(replay)):
-            return Text("kernels of a replay overlap and have no names, so they cannot be matched by order")
+            return Text(
+                "the captured kernels have no names, and kernels of a replayed graph overlap, so their"
+                " order does not match them"
+            )
     return ""

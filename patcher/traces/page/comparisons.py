@@ -34,7 +34,7 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
         tag("p", baseline_words(comparison.baseline.folder, comparison.before.medians_ns))
         if comparison.baseline
         else None,
-        [tag("p", Text("Different: {difference}.", difference)) for difference in comparison.differs],
+        [tag("p", Text("The sides differ: {difference}.", difference)) for difference in comparison.differs],
         [tag("p", note) for note in comparison.notes],
         tiled(_tiles(comparison)),
         waterfall(comparison),
@@ -62,11 +62,13 @@ def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
         yield signed(estimate), Text("change of the median step")
         yield Text("{low} to {high}", signed(low), signed(high)), Text("95 % interval of the change")
         if first:
-            yield f"{sign(estimate)}{percent(abs(estimate) / first)}", Text("relative to the median step before")
+            yield f"{sign(estimate)}{percent(abs(estimate) / first)}", Text("change relative to the median step before")
         if equal := comparison.equal_load:
             low, estimate, high = equal.change
             about = Text(
-                "at equal {by}; the fit explains {fit} of the variation", joined(AND, equal.by), percent(equal.fit, 0)
+                "change at equal {load}; the fit explains {share} of the variation between steps",
+                joined(AND, equal.by),
+                percent(equal.fit, 0),
             )
             yield Text("{change} ({low} to {high})", signed(estimate), signed(low), signed(high)), about
 
@@ -76,7 +78,7 @@ def _verdict(comparison: Comparison) -> str:
     if not comparison.change:
         return Text("Nothing can be compared: one side has fewer than two steps.")
     _, estimate, _ = comparison.change
-    change = Text("{estimate} per step", signed(estimate))
+    change = Text("{change} per step", signed(estimate))
     verdicts: dict[str, Text] = {
         FEW: Text("Not enough data: {change}", change),
         OTHER: Text("The profiler settings of the two sides differ: {change}", change),

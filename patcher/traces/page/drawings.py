@@ -46,7 +46,7 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
     legend = [tag("li", svg.icon(svg.swatch(part, rx=2)), PARTS[part]) for part in PARTS if profile.sum_ns(part)]
     legend.append(tag("li", svg.icon(svg.path([svg.stroke(0, 5, 10)], "host")), Text("time on the host")))
     figure = tag("figure", _stack(groups, profile.median_ns), tag("figcaption", about))
-    return section(Text("Each step"), tag("ul", legend, class_="legend"), figure)
+    return section(Text("Time of each step"), tag("ul", legend, class_="legend"), figure)
 
 
 def _stack(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Markup:
@@ -107,8 +107,8 @@ def load_charts(profile: RankProfile) -> Content:
     on_device = bool(profile.total_ns)  # once: it is a sum over all units
     for name, about in (
         ("requests", Text("requests")),
-        ("context", Text("tokens of context")),
-        ("tokens", Text("tokens scheduled")),
+        ("context", Text("context tokens")),
+        ("tokens", Text("scheduled tokens")),
     ):
         units = [unit for unit in profile.units if getattr(unit, name) is not None]
         values = [getattr(unit, name) for unit in units]
@@ -122,7 +122,7 @@ def load_charts(profile: RankProfile) -> Content:
             if explained := _explained(values, times):
                 caption = Text("{caption}: {explained}", caption, explained)
             drawn.append(tag("figure", tag("figcaption", caption), _scatter(points, about)))
-    return section(Text("Load of the steps"), drawn) if drawn else None
+    return section(Text("Step time and load"), drawn) if drawn else None
 
 
 def _explained(values: Sequence[int], times: Sequence[int]) -> str:
@@ -181,7 +181,7 @@ def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
         svg.shape("text", f"{value:,}", x=across(value), y=bottom + 16, text_anchor="middle") for value in (low, high)
     ]
     return svg.drawing(
-        (_axis(up), _fit(points, across, up), dots, ends), bottom + 22, Text("Step time by {about}", about)
+        (_axis(up), _fit(points, across, up), dots, ends), bottom + 22, Text("Step time by {load}", about)
     )
 
 
@@ -216,5 +216,5 @@ def waterfall(comparison: Comparison) -> Content:
     about = Text("Breakdown of the change from before to after; the bars add up to the total difference.")
     if low > 0:
         about = sentences(about, Text("The axis begins at {time}.", duration(low)))
-    figure = svg.drawing(drawn, len(bars) * height + 4, Text("Waterfall"))
+    figure = svg.drawing(drawn, len(bars) * height + 4, Text("Waterfall chart of the change"))
     return section(Text("Where the difference comes from"), tag("figure", figure, tag("figcaption", about)))

@@ -31,6 +31,7 @@ LEGEND = {
 }  # fmt: skip
 """Kind of a span → what its colour means, in the order of the rows."""
 
+_DRAWN = {"median": Text("Median step"), "typical": Text("Typical step"), "slowest": Text("Slowest step")}
 _BAR = 12
 _AXIS = 20
 _LABEL = 15  # characters of the name of a row
@@ -57,11 +58,13 @@ def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
         return None
     figures = []
     for at, lanes in enumerate(profile.lanes):
-        name = Text("The {why} step", lanes.why) if len(profile.units) > 1 else Text("The step")
+        name = _DRAWN.get(lanes.why, lanes.why) if len(profile.units) > 1 else Text("Step")
         across = Scale(0, lanes.device_ns or 1, 0, TICKS)
         rows = _rows(lanes, across, limits)
         marked = frames(profile, lanes, across, LANE * len(rows))
-        drawn = picture(rows, lanes.device_ns, Text("Streams in step {number}", lanes.number), marked, hint=not at)
+        drawn = picture(
+            rows, lanes.device_ns, Text("Host and streams in step {number}", lanes.number), marked, hint=not at
+        )
         figures.append(
             tag(
                 "figure",
@@ -72,7 +75,9 @@ def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
     drawn_rows = [row for lanes in profile.lanes for kind in (lanes.host, lanes.streams) for row in kind.values()]
     spans = [span for row in drawn_rows for span in row]
     paler = faint(Text("Pale colours: marks, launches and kernels of another step."))
-    return section(Text("On the device"), legend(spans), figures, not all(span.own for span in spans) and paler)
+    return section(
+        Text("Host and device over time"), legend(spans), figures, not all(span.own for span in spans) and paler
+    )
 
 
 def legend(spans: Iterable[Span]) -> Markup:

@@ -51,7 +51,7 @@ def described(
         if profile.total_ns
         else Text("{time} on the host", duration(profile.host_median_ns))
     )
-    return tag("details", tag("summary", Text("{name}: median step {median}", name, median)), inner, open=opened)
+    return tag("details", tag("summary", Text("{capture}: median step {median}", name, median)), inner, open=opened)
 
 
 def _of_calls(profile: RankProfile) -> Iterator[Table]:

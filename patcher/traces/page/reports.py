@@ -65,7 +65,9 @@ def _head(profiles: Sequence[RankProfile]) -> Content:
         )
         for profile in profiles[:4]
     ]
-    return tag("header", tag("h1", "rlpatch report"), origins, more > 0 and faint(Text("and {count} more", more)))
+    return tag(
+        "header", tag("h1", "rlpatch report"), origins, more > 0 and faint(Text("and {count} more captures", more))
+    )
 
 
 def _tiles(profile: RankProfile, many: bool) -> Content:
@@ -77,7 +79,11 @@ def _tiles(profile: RankProfile, many: bool) -> Content:
     if not units:
         return faint(Text("No step was found."))
     title = many and tag("h2", Text("{profile}, the slowest rank", profile.name))
-    about = Text("steps, {numbers}", profile.span) if len(units) > 1 else Text("step, {numbers}", profile.span)
+    about = (
+        Text("recorded steps ({step_numbers})", profile.span)
+        if len(units) > 1
+        else Text("recorded step ({step_numbers})", profile.span)
+    )
     count = (str(len(units)), about)
     median = Text("median step time") if len(units) > 1 else Text("step time")
     if not profile.total_ns:
@@ -91,7 +97,7 @@ def _tiles(profile: RankProfile, many: bool) -> Content:
         (percent(profile.share("free_host_late_ns")), Text("host-bound")),
     ]
     if lead_in := profile.sum_ns(LEAD_IN):
-        tiles.append((duration(lead_in), Text("before the first kernel, not part of the step")))
+        tiles.append((duration(lead_in), Text("time before the first kernel, not part of the step")))
     return (title, tiled(tiles))
 
 
@@ -101,7 +107,7 @@ def _spread(profile: RankProfile) -> Iterator[tuple[str, str]]:
         slowest = profile.slowest_unit
         ratio = slowest.device_ns / profile.median_ns if slowest and profile.median_ns else 0
         yield duration(profile.percentile95_ns), "95th percentile"
-        yield f"{ratio:.2f} \N{MULTIPLICATION SIGN}", Text("slowest step / median")
+        yield f"{ratio:.2f} \N{MULTIPLICATION SIGN}", Text("slowest step relative to the median")
 
 
 def _diagnoses(report: TraceReport) -> Content:

@@ -116,7 +116,10 @@ def test_what_the_vendor_calls_waiting_is_no_outlier() -> None:
     assert finding(profile(*fast, waiting)) is None
     found = finding(profile(*fast, idle))
     assert found is not None
-    assert "Of this, 1.00 ms is transit, 0.00 ms waiting and 85.00 ms idle, according to torch_npu." in found.evidence
+    assert (
+        "According to torch_npu, 1.00 ms of this time is transit, 0.00 ms is waiting and 85.00 ms is idle."
+        in found.evidence
+    )
     assert found.advice.startswith("the network is not")
     both = finding(profile(*fast, waiting, idle))
     assert both is not None
@@ -129,7 +132,7 @@ def test_other_ranks_tell_waiting_from_transfer() -> None:
     found = finding(*ranks)
     assert found is not None
     assert found.saving_ns == 44 * MS
-    assert "Of this, 40.00 ms is waiting for the straggler and 46.50 ms is transfer." in found.evidence
+    assert "Of this time, 40.00 ms is waiting for the straggler and 46.50 ms is transfer." in found.evidence
     first, second = analysis.reported(ranks).captures
     assert [one.waits_ns for one in (*first.collectives, *second.collectives)] == [0, 0, 40 * MS, 0, 0, 0]
     assert first.collectives[2].gb_per_s == second.collectives[2].gb_per_s == pytest.approx(28.6 / 46.5, abs=1e-3)
@@ -250,4 +253,4 @@ def test_the_collective_that_is_idle_is_named_in_both_exports(form: str) -> None
     found = finding(*profiles)
     assert found is not None
     assert "hcom_allReduce of 16.4 MB in step 50 took " in found.evidence
-    assert "; another of 67.1 MB took 2." in found.evidence
+    assert "; another one, of 67.1 MB, took 2." in found.evidence

@@ -98,18 +98,18 @@ def test_kernels_and_modules_are_compared_per_unit() -> None:
 
 BAD = Check("kernels", False, "30 of 32 steps launched no kernel", ("communication", "dispatch"))
 REFUSED = {
-    "another window": (capture(1, 2), capture(1, 2, first=100), "different windows: 30:32 before, 100:102 after"),
+    "another window": (capture(1, 2), capture(1, 2, first=100), "different recording windows: 30:32 before, 100:102 after"),
     "another window by the facts": (
-        capture(1, 2, metadata=parsed({"window": "30:60"})), capture(1, 2, metadata=parsed({"window": "30:61"})), "different windows: 30:60 before, 30:61 after",
+        capture(1, 2, metadata=parsed({"window": "30:60"})), capture(1, 2, metadata=parsed({"window": "30:61"})), "different recording windows: 30:60 before, 30:61 after",
     ),
     "another one of several windows": (
         capture(1, 2, metadata=parsed({"window": "30:32,90:92", "units": [{"number": 31}]})),
-        capture(1, 2, metadata=parsed({"window": "30:32,90:92", "units": [{"number": 90}]})), "different windows: 30:32 before, 90:92 after",
+        capture(1, 2, metadata=parsed({"window": "30:32,90:92", "units": [{"number": 90}]})), "different recording windows: 30:32 before, 90:92 after",
     ),
     "another condition": (
         capture(1, 2, metadata=parsed({"window": "0:2", "tail": 8})),
         capture(1, 2, metadata=parsed({"window": "0:2", "load": 256})),
-        "different windows: 0:2 at tail 8 before, 0:2 at load 256 after",
+        "different recording windows: 0:2 at tail 8 before, 0:2 at load 256 after",
     ),
     "another stage by the name": (
         capture(1, 2), capture(1, 2, source="/traces/a_update_policy_actor_step1_rank0_9"), "different stages: rollout before, update-policy after",
@@ -118,8 +118,8 @@ REFUSED = {
         capture(1, 2, metadata=parsed({"stage": "compute-log-prob"})), capture(1, 2, metadata=parsed({"stage": "update-policy"})),
         "different stages: compute-log-prob before, update-policy after",
     ),
-    "other marks": (capture(1, 2), capture(1, 2, marks="step["), "the steps are marked differently: by ProfilerStep before, by step after"),
-    "no marks": (capture(1, 2), capture(1, 2, marks=""), "the steps are marked differently: by ProfilerStep before, by nothing after"),
+    "other marks": (capture(1, 2), capture(1, 2, marks="step["), "steps are marked differently: by ProfilerStep before, by step after"),
+    "no marks": (capture(1, 2), capture(1, 2, marks=""), "steps are marked differently: by ProfilerStep before, by nothing after"),
     "bad data": (capture(1, 2), capture(1, 2, checks=(BAD,)), "after: 30 of 32 steps launched no kernel"),
 }  # fmt: skip
 

@@ -144,22 +144,22 @@ def test_pieces_of_one_size_are_joined_in_their_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("captures", "unit", "why"),
     [
-        ([captured(4, 5000, named=BARE)], replayed(1, 8), "no captured graph has this number of tokens"),
+        ([captured(4, 5000, named=BARE)], replayed(1, 8), "no graph was captured for the number of tokens of a step"),
         (
             [captured(4, 5000, named=BARE)], replayed(1, 4, kernels=KERNELS[1:]),
-            "a replay has 3 kernels, but its capture has 4",
+            "a replayed graph has 3 kernels, but 4 were captured",
         ),
         (
             [captured(4, 5000, named=BARE)], replayed(1, 4, graphs=2),
-            "graph replays in a step: 2; captured graphs of the same size: 1",
+            "a step replays 2 graphs, but 1 graphs of its batch size were captured",
         ),
         (
             [captured(4, 5000, named=NAMED)], replayed(1, 4, kernels=(KERNELS[1], KERNELS[0], *KERNELS[2:])),
-            "a replay runs other kernels than its capture, or the same kernels in another order",
+            "a replayed graph runs other kernels than were captured, or in another order",
         ),
         (
             [captured(4, 5000, named=BARE)], replayed(1, 4, kernels=(*KERNELS[:2], KERNELS[3], KERNELS[2])),
-            "a replay runs other kernels than its capture, or the same kernels in another order",
+            "a replayed graph runs other kernels than were captured, or in another order",
         ),
     ],
 )  # fmt: skip
@@ -183,7 +183,9 @@ def test_kernels_that_overlap_are_joined_by_their_names_alone(tmp_path: Path) ->
     assert bare is not None
     assert named is not None
     assert (bare.joined, named.joined) == (0, 1)
-    assert bare.why == ("kernels of a replay overlap and have no names, so they cannot be matched by order",)
+    assert bare.why == (
+        "the captured kernels have no names, and kernels of a replayed graph overlap, so their order does not match them",
+    )
 
 
 @pytest.mark.parametrize("dims", ["[" * 1990, "[[], [[4]], 7, [true, 2]]", '{"a": 1}', "[[4.5, 2]]"])

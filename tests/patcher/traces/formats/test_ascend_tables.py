@@ -83,7 +83,7 @@ def test_tables_alone_are_a_profile(tmp_path: Path) -> None:
     assert found.failed == (
         Check(
             "launches", False,
-            "the tables contain no launches, and their Free includes copies, so it is unknown why the device was free",
+            "torch_npu's tables contain no launches, and their Free time includes copies, so it is unknown why the device was idle",
             ("dispatch", "launch-blocked", "waiting"),
         ),
     )  # fmt: skip
