@@ -27,7 +27,7 @@ def _options(values: Mapping[str, Any]) -> TriggerOptions:
     windows = typed_windows(values)
     if not windows:
         raise usage(
-            Text("the request has no recording window"),
+            Text("the request has no window"),
             Text("for example rlpatch trigger --decode 30:60, or --micro-batch 0:1"),
         )
     if len(windows) > 1:
