@@ -31,7 +31,9 @@ class FittedPlan(NamedTuple):
 
 
 def fit(bundle: Bundle, target: Target) -> FittedPlan:
-    """Return the plan of `bundle` made for the files that `target` has, ignoring lines that rlpatch inserted.
+    """Return the plan of `bundle` that was made for the files of `target`, with its edit.
+
+    Lines that this patch inserted are ignored. Plans for the target's release come first.
 
     Raises Problem: VERSION for a release without a plan, FOREIGN_EDIT if somebody changed a file or it has another
     patch, and the problems of reading files and the store.
@@ -51,7 +53,10 @@ def _public(version: str) -> str:
 
 
 def _change(file: FilePlan, patch: PatchId, target: Target) -> Change | None:
-    """Return the change of a file; None if it is missing or differs from the file that was planned for."""
+    """Return the change of a file; None if it is missing or differs from the file that was planned for.
+
+    Lines of `patch` that are already in the file do not count as a difference.
+    """
     path = PurePosixPath(file.path)
     if not target.exists(path):
         return None
@@ -63,9 +68,10 @@ def _change(file: FilePlan, patch: PatchId, target: Target) -> Change | None:
 
 
 def _planned(plan: BundledPlan, target: Target, changes: Sequence[Change], tool: str) -> FittedPlan:
-    """Return a plan with the edit that makes ``changes`` and records the patch, which `tool` would record with.
+    """Return ``plan`` with the edit that makes ``changes`` and registers the patch.
 
-    The edit also takes an earlier patch's lines out of files that the plan lacks.
+    `tool` is the version of rlpatch that made the bundle. The edit also takes the lines of the same patch, applied
+    earlier with other options, out of files that the plan lacks.
     """
     files = tuple(file.path for file in plan.files)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -86,7 +92,10 @@ def _read(target: Target, path: PurePosixPath) -> bytes | None:
 
 
 def _unfit(same: Sequence[BundledPlan], plans: Sequence[BundledPlan], target: Target) -> Problem:
-    """Return the problem that explains why no plan fits: another patch, another release, or a changed file."""
+    """Return the problem that explains why none of ``plans`` fits: another patch, another release, or a changed file.
+
+    ``same`` are the plans for the release of the target.
+    """
     name, made_for = target.project.name, " and ".join(plan.version for plan in plans)
     unfit = [(plan, file) for plan in same or plans for file in plan.files if not _change(file, plan.patch, target)]
     for plan, file in unfit:

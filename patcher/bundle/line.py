@@ -34,7 +34,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command line of a bundle (None: that of the process), print the report, and return the exit code."""
+    """Run a bundle with the arguments ``words`` (None: the process's), print the report, and return the exit code."""
     typed = list(sys.argv[1:] if words is None else words)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -54,7 +54,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _run(bundle: plans.Bundle, options: argparse.Namespace) -> CommandResult:
-    """Run the chosen command on this machine; by default look in the running interpreter's environment."""
+    """Return the result of the chosen command; without --path and --python it looks in the running interpreter."""
     python = options.python or (None if options.path else sys.executable)
     typed = {"--path": options.path, "--python": options.python}
     words = tuple(word for name, value in typed.items() if value for word in (name, str(value)))

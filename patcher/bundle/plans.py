@@ -65,7 +65,7 @@ class Bundle(NamedTuple):
 
 
 def planned(path: str, before: bytes, after: bytes) -> FilePlan:
-    """Return the plan that turns `before` into `after` for the file `path`."""
+    """Return the plan that turns `before` into `after` for the file `path`, as edits of whole lines."""
     old, new = (lines.split(data.decode("utf-8", "surrogateescape")) for data in (before, after))
     changes = difflib.SequenceMatcher(None, old, new).get_opcodes()
     script = tuple((i, j - i, "".join(new[k:m])) for tag, i, j, k, m in changes if tag != "equal")

@@ -47,7 +47,10 @@ class Machine(NamedTuple):
         return patched(discovery, {project.name for project in self.bundle.projects})
 
     def plan(self, discovery: Discovery) -> tuple[list[FittedPlan], tuple[Problem, ...]]:
-        """Return the plan for each target, and a problem for each project that is missing or does not fit."""
+        """Return the plan for each target, and the problems: of the discovery, and of projects that do not fit.
+
+        A missing project is a problem only if the discovery has none.
+        """
         plans: list[FittedPlan] = []
         problems = [*discovery.problems]
         for project in self.bundle.projects:
@@ -97,14 +100,14 @@ def apply(machine: Machine, *, dry_run: bool) -> CommandResult:
 
 
 def _apply(machine: Machine, dry_run: bool) -> CommandResult:
-    """Patch all targets or none, once. Raises Problem (FOREIGN_EDIT) if a file changes after planning."""
+    """Patch all targets or none, without another try. Raises Problem (FOREIGN_EDIT) if a file changes meanwhile."""
     discovery = machine.discover()
     step = StepResult() if dry_run else applied.settle(discovery, machine.on_wait)
     plans, problems = machine.plan(discovery)
     if problems:
         return CommandResult("apply", step + StepResult(problems=problems), data=AppliedBundle(dry_run))
     step += _carry_out(machine, [plan.edit for plan in plans], "patched", dry_run=dry_run)
-    lines = [*_lines(plans, "would patch" if dry_run else "patched")]
+    lines = [*_plan_lines(plans, "would patch" if dry_run else "patched")]
     if any(plan.changed for plan in plans) and not dry_run:
         lines += [*applied.next_lines(*machine.words), *applied.restart_lines()]
     return CommandResult("apply", step + StepResult(tuple(lines)), data=AppliedBundle(dry_run, _payload(plans)))
@@ -119,7 +122,7 @@ def revert(machine: Machine, *, dry_run: bool) -> CommandResult:
 
 
 def _revert(machine: Machine, dry_run: bool) -> CommandResult:
-    """Remove the bundle's patches once. Raises Problem (FOREIGN_EDIT) if a file changes after planning."""
+    """Remove the bundle's patches, without another try. Raises Problem (FOREIGN_EDIT) if a file changes meanwhile."""
     discovery = machine.discover()
     step = StepResult() if dry_run else applied.settle(discovery, machine.on_wait)
     removals, removal_step = _removals(machine, discovery)
@@ -210,7 +213,11 @@ def status(machine: Machine) -> CommandResult:
 
 
 def _state(machine: Machine, target: Target) -> tuple[str, str]:
-    """Return the state of a target and its detail: a command line, a cause, options, or "" for none."""
+    """Return the state of a target and its detail.
+
+    States are "interrupted" (detail: the command line to run), "other" (the cause), "patched" (""), "patched otherwise"
+    (the options) and "as released" ("").
+    """
     if StoreFolder(target.root).journal() is not None:
         return "interrupted", CommandLine("recover", *machine.words)
     try:
@@ -223,7 +230,7 @@ def _state(machine: Machine, target: Target) -> tuple[str, str]:
 
 
 def diff(machine: Machine, *, planned: bool) -> CommandResult:
-    """Return a diff from unpatched to patched files: of applied patches, or with `planned` of the bundle's plans.
+    """Return the unified diff from unpatched to patched files: of applied patches, or with `planned` of the plans.
 
     Raises Problem (USAGE) if the files are below several roots.
     """
@@ -248,7 +255,7 @@ def recover(machine: Machine) -> CommandResult:
     return applied.recover(machine.discover(), machine.on_wait)
 
 
-def _lines(plans: Iterable[FittedPlan], verb: str) -> Iterator[str]:
+def _plan_lines(plans: Iterable[FittedPlan], verb: str) -> Iterator[str]:
     """Yield the lines on each plan: target, files with `verb` or "unchanged", window, and where traces go."""
     for plan, target, edit, replaces in plans:
         yield f"{target.project.name} {target.version or plan.version}: {target.installed_as} in {target.root}"

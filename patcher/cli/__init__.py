@@ -49,7 +49,10 @@ LAUNCHING = ("apply", "run", "check", "diagnose")
 
 @contextmanager
 def reported(ctx: click.Context, command: str = "") -> Iterator[None]:
-    """Report a usage error, Problem or Ctrl-C in rlpatch's form and end the process; re-raise any other error."""
+    """Report a usage error, Problem or Ctrl-C of the body in rlpatch's form and end the process; re-raise other errors.
+
+    `command` is the name of the command for the report.
+    """
     try:
         yield
     except click.exceptions.Exit:  # behind the help
@@ -98,6 +101,7 @@ class _Root(click.Group):
         return super().get_help(spoken(ctx))
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the text of the help, then the list of targets."""
         import textwrap  # noqa: PLC0415  (the help alone needs it)
 
         super().format_help_text(ctx, formatter)

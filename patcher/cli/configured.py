@@ -69,7 +69,10 @@ class Configuration:
     presets: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
     def chosen(self, preset: str | None) -> Mapping[str, tuple[str, ...]]:
-        """Return the options, overridden by those of `preset` (None: none). Raises Problem (USAGE) if it is missing."""
+        """Return the words of each option, overridden by those of `preset` (None: none).
+
+        A preset with a window replaces all windows. Raises Problem (USAGE) if the preset does not exist.
+        """
         if preset is None:
             return self.options
         if preset not in self.presets:
@@ -153,7 +156,7 @@ class _Reader(NamedTuple):
             name = flag(key)
             if name not in _KNOWN:
                 hint = _near(name[2:_KEY], [option[2:] for option in _KNOWN])
-                raise self._wrong(Text("{name} in the configuration is not an option", _shown(key)), key, hint)
+                raise self._wrong(Text("{key} in the configuration is not an option", _shown(key)), key, hint)
             if isinstance(value, bool) != (name in _SWITCHES):  # a text would be a word of its own
                 cause = (
                     Text("{key} in the configuration must be true or false", key)
@@ -169,7 +172,10 @@ class _Reader(NamedTuple):
                 yield name, (name, self._path(key, name, text) if name in _PATHS else text)
 
     def _path(self, key: str, name: str, text: str) -> str:
-        """Return the path `text` absolute, from the file's folder on; keep an interpreter's name that is on PATH."""
+        """Return the path `text`, the value of `key`, relative to the configuration's folder and with ~ expanded.
+
+        The value of --python (`name` is the option) stays as it is if it is a bare name, to be found on PATH.
+        """
         try:
             path = Path(text).expanduser()
         except RuntimeError:
@@ -189,11 +195,11 @@ class _Reader(NamedTuple):
                 Text("{key} in the configuration must be a string, a number, or a list of these", key), key
             )
         if isinstance(value, int) and value.bit_length() > 64:
-            raise self._wrong(Text("{key} in the configuration: the number is too large", key), key, f"{key} = 1")
+            raise self._wrong(Text("the number of {key} in the configuration is too large", key), key, f"{key} = 1")
         text = str(value)
         if len(text) > _LONGEST:
             raise self._wrong(
-                Text("{key} in the configuration has a text of more than {longest} characters", key, _LONGEST), key
+                Text("{key} in the configuration has a text of more than {limit} characters", key, _LONGEST), key
             )
         if not text.isprintable():  # a terminal would obey it, and the system takes no NUL
             raise self._wrong(Text("{key} in the configuration has an unprintable character: {text!a}", key, text), key)
@@ -213,15 +219,16 @@ def _shown(key: str) -> str:
 def _near(word: str, words: Collection[str], before: str = "") -> str:
     """Return a hint with the closest of `words`, with `before` in front of it, or a pointer to the help."""
     if near := difflib.get_close_matches(word, words, 1, cutoff=0.7):
-        return Text("did you mean {before}{near}?", before, near[0])
+        return Text("did you mean {suggestion}?", f"{before}{near[0]}")
     return Text("`rlpatch apply --help` lists the options")
 
 
 def words(command: click.Command, ctx: click.Context, args: list[str], source: ConfigurationFile) -> list[str]:
     """Return the command line `args` with the options and targets of the configuration `source` in front.
 
-    `ctx.meta` gets a note on what is added, or on why nothing is. Raises Problem (USAGE) if the file cannot be used, or
-    if its interpreter is not trusted, unless the command goes on without.
+    Typed words win over the configuration. `ctx.meta` gets a note on what is added, or on why nothing is. Raises
+    Problem (USAGE) if the file cannot be used, or if its interpreter is not trusted, unless the command goes on
+    without.
     """
     name, notes = str(command.name), ctx.meta.setdefault("configured", [])
     values, _, order = command.make_parser(ctx).parse_args(args=list(args))
@@ -249,7 +256,7 @@ def words(command: click.Command, ctx: click.Context, args: list[str], source: C
     added = [word for option in options.values() for word in option]
     if added or targets:
         said = shlex.join((*targets, *added))
-        notes.append(Message("note", Text("from {name}: {words}", source.file.name, said), str(source.file)))
+        notes.append(Message("note", Text("from {file}: {words}", source.file.name, said), str(source.file)))
     return [*added, *targets, *args]
 
 

@@ -49,14 +49,17 @@ def trusted(source: ConfigurationFile, interpreter: str) -> bool:
 def require(source: ConfigurationFile, interpreter: str) -> None:
     """Raise Problem (USAGE) if this user has not trusted the interpreter in this configuration."""
     if not trusted(source, interpreter):
-        cause = Text("{name} names an interpreter that you have not trusted yet", source.file.name)
+        cause = Text("{file} names an interpreter that you have not trusted yet", source.file.name)
         where = place(source.file, line_of(source.text, "python"))
         hint = CommandLine("trust", str(source.file))
         raise usage(cause, hint, where, notes=(Text("interpreter: {interpreter}", interpreter),))
 
 
 def trust(source: ConfigurationFile, names: Iterable[str]) -> None:
-    """Record consent to exactly the interpreters `names` of a configuration. Raises Problem (ENVIRONMENT)."""
+    """Record consent to exactly the interpreters `names` of a configuration, in place of an earlier consent.
+
+    Raises Problem (ENVIRONMENT) if it cannot be recorded.
+    """
     try:
         seals = "".join(f"{_seal(source, interpreter)}\n" for interpreter in names)
         folder = _folder()
@@ -81,7 +84,7 @@ def distrust(file: Path) -> bool:
 
 
 def _unkept(error: Exception) -> Problem:
-    cause = Text("cannot save your trust: {reason}", getattr(error, "strerror", None) or error)
+    cause = Text("cannot record that you trust this file: {reason}", getattr(error, "strerror", None) or error)
     where = os.fsdecode(getattr(error, "filename", None) or "")
     return Problem(Kind.ENVIRONMENT, cause, where, Text("set XDG_STATE_HOME to a folder that only you can write to"))
 

@@ -40,7 +40,10 @@ class Rule(NamedTuple):
 
 
 def correct(report: CommandResult, typed: Words) -> None:
-    """Give the problems of a command line `typed` the one that was probably meant as their hint, if a rule knows it."""
+    """Replace the hints of the usage problems in `report` by the command line that was probably meant.
+
+    `typed` are the words after `rlpatch`. Do nothing if no rule finds a mistake that a problem mentions.
+    """
     problems = [problem for problem in report.problems if problem.kind in _KINDS]
     said = " ".join(problem.cause for problem in problems)
     typed = [part for word in typed for part in (word.split("=", 1) if word.startswith("--") else [word])]
@@ -72,7 +75,7 @@ def _options_first(words: Words) -> Words:
 
 
 def _version(words: Words) -> Words:
-    """Join a target and its version by `==`."""
+    """Return the words with each target and its version joined by `==`, such as `vllm@0.9.1` or `vllm 0.9.1`."""
     names = {versions.normalise(project.name) for project in projects.projects()}
     joined: list[str] = []
     for word in words:
@@ -87,7 +90,7 @@ def _version(words: Words) -> Words:
 
 
 def _windows(words: Words) -> Words:
-    """Exchange the ends of a window that are the wrong way round, and end a window of training that is one unit."""
+    """Return the words with the ends of windows in order, and a single number of a training window as `N:N+1`."""
     meant = [*words]
     for at, (option, value) in enumerate(pairwise(words), 1):
         ends = re.fullmatch(r"(\d{1,9}):(\d{1,9})", value)
@@ -101,7 +104,7 @@ def _windows(words: Words) -> Words:
 
 
 def _all(words: Words) -> Words:
-    """Complete a misspelled `all`."""
+    """Return the words with `all` after --ranks and --replicas where it is misspelled, such as `*`, `any` or `al`."""
     lists = {"--ranks", "--replicas"}
     return [
         "all" if before in lists and re.fullmatch(r"\*|a+l*|any|every", word, re.IGNORECASE) else word
@@ -110,7 +113,10 @@ def _all(words: Words) -> Words:
 
 
 def _steps(words: Words) -> Words:
-    """Choose rollouts where training steps are chosen beside a window of the rollout, and the other way round."""
+    """Return the words with --rollout in place of --training-steps beside a rollout window, and the other way round.
+
+    The number changes by one: rollouts count from 0, training steps from 1.
+    """
     units = {word[2:] for word in words}
     rollout = any(unit.name in units for unit in RolloutStage.UNITS)
     training = any(unit.name in units for unit in TrainingStage.UNITS)

@@ -67,7 +67,7 @@ class ConfigurationFile(NamedTuple):
             import tomli as tomllib  # noqa: PLC0415
         for number, line in enumerate(self.content.splitlines(), 1):
             if re.sub(rb"\"[^\"]*\"|'[^']*'", b"", line).count(b".") > _MOST_DOTS:
-                raise self._unread(Text("a line has more than {most_dots} dots outside of quotes", _MOST_DOTS), number)
+                raise self._unread(Text("a line has more than {limit} dots outside of quotes", _MOST_DOTS), number)
         try:
             return tomllib.loads(self.content.decode())
         except UnicodeDecodeError as error:
@@ -83,8 +83,9 @@ class ConfigurationFile(NamedTuple):
             raise self._unread(Text("the file contains a number that is too long"), at) from None
 
     def _unread(self, why: str, line: int | None = None) -> Problem:
-        cause = Text("the configuration cannot be read: {why}", why)
-        return usage(cause, Text("fix that line") if line else Text("fix that file"), place(self.file, line))
+        cause = Text("the configuration cannot be read: {reason}", why)
+        hint = Text("correct this line of the file") if line else Text("correct the file")
+        return usage(cause, hint, place(self.file, line))
 
 
 def nearest() -> ConfigurationFile | None:
@@ -114,15 +115,15 @@ def load(file: Path) -> ConfigurationFile:
         )
     if len(content) > MOST_BYTES:
         refused, change = (
-            Text("the file is larger than {most_bytes} KiB", MOST_BYTES >> 10),
+            Text("the file is larger than {limit} KiB", MOST_BYTES >> 10),
             Text("make the file smaller"),
         )
     if not refused:
         return ConfigurationFile(file, content)
     hint = Text("type --path or --python on the command line instead")
     if change:
-        hint = Text("{change}, or type --path or --python on the command line", change)
-    problem = usage(Text("rlpatch does not read {name}: {reason}", file.name, refused), hint, str(file))
+        hint = Text("{remedy}, or type --path or --python on the command line", change)
+    problem = usage(Text("rlpatch does not read {file}: {reason}", file.name, refused), hint, str(file))
     return ConfigurationFile(file, refused=problem, foreign=foreign)
 
 
@@ -134,9 +135,10 @@ def _has_table(file: Path) -> bool:
 
 
 def _refusal(file: Path, descriptor: int, folder: int) -> tuple[str, str]:
-    """Return why others could write an open file or its folder, and a remedy; ("", "") if nobody could.
+    """Return why other users could write `file` or its folder, and a remedy; ("", "") if nobody could.
 
-    The remedy is a command or a phrase, and "" if another user owns the file or the folder.
+    `descriptor` is that of the open file, `folder` that of its open folder. The remedy is a command or a phrase, and ""
+    if another user owns the file or the folder.
     """
     for path, number, foreign, writable in (
         (file, descriptor, Text("another user owns the file"), Text("other users can write to the file")),

@@ -173,7 +173,10 @@ class Command(click.Command):
 
 
 def rows_of(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
-    """Yield lines of help with options and descriptions in two columns; options are never broken at a hyphen."""
+    """Yield lines of help, `width` columns wide, with each option and its translated description side by side.
+
+    `rows` are pairs of both. An option is never broken at a hyphen.
+    """
     first = max(len(option) for option, _ in rows) + 2
     for option, about in rows:
         texts = wrapped(Text(about), further="", width=width - first) or [""]

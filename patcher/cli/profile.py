@@ -44,7 +44,7 @@ def only(name: str, about: str) -> Option:
     return click_option(OPTIONS[name]._replace(about=about, shown=""))
 
 
-STAGE = only("stage", "Patch only this stage.")
+STAGE = only("stage", "Only this stage, such as rollout or update-policy.")
 ROLE = only("role", "Only the patches for this role.")
 PRESET = Option(
     ["--preset"],

@@ -41,12 +41,16 @@ class ClusterOptions:
 
     @contextlib.contextmanager
     def connected(self, search: SearchOptions) -> Iterator[Nodes | None]:
-        """Yield the connected nodes, None for this machine alone. Raises Problem (USAGE, ENVIRONMENT)."""
+        """Connect to the chosen nodes for the body of a ``with`` statement; yield None for this machine alone.
+
+        `search` says where targets are on each node. Raises Problem: USAGE for `--nodes` without `--ray` or a wrong
+        value, ENVIRONMENT without a connection.
+        """
         if self.ray is None:
             for alone in changed(self):
                 command, *words = typed_words()
                 again = CommandLine(command, "--ray", "auto", *words)
-                raise usage(Text("{flag} needs --ray", flag(alone)), again)
+                raise usage(Text("{option} needs --ray", flag(alone)), again)
             yield None
             return
         from patcher.cluster.connecting import connect

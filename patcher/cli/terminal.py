@@ -29,8 +29,9 @@ def redraws() -> bool:
 
 @contextlib.contextmanager
 def reading(what: str, total: int) -> Iterator[Progress]:
-    """Show a progress bar of `total` bytes after one second; yield a function that takes the bytes read since.
+    """Show a progress bar of `total` bytes, labelled `what`, once reading takes longer than `DELAY_S`.
 
+    Yield a function that takes the number of bytes read since its last call.
     Nothing is shown with `--json`, or if stderr cannot be redrawn.
     """
     if "--json" in options.typed_words() or not redraws():
@@ -59,7 +60,10 @@ def reading(what: str, total: int) -> Iterator[Progress]:
 
 @contextlib.contextmanager
 def working(what: str, total: int) -> Iterator[WorkDisplay]:
-    """Show a bar of `total` items, or print a line for each finished item if stderr cannot be redrawn."""
+    """Show a bar of `total` items, labelled `what`, or print a line for each finished item.
+
+    Lines are printed if stderr cannot be redrawn, and not with `-q`. Yield the functions that report progress.
+    """
     from rich.markup import escape
     from rich.progress import MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
@@ -80,7 +84,7 @@ def working(what: str, total: int) -> Iterator[WorkDisplay]:
         bar.advance(task)
         if not silent:
             click.echo(
-                translate(Text("{what} {number:.0f} of {total}: {line}", what, bar.tasks[0].completed, total, line)),
+                translate(Text("{action} {number:.0f} of {total}: {item}", what, bar.tasks[0].completed, total, line)),
                 err=True,
             )
 

@@ -22,7 +22,7 @@ class Formatter(click.HelpFormatter):
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:  # noqa: ARG002
         """Write the translated usage line for `prog` with `args`."""
-        lines = wrapped(Text("Usage: {line}", f"{prog} {args}"), further=" " * 6, width=self.width)
+        lines = wrapped(Text("Usage: {command}", f"{prog} {args}"), further=" " * 6, width=self.width)
         self.write("".join(f"{line}\n" for line in lines))
 
     def write_heading(self, heading: str) -> None:

@@ -48,13 +48,13 @@ def _color(typed: Sequence[str]) -> bool | None:
 def _cause(error: click.UsageError, typed: Sequence[str]) -> str:
     """Return what is wrong with a command line: translatable for common click errors, else click's own message."""
     if isinstance(error, click.NoSuchOption):
-        return Text("No such option: {name}", error.option_name)
+        return Text("No such option: {option}", error.option_name)
     if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Argument):
-        return Text("Missing argument {name!r}.", error.param.human_readable_name)
+        return Text("Missing argument {argument!r}.", error.param.human_readable_name)
     if error.ctx and isinstance(error.ctx.command, click.Group):
         word = _command_word(typed)
         if word not in error.ctx.command.list_commands(error.ctx):
-            return Text("No such command {name!r}.", word)
+            return Text("No such command {command!r}.", word)
     return error.format_message()
 
 
@@ -74,7 +74,7 @@ def _meant(error: click.UsageError, command: str, typed: Sequence[str]) -> str:
         return _again(typed, error.option_name, near[0]) if near else CommandLine(command, "--help")
     if isinstance(error, click.MissingParameter) and "--ray" in typed:
         again = CommandLine(*(word for word in typed if word != "--ray"), "--ray")
-        return Text("type --ray last, because the word after --ray was read as the cluster's address: {again}", again)
+        return Text("type --ray last, because the word after --ray was read as the cluster's address: {command}", again)
     return CommandLine(command, "--help")
 
 

@@ -44,8 +44,9 @@ def check(group: NodeGroup, work: Work) -> StepResult:
 
 
 def change(group: NodeGroup, work: Work, status: str) -> ClusterChange:
-    """Commit the edits of all nodes or of none; `status` is the command line that shows the state of the nodes.
+    """Commit `work`, the edits of each node, on all nodes or on none.
 
+    A folder that several nodes share is written once. `status` is the command line that shows the state of the nodes.
     Raises Problem with every file as before: a node's own problem, ROLLED_BACK if a node was lost, or INTERRUPTED.
     Raises Problem (ROLLBACK_INCOMPLETE) if a node may be left changed.
     """
@@ -69,9 +70,10 @@ def change(group: NodeGroup, work: Work, status: str) -> ClusterChange:
 
 
 def _first_of_each_folder(group: NodeGroup, work: Work) -> tuple[dict[str, list[NodeEdit]], dict[str, str]]:
-    """Return the edits to do on each node, and for nodes that share a folder, the nodes that do its edits.
+    """Return the edits to do, by node, and for each node whose folder another one writes, that one as "node:root".
 
-    A marker in each store tells who sees the same folder. Raises Problem if a node cannot write its marker.
+    A marker in each store tells which nodes see the same folder: the first to set it does the edits. The markers are
+    removed again. Raises Problem if a node cannot write its marker.
     """
     run = os.urandom(8).hex()
     answers = group.call("mark", {node: (run, node, _roots(edits)) for node, edits in work.items()})
@@ -110,18 +112,18 @@ def _undone(group: NodeGroup, work: Work, answers: Mapping[str, Answer], status:
     if not still_changed:
         return problem
     unclear = problems(
-        still_changed, lambda why: Problem(Kind.ROLLBACK_INCOMPLETE, Text("no answer from the node: {why}", why))
+        still_changed, lambda why: Problem(Kind.ROLLBACK_INCOMPLETE, Text("no answer from the node: {reason}", why))
     )
     first = together([problem.replace(kind=Kind.ROLLBACK_INCOMPLETE) for problem in unclear])
     other_problems = problems({node: answer for node, answer in causes.items() if node not in still_changed})
     return first.replace(
         cause=Text(
-            "{nodes} may still have changed files; the files on all other nodes were restored: {cause}",
+            "{nodes} may still have changed files, and all other nodes were restored. The reason: {reason}",
             listed(still_changed),
             first.cause,
         ),
         hint=Text(
-            "once the node answers again, check the node with `{command}`; then run the same command again, or"
+            "when the node answers again, check it with `{command}`, then run the same command again, or"
             " `rlpatch revert`",
             status,
         ),
@@ -131,12 +133,12 @@ def _undone(group: NodeGroup, work: Work, answers: Mapping[str, Answer], status:
 
 def _rolled_back(why: str) -> Problem:
     """Return the problem that a node was lost during a change, and all files are as before."""
-    cause = Text("the node was lost while its files were being changed ({why}); all files were restored", why)
+    cause = Text("the node was lost while its files were being changed ({reason}); all files were restored", why)
     return Problem(Kind.ROLLED_BACK, cause, hint=Text("run the same command again, or exclude the node with --nodes"))
 
 
 def _why_undone(problem: Problem) -> Text:
-    return Text("the other nodes were restored because of this: {cause} ({place})", problem.cause, problem.place)
+    return Text("the other nodes were restored, because {place} failed: {reason}", problem.place, problem.cause)
 
 
 def _is_incomplete(problem: Problem) -> bool:
@@ -144,7 +146,10 @@ def _is_incomplete(problem: Problem) -> bool:
 
 
 def _late(group: NodeGroup, work: Work, tries: int = 5) -> tuple[str, ...]:
-    """Return the nodes that do not see the new bytes in a shared folder after `tries` checks with growing pauses."""
+    """Return the nodes that do not see the new bytes of `work` in a shared folder.
+
+    Check up to `tries` times, with pauses of 0.4, 0.8, 1.6 … s; stop early if a node no longer answers.
+    """
     unseen = {
         node: {str(edit.root / change.path): digest(change.after) for edit, _ in edits for change in edit.changes}
         for node, edits in work.items()

@@ -16,9 +16,10 @@ HAS_TARGET = "has-target"
 
 
 def connect(address: str, nodes: str | None, search: SearchOptions) -> Nodes:
-    """Connect to the nodes of the Ray cluster at `address` that the list `nodes` selects (None: all).
+    """Connect to the nodes of the Ray cluster at `address` ("auto": that of this machine).
 
-    Raises Problem (USAGE, ENVIRONMENT).
+    `nodes` is the text of `--nodes` that selects some of them (None: all), `search` says where targets are. Raises
+    Problem (USAGE, ENVIRONMENT).
     """
     words = _listed(nodes)
     ray, there = connect_ray(address)
@@ -57,12 +58,12 @@ def choose(words: Sequence[str], nodes: Sequence[RayNode]) -> list[RayNode]:
             all_resources = {name for node in nodes for name in node.resources if not re.search("[:_]", name)}
             resources = ", ".join(f"{name}>0" for name in sorted(all_resources))
             hint = Text(
-                "choose from the nodes {nodes}, the resources {resources}, or {has_target}",
+                "--nodes takes names ({names}), resources ({resources}) and {has_target}",
                 names,
                 resources,
                 HAS_TARGET,
             )
-            raise Problem(Kind.USAGE, Text("--nodes {word}: the cluster has no such node", word), hint=hint)
+            raise Problem(Kind.USAGE, Text("--nodes {pattern}: the cluster has no such node", word), hint=hint)
         chosen |= {node.identity for node in matching}
     return [node for node in nodes if node.identity in chosen]
 

@@ -50,12 +50,16 @@ class Mirror:
         return self.typed.again(instead)
 
     def find(self, word: str, command: str) -> tuple[Upstream, Target]:  # noqa: ARG002
-        """Return the copy of a target. Raises the node's Problem for a word that names no target of the node."""
+        """Return the project and the copy of the target that the typed `word` names; `command` is not used.
+
+        Raises the node's Problem if the word names no target of the node.
+        """
         answer = self._survey.requested[word]
         if isinstance(answer, NodeTarget):
             return projects.upstream(answer.target.project.name), self._mirrored(answer)
         if answer.kind is Kind.NO_TARGET:
-            answer = answer.replace(hint=Text("exclude such nodes with --nodes has-target, or {hint}", answer.hint))
+            hint = Text("exclude nodes without the target with --nodes has-target, or {alternative}", answer.hint)
+            answer = answer.replace(hint=hint)
         raise answer
 
     def discover(self) -> Discovery:
@@ -69,7 +73,10 @@ class Mirror:
         return tuple(self._survey.files)
 
     def fill(self, contents: Mapping[str, bytes]) -> None:
-        """Write `contents`, by path on the first node, into the copy; create the empty folders that planning checks."""
+        """Write `contents`, by path on the first node, into the copy; create the empty folders that planning checks.
+
+        Stores become private (mode 0700), so that planning trusts them.
+        """
         packages = [target.root / package for target, beside in self._survey.targets for package in ("", *beside)]
         for folder in (*packages, *self._survey.stores):
             within(self.folder, folder).mkdir(parents=True, exist_ok=True)

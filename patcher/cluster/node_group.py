@@ -127,7 +127,7 @@ def unreachable(why: str) -> Problem:
     """Return the problem that a node gives no answer although nothing was changed yet; `why` is the reason."""
     return Problem(
         Kind.ENVIRONMENT,
-        Text("no answer from the node: {why}", why),
+        Text("no answer from the node: {reason}", why),
         hint=Text("check the node with `ray status`, or exclude it with --nodes"),
     )
 
@@ -138,7 +138,7 @@ def problems(answers: Mapping[str, Answer], lost: Callable[[str], Problem] = unr
 
 
 def merged(node_problems: Iterable[tuple[str, Problem]]) -> list[Problem]:
-    """Return each distinct problem once, with the names of all nodes that have it."""
+    """Return each distinct problem of the (node, problem) pairs once, with the names of all nodes that have it."""
     nodes: dict[tuple[object, ...], tuple[Problem, list[str]]] = {}
     for name, problem in node_problems:
         nodes.setdefault(problem.args, (problem, []))[1].append(name)

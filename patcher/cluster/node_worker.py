@@ -46,9 +46,10 @@ class NodeWorker:
         return self._options.with_environment()
 
     def survey(self, words: Sequence[str], command: str, packages: Mapping[str, Collection[str]]) -> NodeSurvey:
-        """Return the targets and patches of this node, and what each of `words` names; write nothing.
+        """Return the targets and patches of this node, and the target that each of `words` names; write nothing.
 
-        `command` is the command typed, `packages` maps each project to packages to look for in its environment.
+        The survey also has the sha256 of each file that planning reads. `command` is the command typed, `packages` maps
+        each project to packages to look for in its environment.
         """
         requested = {word: self._requested(word, command, packages) for word in words}
         discovery = self._search.discover()
@@ -164,7 +165,10 @@ class NodeWorker:
             return problem
 
     def _described(self, target: Target, packages: Mapping[str, Collection[str]]) -> NodeTarget:
-        """Return the target without import paths, which mean nothing on the driver, and its installed `packages`."""
+        """Return the target without import paths, which mean nothing on the driver, and those packages beside it.
+
+        `packages` maps a project to the packages to look for in the environment of its target.
+        """
         beside = tuple(package for package in packages.get(target.project.name, ()) if target.beside(package))
         if self._search.python and "--python" not in self._search.words:
             target = target._replace(found_by=Text("the Python of Ray's workers, {python}", self._search.python))
@@ -172,7 +176,11 @@ class NodeWorker:
 
 
 def start(search: Mapping[str, Any], typed: Sequence[str]) -> NodeWorker:
-    """Return the worker for the `search` that `patcher.cluster.rays` sends; `typed` is the whole command line."""
+    """Return the worker for the `search` that `patcher.cluster.rays` sends; `typed` is the whole command line.
+
+    `search` has "path" (of `--path`), "python" and "origin" (the words that choose cluster and nodes). Without path and
+    python, look in this interpreter.
+    """
     path = tuple(map(Path, search["path"]))
     # What a clean interpreter of the workers' environment would import, without what Ray has put on this path.
     python = search["python"] or (None if path else sys.executable)
@@ -194,7 +202,7 @@ def answer(worker: NodeWorker, method: str, arguments: Sequence[Any]) -> tuple[o
 
 
 def _state(patches: Sequence[PatchPayload], targets: Sequence[Target]) -> str:
-    """Return the state of a node: no target, as released, patched, or the states of changed files."""
+    """Return the state of a node for a table: no target, as released, patched, or the states of changed files."""
     if not patches:
         return Text("as released") if targets else Text("no target installed")
     states = dict.fromkeys(file.state for patch in patches for file in patch.files)
@@ -204,7 +212,10 @@ def _state(patches: Sequence[PatchPayload], targets: Sequence[Target]) -> str:
 
 
 def _inverse(edit: Edit, records: tuple[Record, ...]) -> Edit:
-    """Return the edit that undoes `edit` and restores `records`; files already as before are left out."""
+    """Return the edit that undoes `edit` and replaces the present records by `records`, those from before.
+
+    Files already as before are left out.
+    """
     changes = tuple(
         Change(change.path, change.after, change.before, change.pristine)
         for change in edit.changes
@@ -215,7 +226,7 @@ def _inverse(edit: Edit, records: tuple[Record, ...]) -> Edit:
 
 
 def _digests(root: Path, files: Iterable[str]) -> dict[str, str]:
-    """Return the digest of each existing file, by absolute path; missing files are left out."""
+    """Return the sha256 of each of `files` below `root`, by absolute path; missing files are left out."""
     digests = {}
     for path in (root / file for file in files):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):

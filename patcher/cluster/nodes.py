@@ -95,7 +95,10 @@ class Nodes:
         return step + summary.failures(answers) + summary.merge(values(answers))
 
     def carry_out(self, work: Work, verb: str, *, dry_run: bool) -> Committed:
-        """Commit `work` on all nodes or none; nodes without a change take no part. With `dry_run` only check it."""
+        """Commit `work`, pairs of search and edit, on all nodes or none; with `dry_run` only check it.
+
+        Nodes without a change take no part. `verb` says in the report what was done to the files, such as "patched".
+        """
         edits = self._edits(work)
         if dry_run:
             return Committed(check_all(self.group, edits))
@@ -118,17 +121,17 @@ class Nodes:
         ]
         if lines:
             trees = count - len(lines)
-            several = Text("{count} folders on {nodes} nodes", trees, count)
-            lines.append(several if trees > 1 else Text("1 folder on {nodes} nodes", count))
+            several = Text("{nodes} nodes have {folders} folders between them", count, trees)
+            lines.append(several if trees > 1 else Text("{nodes} nodes share 1 folder", count))
         files = sorted({path for paths in changed.written.values() for path in paths})
         step = changed.step + StepResult(
             tuple(lines),
-            done=tuple(Text("{done} {path} on {nodes}", verb, path, listed(changed.written)) for path in files),
+            done=tuple(Text("{action} {path} on {nodes}", verb, path, listed(changed.written)) for path in files),
         )
         if changed.late:
             status = CommandLine("status", *self._words)
             late = Text(
-                "a shared file system may show the change late: check with `{status}` before the run starts", status
+                "a shared file system may show the change late: check with `{command}` before the run starts", status
             )
             step += StepResult.noted(
                 [Note(Text("{nodes} cannot see the change yet", listed(changed.late)), late)], "warning"
@@ -136,9 +139,9 @@ class Nodes:
         return step
 
     def gather(self, folder: Path, into: Path) -> StepResult:
-        """Copy timeline files from below `folder` on the nodes into `into`, and report how many. Raises OSError.
+        """Copy timeline files from `folder` on each node into the subfolder `timeline` of `into`; report how many.
 
-        A file is copied again if the node has more bytes of it.
+        A file is copied again if the node has more bytes of it. Raises OSError.
         """
         here = into / "timeline"
         have = {path.name: path.stat().st_size for path in here.glob("*.jsonl.gz*")}
@@ -155,7 +158,10 @@ class Nodes:
         return StepResult((line,) if contents else ()) + summary.failures(answers)
 
     def running(self, patched: PatchedTargets) -> Sequence[RunningProcess]:
-        """Return the processes that may still run the code from before a change; each line begins with its node."""
+        """Return the processes on all nodes that may still run the code from before a change.
+
+        `patched` are the changed targets. Each process's line begins with its node.
+        """
         arguments: dict[str, tuple[list[Processes], list[str]]] = {}
         for search, upstream, root in patched:
             for node in search.nodes:
@@ -201,11 +207,14 @@ class Nodes:
         return summary.check(report, self.group.call("check", all_of(self.group.names, words)))
 
     def _surveyed(self, words: Sequence[str], command: str) -> tuple[dict[str, NodeSurvey], StepResult]:
-        answers = self.group.call("survey", all_of(self.group.names, words, command, _beside(words)))
+        answers = self.group.call("survey", all_of(self.group.names, words, command, _packages_to_find(words)))
         return values(answers), summary.failures(answers)
 
     def _chosen(self, surveys: dict[str, NodeSurvey]) -> tuple[dict[str, NodeSurvey], StepResult]:
-        """Leave out nodes without any target if `--nodes has-target` is given; it is a problem if no node is left."""
+        """Return the surveys without nodes that have no target, and a note on these, if `--nodes has-target` is given.
+
+        It is a problem if no node is left.
+        """
         if not self._with_target:
             return surveys, StepResult()
         chosen = {node: survey for node, survey in surveys.items() if survey.found}
@@ -265,8 +274,11 @@ class Nodes:
         return step, roots, unreached
 
 
-def _beside(words: Sequence[str]) -> dict[str, list[str]]:
-    """Return for each project the packages that its recipes look for in its environment."""
+def _packages_to_find(words: Sequence[str]) -> dict[str, list[str]]:
+    """Return for each project that `words` name the packages to look for in the environment of its target.
+
+    A word that names no project is skipped.
+    """
     packages = {}
     for word in words:
         with contextlib.suppress(Problem):  # the nodes report what is wrong with a word
@@ -290,6 +302,6 @@ def _releases(surveys: Mapping[str, NodeSurvey], words: Sequence[str]) -> list[P
             )
             hint = Text("install the same release everywhere, or patch each release separately with --nodes")
             several.append(
-                Problem(Kind.VERSION, Text("{word} differs between nodes: {releases}", word, releases), hint=hint)
+                Problem(Kind.VERSION, Text("{target} differs between nodes: {releases}", word, releases), hint=hint)
             )
     return several

@@ -77,17 +77,20 @@ class RayNodeGroup:
         return tuple(self.nodes)
 
     def call(self, method: str, arguments: Mapping[str, Sequence[Any]]) -> dict[str, Answer]:
-        """Call `method` on each node in `arguments`; if an actor died, call a new one, except for "commit"."""
+        """Return each node's answer to `method`, called with the node's `arguments`; it is `lost` if none came in time.
+
+        If an actor died, call a new one, except for methods that must run only once, such as "commit".
+        """
         answers = self._call_once(method, arguments, _LIMIT_S)
         died = [name for name, answer in answers.items() if answer.lost and method not in _CALLED_ONCE]
         for name in died:
             self._actors.pop(name, None)
         answers |= self._call_once(method, {name: arguments[name] for name in died}, _REPEAT_S)
-        late = Answer(lost=Text("no answer after {limit_s:.0f} s", _LIMIT_S))
+        late = Answer(lost=Text("no answer after {seconds:.0f} s", _LIMIT_S))
         return {name: answers.get(name, late) for name in arguments}
 
     def _call_once(self, method: str, arguments: Mapping[str, Sequence[Any]], limit_s: float) -> dict[str, Answer]:
-        """Call `method` on each node, and return the answers that come within `limit_s` seconds."""
+        """Call `method` on each node in `arguments`; return the answers that come within `limit_s` seconds, by node."""
         references = {
             name: self._actor(name).answer.remote(pickle.dumps((method, node_arguments)))
             for name, node_arguments in arguments.items()
@@ -131,10 +134,13 @@ def connect(address: str) -> tuple[Any, list[RayNode]]:
     chosen = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address  # as Ray reads it
     if chosen != "auto" and not re.fullmatch(r"\[?[\w.:%-]+\]?:\d+", chosen):
         typed = chosen
-        hint = Text("add --ray HOST:6379 after the targets; Ray Client (ray://) loses the connection without an error")
+        hint = Text(
+            "type --ray HOST:6379 after the targets, without ray://, because Ray Client loses its connection without an"
+            " error"
+        )
         if chosen != address:
             typed = f"RAY_ADDRESS={chosen}"
-            hint = Text("unset the variable with `env -u RAY_ADDRESS rlpatch …`, or {hint}", hint)
+            hint = Text("unset the variable with `env -u RAY_ADDRESS rlpatch …`, or {alternative}", hint)
         raise Problem(Kind.USAGE, Text("{address} is not an address of a Ray cluster (HOST:PORT)", typed), hint=hint)
     ray = _imported()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -215,12 +221,15 @@ def _imported() -> Any:
 
 
 def _not_connected(ray: Any, address: str, output: str) -> Problem:
-    """Return the problem with its likely cause, found in the output of `ray.init`."""
+    """Return the problem that Ray at `address` cannot be reached, with the likely cause.
+
+    `output` is what `ray.init` printed and raised; the cause and the hint are found in it.
+    """
     text = re.sub(r"\x1b\[[0-9;]*m", "", output)
     where = Text("the cluster of this machine") if address == "auto" else address
     cause = Text("Ray cannot be reached: {first_line}", _first_line(text))
     hint = Text(
-        "`ray status` on the head node shows whether Ray runs; `ray --version` there must print {version__}",
+        "on the head node, check with `ray status` that Ray runs, and that `ray --version` prints {version}",
         ray.__version__,
     )
     if "ersion mismatch" in text or "different versions" in text:
@@ -236,7 +245,7 @@ def _not_connected(ray: Any, address: str, output: str) -> Problem:
             Text("start Ray (ray start --head), or type its address: --ray HOST:6379"),
         )
     elif refusal := re.search(r"[^:.\n]*(?i:authentication|token)[^.\n]*", text):
-        cause = Text("the cluster refused rlpatch's authentication: {refusal}", refusal[0].strip())
+        cause = Text("the cluster refused rlpatch's authentication: {reason}", refusal[0].strip())
         hint = Text(
             "set RAY_AUTH_MODE and RAY_AUTH_TOKEN (or ~/.ray/auth_token) to the same values as on the head node"
         )

@@ -23,14 +23,17 @@ class ClusterStatus:
 
 
 def merge(reports: Mapping[str, CommandResult] | Mapping[str, StepResult]) -> StepResult:
-    """Return the notes and problems of all nodes, each distinct one once, with the nodes that have it."""
+    """Return the notes and problems of the `reports` by node, each distinct one once.
+
+    With several nodes, each has the names of the nodes it comes from; lines are left out.
+    """
     notes: dict[Message, list[str]] = {}
     for node, report in reports.items():
         for note in report.notes:
             notes.setdefault(note, []).append(node)
     several = len(reports) > 1
     messages = [
-        note._replace(text=Text("{text} ({nodes})", note.text, listed(nodes, 3))) if several else note
+        note._replace(text=Text("{message} ({nodes})", note.text, listed(nodes, 3))) if several else note
         for note, nodes in notes.items()
     ]
     problems = merged((node, problem) for node, report in reports.items() for problem in report.problems)
@@ -38,7 +41,10 @@ def merge(reports: Mapping[str, CommandResult] | Mapping[str, StepResult]) -> St
 
 
 def status(answers: Mapping[str, Answer]) -> CommandResult:
-    """Return a table of all nodes, then the patches, once for all nodes with the same report."""
+    """Return the report on all nodes: a table, then the patches, once for all nodes with the same report.
+
+    A node without an answer has its own row and a problem.
+    """
     reports = values(answers)
     entries = tuple(
         replace(reports[node].data, node=node) if node in reports else _lost(node, answer)
@@ -50,7 +56,7 @@ def status(answers: Mapping[str, Answer]) -> CommandResult:
     busy = sum(bool(entry.running) for entry in entries)
     if busy and patched:
         text = Text(
-            "engines are running on {busy} of {count} nodes; patches that were applied after the engines started"
+            "engines are running on {running} of {total} nodes; patches that were applied after the engines started"
             " have no effect on them",
             busy,
             len(entries),
@@ -102,13 +108,13 @@ def elsewhere(surveys: Mapping[str, NodeSurvey]) -> Iterator[Note]:
         if folder and there and Path(os.path.realpath(folder)) not in there:
             yield Note(
                 Text(
-                    "with --working-dir ., a Ray job imports {package} from this folder, not from {there}",
+                    "with --working-dir ., a Ray job imports {package} from this folder, not from {installed}",
                     project.package,
                     there[0],
                 ),
                 Text(
-                    "Ray copies {here} to every node and imports it first, so the installed patch has no effect."
-                    " Patch this copy before you submit the job: rlpatch apply {name} --path .",
+                    "Ray copies {folder} to every node and imports it first, so the installed patch has no effect."
+                    " Patch this copy before you submit the job: rlpatch apply {target} --path .",
                     here,
                     project.name,
                 ),

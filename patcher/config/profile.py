@@ -45,14 +45,16 @@ class ProfileConfig(Generic[StageT_co]):
         shown="",
     )
     max_stall: float = option(
-        Amount("SECONDS"), OUTPUT, "The longest pause that saving may add to a unit; long windows are saved in pieces.",
+        Amount("SECONDS"), OUTPUT, "The longest pause that saving may add to a step; long windows are saved in parts.",
         default=2.0,
     )  # fmt: skip
-    live: bool = option(Flag(), OUTPUT, "Let watch, on the same host, show the number of each step.", default=False)
+    live: bool = option(
+        Flag(), OUTPUT, "Let `rlpatch watch` on the same host show the number of the current step.", default=False
+    )
     facts: bool = option(
         Flag(negated=True),
         OUTPUT,
-        "Write step metadata (requests, tokens, times) beside the trace; watch needs it, too.",
+        "Write step metadata (requests, tokens, times) beside the trace; `rlpatch watch` needs it, too.",
         default=True,
     )
 

@@ -25,7 +25,9 @@ def _repeat() -> int:
 
 def _replicas() -> tuple[int | str, ...] | None:
     """Return the field of the option `--replicas`."""
-    about = "Replicas of the rollout's engine in verl, such as 0,3, or all; servers for prefill or decode alone."
+    about = (
+        "Replicas of verl's rollout engine, such as 0,3, or all; prefill or decode takes the servers for that alone."
+    )
     return option(ReplicaList(*SERVERS), WHOSE, about, default=(0,))
 
 
@@ -66,7 +68,7 @@ class WindowedStage(Stage):
     name: str
     window: Window
     repeat: int = _repeat()
-    warmup: int = option(Number(0), RECORDED, "Units of warm-up before the window.", default=1)
+    warmup: int = option(Number(0), RECORDED, "How many steps to warm up before the window.", default=1)
     on_demand: bool = option(
         Flag(), WINDOW, "Record only when `rlpatch trigger` asks for a window while the run goes on.", default=False
     )
@@ -216,7 +218,7 @@ class TimelineStage(Stage):
     name: str = field(default="timeline", init=False)
     window: Window = field(default=WHOLE_STAGE, init=False)
     max_timeline_mb: int = option(
-        Number(1), OUTPUT, "Beyond this size, the timeline of a process keeps only its newest part.", default=50
+        Number(1), OUTPUT, "Size in MB beyond which a process's timeline keeps only its newest part.", default=50
     )
 
     @property

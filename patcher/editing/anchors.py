@@ -34,7 +34,10 @@ class AnchorSearch(NamedTuple):
     file: SourceFile
 
     def only_owner(self) -> Owner:
-        """Return the recipe's class, or the module if the recipe has no class."""
+        """Return the recipe's class, or the module if the recipe has no class.
+
+        Raises Problem (STRUCTURE) unless the file has exactly one class of that name.
+        """
         if not self.recipe.class_name:
             return self.file.tree
         classes = sources.classes(self.file.tree)
@@ -45,20 +48,27 @@ class AnchorSearch(NamedTuple):
         return sources.methods(self.file.tree if "." in path else self.only_owner(), path)
 
     def only_method(self, path: str) -> Function:
-        """Return the method named `path` in the recipe's class, or the function at a dotted path in the module."""
+        """Return the method named `path` in the recipe's class, or the function at a dotted path in the module.
+
+        Raises Problem (STRUCTURE) unless there is exactly one.
+        """
         owner = self.only_owner()
         if isinstance(owner, ast.Module) or "." in path:
-            return self._only_match(self.methods(path), Text("functions {path}", path))
-        return self._only_named(path, sources.methods(owner), Text("methods {path}", path), Text("the class"))
+            return self._only_match(self.methods(path), Text("functions {name}", path))
+        return self._only_named(path, sources.methods(owner), Text("methods {name}", path), Text("the class"))
 
     def only_call(self, call: Call, method: Function) -> ast.Call:
         """Return the call of the function that `call` names in `method`."""
         nodes = (node for node in ast.walk(method) if isinstance(node, ast.Call))
         calls = [node for node in nodes if ast.unparse(node.func) == call.function]
-        return self._only_match(calls, Text("calls of {function} in {name}", call.function, method.name))
+        return self._only_match(calls, Text("calls of {function} in {method}", call.function, method.name))
 
     def only_statement(self, insertion: Insertion, method: cst.FunctionDef) -> Statement:
-        """Return the statement of `method` that `insertion` goes in front of, or around."""
+        """Return the statement of `method` that `insertion` goes in front of, or around.
+
+        It is the first one (`Head`), the loop over given names (`Loop`), a given top-level statement (`Before`), or the
+        one that only makes a given call. Raises Problem (STRUCTURE) unless there is exactly one.
+        """
         where = insertion.where
         top = [node for node in method.body.body if isinstance(node, Statement)]
         statements: Sequence[Statement]
@@ -68,7 +78,7 @@ class AnchorSearch(NamedTuple):
             # Before the docstring of a function that has nothing else, which then has none while it is patched.
             statements = top[documented : documented + 1] or top[:1]
         elif isinstance(where, Loop):
-            what = Text("loops over {names}", joined(OR, where.names))
+            what = Text("loops over {variables}", joined(OR, where.names))
             statements = [node for node in _statements(method.body) if iterable(node) in where.names]
         elif isinstance(where, Before):
             what = Text("top-level statements “{statement}”", where.statement)
@@ -81,32 +91,35 @@ class AnchorSearch(NamedTuple):
             call = _value(cst.parse_statement(where.call))
             among = _statements(method.body) if where.nested else top
             statements = [node for node in among if _matches(_value(node), call)]
-        return self._only_match(statements, Text("{what} in {method}", what, insertion.method))
+        return self._only_match(statements, Text("{statements} in {method}", what, insertion.method))
 
     def _only_named(self, name: str, nodes: Sequence[Defined], what: str, place: str) -> Defined:
         """Return the only one of ``nodes`` with this name. Raises Problem as `_only_match`, with all names."""
         there = ", ".join(node.name for node in nodes) or Text("none")
         matches = [node for node in nodes if node.name == name]
-        return self._only_match(matches, Text("{what}; {place} has: {names}", what, place, there))
+        return self._only_match(matches, Text("{matches}; {place} has: {names}", what, place, there))
 
     def _only_match(self, matching: Sequence[T], what: str) -> T:
         """Return the only item. Raises Problem (STRUCTURE) with the number of items, which ``what`` describes."""
         if len(matching) != 1:
-            raise self.unlike(Text("{count} {what}", len(matching), what))
+            raise self.unlike(Text("{count} {matches}", len(matching), what))
         return matching[0]
 
-    def unlike(self, there: str, line: int = 0) -> Problem:
-        """Return the Problem (STRUCTURE) that `there` was found instead, at `line` or at the recipe's method."""
+    def unlike(self, actual: str, line: int = 0) -> Problem:
+        """Return the Problem (STRUCTURE) that the file has `actual`, a text, instead of what the recipe expects.
+
+        It names `line`, or for 0 the line of the recipe's method, class, or 1.
+        """
         recipe = self.recipe
         looked_for = ".".join(filter(None, (recipe.class_name, recipe.method)))
         nodes = [*sources.defined(self.file.tree, recipe.class_name, recipe.method)][:2]
         return Problem(
             Kind.STRUCTURE,
-            Text("expected {looked_for} as in {upstream}; found {name}", looked_for, recipe.upstream, there),
+            Text("expected {expected} as in {release}; found {actual}", looked_for, recipe.upstream, actual),
             f"{self.file.where}:{line or (nodes[-1].lineno if nodes else 1)}",
             Text("nothing was written; `rlpatch explain TARGET` shows what the code should look like"),
             looked_for=looked_for,
-            found=there,
+            found=actual,
         )
 
 
@@ -121,7 +134,7 @@ def iterable(loop: cst.CSTNode) -> str:
 
 
 def _statements(block: cst.CSTNode) -> Iterator[Statement]:
-    """Yield each statement below `block` that has its own lines; skip nested functions and classes."""
+    """Yield each statement at any depth below `block` that begins a line; skip nested functions and classes."""
     for child in block.children:
         if isinstance(child, cst.FunctionDef | cst.ClassDef):
             continue

@@ -26,16 +26,18 @@ def insert(
 ) -> bytes:
     """Return `source` with `blocks` at the end of the recipe's class and the last block's lines at their call sites.
 
-    `units` are the units counted or marked, `where` names the file in messages. Raises Problem (STRUCTURE) if the file
+    A block is a patch and its lines. `tool` is the version of rlpatch for the marks, `units` are the kinds of step that
+    are counted or marked, `where` names the file in messages. Raises Problem (STRUCTURE) if the file
     does not fit the recipe, cannot be parsed, or could not be restored byte for byte.
     """
     search = AnchorSearch(recipe, sources.read(source, where))
     target, patch = search.only_owner(), blocks[-1][0]
     ours = {name for _, text in blocks for name in _defined(text)}
     if clash := sorted(ours.intersection(sources.names(target))):
-        where_to = Text("class") if recipe.class_name else Text("module")
-        there = ", ".join(clash)
-        raise search.unlike(Text("the {where_to} already has {clash}, but without rlpatch's marks", where_to, there))
+        present = ", ".join(clash)
+        if recipe.class_name:
+            raise search.unlike(Text("the class already has {names}, but without rlpatch's marks", present))
+        raise search.unlike(Text("the module already has {names}, but without rlpatch's marks", present))
     methods = _by_method(search, units)
     if recipe.insertions and not methods:
         raise search.unlike(
@@ -61,9 +63,10 @@ def insert(
 
 
 def _by_method(search: AnchorSearch, units: Collection[str]) -> dict[str, list[Insertion]]:
-    """Return the insertions for `units`, and those for all units, by method.
+    """Return the recipe's insertions by the method that they go into.
 
-    Optional ones are left out if no method has the name and the parameters that they need.
+    Insertions for kinds of step that are not in `units` are left out, and optional ones if no method has the name and
+    the parameters that they need.
     """
     by_method: dict[str, list[Insertion]] = {}
     for insertion in search.recipe.insertions:
@@ -93,7 +96,10 @@ def _defined(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _changed(name: str, insertions: Sequence[Insertion], patch: PatchId, search: AnchorSearch) -> Piece:
-    """Return a method's lines with `insertions`. Raises Problem (STRUCTURE) if a parameter or the place is missing."""
+    """Return the lines of the method `name` with `insertions`, which bear the marks of `patch`.
+
+    Raises Problem (STRUCTURE) if a parameter or the place of an insertion is missing.
+    """
     file, node = search.file, search.only_method(name)
     first, end = sources.first_line(node) - 1, node.end_lineno or 0
     parameters = _parameters(node)
@@ -102,12 +108,12 @@ def _changed(name: str, insertions: Sequence[Insertion], patch: PatchId, search:
     try:
         module = cst.parse_module(b"".join([head, *file.lines[first:end]]).decode())
     except cst.ParserSyntaxError as error:
-        cause = Text("LibCST cannot read {name}: {message}", name, error.message)
+        cause = Text("LibCST cannot read {method}: {error}", name, error.message)
         place = f"{file.where}:{first + error.raw_line - 1}"
         raise Problem(Kind.STRUCTURE, cause, place, Text("repair or reinstall the file")) from None
     for insertion in insertions:
         if missing := [parameter for parameter in insertion.parameters if parameter not in parameters]:
-            raise search.unlike(Text("{name} has no parameter {missing}", name, ", ".join(missing)))
+            raise search.unlike(Text("{method} has no parameter {parameter}", name, ", ".join(missing)))
         body = cst.ensure_type(module.body[0], cst.ClassDef).body if within else module
         at = search.only_statement(insertion, cst.ensure_type(body.body[0], cst.FunctionDef))
         texts = (patch.rename(line).replace("{units}", iterable(at)) for line in insertion.lines)
@@ -136,7 +142,10 @@ class _Lines(cst.CSTTransformer):
 
 
 def _verify(search: AnchorSearch, after: bytes, patches: Sequence[PatchId], names: Collection[str]) -> None:
-    """Raise Problem (STRUCTURE) unless the marks restore the file and the class has all `names`."""
+    """Raise Problem (STRUCTURE) unless the patched bytes `after` compile and can be restored by the marks.
+
+    The recipe's class, or the module, must then define all `names`.
+    """
     file, name = search.file, search.recipe.class_name
     hint = Text("nothing was written; please report this file: rlpatch should be able to patch it")
     cause = Text("removing the marked lines would not restore the file byte for byte")
@@ -144,5 +153,5 @@ def _verify(search: AnchorSearch, after: bytes, patches: Sequence[PatchId], name
     bound = sources.bound(after, name)
     if (unbound := sorted({*names} - (bound or set()))) or bound is None:
         lines, place = ", ".join(unbound) or Text("the inserted lines"), name or Text("the module")
-        cause = Text("with {lines} in {name}, the file would not be valid Python", lines, place)
+        cause = Text("with {names} in {place}, the file would not be valid Python", lines, place)
         raise Problem(Kind.STRUCTURE, cause, file.where, hint)

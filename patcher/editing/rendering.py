@@ -161,7 +161,10 @@ class _Layer(NamedTuple):
 
 
 def _layers(probe: Probe, config: ProfileConfig[Stage], release: str) -> tuple[type, list[_Layer]]:
-    """Return the class composed of all parts of a probe, and its layers from the lowest base class up."""
+    """Return the class composed of all parts that a probe needs for `config` in `release`, and its layers.
+
+    The layers go from the lowest base class up; what other patches share is in the first one.
+    """
     assert probe.recorder is not None  # noqa: S101  (the caller looked)
     tools = [probe.tools[config.profiler.TOOL]] if config.profiler.TOOL else []
     parts, above = probe.parts(config, release), probe.layers(config, release)
@@ -231,9 +234,9 @@ class _Recorder:
             self._put_into_callers(number, name, calls)
 
     def _put_into_callers(self, number: int, name: str, calls: str) -> None:
-        """Inline a method into its callers, all in its layer, if `_with_body` can and the text gets no longer.
+        """Inline the method `name` of the layer `number` into its callers, if `_with_body` can and no text is added.
 
-        Nothing else may refer to it.
+        Do nothing if a caller is in another layer, or if `calls`, the lines outside of the recorder, mention it.
         """
         method = self.text[number, name]
         if self.layers[number].shared or name in _referred(calls):
@@ -296,7 +299,10 @@ class _Recorder:
         return [name for name in shared if not any(name in referred for referred in shared.values())]
 
     def _lines(self, number: int, name: str) -> str:
-        """Return the specialised text of a method or nested class in the layer `number`, `super()` calls inlined."""
+        """Return the specialised text of the method or nested class `name` in the layer `number`.
+
+        `super()` calls within the layer are replaced by the body that they call.
+        """
         if (number, name) not in self.text:
             *above, last = self.defined[name][number]
             lines = self._specialiser(last.kind).rewritten(last.node)
@@ -321,7 +327,10 @@ class _Recorder:
         return [f"    {line}" if line else "" for line in lines]
 
     def _attributes(self, number: int) -> Iterable[str]:
-        """Return the lines of class attributes: user choices that a method reads, and other attributes with a value."""
+        """Return the lines of class attributes of the layer `number`.
+
+        They are the user choices that a method reads, in the first layer that is not shared, and others with a value.
+        """
         text = "\n".join(line for lines in self.text.values() for line in lines)
         looked_at = {"STAGE", *re.findall(r"\.([A-Z_]+)\b", text)}
         layer, below = self.layers[number], self.layers[number - 1]
@@ -360,9 +369,10 @@ def _with_super(lines: list[str], overridden: list[str]) -> list[str]:
 
 
 def _with_body(lines: list[str], called: list[str], name: str) -> list[str]:
-    """Return the method `lines` with each call of a short method replaced by its body; [] if that is not safe.
+    """Return a method's `lines` with each call of the short method `name` replaced by its body; [] if not safe.
 
-    Safe means: arguments have the parameters' names, only the last line returns, and no local name clashes.
+    `called` are the lines of that method. Safe means: it is short, arguments have the parameters' names, only the last
+    line returns, and no local name clashes.
     """
     head, *body = called
     defined = _DEFINITION.fullmatch(head)

@@ -50,7 +50,10 @@ class Replaced(NamedTuple):
 
 
 def present(source: bytes, recipe: Recipe, *, where: str) -> tuple[Setting, ...]:
-    """Return the arguments that the recipe's calls have in `source`. Raises Problem as `replace`."""
+    """Return the arguments that the recipe's calls have in `source`, each with its code as both before and after.
+
+    Raises Problem as `replace`.
+    """
     search = AnchorSearch(recipe, sources.read(source, where))
     return tuple(
         Setting(call.name, keyword, ast.unparse(node), ast.unparse(node), node.lineno)
@@ -62,8 +65,9 @@ def present(source: bytes, recipe: Recipe, *, where: str) -> tuple[Setting, ...]
 def replace(source: bytes, recipe: Recipe, arguments: Arguments, patch: PatchId, tool: str, *, where: str) -> Replaced:
     """Return `source` with `arguments` in the calls of `recipe`, unchanged if it has them already.
 
-    `tool` is the name that the marks bear, `where` names the file in messages. Raises Problem (STRUCTURE) if the file
-    does not fit the recipe, or if an argument's lines cannot become comments.
+    `arguments` maps (function, keyword) to code. `tool` is the version of rlpatch in the marks of `patch`, `where`
+    names the file in messages. Raises Problem (STRUCTURE) if the file does not fit the recipe, or if an argument's
+    lines cannot become comments.
     """
     file = sources.read(source, where)._replace(tree=ast.parse(source))  # of its own: it becomes the one that is wanted
     search = AnchorSearch(recipe, file)
@@ -108,15 +112,15 @@ def _keywords(call: Call, node: ast.Call, search: AnchorSearch) -> dict[str, ast
         what = Text("{count} positional arguments", len(node.args))
         if stars:
             what = Text("arguments that are only known while the program runs (*args)")
-        raise search.unlike(Text("{function} with {what}", call.function, what), node.lineno)
+        raise search.unlike(Text("{function} with {arguments}", call.function, what), node.lineno)
     by_name = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
     return {**dict(zip(call.positional, node.args, strict=False)), **by_name}
 
 
 def _assign(node: ast.Call, old: ast.expr | None, keyword: str, code: str) -> None:
-    """Change the tree `node` to the call with the argument `keyword` as `code`, to compare it with the patched file.
+    """Change the tree `node` in place to the call with the argument `keyword` as `code`.
 
-    `old` is the present value, None without one.
+    `old` is the present value, None without one. The tree is then compared with that of the patched file.
     """
     value = _value(code)
     if old is None:
@@ -193,7 +197,10 @@ class _Text:
         return _Edit(behind, behind, b", " + text)
 
     def pieces(self, edits: Sequence[_Edit], patch: PatchId) -> list[Piece]:
-        """Return the changed lines, each tagged with `patch`, below the original lines as comments."""
+        """Return the lines that `edits` change, each tagged with `patch`, below the original lines as comments.
+
+        Raises Problem (STRUCTURE) if another patch marked an original line.
+        """
         mark = f"  {markers.tag(patch)}".encode()
         return [
             Piece(first, end, [*self._comments(first, end, patch), *(_tagged(line, mark) for line in ours)])
@@ -201,7 +208,7 @@ class _Text:
         ]
 
     def _comments(self, first: int, end: int, patch: PatchId) -> Iterator[bytes]:
-        """Yield the lines `first` to `end` as comments that a revert restores.
+        """Yield the lines from index `first` up to, but without, `end` as comments that a revert of `patch` restores.
 
         Raises Problem (STRUCTURE) if another patch marked one.
         """

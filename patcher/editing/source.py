@@ -48,7 +48,8 @@ class SourceFile(NamedTuple):
     def written(self, pieces: Sequence[Piece], target: Owner, block: Sequence[str]) -> bytes:
         """Return the file's bytes with `pieces` applied, and `block` at the end of `target`, after earlier patches.
 
-        `block` is indented by four spaces a level, which become the indentation of the class.
+        `block` is indented by four spaces a level, which become the indentation of the class. Line ends and encoding
+        stay those of the file.
         """
         at, steps, step = len(self.lines), 0, b"    "
         if isinstance(target, ast.ClassDef):
@@ -84,7 +85,10 @@ def _indented(line: str, step: bytes, steps: int) -> bytes:
 
 
 def read(source: bytes, where: str) -> SourceFile:
-    """Parse `source`, the file `where`. Raises Problem (STRUCTURE) if it is no Python, or could not be restored."""
+    """Parse `source`; `where` names the file in messages.
+
+    Raises Problem (STRUCTURE) if it is no valid Python, or if its line ends or encoding could not be restored.
+    """
     if b"\r" in source.replace(b"\r\n", b""):
         cause = Text("the file has a carriage return without a line feed, which Python and diff read differently")
         raise Problem(
@@ -110,7 +114,7 @@ def _unreadable(error: Exception, where: str) -> Problem:
         return nested_too_deeply(where)
     message, line = (error.msg, error.lineno) if isinstance(error, SyntaxError) else (str(error), None)
     hint = Text("repair or reinstall the file, or run rlpatch with a newer Python")
-    cause = Text("not valid Python: {message}", message)
+    cause = Text("the file is not valid Python: {error}", message)
     return Problem(Kind.STRUCTURE, cause, f"{where}:{line}" if line else where, hint)
 
 
@@ -122,7 +126,7 @@ def nested_too_deeply(where: str) -> Problem:
 
 @functools.lru_cache(maxsize=2)
 def _parsed(source: bytes) -> ast.Module | Exception:
-    """Return the syntax tree of `source`, or the exception that parsing raised; the last two are cached."""
+    """Return the syntax tree of `source`, or the exception that parsing raised; two answers are cached."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what Python finds odd in somebody else's code is not our news
         try:
@@ -157,7 +161,10 @@ def methods(node: Owner, path: str = "") -> list[Function]:
 
 
 def defined(tree: ast.Module, class_name: str, method: str) -> Iterator[ast.ClassDef | Function]:
-    """Yield the first class named `class_name`, then its methods named `method`; without a class the functions."""
+    """Yield the first class named `class_name`, then its methods named `method`.
+
+    For the class name "", yield the module's functions at the dotted path `method`.
+    """
     if not class_name:
         yield from methods(tree, method)
     for node in [node for node in classes(tree) if node.name == class_name][:1]:
@@ -198,7 +205,7 @@ def fingerprint(source: bytes, class_name: str, method: str) -> str:
 
 
 def _canonical(value: object) -> str:
-    """Return a text of a syntax tree without positions and empty fields."""
+    """Return a text of a syntax tree, node or field, without positions and empty fields."""
     if isinstance(value, ast.AST):
         fields = (f"{key}={_canonical(field)}" for key, field in ast.iter_fields(value) if field not in (None, []))
         return f"{type(value).__name__}({','.join(fields)})"

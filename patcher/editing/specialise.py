@@ -122,7 +122,7 @@ class Specialiser(ast.NodeVisitor):
         self.visit(node.value)
 
     def visit_Expr(self, node: ast.Expr) -> None:
-        """Remove a statement that calls a hook."""
+        """Remove a statement that only calls a hook, a method that nothing defines."""
         if self._calls_hook(node):
             self._remove(self._first_line(node), node.end_lineno or 0)
         else:

@@ -63,7 +63,7 @@ class RunFolder:
         scratch = Path(tempfile.gettempdir()).resolve()
         if os.pathsep in str(scratch):
             cause = Text(
-                "the path of the temporary directory contains {pathsep}, which separates entries of PYTHONPATH",
+                "the path of the temporary directory contains {separator}, which separates entries of PYTHONPATH",
                 os.pathsep,
             )
             raise Problem(Kind.ENVIRONMENT, cause, str(scratch), Text("use another folder: TMPDIR=DIR rlpatch run …"))
@@ -113,7 +113,10 @@ class RunFolder:
         return tuple(sorted(receipts))
 
     def prefixes(self) -> tuple[str, ...]:
-        """Return each environment (``sys.prefix``) whose Python processes started with the hook."""
+        """Return each environment (``sys.prefix``) whose Python processes started with the hook, in order of start.
+
+        Return () if none did, or if the folder was removed.
+        """
         with contextlib.suppress(OSError), opened(self.path) as folder:
             lines = (_content(folder, "started") or "").splitlines()
             return tuple(dict.fromkeys(line.partition(" ")[2] for line in lines))
@@ -211,7 +214,7 @@ def _dead(path: Path) -> bool:
 
 
 def _users(package: Path) -> tuple[int, ...]:
-    """Return the ids of this user's processes that use ``package``, including forks."""
+    """Return the ids of this user's processes on this machine that use ``package``, including forks."""
     users = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # gone, or not ours to see

@@ -153,7 +153,8 @@ def _follow(pid: int) -> int:
 def _accompany(pid: int, companion: Companion) -> int:
     """Wait until the process ``pid``, which leads its group, ends; return its status as ``os.waitpid`` gives it.
 
-    Its group gets what this process's group gets; the first SIGINT goes to ``companion`` instead.
+    Its group gets the signals that this process's group gets; the first SIGINT goes to ``companion`` instead. Once
+    ``companion`` ends the command, the group gets the signals in `_ENDING`, each after the pause named there.
     """
     witness, interrupted, ending, due = _Witness(), False, iter(_ENDING), 0.0
     while True:

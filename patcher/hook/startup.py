@@ -108,7 +108,8 @@ def install() -> None:
 def _planned(loader: "SourceFileLoader", path: str, read: "Any") -> "bytes | None":
     """Return the bytes to import for ``path``; None if Python should read the disk.
 
-    Leave a receipt for a planned file. Raises ImportError if the file would be unpatched though its run forbids that.
+    ``read`` is the loader's original ``get_data``. Leave a receipt for a planned file. Raises ImportError if the file
+    would be unpatched though its run forbids that.
     """
     # py_compile writes for everybody what it reads.
     if getattr(loader, "name", "") == "<py_compile>":
@@ -156,8 +157,9 @@ def _leave_receipt(file: File, state: str, path: str) -> bool:
 
 
 def _report_unpatched(file: File, state: str, path: str, why: str) -> None:
-    """Write a receipt and print once that ``path`` is imported unpatched; ``state`` is changed or elsewhere.
+    """Write a receipt and print once that ``path`` is imported instead of the planned ``file``, for the reason ``why``.
 
+    ``state`` is "changed" (the planned file has other bytes) or "elsewhere" (another file is imported).
     Raises ImportError if the run forbids importing the file unpatched.
     """
     message = f"rlpatch run: {path} is imported unpatched: {why}"
@@ -257,7 +259,10 @@ def chain(ours: str) -> None:
 
 
 def _begin() -> None:
-    """Register this package, install the import hook once in each process, run the next ``sitecustomize``."""
+    """Register this package, install the import hook once in each process, run the next ``sitecustomize``.
+
+    If the plan cannot be read, print that this process is not patched, and go on.
+    """
     ours = os.path.dirname(os.path.abspath(__file__))
     first: Any = sys.modules.setdefault(NAME, sys.modules[__name__])
     if ours not in first.packages:

@@ -1,6 +1,6 @@
 """The headings below which the options of a command stand in its help, in this order."""
 
-WINDOW = "Windows, one per stage; A:B does not include B"
+WINDOW = "Recording windows, one per stage; A:B does not include B"
 RECORDED = "What is recorded"
 WHOSE = "Ranks, roles and steps"
 PLACE = "Where to look"

@@ -67,8 +67,8 @@ def drafted(store: StoreFolder, edit: Edit, transaction: str, participants: tupl
     """Return one root's part of the transaction with the id ``transaction``; write nothing.
 
     ``participants`` are the sorted roots, of which the first decides between before and after. Raises Problem
-    (FOREIGN_EDIT) if a file is not what planning read, Problem (ENVIRONMENT) if a file cannot be read, and ValueError
-    for two changes of one file.
+    (FOREIGN_EDIT) if a file is not what planning read or would keep rlpatch's lines without a patch, Problem
+    (ENVIRONMENT) if a file cannot be read, and ValueError for two changes of one file.
     """
     registry = store.registry()
     builder = ChangeBuilder(store, registry, edit)
@@ -98,9 +98,10 @@ def drafted(store: StoreFolder, edit: Edit, transaction: str, participants: tupl
 
 
 def _require_rest_unpatched(store: StoreFolder, entries: Mapping[str, Entry]) -> None:
-    """Raise Problem (FOREIGN_EDIT) if a file whose entry is about to go still has the bytes that rlpatch wrote.
+    """Raise Problem (FOREIGN_EDIT) if a file of ``entries`` still has exactly the bytes that rlpatch wrote.
 
-    That is so if the last patch is removed by a command that looked while another put it in: in some files only.
+    ``entries`` are the registry entries about to be dropped, by path relative to the root. Files that are missing or
+    cannot be read pass. The error is due if another command was still applying the patch when this one planned.
     """
     for key, entry in entries.items():
         with suppress(OSError):  # a file that cannot be read is no longer ours to judge
@@ -130,8 +131,9 @@ class ChangeBuilder:
     def add_change(self, change: Change) -> None:
         """Add the move, backups and registry entry of ``change``; write nothing.
 
-        Raises Problem (FOREIGN_EDIT) if the file is not what planning read, Problem (ENVIRONMENT) if the file cannot be
-        read, and ValueError for a second change of one file.
+        A file without new bytes gets no move, and a reverted file loses its entry. Raises Problem (FOREIGN_EDIT) if the
+        file is not what planning read, Problem (ENVIRONMENT) if the file cannot be read, and ValueError for a second
+        change of one file.
         """
         path, root, pristine = self._store.locate(change.path), self._store.root, digest(change.pristine)
         key = self._store.key(path)
@@ -161,16 +163,16 @@ class ChangeBuilder:
             return
         self.backups.extend([(change.before, readers), (change.after, readers)])
         if reverts and earlier is not None and not lost_link(path, earlier):
-            self.moves.append(Move(key, node, rights.like(earlier.pristine, node)))
+            self.moves.append(Move(key, node, rights.with_rights_of(earlier.pristine, node)))
         else:
             written = plain._replace(digest=digest(change.after), mtime_ns=_fresh(node))
             self.moves.append(Move(key, node, written))
 
     def _expected(self, key: str, change: Change, entry: Entry | None) -> str:
-        """Return the digest that the file ``key`` will have once all lines of rlpatch are in place.
+        """Return the sha256 that the registry shall expect of the file ``key``; `status` compares with it.
 
-        ``entry`` is what the registry has of it. This is not the digest after ``change`` if somebody moved lines of a
-        patch that stays.
+        That is the digest after ``change``. If somebody edited the lines of another patch in the file, it is the one in
+        the present registry ``entry``, so that the edit still shows.
         """
         expected = entry and entry.expected
         if expected and key in self._standing and expected.digest != digest(change.before):
@@ -178,20 +180,20 @@ class ChangeBuilder:
         return digest(change.after)
 
 
-def _updated(entry: Entry, plain: Node, path: Path, content: str) -> Entry:
+def _updated(entry: Entry, plain: Node, path: Path, content_digest: str) -> Entry:
     """Return ``entry`` with the expected content and rights of ``path``, from which `status` finds later changes.
 
-    ``content`` is the digest of the new bytes, ``plain`` has the new rights. A group that the file cannot have is
-    recorded as -1. Raises OSError.
+    ``content_digest`` is the sha256 of the new bytes, ``plain`` has the new rights. A group that the file cannot have
+    is recorded as -1. Raises OSError.
     """
     probe = rights.tried(path.parent, plain)
     group_stays = probe.gid == plain.gid if probe else rights.in_group(plain.gid, os.stat(path.parent))  # noqa: PTH116
-    expected = plain._replace(digest=content, mtime_ns=None, gid=plain.gid if group_stays else -1)
+    expected = plain._replace(digest=content_digest, mtime_ns=None, gid=plain.gid if group_stays else -1)
     return entry._replace(expected=expected, numbering=rights.numbering())
 
 
 def _fresh(node: Node) -> int:
-    """Return a modification time in nanoseconds, in a later second than the time of ``node``.
+    """Return a modification time in nanoseconds: now, or the start of the second after that of ``node`` if it is later.
 
     Python compares seconds and size with its bytecode. So bytecode that rlpatch does not find (with another
     PYTHONPYCACHEPREFIX) is recognised as stale.

@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 def _markers() -> str:
     """Return the hint that a revert works without the store."""
-    return Text("`{commandline}` does not need this folder: the marks in the files are enough", CommandLine("revert"))
+    return Text("`{command}` works without this folder, from the marks in the files", CommandLine("revert"))
 
 
 class StoreFolder:
@@ -83,37 +83,39 @@ class StoreFolder:
         except PermissionError as error:
             if error.filename != str(self.path):
                 raise
-            cause = Text("only user {st_uid} has access to {store}", os.lstat(self.path).st_uid, STORE)
+            cause = Text("only user {uid} has access to the folder {store}", os.lstat(self.path).st_uid, STORE)
             hint = Text(
-                "ask the owner to run `{commandline}`, or to give the folder the same mode as its parent folder"
-                " (chmod)",
+                "ask the owner to run `{command}`, or to give the folder the same mode as its parent folder (chmod)",
                 CommandLine("recover"),
             )
             raise Problem(Kind.ENVIRONMENT, cause, str(self.path), hint) from error
 
     def _believe(self, status: os.stat_result) -> None:
-        """Raise Problem (ENVIRONMENT) unless the store, whose status is given, can be trusted.
+        """Raise Problem (ENVIRONMENT) unless the store folder with this ``status`` can be trusted.
 
         The store must be a real folder that only users who may change the root can have written.
         """
         if not stat.S_ISDIR(status.st_mode):
-            _refuse(self.path, Text("is not a real folder"))
-        if why := rights.believed(status, os.stat(self.root)):
+            _refuse(self.path, Text("{store} is not a real folder", STORE))
+        if reason := rights.distrust(status, os.stat(self.root)):
             hint = Text("run rlpatch outside of the container")
-            if rights.known("user", status.st_uid):
+            if rights.is_mapped("user", status.st_uid):
                 hint = Text(
-                    "inspect the folder, then take ownership (chown, chmod go-w) or move the folder away; {markers}",
+                    "inspect the folder, then take ownership (chown, chmod go-w) or move it away; {revert_hint}",
                     _markers(),
                 )
             raise Problem(
                 Kind.ENVIRONMENT,
-                Text("{store} {why}, so rlpatch does not trust its contents", STORE, why),
+                Text("rlpatch does not trust what is in {store}: {reason}", STORE, reason),
                 str(self.path),
                 hint,
             )
 
     def unfinished(self) -> bool:
-        """Tell whether the store holds a journal or other remains of an interrupted command."""
+        """Tell whether the store holds a journal or other remains of an interrupted command; False without a store.
+
+        Raises Problem (ENVIRONMENT) if the store cannot be trusted or its registry is damaged.
+        """
         try:
             with self.open() as folder:
                 names = {name for name in folder.names() if not (_is_ours(name) and folder.is_folder(name))}
@@ -152,10 +154,11 @@ class StoreFolder:
                 os.fchmod(folder.descriptor, mode)
 
     def mark(self, run: str, name: str) -> str:
-        """Put a marker of ``run`` with ``name`` into the store if there is none; return the name on the present marker.
+        """Put a marker with the text ``name`` into the store unless ``run`` has one there; return the marker's text.
 
-        So machines that see the same folder get the same answer. The marker is a link, created atomically, on NFS, too,
-        where device and inode numbers differ between machines. Raises Problem (ENVIRONMENT) and OSError.
+        ``run`` is the id of a command over several machines, which tells by the answers which of them see the same
+        folder: device and inode numbers differ over NFS. The marker is a link, created atomically, on NFS, too. Creates
+        the store if it is missing. Raises Problem (ENVIRONMENT) and OSError.
         """
         link = f"{TREE}{run}"
         while True:
@@ -179,10 +182,10 @@ class StoreFolder:
             return None
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EINVAL, errno.EISDIR):
-                _refuse(path, Text("is not a regular file"))
-            hint = Text("find out why the file cannot be read, or move {store} away; {markers}", STORE, _markers())
+                _refuse(path, Text("{file} is not a regular file", name))
+            hint = Text("find out why the file cannot be read, or move {store} away; {revert_hint}", STORE, _markers())
             raise Problem(
-                Kind.ENVIRONMENT, Text("cannot read the file: {strerror}", error.strerror), str(path), hint
+                Kind.ENVIRONMENT, Text("cannot read the file: {error}", error.strerror), str(path), hint
             ) from error
 
     def write(self, name: str, content: bytes, node: Node = _READABLE) -> None:
@@ -207,9 +210,9 @@ class StoreFolder:
             folder.sync()
 
     def keep(self, content: bytes, node: Node) -> None:
-        """Write ``content`` as a backup under its digest, with the owner and mode of ``node``.
+        """Write ``content`` as a backup into the file named by its sha256, with the owner and mode of ``node``.
 
-        A backup that exists keeps or narrows its rights: it may serve two originals. Raises OSError.
+        If this backup exists, its mode is only narrowed, because it may serve two originals. Raises OSError.
         """
         name = digest(content)
         if self.blob(name) is not None:
@@ -249,7 +252,7 @@ class StoreFolder:
         except OSError as error:
             kind = Kind.FOREIGN_EDIT if isinstance(error, FileNotFoundError) else Kind.ENVIRONMENT
             hint = Text("check where the path's links lead, then run the command again")
-            raise Problem(kind, Text("cannot find the file: {strerror}", error.strerror), str(link), hint) from error
+            raise Problem(kind, Text("cannot find the file: {error}", error.strerror), str(link), hint) from error
         if parent != self.root and self.root not in parent.parents:
             hint = Text("use --path with the folder that the link leads to")
             raise Problem(
@@ -299,7 +302,7 @@ class StoreFolder:
         return records
 
     def journal(self) -> Journal | None:
-        """Return the unfinished transaction, if any. Raises Problem (ENVIRONMENT) if the journal is damaged."""
+        """Return the unfinished transaction, None without one. Raises Problem (ENVIRONMENT) for a damaged journal."""
         before = self.read(JOURNAL)  # first, as it may be renamed meanwhile: then the other name has it
         after = self.read(COMMITTED)
         name, content = (JOURNAL, before) if after is None else (COMMITTED, after)
@@ -307,7 +310,7 @@ class StoreFolder:
         return journal and journal._replace(committed=name == COMMITTED)
 
     def _parsed(self, name: str, content: bytes | None, parse: Callable[[dict[str, Any]], T]) -> T | None:
-        """Return ``content`` of the file ``name``, parsed by ``parse``; None for None.
+        """Return ``parse`` of the JSON in ``content``, the bytes of the file ``name``; None for None.
 
         Raises Problem (ENVIRONMENT) for a damaged file or one of a newer rlpatch.
         """
@@ -316,40 +319,41 @@ class StoreFolder:
         except NewerError as error:
             hint = Text("use the newer rlpatch here; this version would lose data that the newer one stored")
             raise Problem(
-                Kind.ENVIRONMENT, Text("{name} cannot be read: {error}", name, error), str(self.path / name), hint
+                Kind.ENVIRONMENT, Text("{file} cannot be read: {error}", name, error), str(self.path / name), hint
             ) from None
         except ValueError as error:
-            _refuse(self.path / name, Text("cannot be read: {error}", error))
+            _refuse(self.path / name, Text("{file} cannot be read: {error}", name, error))
 
     def commit(self) -> None:
         """Set the commit mark by one atomic rename; raises OSError."""
         self.rename(JOURNAL, COMMITTED)
 
-    def inside(self, text: str) -> Path:
-        """Return the path of ``text``, which is relative to the root.
+    def inside(self, relative: str) -> Path:
+        """Return the absolute path of ``relative``, a path in the registry that is relative to the root.
 
         Raises Problem (ENVIRONMENT) if a link is on the way. The store records paths without links, so a later link was
         made to lead rlpatch elsewhere.
         """
-        if self._below(text) != self.root / text:
-            _refuse(self.root / text, Text("is reached through a link"))
-        return self.root / text
+        if self._below(relative) != self.root / relative:
+            _refuse(self.root / relative, Text("{path} is reached through a link", relative))
+        return self.root / relative
 
-    def _below(self, text: str) -> Path:
-        """Return the path of ``text`` with links in its folder resolved.
+    def _below(self, relative: str) -> Path:
+        """Return the absolute path of ``relative``, a path below the root, with links in its folder resolved.
 
         Raises Problem (ENVIRONMENT) if the folder leads out of the root.
         """
-        link = self.root / text
+        link = self.root / relative
         parent = resolved(link.parent)
         if parent != self.root and self.root not in parent.parents:
-            _refuse(link, Text("is outside of the root folder"))
+            _refuse(link, Text("{path} is outside of the root folder", relative))
         return parent / link.name
 
     def sweep(self) -> None:
-        """Remove files that the registry does not need, and the folder itself if no patch is left.
+        """Remove rlpatch's files that the registry does not need, and the store itself if no patch is left.
 
-        Do nothing during an unfinished transaction. Raises OSError and Problem (ENVIRONMENT).
+        Files of others stay, and the root keeps its times. Do nothing during an unfinished transaction. Raises OSError
+        and Problem (ENVIRONMENT).
         """
         if not self.exists() or self.journal() is not None:
             return
@@ -385,9 +389,9 @@ def _strictly(path: Path) -> Path:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from error
 
 
-def _refuse(path: Path, why: str) -> NoReturn:
-    """Raise Problem (ENVIRONMENT) that ``path`` of the store ``why`` (such as "is not a regular file")."""
-    hint = Text("find out who created this, then move {store} away; {markers}", STORE, _markers())
-    raise Problem(
-        Kind.ENVIRONMENT, Text("{name} {why}, and rlpatch did not create it like this", path.name, why), str(path), hint
+def _refuse(path: Path, cause: str) -> NoReturn:
+    """Raise Problem (ENVIRONMENT) with ``cause``, what is wrong with ``path``; rlpatch did not create it like this."""
+    hint = Text(
+        "rlpatch did not create this: find out who did, then move {store} away; {revert_hint}", STORE, _markers()
     )
+    raise Problem(Kind.ENVIRONMENT, cause, str(path), hint)

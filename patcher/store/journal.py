@@ -65,11 +65,14 @@ def settle(stores: Sequence[StoreFolder], roots: Sequence[Path]) -> list[Recover
 
 
 def _undecidable(store: StoreFolder, journal: Journal, roots_known: Collection[str]) -> Problem:
-    """Return the error for a transaction that needs more roots than ``roots_known``."""
+    """Return the Problem (ROLLBACK_INCOMPLETE) that a transaction needs more roots than ``roots_known``.
+
+    Its hint says which; for roots that are deleted, how to go on without them.
+    """
     elsewhere = [path for path in journal.participants if path not in roots_known]
-    cause = Text("a command was interrupted in several root folders, and all of them are needed to recover")
+    cause = Text("an interrupted command had changed several root folders, and rlpatch needs all of them to recover")
     roots = joined(COMMA, elsewhere)
-    hint = Text("run `{commandline}` on a machine that also has {roots}", CommandLine("recover"), roots)
+    hint = Text("run `{command}` on a machine that also has {folders}", CommandLine("recover"), roots)
     if missing := [path for path in elsewhere if not os.path.lexists(path)]:
         # Whether it had decided went with it, and another machine may have it: only the user knows.
         names = (store.root / f"{STORE}-old{number or ''}" for number in itertools.count())
@@ -77,7 +80,7 @@ def _undecidable(store: StoreFolder, journal: Journal, roots_known: Collection[s
         away = f"mv {shlex.quote(str(store.path))} {shlex.quote(str(aside))}"
         again = f"{away}; {CommandLine('revert', '--path', str(store.root))}"
         deleted = Text(
-            "if {roots} was deleted, recover from the marks in the remaining files: {command}",
+            "if somebody deleted {folders}, revert by the marks in the remaining files: {command}",
             ", ".join(missing),
             again,
         )
@@ -88,7 +91,8 @@ def _undecidable(store: StoreFolder, journal: Journal, roots_known: Collection[s
 def _verdict(journal: Journal, journals: Sequence[Journal], roots_known: set[str]) -> bool | None:
     """Return whether a transaction goes forward (True) or back (False); None if ``roots_known`` do not decide.
 
-    ``journals`` are all unfinished journals that were found.
+    It goes forward if any of ``journals``, all that were found, has its commit mark. Without a mark it goes back if the
+    first participant is known, since that one gets the mark first. The first one goes forward only with all others.
     """
     first, *participants = journal.participants
     if journal.position == 0:
@@ -106,8 +110,9 @@ def _verdict(journal: Journal, journals: Sequence[Journal], roots_known: set[str
 def perform(store: StoreFolder, moves: Sequence[Move], check: Callable[[], None] = lambda: None) -> list[str]:
     """Replace the files of ``moves`` by their new content from the store, and remove their bytecode.
 
-    ``check`` is called before each file and may raise to stop. Return the files that somebody else has changed, which
-    are not touched. Raises OSError, and Problem (ENVIRONMENT) if new bytes are missing from the store.
+    ``check`` is called before each file and may raise to stop. Files that already have the new content are skipped.
+    Return the files (relative to the root) that somebody else has changed, which are not touched. Raises OSError, and
+    Problem (ENVIRONMENT) if new bytes are missing from the store.
     """
     foreign = []
     for move in moves:
@@ -121,14 +126,14 @@ def perform(store: StoreFolder, moves: Sequence[Move], check: Callable[[], None]
             continue
         content = _content(store, move.after)
         if content is None:
-            hint = Text("run `{commandline}`, then the same command again", CommandLine("recover"))
+            hint = Text("run `{command}`, then the same command again", CommandLine("recover"))
             raise Problem(
                 Kind.ENVIRONMENT,
-                Text("the new content of the file is missing from the store or damaged"),
+                Text("the stored new content of the file is missing or damaged"),
                 str(path),
                 hint,
             )
-        put(path, rights.like(move.after, present), content)
+        put(path, rights.with_rights_of(move.after, present), content)
     _remove_bytecode(store, moves)  # last: what is compiled meanwhile goes, too
     for folder in {store.inside(move.path).parent for move in moves}:
         sync(folder)
@@ -141,7 +146,7 @@ def _content(store: StoreFolder, node: Node) -> bytes | None:
 
 
 def _ahead(store: StoreFolder, journal: Journal) -> list[str]:
-    """Finish a transaction: replace the files unless committed, swap in the next registry, remove the journal.
+    """Finish a transaction: replace the files unless the mark is set, swap in the next registry, remove the journal.
 
     Return the files that somebody else has changed, which are not touched. Raises OSError and Problem.
     """
@@ -158,7 +163,7 @@ def _ahead(store: StoreFolder, journal: Journal) -> list[str]:
 
 
 def _back(store: StoreFolder, journal: Journal) -> list[str]:
-    """Undo a transaction: restore the files and remove the journal.
+    """Undo a transaction: restore the files, remove their bytecode and then the journal.
 
     Return the files that somebody else has changed, which are not touched. Raises OSError and Problem.
     """
@@ -182,20 +187,18 @@ def _undo(store: StoreFolder, move: Move) -> bool:
         return False
     if present is not None and not rights.can_own(present.uid):
         cause = Text("the file belongs to user {uid}, whose rlpatch command was interrupted", present.uid)
-        hint = Text("ask that user, or root, to run `{commandline}`", CommandLine("recover"))
+        hint = Text("ask that user, or root, to run `{command}`", CommandLine("recover"))
         raise Problem(Kind.ROLLBACK_INCOMPLETE, cause, str(path), hint)
     content = _content(store, move.before)
     if content is None:
-        hint = Text(
-            "reinstall the package, or restore the file with git; then run `{commandline}`", CommandLine("recover")
-        )
+        hint = Text("reinstall the package, or restore the file with git; then run `{command}`", CommandLine("recover"))
         raise Problem(Kind.ROLLBACK_INCOMPLETE, Text("the backup of the file is missing or damaged"), str(path), hint)
-    put(path, rights.like(move.before, present), content)
+    put(path, rights.with_rights_of(move.before, present), content)
     return True
 
 
 def _end(store: StoreFolder, journal: Journal, times: dict[str, files.FolderState | None]) -> None:
-    """Remove temporary files, reset folder times to ``times``, and remove the journal last.
+    """Remove temporary files beside the moved files, reset folder times to ``times``, and remove the journal last.
 
     ``times`` has the states of folders by their path relative to the root. Raises OSError and Problem (ENVIRONMENT).
     """
@@ -211,7 +214,10 @@ def _end(store: StoreFolder, journal: Journal, times: dict[str, files.FolderStat
 
 
 def _remove_bytecode(store: StoreFolder, moves: Sequence[Move]) -> None:
-    """Remove the bytecode of the files of ``moves``; Python compiles again. Raises OSError."""
+    """Remove the ``.pyc`` files of the ``moves``, so that Python compiles again. Raises OSError.
+
+    Errors below PYTHONPYCACHEPREFIX are ignored.
+    """
     for move in moves:
         path = store.inside(move.path)
         compiled = bytecode.beside(path)

@@ -12,15 +12,16 @@ from patcher.store.transaction import Recovered
 
 
 def commit(edits: Sequence[Edit], verb: str, on_wait: Callable[[str], None]) -> StepResult:
-    """Carry out ``edits``, all or nothing, and return the messages; ``verb`` says what was done to each file.
+    """Carry out ``edits``, all or nothing, and return the messages, such as "patched x.py" for the ``verb`` "patched".
 
-    After success, Ctrl-C is ignored, since nothing is left to stop. Raises Problem like `transaction.commit`.
+    ``on_wait`` gets a line for each process whose lock is waited for. After success, Ctrl-C is ignored, since nothing
+    is left to stop. Raises Problem like `transaction.commit`.
     """
     with interrupts.deferred():
         outcome = store.commit(edits, on_wait=on_wait)
         if outcome.written or outcome.recovered:
             interrupts.ignore()
-    written = StepResult(done=tuple(Text("{done} {path}", verb, path) for path in outcome.written))
+    written = StepResult(done=tuple(Text("{action} {path}", verb, path) for path in outcome.written))
     return StepResult.noted(outcome.notes) + written + ended(outcome.recovered)
 
 
@@ -35,9 +36,9 @@ def ended(runs: Iterable[Recovered], node: str = "") -> StepResult:
         line = Text("undid a command that was interrupted in {root}", run.root)
         if run.forward:
             line = Text("finished a command that was interrupted in {root}", run.root)
-        lines.append(Text("{node}: {line}", node, line) if node else line)
+        lines.append(Text("{node}: {message}", node, line) if node else line)
         where = Text("root folder: {root} on {node}", run.root, node) if node else Text("root folder: {root}", run.root)
         for path in run.left:
-            text = Text("{path} was not touched, because somebody changed it in the meantime", path)
+            text = Text("rlpatch did not touch {path}, because somebody has changed it since", path)
             warnings.append(Message("warning", text, where))
     return StepResult(tuple(lines), tuple(warnings), done=tuple(lines))

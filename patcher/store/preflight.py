@@ -26,9 +26,6 @@ from patcher.store.folder import StoreFolder
 from patcher.store.registry import Entry
 
 _COMPILED = (".so", ".pyd", ".dylib")
-_RUN_INSTEAD = Text(
-    "patch without changing files: use `rlpatch run` with the same options, and the run's command after --"
-)
 
 
 def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
@@ -52,7 +49,7 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
                 _permitted(store, path, node, file)
                 if group := rights.lost_group(node.gid, path):
                     lost = Text(
-                        "{name} will get another group, and revert will not restore the old group; nobody loses access",
+                        "{file} will get another group, which revert does not undo; nobody loses access",
                         path.name,
                     )
                     notes.append(Note(lost, Text("{path} belongs to {group}", path, group)))
@@ -61,14 +58,14 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
                     _importable(path)
                 elif target := lost_link(path, store.entry(change.path)):
                     lost = Text(
-                        "the original was a link to a file that no longer exists; rlpatch restores a regular file"
-                        " instead of the link"
+                        "the original was a link to a file that no longer exists, so rlpatch restores a regular file"
+                        " instead"
                     )
                     notes.append(Note(lost, f"{path} -> {target}"))
         _writable(store.path if store.exists() else store.root)
         if not store.exists():
             folders.append(store.root)
-    new = Text("the modification time of a folder will change, because another user owns the folder")
+    new = Text("the modification time of a folder will change, because the folder belongs to another user")
     for folder in dict.fromkeys(folders):
         owner = os.stat(folder).st_uid
         if os.geteuid() not in (0, owner):
@@ -107,7 +104,7 @@ def current(path: Path, change: Change) -> tuple[Node, Node]:
     except OSError as error:
         hint = Text("check why the file cannot be read, and where links in its path lead")
         raise Problem(
-            Kind.ENVIRONMENT, Text("cannot read the file: {strerror}", error.strerror), str(path), hint
+            Kind.ENVIRONMENT, Text("cannot read the file: {error}", error.strerror), str(path), hint
         ) from error
     if node is None or file is None or content != change.before:
         raise not_as_planned(path)
@@ -121,10 +118,10 @@ def not_as_planned(path: Path) -> Problem:
 
 
 def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
-    """Raise Problem (ENVIRONMENT) unless the file at ``path`` and its bytecode may be replaced.
+    """Raise Problem (ENVIRONMENT) unless this user may replace the file at ``path`` and remove its bytecode.
 
-    ``node`` is what lies at ``path``, ``file`` the same or the link's target. Checked are rights, mounts, permissions
-    and the bytecode folder.
+    ``node`` is what lies at ``path``, ``file`` the same or the link's target. A replacement must keep the rights, and
+    the file must not be a mount nor the bytecode folder a link.
     """
     plain = rights.copied(node, file, resolved(path), store.root)
     if lost := rights.unkept(plain, file, path):
@@ -136,8 +133,8 @@ def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
     if source := mounts.over(resolved(path)):
         cause = Text("the file is a mount of {source}, so it cannot be replaced", source)
         hint = Text(
-            "patch the package at the mount's source (--path), or mount the folder instead of the file. Or {instead}",
-            _RUN_INSTEAD,
+            "patch the package at the mount's source (--path), mount the folder instead of the file, or use `rlpatch"
+            " run`, which changes no files"
         )
         raise Problem(Kind.ENVIRONMENT, cause, str(path), hint)
     if node.link is None:
@@ -173,7 +170,8 @@ def _writable(path: Path) -> None:
         if path.is_dir():
             cause = Text("you have no permission to write in this folder")
         hint = Text(
-            "get write permission, or install the package into your own environment. Or {run_instead}", _RUN_INSTEAD
+            "get write permission, install the package into your own environment, or use `rlpatch run`, which changes"
+            " no files"
         )
         raise Problem(Kind.ENVIRONMENT, cause, str(path), hint)
 
@@ -186,5 +184,8 @@ def _importable(path: Path) -> None:
         if compiled or (name == path.stem and (sibling / "__init__.py").exists()):
             hint = Text("install the package without compiled modules")
             raise Problem(
-                Kind.ENVIRONMENT, Text("Python imports the compiled {name} instead of this file", name), str(path), hint
+                Kind.ENVIRONMENT,
+                Text("Python imports the compiled {module} instead of this file", name),
+                str(path),
+                hint,
             )

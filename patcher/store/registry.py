@@ -109,7 +109,7 @@ class NewerError(ValueError):
 
 
 def read(content: bytes, parse: Callable[[dict[str, Any]], T]) -> T:
-    """Parse a store file with `registry_of` or `journal_of`.
+    """Return ``parse`` (`registry_of` or `journal_of`) of the JSON in ``content``, the bytes of a store file.
 
     Raises NewerError for a newer version, ValueError for anything else that is invalid.
     """
@@ -135,7 +135,7 @@ def read(content: bytes, parse: Callable[[dict[str, Any]], T]) -> T:
 
 def journal_of(top: dict[str, Any]) -> Journal:
     """Convert JSON to a journal, not yet marked as committed. Raises ValueError, KeyError or TypeError if invalid."""
-    participants = tuple(map(_named, _strings(top["participants"])))
+    participants = tuple(map(_disk_path, _strings(top["participants"])))
     return Journal(
         transaction=_shown(top["transaction"])[:100],
         participants=participants,
@@ -182,7 +182,7 @@ def _node(node: dict[str, Any]) -> Node:
     link = node["link"]
     return Node(
         digest=_digest(node["digest"]) if link is None else "",
-        link=_optional(_named, link),
+        link=_optional(_disk_path, link),
         mode=_whole(node["mode"], 0o7777) & 0o1777,  # a program's rights are never given back
         uid=_whole(node["uid"], _OWNERS),
         gid=_whole(node["gid"], _OWNERS, -1),
@@ -208,8 +208,8 @@ def _folder(fields: dict[str, Any]) -> FolderState:
 
 
 def _path(text: Any) -> str:
-    """Check a path: relative, below the root, outside of the store and not bytecode. Raises ValueError."""
-    pure = PurePosixPath(_named(text))
+    """Return ``text`` if it is a path below the root, outside of the store and not bytecode. Raises ValueError."""
+    pure = PurePosixPath(_disk_path(text))
     if pure.suffix == ".pyc":
         raise ValueError(f"{text!r} is bytecode")
     plain = pure.parts and str(pure) == text and not pure.is_absolute()
@@ -218,8 +218,8 @@ def _path(text: Any) -> str:
     return str(pure)
 
 
-def _named(text: Any) -> str:
-    """Check that ``text`` can be a path on a disk: encodable, no NUL, not too long. Raises ValueError or TypeError."""
+def _disk_path(text: Any) -> str:
+    """Return ``text`` if it can be a path on a disk: encodable, no NUL, not too long. Raises ValueError, TypeError."""
     name = os.fsencode(_string(text))  # UnicodeEncodeError is a ValueError, too
     if b"\0" in name or len(name) > _LONGEST or any(len(part) > _LONGEST_PART for part in name.split(b"/")):
         raise ValueError(f"{text[:80]!r} is not a path that a disk can have")

@@ -80,7 +80,9 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: OnWait = lock.si
         if written is None or isinstance(error, Problem):  # else there is nothing left to stop
             failure = _failure(error)
             again = (
-                (Text("an interrupted command was completed first: run the same command again"),) if recovered else ()
+                (Text("rlpatch had to end an interrupted command first: run the same command again"),)
+                if recovered
+                else ()
             )
             cause = error if isinstance(error, OSError) else error.__cause__
             raise failure.replace(notes=failure.notes + again) from cause
@@ -94,12 +96,15 @@ def _failure(error: BaseException) -> Problem:
     if isinstance(error, KeyboardInterrupt):
         return Problem(Kind.INTERRUPTED, Text("stopped by Ctrl-C; nothing was changed"))
     where = str(error.filename or "") if isinstance(error, OSError) else ""
-    cause = Text("{reason}; all files were restored", _reason(error))
-    return Problem(Kind.ROLLED_BACK, cause, where, Text("fix this cause, then try again"))
+    cause = Text("all files were restored after an error: {error}", _reason(error))
+    return Problem(Kind.ROLLED_BACK, cause, where, Text("fix the cause of the error, then try again"))
 
 
 def take_marker(root: Path, run: str) -> None:
-    """Remove the marker that ``run``, over several machines, put into ``root``; ignore errors."""
+    """Remove the marker that ``run``, a command over several machines, put into the store of ``root``; ignore errors.
+
+    A store that then has no patch is removed, too.
+    """
     store = StoreFolder(root)
     with contextlib.suppress(OSError, Problem, _Gone):
         store.remove(f"{TREE}{run}")  # no other run has that name
@@ -108,8 +113,9 @@ def take_marker(root: Path, run: str) -> None:
 
 
 def recover(roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.silent) -> list[Recovered]:
-    """End the interrupted transactions of ``roots``: each root is then exactly as before or as after.
+    """End the interrupted transactions of ``roots``, and return what became of each (empty: none was interrupted).
 
+    Each root is then exactly as before or as after.
     Only these roots are visited, whatever paths a journal names. Roots without an interrupted transaction are neither
     locked nor written.
 
@@ -135,10 +141,10 @@ def recover(roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.s
 
 
 def _incomplete(error: BaseException, stores: Sequence[StoreFolder]) -> Problem:
-    """Return ``error`` as a Problem (ROLLBACK_INCOMPLETE), with the roots and the hint to run `recover`."""
+    """Return ``error`` as a Problem (ROLLBACK_INCOMPLETE); one made here names the roots and says to run `recover`."""
     if isinstance(error, Problem):
         return error.replace(kind=Kind.ROLLBACK_INCOMPLETE)
-    cause = Text("{reason}; an unfinished change is still in the files", _reason(error))
+    cause = Text("the files still contain an unfinished change, after this error: {error}", _reason(error))
     where = ", ".join(str(store.root) for store in stores)
     return Problem(Kind.ROLLBACK_INCOMPLETE, cause, where, CommandLine("recover"))
 
@@ -239,7 +245,10 @@ def _commit(prepared: Sequence[tuple[StoreFolder, Journal]]) -> None:
 
 
 def _settle(stores: Sequence[StoreFolder], failure: BaseException | None = None) -> list[Recovered]:
-    """End the transactions of ``stores``, after ``failure`` if there is one. Raises Problem (ROLLBACK_INCOMPLETE)."""
+    """End the transactions of ``stores``, and return what became of each root.
+
+    ``failure`` is the error that stopped them, if any. Raises Problem (ROLLBACK_INCOMPLETE) if that fails.
+    """
     try:
         return settle(stores, [store.root for store in stores])
     except (OSError, Problem) as error:

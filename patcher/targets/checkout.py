@@ -33,7 +33,7 @@ def describe(root: Path, path: PurePosixPath) -> Checkout | None:
         return None
     if not _git(root, "ls-files", "--", str(path)):
         return None
-    head = _optional(root, "rev-parse", "--verify", "-q", "HEAD")
+    head = _first_line(root, "rev-parse", "--verify", "-q", "HEAD")
     return Checkout(head, *(_release(root) if head else ("", "", "")))
 
 
@@ -67,7 +67,7 @@ def _environment() -> Iterator[None]:
 
 
 def _git(root: Path, *words: str) -> bytes:
-    """Return the stdout of a git command in `root`. Raises Problem (ENVIRONMENT) with git's reason."""
+    """Return the stdout of git with the arguments `words`, run in `root`. Raises Problem (ENVIRONMENT) if git fails."""
     top = top_of(root)
     with _environment():
         import git  # 0.1 s, and raises where git is not installed unless GIT_PYTHON_REFRESH is quiet
@@ -85,17 +85,17 @@ def _git(root: Path, *words: str) -> bytes:
             raise Problem(Kind.ENVIRONMENT, cause, str(top), Text("install git")) from None
     if status == 0:
         return out
-    lines = [line for line in err.splitlines() if line.strip()] or ["git failed"]
-    cause = Text("git: {error}", lines[-1].strip(" ."))
-    hint: str = Text("run this to see the problem: git -C {top} status", top)
+    lines = [line for line in err.splitlines() if line.strip()] or ["it printed no reason"]
+    cause = Text("git failed: {error}", lines[-1].strip(" ."))
+    hint: str = Text("run this to see the problem: git -C {checkout} status", top)
     if "dubious ownership" in err or "unsafe repository" in err:
         cause = Text("git does not read this checkout, because it belongs to another user (dubious ownership)")
         hint = f"git config --global --add safe.directory {top}"
     raise Problem(Kind.ENVIRONMENT, cause, str(top), hint)
 
 
-def _optional(root: Path, *words: str) -> str:
-    """Return the first line that a git command prints, "" if the command fails."""
+def _first_line(root: Path, *words: str) -> str:
+    """Return the first line that git with the arguments `words` prints in `root`, "" if the command fails."""
     try:
         return _git(root, *words).decode(errors="replace").partition("\n")[0]
     except Problem:
@@ -103,13 +103,16 @@ def _optional(root: Path, *words: str) -> str:
 
 
 def _release(root: Path) -> tuple[str, str, str]:
-    """Return (version tag at HEAD, nearest version tag below HEAD, version that follows); "" for what is missing."""
+    """Return (version tag at HEAD, nearest version tag below HEAD, version of HEAD by these tags).
+
+    Each is "" if it is missing; the second is also "" if there is a tag at HEAD.
+    """
     tags = _git(root, "tag", "--points-at", "HEAD").decode(errors="replace").split()
     at_head = {version: tag for tag in tags if (version := understood(tag))}
     if at_head:
         newest = max(at_head)
         return at_head[newest], "", str(newest)
-    described = _optional(root, "describe", "--tags", "--long", "--match", "v[0-9]*", "--match", "[0-9]*")
+    described = _first_line(root, "describe", "--tags", "--long", "--match", "v[0-9]*", "--match", "[0-9]*")
     near, _, commit = described.rpartition("-g")
     near, _, distance = near.rpartition("-")
     version = understood(near)

@@ -23,7 +23,8 @@ def parse(text: str, projects: Sequence[Project]) -> tuple[str, str | None]:
     Raises Problem: USAGE for bad syntax, NO_TARGET for a name that is none of `projects`.
     """
     name, equals, version = (part.strip() for part in text.partition("=="))
-    project = next((one for one in projects if versions.normalise(one.name) == versions.normalise(name)), None)
+    typed_name = versions.normalise(name)
+    project = next((project for project in projects if versions.normalise(project.name) == typed_name), None)
     if project is None:
         raise _unknown(text, name, projects)
     if equals and not versions.valid(version):
@@ -58,10 +59,10 @@ def find(
         except Problem as problem:
             if paths or python or problem.kind is not Kind.NO_TARGET:
                 raise
-            searched.append(Text("{place}: {cause}", place.name, problem.cause))
+            searched.append(Text("{place}: {reason}", place.name, problem.cause))
             continue
         if target is None:
-            searched.append(Text("{place}: {cause}", place.name, _nothing(project, place, projects)))
+            searched.append(Text("{place}: {reason}", place.name, _not_found(project, place, projects)))
         elif len(paths) > 1:
             targets.append(target)
         else:
@@ -76,7 +77,10 @@ def find(
 
 
 def _expected(targets: Sequence[Target], version: str | None, again: Callable[[str], str]) -> Target:
-    """Return the only one of `targets` that is `version`. Raises Problem: VERSION for none, USAGE for several."""
+    """Return the target with `version` (None: any); `again` is as in `find`.
+
+    Raises Problem: VERSION if no target has it, USAGE if targets in several folders have it.
+    """
     right = [target for target in targets if version is None or versions.holds(target.version, version)]
     if not right:
         raise _mismatch(targets[0], version or "", again)
@@ -84,7 +88,7 @@ def _expected(targets: Sequence[Target], version: str | None, again: Callable[[s
         roots = joined(AND, (str(target.root) for target in right))
         raise usage(
             Text(
-                "{name} is in {roots}, and this command changes only one of them at a time",
+                "{name} is installed in {folders}, and this command changes only one of them at a time",
                 right[0].project.name,
                 roots,
             ),
@@ -118,7 +122,7 @@ def discover(
     folders: list[Path] = []
     for place in _places(projects, paths, python, environment, searched, git=git):
         searched.append(place.name)
-        folders += _roots(projects, place.folders)
+        folders += _possible_roots(projects, place.folders)
         there = set() if paths else {target.project for target in targets}
         for project in (project for project in projects if project not in there):
             try:
@@ -171,8 +175,12 @@ def _places(
         )
 
 
-def _roots(projects: Sequence[Project], folders: Iterable[Path]) -> Iterator[Path]:
-    """Yield the folders that may hold a store, also the checkouts of editable installs, with or without the package."""
+def _possible_roots(projects: Sequence[Project], folders: Iterable[Path]) -> Iterator[Path]:
+    """Yield the folders that may hold a store, whether or not the package is still there; some may not exist.
+
+    They are `folders` and the checkouts that editable installs in them name, each with the subfolder `checkout` of each
+    project, and the parent of a package folder.
+    """
     names = [name for project in projects for name in project.distributions]
     for folder in folders:
         installed = versions.distributions(folder, names, "")
@@ -208,21 +216,22 @@ def _imported(project: Project, environment: Environment, git: bool = True) -> T
 
 
 def _below(project: Project, path: Path, git: bool = True) -> Target | None:
-    """Return the target below the folder `path`, or that of an editable install in it; None without the package.
+    """Return the target in the folder `path`: site-packages, a checkout, or the package folder itself.
 
+    An editable install whose metadata is in the folder counts, too. Return None if none of these has the package.
     Raises Problem (NO_TARGET) for a package folder without `__init__.py`.
     """
-    folder, by = _folder(path), f"--path {path}"
+    folder, given = _folder(path), f"--path {path}"
     packages = [root / project.package for root in (folder / project.checkout, folder)]
-    candidates: list[tuple[Path, str, tuple[str, ...]]] = [(package, by, ()) for package in packages]
+    candidates: list[tuple[Path, str, tuple[str, ...]]] = [(package, given, ()) for package in packages]
     # The name that was typed may be a link to a folder of another name, and the other way round.
     inside = (Path(os.path.abspath(path)), folder)  # noqa: PTH100  (keeps the link's own name)
-    parent = Text("{by}, which is the package folder itself, so rlpatch used the parent folder", by)
+    parent = Text("the parent of the package folder {folder}", path)
     candidates += [(inner, parent, ()) for inner in inside if inner.name == project.package]
     for editable in provenance.distributions(project, [folder]):
         checkout = editable.checkout
         for root in (checkout / project.checkout, checkout) if checkout else ():
-            where = Text("{by}, whose {name} leads to {checkout}", by, editable.folder.name, checkout)
+            where = Text("{folder}, where {metadata} points to {checkout}", given, editable.folder.name, checkout)
             candidates.append((root / project.package, where, (str(folder),)))
     for package, found_by, search in candidates:
         if sources.there(package / "__init__.py"):
@@ -234,7 +243,10 @@ def _below(project: Project, path: Path, git: bool = True) -> Target | None:
 
 
 def _folder(path: Path) -> Path:
-    """Return the real folder of `--path`. Raises Problem: NO_TARGET if it does not exist, USAGE if it is a file."""
+    """Return the folder that `--path` names, with `~` and links resolved.
+
+    Raises Problem: NO_TARGET if it does not exist, USAGE if it is a file.
+    """
     hint = Text("use the folder that contains the package: --path .../site-packages")
     try:
         folder = path.expanduser().resolve(strict=True)
@@ -252,7 +264,7 @@ def _folder(path: Path) -> Path:
 
 
 def _leftover(project: Project, folder: Path) -> Problem:
-    """Return the problem that a package folder has no `__init__.py`, or that it cannot be searched."""
+    """Return the problem that the package `folder` has no `__init__.py`, or that this user may not look into it."""
     try:
         sources.there(folder / "__init__.py")
     except Problem as problem:  # a finder takes a folder that it may not search for one without the file
@@ -266,22 +278,33 @@ def _leftover(project: Project, folder: Path) -> Problem:
     return Problem(Kind.NO_TARGET, cause, str(folder), hint)
 
 
-def _nothing(project: Project, place: _Place, projects: Sequence[Project]) -> str:
-    """Return a text that `place` lacks the package, which metadata says otherwise, and which targets are there."""
+def _not_found(project: Project, place: _Place, projects: Sequence[Project]) -> str:
+    """Return the text that `place` lacks the project's package.
+
+    It names metadata in `place` that belongs to the package, and those of `projects` that are there.
+    """
     text = Text("package {package} not found", project.package)
     for distribution in provenance.distributions(project, place.folders)[:1]:
         text = Text("package {package} not found, although {folder} exists", project.package, distribution.folder)
         if distribution.checkout:
-            text = Text("{missing}; that folder points to {checkout}", text, distribution.checkout)
+            text = Text(
+                "package {package} not found, although {folder} exists and points to {checkout}",
+                project.package,
+                distribution.folder,
+                distribution.checkout,
+            )
     there = []
     for other in projects:
         with suppress(Problem):
             there += [other.name] if place.search(other) else []
-    return Text("{missing}; packages in this place: {packages}", text, ", ".join(there)) if there else text
+    return Text("{reason}; packages in this place: {packages}", text, ", ".join(there)) if there else text
 
 
 def _mismatch(target: Target, expected: str, again: Callable[[str], str]) -> Problem:
-    """Return the problem that the target's version is not the expected one, or is unknown."""
+    """Return the problem that the target's version is not `expected`, or is unknown.
+
+    The hint is the command line of `again` with the version that is there.
+    """
     name, version = target.project.name, target.version
     cause, right = Text("{name} is {version} here, not {expected}", name, version, expected), f"{name}=={version}"
     if not version:
@@ -289,13 +312,16 @@ def _mismatch(target: Target, expected: str, again: Callable[[str], str]) -> Pro
             Text("the version of {name} cannot be determined, so =={version} cannot be checked", name, expected),
             name,
         )
-    origin = Text("found through {found_by}; version from {version_from}", target.found_by, target.version_from)
+    origin = Text("found through {place}; version from {source}", target.found_by, target.version_from)
     doubts = (line for note in target.notes for line in note.lines)
     return Problem(Kind.VERSION, cause, str(target.root), again(right), (origin, *doubts))
 
 
 def _unknown(text: str, name: str, projects: Sequence[Project]) -> Problem:
-    """Return the problem that `name` is no target, with the closest known name or the right syntax as a hint."""
+    """Return the problem that `name`, the part of the typed `text` before `==`, is no target.
+
+    The hint is the closest known name, or the syntax.
+    """
     import difflib  # noqa: PLC0415  (1 ms, only where a name is wrong)
 
     names = {
@@ -313,15 +339,18 @@ def _unknown(text: str, name: str, projects: Sequence[Project]) -> Problem:
         return Problem(Kind.NO_TARGET, cause, hint=hint)
     right = like[0] if like else "TARGET"
     hint = (
-        Text("to name a folder, use --path: {right} --path {folder}", right, text)
+        Text("to name a folder, use --path: {target} --path {folder}", right, text)
         if "/" in text
-        else Text("write {right} or {right}==VERSION", right)
+        else Text("write {target} or {target}==VERSION", right)
     )
-    return Problem(Kind.USAGE, Text("{text!r} is not TARGET or TARGET==VERSION", text), hint=hint)
+    return Problem(Kind.USAGE, Text("{text!r} is neither TARGET nor TARGET==VERSION", text), hint=hint)
 
 
 def _no_version(text: str, version: str, project: Project) -> Problem:
-    """Return the problem that `version` is no version; the hint has the newest release with the same start."""
+    """Return the problem that `version` in the typed `text` is no version.
+
+    The hint has the newest release that starts with the same digits, else the newest of all.
+    """
     name, begin = project.name, re.sub(r"[^0-9.].*", "", version.lstrip("=v "), flags=re.DOTALL)
     alike = [release for release in project.releases if release.startswith(begin)] or project.releases
     like = f"{name}=={alike[-1]}" if alike else f"{name}==VERSION"

@@ -12,19 +12,22 @@ from patcher.targets.target import Target
 
 
 def differs(target: Target, path: PurePosixPath, pristine: bytes) -> Note | None:
-    """Return a warning if the wheel's RECORD or git's HEAD has other bytes for `path` than `pristine`; else None."""
+    """Return a warning if the wheel's RECORD or git's HEAD has other bytes for `path` than `pristine`.
+
+    Return None if the bytes are equal, or if neither knows the file.
+    """
     if target.version_from.endswith(".dist-info"):
         recorded = _recorded(target, path)
         # Not by base64, which nothing else of `apply` loads.
         code = binascii.b2a_base64(hashlib.sha256(pristine).digest(), newline=False).decode().rstrip("=")
         if recorded and recorded != f"sha256={code.replace('+', '-').replace('/', '_')}":
-            detail = Text("the hash of {path} differs from {version_from}/RECORD", path, target.version_from)
-            return Note(Text("{name} was changed after the installation", path.name), detail)
+            detail = Text("the hash of {path} differs from {metadata}/RECORD", path, target.version_from)
+            return Note(Text("{file} was changed after the installation", path.name), detail)
     if target.installed_as in ("checkout", "editable"):
         committed = checkout.pristine(target.folder, path)
         if committed is not None and committed != pristine:
             return Note(
-                Text("{name} has uncommitted changes", path.name),
+                Text("{file} has uncommitted changes", path.name),
                 Text("{path} differs from git's HEAD", path),
             )
     return None

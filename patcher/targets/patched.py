@@ -65,8 +65,9 @@ class PatchedRoot(NamedTuple):
 
 
 def patched(discovery: Discovery, names: Collection[str] = ()) -> list[PatchedRoot]:
-    """Return the roots of a discovery with patches of the targets `names` (none: any), pending work or broken marks.
+    """Return the roots with patches of the targets `names` (empty: of any target).
 
+    Roots with an interrupted command or with broken marks are returned, too.
     Raises Problem (ENVIRONMENT) for a store or a file that cannot be read.
     """
     paths = dict.fromkeys([*discovery.stores, *(target.root for target in discovery.targets)])
@@ -75,7 +76,10 @@ def patched(discovery: Discovery, names: Collection[str] = ()) -> list[PatchedRo
 
 
 def _root(path: Path, discovery: Discovery, names: Collection[str]) -> PatchedRoot:
-    """Return the root at `path` with its patches of `names`, both those in the store and those known by marks."""
+    """Return the root at `path` with its patches of the targets `names` (empty: any).
+
+    These are the patches in the store, then those known only by the marks in the files.
+    """
     targets = tuple(target for target in discovery.targets if target.root == path)
     folder = within(discovery.mirror, path)
     store = StoreFolder(folder) if path in discovery.stores else None
@@ -95,7 +99,10 @@ def _wanted(records: Iterable[Record], targets: Collection[str]) -> tuple[Record
 
 
 def _unregistered(root: PatchedRoot, names: Collection[str]) -> tuple[list[Record], tuple[Problem, ...]]:
-    """Return records of patches known only by their marks, as after `git clean -xdf`, and problems of broken marks."""
+    """Return records of patches known only by their marks, as after `git clean -xdf`, and problems of broken marks.
+
+    Broken marks count in files of the targets `names` (empty: any) that no patch of the store lists.
+    """
     marked = root.marked()
     registered = {(record.patch, file) for record in root.records for file in record.files}
     recorded = {file for _, file in registered}

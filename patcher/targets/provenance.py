@@ -70,7 +70,10 @@ def distributions(project: Project, folders: Iterable[Path]) -> list[Distributio
 
 
 def _stands_for(root: Path, distribution: Distribution) -> bool:
-    """Tell whether a dist-info in another folder belongs to an editable install of `root`."""
+    """Tell whether a dist-info in another folder belongs to an editable install of `root`.
+
+    Its checkout must be `root` or above. If it names no checkout, its RECORD must not list the package.
+    """
     if distribution.checkout is None:
         return distribution.folder.parent != root and distribution.lists_package is False
     folder = distribution.checkout.resolve()
@@ -78,7 +81,7 @@ def _stands_for(root: Path, distribution: Distribution) -> bool:
 
 
 def _root(project: Project, package: Path) -> tuple[Path, tuple[Note, ...]]:
-    """Return the real folder that holds the package, and a note if links led to it.
+    """Return the real folder that holds the package folder `package`, and a note if links are involved.
 
     Links into a source checkout are followed. Links into an installer's cache, which other environments share, are not.
     Raises Problem (ENVIRONMENT) for a dangling link.
@@ -95,24 +98,28 @@ def _root(project: Project, package: Path) -> tuple[Path, tuple[Note, ...]]:
         hard = Note(Text("strict editable install with hard links: only this build folder is patched"))
         return here, (hard,) if strict else ()
     if real.name != project.package:
-        return here, (Note(Text("the package folder is a link"), Text("{package} is a link to {real}", package, real)),)
+        linked = Text("{package} is a link to {folder}", package, real)
+        return here, (Note(Text("the package folder is a link"), linked),)
     if not strict and _is_cache(project, real.parent, here):
         return here, (
             Note(
                 Text("the package's files are links into the installer's cache"),
-                Text("cache folder: {parent}", real.parent),
+                Text("cache folder: {folder}", real.parent),
             ),
         )
     return real.parent, (
         Note(
             Text("the package folder contains links"),
-            Text("{package} contains links into {parent}", package, real.parent),
+            Text("{package} contains links into {folder}", package, real.parent),
         ),
     )
 
 
 def _is_cache(project: Project, linked: Path, here: Path) -> bool:
-    """Tell whether `linked` belongs to an installer's cache, by metadata on both sides or a CACHEDIR.TAG."""
+    """Tell whether the folder `linked`, to which links in the folder `here` lead, is in an installer's cache.
+
+    It is if both folders have metadata of the project, or if a CACHEDIR.TAG is above it and no git checkout.
+    """
     if distributions(project, [linked]) and distributions(project, [here]):
         return True
     tagged = any((folder / "CACHEDIR.TAG").is_file() for folder in (linked, *linked.parents))
@@ -120,7 +127,10 @@ def _is_cache(project: Project, linked: Path, here: Path) -> bool:
 
 
 def _work_tree(project: Project, root: Path, git: bool) -> _WorkTree:
-    """Return the git state of `root`, with a note on the commit or why git refused; `git` False skips git."""
+    """Return the git state of `root` with a note on the commit, or on why git refused.
+
+    It is empty if `root` is not the project's own checkout. With `git` False no git process is started.
+    """
     top = checkout.top_of(root)
     if top is None or (top / project.checkout).resolve() != root:
         return _WorkTree()
@@ -130,8 +140,7 @@ def _work_tree(project: Project, root: Path, git: bool) -> _WorkTree:
         state = checkout.describe(root, PurePosixPath(project.package, "__init__.py"))
     except Problem as problem:
         return _WorkTree(is_own=True, notes=(Note(problem.cause, problem.hint),))
-    return (
-        _WorkTree(True, state, (Note(Text("git: {commit}", state.head[:7] or Text("no commit yet"))),))
-        if state
-        else _WorkTree()
-    )
+    if state is None:
+        return _WorkTree()
+    commit = Text("git commit {commit}", state.head[:7]) if state.head else Text("a git checkout without a commit")
+    return _WorkTree(True, state, (Note(commit),))

@@ -36,13 +36,13 @@ def read(file: Path) -> bytes:
         if os.path.lexists(file) and not file.is_file():  # to read a pipe would wait for somebody who writes
             raise Problem(
                 Kind.ENVIRONMENT,
-                Text("{name} is neither a regular file nor a link to a regular file", file.name),
+                Text("{file} is neither a regular file nor a link to a regular file", file.name),
                 str(file),
                 _AGAIN,
             )
         return file.read_bytes()
     except FileNotFoundError:
-        raise Problem(Kind.STRUCTURE, Text("{name} is missing here", file.name), str(file), _AGAIN) from None
+        raise Problem(Kind.STRUCTURE, Text("{file} is missing here", file.name), str(file), _AGAIN) from None
     except OSError as error:
         raise failed(error) from None
 
@@ -55,13 +55,11 @@ def refuse_other_forms(file: Path) -> None:
         compiled.append(package)
     if compiled:
         other = compiled[0].name
-        reason = (
-            Text("Python loads {other} instead", other) if os.path.lexists(file) else Text("only {other} exists", other)
-        )
+        cause = Text("{file} cannot be patched, because only {other_file} exists", file.name, other)
+        if os.path.lexists(file):
+            cause = Text("{file} cannot be patched, because Python loads {other_file} instead", file.name, other)
         hint = Text("install the project from source, with its .py files")
-        raise Problem(
-            Kind.ENVIRONMENT, Text("{name} cannot be patched: {reason}", file.name, reason), str(compiled[0]), hint
-        )
+        raise Problem(Kind.ENVIRONMENT, cause, str(compiled[0]), hint)
 
 
 def text(file: Path) -> str | None:
@@ -81,7 +79,7 @@ def entries(folder: Path) -> list[str]:
 
 
 def _compiled(file: Path) -> list[Path]:
-    """Return the extension modules with the name of `file`, and its bytecode if the source is missing."""
+    """Return the extension modules with the name of `file`, then its `.pyc` beside it if the source is missing."""
     names = [name for name in entries(file.parent) if name.partition(".")[0] == file.stem]
     extensions = [name for name in names if name.endswith(_EXTENSIONS)]
     alone = [] if file.name in names else [name for name in names if name == f"{file.stem}.pyc"]

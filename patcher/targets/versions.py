@@ -136,7 +136,7 @@ def choose(candidates: Sequence[Distribution], literal: Source | None) -> tuple[
 
     best = max(candidates, key=trust)
     other_names = ", ".join(d.folder.name for d in candidates if d is not best)
-    took = Text("using {name}, not {other_names}", best.folder.name, other_names)
+    took = Text("rlpatch uses {metadata}, not {other_metadata}", best.folder.name, other_names)
     return best, (
         Note(
             Text(
@@ -159,22 +159,22 @@ def from_pkg_info(root: Path, names: Iterable[str]) -> Source | None:
     return None
 
 
-def from_files(root: Path, package: str, more: Iterable[str] = ()) -> Source | None:
-    """Return the version in the package's files, preferably a real release; None if no file has one.
+def from_files(root: Path, package: str, version_files: Iterable[str] = ()) -> Source | None:
+    """Return the first version in the package's files that is a real release, else the first; None if no file has one.
 
-    `more` are text files below `root` with just a version.
+    `version_files` are text files below `root` with just a version.
     """
-    written = list(_written(root, package, more))
+    written = list(_written(root, package, version_files))
     return next((source for source in written if not lies(source.version)), written[0] if written else None)
 
 
 def decide(
     recorded: Iterable[Source | None], git: Checkout | None, placeholders: Sequence[str] = ()
 ) -> tuple[Source, tuple[Note, ...]]:
-    """Return the version to believe, and a note on each source that disagrees.
+    """Return the version to believe ("" if there is none), and a note on each source that disagrees.
 
     `recorded` is in order of trust. A git tag at HEAD beats all; sources older than the nearest tag below HEAD come
-    last. `placeholders` are versions to ignore.
+    last. The first that is a real release wins. `placeholders` are versions to ignore.
     """
     sources_found = [source for source in recorded if source is not None]
     ranked = _ranked([source for source in sources_found if source.version not in placeholders], git)
@@ -182,14 +182,14 @@ def decide(
         (source for source in ranked if not lies(source.version)), ranked[0] if ranked else Source("", Text("nothing"))
     )
     why = (
-        Text("{says} says {version}, which is more reliable", best.says, best.version)
+        Text("{source} says {version}, which is more reliable", best.says, best.version)
         if best.version
         else Text("every release has this version number")
     )
     doubts = (
         Note(
-            Text("using version {version}, not {other}", best.version or Text("unknown"), source.version),
-            Text("{source} says {version}; {why}", source.says, source.version, why),
+            Text("using version {version}, not {other_version}", best.version or Text("unknown"), source.version),
+            Text("{source} says {version}; {reason}", source.says, source.version, why),
         )
         for source in sources_found
         if not holds(source.version, best.version) and not holds(best.version, source.version)
@@ -198,7 +198,10 @@ def decide(
 
 
 def _ranked(recorded: list[Source], git: Checkout | None) -> list[Source]:
-    """Return the sources and git's version, most trusted first."""
+    """Return `recorded` with git's version, most trusted first.
+
+    A git tag at HEAD comes first. The version after the nearest tag comes before the sources that are older than it.
+    """
     if git is None or not git.version:
         return recorded
     if git.tag:
@@ -206,7 +209,7 @@ def _ranked(recorded: list[Source], git: Checkout | None) -> list[Source]:
     near = understood(git.near)
     stale = [source for source in recorded if near and (have := understood(source.version)) and have < near]
     current = [source for source in recorded if source not in stale]
-    return [*current, Source(git.version, Text("git describe, based on {near}", git.near)), *stale]
+    return [*current, Source(git.version, Text("git describe, based on {tag}", git.near)), *stale]
 
 
 def _headers(path: Path) -> dict[str, str]:
@@ -220,7 +223,10 @@ def _headers(path: Path) -> dict[str, str]:
 
 
 def _distribution(folder: Path, package: str) -> Distribution:
-    """Read the metadata in a dist-info folder for the package `package`."""
+    """Return the metadata in the dist-info `folder`; without a METADATA file, the version is that of its name.
+
+    `package` is the package looked for in RECORD.
+    """
     version = _headers(folder / "METADATA").get("version") or folder.name[: -len(".dist-info")].rpartition("-")[2]
     return Distribution(
         folder=folder,
@@ -252,13 +258,13 @@ def _editable(direct_url: Path) -> Path | None:
     return Path(unquote(parts.path)) if editable and parts.scheme == "file" else None
 
 
-def _written(root: Path, package: str, more: Iterable[str]) -> Iterator[Source]:
-    """Yield the versions assigned in the package's modules, then those in the text files `more`."""
+def _written(root: Path, package: str, version_files: Iterable[str]) -> Iterator[Source]:
+    """Yield the versions assigned in the package's modules, then those that are the only line of `version_files`."""
     for name, attributes in _ATTRIBUTES.items():
         match = re.search(_LITERAL % attributes, sources.text(root / package / name) or "", re.MULTILINE)
         if match:
             yield Source(match[2], f"{package}/{name}")
-    for file in more:
+    for file in version_files:
         text = (sources.text(root / file) or "").strip()
         if text and "\n" not in text:
             yield Source(text, file)

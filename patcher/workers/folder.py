@@ -54,7 +54,7 @@ class StateFolder:
         self._known: dict[str, tuple[tuple[int, ...], Any]] = {}
 
     def read(self) -> FolderContents:
-        """Return the present states and requests; empty without a folder.
+        """Return the present states, requests and skipped files, sorted by file name; empty without a folder.
 
         Raises OSError if the folder is a link or unreadable.
         """
@@ -99,7 +99,7 @@ class StateFolder:
         return value
 
     def trace(self, name: str) -> tuple[Path, float | None]:
-        """Return the path of the trace ``name``, with .gz if compressed, and the time of writing.
+        """Return the path of the trace ``name`` below the save path, with .gz if compressed, and the time of writing.
 
         The time is in seconds since 1970, None if the trace is gone. A metadata file decides the time, if there is one,
         because the trace itself may be parsed (torch_npu) or compressed later.

@@ -35,7 +35,7 @@ class Fields:
         if content.get("format") != FORMAT:
             raise ValueError(
                 Text(
-                    "the file has format {format}, and this rlpatch reads {supported}",
+                    "the file has format {format}, and this rlpatch reads {supported_format}",
                     shown(content.get("format")),
                     FORMAT,
                 )
@@ -43,14 +43,20 @@ class Fields:
         self.content: Mapping[str, Any] = content
 
     def text(self, name: str, default: str | None = None, pattern: str = ".*", longest: int = LONGEST) -> str:
-        """Return the text of field ``name``: at most ``longest`` characters that match ``pattern``, or the default."""
+        """Return the text of field ``name``: at most ``longest`` characters, all of which ``pattern`` matches.
+
+        Return ``default`` if the field is missing; without a default it is required.
+        """
         value = self._field(name, default)
         if not isinstance(value, str) or len(value) > longest or not (value == default or _fits(value, pattern)):
             raise self._wrong(name)
         return value
 
     def number(self, name: str, default: int | None = None, lowest: int = 0) -> int:
-        """Return a whole number of at least ``lowest``."""
+        """Return the whole number in field ``name``, from ``lowest`` to `MOST`.
+
+        Return ``default`` if the field is missing; without a default it is required.
+        """
         value = self._field(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= MOST:
             raise self._wrong(name)
@@ -68,7 +74,7 @@ class Fields:
         return float(value)
 
     def texts(self, name: str, pattern: str = ".*") -> tuple[str, ...]:
-        """Return a list of printable texts that match ``pattern``; empty if the field is missing."""
+        """Return the list of printable texts in field ``name``, each of which ``pattern`` matches; () if missing."""
         value = self.content.get(name, [])
         if not isinstance(value, list) or not all(_fits(text, pattern) for text in value):
             raise self._wrong(name)
@@ -77,11 +83,11 @@ class Fields:
     def _field(self, name: str, default: object) -> object:
         """Return a field, or the default. Raises ValueError if it is missing and has no default."""
         if name not in self.content and default is None:
-            raise ValueError(Text("the file has no {name}", name))
+            raise ValueError(Text("the file has no {field}", name))
         return self.content.get(name, default)
 
     def _wrong(self, name: str) -> ValueError:
-        return ValueError(Text("the file's {name} is not valid: {value}", name, shown(self.content.get(name))))
+        return ValueError(Text("the file's {field} is not valid: {value}", name, shown(self.content.get(name))))
 
 
 def _fits(value: object, pattern: str) -> bool:

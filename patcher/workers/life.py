@@ -46,7 +46,11 @@ class Life(NamedTuple):
         """Return the text to show: alive, gone, or how long ago the worker wrote."""
         if self.alive is not None:
             return Text("alive") if self.alive else Text("gone")
-        return Text("silent for {age}", duration(self.age)) if self.silent else Text("{age} ago", duration(self.age))
+        return (
+            Text("silent for {duration}", duration(self.age))
+            if self.silent
+            else Text("{duration} ago", duration(self.age))
+        )
 
 
 def host() -> str:
@@ -55,7 +59,10 @@ def host() -> str:
 
 
 def observe(worker: Worker, now: float, *, proc: Path = Path("/proc")) -> Life:
-    """Return whether ``worker`` lives at ``now`` (seconds since 1970), as far as this host can tell."""
+    """Return whether ``worker`` lives, as far as this host can tell (None: no), and the seconds since it last wrote.
+
+    ``now`` is in seconds since 1970. Of a living worker on this host, the number of its current step is read, too.
+    """
     age = max(now - worker.at, 0.0)
     if worker.host != host() or not (proc / "self" / "stat").exists():
         return Life(worker.host == host(), None, age)
@@ -65,7 +72,10 @@ def observe(worker: Worker, now: float, *, proc: Path = Path("/proc")) -> Life:
 
 
 def _number(file: Path) -> int | None:
-    """Return the unit number in an 8-byte file in /dev/shm that a worker has open; None for anything else."""
+    """Return the step number that a worker keeps in an 8-byte file in /dev/shm; None for any other file.
+
+    ``file`` is the link to it below the worker's /proc/PID/fd.
+    """
     try:
         if not _SHARED.fullmatch(str(file.readlink())) or file.stat().st_size != _NUMBER.size:
             return None

@@ -77,7 +77,7 @@ def collect(
     wanted: Callable[[Worker], bool] = lambda _worker: True,
     requested: FiledRequest | None = None,
 ) -> RunProgress:
-    """Return the progress, at ``now`` in seconds since 1970, of the workers for which ``wanted`` is true.
+    """Return the progress, at ``now`` in seconds since 1970, of the workers in ``folder`` for which ``wanted`` is true.
 
     A worker that is gone or silent, with a newer one in its place, is of an earlier run and is only counted. Workers on
     demand are measured by ``requested``, or else by the request in ``folder``. Raises OSError if the folder cannot be
@@ -103,24 +103,24 @@ def _row(
     folder: StateFolder,
     worker: Worker,
     state: Life,
-    lying: FiledRequest | None,
+    in_folder: FiledRequest | None,
     requested: FiledRequest | None,
     now: float,
 ) -> WorkerProgress:
-    """Return the progress of ``worker`` at ``now`` in seconds since 1970.
+    """Return the progress of ``worker``, whose liveness is ``state``, at ``now`` in seconds since 1970.
 
-    ``lying`` is the request in the folder. A worker on demand serves ``requested``, or else ``lying``; a worker without
-    a request for its rank is idle.
+    ``in_folder`` is the request that is in the folder for the worker's stage. A worker on demand is measured by
+    ``requested``, or else by ``in_folder``; without a request for its rank it is idle.
     """
     traces = tuple(SavedTrace(*folder.trace(name)) for name in worker.traces)
-    filed = requested or lying
+    filed = requested or in_folder
     if not worker.on_demand:
         outcome, why = _outcome(worker, state)
     elif filed is None or not filed.includes(worker.rank):
         outcome, why = IDLE, ""
     elif worker.request == filed.id:
         outcome, why = _serving(worker, state, traces, filed)
-    elif lying is None or lying.id != filed.id:
+    elif in_folder is None or in_folder.id != filed.id:
         outcome, why = LOST, Text("the request was deleted or replaced before this worker served it")
     else:
         outcome, why = _untaken(worker, state, filed, now)
@@ -128,7 +128,11 @@ def _row(
 
 
 def _untaken(worker: Worker, state: Life, filed: FiledRequest, now: float) -> tuple[str, str]:
-    """Return outcome and reason of a worker on demand that has not taken ``filed``, the request in the folder."""
+    """Return outcome and reason of a worker on demand that has not taken ``filed``, the request in the folder.
+
+    It is lost if the worker refused it, ended after it was written or is past its rollout, or if it has expired; idle
+    if the worker ended before; else at work. The reason is "" unless it is lost.
+    """
     since = worker.at > filed.written
     if worker.refused and since:  # it could not even read the id
         return LOST, worker.why
@@ -136,18 +140,24 @@ def _untaken(worker: Worker, state: Life, filed: FiledRequest, now: float) -> tu
         return (LOST, _gone(worker)) if since else (IDLE, "")
     if _late(worker, filed):
         return LOST, Text(
-            "the request was for {turns} {at}, but the worker is already at {turn}", worker.turns, filed.at, worker.turn
+            "the request was for {kind} {requested}, but the worker is already at {current}",
+            worker.turns,
+            filed.at,
+            worker.turn,
         )
     return (LOST, Text("the request has expired")) if filed.expires < now else (AT_WORK, "")
 
 
 def _serving(worker: Worker, state: Life, traces: Sequence[SavedTrace], filed: FiledRequest) -> tuple[str, str]:
-    """Return outcome and reason of a worker on demand that has taken the request ``filed``."""
+    """Return outcome and reason of a worker on demand that has taken the request ``filed``.
+
+    It is done if a trace is as new as the request, and lost if the requested rollout has passed without one.
+    """
     if worker.state in (INSTALLED, WAITING):  # before the window or behind it
         if any(trace.written is None or trace.written >= filed.written for trace in traces):
             return DONE, ""
         if _late(worker, filed):
-            return LOST, Text("{turns} {at} ended without a trace", worker.turns, filed.at)
+            return LOST, Text("{kind} {number} ended without a trace", worker.turns, filed.at)
     return _outcome(worker, state)
 
 
@@ -157,9 +167,10 @@ def _late(worker: Worker, filed: FiledRequest) -> bool:
 
 
 def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
-    """Return outcome and reason by the state that the worker wrote and by its liveness.
+    """Return outcome (done, lost or at work) and reason by the state that the worker wrote and by its liveness.
 
-    A worker may record more windows after a state, unless it is done; a worker on demand records one window.
+    The reason is "" unless it is lost, and proposes a window that fits if the rollout was too short. A worker may
+    record more windows after a state, unless it is done; a worker on demand records one window.
     """
     last = worker.done or worker.on_demand
     compressing = worker.state == SAVING and worker.traces and not state.alive  # or it was: its trace is whole
@@ -168,7 +179,7 @@ def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
     if worker.state == FAILED or (worker.state == NOT_RECORDED and last):
         why = worker.why or worker.state
         if window := worker.fitting_window:
-            why = Text("{why}; a window that fits: --{unit} {window}", why, worker.unit, window)
+            why = Text("{reason}; a window that fits: --{option} {window}", why, worker.unit, window)
         return LOST, why
     return (LOST, _gone(worker)) if state.gone else (AT_WORK, "")
 
@@ -184,7 +195,7 @@ def _gone(worker: Worker) -> str:
 def _missing(rows: Sequence[WorkerProgress]) -> Iterable[MissingRanks]:
     """Yield the ranks, by target, stage and replica, that were requested at apply and have written no state.
 
-    Workers on demand do not count.
+    Workers on demand do not count. The ranks are lost if all workers that did write have ended.
     """
     groups: dict[tuple[str, str, str], list[WorkerProgress]] = {}
     for row in rows:

@@ -51,7 +51,7 @@ class FiledRequest(TriggerRequest):
 
 
 def read(text: bytes) -> TriggerRequest:
-    """Parse a request file. Raises ValueError, with the reason, if the file is invalid."""
+    """Parse the bytes of a request file. Raises ValueError, with the reason, if they are invalid."""
     fields = forms.Fields(text)
     at, load, tail, context = (
         int(fields.text(f"RLPATCH_{name}", pattern=r"\d{1,9}"))

@@ -59,7 +59,10 @@ class WorkerState:
 
     @property
     def span(self) -> tuple[int, float] | None:
-        """Return the first unit and the exclusive end (may be infinite) of the first window; None if unknown."""
+        """Return start and exclusive end (may be infinite) of the first window, in the units that the worker counts.
+
+        With a condition, the window counts from the step in which the condition came true; None until that is known.
+        """
         if not self.window or (self.origin is None and (self.load or self.tail or self.context)):
             return None
         first, _, end = self.window.partition(",")[0].partition(":")
@@ -92,9 +95,10 @@ class Worker(WorkerState):
 
     @property
     def fitting_window(self) -> str:
-        """Return a window as long as the missed one, from the middle of what was counted; "" without one.
+        """Return a window `A:B` as long as the missed one that begins in the middle of what was counted.
 
-        The number is in the reason of a probe: "all requests have finished after 120 decode steps".
+        It ends with what was counted. Return "" if the worker did record, counted too little, or has a condition. The
+        number counted is in the reason that the probe gave: "all requests have finished after 120 decode steps".
         """
         counted = re.search(r" after (\d+) [a-z]", self.why) if self.state == NOT_RECORDED else None
         is_relative = self.load or self.tail or self.context
@@ -122,7 +126,7 @@ def named(host: str, replica: str, rank: int) -> Text:
 
 
 def read(text: bytes) -> Worker:
-    """Parse a state file. Raises ValueError, with the reason, if the file is invalid."""
+    """Parse the bytes of a state file. Raises ValueError, with the reason, if they are invalid."""
     fields = forms.Fields(text)
     why = fields.content.get("why", "")
     why = forms.printable(why, _MOST_WORDS) if isinstance(why, str) else ""

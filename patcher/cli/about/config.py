@@ -33,7 +33,7 @@ def command() -> CommandResult:
     names = {name for name in os.environ if name.startswith("RLPATCH")} - {LANGUAGE}
     variables = {name: os.environ[name] for name in sorted(names)}
     lines = [
-        Text("{name}={value} is set in this shell and overrides the patch's option", name, value)
+        Text("{variable}={value} is set in this shell and overrides the patch's option", name, value)
         for name, value in variables.items()
     ]
     if source is None:
@@ -48,7 +48,7 @@ def command() -> CommandResult:
         *(f"  {shlex.join(words)}" for words in configuration.options.values()),
         *(f"  --preset {name}: {shlex.join(chain(*words.values()))}" for name, words in configuration.presets.items()),
         *(Text("not trusted yet: {interpreter}", interpreter) for interpreter in untrusted),
-        *([Text("next: {commandline}", CommandLine("trust", str(configuration.file)))] if untrusted else []),
+        *([Text("next: {command}", CommandLine("trust", str(configuration.file)))] if untrusted else []),
     ]
     return _result(configuration, untrusted, variables, *rows, *lines)
 
@@ -56,7 +56,10 @@ def command() -> CommandResult:
 def _result(
     configuration: configured.Configuration | None, untrusted: Sequence[str], variables: Mapping[str, str], *lines: str
 ) -> CommandResult:
-    """Return the result of `config`; `lines` is the report, and the data holds the configuration's fields."""
+    """Return the result of `config`: the report `lines`, and as data the fields of the configuration (None: none).
+
+    `untrusted` are interpreters, `variables` the RLPATCH variables of this shell, which are in the data, too.
+    """
     none = configured.Configuration(Path())
     file = str(configuration.file) if configuration else None
     data = vars(configuration or none) | {"file": file, "untrusted": untrusted, "environment": variables}
@@ -64,7 +67,10 @@ def _result(
 
 
 def _check(words: _Words, file: Path) -> None:
-    """Check each option's values as if they were typed. Raises Problem (USAGE) that names `file`."""
+    """Check each option's values as if they were typed. Raises Problem (USAGE) that names `file`.
+
+    `words` maps each option to its words, of which the first is the option itself.
+    """
     for name, (_, *values) in words.items():
         option = name.removeprefix("--")
         try:

@@ -45,7 +45,7 @@ def command(file: Path | None, remove: bool) -> CommandResult:
         return _result(path, (), Text("nothing to trust: {path} names no interpreter", path))
     if len(interpreters) > consent.MOST:
         count = len(interpreters)
-        cause = Text("{name} names {count} interpreters; at most {limit} are allowed", path.name, count, consent.MOST)
+        cause = Text("{file} names {count} interpreters; at most {limit} are allowed", path.name, count, consent.MOST)
         raise usage(cause, Text("list fewer interpreters in the file, or type --python FILE instead"), str(path))
     consent.trust(source, interpreters)
     return _result(path, interpreters, Text("trusted: {path}", path), *map(_line, interpreters))
@@ -65,11 +65,11 @@ def _line(interpreter: str) -> str:
     """Return a line that names the program that an interpreter starts, and the target of its links."""
     program = consent.program(interpreter)
     if program is None:
-        return Text("  may start {interpreter}, which does not exist on this machine", interpreter)
+        return Text("  rlpatch may start {interpreter}, which does not exist on this machine", interpreter)
     real = os.path.realpath(program)
     if real == str(program):
-        return Text("  may start {program}", program)
-    return Text("  may start {program}, a link to {real}", program, real)
+        return Text("  rlpatch may start {program}", program)
+    return Text("  rlpatch may start {program}, a link to {target}", program, real)
 
 
 def _result(file: Path, interpreters: tuple[str, ...], *lines: str) -> CommandResult:

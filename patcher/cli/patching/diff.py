@@ -27,8 +27,8 @@ CALLS = options.switch(
 def command(
     targets: tuple[str, ...], request: ProfileRequest, search: SearchOptions, cluster: ClusterOptions, calls: bool
 ) -> CommandResult:
-    """Show the diff of what is applied. With a window, show the diff that `apply` would make. `git apply` accepts the
-    output.
+    """Show the diff of what is applied. With a recording window, show the diff that `apply` would make. `git apply`
+    accepts the output.
 
     \b
     Examples:
@@ -38,12 +38,12 @@ def command(
       rlpatch diff --path /vllm-workspace/vllm-ascend | git apply --check -R
     """
     if request.selects and not targets:
-        raise usage(Text("the command has a window but no target"), "rlpatch diff vllm-ascend --decode 30:60")
+        raise usage(Text("the command has a recording window but no target"), "rlpatch diff vllm-ascend --decode 30:60")
     if request.choices and not request.selects:
         option = flag(next(iter(request.choices)))
         raise usage(
-            Text("{option} needs a window: without a window, diff shows what is applied", option),
-            Text("add a window such as --decode 30:60, or leave {option} out", option),
+            Text("{option} needs a recording window: without one, diff shows what is applied", option),
+            Text("add a recording window such as --decode 30:60, or leave {option} out", option),
         )
     requested = request.checked() if request.selects else None
     with cluster.connected(search) as nodes:

@@ -26,7 +26,8 @@ def command(
     """
     if everywhere and cluster.ray is not None:
         cause = Text(
-            "--everywhere shows every place on this machine that you patched; --ray shows the nodes of a cluster"
+            "--everywhere and --ray cannot be combined: one shows every place that you patched on this machine, the"
+            " other the nodes of a cluster"
         )
         raise usage(cause, CommandLine("status", *targets, "--everywhere"))
     with cluster.connected(search) as nodes:

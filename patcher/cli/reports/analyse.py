@@ -24,7 +24,7 @@ PARSE = Group(
         type=click.FloatRange(0, min_open=True),
         default=600.0,
         metavar="SECONDS",
-        help="End a parser that neither computes nor writes for this long. Default: 600.",
+        help="End a parser that neither computes nor writes for this many seconds. Default: 600.",
     ),
 )
 

@@ -26,13 +26,13 @@ FORCE = options.switch(
 
 FAIL_ABOVE = Option(
     ["--fail-above"], heading=READ, type=click.FloatRange(min=0), metavar="PERCENT",
-    help="Exit with 9 if AFTER is certainly slower by more than PERCENT: the whole interval lies above it."
-    " Needs two captures per side, or three on one; a baseline needs three runs.",
+    help="Exit with code 9 if AFTER is certainly slower by more than PERCENT: the whole confidence interval lies above"
+    " it. Needs two captures per side, or three on one side; a baseline needs three runs.",
 )  # fmt: skip
 
 BASELINE = Option(
     ["--baseline"], heading=READ, type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-    help="Compare with the runs that are stored in this folder; every PATH is then of the run AFTER.",
+    help="Compare with the runs that are stored in this folder; all PATHs then belong to the new run.",
 )  # fmt: skip
 
 UPDATE = options.switch(
@@ -66,7 +66,7 @@ RUNS = Group(
     ),
     Option(
         ["--run"], heading=READ, multiple=True, callback=_two, type=click.IntRange(1), metavar="N",
-        help="Which run, where a folder has several; given twice, for each side.",
+        help="Which run to compare, if a folder has several. Type the option once for both sides, or once per side.",
     ),
 )  # fmt: skip
 
@@ -106,10 +106,10 @@ def _with_baseline(
 ) -> CommandResult:
     """Compare captures with a baseline. Raises Problem (USAGE) for timelines, and for --update without a baseline."""
     if baseline is None:
-        cause = Text("--update stores a run in a baseline, and none is named")
+        cause = Text("--update stores a run in a baseline, but no baseline is named")
         raise Problem(Kind.USAGE, cause, hint=Text("name its folder: --baseline DIR --update"))
     if run_comparing.are_runs((), paths, choice):
-        cause = Text("--baseline is for captures, and {path} holds a timeline", paths[0])
+        cause = Text("--baseline is for captures, but {path} holds a timeline", paths[0])
         raise Problem(Kind.USAGE, cause, str(paths[0]), CommandLine("compare", "RUN", str(paths[0])))
     return baselines.compare(baseline, paths, options, terminal.reading, **more)
 

@@ -52,7 +52,7 @@ OPTIONS = Group(
         heading=READ,
         type=click.IntRange(1),
         metavar="N",
-        help="Which run, where a folder has several. Default: the newest.",
+        help="Which run to read, if the folder has several. Default: the newest.",
     ),
     Option(
         ["--rounds"],
@@ -83,7 +83,7 @@ OPTIONS = Group(
         heading=OUTPUT,
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE.html",
-        help="Write a self-contained page.",
+        help="Write a self-contained HTML page.",
     ),
     CSV,
 )
@@ -95,8 +95,8 @@ def command(
 ) -> CommandResult:
     """Show where the time of whole steps went, down to classes of kernels, from a few recorded iterations.
 
-    The timeline gives the duration of each iteration and micro-batch; windows of a few of them show which kernels that
-    time consists of. With a command after `--`, rlpatch runs it with patched TARGETs, chooses the windows while it
+    The timeline gives the duration of each iteration and micro-batch. A few of them are recorded, to show which kernels
+    that time consists of. With a command after `--`, rlpatch runs it with patched TARGETs, chooses the windows while it
     runs, and asks its workers to record them.
 
     Without a command, read DIR, by default rlpatch_traces. If the run is still going and was patched for a timeline
@@ -104,7 +104,7 @@ def command(
 
     Ctrl-C ends the diagnosis, not the run, and shows the results so far. A second Ctrl-C ends the command.
 
-    The diagnosis checks itself: it leaves out shares that the windows do not support.
+    The diagnosis checks itself: it leaves out shares that the recorded windows do not support.
 
     \b
     Examples:
@@ -165,7 +165,7 @@ def _run(
 
 
 def _beside(folder: str) -> tuple[ProfileRequest, ...]:
-    """Return the requests for the windows of each stage on demand, and for one weight sync."""
+    """Return the requests for windows on demand of each stage, and for one weight sync; traces go to `folder`."""
     units = {"rollout": "iterations", **dict.fromkeys(TrainingStage.NAMES, "micro-batch")}
     on_demand = (
         ProfileRequest((Window(unit, 0, 0, none=True),), {"stage": stage, "on_demand": True, "save_path": folder})
@@ -180,7 +180,7 @@ def _speaker() -> Callable[[str], None]:
 
     def say(text: str) -> None:
         if not quiet:
-            click.echo(translate(Text("rlpatch diagnose: {text}", text)), err=True)
+            click.echo(translate(Text("rlpatch diagnose: {message}", text)), err=True)
 
     return say
 
@@ -189,5 +189,5 @@ def _require_packages() -> None:
     """Raise Problem (ENVIRONMENT) unless the packages are installed that the diagnosis computes with."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        cause = Text("diagnose needs {packages}: not installed in rlpatch's environment", " and ".join(missing))
+        cause = Text("diagnose needs {packages}, which rlpatch's environment lacks", " and ".join(missing))
         raise Problem(Kind.ENVIRONMENT, cause, hint=f"pip install {' '.join(missing)}")

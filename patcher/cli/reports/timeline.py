@@ -23,7 +23,13 @@ READING = Group(
     "options",
     lambda values: TimelineOptions(**values),
     Option(["--steps"], heading=READ, callback=half_open, metavar="A:B", help="Show only these training steps."),
-    Option(["--run"], heading=READ, type=click.IntRange(1), metavar="N", help="Which run, where a folder has several."),
+    Option(
+        ["--run"],
+        heading=READ,
+        type=click.IntRange(1),
+        metavar="N",
+        help="Which run to show, if the folder has several.",
+    ),
     Option(
         ["-o", "--output", "page"],
         heading=OUTPUT,

@@ -27,20 +27,23 @@ def _options(values: Mapping[str, Any]) -> TriggerOptions:
     windows = typed_windows(values)
     if not windows:
         raise usage(
-            Text("the request has no window"), Text("for example rlpatch trigger --decode 30:60, or --micro-batch 0:1")
+            Text("the request has no window"),
+            Text("for example rlpatch trigger --decode 30:60, or --micro-batch 0:1"),
         )
     if len(windows) > 1:
         flags = " and ".join(f"--{window.unit}" for window in windows)
-        raise usage(Text("{flags}: a request can have only one window", flags), Text("keep one of these options"))
+        raise usage(
+            Text("{options}: a request can have only one recording window", flags), Text("keep one of these options")
+        )
     more = typed_values(values, ("stage", "ranks", "at", "expires", "replace", "dry_run", *CONDITIONS))
     return TriggerOptions(windows[0], **more)
 
 
 CONDITIONS = ("at_load", "at_tail", "at_context")
 """The options of a rollout that a request has, too."""
-_AT = "The rollout, from 0, or training step, from 1."
+_AT = "Which rollout (counted from 0) or training step (from 1) to record."
 OWN = (
-    OptionSpec("at", Number(0), WHOSE, _AT, None, "one after the furthest worker"),
+    OptionSpec("at", Number(0), WHOSE, _AT, None, "the next one of the worker that is furthest"),
     OptionSpec("expires", Number(1), WHOSE, "Seconds after which the request expires.", None, "a day"),
 )
 TRIGGER = Group(

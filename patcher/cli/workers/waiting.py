@@ -24,7 +24,7 @@ TIMEOUT = Option(
     heading=WAITED,
     type=click.FloatRange(0),
     metavar="SECONDS",
-    help="Wait no longer than this. Default: as long as it takes.",
+    help="Wait at most this many seconds. Default: without limit.",
 )
 """The option of commands that wait."""
 
@@ -104,12 +104,12 @@ def _changes(head: Sequence[str]) -> Callable[[WatchData], None]:
             key = (row.target, row.stage, row.role, row.host, row.pid)
             state = row.state
             if row.alive is False:
-                state = Text("{state}, process gone", state)
+                state = Text("{state}, process ended", state)
             if states.get(key) != state:
                 states[key] = state
                 line = Text("{stage} {worker}: {state}", row.stage, named(row.host, row.replica, row.rank), state)
                 if row.number is not None:
-                    line = Text("{line}, unit {number}", line, row.number)
+                    line = Text("{worker_state}, step {number}", line, row.number)
                 click.echo(translate(line), err=True)
 
     return show

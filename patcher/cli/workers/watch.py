@@ -62,7 +62,7 @@ WATCH = Group(
         " +%s`).",
     ),
     options.switch(WAITED, "Print the state once; do not wait.", "--once"),
-    options.switch(WAITED, "While the run goes on, show what limited each step instead.", "--timeline"),
+    options.switch(WAITED, "Show what limited each step instead, while the run goes on.", "--timeline"),
     waiting.TIMEOUT,
 )
 
@@ -95,7 +95,7 @@ def command(folder: Path, then: str | None, wanted: WatchOptions) -> CommandResu
     """
     if wanted.timeline:
         if then:
-            cause = Text("--then waits for traces, and --timeline does not")
+            cause = Text("--then and --timeline cannot be combined: --then waits for traces, --timeline does not")
             raise usage(cause, Text("leave out one of these options"))
         with waiting.page() as show:
             return timelines.follow(

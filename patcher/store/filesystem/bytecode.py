@@ -29,7 +29,7 @@ def elsewhere(source: Path) -> list[Path]:
 
 
 def _compiled_in(stem: str, folder: Path) -> list[Path]:
-    """Return the ``.pyc`` files and links in ``folder`` whose name begins with ``stem``.
+    """Return the files and links in ``folder`` that are named ``stem``.*.pyc, such as ``worker.cpython-311.pyc``.
 
     Return an empty list for a folder that is missing or closed to this user.
     """

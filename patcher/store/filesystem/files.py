@@ -49,16 +49,19 @@ def same(node: Node | None, other: Node | None) -> bool:
 
 
 def behind(path: Path) -> bytes:
-    """Return the bytes of the regular file to which ``path`` leads, links followed. Raises OSError for anything else.
+    """Return the bytes of the regular file to which ``path`` leads, links followed.
 
-    Wait for no pipe, and open no device.
+    Raises OSError for anything else; a pipe or a device is not even opened.
     """
     with reading(path) as stream:
         return stream.read()
 
 
 def observe(path: Path) -> tuple[Node | None, bytes]:
-    """Return the node at ``path`` and its bytes: (None, b"") if there is none, b"" for a link. Raises OSError."""
+    """Return what lies at ``path``, with its rights and times, and its bytes; a link is not followed and has b"".
+
+    Return (None, b"") if nothing lies there. Raises OSError, also for anything but a file or link.
+    """
     try:
         with opened(path.parent) as folder:
             status = folder.status(path.name)
@@ -83,9 +86,10 @@ def put(path: Path, node: Node, content: bytes) -> None:
 
 
 def place(folder: Opened, name: str, node: Node, content: bytes) -> None:
-    """Atomically replace ``name`` in an open folder by ``node`` with the bytes ``content``.
+    """Atomically replace ``name`` in an open folder by a file with the bytes ``content``, or by the link of ``node``.
 
-    Owner, mode and times are set before the file gets its name. Raises OSError, and then leaves nothing behind.
+    Owner, mode and times of ``node`` are set before the file gets its name. Raises OSError, and then leaves no
+    temporary file behind.
     """
     adjacent = TEMPORARY + os.urandom(6).hex()
     try:
@@ -102,7 +106,10 @@ def place(folder: Opened, name: str, node: Node, content: bytes) -> None:
 
 
 def _write(folder: Opened, name: str, node: Node, content: bytes) -> None:
-    """Create the file ``name`` with ``content`` and the rights and times of ``node``, and sync it; raises OSError."""
+    """Create the file ``name`` with ``content`` and the rights and times of ``node``, and sync it to the disk.
+
+    Times of None stay as they are. Raises OSError, also if ``name`` exists.
+    """
     descriptor = folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "wb") as stream:
         stream.write(content)
@@ -114,7 +121,7 @@ def _write(folder: Opened, name: str, node: Node, content: bytes) -> None:
 
 
 def _dress_link(folder: Opened, name: str, node: Node) -> None:
-    """Give the link ``name`` the owner, if permitted, and the times of ``node``; raises OSError."""
+    """Give the link ``name`` the owner (if this user may) and the times of ``node`` (unless None); raises OSError."""
     status = folder.status(name)
     if (status.st_uid, status.st_gid) != (node.uid, node.gid):
         with contextlib.suppress(OSError):
@@ -170,22 +177,25 @@ def _is_ours(name: str) -> bool:
 
 
 def clean(path: Path) -> None:
-    """Remove the temporary files that a killed command left in the folder ``path``; raises OSError."""
+    """Remove the temporary files that a killed command left in the folder ``path``; raises OSError.
+
+    Do nothing if the folder is missing or closed to this user.
+    """
     with contextlib.suppress(*CLOSED), opened(path) as opened_folder:
         for name in opened_folder.names():
             if name.startswith(TEMPORARY) and not opened_folder.is_folder(name):
                 opened_folder.remove(name)
 
 
-def rewind(path: Path, first: FolderState | None) -> None:
-    """Reset the times of the folder to those of ``first``, if the folder has the same names as then.
+def rewind(path: Path, original: FolderState | None) -> None:
+    """Reset the times of the folder ``path`` to those of ``original``, if it still has the same names.
 
     Other names mean that somebody else changed the folder, so its time must stay: Python's import system reads a
-    listing again only if the time has changed. Follow no link. Raises OSError.
+    listing again only if the time has changed. Do nothing for None. Follow no link. Raises OSError.
     """
-    if first is None:
+    if original is None:
         return
     with contextlib.suppress(*CLOSED), opened(path) as opened_folder:
         present = _folder(opened_folder)
-        if present.names == first.names and present.mtime_ns != first.mtime_ns:
-            opened_folder.date(first.atime_ns, first.mtime_ns)
+        if present.names == original.names and present.mtime_ns != original.mtime_ns:
+            opened_folder.date(original.atime_ns, original.mtime_ns)

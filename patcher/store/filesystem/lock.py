@@ -54,7 +54,7 @@ class Owner(NamedTuple):
 
     @property
     def shown(self) -> Text:
-        """Return the description for messages as a Text; unprintable characters become ?."""
+        """Return pid, host and command for messages, the last two cut to 80 characters; unprintable ones become ?."""
         host, words = (
             "".join(char if char.isprintable() else "?" for char in text)[:80] for text in (self.host, self.words)
         )
@@ -74,18 +74,20 @@ def hold(folder: Path, *, prepare: Callable[[], None], wait: float, on_wait: Cal
     Problem (ENVIRONMENT) with the owner's name after ``wait`` seconds, KeyboardInterrupt between two attempts, and
     OSError.
     """
-    ours = _signature()
-    descriptor = _acquire(folder, ours, prepare, wait, on_wait)
+    signature = _signature()
+    descriptor = _acquire(folder, signature, prepare, wait, on_wait)
     try:
         yield
     finally:
-        _release(folder, ours, descriptor)
+        _release(folder, signature, descriptor)
 
 
-def _acquire(folder: Path, ours: str, prepare: Callable[[], None], wait: float, on_wait: Callable[[str], None]) -> int:
+def _acquire(
+    folder: Path, signature: str, prepare: Callable[[], None], wait: float, on_wait: Callable[[str], None]
+) -> int:
     """Return the descriptor that holds the lock of the store ``folder``; wait for it as `hold` says.
 
-    ``prepare``, ``wait``, ``on_wait`` and errors are those of `hold`; ``ours`` is the text that identifies this
+    ``prepare``, ``wait``, ``on_wait`` and errors are those of `hold`; ``signature`` is the text that identifies this
     process.
     """
     deadline = time.monotonic() + wait
@@ -93,51 +95,56 @@ def _acquire(folder: Path, ours: str, prepare: Callable[[], None], wait: float, 
     while True:
         prepare()
         with contextlib.suppress(FileNotFoundError):  # the folder went with its last record: make it again
-            attempt = _attempt(folder, ours)
+            attempt = _attempt(folder, signature)
             if isinstance(attempt, int):
                 return attempt
             if attempt not in ("", owner):
                 owner = attempt
-                on_wait(Text("waiting for {owner}", owner))
+                on_wait(Text("waiting for {process}", owner))
         if time.monotonic() >= deadline:
             claim = folder / CLAIM
             cause, hint = (
-                Text("{owner} is using rlpatch on these files (it holds the lock)", owner or _SOMEBODY),
-                Text("wait until that process ends, then try again"),
+                Text("rlpatch is already working on these files: {process} holds the lock", owner or _SOMEBODY),
+                Text("wait until the process that holds the lock has ended, then try again"),
             )
             if os.path.lexists(claim):
-                hint = Text("{wait}; if that process no longer exists, delete {claim}", hint, claim)
+                hint = Text(
+                    "wait until the process that holds the lock has ended, then try again; if it no longer exists,"
+                    " delete {claim_file}",
+                    claim,
+                )
             raise Problem(Kind.ENVIRONMENT, cause, str(folder / LOCK), hint)
         time.sleep(_PAUSE)
         interrupts.look()
 
 
-def _attempt(folder: Path, ours: str) -> int | str:
+def _attempt(folder: Path, signature: str) -> int | str:
     """Try once to lock; return the descriptor that holds the lock, or a description of the present holder.
 
-    An empty description means that another attempt may succeed at once. Raises OSError and Problem (ENVIRONMENT).
+    Where `flock` alone does not keep other hosts out, the lock also needs the claim link of ``signature``. An empty
+    description means that another attempt may succeed at once. Raises OSError and Problem (ENVIRONMENT).
     """
     path = folder / LOCK
     descriptor = _open_lock_file(path, os.O_RDWR | os.O_CREAT)
     try:
         if not _flock(descriptor):
             text = os.pread(descriptor, 4096, 0)  # empty: it comes or goes this very moment
-            whom = _named(text) if text else ""
+            holder = _holder_name(text) if text else ""
         elif not os.path.samestat(os.fstat(descriptor), os.lstat(path)):
-            whom = ""  # the owner before has removed this file: the lock on it keeps nobody out
-        elif _suffices(path, descriptor) or not (whom := _claim(folder / CLAIM, ours)):
+            holder = ""  # the owner before has removed this file: the lock on it keeps nobody out
+        elif _flock_suffices(path, descriptor) or not (holder := _claim(folder / CLAIM, signature)):
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, ours.encode(), 0)
+            os.pwrite(descriptor, signature.encode(), 0)
             return descriptor
-        elif whom == ours:
-            whom = ""
+        elif holder == signature:
+            holder = ""
         else:
-            whom = _named(whom)
+            holder = _holder_name(holder)
     except BaseException:
         os.close(descriptor)
         raise
     os.close(descriptor)
-    return whom
+    return holder
 
 
 def _open_lock_file(path: Path, flags: int) -> int:
@@ -146,12 +153,10 @@ def _open_lock_file(path: Path, flags: int) -> int:
     With O_CREAT in a group-writable folder, make a file of this user group-writable. Raises Problem (ENVIRONMENT) for a
     link, a hard link or an irregular file, which somebody may have planted, and OSError.
     """
-    why = Text("is a symlink") if path.is_symlink() else Text("is not a separate file (it has hard links)")
-    cause, hint = (
-        Text("the lock file {why}; rlpatch never creates such a lock file", why),
-        Text("delete {path}, then try again", path),
-    )
-    trap = Problem(Kind.ENVIRONMENT, cause, str(path), hint)
+    cause = Text("the lock file has hard links or is not a regular file; rlpatch never creates such a lock file")
+    if path.is_symlink():
+        cause = Text("the lock file is a symlink; rlpatch never creates such a lock file")
+    trap = Problem(Kind.ENVIRONMENT, cause, str(path), Text("delete {path}, then try again", path))
     try:
         with opened(path.parent) as folder:
             descriptor = folder.open(path.name, flags, 0o644)
@@ -169,7 +174,10 @@ def _open_lock_file(path: Path, flags: int) -> int:
 
 
 def _flock(descriptor: int) -> bool:
-    """Tell whether this process now has the lock; True on a file system without locks. Raises OSError."""
+    """Try to lock without waiting; tell whether this process now has the lock, True on a file system without locks.
+
+    Raises OSError.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -180,8 +188,8 @@ def _flock(descriptor: int) -> bool:
     return True
 
 
-def _suffices(path: Path, descriptor: int) -> bool:
-    """Tell whether ``flock`` alone keeps every other process out.
+def _flock_suffices(path: Path, descriptor: int) -> bool:
+    """Tell whether the ``flock`` held by ``descriptor`` on the file ``path`` keeps every other process out.
 
     A second descriptor must fail to lock, and the file system must be one that only one kernel can mount.
     """
@@ -192,43 +200,43 @@ def _suffices(path: Path, descriptor: int) -> bool:
         os.close(second)
 
 
-def _claim(path: Path, ours: str) -> str:
+def _claim(path: Path, signature: str) -> str:
     """Try to claim the lock by a link at ``path``; return "" on success, else the text of the present owner.
 
-    Return ``ours`` if another attempt is worthwhile: the owner was dead. A link is created atomically with its text, on
-    NFS, too. Raises Problem (ENVIRONMENT) and OSError.
+    If that owner was dead, remove its claim and return ``signature``: another attempt is worthwhile. A link is created
+    atomically with its text, on NFS, too. Raises Problem (ENVIRONMENT) and OSError.
     """
-    there = _make(path, ours)
+    there = _make_claim(path, signature)
     if there and _dead(there):
-        if _inherit(path, there, ours) and _read(path) == there:
+        if _inherit(path, there, signature) and _read_claim(path) == there:
             remove(path)
-        return ours
+        return signature
     return there
 
 
-def _inherit(path: Path, dead: str, ours: str) -> bool:
-    """Tell whether this process alone may remove the claim of the process ``dead``.
+def _inherit(path: Path, dead: str, signature: str) -> bool:
+    """Try to get the sole right to remove the stale claim whose text is ``dead``; return whether that worked.
 
     Breaking a stale claim needs a claim of its own, so two processes never both break it: the slower process would
-    remove a claim made after the quicker one's break. The second claim is named after the dead one, and broken in the
-    same way if its owner dies, too. The next holder of the lock removes it.
+    remove a claim made after the quicker one's break. The second claim is a link beside ``path``, named after the dead
+    one, and broken in the same way if its owner dies, too. The next holder of the lock removes it.
     """
     will = path.with_name(f"{CLAIM}.{binascii.crc32(os.fsencode(dead)):08x}")
-    other = _make(will, ours)
-    return not other or (_dead(other) and _inherit(path, other, ours))
+    other = _make_claim(will, signature)
+    return not other or (_dead(other) and _inherit(path, other, signature))
 
 
-def _make(path: Path, ours: str) -> str:
-    """Claim the name ``path`` by a link with the text ``ours``; return "" on success, else the present text.
+def _make_claim(path: Path, signature: str) -> str:
+    """Create the link ``path`` with the text ``signature``; return "", or the text of a link that is already there.
 
     Raises Problem (ENVIRONMENT) on a file system without symlinks, and OSError.
     """
     try:
         with opened(path.parent) as folder:
-            folder.make_link(ours, path.name)
+            folder.make_link(signature, path.name)
     except FileExistsError:
-        there = _read(path)
-        return "" if there == ours else there  # else NFS has made it and lost its own answer
+        there = _read_claim(path)
+        return "" if there == signature else there  # else NFS has made it and lost its own answer
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOSYS, errno.ENOTSUP):
             raise
@@ -238,7 +246,7 @@ def _make(path: Path, ours: str) -> str:
     return ""
 
 
-def _read(path: Path) -> str:
+def _read_claim(path: Path) -> str:
     """Return the text of the claim at ``path``. Raises Problem (ENVIRONMENT) if it is not a link, and OSError."""
     try:
         with opened(path.parent) as folder:
@@ -246,11 +254,8 @@ def _read(path: Path) -> str:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        cause, hint = (
-            Text("the lock's claim file is not a link; rlpatch creates this file only as a link"),
-            Text("delete {path}, then try again", path),
-        )
-        raise Problem(Kind.ENVIRONMENT, cause, str(path), hint) from None
+        cause = Text("this file is not a link; rlpatch locks with a link of this name and never creates a file instead")
+        raise Problem(Kind.ENVIRONMENT, cause, str(path), Text("delete {path}, then try again", path)) from None
 
 
 def _signature() -> str:
@@ -261,14 +266,14 @@ def _signature() -> str:
     return json.dumps({**owner._asdict(), "once": os.urandom(4).hex()})
 
 
-def _named(text: str | bytes) -> str:
+def _holder_name(text: str | bytes) -> str:
     """Return the description of the owner that wrote ``text``; "another process" if the text is not valid."""
-    owner = _signed(text)
+    owner = _owner_of(text)
     return owner.shown if owner else _SOMEBODY
 
 
-def _signed(text: str | bytes) -> Owner | None:
-    """Parse the text of a lock or claim; None if it does not describe an owner."""
+def _owner_of(text: str | bytes) -> Owner | None:
+    """Parse the text of a lock or claim into its `Owner`; None if it does not describe one."""
     try:
         fields = json.loads(text)
         texts = {name: str(fields[name]) for name in Owner._fields if name != "pid"}
@@ -278,8 +283,11 @@ def _signed(text: str | bytes) -> Owner | None:
 
 
 def _dead(text: str) -> bool:
-    """Tell whether the owner has surely ended; False if it ran under another kernel or in another container."""
-    owner = _signed(text)
+    """Tell whether the process that signed a claim with ``text`` has surely ended.
+
+    Return False if that cannot be known: it ran under another kernel or in another container.
+    """
+    owner = _owner_of(text)
     if owner is None or not owner.boot or (owner.boot, owner.space) != (_boot(), _space()):
         return False
     try:
@@ -298,7 +306,7 @@ def _boot() -> str:
 
 
 def _space() -> str:
-    """Return the pid namespace, "" if unknown: containers of one host do not see each other's processes."""
+    """Return the id of the pid namespace, "" if unknown: containers of one host do not see each other's processes."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -311,13 +319,13 @@ def _started(pid: int) -> str:
     return fields[19] if fields else ""
 
 
-def _release(folder: Path, ours: str, descriptor: int) -> None:
-    """Release the claim with the text ``ours`` and the lock that ``descriptor`` holds.
+def _release(folder: Path, signature: str, descriptor: int) -> None:
+    """Remove the claim if its text is ``signature``, and close ``descriptor``, which frees the lock.
 
     Ignore errors, since the kernel frees the lock and a dead owner's claim is broken.
     """
     with contextlib.suppress(OSError, Problem):
-        if _read(folder / CLAIM) == ours:
+        if _read_claim(folder / CLAIM) == signature:
             remove(folder / CLAIM)
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)  # no message names an owner that has gone

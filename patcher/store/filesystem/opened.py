@@ -132,7 +132,7 @@ def resolved(path: Path) -> Path:
     try:
         return Path(os.path.realpath(path))
     except OSError as error:
-        cause = Text("another program is changing the file right now: {strerror}", error.strerror)
+        cause = Text("another program is changing the file right now: {error}", error.strerror)
         raise Problem(Kind.ENVIRONMENT, cause, str(path), Text("run the command again")) from error
 
 
@@ -140,7 +140,8 @@ def resolved(path: Path) -> Path:
 def opened(path: Path) -> Iterator[Opened]:
     """Open the folder at the absolute ``path`` for the body of a ``with`` statement; no part may be a link.
 
-    Raises FileNotFoundError if a part does not exist, NotADirectoryError if a part is a link or a file.
+    Raises FileNotFoundError if a part does not exist, NotADirectoryError if a part is a link or a file. An OSError of
+    the body gets the absolute path of its file.
     """
     descriptor = _reach(path)
     try:
@@ -167,7 +168,10 @@ def _reach(path: Path) -> int:
 
 
 def _step(name: str, flags: int, descriptor: int | None) -> int:
-    """Open the folder ``name`` in the folder ``descriptor``, which is closed; return the new descriptor."""
+    """Open the folder ``name`` inside the open folder ``descriptor`` (None: ``name`` is absolute) with ``flags``.
+
+    Return the new descriptor. The old one is closed in any case. Raises OSError.
+    """
     try:
         return os.open(name, flags | _FOLDER, dir_fd=descriptor)
     finally:

@@ -49,7 +49,10 @@ class Node(NamedTuple):
 
 
 def attributes(file: int | Path) -> Attributes:
-    """Return the extended attributes of an open file or of a path's target; () if the system has none."""
+    """Return (name, base64 value) of the extended attributes of an open file or of a path's target, sorted by name.
+
+    Return () if the system has none. Raises OSError.
+    """
     pairs = []
     for name in _listed(file):
         with contextlib.suppress(OSError):  # removed this moment, or known by name only
@@ -58,7 +61,7 @@ def attributes(file: int | Path) -> Attributes:
 
 
 def _listed(file: int | Path) -> list[str]:
-    """Return the sorted names of extended attributes; empty if unsupported. Raises OSError."""
+    """Return the sorted names of a file's extended attributes; empty if the system has none. Raises OSError."""
     if not hasattr(os, "listxattr"):
         return []
     try:
@@ -95,7 +98,7 @@ def give(descriptor: int, node: Node) -> None:
 
 def _own(descriptor: int, uid: int, gid: int) -> None:
     """Change the owner of an open file (-1: keep). Raises OSError, also for an id unknown in this container."""
-    if (uid != -1 and not known("user", uid)) or (gid != -1 and not known("group", gid)):
+    if (uid != -1 and not is_mapped("user", uid)) or (gid != -1 and not is_mapped("group", gid)):
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     os.fchown(descriptor, uid, gid)
 
@@ -106,7 +109,8 @@ def _set(descriptor: int, name: str, value: str) -> None:
         try:
             os.setxattr(descriptor, name, binascii.a2b_base64(value))
         except OSError as error:
-            raise OSError(error.errno, Text("{strerror} (extended attribute {name})", error.strerror, name)) from error
+            text = Text("cannot set the extended attribute {attribute}: {error}", name, error.strerror)
+            raise OSError(error.errno, text) from error
 
 
 def tried(path: Path, node: Node) -> Node | None:
@@ -134,14 +138,15 @@ def forget(descriptor: int, *names: str) -> None:
         os.removexattr(descriptor, name)
 
 
-def plain_folder(descriptor: int, like: int | None = None) -> None:
-    """Remove the access control lists that a new folder inherited.
+def plain_folder(descriptor: int, model: int | None = None) -> None:
+    """Remove the access control lists that the new folder ``descriptor`` inherited.
 
-    With the folder ``like``, copy the list of ``like`` to the folder and to everything created in it. Raises OSError.
+    With ``model``, the descriptor of another folder, copy the list of that folder instead, also as the default for
+    everything created in the new one. Raises OSError.
     """
     forget(descriptor, ACL, _INHERITED)
-    if like is not None:
-        allowed = dict(attributes(like)).get(ACL, "")
+    if model is not None:
+        allowed = dict(attributes(model)).get(ACL, "")
         _set(descriptor, ACL, allowed)
         _set(descriptor, _INHERITED, allowed)
 
@@ -156,8 +161,11 @@ def _has_list(node: Node) -> bool:
     return any(name == ACL for name, _value in node.attributes)
 
 
-def like(node: Node, present: Node | None) -> Node:
-    """Return ``node`` with the owner of ``present``, and with its mode and attributes if both are files."""
+def with_rights_of(node: Node, present: Node | None) -> Node:
+    """Return ``node`` with the owner of ``present``, and with its mode and attributes if both are regular files.
+
+    Return ``node`` unchanged if ``present`` is None.
+    """
     if present is None:
         return node
     node = node._replace(uid=present.uid, gid=present.gid)
@@ -167,23 +175,23 @@ def like(node: Node, present: Node | None) -> Node:
 
 
 def copied(node: Node, file: Node, target: Path, root: Path) -> Node:
-    """Return the regular file, with its rights, that may replace ``node``.
+    """Return the regular file that may replace ``node``: content, times and mode of ``file``, owner of ``node``.
 
     ``node`` is ``file`` itself, or a link to ``file`` at ``target``. If parent directories outside of ``root`` hide the
     original, the mode is narrowed accordingly. A copy for another owner or group gets no attributes.
     """
     if node.link is None:
         return file._replace(mode=file.mode & _MODE)
-    plain = file._replace(mode=reachable(target, root, file))
+    plain = file._replace(mode=reachable_mode(target, root, file))
     if (node.uid, node.gid) == (file.uid, file.gid):
         return plain
     return plain._replace(mode=without_group(plain.mode), uid=node.uid, gid=node.gid, attributes=())
 
 
-def reachable(path: Path, root: Path, file: Node) -> int:
+def reachable_mode(path: Path, root: Path, file: Node) -> int:
     """Return the mode of ``file`` without the bits for users who cannot reach ``path`` but can reach ``root``.
 
-    Members of a folder's group are not told apart from members of the file's group.
+    ``path`` is where ``file`` lies. A folder with an access control list counts as closed to group and others.
     """
     mode = file.mode & _MODE
     for folder in path.parents:
@@ -200,29 +208,31 @@ def reachable(path: Path, root: Path, file: Node) -> int:
 
 
 def backup(path: Path, root: Path, file: Node) -> Node:
-    """Return owner and mode for a backup of ``file``, which lies at ``path``, in the store of ``root``.
+    """Return a node with owner and mode for a backup of ``file``, which lies at ``path``, in the store of ``root``.
 
-    The mode is narrowed, because the store is not below the folders that may keep others out.
+    The mode is narrowed, because the store is not below the folders that may keep others out. An owner to whom this
+    process cannot give files becomes -1, the default owner.
     """
-    mode = reachable(path, root, file) & (0o700 if _has_list(file) else 0o777)
+    mode = reachable_mode(path, root, file) & (0o700 if _has_list(file) else 0o777)
     return Node("", None, mode, file.uid if can_own(file.uid) else -1, file.gid)
 
 
 def unkept(plain: Node, file: Node, path: Path) -> str:
-    """Return why a replacement at ``path`` cannot have the rights ``plain``, or would expose ``file``; "" if it can.
+    """Return the reason why a new file at ``path`` cannot keep the rights of ``plain``; "" if it can.
 
-    Rights that would be lost are owner, group, mode and attributes.
+    Checked are owner, group, mode and attributes. ``file`` is the original: it is also a reason if another user owns it
+    and would no longer own the copy.
     """
     if not can_own(plain.uid):
-        return Text("the file belongs to {called}; patching would change the owner", _id_words("user", plain.uid))
+        return Text("the file belongs to {owner}; patching would change the owner", _id_words("user", plain.uid))
     if plain.uid not in (os.geteuid(), file.uid) and not file.mode & 0o004:
         return Text(
-            "the file that the link points to belongs to user {uid}; a patched file would belong to user {plain_uid}",
+            "the file that the link points to belongs to user {uid}; a patched file would belong to user {new_uid}",
             file.uid,
             plain.uid,
         )
     out = Text(
-        "the file belongs to {called}; patching would change the group, and members of the present group could no"
+        "the file belongs to {group}; patching would change the group, and members of the present group could no"
         " longer read the file",
         _id_words("group", plain.gid),
     )
@@ -230,11 +240,11 @@ def unkept(plain: Node, file: Node, path: Path) -> str:
     if narrowed and lost_group(plain.gid, path):
         return out
     if lost := next((name for name, _value in plain.attributes if not _can_set(name)), ""):
-        return Text("the file has the extended attribute {lost}; patching would remove this attribute", lost)
+        return Text("the file has the extended attribute {attribute}; patching would remove this attribute", lost)
     try:
         probe = tried(path.parent, plain)
     except OSError as error:
-        return Text("a patched file could not get the same permissions: {strerror}", error.strerror)
+        return Text("a patched file could not get the same permissions: {error}", error.strerror)
     return "" if probe is None or probe.mode == plain.mode else out
 
 
@@ -243,13 +253,15 @@ def lost_group(gid: int, path: Path) -> str:
     return "" if in_group(gid, os.stat(path.parent)) else _id_words("group", gid)
 
 
-def _id_words(what: str, number: int) -> str:
-    """Return the name of a user or group (``what``) that this process cannot give a file to, for a message."""
-    if what == "user":
+def _id_words(kind: str, number: int) -> str:
+    """Return the words for a message on the "user" or "group" (``kind``) ``number``, to whom no file can be given."""
+    if kind == "user":
         return (
-            Text("user {uid}", number) if known(what, number) else Text("a user who does not exist in this container")
+            Text("user {uid}", number)
+            if is_mapped(kind, number)
+            else Text("a user who does not exist in this container")
         )
-    if not known(what, number):
+    if not is_mapped(kind, number):
         return Text("a group that does not exist in this container")
     return Text("group {gid}, of which you are not a member", number)
 
@@ -262,25 +274,26 @@ def _can_set(name: str) -> bool:
 
 def can_own(uid: int) -> bool:
     """Tell whether this process can create a file that belongs to the user ``uid``."""
-    return uid == os.geteuid() or (os.geteuid() == 0 and known("user", uid))
+    return uid == os.geteuid() or (os.geteuid() == 0 and is_mapped("user", uid))
 
 
 def in_group(gid: int, folder: os.stat_result) -> bool:
     """Tell whether this process can create a file of the group ``gid`` in ``folder``."""
     inherited = bool(folder.st_mode & stat.S_ISGID) and folder.st_gid == gid
     ours = os.geteuid() == 0 or gid in (os.getegid(), *os.getgroups())
-    return inherited or (ours and known("group", gid))
+    return inherited or (ours and is_mapped("group", gid))
 
 
-def known(what: str, number: int) -> bool:
-    """Tell whether the id ``number`` of a "user" or "group" (``what``) is mapped in this user namespace.
+def is_mapped(kind: str, number: int) -> bool:
+    """Tell whether the id ``number`` of a "user" or "group" (``kind``) is mapped in this user namespace.
 
-    A rootless container shows every unmapped user as nobody, so a file of nobody belongs to somebody else.
+    A rootless container shows every unmapped user as nobody, so a file of nobody belongs to somebody else. Outside of
+    containers every id is mapped.
     """
-    ranges = _ranges(what)
+    ranges = _ranges(kind)
     if ranges in ([], [(0, 0, 2**32 - 1)]):
         return True
-    nobody = kernel_text(f"/proc/sys/kernel/overflow{what[0]}id").strip()
+    nobody = kernel_text(f"/proc/sys/kernel/overflow{kind[0]}id").strip()
     return str(number) != nobody and any(first <= number < first + count for first, _outside, count in ranges)
 
 
@@ -299,14 +312,17 @@ def shared(root: os.stat_result) -> bool:
     return root.st_mode & 0o1022 == 0o020
 
 
-def believed(store: os.stat_result, root: os.stat_result) -> str:
-    """Return why a store is not to be trusted; "" if only users who may change the root can have written it."""
+def distrust(store: os.stat_result, root: os.stat_result) -> str:
+    """Return the reason not to trust a store; "" if only users who may change the root can have written it.
+
+    ``store`` and ``root`` are the status of the two folders.
+    """
     ours = shared(root) and store.st_gid == root.st_gid
     if store.st_mode & 0o002 or (store.st_mode & 0o020 and not ours):
-        return Text("is writable for other users")
+        return Text("other users can write to this folder")
     if not ours and store.st_uid not in (0, os.geteuid(), root.st_uid):
         return Text(
-            "belongs to {called}, who is neither you, nor root, nor the owner of the parent folder",
+            "this folder belongs to {owner}, who is neither you, nor root, nor the owner of the parent folder",
             _id_words("user", store.st_uid),
         )
     return ""
@@ -318,14 +334,19 @@ def recorded(pairs: Attributes) -> Attributes:
 
 
 def differences(expected: Node, present: Node) -> str:
-    """Return a text on how mode, owner and attributes of a file have changed; "" if they have not."""
+    """Return a text on how mode, owner and extended attributes of a file have changed; "" if they have not.
+
+    An expected group of -1 stands for any group.
+    """
     changed = []
     if expected.mode & _MODE != present.mode & 0o7777:
-        changed.append(Text("its mode is {mode:04o} instead of {mode_before:04o}", present.mode, expected.mode))
+        changed.append(
+            Text("the file's mode is {mode:04o} instead of {expected_mode:04o}", present.mode, expected.mode)
+        )
     if expected.uid != present.uid or expected.gid not in (-1, present.gid):
         changed.append(
             Text(
-                "its owner is {uid}:{gid} instead of {uid_before}:{gid_before}",
+                "the file's owner is {uid}:{gid} instead of {expected_uid}:{expected_gid}",
                 present.uid,
                 present.gid,
                 expected.uid,
@@ -333,5 +354,5 @@ def differences(expected: Node, present: Node) -> str:
             )
         )
     if recorded(expected.attributes) != recorded(present.attributes):
-        changed.append(Text("its extended attributes have changed"))
+        changed.append(Text("the file's extended attributes have changed"))
     return joined(COMMA, changed)

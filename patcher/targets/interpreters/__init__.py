@@ -36,7 +36,7 @@ class Environment(NamedTuple):
 
 
 def running(packages: Sequence[str]) -> Environment:
-    """Return the environment of the running interpreter, without starting a process."""
+    """Return the environment of the running interpreter, with those of `packages` that it would import."""
     path = [entry for entry in sys.path if entry]
     as_module = getattr(sys.modules.get("__main__"), "__spec__", None)
     if as_module and path and os.path.realpath(path[0]) == os.path.realpath(Path.cwd()):
@@ -77,7 +77,7 @@ def environments(packages: Sequence[str], searched: list[str]) -> Iterator[Envir
         try:
             yield ask(exe, packages, name)
         except Problem as problem:
-            searched.append(Text("{place}: {cause}", name, problem.cause))
+            searched.append(Text("{place}: {reason}", name, problem.cause))
 
 
 def more_interpreters() -> Iterator[tuple[str, str]]:
@@ -93,7 +93,7 @@ def more_interpreters() -> Iterator[tuple[str, str]]:
             yield f"${variable} ({exe})", str(exe)
     python3 = which("python3")
     if python3 and os.path.realpath(Path(python3).parent.parent) not in prefixes:
-        yield Text("python3 on PATH ({python3})", python3), python3
+        yield Text("python3 on PATH ({path})", python3), python3
 
 
 def _packages(specs: dict[str, dict[str, Any]]) -> dict[str, Package]:
@@ -113,16 +113,16 @@ def executable(exe: str) -> str:
     if found := which(str(program.absolute()) if program.is_file() else exe):
         return found
     cause = (
-        Text("{exe} cannot be executed", exe)
+        Text("{interpreter} cannot be executed", exe)
         if program.exists()
-        else Text("the interpreter {program} does not exist", program)
+        else Text("the interpreter {path} does not exist", program)
     )
-    hint = Text("for a folder with packages, use --path {exe}", exe) if Path(exe).is_dir() else _HINT
+    hint = Text("for a folder with packages, use --path {folder}", exe) if Path(exe).is_dir() else _HINT
     raise Problem(Kind.USAGE, cause, str(program), hint)
 
 
 def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, bytes, bytes]:
-    """Run `locate` in the program; return exit code, stdout and stderr.
+    """Run the text of `locate` in the interpreter `program`, for `packages`; return exit code, stdout and stderr.
 
     Raises Problem: ENVIRONMENT after `timeout` seconds, USAGE if the program cannot be started.
     """
@@ -159,7 +159,10 @@ def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, by
 
 
 def _no_answer(program: str, code: int, text: str) -> Problem:
-    """Return the problem that a program is too old a Python, failed, or is no Python; `text` is its output."""
+    """Return the problem that `program` is too old a Python, failed, or is no Python.
+
+    `code` is its exit code (negative: killed by that signal), `text` what it printed.
+    """
     last = text.splitlines()[-1].strip() if text else Text("no output")
     if last.startswith("SyntaxError"):
         cause = Text("the interpreter is older than Python 3.7")
@@ -170,7 +173,7 @@ def _no_answer(program: str, code: int, text: str) -> Problem:
             Text("use the folder with the packages of this interpreter instead: --path DIR"),
         )
     if "Traceback" in text or text.startswith("Fatal Python error") or code < 0:
-        cause = Text("the interpreter failed (exit {code}): {last}", code, last)
+        cause = Text("the interpreter failed (exit code {code}): {last_line}", code, last)
         return Problem(
             Kind.ENVIRONMENT, cause, program, Text("check whether this command works: {program} -c pass", program)
         )
@@ -178,5 +181,5 @@ def _no_answer(program: str, code: int, text: str) -> Problem:
 
 
 def _not_python(program: str, why: str) -> Problem:
-    cause = Text("{program} is not a Python interpreter: {why}", program, why)
+    cause = Text("{program} is not a Python interpreter: {reason}", program, why)
     return Problem(Kind.USAGE, cause, hint=_HINT)

@@ -210,7 +210,7 @@ def test_what_is_applied_has_no_version_and_only_its_stages(run, site: Path) -> 
 @pytest.mark.parametrize("words", ["--ranks all", "--save-path /x", "--level level1", "--l2-cache", "--analysis"])
 def test_options_of_a_window_need_one(run, site: Path, words: str) -> None:
     option = words.split()[0]
-    assert f"{option} needs a window" in run("diff", "--path", "site", *words.split(), code=2).stderr
+    assert f"{option} needs a recording window" in run("diff", "--path", "site", *words.split(), code=2).stderr
 
 
 def test_a_dry_run_finds_what_the_real_one_would_stumble_over(run, site: Path) -> None:

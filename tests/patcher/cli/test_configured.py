@@ -117,7 +117,7 @@ def test_config_shows_every_setting_and_its_file(team: Path, run: Run) -> None:
             "[presets] in the configuration is not a table of options",
             "rlpatch config -h",
         ),
-        ("rlpatch.toml", "decode = 30:60", "the configuration cannot be read", "fix that line"),
+        ("rlpatch.toml", "decode = 30:60", "the configuration cannot be read", "correct this line of the file"),
         ("rlpatch.toml", "decode = '\\xff'", "--decode", ""),
         ("pyproject.toml", '[tool.rlpatch]\ndecod = "1:2"', "decod in the configuration", "did you mean decode?"),
     ],
@@ -214,7 +214,7 @@ def test_a_value_is_typed(table: str, words: tuple[str, ...]) -> None:
         ('path = "a\\u0000b"', "path in the configuration has an unprintable character: 'a\\x00b'", 1),
         ('targets = "\\u001b[31m"', "targets in the configuration has an unprintable character: '\\x1b[31m'", 1),
         ('[presets."\\u001b"]', "presets in the configuration has an unprintable character", None),
-        (f"ranks = 0x{'f' * 5000}", "ranks in the configuration: the number is too large", 1),
+        (f"ranks = 0x{'f' * 5000}", "the number of ranks in the configuration is too large", 1),
         (f"save-path = '{'x' * 5000}'", "save-path in the configuration has a text of more than 4096 characters", 1),
         (
             "path = '~nobody-has-this-name/x'",

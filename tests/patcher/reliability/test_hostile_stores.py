@@ -151,7 +151,7 @@ def test_a_lock_that_has_another_name_is_not_written(site: Path, tmp_path: Path)
     os.link(theirs, site / ".rlpatch" / "lock")
     for words in (AGAIN, ("revert",)):
         said = package.rlpatch(site, *words)
-        assert (said.exit_code, "is not a separate file (it has hard links" in said.stderr) == (5, True)
+        assert (said.exit_code, "the lock file has hard links" in said.stderr) == (5, True)
     assert theirs.read_bytes() == b"theirs"
 
 

@@ -440,7 +440,7 @@ def test_lists_and_attributes_are_kept(site: Path, run, caller: Person) -> None:
     assert seen() == before
     listed(file, "u::6", "u:4006:4", "g::0", "m::4", "o::0")
     os.setxattr(file, "user.later", b"1")
-    assert "its extended attributes have changed" in run(caller, "status").text
+    assert "the file's extended attributes have changed" in run(caller, "status").text
     later = seen()
     assert run(caller, *AGAIN).code == 0
     assert "attributes" not in run(caller, "status").text
@@ -531,7 +531,7 @@ def test_a_store_of_somebody_whom_a_container_does_not_know_is_not_believed(site
     for words in (("status",), ("diff",), ("revert",), ("recover",)):
         said = contained(*words)
         assert said.code == 5, said
-        assert ".rlpatch belongs to a user who does not exist in this container" in said.text
+        assert "this folder belongs to a user who does not exist in this container" in said.text
         assert "next: run rlpatch outside of the container" in said.text
     assert Picture(site) == patched
 
@@ -599,7 +599,8 @@ def test_a_chmod_and_a_chown_of_others_stay(site: Path, run, between: tuple[str,
     (site / V1).chmod(0o600)
     said = run(ROOT, "status").text
     assert all(
-        words in said for words in ("its mode is 0600 instead of 0640", "its owner is 4242:4243 instead of 4001:100")
+        words in said
+        for words in ("the file's mode is 0600 instead of 0640", "the file's owner is 4242:4243 instead of 4001:100")
     )
     assert not between or run(ROOT, *between).code == 0
     assert run(ROOT, "revert").code == 0

@@ -171,7 +171,7 @@ def test_without_a_first_root_that_was_deleted_the_message_names_a_way_on(
     for name in taken:
         (roots[1] / name).mkdir()
     stuck = _rlpatch(["rlpatch", "revert", *where], tmp_path)
-    said = f"; if {roots[0]} was deleted, recover from the marks in the remaining files: "
+    said = f"; if somebody deleted {roots[0]}, revert by the marks in the remaining files: "
     assert stuck.returncode == 7
     way = stuck.stderr.partition(said)[2].partition("\n")[0]
     done = _rlpatch(["sh", "-ec", way], tmp_path)
@@ -435,7 +435,7 @@ def test_a_commit_that_fails_says_whether_it_has_ended_another_run(
     assert bytes_of(two) == [PRISTINE] * 2
     assert (
         any(
-            "an interrupted command was completed first: run the same command again" in note
+            "rlpatch had to end an interrupted command first: run the same command again" in note
             for note in caught.value.notes
         )
         is ended

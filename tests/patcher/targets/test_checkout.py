@@ -78,7 +78,7 @@ def test_before_the_first_commit(tmp_path: Path) -> None:
     git(tmp_path, "add", "-A")
     state = describe(tmp_path)
     assert (state.head, state.version) == ("", "")
-    assert provenance.target(ASCEND, tmp_path / INIT.parent, "", (), True).notes == (Note("git: no commit yet"),)
+    assert provenance.target(ASCEND, tmp_path / INIT.parent, "", (), True).notes == (Note("a git checkout without a commit"),)
     assert checkout.pristine(tmp_path, INIT) is None
 
 
@@ -163,8 +163,8 @@ def test_another_users_checkout_names_the_command(repo: Path, monkeypatch: pytes
     ("stderr", "cause", "hint"),
     [
         ("fatal: unsafe repository (it is owned by X)", "dubious ownership", "safe.directory"),
-        ("fatal: bad object.", "git: fatal: bad object", "git -C"),
-        ("", "git: git failed", "git -C"),
+        ("fatal: bad object.", "git failed: fatal: bad object", "git -C"),
+        ("", "git failed: it printed no reason", "git -C"),
     ],
 )
 def test_the_words_of_git(

@@ -111,8 +111,8 @@ def test_a_target_reads_below_its_root(tmp_path: Path) -> None:
     [
         ("site", "--path {}"),
         ("link", "--path {}"),
-        ("site/vllm_ascend", "--path {}, which is the package folder itself, so rlpatch used the parent folder"),
-        ("site/vllm_ascend/", "--path {}, which is the package folder itself, so rlpatch used the parent folder"),
+        ("site/vllm_ascend", "the parent of the package folder {}"),
+        ("site/vllm_ascend/", "the parent of the package folder {}"),
     ],
 )
 @pytest.mark.parametrize("relative", [True, False])
@@ -158,7 +158,7 @@ def test_path_of_site_packages_with_an_editable_install(tmp_path: Path) -> None:
     info = dist_info(site, "0.5.3", name="sglang", lists="x.pth", editable=source)
     target = targets.find(SGLANG, paths=[site])
     assert (target.root, target.installed_as, target.version) == (source / "python", "editable", "0.5.3")
-    assert target.found_by == f"--path {site}, whose {info.name} leads to {source}"
+    assert target.found_by == f"--path {site}, where {info.name} points to {source}"
 
 
 def test_path_without_the_package_says_what_is_there(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_path_without_the_package_says_what_is_there(tmp_path: Path) -> None:
     dist_info(tmp_path, "0.11.0rc1", editable=tmp_path / "gone")
     found = problem(paths=[tmp_path], projects=ALL)
     info = tmp_path / "vllm_ascend-0.11.0rc1.dist-info"
-    although = f"although {info} exists; that folder points to {tmp_path}/gone"
+    although = f"although {info} exists and points to {tmp_path}/gone"
     searched = f"--path {tmp_path}: package vllm_ascend not found, {although}; packages in this place: vllm"
     assert (found.kind, found.notes) == (Kind.NO_TARGET, (searched,))
     below = tmp_path / "vllm" / "worker"
@@ -248,7 +248,7 @@ def test_python_finds_an_editable_install_by_its_finder(tmp_path: Path) -> None:
     dist_info(tmp_path / "site-packages", "0.11.0rc1", lists="x.pth", editable=source)
     target = targets.find(ASCEND, python=exe)
     assert (target.root, target.installed_as, target.version) == (source, "editable", "0.11.0rc1")
-    assert target.notes[0].text.startswith("git: ")
+    assert target.notes[0].text.startswith("git commit ")
 
 
 def test_python_without_the_package_says_what_is_there(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_a_version_that_the_metadata_of_every_release_bears_tells_nothing(tmp_pa
     repository(source, tag="v0.1.0")
     told = provenance.target(project, source / "vllm_ascend", "", [str(site)], True)
     assert (told.version, told.version_from) == ("0.1.0", "git tag v0.1.0")
-    assert [note.text[:5] for note in told.notes] == ["git: "]
+    assert [note.text[:11] for note in told.notes] == ["git commit "]
 
 
 def test_a_checkout_and_its_tag(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_checkout_and_its_tag(tmp_path: Path) -> None:
     head = git(tmp_path, "rev-parse", "HEAD")[:7]
     assert facts(found) == ("checkout", "0.11.0rc1", "git tag v0.11.0rc1")
     (tmp_path / "vllm_ascend/__init__.py").write_text("other")
-    assert of(tmp_path).notes == (Note(f"git: {head}"),), "nobody asked about __init__.py"
+    assert of(tmp_path).notes == (Note(f"git commit {head}"),), "nobody asked about __init__.py"
     assert facts(of(tmp_path, git=False)) == ("checkout", "", "nothing")
 
 

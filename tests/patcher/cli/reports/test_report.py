@@ -111,7 +111,7 @@ def test_units_are_chosen(trace: Path) -> None:
 def test_a_wrong_range_is_answered_with_a_right_one(trace: Path, value: str) -> None:
     result = typed("report", trace, "--units", value)
     assert result.exit_code == 2
-    assert "next: --units 30:60" in result.stderr
+    assert "next: type a range such as --units 30:60" in result.stderr
 
 
 def test_a_range_without_units_is_answered_with_all_of_them(trace: Path) -> None:
@@ -144,7 +144,7 @@ def test_the_units_of_foreign_traces_are_named(tmp_path: Path, form: str, marks:
 
 
 @pytest.mark.parametrize(
-    ("marks", "says"), [("(", "not a regular expression"), ("nothing", "matches no host range in")]
+    ("marks", "says"), [("(", "is not a valid regular expression"), ("nothing", "matches no host range in")]
 )
 def test_marks_that_cannot_be_are_answered(trace: Path, marks: str, says: str) -> None:
     result = typed("report", trace, "--marks", marks)

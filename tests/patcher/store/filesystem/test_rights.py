@@ -32,7 +32,7 @@ def test_without_its_group_a_file_is_for_those_who_were_in_it_and_outside(mode: 
     ],
 )
 def test_rights_are_those_of_what_is_there(node: Node, now: Node | None, becomes: Node) -> None:
-    assert rights.like(node, now) == becomes
+    assert rights.with_rights_of(node, now) == becomes
 
 
 @pytest.mark.parametrize(
@@ -40,11 +40,11 @@ def test_rights_are_those_of_what_is_there(node: Node, now: Node | None, becomes
     [
         ({}, ""),
         ({"digest": "", "mtime_ns": 9}, ""),
-        ({"mode": 0o4640}, "its mode is 4640 instead of 0640"),
-        ({"uid": 5}, "its owner is 5:2 instead of 1:2"),
-        ({"attributes": ()}, "its extended attributes have changed"),
+        ({"mode": 0o4640}, "the file's mode is 4640 instead of 0640"),
+        ({"uid": 5}, "the file's owner is 5:2 instead of 1:2"),
+        ({"attributes": ()}, "the file's extended attributes have changed"),
         ({"attributes": (("security.x", "YQ=="), ("user.a", "YQ=="))}, ""),  # no record tells of those
-        ({"mode": 0, "gid": 5}, "its mode is 0000 instead of 0640, its owner is 1:5 instead of 1:2"),
+        ({"mode": 0, "gid": 5}, "the file's mode is 0000 instead of 0640, the file's owner is 1:5 instead of 1:2"),
     ],
 )
 def test_what_others_have_changed_is_said(changes: dict[str, Any], said: str) -> None:
@@ -66,17 +66,17 @@ def status(mode: int, uid: int, gid: int = 0) -> os.stat_result:
         (status(0o755, 7), status(0o755, 7), ""),
         (status(0o755, 7), status(0o755, os.geteuid()), ""),
         (status(0o755, 7), status(0o755, 8), "belongs to user 8"),
-        (status(0o755, 7), status(0o757, 7), "is writable for other users"),
-        (status(0o755, 7), status(0o775, 7), "is writable for other users"),
+        (status(0o755, 7), status(0o757, 7), "other users can write to this folder"),
+        (status(0o755, 7), status(0o775, 7), "other users can write to this folder"),
         (status(0o775, 7, 9), status(0o775, 8, 9), ""),
-        (status(0o775, 7, 9), status(0o775, 8, 3), "is writable for other users"),
+        (status(0o775, 7, 9), status(0o775, 8, 3), "other users can write to this folder"),
         (status(0o777, 7, 9), status(0o755, 8, 9), "belongs to user 8"),
         (status(0o1775, 7, 9), status(0o755, 8, 9), "belongs to user 8"),
     ],
 )
 def test_a_store_is_believed_of_those_who_could_change_the_root(root, store, why: str) -> None:
-    assert bool(rights.believed(store, root)) == bool(why)
-    assert why in rights.believed(store, root)
+    assert bool(rights.distrust(store, root)) == bool(why)
+    assert why in rights.distrust(store, root)
 
 
 @pytest.mark.parametrize("name", ["link/inner", "link", "file", "file/inner", "gone", "gone/inner"])
