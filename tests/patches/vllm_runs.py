@@ -122,7 +122,9 @@ PATCHED_ONLY = (
         (Recorded(30, 40),),
         "all requests have finished, recorded 10 of 30 decode steps",
     ),
-    Engine("never", "generate 9 20; generate 9 3", (), "not recorded: all requests have finished after 19 decode steps"),
+    Engine(
+        "never", "generate 9 20; generate 9 3", (), "not recorded: all requests have finished after 19 decode steps"
+    ),
     Engine(
         "aborted",  # and what goes on afterwards is a new request with all tokens that there were by then
         "add 9 70; step 20; abort; add 29 70; run",
@@ -162,7 +164,7 @@ WORKERS = Engine(
     "two-workers",
     "generate 100,7,65 8; renew RLPATCH_RANKS=all; generate 9 8; generate 9 2",
     (Recorded(3, 6), Recorded(3, 6, rollout=1), Recorded(3, 6, rollout=1, rank=1)),
-    "complete, recorded 3 of 3 units",
+    "complete, recorded 3 of 3 decode steps",
     {
         "RLPATCH_WINDOW": "3:6",
         "VLLM_CPU_OMP_THREADS_BIND": "0|1",
