@@ -50,7 +50,7 @@ _KEYWORDS: Mapping[str, tuple[tuple[str, str], ...]] = {
 
 
 def arguments(config: ProfileConfig[BuiltinStage]) -> Mapping[tuple[str, str], str]:
-    """Return the code of the arguments for the settings that the user named, by (function, keyword)."""
+    """Return the code of the arguments that the user's settings change: (function, keyword) → code."""
     every = tools.arguments(config)
     return {key: every[key] for setting in config.stage.named for key in _KEYWORDS[setting]}
 
@@ -63,7 +63,7 @@ def summary(config: ProfileConfig[BuiltinStage]) -> str:
 
 
 def resulting(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple[str, str], str]) -> tuple[Note, ...]:
-    """Return notes on how torch_npu treats the new settings together with the unchanged ones.
+    """Return notes on how torch_npu treats the new settings together with the unchanged ones; () if as one expects.
 
     `arguments` are all arguments of the calls afterwards. Based on `_check_params` in
     torch_npu/profiler/experimental_config.py, 2.1.0.post8 to 2.14.0; up to 2.9.0 AiCoreNone becomes PipeUtilization at

@@ -40,10 +40,10 @@ def settings(config: ProfileConfig[WholeStage]) -> dict[str, object]:
 
 
 def probe() -> Probe:
-    """Return the probe that records a vLLM worker from "enter" to "leave"."""
+    """Return the probe that records in a vLLM worker what runs between the events "enter" and "leave"."""
 
     def layers(config: ProfileConfig[WholeStage], release: str) -> tuple[type, ...]:  # noqa: ARG001
-        """Return the layers for repeated captures and for any recorder."""
+        """Return the layers of the recorder: one for repeated captures if there are several, then those of any."""
         return (*((RepeatedCaptures,) if config.stage.repeat > 1 else ()), *recording.layers(config))
 
     return recording.probe(
@@ -61,11 +61,14 @@ INHERITED = Probe(members=(Inherited,), summary=summary)
 """Probe for a worker whose base class has the rest."""
 
 
-def around(method: str, runs: str, why: str, *, nested: bool = True) -> Insertion:
-    """Return lines around the only call of `self.model_runner.RUNS()` in `method`, at any depth if `nested`."""
+def around(method: str, function: str, why: str, *, nested: bool = True) -> Insertion:
+    """Return lines around the only call of `self.model_runner.FUNCTION()` in `method`, for which `why` is the reason.
+
+    With `nested` the call may be at any depth, otherwise it is a statement of the method itself.
+    """
     return Insertion(
         method,
-        where=Around(f"self.model_runner.{runs}()", after='self._rlpatch_stage("leave")', nested=nested),
-        line=f'self._rlpatch_stage("enter", "{runs}")',
+        where=Around(f"self.model_runner.{function}()", after='self._rlpatch_stage("leave")', nested=nested),
+        line=f'self._rlpatch_stage("enter", "{function}")',
         why=why,
     )

@@ -51,7 +51,10 @@ class PackageStage:
         return f'(_rlpatch := getattr(__import__("{self.package}"), "_rlpatch_stage", None))'
 
     def with_recorder(self, releases: Releases, sites: Iterable[Recipe], probe: Probe) -> tuple[Recipe, ...]:
-        """Return the recipe that puts the recorder of `probe` into the package, and `sites`, each needing the other."""
+        """Return the recipe that puts the recorder of `probe` into the package, and behind it `sites`.
+
+        Each needs the other.
+        """
         sites, (name, how) = tuple(sites), self.RECORDER
         calls = (line for site in sites for insertion in site.insertions for line in insertion.lines)
         probe = probe._replace(summary=self.summary, callers=(*calls, *probe.callers))
@@ -64,10 +67,11 @@ class PackageStage:
     def sites(
         self, name: str, file: str, releases: Releases, *heads: Site, more: Iterable[Insertion] = (), needed: str = ""
     ) -> Recipe:
-        """Return the recipe for the lines in a file of the package; functions that a release lacks are left out.
+        """Return the recipe called `name` for the lines in a file of the package.
 
-        `heads` are lines at the head of functions, `more` other insertions. The function `needed` must exist: without
-        it the file belongs to something else, such as an older engine.
+        Functions that a release lacks are left out. `heads` are lines at the head of functions, `more` all other
+        insertions. The function `needed` must exist ("": none): without it the file belongs to something else, such as
+        an older engine.
         """
         calls = ((path, f"{self.AT_HEAD} = {self.recorder} and _rlpatch.{call}", why) for path, call, why in heads)
         insertions = (*(line(*call)._replace(optional=call[0] != needed) for call in calls), *more)
@@ -75,15 +79,15 @@ class PackageStage:
         probe = Probe(summary=self.summary, beside=beside)
         return self._recipe(name, file, releases, Text("the function exists"), probe, insertions)
 
-    def around(self, method: str, statement: str, call: str, why: str) -> Insertion:
-        """Return lines that let the recorder keep `call` during `statement`, which is a call in `method`."""
+    def around(self, method: str, statement: str, recorder_call: str, why: str) -> Insertion:
+        """Return lines in `method` that keep the result of `recorder_call` from before `statement` until after it."""
         where = Around(statement, f"del {self.AROUND}")
-        return line(method, f"{self.AROUND} = {self.recorder} and _rlpatch.{call}", why, where)
+        return line(method, f"{self.AROUND} = {self.recorder} and _rlpatch.{recorder_call}", why, where)
 
     def _recipe(
         self, name: str, file: str, releases: Releases, shape: str, probe: Probe, insertions: tuple[Insertion, ...] = ()
     ) -> Recipe:
-        """Return a recipe of this stage for a file of the package, without a class.
+        """Return a recipe called `name` of this stage for a file of the package, without a class.
 
         `shape` describes the file's structure in words, `insertions` are the lines at call sites.
         """
@@ -105,5 +109,8 @@ class PackageStage:
 
 
 def line(method: str, text: str, why: str, where: Anchor | None = None, parameters: tuple[str, ...] = ()) -> Insertion:
-    """Return an optional insertion of `text` in a function, at its head or at `where`."""
+    """Return an insertion of the line `text` in a function, at its head or at `where`; a release may lack the function.
+
+    `why` is the reason for users, `parameters` are those that the function must have.
+    """
     return Insertion(method, where=where or Head(), line=text, why=why, parameters=parameters, optional=True)

@@ -38,7 +38,10 @@ def upstreams() -> tuple[Upstream, ...]:
 
 @cache
 def upstream(name: str) -> Upstream:
-    """Return the declarations of the project `name`, importing no other project's recipes."""
+    """Return the recipes and switches of the project `name`, importing no other project's.
+
+    StopIteration for another name.
+    """
     package = next(package for project, package in _declared() if project.name == name)
     declared: Upstream = import_module(f"{package}.recipes").UPSTREAM
     return declared

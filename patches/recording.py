@@ -20,7 +20,7 @@ CLOSE = '"close"'
 
 
 def settings(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
-    """Return the user's choice as class attributes of `probes.recorder.Recorder`."""
+    """Return the user's choice: class attributes of `probes.recorder.Recorder`, by name."""
     return {
         "STAGE": config.stage.name,
         "WINDOW": str(config.stage.window),
@@ -37,7 +37,7 @@ def in_replicas(config: ProfileConfig[Any]) -> dict[str, object]:
     return {"REPLICAS": numbers(config.stage.replicas)}
 
 
-def about(config: ProfileConfig[WindowedStage | WholeStage], *more: str) -> dict[str, object]:
+def about(config: ProfileConfig[WindowedStage | WholeStage], *identity: str) -> dict[str, object]:
     """Return the class attributes that say which step metadata a recorder writes; {} without step metadata.
 
     `more` are attributes that identify a recorder of its kind.
@@ -47,7 +47,7 @@ def about(config: ProfileConfig[WindowedStage | WholeStage], *more: str) -> dict
     stage = config.stage
     windowed = ("window", "request", "refused") if isinstance(stage, WindowedStage) and stage.on_demand else ("window",)
     world = ("world",) if config.ranks is None else ()
-    identity = ("host", *more, "rank", *world, "pid", "ranks", *(windowed if stage.UNITS else ()), "units")
+    identity = ("host", *identity, "rank", *world, "pid", "ranks", *(windowed if stage.UNITS else ()), "units")
     return {"ABOUT": {} if stage.window.unit == WHOLE else {"unit": stage.window.unit}, "IDENTITY": identity}
 
 
@@ -57,9 +57,9 @@ def replicas(config: ProfileConfig[Any]) -> type:
     return ServingReplicas if by_server else NumberedReplicas
 
 
-def numbers(some: tuple[int | str, ...] | None) -> str:
+def numbers(chosen: tuple[int | str, ...] | None) -> str:
     """Return numbers separated by commas, or "all" for None, as in an environment variable."""
-    return "all" if some is None else ",".join(map(str, some))
+    return "all" if chosen is None else ",".join(map(str, chosen))
 
 
 def repeated(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
@@ -68,7 +68,7 @@ def repeated(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, obj
 
 
 def constants(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
-    """Return the compile-time constants of a recorder that counts units, and of the layers on top."""
+    """Return the compile-time constants of a recorder, by name: repeats, warm-up, piece lengths, form of a window."""
     stage = config.stage
     constants = repeated(config)
     if isinstance(stage, WindowedStage):
@@ -94,7 +94,7 @@ def units(config: ProfileConfig[WindowedStage | WholeStage], name: str) -> str:
 
 
 def on_ranks(config: ProfileConfig[WindowedStage | WholeStage]) -> str:
-    """Return the chosen ranks in words, and the replicas unless only the first is chosen."""
+    """Return the chosen ranks in words, such as "rank 0, 3"; the replicas follow unless only replica 0 is chosen."""
     ranks = Text("every rank")
     if config.ranks is not None:
         ranks = Text("rank {ranks}", ", ".join(map(str, config.ranks)))
@@ -106,7 +106,7 @@ def on_ranks(config: ProfileConfig[WindowedStage | WholeStage]) -> str:
 
 
 def parts(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]:
-    """Return the parts of any recorder: pauses, the number of ranks if all of them record, metadata, compression."""
+    """Return the parts of any recorder: timeline pauses, the number of ranks (if all record), metadata, compression."""
     joined = (NotedPauses, *((NamedIterations,) if config.facts else ())) if config.beside_timeline else ()
     files = tool(config).metadata if config.facts else (Unnoted, *tool(config).without_metadata)
     ranks = (EveryRank,) if config.facts and config.ranks is None else ()
@@ -114,7 +114,7 @@ def parts(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]
 
 
 def several_traces(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]:
-    """Return the layer for the metadata of a worker that may write several traces, () if it cannot."""
+    """Return the layer that lists several traces in the metadata; () if a worker writes only one, or no metadata."""
     stage = config.stage
     on_demand = isinstance(stage, WindowedStage) and stage.on_demand
     several = on_demand or stage.window.later or stage.repeat > 1 or config.in_pieces
@@ -122,9 +122,9 @@ def several_traces(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[t
 
 
 def layers(config: ProfileConfig[WindowedStage | WholeStage], markers: type | None = None) -> tuple[type, ...]:
-    """Return the layers on top of any recorder: pieces, a size limit, ranges, garbage collections.
+    """Return the layers on top of any recorder, the lowest first: pieces, a size limit, ranges, garbage collections.
 
-    `markers` marks the stage's units.
+    `markers` is the layer that marks the stage's units (None: it has none).
     """
     pieced: tuple[type, ...] = (pieces.Pieces,) if config.in_pieces else ()
     if config.max_trace_gb:

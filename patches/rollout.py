@@ -48,7 +48,7 @@ vllm-ascend has none before 0.9.0rc1: its ranks did not run in step.
 
 
 def settings(config: ProfileConfig[RolloutStage]) -> dict[str, object]:
-    """Return the user's choice as class attributes of `patches.probes.rollout.RolloutUnits`."""
+    """Return the user's choice: class attributes of `patches.probes.rollout.RolloutUnits`, by name."""
     states = {name: str(value) for name, value in _states(config).items()}
     return {
         **recording.settings(config),
@@ -112,14 +112,17 @@ _COUNTED = {
 
 
 def _states(config: ProfileConfig[RolloutStage]) -> dict[str, int]:
-    """Return the conditions that a window may wait for, with the chosen value (0 if only a request may choose it)."""
+    """Return the conditions that a window may wait for: "load", "tail", "context" → the chosen value.
+
+    A value of 0 means that only a request may choose one. {} if the window waits for none.
+    """
     stage = config.stage
     states = {"load": stage.at_load, "tail": stage.at_tail, "context": stage.at_context}
     return {name: value for name, value in states.items() if value or stage.on_demand}
 
 
 def probe(
-    recorder: type,
+    recorder_class: type,
     *,
     contexts: type,
     members: tuple[type, ...] = (Calls,),
@@ -137,7 +140,7 @@ def probe(
     """
 
     def constants(config: ProfileConfig[RolloutStage], release: str) -> dict[str, object]:  # noqa: ARG001
-        """Return the compile-time constants: kinds of iterations to count, first unit, and those of any recorder."""
+        """Return the compile-time constants of the recorder by name: kinds of iterations, first unit, log texts."""
         unit, stage = config.stage.window.unit, config.stage
         first = int(unit == "decode")  # prefill makes token 0: there is no decode step 0
         lowest = 0 if stage.relative or stage.on_demand else first
@@ -153,7 +156,10 @@ def probe(
         return (*recording.parts(config), recording.replicas(config), *traits(release), *held)
 
     def layers(config: ProfileConfig[RolloutStage], release: str) -> tuple[type, ...]:
-        """Return the layers for the configuration: warm-up, repeats, conditions, requests, markers and so on."""
+        """Return the layers of the recorder, the lowest first.
+
+        They are for the warm-up, repeats, conditions, requests, aligned ranks and markers, each only if chosen.
+        """
         stage, states = config.stage, _states(config)
         waits = (RelativeWindow, *(_STATES[name] for name in states), *filter(None, [relative])) if states else ()
         windows = (
@@ -172,7 +178,7 @@ def probe(
         )
 
     return recording.probe(
-        recorder,
+        recorder_class,
         members,
         settings=settings,
         constants=constants,

@@ -14,7 +14,7 @@ from patches.releases import Releases
 
 
 def settings(config: ProfileConfig[TimelineStage]) -> Mapping[str, object]:
-    """Return the user's choice as class attributes of `patches.probes.timeline_recorder.TimelineRecorder`."""
+    """Return the user's choice: class attributes of `patches.probes.timeline_recorder.TimelineRecorder`, by name."""
     return {
         "STAGE": Timeline.STAGE,
         "SAVE_PATH": config.save_path,
@@ -60,9 +60,10 @@ class Timeline(PackageStage):
         kind: type = TimelineRecorder,
         recorder_name: str = "_rlpatch_stage",
     ) -> tuple[Recipe, ...]:
-        """Return `sites` and the recipe of their recorder, an instance of `kind`.
+        """Return the recipe of the timeline's recorder, an instance of `kind`, and behind it `sites`.
 
-        `recorder_name` is the module variable that the recorder is assigned to.
+        The recorder goes to the end of the package, into the module variable `recorder_name`; each recipe needs the
+        other.
         """
         probe = Probe(
             summary=self.summary,
@@ -72,13 +73,16 @@ class Timeline(PackageStage):
         )
         return self.with_recorder(releases, sites, probe)
 
-    def loop(self, method: str, unit: str, *names: str) -> Insertion:
-        """Return the line that records each turn of a loop over any of `names` as a `unit`."""
+    def loop(self, method: str, unit: str, *variables: str) -> Insertion:
+        """Return the line that records each iteration of a loop in `method` as a `unit`, such as "micro-batch".
+
+        The loop is the one that runs over any of `variables`.
+        """
         wrapped = f'{{units}} = _rlpatch.units("{unit}", {{units}}) if {self.recorder} else {{units}}'
-        return line(method, wrapped, Text("each iteration of the loop is a span"), Loop(names))
+        return line(method, wrapped, Text("each iteration of the loop is a span"), Loop(variables))
 
     def wait(self, method: str, call: str) -> Insertion:
-        """Return the lines around `call`, a collective in which the host waits for other ranks."""
+        """Return the lines around the statement with `call`, a collective in which the host waits for other ranks."""
         name = call.rpartition(".")[2]
         why = Text("all ranks wait for the straggler here; nothing else shows which rank is late")
         return self.around(method, f"{call}(...)", f'span("wait", "{name}")', why)

@@ -40,7 +40,7 @@ _CONTENTS = {"memory": "profile_memory", "shapes": "record_shapes", "stack": "wi
 
 
 def _npu_arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
-    """Return the code of arguments that only torch_npu has, by (function, keyword).
+    """Return the code of arguments that only torch_npu has: (function, keyword) → code.
 
     Names as in 2.1.0.post8 to 2.14.0. `AiCMetrics.MemoryAccess` is missing in the first of these, and so not offered.
     """
@@ -76,7 +76,10 @@ def tool(config: ProfileConfig[Any]) -> Tool:
 
 
 def arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
-    """Return the code of the profiler's constructor arguments, by (function, keyword); nsys and memory have none."""
+    """Return the code of the profiler's constructor arguments: (function, keyword) → code.
+
+    Nsys and memory have none.
+    """
     profiler = config.profiler
     if isinstance(profiler, NsysSettings | MemorySettings):
         return {}
@@ -87,7 +90,7 @@ def arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
 
 
 def differing(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
-    """Return `arguments` as a probe has them, with "" for those that equal the tool's default and can be left out.
+    """Return `arguments` as a probe has them; the code is "" for those that equal the tool's default and are left out.
 
     Defaults as in torch_npu.profiler 2.1.0.post8 to 2.14.0 and torch.profiler: everything is off except `analyse_flag`.
     """

@@ -33,11 +33,11 @@ def settings(
     """Return a function from a configuration to class attributes of `probes.training.TrainingSteps`, for `roles`.
 
     `identity` are attributes that identify a training step besides its number; `between` says what runs between two
-    units, "" for the default of the stage.
+    units, "" for the default of the stage: "optimizer steps" in an update, otherwise "pauses".
     """
 
     def attributes(config: ProfileConfig[TrainingStage]) -> dict[str, object]:
-        """Return the class attributes for the user's choice."""
+        """Return the user's choice as class attributes, by name."""
         return {
             **recording.settings(config),
             **recording.about(config, "role", "step", *identity),
@@ -74,7 +74,10 @@ def summary(config: ProfileConfig[TrainingStage]) -> str:
 
 
 def _steps(stage: TrainingStage) -> str:
-    """Return the chosen training steps in words; more than `_FEW` repeats are given as a range."""
+    """Return the chosen training steps in words, such as "training steps 2, 4".
+
+    More than `_FEW` repeats as a range "2..11".
+    """
     if stage.repeat > _FEW:
         ends = [f"{step}..{step + stage.repeat - 1}" for step in stage.training_steps]
         return Text("training steps {steps}", ", ".join(ends))
@@ -88,7 +91,7 @@ _FEW = 8
 
 
 def probe(
-    recorder: type,
+    recorder_class: type,
     *,
     roles: tuple[str, ...],
     shared: type = TrainingSteps,
@@ -110,7 +113,10 @@ def probe(
         return (*recording.parts(config), *filter(None, [logged(release)]))
 
     def layers(config: ProfileConfig[TrainingStage], release: str) -> tuple[type, ...]:  # noqa: ARG001
-        """Return the layers for the configuration: repeats, several windows, requests, progress, markers, calls."""
+        """Return the layers of the recorder, the lowest first.
+
+        They are for repeats, several windows, requests, progress, markers and whole calls, each only if chosen.
+        """
         stage = config.stage
         return (
             *((RepeatedSteps,) if stage.repeat > 1 else ()),
@@ -122,7 +128,7 @@ def probe(
         )
 
     return recording.probe(
-        recorder,
+        recorder_class,
         members,
         settings=settings(roles, *(("parameter_version",) if logged("") else ()), between=between),
         constants=constants,

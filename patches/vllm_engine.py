@@ -11,9 +11,10 @@ from patches.probes import vllm
 
 
 def traits(release: str) -> tuple[type, ...]:
-    """Return the parts of `probes.vllm.SchedulerOutputs` for a published release ("": an unknown one).
+    """Return the probe classes that read vLLM's scheduler output in a published release ("": in an unknown one).
 
-    Based on vllm/v1/core/sched/output.py and vllm/v1/worker/gpu/warmup.py, 0.8.5 to 0.33.0.
+    They are parts of `probes.vllm.SchedulerOutputs`. Based on vllm/v1/core/sched/output.py and
+    vllm/v1/worker/gpu/warmup.py, 0.8.5 to 0.33.0.
     """
     if not release:
         return (vllm.ResumedSomehow, vllm.AnyPrompt)
@@ -64,8 +65,11 @@ def _number(release: str) -> tuple[int, ...]:
     return tuple(int(text) for text in re.findall(r"\d+", release)[:3])
 
 
-def spans(worker: str) -> tuple[tuple[str, str, str], ...]:
-    """Return the timeline sites of a V1 worker class: iterations, weight updates, sleep and wake-up."""
+def spans(class_name: str) -> tuple[tuple[str, str, str], ...]:
+    """Return the timeline sites of the V1 worker class `class_name`: iterations, weight updates, sleep and wake-up.
+
+    Each is the path of a function, the code that begins its span, and the reason for it.
+    """
     weights = ("start_weight_update", "update_weights", "finish_weight_update", "reload_weights")
     kinds = {
         "sync": (weights, Text("the engine receives the weights for the next rollout")),
@@ -73,18 +77,21 @@ def spans(worker: str) -> tuple[tuple[str, str, str], ...]:
     }
     spans = ((kind, name, why) for kind, (names, why) in kinds.items() for name in names)
     return (
-        (f"{worker}.execute_model", "iteration(self, scheduler_output)", Text("runs once per engine iteration")),
-        *((f"{worker}.{name}", f'span("{kind}", "{name}")', why) for kind, name, why in spans),
+        (f"{class_name}.execute_model", "iteration(self, scheduler_output)", Text("runs once per engine iteration")),
+        *((f"{class_name}.{name}", f'span("{kind}", "{name}")', why) for kind, name, why in spans),
     )
 
 
-def syncs(worker: str) -> tuple[tuple[str, str, str], ...]:
-    """Return the sites of a worker class that belong to a weight sync, for `patches.weights_stage.Weights.sites`."""
+def syncs(class_name: str) -> tuple[tuple[str, str, str], ...]:
+    """Return the weight-sync sites of the worker class `class_name`.
+
+    Each is the path of a function, the code that begins its range, and the reason for it.
+    """
     goes_on = {"start_weight_update": ", True", "finish_weight_update": ", False"}
     calls = ("start_weight_update", "update_weights", "finish_weight_update", "reload_weights")
     return tuple(
         (
-            f"{worker}.{call}",
+            f"{class_name}.{call}",
             f'sync(self, "rollout", "{call}"{goes_on.get(call, "")})',
             Text("the engine receives the weights for the rollout"),
         )

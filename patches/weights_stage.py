@@ -18,7 +18,7 @@ from patches.tools import WINDOWS, differing
 
 
 def settings(config: ProfileConfig[SyncStage]) -> dict[str, object]:
-    """Return the user's choice as class attributes of `patches.probes.weight_sync.WeightSync`."""
+    """Return the user's choice: class attributes of `patches.probes.weight_sync.WeightSync`, by name."""
     about = recording.about(config, "replica", "dp", "role", "sync")
     return {
         **recording.settings(config),
@@ -75,9 +75,9 @@ class Weights(PackageStage):
         return Text("Records {which} of this process on {on_ranks}.", which, recording.on_ranks(config))
 
     def recipes(self, releases: Releases, *sites: Recipe, replica: Probe | None = None) -> tuple[Recipe, ...]:
-        """Return `sites` and the recipe of their recorder.
+        """Return the recipe of the recorder of weight syncs, and behind it `sites`; each needs the other.
 
-        `replica` is a probe that goes in beside the recorder and tells a process which replica it is.
+        The probe `replica` goes in beside the recorder and tells a process which replica it is (None: nothing does).
         """
         more = replica or Probe(summary=self.summary)
         probe = Probe(
@@ -105,8 +105,8 @@ class Weights(PackageStage):
         """Return the line in `method` that tells the recorder that a weight sync is over; `why` is the reason."""
         return line(method, f"{self.recorder} and _rlpatch.ended()", why)
 
-    def socket(self, method: str, behind: str) -> Insertion:
-        """Return lines that wrap the socket for buckets, which exists after the call `behind` in `method`."""
-        where = Around(behind, "self.socket = _rlpatch.socket(self.socket) if _rlpatch else self.socket")
+    def socket(self, method: str, statement: str) -> Insertion:
+        """Return lines in `method` that wrap `self.socket` after `statement`: each wait for an answer is a range."""
+        where = Around(statement, "self.socket = _rlpatch.socket(self.socket) if _rlpatch else self.socket")
         why = Text("handing over a bucket takes as long as the receiver needs to load it")
         return line(method, f'_rlpatch = getattr(__import__("{self.package}"), "_rlpatch_stage", None)', why, where)

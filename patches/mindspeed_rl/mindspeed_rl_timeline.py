@@ -28,13 +28,16 @@ _TRAINS = ("enter_train_mode", "exit_train_mode")
 
 
 def _span(path: str, kind: str, why: str, name: str = "") -> Site:
-    """Return a timeline site at the head of the function ``path``, a span of ``kind``."""
+    """Return a timeline site at the head of the function `path`: a span of `kind`.
+
+    It is called `name`, or as the function is ("").
+    """
     return path, f'span("{kind}", "{name or path.rpartition(".")[2]}")', why
 
 
-def _trainer(name: str, releases: Releases) -> Recipe:
-    """Return the recipe for the steps of the trainer `name`, such as "GRPO"."""
-    owner = f"Ray{name}Trainer"
+def _trainer(algorithm: str, releases: Releases) -> Recipe:
+    """Return the recipe for the steps of the trainer of `algorithm`, such as "GRPO"."""
+    owner = f"Ray{algorithm}Trainer"
     mark = _TIMELINE.around(
         f"{owner}.fit",
         "logger.info(metrics.metric, ...)",
@@ -42,20 +45,23 @@ def _trainer(name: str, releases: Releases) -> Recipe:
         Text("this function logs each training step once"),
     )
     return _TIMELINE.sites(
-        Text("steps of {name}", name),
-        f"trainer/{name.lower()}_trainer_hybrid.py",
+        Text("steps of {name}", algorithm),
+        f"trainer/{algorithm.lower()}_trainer_hybrid.py",
         releases,
         _span(f"{owner}.compute_advantage", "phase", Text("the driver waits here until all rewards are computed")),
         more=(mark,),
     )
 
 
-def _worker(name: str, file: str, releases: Releases, *methods: str, update: str = "") -> Recipe:
-    """Return the recipe for a worker's `methods`; `update` is the role whose training its method `update` runs."""
+def _worker(class_name: str, file: str, releases: Releases, *methods: str, update: str = "") -> Recipe:
+    """Return the recipe for the `methods` of the worker class `class_name` in the module `file`: spans of work.
+
+    `update` is the role ("": none) whose training the class's method `update` runs.
+    """
     works = [(method, method) for method in methods] + ([("update", f"update_{update}")] if update else [])
     heads = (
         (
-            f"{name}.{method}",
+            f"{class_name}.{method}",
             f'span("work", "{work}", type(self).__name__)',
             Text("the driver calls this function on every rank"),
         )

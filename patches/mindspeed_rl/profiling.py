@@ -11,7 +11,7 @@ _OWN = "profiler_config.integrated"
 
 
 def _own(values: Mapping[str, object]) -> State:
-    """Return the state of MindSpeed-RL's own profiler for the values of its configuration keys."""
+    """Return ON if the profiler is switched on by the configuration `values`, ARMED if only mstx is, else OFF."""
     if values[f"{_OWN}.profile"]:
         return State.ON
     return State.ARMED if values[f"{_OWN}.mstx"] else State.OFF

@@ -103,7 +103,10 @@ _SCHEDULE = Probe(members=(ScheduledLoop,), summary=training.summary)
 
 
 def _engine(stage: str) -> Recipe:
-    """Return the recipe for the loops of `BaseTrainingEngine` in a stage; the worker supplies role and step."""
+    """Return the recipe for the loops of `BaseTrainingEngine` in `stage`.
+
+    Role and training step come from its worker.
+    """
     update = stage in UPDATES
     releases = _WITH_CRITIC if ROLES[stage] == ("critic",) else RELEASES
     minis = Insertion(
@@ -172,9 +175,9 @@ def _engine(stage: str) -> Recipe:
 def _worker(
     *, stage: str, role: str, class_name: str, method: str, ends: Before, structures: tuple[Structure, ...]
 ) -> Recipe:
-    """Return the recipe for a stage in the worker class `class_name`, whose `method` runs it for `role`.
+    """Return the recipe for `stage` in the worker class `class_name`, whose `method` runs it for `role`.
 
-    The stage is over before the statement `ends`; `structures` are the releases with that shape.
+    The stage is over before the statement `ends`; `structures` are the files and releases with that shape.
     """
     return Recipe(
         name=Text("reference worker") if role == "ref" else Text("{role} worker", role),

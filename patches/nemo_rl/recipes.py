@@ -44,17 +44,18 @@ class _Worker(NamedTuple):
     has_micro_batches: bool = False
 
 
-def _in_releases(strategy: str, name: str, module: str, train: str, get_logprobs: str) -> Iterator[_Worker]:
-    """Yield a class of workers, which moved to another file, and to a base class of Ray's actor.
+def _in_releases(strategy: str, class_name: str, module: str, train: str, get_logprobs: str) -> Iterator[_Worker]:
+    """Yield a class of workers for each range of releases, because its file and its name have changed.
 
-    `train` and `get_logprobs` are the fingerprints of these methods in all releases, separated by spaces.
+    `module` is the name of its file, `train` and `get_logprobs` are the fingerprints of these methods in all releases,
+    separated by spaces.
     """
     folder, both = "nemo_rl/models/policy", (tuple(train.split()), tuple(get_logprobs.split()))
-    yield _Worker(strategy, name, f"{folder}/{module}.py", Releases(("0.4.0",)), *both)
-    yield _Worker(strategy, name, f"{folder}/workers/{module}.py", Releases(("0.5.0",)), *both)
+    yield _Worker(strategy, class_name, f"{folder}/{module}.py", Releases(("0.4.0",)), *both)
+    yield _Worker(strategy, class_name, f"{folder}/workers/{module}.py", Releases(("0.5.0",)), *both)
     has_micro_batches = strategy == "dtensor-v2"
     releases = RELEASES.since("0.6.0")
-    yield _Worker(strategy, f"{name}Impl", f"{folder}/workers/{module}.py", releases, *both, has_micro_batches)
+    yield _Worker(strategy, f"{class_name}Impl", f"{folder}/workers/{module}.py", releases, *both, has_micro_batches)
 
 
 _WORKERS = (
@@ -83,7 +84,7 @@ _WORKERS = (
 
 
 def _recipe(worker: _Worker, stage: str, windows: tuple[str, ...], insertions: tuple[Insertion, ...]) -> Recipe:
-    """Return the recipe for a stage of a worker."""
+    """Return the recipe for "update-policy" or "compute-log-prob" (`stage`) of a worker, with its units and lines."""
     update = stage == _UPDATE
     return Recipe(
         name=Text("{cls} from {release} on", worker.class_name, worker.releases[0]),
@@ -116,7 +117,7 @@ def _recipe(worker: _Worker, stage: str, windows: tuple[str, ...], insertions: t
 
 
 def _update(worker: _Worker) -> Recipe:
-    """Return the recipe for the update of a worker."""
+    """Return the recipe for the update of a worker: lines where calls, mini-batches and micro-batches begin and end."""
     micro = Insertion(
         "train",
         where=Around("automodel_forward_backward(...)", after="del _rlpatch_micros"),
@@ -150,7 +151,7 @@ def _update(worker: _Worker) -> Recipe:
 
 
 def _log_prob(worker: _Worker) -> Recipe:
-    """Return the recipe for the forwards of a worker over a rollout."""
+    """Return the recipe for a worker's forwards over a rollout: lines where calls and micro-batches begin and end."""
     micro = Insertion(
         "get_logprobs",
         where=Loop(("processed_iterator",)),

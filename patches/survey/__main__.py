@@ -27,7 +27,10 @@ AGAIN = "python -m patches.survey"
 @click.option("--readme", "table", is_flag=True, help="Write the table of targets anew from the recipes.")
 @click.option("--new", is_flag=True, help="Look at every release that the package index has and rlpatch does not know.")
 def main(release: str | None, path: Path | None, table: bool, new: bool) -> None:
-    """Say what rlpatch has to learn for a release that it does not know, and print the lines to add."""
+    """Print what rlpatch has to learn for a release, or write the tables anew, or look at all unknown releases.
+
+    The options are in the help. Exits with 1 if `new` found a release, and with the problem's code if there is one.
+    """
     try:
         if table:
             for page in readme.PAGES:
@@ -45,13 +48,16 @@ def main(release: str | None, path: Path | None, table: bool, new: bool) -> None
         sys.exit(problem.kind.exit_code)
 
 
-def _survey(word: str, path: Path | None) -> list[str]:
-    """Return the report on the release `word`, downloaded or in the folder `path`. Raises Problem."""
-    name, version = find.parse(word, [upstream.project for upstream in upstreams()])
+def _survey(target_and_version: str, path: Path | None) -> list[str]:
+    """Return the lines of the report on a release such as "vllm==0.33.0", downloaded or in the folder `path`.
+
+    Raises Problem if the project is unknown, no release is named, or it cannot be downloaded or read.
+    """
+    name, version = find.parse(target_and_version, [upstream.project for upstream in upstreams()])
     upstream = next(upstream for upstream in upstreams() if upstream.project.name == name)
     if path is None and version is None:
         hint = f"{AGAIN} {name}=={upstream.project.releases[-1]}, or {AGAIN} {name} --path DIR"
-        raise Problem(Kind.USAGE, f"{word}: which release?", hint=hint)
+        raise Problem(Kind.USAGE, f"{target_and_version}: which release?", hint=hint)
     if path is None and not upstream.project.on_index:
         hint = f"{AGAIN} {name} --path DIR, with DIR a checkout of the release"
         raise Problem(Kind.USAGE, f"{name} is not on the package index", hint=hint)
@@ -61,16 +67,19 @@ def _survey(word: str, path: Path | None) -> list[str]:
         return fits.report(upstream, target)
 
 
-def _new(word: str | None) -> int:
-    """Print a report on each unknown release of the project `word` (None: all); return 1 if there is any, else 0."""
-    names = [find.parse(word, projects())[0]] if word else [project.name for project in projects()]
-    found_new = False
+def _new(project_name: str | None) -> int:
+    """Print a report on each unknown release of the project `project_name` (None: of all).
+
+    Return 1 if there is any, else 0.
+    """
+    names = [find.parse(project_name, projects())[0]] if project_name else [project.name for project in projects()]
+    has_new = False
     for project in (project for project in projects() if project.name in names):
         if not project.on_index:
             click.echo(f"{project.name}: not on the package index")
             continue
         versions = fits.unknown(project)
-        found_new = found_new or bool(versions)
+        has_new = has_new or bool(versions)
         if not versions:
             click.echo(f"{project.name}: nothing newer than {project.releases[-1]}")
         for version in versions:
@@ -79,7 +88,7 @@ def _new(word: str | None) -> int:
             except Problem as problem:  # of this release; the others are looked at
                 lines = [f"{project.name} {version}: {problem}"]
             click.echo("\n".join([*lines, ""]))
-    return int(found_new)
+    return int(has_new)
 
 
 if __name__ == "__main__":

@@ -31,19 +31,24 @@ _WHEEL = (
 _SITE = r"^[^/]+\.data/(purelib|platlib)/"
 
 
-def download(distributions: Sequence[str], version: str, folder: Path, *, parts: Sequence[str], keep: Wanted) -> None:
-    """Fill `folder` with a release's files that `keep` accepts and whose path begins with one of `parts` (none: all).
+def download(
+    distributions: Sequence[str], version: str, folder: Path, *, prefixes: Sequence[str], keep: Wanted
+) -> None:
+    """Fill `folder` with the files of a release that `keep` accepts and whose path begins with one of `prefixes`.
 
-    The first of `distributions` that has the release is taken, as a wheel if there is one, else as a source archive.
-    Raises Problem (ENVIRONMENT) if none can be downloaded.
+    Without prefixes, any path will do. The first of `distributions` that has the release is taken, as a wheel if there
+    is one, else as a source archive. Where the index serves ranges, only the files of a wheel below `prefixes` are
+    fetched, and `keep` is not asked. Raises Problem (ENVIRONMENT) if none can be downloaded.
     """
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         here, output = Path(scratch), ""
         for name in distributions:
-            if parts and _members(name, version, folder, parts):
+            if prefixes and _members(name, version, folder, prefixes):
                 return
             for unpack in (_wheel, _sdist):
-                output = unpack(name, version, here, folder, lambda path, size: _part(path, parts) and keep(path, size))
+                output = unpack(
+                    name, version, here, folder, lambda path, size: _part(path, prefixes) and keep(path, size)
+                )
                 if not output:
                     return
     raise _unavailable(distributions[0], version, output)
@@ -64,13 +69,16 @@ def listed(distribution: str) -> tuple[str, ...]:
     raise Problem(Kind.ENVIRONMENT, f"no package index answers, or none has {distribution}", hint=hint)
 
 
-def _part(path: str, parts: Sequence[str]) -> bool:
+def _part(path: str, prefixes: Sequence[str]) -> bool:
     """Tell whether a path begins with one of ``parts`` (none: any)."""
-    return not parts or path.startswith(tuple(parts))
+    return not prefixes or path.startswith(tuple(prefixes))
 
 
 def _wheel(name: str, version: str, scratch: Path, folder: Path, keep: Wanted) -> str:
-    """Download a wheel and unpack the files that `keep` accepts; return "", or pip's output if that failed."""
+    """Download a wheel into `scratch` and unpack the files that `keep` accepts into `folder`.
+
+    Return "", or pip's output ("no wheel" if it is empty) if there is no wheel.
+    """
     done = _pip_download([*_WHEEL, "--dest", str(scratch), f"{name}=={version}"], scratch)
     wheels = list(scratch.glob("*.whl"))
     if len(wheels) != 1:
@@ -83,10 +91,13 @@ def _wheel(name: str, version: str, scratch: Path, folder: Path, keep: Wanted) -
     return ""
 
 
-def _members(name: str, version: str, folder: Path, parts: Sequence[str]) -> bool:
-    """Fetch only the wanted files of a wheel, if the index serves ranges; return whether that worked."""
+def _members(name: str, version: str, folder: Path, prefixes: Sequence[str]) -> bool:
+    """Fetch only the files of a wheel below `prefixes` and up to 1 MB, if the index serves ranges.
+
+    Return whether that worked; if not, `folder` may have some of the files.
+    """
     # A wheel is a zip archive: an index that serves ranges gives its directory and a few members in 1 MB of 400.
-    words = [f"{name}=={version}", str(folder), " ".join(parts), _SITE, *_WHEEL]
+    words = [f"{name}=={version}", str(folder), " ".join(prefixes), _SITE, *_WHEEL]
     return not subprocess.run([_python(), "-c", _RANGES, *words], capture_output=True).returncode
 
 
@@ -114,7 +125,10 @@ with command.main_context():
 
 
 def _sdist(name: str, version: str, scratch: Path, folder: Path, keep: Wanted) -> str:
-    """Download a source archive, copy the files that `keep` accepts; return "", or pip's output if that failed."""
+    """Download a source archive into `scratch` and copy the files that `keep` accepts into `folder`, building nothing.
+
+    Return "", or pip's output ("no source archive" if it is empty) if there is none.
+    """
     # pip has no "download, but do not ask the project's build for its metadata", and that build wants torch.
     # A setuptools that refuses makes the step fail before upstream code runs; --no-clean leaves the unpacked
     # archive.
@@ -135,7 +149,10 @@ def _sdist(name: str, version: str, scratch: Path, folder: Path, keep: Wanted) -
 
 
 def _python() -> str:
-    """Return an interpreter that has pip, which uv environments lack. Raises Problem (ENVIRONMENT) if there is none."""
+    """Return the path of an interpreter that has pip: this one, or a python3 on PATH, as uv environments lack pip.
+
+    Raises Problem (ENVIRONMENT) if there is none.
+    """
     if _pip_is_here():
         return sys.executable
     for interpreter in filter(None, (shutil.which("python3", path=folder) for folder in os.get_exec_path())):
@@ -156,15 +173,15 @@ def _pip_download(arguments: Sequence[str], scratch: Path, **variables: str) -> 
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
-def _unavailable(name: str, version: str, output: str) -> Problem:
-    """Return the problem that a release cannot be downloaded, with the end of pip's `output`."""
-    errors = [line for line in output.splitlines() if line.startswith("ERROR")]
-    nothing = "(from versions: none)" in output
+def _unavailable(name: str, version: str, pip_output: str) -> Problem:
+    """Return the problem that a release cannot be downloaded, with the last two errors, or lines, of `pip_output`."""
+    errors = [line for line in pip_output.splitlines() if line.startswith("ERROR")]
+    nothing = "(from versions: none)" in pip_output
     cause = "no package index answers, or none has it" if nothing else "pip download failed"
     return Problem(
         Kind.ENVIRONMENT,
         f"{name} {version} cannot be downloaded: {cause}",
-        notes=tuple((errors or output.splitlines())[-2:]),
+        notes=tuple((errors or pip_output.splitlines())[-2:]),
         hint=f"look at what there is: {Path(sys.executable).name} -m pip download --no-deps {name}=={version};"
         f" or unpack it yourself and name the folder: {name}=={version} --path DIR",
     )

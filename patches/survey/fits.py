@@ -40,7 +40,7 @@ class RecipeFit(NamedTuple):
 
     @property
     def new(self) -> bool:
-        """Whether the recipes need a change for this release."""
+        """Whether the recipes need a change: the fit is not as expected, or the file or the fingerprint is new."""
         return bool(self.file) != (self.structure is not None) or bool(self.file and not self._as_before)
 
     @property
@@ -49,7 +49,10 @@ class RecipeFit(NamedTuple):
 
 
 def fetch(project: Project, version: str, folder: Path) -> Path:
-    """Download the files of a release that recipes and versions need into `folder`. Raises Problem (ENVIRONMENT)."""
+    """Download the files of a release that recipes and versions need into `folder`, which is made; return `folder`.
+
+    Raises Problem (ENVIRONMENT) if the release cannot be downloaded, and FileExistsError if the folder exists.
+    """
     folder.mkdir(parents=True)
     metadata = (f"{name.replace('-', '_')}-" for name in project.distributions)
     version_modules = (f"{project.package}/{name}.py" for name in ("__init__", "version", "_version"))
@@ -74,16 +77,19 @@ def unknown(project: Project) -> list[str]:
 
 
 def report(upstream: Upstream, target: Target) -> list[str]:
-    """Return lines on the fit of each recipe to `target`, and the lines to add. Raises Problem (VERSION) if unknown."""
+    """Return lines on how each recipe fits `target`, on the lines to add, and on the commands to run then.
+
+    Raises Problem (VERSION) if the version of the target is unknown.
+    """
     name, version = upstream.project.name, target.version
     if not version:
         hint = "unpack a release, which says it in its metadata"
         raise Problem(Kind.VERSION, f"nothing says which release of {name} this is", str(target.root), hint)
-    findings = _findings(upstream, target)
+    recipe_fits = _findings(upstream, target)
     is_published = published(upstream, version)
     lines = [f"{name} {version}: {'a release that is known' if is_published else 'a release that is not known'}"]
-    lines += [line for finding in findings if (line := _line(finding))]
-    todo = list(dict.fromkeys(line for finding in findings for line in _todo(upstream, finding, version)))
+    lines += [line for fit in recipe_fits if (line := _line(fit))]
+    todo = list(dict.fromkeys(line for fit in recipe_fits for line in _todo(upstream, fit, version)))
     if not is_published:
         todo[:0] = _listed(upstream, version)
     if not todo:
@@ -93,7 +99,7 @@ def report(upstream: Upstream, target: Target) -> list[str]:
 
 
 def expected(upstream: Upstream, recipe: Recipe, version: str) -> Structure | None:
-    """Return the recipe's structure for a release, or that for the newest known release before it; None without any."""
+    """Return the recipe's structure for a release, or that of the newest known release before it; None without any."""
     release = published(upstream, version) or _before(upstream, version)
     return recipe.structure(release)
 
@@ -105,18 +111,17 @@ def _before(upstream: Upstream, version: str) -> str:
 
 
 def _findings(upstream: Upstream, target: Target) -> list[RecipeFit]:
-    """Return the fit of each recipe; leave out unexpected recipes whose needed recipes do not fit either."""
-    findings = [_find(upstream, recipe, target) for recipe in upstream.recipes]
-    fits = {finding.recipe.name for finding in findings if finding.file}
-    return [
-        finding
-        for finding in findings
-        if finding.structure or not finding.recipe.needs or fits.intersection(finding.recipe.needs)
-    ]
+    """Return how each recipe fits, without recipes that are not expected here and whose needed recipes do not fit."""
+    recipe_fits = [_find(upstream, recipe, target) for recipe in upstream.recipes]
+    fits = {fit.recipe.name for fit in recipe_fits if fit.file}
+    return [fit for fit in recipe_fits if fit.structure or not fit.recipe.needs or fits.intersection(fit.recipe.needs)]
 
 
 def _find(upstream: Upstream, recipe: Recipe, target: Target) -> RecipeFit:
-    """Return the fit of a recipe in the target; try the expected file first, then the files of its other structures."""
+    """Return how a recipe fits the target: tried in the expected file first, then in the files of its other structures.
+
+    If it fits nowhere, the result has the reason of the first file.
+    """
     structure = expected(upstream, recipe, target.version)
     files = [structure.file] if structure else []
     reason = ""
@@ -132,7 +137,10 @@ def _find(upstream: Upstream, recipe: Recipe, target: Target) -> RecipeFit:
 
 
 def _try(recipe: Recipe, source: bytes, file: str) -> None:
-    """Raise Problem if a line of the recipe, or one of its calls, has no place in `source`."""
+    """Raise Problem if a line of the recipe, or one of its calls, has no place in `source`.
+
+    `file` is named in the problem.
+    """
     if recipe.calls:
         editing.present(source, recipe, where=file)
         return
@@ -143,53 +151,59 @@ def _try(recipe: Recipe, source: bytes, file: str) -> None:
     ast.parse(after)
 
 
-def _line(finding: RecipeFit) -> str:
-    """Return a line on a fit, "" if the recipe is neither expected for this release nor fits."""
-    recipe, structure = finding.recipe, finding.structure
+def _line(fit: RecipeFit) -> str:
+    """Return a line on how a recipe fits, "" if it is neither expected for this release nor fits."""
+    recipe, structure = fit.recipe, fit.structure
     name = f"  {recipe.stage}: {recipe.name}"
-    if finding.file:
+    if fit.file:
         shape = f"structure {structure.name}" if structure and structure.name else "its structure"
-        state = "known" if finding.is_known else "new"
+        state = "known" if fit.is_known else "new"
         fits = f"fits {shape}" if structure else "fits, though none of its structures has this release,"
-        hash_text = f"fingerprint {finding.fingerprint} " if finding.fingerprint else ""
-        return f"{name}: {fits} in {finding.file}, {hash_text}({state})"
-    return f"{name}: does not fit: {finding.reason}" if structure else ""
+        hash_text = f"fingerprint {fit.fingerprint} " if fit.fingerprint else ""
+        return f"{name}: {fits} in {fit.file}, {hash_text}({state})"
+    return f"{name}: does not fit: {fit.reason}" if structure else ""
 
 
 def _listed(upstream: Upstream, version: str) -> Iterator[str]:
-    """Yield the line that adds the release to the project's list."""
+    """Yield the line that adds the release to RELEASES of the project: file, line number, place and the version."""
     before = _before(upstream, version)
     where = f"after {before!r}" if before else "first"
     file, line = _written(upstream, [before]) if before else (f"patches/{upstream.project.package}/__init__.py", 0)
     yield f'{file}{f":{line}" if line else ""}, RELEASES, {where}: "{version}",'.replace("'", '"')
 
 
-def _todo(upstream: Upstream, finding: RecipeFit, version: str) -> Iterator[str]:
-    """Yield the lines to add to the recipes for this release: a fingerprint, a structure, or the end of one."""
-    recipe, structure = finding.recipe, finding.structure
-    if not finding.new:
+def _todo(upstream: Upstream, fit: RecipeFit, version: str) -> Iterator[str]:
+    """Yield the lines to add to the recipes for this release, each with file and line number; none if nothing is new.
+
+    They are a fingerprint, a structure, or the end of a structure.
+    """
+    recipe, structure = fit.recipe, fit.structure
+    if not fit.new:
         return
     if structure is None:
         file, line = _written(upstream, recipe.structures[-1].fingerprints)
-        yield f'{file}:{line}, {recipe.name}: a structure that has {version}, fingerprint "{finding.fingerprint}"'
+        yield f'{file}:{line}, {recipe.name}: a structure that has {version}, fingerprint "{fit.fingerprint}"'
         return
     file, line = _written(upstream, structure.fingerprints)
-    if not finding.file or finding.file != structure.file:
+    if not fit.file or fit.file != structure.file:
         first, last = structure.releases[0], _before(upstream, version)
         yield f'{file}:{line}, {recipe.name}: the structure ends: RELEASES.between("{first}", "{last}")'
-        if finding.file:
-            yield f'{file}:{line}, {recipe.name}: a structure for {finding.file}: RELEASES.since("{version}"), with'
-            yield f'    fingerprints "{finding.fingerprint}"'
-    elif not finding.is_known:
-        yield f'{file}:{line}, {recipe.name}, fingerprints: "{finding.fingerprint}",'
+        if fit.file:
+            yield f'{file}:{line}, {recipe.name}: a structure for {fit.file}: RELEASES.since("{version}"), with'
+            yield f'    fingerprints "{fit.fingerprint}"'
+    elif not fit.is_known:
+        yield f'{file}:{line}, {recipe.name}, fingerprints: "{fit.fingerprint}",'
 
 
-def _written(upstream: Upstream, words: Iterable[str]) -> tuple[str, int]:
-    """Return the file and the line number of the last literal equal to one of `words` (line 0: none found)."""
+def _written(upstream: Upstream, literals: Iterable[str]) -> tuple[str, int]:
+    """Return the file and the number of the last line with one of `literals` in quotes.
+
+    The package and 0 without any.
+    """
     folder = Path(__file__).parents[1] / upstream.project.package
     place = (f"patches/{folder.name}", 0)
     for file in sorted(folder.glob("*.py")):
         for number, text in enumerate(file.read_text("utf-8").splitlines(), 1):
-            if any(f'"{word}"' in text for word in words):
+            if any(f'"{word}"' in text for word in literals):
                 place = (f"patches/{folder.name}/{file.name}", number)
     return place

@@ -49,9 +49,9 @@ class StageGroup(NamedTuple):
 
 
 def table(words: Words = ENGLISH, *, short: bool = False) -> list[str]:
-    """Return the lines of the Markdown table: rollouts, then training stages, then stages recorded as a whole.
+    """Return the lines of the Markdown table of targets: rollouts, training stages, stages recorded as a whole.
 
-    The `short` table has a row for each project, with its windows alone.
+    The `short` table has a row for each project, with its windows alone. `words` are those of its language.
     """
     rows = [row for upstream in upstreams() for row in (windowed(upstream) if short else grouped(upstream))]
     rows.sort(key=lambda row: (_BUILTIN in row.stages, _ORDER.index(row.windows[0])))
@@ -59,9 +59,9 @@ def table(words: Words = ENGLISH, *, short: bool = False) -> list[str]:
 
 
 def rewrite(file: Path) -> str:
-    """Replace the table in `file` by the current one, and return a sentence on what was done.
+    """Replace the table in `file`, whose name tells its language, and return a sentence on what was done.
 
-    Raises Problem (STRUCTURE) unless the head of the table occurs exactly once.
+    A README gets the short table. Raises Problem (STRUCTURE) unless the head of the table occurs exactly once.
     """
     words = CHINESE if file.name.endswith(".zh.md") else ENGLISH
     lines = file.read_text("utf-8").split("\n")
@@ -102,16 +102,19 @@ def _releases(upstream: Upstream, recipes: Sequence[Recipe]) -> tuple[str, ...]:
     return tuple(release for release in upstream.project.releases if release in recipe_releases)
 
 
-def _line(row: StageGroup, words: Words) -> str:
-    """Return the table row of a group of stages."""
+def _line(row: StageGroup, table_words: Words) -> str:
+    """Return the Markdown row of a group of stages: target, stages, windows, releases.
+
+    More than three releases are given as "first … last (count)".
+    """
     project = row.upstream.project
     other_names = [f"`{name}`" for name in project.distributions if name != project.name]
-    target = words.also.format(project.name, ", ".join(other_names)) if other_names else project.name
+    target = table_words.also.format(project.name, ", ".join(other_names)) if other_names else project.name
     stages, windows = ", ".join(row.stages), ", ".join(f"`--{unit}`" for unit in row.windows)
     if row.windows == (WHOLE,):
-        windows = words.none if row.stages == (_BUILTIN,) else words.whole
+        windows = table_words.none if row.stages == (_BUILTIN,) else table_words.whole
     if row.stages == (_BUILTIN,):
-        stages = words.settings.format(f"`--{_BUILTIN}`")
+        stages = table_words.settings.format(f"`--{_BUILTIN}`")
     first, *_, last = (*row.releases, row.releases[-1])
     span = f"{first} … {last} ({len(row.releases)})" if len(row.releases) > 3 else ", ".join(row.releases)
     return f"| {target} | {stages} | {windows} | {span} |"

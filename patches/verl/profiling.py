@@ -28,10 +28,10 @@ _OFF_OR_ON = (False, True)
 _NO_STEPS_OR_ONE = (None, [1])
 
 
-def _tools(last: str) -> tuple[object, ...]:
-    """Return the values to try for a tool's key of the configuration: none, others, then ``last``, which records."""
+def _tools(recording_tool: str) -> tuple[object, ...]:
+    """Return the values to try for a tool's key of the configuration: None, other tools, `recording_tool` last."""
     tools = ("nsys", "torch", "torch_memory", "precision_debugger", "npu")
-    return (None, *(tool for tool in tools if tool != last), last)
+    return (None, *(tool for tool in tools if tool != recording_tool), recording_tool)
 
 
 # What makes a role run at all.
@@ -43,7 +43,10 @@ _RUNS = {
 
 
 def _runs(role: str, values: _Values) -> bool:
-    """Tell whether a role has workers, for the critic as `need_critic` in verl/trainer/ppo/utils.py does."""
+    """Tell whether a role has workers with these configuration `values`; for the critic as `need_critic` of verl does.
+
+    See verl/trainer/ppo/utils.py. Roles without a key that switches them on always run.
+    """
     by_advantage = role == "critic" and values["critic.enable"] is None
     return values[_ADVANTAGE] == "gae" if by_advantage else role not in _RUNS or bool(values[f"{role}.enable"])
 
@@ -58,7 +61,7 @@ _NO_RANKS_OR_ONE: tuple[object, ...] = ([], [0])
 def _old_steps(role: str, releases: str, by_role: str) -> ConfigSwitch:
     """Return the switch that records training steps in a role, in verl 0.4.1 to 0.5.0.
 
-    `releases` is a version specifier, `by_role` the text in the code that tells these releases apart ("!": its
+    `releases` is a version specifier, `by_role` the text in verl's code that tells these releases apart ("!TEXT": its
     absence).
     """
     ranks, every = f"{role}.profiler.ranks", f"{role}.profiler.all_ranks"
@@ -150,18 +153,21 @@ _STRATEGY = Key(f"{_ACTOR}.strategy", ("fsdp", "megatron"))
 _LEGACY = Key("trainer.use_legacy_worker_impl", ("disable", "auto"))
 
 
-def _old_megatron(role: str, then: State) -> ConfigSwitch:
-    """Return the switch for Megatron's profiler in a role, in verl 0.4.0 to 0.5.0; it means the state ``then``."""
+def _old_megatron(role: str, enabled_state: State) -> ConfigSwitch:
+    """Return the switch for Megatron's profiler in a role, in verl 0.4.0 to 0.5.0.
+
+    If enabled, it is in `enabled_state`.
+    """
     key = f"{role}.profile.use_profile"
     return ConfigSwitch(
         MEGATRON,
         (Key(key, _OFF_OR_ON), _STRATEGY),
-        lambda values: then if values[key] and values[_STRATEGY.name] == "megatron" else State.OFF,
+        lambda values: enabled_state if values[key] and values[_STRATEGY.name] == "megatron" else State.OFF,
         Text("update_policy starts torch.profiler for its first mini-batches"),
         "verl/workers/actor/megatron_actor.py and verl/utils/debug/profile.py, 0.4.0 to 0.5.0",
         releases=">=0.4.0.dev0,<0.6.0.dev0",
         armed=Text("the reference model's worker creates a torch.profiler, but nothing starts it")
-        if then is State.ARMED
+        if enabled_state is State.ARMED
         else "",
         code=("config.use_profile",),
     )
@@ -207,14 +213,14 @@ _SERVER_KEYS = (
 
 
 def _is_discrete(values: _Values) -> bool:
-    """Tell whether the rollout's profiler is enabled, with a profile for each stage of its own."""
+    """Tell whether the rollout's profiler (npu or torch) is enabled, with a separate profile for each stage."""
     tool = values[f"{_PROFILER}.tool"]
     is_known = tool in ("npu", "torch")
     return is_known and bool(values[f"{_PROFILER}.enable"] and values[f"{_PROFILER}.tool_config.{tool}.discrete"])
 
 
 def _server(values: _Values) -> State:
-    """Return ON if the rollout's server records chosen steps, ARMED if it would on request, else OFF."""
+    """Return ON if the rollout's server records chosen steps, ARMED if its workers make a profiler, else OFF."""
     if _is_discrete(values) and values[_STEPS]:
         return State.ON
     built = values[f"{_PROFILER}.tool"] in ("npu", "torch") and values[f"{_ROLLOUT}.name"] in (None, "vllm")
@@ -253,7 +259,10 @@ _SERVER_SWITCHES = (
 
 
 def _memory(role: str) -> ConfigSwitch:
-    """Return the switch for verl's memory history in a role, from verl 0.6.0 on."""
+    """Return the switch for verl's memory history in a role, from verl 0.6.0 on.
+
+    It is ON with the tool "torch_memory".
+    """
     tool = f"{role}.profiler.tool"
     return ConfigSwitch(
         MEMORY,

@@ -72,7 +72,10 @@ _VERSION = Insertion(
 
 
 def _lend(method: str) -> Insertion:
-    """Return the line in `method` that hands the worker's counter of units to its engine."""
+    """Return the line in `method` that lets an engine's loops count for the worker.
+
+    The worker knows role and training step, the engine has the loop over micro-batches.
+    """
     return Insertion(
         method,
         where=Head(),
@@ -83,7 +86,7 @@ def _lend(method: str) -> Insertion:
 
 
 def engine_worker(stage: str, unit: str) -> Recipe:
-    """Return the recipe that counts `unit` in the worker that drives any engine (`engine_workers.py`)."""
+    """Return the recipe that counts `unit` in verl's `TrainingWorker`, which drives any engine, in `stage`."""
     updates = stage in UPDATES
     method = "train_mini_batch" if updates else "infer_batch"
     enter = Insertion(
@@ -153,7 +156,7 @@ def engine_worker(stage: str, unit: str) -> Recipe:
 
 
 def _tinker(unit: str) -> Recipe:
-    """Return the recipe that counts `unit` in Tinker's worker, which gets an update in parts."""
+    """Return the recipe that counts `unit` in Tinker's worker, which gets an update call by call."""
     file, releases, method = "verl/workers/engine_workers_tinker.py", RELEASES.since("0.9.0"), "forward_backward"
     return Recipe(
         name=Text("Tinker's worker, {plural}", training.plural(unit)),
@@ -204,7 +207,7 @@ def _engines(stage: str) -> tuple[_Engine, ...]:
 
 
 def _in_engine(engine: _Engine, stage: str) -> Recipe:
-    """Return the recipe for an engine's loop over the micro-batches, which its worker counts."""
+    """Return the recipe for an engine's loop over the micro-batches in `stage`, which its worker counts."""
     method, file = "forward_backward_batch", f"verl/workers/engine/{engine.strategy}/transformer_impl.py"
     return Recipe(
         name=engine.class_name,
@@ -230,7 +233,7 @@ def _in_engine(engine: _Engine, stage: str) -> Recipe:
 
 
 def _in_megatron(stage: str) -> Recipe:
-    """Return the recipe for Megatron's schedule of micro-batches, which MindSpeed's engines inherit."""
+    """Return the recipe for Megatron's schedule of micro-batches in `stage`; MindSpeed's engines inherit it."""
     method, file = "forward_backward_batch", "verl/workers/engine/megatron/transformer_impl.py"
     return Recipe(
         name=_MEGATRON_ENGINE,
@@ -261,7 +264,7 @@ _MEGATRON = ("megatron", "mindspeed")
 
 
 def _recipes(stage: str) -> tuple[Recipe, ...]:
-    """Return the recipes of a stage: legacy workers, engine workers, Tinker's worker, and engines."""
+    """Return all recipes of a training stage: legacy workers, engine workers, Tinker's worker, and engines."""
     units = (MINI, MICRO, CALL) if stage in UPDATES else (MICRO, CALL)
     tinker = map(_tinker, units) if stage == "update-policy" else ()
     engines = (*(_in_engine(engine, stage) for engine in _engines(stage)), _in_megatron(stage))

@@ -35,10 +35,10 @@ INTERLEAVED = Note(
 
 
 def loop(method: str, unit: str, *names: str, last: bool = False, windows: tuple[str, ...] = ()) -> Insertion:
-    """Return the line in `method` that wraps the loop over `unit` in any of `names`.
+    """Return the line in `method` that wraps the loop over any of the variables `names`: each iteration is a `unit`.
 
-    With `last` the loop's end ends the call. The line is left out for windows of units that are not in `windows`, if
-    there are any.
+    With `last` the loop's end ends the call of the stage. `windows` are the units for whose windows the line goes in
+    (none: for all).
     """
     return Insertion(
         method,
@@ -54,15 +54,15 @@ def leave(method: str, why: str, windows: tuple[str, ...] = ()) -> Insertion:
     return Insertion(method, where=Before("return ..."), line='self._rlpatch_stage("leave")', why=why, windows=windows)
 
 
-def scheduled(method: str, chunks: str, around: str, *, last: bool) -> Insertion:
-    """Return lines around the statement `around`, which runs Megatron's schedule over `batch_generator`.
+def scheduled(method: str, chunks: str, statement: str, *, last: bool) -> Insertion:
+    """Return lines around `statement`, which runs Megatron's schedule over `batch_generator`, to count micro-batches.
 
-    `chunks` is the code of the model's chunks; with `last` the end of the schedule ends the call.
+    `chunks` is the code of the model's chunks; with `last` the end of the schedule ends the call of the stage.
     """
     last_one = ", last=True" if last else ""
     return Insertion(
         method,
-        where=Around(around, after="self._rlpatch_stage_ended(batch_generator)", nested=False),
+        where=Around(statement, after="self._rlpatch_stage_ended(batch_generator)", nested=False),
         line=f'batch_generator = self._rlpatch_stage_scheduled("{MICRO}", batch_generator, mpu, {chunks}{last_one})',
         why=Text(
             "without pipeline parallelism, Megatron's schedule takes a micro-batch, runs its forward and in"

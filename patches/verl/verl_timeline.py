@@ -27,13 +27,19 @@ _MEMORY = Text("the engine frees its memory or allocates it again")
 
 
 def _units(name: str, file: str, releases: Releases, *loops: Insertion, steps: str = "") -> Recipe:
-    """Return the recipe for loops over units; `steps` is the path of the optimizer's step function, "" for none."""
+    """Return the recipe called `name` for `loops` over units in `file`, and for the optimizer steps.
+
+    `steps` is the path of the function that runs an optimizer step ("": the file has none).
+    """
     heads = [(steps, 'span("unit", "optimizer-step")', Text("this function ends a mini-batch"))] if steps else []
     return _TIMELINE.sites(name, file, releases, *heads, more=loops)
 
 
 def _sync(*methods: str, kind: str = "sync", why: str = _SYNC) -> Iterable[tuple[str, str, str]]:
-    """Yield a timeline site at the head of each of the ``methods``, a span of ``kind`` named by the method."""
+    """Yield a timeline site at the head of each of the `methods`, a span of `kind` named by the method.
+
+    `why` is for users.
+    """
     for method in methods:
         yield method, f'span("{kind}", "{method.rpartition(".")[2]}")', why
 
@@ -44,12 +50,12 @@ _TRAJECTORY = 'span("trajectory", agent_name)'
 _SCORE = 'span("reward", "compute_score")'
 
 
-def _server(cls: str) -> tuple[tuple[str, str, str], ...]:
-    """Return the timeline sites of the rollout server class `cls`."""
+def _server(class_name: str) -> tuple[tuple[str, str, str], ...]:
+    """Return the timeline sites of a rollout server: requests, sleep and wake-up, aborted requests."""
     return (
-        (f"{cls}.generate", _SERVE, _SERVER),
-        *_sync(f"{cls}.sleep", f"{cls}.wake_up", kind="sleep", why=_MEMORY),
-        *_sync(f"{cls}.abort_all_requests", why=Text("running requests end before the weights arrive")),
+        (f"{class_name}.generate", _SERVE, _SERVER),
+        *_sync(f"{class_name}.sleep", f"{class_name}.wake_up", kind="sleep", why=_MEMORY),
+        *_sync(f"{class_name}.abort_all_requests", why=Text("running requests end before the weights arrive")),
     )
 
 

@@ -33,13 +33,13 @@ def _phase(method: str, name: str, why: str) -> Site:
 
 
 def _gathered(method: str, module: str) -> tuple[Insertion, ...]:
-    """Return the lines around the call with which FSDP gathers `module`."""
+    """Return the lines around `MODULE.state_dict()` in `method`, where FSDP gathers the weights: a range "gather"."""
     call = f"{module}.state_dict()"
     return (_WEIGHTS.around(method, call, 'phase("gather")', Text("every rank contributes its parts")),)
 
 
 def _managers() -> Iterator[Recipe]:
-    """Yield the recipes for sharding managers, which workers of verl 0.2 to 0.5 enter before each rollout."""
+    """Yield the recipes for sharding managers, which workers of verl up to 0.6.1 enter before each rollout."""
     for strategy, engine, releases in (
         ("FSDP", "vLLM", _MANAGERS),
         ("Megatron", "vLLM", _MANAGERS),
@@ -60,7 +60,7 @@ def _managers() -> Iterator[Recipe]:
 
 
 def _checkpoint_engines() -> Iterator[Recipe]:
-    """Yield the recipes for transports between a trainer and a rollout on different accelerators."""
+    """Yield the recipes for checkpoint engines, which send weights to a rollout on other accelerators."""
     for name, cls, operations in (
         ("nccl", "NCCLCheckpointEngine", ("BroadcastOperation",)),
         ("hccl", "HCCLCheckpointEngine", ("BroadcastOperation",)),

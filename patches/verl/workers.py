@@ -27,13 +27,13 @@ class _Loops(NamedTuple):
 
 
 def _once(method: str) -> _Loops:
-    """Return the loops of a method with one loop over micro-batches."""
+    """Return the lines and windows of a method with one loop over micro-batches."""
     micros = loop(method, MICRO, "micro_batches", last=True, windows=(MICRO,))
     return _Loops((_enter(method), micros, _end(method)), (MICRO, CALL), Text("one loop over the micro-batches"))
 
 
 def _mini_batches(method: str) -> _Loops:
-    """Return the loops of a Megatron update: mini-batches, whose micro-batches a schedule runs."""
+    """Return the lines and windows of a Megatron update: mini-batches in a loop, micro-batches in a schedule."""
     minis = loop(method, MINI, "dataloader", last=True, windows=(MINI,))
     shape = Text("one loop over the mini-batches; Megatron's schedule runs the micro-batches")
     return _Loops((_enter(method), minis, _end(method)), (MINI, CALL), shape)
@@ -45,7 +45,7 @@ def _whole(method: str) -> _Loops:
 
 
 def _nested(method: str) -> _Loops:
-    """Return the loops of an FSDP update: micro-batches in mini-batches."""
+    """Return the lines and windows of an FSDP update: micro-batches in mini-batches."""
     return _Loops(
         (
             _enter(method),
@@ -93,9 +93,9 @@ _MEGATRON_CRITIC = _Worker(
 def _in_loops(
     worker: _Worker, stage: str, loops_of: Callable[[str], _Loops], *, role: type, fingerprints: tuple[str, ...]
 ) -> Recipe:
-    """Return the recipe for a stage in the worker's method of that name; `role` is the probe part that tells the role.
+    """Return the recipe for a stage in the worker's method of that name; `role` is the probe class that tells the role.
 
-    `loops_of` returns the loops for a method name.
+    `loops_of` returns lines and windows for the name of the method, `fingerprints` are those of the method.
     """
     method = stage.replace("-", "_")
     loops = loops_of(method)
@@ -121,8 +121,14 @@ def _in_loops(
     )
 
 
-def _in_schedule(worker: _Worker, stage: str, chunks: str, *, role: type, fingerprints: tuple[str, ...]) -> Recipe:
-    """Return the recipe for a stage's micro-batches in Megatron's schedule; `chunks` is the model attribute."""
+def _in_schedule(
+    worker: _Worker, stage: str, model_attribute: str, *, role: type, fingerprints: tuple[str, ...]
+) -> Recipe:
+    """Return the recipe for a stage's micro-batches in Megatron's schedule.
+
+    `role` is the probe class that tells the role. `model_attribute` names the worker's attribute with the model's
+    chunks.
+    """
     method, update = stage.replace("-", "_"), stage in UPDATES
     minis = (loop(method, MINI, "dataloader", last=True),) if update else ()
     schedule = "if mpu.get_pipeline_model_parallel_world_size() > 1: ..."
@@ -136,7 +142,7 @@ def _in_schedule(worker: _Worker, stage: str, chunks: str, *, role: type, finger
         insertions=(
             _enter(method),
             *minis,
-            scheduled("forward_backward_batch", f"self.{chunks}", schedule, last=not update),
+            scheduled("forward_backward_batch", f"self.{model_attribute}", schedule, last=not update),
         ),
         structures=(Structure("", LEGACY, worker.file, fingerprints, Text("micro-batches in Megatron's schedule")),),
         why=WHY,

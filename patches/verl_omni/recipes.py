@@ -22,7 +22,10 @@ _TIMESTEPS = Note(
 
 
 def _recipe(stage: str, unit: str, *fingerprints: str) -> Recipe:
-    """Return verl's recipe for a unit of the engine worker, in the file of verl-omni."""
+    """Return verl's recipe for `unit` in `stage` of the engine worker, for the file and releases of verl-omni.
+
+    `fingerprints` are those of the worker's method.
+    """
     recipe = engine_worker(stage, unit)
     (structure,) = recipe.structures
     return recipe._replace(

@@ -164,7 +164,7 @@ WORKERS = Engine(
     "two-workers",
     "generate 100,7,65 8; renew RLPATCH_RANKS=all; generate 9 8; generate 9 2",
     (Recorded(3, 6), Recorded(3, 6, rollout=1), Recorded(3, 6, rollout=1, rank=1)),
-    "complete, recorded 3 of 3 units",
+    "complete, recorded 3 of 3 decode steps",
     {
         "RLPATCH_WINDOW": "3:6",
         "VLLM_CPU_OMP_THREADS_BIND": "0|1",
