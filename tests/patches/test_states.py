@@ -162,7 +162,10 @@ def test_what_never_held_says_how_near_it_came(asked: Asked, said: str, console:
     worker = V1Worker(WINDOW="0:9", **asked.constants)
     ramp(worker, 4, 5)
     assert not worker.made
-    assert f"decode 0:9 of rollout 0: not recorded: all requests have finished after 8 decode steps, {said}" in console.text
+    assert (
+        f"decode 0:9 of rollout 0: not recorded: all requests have finished after 8 decode steps, {said}"
+        in console.text
+    )
 
 
 def test_of_contexts_nothing_is_said_that_was_not_measured(console: Console) -> None:

@@ -122,7 +122,9 @@ PATCHED_ONLY = (
         (Recorded(30, 40),),
         "all requests have finished, recorded 10 of 30 decode steps",
     ),
-    Engine("never", "generate 9 20; generate 9 3", (), "not recorded: all requests have finished after 19 decode steps"),
+    Engine(
+        "never", "generate 9 20; generate 9 3", (), "not recorded: all requests have finished after 19 decode steps"
+    ),
     Engine(
         "aborted",  # and what goes on afterwards is a new request with all tokens that there were by then
         "add 9 70; step 20; abort; add 29 70; run",

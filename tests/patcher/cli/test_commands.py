@@ -532,7 +532,10 @@ def test_check_says_where_and_how_to_switch_it_off(run) -> None:
     Path("run.sh").write_text("# start\nexport VLLM_TORCH_PROFILER_DIR=/tmp/p\nvllm serve m\n")
     said = run("check", "vllm-ascend==0.11.0rc1", "--", "bash", "run.sh")
     assert "armed the engine's own profiler (run.sh:2)" in said.stdout
-    assert "    to switch it off: remove the variable at run.sh:2, or unset VLLM_TORCH_PROFILER_DIR after that line\n" in said.stdout
+    assert (
+        "    to switch it off: remove the variable at run.sh:2, or unset VLLM_TORCH_PROFILER_DIR after that line\n"
+        in said.stdout
+    )
     assert "why: " not in said.stdout
     assert "add -v for details\n" in said.stderr
     assert "    why: " in run("check", "-v", "vllm-ascend==0.11.0rc1", "--", "bash", "run.sh").stdout

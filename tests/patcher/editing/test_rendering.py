@@ -95,7 +95,10 @@ def test_the_constants_read_like_the_command_line() -> None:
         ({}, "aic_metrics=profiler.AiCMetrics.PipeUtilization,"),
         ({}, "activities=[profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.NPU],"),
         ({}, "self.save_path, self.name, analyse_flag=False"),
-        ({}, "schedule=profiler.schedule(wait=unit, warmup=self.first - unit, active=self.end - self.first, repeat=1),"),
+        (
+            {},
+            "schedule=profiler.schedule(wait=unit, warmup=self.first - unit, active=self.end - self.first, repeat=1),",
+        ),
         ({"level": "level0"}, "aic_metrics=profiler.AiCMetrics.AiCoreNone,"),
         ({"level": "level_none", "mstx": True}, "profiler_level=profiler.ProfilerLevel.Level_none,"),
         ({"aic_metrics": "memory_ub"}, "aic_metrics=profiler.AiCMetrics.MemoryUB,"),

@@ -132,7 +132,9 @@ def test_several_windows_are_several_captures_and_replicas_of_one_condition_are_
 
 
 def test_why_a_window_was_closed_early_is_said(saved: Saved) -> None:
-    saved.trace(NAME, steps(30, 31), units=range(30, 32), why="all requests have finished, recorded 2 of 30 decode steps")
+    saved.trace(
+        NAME, steps(30, 31), units=range(30, 32), why="all requests have finished, recorded 2 of 30 decode steps"
+    )
     report, (row,) = told(saved)
     assert (row["closed"], row["got"]) == ("all requests have finished", "30:32 (2 of 30 steps)")
     assert "  1  the window ended early: all requests have finished" in report.lines

@@ -671,5 +671,5 @@ STEPS: dict[str, tuple[tuple[int, int, int], dict[str, int]]] = {
 def test_what_still_runs_divides_the_time_to_the_next_task(name: str) -> None:
     reach, expected = STEPS[name]
     sums = [0] * len(PARTS)
-    attribution._add_step(sums, 100, 200, reach, 200, {})
+    attribution._add_stretch(sums, 100, 200, reach, 200, {})
     assert {part.removesuffix("_ns"): ns for part, ns in zip(PARTS, sums, strict=True) if ns} == expected

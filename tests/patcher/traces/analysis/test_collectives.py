@@ -262,7 +262,7 @@ def test_the_collective_that_is_idle_is_named_in_both_exports(form: str) -> None
     ],
 )  # fmt: skip
 def test_what_to_look_at_next_depends_on_what_the_time_is(parts: dict[str, int | None], advice: str) -> None:
-    (collective,) = made((10, 100), **parts)
+    (collective,) = (replace(one, **parts) for one in made((10, 100)))  # type: ignore[arg-type]
     assert advice in collectives._advice(collective)
 
 
@@ -278,9 +278,8 @@ def test_an_outlier_saves_what_is_exposed_of_each_unit(units: list[int], exposed
         RecordedUnit(number=at, host_ns=MS, kernels=9, compute_ns=100 * MS, communication_ns=exposed * MS)
         for at in range(2 if units[1] else 1)
     )
-    found = collectives.outlier(
-        replace(profile(*usual), units=recorded, collectives=tuple(collectives._sized(profile(*usual, *slow), {})))
-    )
+    (sized,) = collectives.with_usual_times([replace(profile(*usual, *slow), units=recorded)], {})
+    found = collectives.outlier(sized)
     assert found is not None
     assert (found.saving_ns or 0) / MS == saving
 

@@ -478,12 +478,10 @@ def test_units_that_wait_at_no_common_place_are_told_with_the_longest_stretch(tm
     ]
     whole = replace(made, host_steps=tuple(steps))
     finding = host_only._scattered(whole, 800, 480)
-    assert ("in unit 7" in finding.evidence, "f.py(7): g" in finding.evidence, "60 %" in finding.evidence) == (
-        True,
-    ) * 3
+    assert re.findall(r"\b7\b|f.py\(7\): g|\b60 %", finding.evidence) == ["60 %", "f.py(7): g", "7"]
     assert "shorten" in finding.advice
     nowhere = host_only._scattered(replace(made, host_steps=()), 800, 480)
-    assert (nowhere.advice, "60 %" in nowhere.evidence, "unit" in nowhere.evidence) == ("", True, False)
+    assert (nowhere.advice, re.findall(r"\d+", nowhere.evidence)) == ("", ["60"])
 
 
 def test_units_that_are_unknown_have_no_excess(tmp_path: Path) -> None:

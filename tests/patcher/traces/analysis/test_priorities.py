@@ -74,7 +74,7 @@ def test_a_finding_of_the_straggler_is_what_the_others_wait_for_if_most_of_it_is
     """The straggler has 20 ns in the mean unit, the others have their median."""
     late = finding("dispatch", saving, source="slow")
     profiles = [profile("slow", 20), *(profile(f"rank{at}", ns) for at, ns in enumerate(others))]
-    assert priorities._same(late, profiles, "slow").same_as == ("slow-rank" if same else "")
+    assert priorities._mark_waited_for(late, profiles, "slow").same_as == ("slow-rank" if same else "")
 
 
 @pytest.mark.parametrize(
