@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from patcher.traces import analysis, folders, formats, trace_columns
-from patcher.traces.analysis import attribution
+from patcher.traces.analysis import attribution, hosts
 from patcher.traces.model import KINDS, LEAD_IN, PARTS, RankProfile, RecordedUnit
 from patcher.traces.rank_trace import RankTrace
 from patcher.traces.trace_columns import UNKNOWN, HostCalls, RangeColumns
@@ -673,3 +673,25 @@ def test_what_still_runs_divides_the_time_to_the_next_task(name: str) -> None:
     sums = [0] * len(PARTS)
     attribution._add_stretch(sums, 100, 200, reach, 200, {})
     assert {part.removesuffix("_ns"): ns for part, ns in zip(PARTS, sums, strict=True) if ns} == expected
+
+
+def test_rows_of_the_host_are_added_up_by_name_and_those_never_called_are_left_out() -> None:
+    sums = {0: [1, 2, 30, 4], 1: [0, 0, 0, -9], 2: [2, 1, 5, 6], 3: [1, 1, 35, 1], 4: [1, 0, 0, 7], 5: [1, 0, 0, 9]}
+    rows = hosts._rows(sums, ["a", "gone", "a", "b", "c", "d"])
+    assert [(row.name, row.calls, row.kernels, row.ns, row.host_ns) for row in rows] == [
+        ("a", 3, 3, 35, 10), ("b", 1, 1, 35, 1), ("d", 1, 0, 0, 9), ("c", 1, 0, 0, 7)
+    ]  # fmt: skip
+    joined = {2: (1, 4, 10, 0), 9: (0, 3, 7, 0)}
+    table = {2: [2, 1, 5, 6], 9: [0, 0, 0, 0]}
+    hosts._add_joined(table, joined)
+    assert table == {2: [3, 5, 15, 6], 9: [1, 3, 7, 0]}
+
+
+@pytest.mark.parametrize(
+    ("sums", "named"),
+    [
+        ((1, 2, 3, 4), {"forward": 1, "backward": 2, "optimizer": 3, "unknown": 4}), ((1, 0, 0, 0), {"forward": 1, "backward": 0, "optimizer": 0}),
+    ],
+)  # fmt: skip
+def test_the_unknown_phase_is_named_only_if_something_is_in_it(sums: tuple[int, ...], named: dict[str, int]) -> None:
+    assert hosts._named_phases(sums) == named
