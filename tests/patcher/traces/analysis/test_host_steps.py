@@ -7,7 +7,7 @@ import pytest
 from patcher.traces.analysis import host_steps
 from patcher.traces.analysis.nested import NestedRanges, host_thread
 from patcher.traces.analysis.segments import split
-from patcher.traces.model import HostPlace
+from patcher.traces.model import HostPlace, HostStep
 from patcher.traces.rank_trace import RankTrace
 from patcher.traces.trace_columns import RangeColumns
 
@@ -33,7 +33,7 @@ def test_torch_compile_works_where_one_of_its_ranges_is_open(name: str) -> None:
     assert host_steps._compiling_ns(NestedRanges(columns), (100, 200), texts) == ns
 
 
-def steps(operators: list[tuple[str, int, int, int]], *, marked: bool = True, frame: int = 1) -> host_steps.HostStep:
+def steps(operators: list[tuple[str, int, int, int]], *, marked: bool = True, frame: int = 1) -> HostStep:
     """Return the only unit, of 1000 µs, with operators (name, begin, end, thread) and a frame of a thread over it."""
     trace = RankTrace("a", "torch")
     for thread in (1, 2):

@@ -250,7 +250,7 @@ def test_rows_of_the_pieces_are_summed_by_all_that_tells_them_apart() -> None:
         piece(rate("mm", 4, 2, 30), rate("mm", 8, 1, 5, None)),
         piece(rate("mm", 4, 1, 9, types=("half",))),
     ]
-    how = {"calls": sum, "kernels": sum, "ns": sum, "least_ns": _known_sum}
+    how: dict[str, Any] = {"calls": sum, "kernels": sum, "ns": sum, "least_ns": _known_sum}
     found = _summed(pieces, "rates", ("operator", "shapes", "types", "bound", "flops", "bytes"), how)
     assert [(row.shapes, row.types, row.calls, row.kernels, row.ns, row.least_ns) for row in found] == [
         (((8, 8),), ("float",), 3, 3, 55, None), (((4, 8),), ("float",), 3, 3, 40, 10), (((4, 8),), ("half",), 1, 1, 9, 5),
