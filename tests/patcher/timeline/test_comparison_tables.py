@@ -43,7 +43,7 @@ def test_a_cause_has_its_steps_on_each_side_and_what_changed(changed: str) -> No
     )
     table = tables.causes(Some(causes=[row]))  # type: ignore[arg-type]
     assert table.rows == [(cause.label, 1, 2, 3.0, 4.0, tables.often(row))]
-    words = {LONGER: "more often", SHORTER: "less often", UNCLEAR: "may be chance"}
+    words: dict[str, str] = {LONGER: "more often", SHORTER: "less often", UNCLEAR: "may be chance"}
     assert tables.often(row) == words.get(changed, changed)
 
 

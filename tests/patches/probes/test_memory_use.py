@@ -186,6 +186,7 @@ HOSTS: dict[str, tuple[dict[str, Any], tuple[int, int]]] = {
     "a container with less": ({**MEMINFO, f"{CGROUP}max": 4 * MIB, **LIMITED}, (2, 4)),
     "a container beyond its limit": ({**MEMINFO, f"{CGROUP}max": MIB, **LIMITED}, (0, 1)),
     "a container with as much": ({**MEMINFO, f"{CGROUP}max": 8 * MIB, **LIMITED}, (6, 8)),
+    "a container with more": ({**MEMINFO, f"{CGROUP}max": 9 * MIB, **LIMITED}, (6, 8)),
     "a cgroup of another form": ({**MEMINFO, f"{CGROUP}max": 4 * MIB, f"{CGROUP}current": 3 * MIB, f"{CGROUP}stat": "anon 7"}, (6, 8)),
     "no system of Linux": ({}, (0, 0)),
     "no size": ({"/proc/meminfo": "MemFree: 5 kB\n"}, (0, 0)),

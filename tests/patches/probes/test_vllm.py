@@ -16,7 +16,12 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What a class of vLLM's tells the counting, in order."""
     log: list[str] = []
     monkeypatch.setattr(RolloutUnits, "begin_rollout", lambda _: log.append("begin"))
-    monkeypatch.setattr(RolloutUnits, "end_rollout", lambda self, why: (log.append(f"end: {why}"), self.forget()))
+
+    def end(self: Any, why: str) -> None:
+        log.append(f"end: {why}")
+        self.forget()
+
+    monkeypatch.setattr(RolloutUnits, "end_rollout", end)
     monkeypatch.setattr(RolloutUnits, "wait_for", lambda _self, kind, load, _batch: log.append(f"{kind} {load}"))
     return log
 

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from patcher.traces import analysis, formats, tables
+from patcher.traces.analysis import allocations
 from patcher.traces.analysis.allocations import joined
-from patcher.traces.measured import DeviceAllocations
+from patcher.traces.measured import AllocatingCode, DeviceAllocations, UnitAllocations
 from patcher.traces.model import RankProfile
+from patcher.traces.trace_columns import AllocationColumns
 
 MB = 10**6
 
@@ -128,3 +130,46 @@ def test_pieces_of_a_window_are_put_together(tmp_path: Path) -> None:
     assert isinstance(both, DeviceAllocations)
     assert len(both.units) == 4
     assert [row.bytes for row in both.code] == [120 * MB, 8 * MB]
+
+
+def columns(*rows: tuple[int, int, int]) -> AllocationColumns:
+    """Return events of (time, size, total)."""
+    made = AllocationColumns()
+    for time, size, total in rows:
+        made.add(0, time, size, total)
+    return made
+
+
+ROWS = ((10, 5, 105), (20, -5, 100), (30, 50, 150), (40, 7, 157), (50, -57, 100))
+UNITS: dict[tuple[int, int], tuple[int, int, int, int, int]] = {
+    (0, 5): (100, 100, 157, 62, 3), (0, 1): (100, 105, 105, 5, 1), (1, 2): (105, 100, 105, 0, 0), (2, 4): (100, 157, 157, 57, 2),
+    (4, 5): (157, 100, 157, 0, 0), (5, 5): (100, 100, 100, 0, 0), (0, 0): (100, 100, 100, 0, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("places", UNITS)
+def test_a_unit_has_memory_at_its_start_and_end_and_its_peak(places: tuple[int, int]) -> None:
+    unit = allocations._unit(columns(*ROWS), range(5), places, 7)
+    assert (unit.number, unit.start, unit.end, unit.peak, unit.allocated, unit.allocations) == (7, *UNITS[places])
+
+
+def test_before_the_first_event_there_is_no_less_than_nothing() -> None:
+    assert allocations._unit(columns((10, 50, 20)), range(1), (0, 1), 0).start == 0
+    assert allocations._unit(columns(), range(0), (0, 0), 0) == UnitAllocations(0, 0, 0, 0, 0, 0)
+
+
+def test_pieces_of_a_window_are_joined_by_device() -> None:
+    def piece(device: int, peak: int, number: int, *code: tuple[str, str, int, int]) -> DeviceAllocations:
+        unit = UnitAllocations(number, 0, 0, peak, 0, 0)
+        return DeviceAllocations(device, peak, number, (unit,), tuple(AllocatingCode(*row) for row in code))
+
+    pieces = [
+        [piece(0, 5, 1, ("m", "a", 10, 1), ("m", "b", 3, 1)), piece(1, 9, 1)], [piece(0, 7, 2, ("m", "b", 9, 2), ("", "a", 10, 5))],
+        [piece(0, 6, 3)],
+    ]  # fmt: skip
+    first, second = joined(pieces)
+    assert (first.device, first.peak, first.peak_unit, [unit.number for unit in first.units]) == (0, 7, 2, [1, 2, 3])
+    assert [(row.module, row.operator, row.bytes, row.allocations) for row in first.code] == [
+        ("m", "b", 12, 3), ("", "a", 10, 5), ("m", "a", 10, 1)
+    ]  # fmt: skip
+    assert (second.device, second.peak, second.code) == (1, 9, ())

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from patcher.traces import analysis, folders, formats, trace_columns
+from patcher.traces.analysis import attribution, hosts
 from patcher.traces.model import KINDS, LEAD_IN, PARTS, RankProfile, RecordedUnit
 from patcher.traces.rank_trace import RankTrace
 from patcher.traces.trace_columns import UNKNOWN, HostCalls, RangeColumns
@@ -627,3 +628,70 @@ def test_a_trace_without_kernels_has_units_and_operators(tmp_path: Path, device:
     assert (found.device, found.on_host) == (device, device == "CPU")
     assert [(unit.device_ns, unit.host_ns) for unit in found.units] == [(0, 100), (0, 100)]
     assert [(row.name, row.calls, row.host_ns) for row in found.operators] == [("aten::mm", 2, 90)]
+
+
+KERNELS: dict[str, tuple[list[tuple[int, int, int, int]], list[tuple[str, int, int, int]], attribution.Launches, float | None]] = {
+    "nothing": ([], [], attribution.Launches(), None),
+    "one kernel": ([(0, 100, 150, 90)], [("compute", 1, 50, 50)], attribution.Launches(1, 1), 1.0),
+    "another segment's": ([(7, 100, 150, 90)], [], attribution.Launches(), None),
+    "without a launch": ([(0, 100, 150, UNKNOWN)], [("compute", 1, 50, 50)], attribution.Launches(1), None),
+    "the longest of two": ([(0, 100, 150, 90), (1, 200, 230, 190)], [("compute", 2, 80, 50)], attribution.Launches(2, 2), 1.0),
+    "as early as normal": ([(0, 100, 150, 10_100)], [("compute", 1, 50, 50)], attribution.Launches(1, 1), 1.0),
+    "early": ([(0, 100, 150, 10_101)], [("compute", 1, 50, 50)], attribution.Launches(1, 1, 1, 10_001), 1.0),
+    "late": ([(0, 20_100, 20_150, 100)], [("compute", 1, 50, 50)], attribution.Launches(1, 1), 0.0),
+    "just not late": ([(0, 20_099, 20_149, 100), (0, 30_000, 30_010, 5)], [("compute", 2, 60, 50)], attribution.Launches(2, 2), 0.5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_of_the_chosen_segments_are_summed_and_held_against_their_launches(name: str) -> None:
+    tasks, sums, launches, prompt = KERNELS[name]
+    trace = RankTrace("a", "torch")
+    for _, begin, end, _ in tasks:
+        trace.add_task(begin, end, "compute", "k", "stream 7", 0)
+    trace.tasks.launched = array("q", [launched for *_, launched in tasks])
+    kernels, counts, share = attribution._kernels(trace, [segment for segment, *_ in tasks], {0, 1})
+    assert [(kernel.kind, kernel.calls, kernel.ns, kernel.longest_ns) for kernel in kernels] == sums
+    assert (counts, share) == (launches, prompt)
+
+
+STEPS: dict[str, tuple[tuple[int, int, int], dict[str, int]]] = {
+    "idle": ((0, 0, 0), {"free_host_late": 100}), "computing": ((250, 0, 0), {"compute": 100}), "it ends within": ((140, 0, 0), {"compute": 40, "free_host_late": 60}),
+    "communication": ((0, 150, 0), {"communication": 50, "free_host_late": 50}),
+    "both, computing is longer": ((180, 130, 0), {"overlap": 30, "compute": 50, "free_host_late": 20}),
+    "both, communication is longer": ((130, 180, 0), {"overlap": 30, "communication": 50, "free_host_late": 20}),
+    "both to the end": ((300, 300, 0), {"overlap": 100}), "a copy": ((0, 0, 170), {"copy": 70, "free_host_late": 30}),
+    "a copy behind computing": ((130, 0, 170), {"compute": 30, "copy": 40, "free_host_late": 30}),
+    "a copy that computing hides": ((170, 0, 130), {"compute": 70, "free_host_late": 30}), "a copy to the end": ((0, 0, 300), {"copy": 100}),
+    "all three": ((120, 150, 190), {"overlap": 20, "communication": 30, "copy": 40, "free_host_late": 10}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_what_still_runs_divides_the_time_to_the_next_task(name: str) -> None:
+    reach, expected = STEPS[name]
+    sums = [0] * len(PARTS)
+    attribution._add_stretch(sums, 100, 200, reach, 200, {})
+    assert {part.removesuffix("_ns"): ns for part, ns in zip(PARTS, sums, strict=True) if ns} == expected
+
+
+def test_rows_of_the_host_are_added_up_by_name_and_those_never_called_are_left_out() -> None:
+    sums = {0: [1, 2, 30, 4], 1: [0, 0, 0, -9], 2: [2, 1, 5, 6], 3: [1, 1, 35, 1], 4: [1, 0, 0, 7], 5: [1, 0, 0, 9]}
+    rows = hosts._rows(sums, ["a", "gone", "a", "b", "c", "d"])
+    assert [(row.name, row.calls, row.kernels, row.ns, row.host_ns) for row in rows] == [
+        ("a", 3, 3, 35, 10), ("b", 1, 1, 35, 1), ("d", 1, 0, 0, 9), ("c", 1, 0, 0, 7)
+    ]  # fmt: skip
+    joined = {2: (1, 4, 10, 0), 9: (0, 3, 7, 0)}
+    table = {2: [2, 1, 5, 6], 9: [0, 0, 0, 0]}
+    hosts._add_joined(table, joined)
+    assert table == {2: [3, 5, 15, 6], 9: [1, 3, 7, 0]}
+
+
+@pytest.mark.parametrize(
+    ("sums", "named"),
+    [
+        ((1, 2, 3, 4), {"forward": 1, "backward": 2, "optimizer": 3, "unknown": 4}), ((1, 0, 0, 0), {"forward": 1, "backward": 0, "optimizer": 0}),
+    ],
+)  # fmt: skip
+def test_the_unknown_phase_is_named_only_if_something_is_in_it(sums: tuple[int, ...], named: dict[str, int]) -> None:
+    assert hosts._named_phases(sums) == named

@@ -254,3 +254,68 @@ def test_the_collective_that_is_idle_is_named_in_both_exports(form: str) -> None
     assert found is not None
     assert "hcom_allReduce of 16.4 MB in step 50 took " in found.evidence
     assert "; another one, of 67.1 MB, took 2." in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("parts", "advice"),
+    [
+        ({}, "all ranks"), ({"waits_ns": 3}, "the link"), ({"waits_ns": 3, "idle_ns": 51 * MS}, "the network is not"),
+        ({"waits_ns": 3, "idle_ns": 50 * MS}, "the link"), ({"transit_ns": 5, "idle_ns": 51 * MS}, "the network is not"),
+        ({"transit_ns": 5, "idle_ns": None}, "the link"),
+    ],
+)  # fmt: skip
+def test_what_to_look_at_next_depends_on_what_the_time_is(parts: dict[str, int | None], advice: str) -> None:
+    (collective,) = (replace(one, **parts) for one in made((10, 100)))  # type: ignore[arg-type]
+    assert advice in collectives._advice(collective)
+
+
+@pytest.mark.parametrize(
+    ("units", "exposed", "saving"),
+    [([0, 0], 200, 160), ([0, 1], 200, 80), ([0, 1], 60, 60), ([0, 0], 60, 60), ([0, 2], 200, 40)],
+)
+def test_an_outlier_saves_what_is_exposed_of_each_unit(units: list[int], exposed: int, saving: int) -> None:
+    """Two collectives take 80 ms longer each, in one unit or in two; a unit that was not recorded exposes nothing."""
+    usual, slow = made((10, 20), (10, 20), (10, 20)), made((10, 100), (10, 100))
+    slow = tuple(replace(one, unit=unit) for one, unit in zip(slow, units, strict=True))
+    recorded = tuple(
+        RecordedUnit(number=at, host_ns=MS, kernels=9, compute_ns=100 * MS, communication_ns=exposed * MS)
+        for at in range(2 if units[1] else 1)
+    )
+    (sized,) = collectives.with_usual_times([replace(profile(*usual, *slow), units=recorded)], {})
+    found = collectives.outlier(sized)
+    assert found is not None
+    assert (found.saving_ns or 0) / MS == saving
+
+
+@pytest.mark.parametrize(
+    ("rates", "slower", "said"),
+    [
+        ((0, 5), True, False),
+        ((5, 0), True, False),
+        ((4, 5), False, True),
+        ((3.9, 5), True, True),
+        ((9, 5), False, True),
+    ],
+)
+def test_unaligned_pieces_are_slower_below_four_fifths_of_the_rate(
+    rates: tuple[float, float], slower: bool, said: bool
+) -> None:
+    sentence, is_slower = collectives._compare_rates(*rates)
+    assert (is_slower, bool(sentence), "gain nothing" in sentence) == (slower, said, said and not slower)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "sums", "rate", "odd"),
+    [
+        ((), (0, 0, 0), 0, False), (((512, 2, 10),), (1024, 10, 0), 102.4, False), (((513, 2, 10),), (1026, 10, 10), 102.6, True),
+        (((100, 3, 10),), (300, 10, 0), 30, False), (((1024, 1, 5), (2000, 2, 7)), (5024, 12, 7), 5024 / 12, True),
+    ],
+)  # fmt: skip
+def test_pieces_on_links_have_bytes_time_and_a_rate(
+    pieces: tuple[tuple[int, int, int], ...], sums: tuple[int, int, int], rate: float, odd: bool
+) -> None:
+    of_links = tuple(LinkPiece(bytes_, count, ns) for bytes_, count, ns in pieces)
+    (collective,) = made((10, 1), pieces=of_links)
+    assert collectives.on_links(collective) == sums
+    assert collectives._rate(of_links) == pytest.approx(rate)
+    assert collectives.is_unaligned(collective) == odd

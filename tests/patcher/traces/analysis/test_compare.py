@@ -11,7 +11,7 @@ import pytest
 
 from patcher.messages.report import json_of
 from patcher.messages.text import Text
-from patcher.traces import analysis
+from patcher.traces import analysis, model
 from patcher.traces.analysis import compare, compared
 from patcher.traces.model import PARTS, SCHEMA, CallSums, Check, Kernel, RankProfile, RecordedUnit
 from patcher.traces.sidecar import parsed
@@ -402,3 +402,44 @@ def test_units_that_held_something_else_are_said(
 ) -> None:
     notes = compared([loaded(before, before)], [loaded(after, {})]).notes
     assert any(re.search(said or "hold|uncounted", note) for note in notes) == bool(said)
+
+
+VERDICTS: list[tuple[tuple[int, int, int] | None, list[list[int]], bool, str]] = [
+    (None, [[9], [9]], False, model.FEW), ((1, 2, 3), [[3], [3]], False, model.FEW), ((1, 2, 3), [[3], [4]], False, model.FEW),
+    ((1, 2, 3), [[4], [4]], False, model.SLOWER_IN_TWO), ((-3, -2, -1), [[4], [4]], False, model.FASTER_IN_TWO),
+    ((-1, 2, 3), [[9], [9]], False, model.ALIKE), ((0, 2, 3), [[9], [9]], False, model.ALIKE), ((-3, -2, 0), [[9], [9]], False, model.ALIKE),
+    ((1, 2, 3), [[9, 9], [9]], False, model.SLOWER_IN_THESE), ((-3, -2, -1), [[9], [9, 9]], False, model.FASTER_IN_THESE),
+    ((1, 2, 3), [[9, 9], [9, 9]], False, model.SLOWER), ((-3, -2, -1), [[9, 9, 9], [9]], False, model.FASTER),
+    ((1, 2, 3), [[1, 1, 1], [1]], True, model.SLOWER), ((1, 2, 3), [[1, 1, 1], [1]], False, model.FEW),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "sizes", "by_run", "verdict"), VERDICTS)
+def test_the_verdict_follows_from_the_interval_and_the_captures(
+    change: tuple[int, int, int] | None, sizes: list[list[int]], by_run: bool, verdict: str
+) -> None:
+    assert compare._verdict(change, sizes, by_run=by_run) == verdict
+
+
+@pytest.mark.parametrize(
+    ("numbers", "state"),
+    [
+        ((100, 100, 10, 10), "alike"), ((100, 105, 10, 10), "alike"), ((100, 106, 10, 10), "more often"), ((100, 94, 10, 10), "less often"),
+        ((100, 95, 10, 10), "alike"), ((100, 100, 100, 106), "slower"), ((100, 100, 100, 94), "faster"), ((100, 100, 100, 105), "alike"),
+        ((100, 106, 100, 50), "more often"),
+    ],
+)  # fmt: skip
+def test_a_kernel_is_alike_within_a_twentieth(numbers: tuple[float, float, float, float], state: str) -> None:
+    assert compare._state(*numbers) == state
+
+
+def test_rows_are_summed_by_name_and_kind_on_the_clock() -> None:
+    kernels = (
+        model.Kernel("a", "compute", 2, 30),
+        model.Kernel("a", "copy", 1, 5),
+        model.Kernel("a", "compute", 3, 40),
+    )
+    assert compare._sums(kernels, "kernel", on_host=False) == {("a", "compute"): (5, 70), ("a", "copy"): (1, 5)}
+    modules = (model.CallSums("a", 2, 1, 30, 300), model.CallSums("a", 1, 1, 3, 30), model.CallSums("b", 1, 1, 3, 30))
+    assert compare._sums(modules, "module", on_host=True) == {("a", "module"): (3, 330), ("b", "module"): (1, 30)}
+    assert compare._sums(modules, "module", on_host=False) == {("a", "module"): (3, 33), ("b", "module"): (1, 3)}

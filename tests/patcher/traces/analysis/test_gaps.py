@@ -12,9 +12,11 @@ import pytest
 from patcher.traces import analysis, folders, formats
 from patcher.traces.analysis import gaps
 from patcher.traces.analysis.idle import Idle
+from patcher.traces.analysis.nested import host_thread
+from patcher.traces.analysis.segments import split
 from patcher.traces.model import RankProfile
 from patcher.traces.places import behind, first_place, place_of, why
-from tests.patcher.traces.recorded import MS, NO_CAPTURES, SHARED, Range, Run, Task, free_ns, shared
+from tests.patcher.traces.recorded import MS, NO_CAPTURES, SHARED, Range, Run, Task, free_ns, shared, timeline
 
 US = 1000
 LAYERS = ("embedding", "norm", "qkv", "attention", "out", "norm2", "up", "down", "logits", "argmax")
@@ -540,3 +542,17 @@ def test_of_equally_long_gaps_the_first_is_kept() -> None:
     for begin in (10, 20):
         gap_sum.add(stretch(5, begin=begin))
     assert gap_sum.units[0] == (10, stretch(5, begin=10))
+
+
+@pytest.mark.parametrize("drawn", [{0}, {1}, {0, 1}, set()])
+def test_a_place_has_spots_in_the_units_that_are_drawn(drawn: set[int]) -> None:
+    inject = at(3, lambda machine: machine.sleep(300 * US), only=(0, 1))
+    trace = timeline(recorded(inject))
+    cuts = split(trace)
+    threads = [host_thread(trace, thread) for thread in range(len(trace.operators))]
+    units = dict(enumerate(analysis.attributed(trace).profile.units))
+    places = gaps.GapSums(trace, cuts, [*units], threads).gaps(units, {units[number].number for number in drawn})
+    spots = {number for place in places for number in place.spots}
+    assert spots <= {units[number].number for number in drawn}
+    assert bool(spots) == (0 in drawn)
+    assert all(not place.spots for place in places if place.kind == "several")

@@ -13,8 +13,17 @@ from click.testing import CliRunner
 from patcher.cli import rlpatch
 from patcher.traces import folders, formats, model
 from patcher.traces.analysis import joined
-from patcher.traces.analysis.pieces import _checks, _gaps, _kernel_uses, _known_sum, _lanes, _prompt_share, _replays
-from patcher.traces.measured import KernelUse
+from patcher.traces.analysis.pieces import (
+    _checks,
+    _gaps,
+    _kernel_uses,
+    _known_sum,
+    _lanes,
+    _prompt_share,
+    _replays,
+    _summed,
+)
+from patcher.traces.measured import KernelUse, OperatorRate
 from tests.patcher.traces.recorded import MS, steps
 from tests.patcher.workers.maker import Saved
 
@@ -224,3 +233,25 @@ def test_gaps_and_checks_of_pieces_are_put_together_and_shares_are_weighed() -> 
 def test_what_one_piece_does_not_know_no_sum_knows() -> None:
     assert _known_sum([1, 2]) == 3
     assert _known_sum([1, None]) is None
+
+
+def test_rows_of_the_pieces_are_summed_by_all_that_tells_them_apart() -> None:
+    def rate(operator: str, rows: int, calls: int, ns: int, least: int | None = 5, **more: Any) -> OperatorRate:
+        values = {"types": ("float",), "flops": 7, "bytes": 9, "bound": "memory", **more}
+        return OperatorRate(
+            operator, ((rows, 8),), values["types"], calls, calls, ns, values["flops"], values["bytes"], least, values["bound"]
+        )  # fmt: skip
+
+    def piece(*rates: OperatorRate) -> model.RankProfile:
+        return model.RankProfile("a", "torch", 0, "H100", (), rates=rates)
+
+    pieces = [
+        piece(rate("mm", 4, 1, 10), rate("mm", 8, 2, 50)),
+        piece(rate("mm", 4, 2, 30), rate("mm", 8, 1, 5, None)),
+        piece(rate("mm", 4, 1, 9, types=("half",))),
+    ]
+    how: dict[str, Any] = {"calls": sum, "kernels": sum, "ns": sum, "least_ns": _known_sum}
+    found = _summed(pieces, "rates", ("operator", "shapes", "types", "bound", "flops", "bytes"), how)
+    assert [(row.shapes, row.types, row.calls, row.kernels, row.ns, row.least_ns) for row in found] == [
+        (((8, 8),), ("float",), 3, 3, 55, None), (((4, 8),), ("float",), 3, 3, 40, 10), (((4, 8),), ("half",), 1, 1, 9, 5),
+    ]  # fmt: skip

@@ -1,0 +1,90 @@
+"""The time of units without a device, by the ranges around it: tables of a thread's ranges."""
+
+from __future__ import annotations
+
+import pytest
+
+from patcher.traces.analysis import host_steps
+from patcher.traces.analysis.nested import NestedRanges, host_thread
+from patcher.traces.analysis.segments import split
+from patcher.traces.model import HostPlace, HostStep
+from patcher.traces.rank_trace import RankTrace
+from patcher.traces.trace_columns import RangeColumns
+
+US = 1000
+DYNAMO, OTHER = "_compile.compile_inner (dynamo_timed)", "Optimizer.step#SGD.step"
+
+COMPILING: dict[str, tuple[list[tuple[str, int, int]], int]] = {
+    "nothing": ([], 0), "one range": ([(DYNAMO, 120, 150)], 30), "another range": ([(OTHER, 120, 150)], 0),
+    "nested ones": ([(DYNAMO, 120, 150), ("inductor_codegen", 130, 140)], 30), "two": ([(DYNAMO, 120, 150), (DYNAMO, 160, 165)], 35),
+    "overlapping ones": ([(DYNAMO, 120, 150), ("dynamo", 140, 170)], 50), "beyond both ends": ([(DYNAMO, 50, 250)], 100),
+    "before": ([(DYNAMO, 50, 100)], 0), "behind": ([(DYNAMO, 200, 250)], 0), "into it": ([(DYNAMO, 50, 110), (DYNAMO, 190, 250)], 20),
+    "an outer one that ends first": ([(DYNAMO, 120, 130), ("Torch-Compiled Region: 0/0", 125, 160)], 40),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPILING)
+def test_torch_compile_works_where_one_of_its_ranges_is_open(name: str) -> None:
+    rows, ns = COMPILING[name]
+    texts = list(dict.fromkeys(text for text, _, _ in rows))
+    columns = RangeColumns()
+    for text, begin, end in rows:
+        columns.add(begin, end, texts.index(text))
+    assert host_steps._compiling_ns(NestedRanges(columns), (100, 200), texts) == ns
+
+
+def steps(operators: list[tuple[str, int, int, int]], *, marked: bool = True, frame: int = 1) -> HostStep:
+    """Return the only unit, of 1000 µs, with operators (name, begin, end, thread) and a frame of a thread over it."""
+    trace = RankTrace("a", "torch")
+    for thread in (1, 2):
+        trace.thread(1, thread)
+    if marked:
+        trace.add_mark("ProfilerStep#3", 0, 1000 * US, trace.thread(1, 1))
+    for name, begin, end, thread in operators:
+        trace.operators[trace.thread(1, thread)].add(begin * US, end * US, trace.names[name])
+    columns = trace.functions.setdefault(trace.thread(1, frame), RangeColumns())
+    columns.add(0, 1000 * US, trace.names["f.py(7): g"])
+    cuts = split(trace)
+    threads = [host_thread(trace, thread) for thread in range(len(trace.operators))]
+    (step,) = host_steps.host_steps(trace, cuts, range(len(cuts.segments)), threads)
+    return step
+
+
+FRAME = HostPlace("f.py(7): g")
+PLACES: dict[str, tuple[list[tuple[str, int, int, int]], dict[HostPlace, int], dict[str, int], int]] = {
+    "a stretch of 20 µs": ([("a", 0, 480, 1), ("b", 500, 1000, 1)], {FRAME: 20}, {"a": 480, "b": 500}, 20),
+    "a shorter stretch": ([("a", 0, 481, 1), ("b", 500, 1000, 1)], {}, {"a": 481, "b": 500}, 19),
+    "a stretch of 100 µs": ([("a", 0, 400, 1), ("b", 500, 1000, 1)], {FRAME: 100}, {"a": 400, "b": 500}, 0),
+    "short operators": ([("a", 0, 99, 1), ("b", 99, 199, 1)], {FRAME: 801}, {"a": 99, "b": 100}, 99),
+    "nested ones": ([("a", 0, 900, 1), ("b", 100, 1000, 1)], {FRAME: 100}, {"a": 900}, 0),
+    "on another thread": ([("a", 0, 600, 1), ("b", 500, 900, 2)], {FRAME: 100}, {"a": 600, "b": 300}, 0),
+    "within one of another thread": ([("a", 0, 900, 1), ("b", 500, 800, 2)], {FRAME: 100}, {"a": 900}, 0),
+    "beyond the end": ([("a", 900, 1500, 1)], {FRAME: 900}, {"a": 100}, 0),
+    "before the begin": ([("a", -500, 100, 1)], {FRAME: 900}, {"a": 100}, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_operators_and_places_without_one_divide_a_unit(name: str) -> None:
+    operators, places, times, small = PLACES[name]
+    step = steps(operators)
+    assert (step.number, step.ns) == (3, 1000 * US)
+    assert {place: ns // US for place, ns in step.places.items()} == places
+    assert {operator: ns // US for operator, ns in step.operators.items() if ns} == times
+    assert step.small_ns == small * US
+
+
+@pytest.mark.parametrize(
+    ("marked", "frame", "found"), [(True, 1, True), (True, 2, False), (False, 2, True), (False, 1, False)]
+)
+def test_frames_are_those_of_the_thread_with_the_marks_or_with_most_operators(
+    marked: bool, frame: int, found: bool
+) -> None:
+    operators = [("a", 0, 100, 1), ("b", 500, 600, 2), ("b", 600, 1000, 2)]
+    places = steps(operators, marked=marked, frame=frame).places
+    assert {bool(place.inside) for place in places} == {found}
+
+
+def test_shapes_of_operators_are_told_where_they_are_known() -> None:
+    step = steps([("a", 0, 480, 1), ("b", 500, 1000, 1)])
+    assert (step.inputs, step.calls) == ({}, {"a": 1, "b": 1})
