@@ -71,7 +71,7 @@ def test_what_another_window_replaces_is_said(run, site: Path) -> None:
     }
     other = ("apply", "vllm-ascend", "--decode", "5:9", "--path", "site")
     replaced = f"--decode 30:60 --tool npu --save-path {Path.cwd()}/rlpatch_traces"
-    assert f"  replaces: {replaced} (since {since})\n" in run(*other, "-n").stdout
+    assert f"  replaces: {replaced} (applied {since})\n" in run(*other, "-n").stdout
     second = json.loads(run(*other, "--json").stdout)["result"]["targets"][0]
     assert second["replaces"] == {"options": first["options"], "version": "0.11.0rc1", "since": since}
 
@@ -221,7 +221,7 @@ def test_a_dry_run_finds_what_the_real_one_would_stumble_over(run, site: Path) -
 def test_a_lost_registry_is_written_again(run, site: Path) -> None:
     run(*APPLY)
     shutil.rmtree(site / ".rlpatch")
-    assert f"recorded in .rlpatch again, file unchanged {WORKER}" in run(*APPLY).stdout
+    assert f"listed in .rlpatch again, unchanged {WORKER}" in run(*APPLY).stdout
     assert "since" in run("status", "--path", "site").stdout
 
 
@@ -816,7 +816,7 @@ def test_running_engines_are_named(run, site: Path, monkeypatch: pytest.MonkeyPa
     )
     done = run(*APPLY)
     assert "next: restart these processes, which may still run the old code:\n  17 python -m vllm\n" in done.stdout
-    first = "warning: engines of alice may also use this installation"
+    first = "warning: engines of alice may use this installation, too"
     assert re.sub(r"\s+", " ", done.stderr).startswith(first)
     search = SearchOptions()
     patched = [(search, projects.upstream("vllm-ascend"), site)]
@@ -876,14 +876,17 @@ def test_a_terminal_gets_colour_and_a_pipe_does_not(site: Path) -> None:
     ("words", "said"),
     [
         ((), None),
-        (("--markers",), "  marks the stage and its steps\n"),
-        (("--module-ranges",), "  marks every call of a module\n"),
-        (("--markers", "--module-ranges"), "  marks the stage and its steps and every call of a module\n"),
+        (("--markers",), "  named ranges in the trace mark the stage and its steps\n"),
+        (("--module-ranges",), "  named ranges in the trace mark every call of a module\n"),
+        (
+            ("--markers", "--module-ranges"),
+            "  named ranges in the trace mark the stage and its steps and every call of a module\n",
+        ),
     ],
 )
 def test_what_is_marked_is_said(run, site: Path, words: tuple[str, ...], said: str | None) -> None:
     out = run(*APPLY, *words).stdout
-    assert (said in out) if said else ("  marks " not in out)
+    assert (said in out) if said else ("  named ranges " not in out)
 
 
 STORE = ("patcher.commands.applied", "patcher.changes", "patcher.store.folder", "patcher.guards", "patcher.request")

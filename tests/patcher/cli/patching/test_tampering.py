@@ -60,7 +60,7 @@ def test_the_edited_line_is_named_with_what_was_there(
     for words in COMMANDS.values():
         (problem,) = json.loads(run(*words, "--path", site, "--json", code=4).stdout)["problems"]
         assert problem["where"] == f"{site / WORKER}:{at + 1}"
-        assert problem["notes"] == [f"expected: {expected.strip()}", f"found: {found.strip()}"]
+        assert problem["notes"] == [f"expected line: {expected.strip()}", f"actual line: {found.strip()}"]
         advice.add(problem["next"])
     assert len(advice) == 1
 
