@@ -98,7 +98,7 @@ def _patched_roots(
             roots, discovery = patched_roots(words, search)
         patched.append(Attempted(search, roots))
         elsewhere += [] if search.words else patched_elsewhere(words, search, discovery)
-        nothing = report_nothing(words, discovery, here=bool(elsewhere))
+        nothing = report_nothing(words, discovery, is_elsewhere=bool(elsewhere))
     if elsewhere and any(attempted.values for attempted in patched):
         text = Text(
             "other places still have patches; list them with {command}", CommandLine("status", *words, "--everywhere")

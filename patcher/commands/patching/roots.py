@@ -36,7 +36,7 @@ def status(
         unchanged = all(file.state == "intact" for patches in payloads for patch in patches for file in patch.files)
         if unchanged or payloads == previous:
             break
-    step = StepResult() if roots.local else report_nothing(names, discovery, here=bool(roots.elsewhere))
+    step = StepResult() if roots.local else report_nothing(names, discovery, is_elsewhere=bool(roots.elsewhere))
     for report, _ in reports:
         step += report
     step += StepResult(tuple(map(elsewhere_line, roots.elsewhere)))

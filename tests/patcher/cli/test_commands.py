@@ -536,9 +536,9 @@ def test_check_says_where_and_how_to_switch_it_off(run) -> None:
         "    to switch it off: remove the variable at run.sh:2, or unset VLLM_TORCH_PROFILER_DIR after that line\n"
         in said.stdout
     )
-    assert "why: " not in said.stdout
+    assert "reason: " not in said.stdout
     assert "add -v for details\n" in said.stderr
-    assert "    why: " in run("check", "-v", "vllm-ascend==0.11.0rc1", "--", "bash", "run.sh").stdout
+    assert "    reason: " in run("check", "-v", "vllm-ascend==0.11.0rc1", "--", "bash", "run.sh").stdout
     assert "note: not installed here: vllm-ascend==0.11.0rc1\n" in said.stderr
     assert run("check", "vllm-ascend", code=8, PROFILING_MODE="true").stderr.count("Error:") == 1
 
@@ -624,7 +624,7 @@ def test_explain_names_the_place_and_what_the_release_can_do_by_itself(run, site
     assert f'here: {WORKER}:{line} self._rlpatch_rollout("step", scheduler_output)' in said
     assert "RLPATCH_WINDOW" in said
     newer = run("explain", "vllm-ascend==0.30.0rc2").stdout
-    assert "not installed here; shown from the recipes" in newer
+    assert "is not installed here; the recipes say:" in newer
     assert "records [29, 59) for delay 30" in newer
     for version, notes in (("0.30.0rc2", 0), ("0.77.0", 1)):
         assert len(json.loads(run("explain", f"vllm-ascend=={version}", "--json").stdout)["notes"]) == notes
