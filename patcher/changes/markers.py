@@ -108,8 +108,9 @@ class _Block(NamedTuple):
 def marked(data: bytes, expected: Collection[PatchId] = ()) -> tuple[Marked, ...]:
     """Return every patch whose marks stand in ``data``, in the order of the file.
 
-    A mark without a block counts as a comment of somebody else, unless its patch is ``expected`` or code of the patch
-    is still in ``data``. Raises :class:`Problem` (FOREIGN_EDIT, at the line number) if the marks do not pair.
+    ``expected`` are the patches that the store has for the file. A mark outside of a block whose patch has no block
+    counts as a comment of somebody else, unless the patch is expected or code of it is still in ``data``. Raises
+    :class:`Problem` (FOREIGN_EDIT, at the line number) if the marks do not pair.
     """
     if b"rlpatch" not in data:
         return ()
@@ -130,7 +131,7 @@ def _paired(
 
     ``lines`` are the lines of ``data`` that contain ``rlpatch``, with their indices. Raises :class:`Problem`
     (FOREIGN_EDIT) for a block that is nested, repeated or not closed, and for a mark within a line. A closing mark
-    alone is an error only if its patch is ``expected`` or code of it is in ``data``.
+    without an opening one is an error only if its patch is ``expected`` in the file or code of it is in ``data``.
     """
     blocks: dict[PatchId, _Block] = {}
     calls: dict[PatchId, list[int]] = {}
@@ -192,7 +193,10 @@ def note(patch: PatchId) -> str:
 
 
 def seal(data: bytes, patch: PatchId) -> bytes:
-    """Return ``data`` with the digest of the lines of ``patch`` written into the patch's opening mark."""
+    """Return ``data`` with the digest of the lines of ``patch`` written into the patch's opening mark.
+
+    The mark must have the placeholder that ``begin`` writes.
+    """
     actual = next(mark.actual for mark in marked(data) if mark.patch == patch)
     mark = begin(patch, "").rstrip(_UNSEALED).encode()
     start = data.index(_UNSEALED.encode(), data.index(mark.rstrip()))
@@ -234,7 +238,10 @@ def unmarked(data: bytes) -> bytes:
 
 
 def _ours(marks: Sequence[Marked], taken_out: Collection[PatchId] | None) -> list[Marked]:
-    """Return the marks of ``taken_out`` (None: all), and the shared blocks that no remaining patch uses."""
+    """Return the marks of the patches ``taken_out`` (None: of all).
+
+    Shared blocks that no remaining patch uses are among them.
+    """
     if taken_out is None:
         return [*marks]
     needed = {shared for patch in marks if patch.patch not in taken_out for shared in patch.uses}
@@ -260,4 +267,4 @@ def _without(data: bytes, ours: Sequence[Marked]) -> bytes:
 
 def _unpaired(index: int, what: str) -> Problem:
     hint = Text("{reinstall}, or delete the marked lines by hand", REINSTALL)
-    return Problem(Kind.FOREIGN_EDIT, Text("a comment that marks rlpatch's lines {what}", what), str(index + 1), hint)
+    return Problem(Kind.FOREIGN_EDIT, Text("a comment that marks rlpatch's lines {fault}", what), str(index + 1), hint)

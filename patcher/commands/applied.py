@@ -71,7 +71,10 @@ def _installed(root: PatchedRoot, record: Record) -> str | None:
 def _status_lines(
     root: PatchedRoot, record: Record, states: Sequence[FileState], installed: str | None, apply_command: str
 ) -> Iterator[str]:
-    """Yield a header for a patch, its command line, a warning if another version is installed, and a line per file."""
+    """Yield a header for a patch, its command line, a warning if another version is installed, and a line per file.
+
+    `apply_command` is the command line, "" for none; `installed` is None if that version is unknown.
+    """
     version = record.version or installed or Text("(unknown version)")
     since = Text("recognized only by its marker comments (was .rlpatch removed?)")
     if record.applied_at:
@@ -163,7 +166,7 @@ class Removal(NamedTuple):
             if other_patches is None:
                 yield Text("  nothing to revert in {file}: it was replaced since and no longer has the patch", file)
             else:
-                remains = Text("lines of another patch stay in it") if other_patches else Text("no rlpatch lines left")
+                remains = Text("lines of another patch stay") if other_patches else Text("no rlpatch lines left")
                 yield Text("  {verb} {file}: {remainder}", verb, file, remains)
         for file, lost in self.restored.items():
             what = Text("these edits are lost:") if lost else Text("no other edits are lost")
@@ -270,7 +273,10 @@ def next_lines(*words: str) -> list[str]:
 
 
 def restart_lines(running: Sequence[RunningProcess] = ()) -> list[str]:
-    """Return lines that tell the user to restart the processes `running`, or the engine if none is known."""
+    """Return lines that tell the user to restart the processes `running`, or the engine if none is known.
+
+    Processes that may use another environment come last, with that condition.
+    """
     here = [process.line for process in running if process.here]
     elsewhere = [process.line for process in running if not process.here]
     if not here and not elsewhere:

@@ -82,7 +82,10 @@ def _not_here(absent: Mapping[str, Problem], *, is_checked: bool) -> StepResult:
 
 
 def _check(upstream: Upstream, version: str, target: Target | None, launch: Launch) -> tuple[StepResult, TargetCheck]:
-    """Return the report and the result of `check` for a target; `target` None checks the switches of `version`."""
+    """Return the report and the result of `check` for a target; `target` None checks the switches of `version`.
+
+    A profiler that is on is a problem, and so is one that the patch records with but that the launch does not start.
+    """
     version = target.version if target else version
     results, step = _look(upstream, version, target, launch, severe=False)
     lines = [f"{upstream.project.name} {version}".rstrip()]
@@ -158,7 +161,10 @@ def _unstarted(recorder: str) -> Problem:
 
 
 def _recorder(target: Target | None) -> str:
-    """Return the profiler that records the windows of a patched target; "" for none, or a tool of its own process."""
+    """Return the program that records for the patches of `target` from outside of the run, such as Nsight Systems.
+
+    Returns "" if the recorded process does that itself, and for a target without patches or None.
+    """
     records: Sequence[Record] = ()
     with suppress(Problem):  # a store that cannot be read, as `status` says
         records = StoreFolder(target.folder).records() if target else ()

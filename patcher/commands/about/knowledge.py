@@ -149,7 +149,10 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
 
 
 def _explanation(upstream: Upstream, recipes: Sequence[Recipe], release: str, places: Places) -> Iterator[str]:
-    """Yield the lines on the recipes for `release` ("": any), then the environment variables that steer a run."""
+    """Yield the lines on the recipes for `release` ("": any), then the environment variables that steer a run.
+
+    `places` are the call sites in the installed files, empty if the target is not installed.
+    """
     reasons_told: set[str] = set()
     for recipe in recipes:
         structures = [s for s in recipe.structures if not release or release in s.releases]
@@ -172,7 +175,7 @@ Places = dict[tuple[str, str], dict[str, list[str]]]
 def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tuple[Places, list[Problem]]:
     """Return the call sites that each stage would have in the target, and the problems of recipes that do not fit.
 
-    A recipe of another release or file is no problem.
+    A recipe of another release or file is no problem. The windows that use a call site are listed with it.
     """
     places: Places = {}
     unlike: list[Problem] = []
@@ -195,7 +198,10 @@ def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tu
 
 
 def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> Iterator[tuple[str, str]]:
-    """Yield (file, "NUMBER CODE") for each call that a patch of `stage` would insert; the definitions are left out."""
+    """Yield (file, "NUMBER CODE") for each call that a patch of `stage` would insert; the definitions are left out.
+
+    `unit` is what its window counts, such as "decode", or "whole".
+    """
     windows = () if unit == WHOLE else (Window(unit, UNITS[unit].first, UNITS[unit].first + 1),)
     request = ProfileRequest(windows, {"stage": stage, "save_path": "/tmp/rlpatch_traces"})  # noqa: S108  (never opened)
     plan_of_recipe = plan.apply(upstream, target, resolve(request, upstream, target))

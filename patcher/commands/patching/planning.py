@@ -81,8 +81,9 @@ class Planned(NamedTuple):
 def find(words: Sequence[str], search: Search, request: ProfileRequest, command: str) -> Attempted[Candidate]:
     """Return the targets of `words`, each once, with what `request` resolves to for each.
 
-    A target appears once for each stage and timeline of the request that it takes; stages beside the request are
-    optional. Words that are not found are problems; so are targets whose engine or trainer was meant.
+    A target appears once for its window and once for its timeline if the request has both; stages beside the request
+    are optional. Words that are not found are problems; so are targets whose engine or trainer was meant. `command` is
+    the name of the command, for hints.
     """
     if problem := redirected(words, search, request):
         return Attempted(search, (), (problem,))

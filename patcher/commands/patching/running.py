@@ -123,7 +123,10 @@ def _read(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepResult]:
 
 
 def _foreseen(gap: HookGap, *, require: bool) -> StepResult:
-    """Return a warning about a place where the import hook is lost; a problem with `require` if the loss is certain."""
+    """Return the advice and a warning for a place in the launch at which the import hook is lost.
+
+    With `require` it is a problem instead if the loss is certain.
+    """
     seen_text = (Text("text in the launch: {text}", gap.found),) if gap.found else ()
     if require and gap.sure:
         cause = Text("{reason}: processes started from there are not patched", gap.why)
@@ -151,9 +154,9 @@ def _unchanged(launch: Launch, meanwhile: Meanwhile | None) -> Callable[[Show], 
 
 
 def _exit_code(status: int, code: int, companion: Companion | None) -> int:
-    """Finish the `companion`, and return the exit code: the companion's if it failed, else `code`.
+    """Finish the `companion`, and return its exit code if that is not 0, else `code`.
 
-    If the command itself failed and the companion did not end it, exit as the command did.
+    `status` is the exit status of the command. If the command failed, and the companion did not end it, exit as it did.
     """
     if companion is not None:
         code = companion.finish() or code

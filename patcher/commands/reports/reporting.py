@@ -237,11 +237,11 @@ def _profiles_in(path: Path, options: ReadOptions, progress: Progress, graphs: G
         hint = Text("--units {first}:{end} covers all steps of the trace", min(numbers), max(numbers) + 1)
         raise Problem(
             Kind.USAGE,
-            Text("{name} has no steps in the range {first}:{end}", path.name, units[0], units[1]),
+            Text("{trace} has no steps in the range {first}:{end}", path.name, units[0], units[1]),
             str(path),
             hint,
         )
-    cause = Text("{name} contains no kernels, operators or step marks", path.name)
+    cause = Text("{trace} contains no kernels, operators or step marks", path.name)
     raise Problem(Kind.NO_TRACE, cause, str(path), Text("`rlpatch traces` shows what was recorded"))
 
 
@@ -257,7 +257,7 @@ def _reader(
     tables = formats.tables(path)
     timelines = [] if tables else formats.read(path, marks, progress)
     if marks and not any(mark.family == WANTED for timeline in timelines for _, mark in timeline.marks):
-        cause = Text("--marks {pattern} matches no named range of the host in {name}", marks.pattern, path.name)
+        cause = Text("--marks {pattern} matches no named range of the host in {trace}", marks.pattern, path.name)
         raise Problem(
             Kind.USAGE,
             cause,

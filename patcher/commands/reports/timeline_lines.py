@@ -147,7 +147,7 @@ def _detail(step: model.TrainingStep) -> Iterator[str]:
 
 
 def _times(times: Iterable[tuple[str, float]]) -> Text:
-    return joined(COMMA, (Text("{name} {seconds} s", name, brief(seconds)) for name, seconds in times))
+    return joined(COMMA, (Text("{part} {seconds} s", name, brief(seconds)) for name, seconds in times))
 
 
 def _doing(reason: model.Cause | model.IdleReason) -> str:

@@ -194,13 +194,13 @@ def chosen_run(
         surveyed = runs.survey(paths, count)
     for path in surveyed.newer:
         result.warn(
-            Text("skipped {name}: a newer rlpatch wrote it", path.name), Text("update rlpatch to read this file")
+            Text("skipped {file}: a newer rlpatch wrote it", path.name), Text("update rlpatch to read this file")
         )
     for path, why in surveyed.unread:
         if why:
-            result.warn(Text("skipped {name}: {why}", path.name, why))
+            result.warn(Text("skipped {file}: {reason}", path.name, why))
         else:
-            result.warn(Text("skipped {name}: it is not a readable timeline", path.name))
+            result.warn(Text("skipped {file}: it is not a readable timeline", path.name))
     if not surveyed.runs:
         raise _unreadable(folder, surveyed)
     return _newest(surveyed, result) if newest else _chosen(folder, surveyed, number)
@@ -255,7 +255,7 @@ def _unreadable(folder: Path, surveyed: runs.Surveyed) -> Problem:
         )
     for path, why in surveyed.unread:
         if why:
-            return Problem(Kind.TRACE, Text("{name} cannot be read: {why}", path.name, why), str(path))
+            return Problem(Kind.TRACE, Text("{file} cannot be read: {reason}", path.name, why), str(path))
     if surveyed.unread:
         path = surveyed.unread[0].path
         cause = Text("no file in this folder is a timeline")

@@ -45,7 +45,7 @@ def _replace(files: Mapping[Path, Iterable[str]], folder: Path) -> None:
     """
     for file in files:
         if file.exists() and not file.is_file():
-            raise OSError(errno.EINVAL, Text("{name} is not a regular file", file.name))
+            raise OSError(errno.EINVAL, Text("{file} is not a regular file", file.name))
     with tempfile.TemporaryDirectory(prefix=".", dir=folder) as beside:
         for file, texts in files.items():
             with Path(beside, file.name).open("w", encoding="utf-8") as out:

@@ -163,10 +163,10 @@ def _check_window(options: TriggerOptions) -> None:
 
 
 def _living(folder: StateFolder, collected: RunProgress, options: TriggerOptions) -> list[WorkerProgress]:
-    """Return the live workers of a stage that accept the request; [] if `at` is set and all workers may still come.
+    """Return the live workers of a stage that accept the request.
 
-    Raises Problem: NO_WORKER if no live worker accepts the request, USAGE if several stages do or no stage counts the
-    unit.
+    Returns [] if `at` is set and no worker is alive, because workers that start later may serve it. Raises Problem:
+    NO_WORKER if no live worker accepts the request, USAGE if several stages do, or none has this kind of window.
     """
     if options.at is not None and all(row.life.gone for row in collected.rows):
         return []
@@ -191,7 +191,7 @@ def _living(folder: StateFolder, collected: RunProgress, options: TriggerOptions
 
 
 def _counting(collected: RunProgress, options: TriggerOptions) -> tuple[list[WorkerProgress], list[WorkerProgress]]:
-    """Return the workers of the requested target, and those among them with the requested unit and stage."""
+    """Return the workers of the requested target, and those among them with the requested stage and kind of window."""
     of_target = [row for row in collected.rows if _of_target(row.worker, options.target)]
     units = [row for row in of_target if row.worker.unit == options.window.unit]
     return of_target, [row for row in units if options.stage in ("", row.worker.stage)]

@@ -26,7 +26,7 @@ POLL_S = 1.0
 MANY = 10
 """Most workers that an error names."""
 
-SAVED, UNSAVED, TIMEOUT, NOW, STOPPED = "saved", "lost", "the time of --timeout is over", "at work", "interrupted"
+SAVED, UNSAVED, TIMEOUT, NOW, STOPPED = "saved", "lost", "timeout", "at work", "interrupted"
 """Ends of a watch: all have saved; the others never will; the time is over; it looked only once; Ctrl-C."""
 
 

@@ -621,7 +621,7 @@ def test_explain_has_the_details_of_notes_and_gaps(run, site: Path) -> None:
 def test_explain_names_the_place_and_what_the_release_can_do_by_itself(run, site: Path) -> None:
     said = run("explain", "vllm-ascend", "--path", "site").stdout
     line = SOURCE.splitlines().index("        output = self.model_runner.execute_model(scheduler_output)") + 2
-    assert f'here: {WORKER}:{line} self._rlpatch_rollout("step", scheduler_output)' in said
+    assert f'in the installed file: {WORKER}:{line} self._rlpatch_rollout("step", scheduler_output)' in said
     assert "RLPATCH_WINDOW" in said
     newer = run("explain", "vllm-ascend==0.30.0rc2").stdout
     assert "is not installed here; the recipes say:" in newer
@@ -655,8 +655,8 @@ def test_explain_a_stage_without_a_window(run, site: Path) -> None:
     assert "around the call `self.model_runner.capture_model()`" in said
     assert '_rlpatch_graph_capture("enter", "capture_model"); self._rlpatch_graph_capture("leave")' in said
     call = SOURCE.splitlines().index("            self.model_runner.capture_model()") + 1
-    assert f'here: {WORKER}:{call} self._rlpatch_graph_capture("enter", "capture_model")' in said
-    assert f'here: {WORKER}:{call + 2} self._rlpatch_graph_capture("leave")' in said
+    assert f'in the installed file: {WORKER}:{call} self._rlpatch_graph_capture("enter", "capture_model")' in said
+    assert f'in the installed file: {WORKER}:{call + 2} self._rlpatch_graph_capture("leave")' in said
     assert "execute_model" not in said
     assert "not available" in run("explain", "verl", "--stage", "graph-capture", code=3).stderr
 
@@ -693,7 +693,7 @@ def test_explain_shows_the_places_of_the_other_stages(
     if not gone:
         other.joinpath(WORKER).with_name("worker.py").write_text(V0)
     said = run("explain", "vllm-ascend", "--path", "other")
-    assert f"here: {WORKER}:" in said.stdout
+    assert f"in the installed file: {WORKER}:" in said.stdout
     assert "_rlpatch_graph_capture" not in "".join(line for line in said.stdout.splitlines() if " here: " in line)
     assert (
         "0 statements that only call “self.model_runner.capture_model()”" in " ".join(said.stderr.split())
@@ -712,7 +712,7 @@ def test_a_capture_has_no_window_and_no_warm_up(run, site: Path) -> None:
     )
     assert "with enforce_eager no graph is captured, so there is no trace" in run(*stage, "--repeat", "3").stderr
     assert (
-        "leave out the window: this stage is always recorded as a whole"
+        "leave out the window, because this stage is always recorded as a whole"
         in run(*stage, "--decode", "30:60", code=2).stderr
     )
 

@@ -272,7 +272,7 @@ def test_quiet_says_only_what_went_wrong(run: Run, saved: Saved) -> None:
     saved.state("recording")
     done = run("watch", "-q", "--timeout", "0.1", code=3)
     assert done.stdout == ""
-    assert done.stderr.startswith("Error: no trace: timeout")
+    assert done.stderr.startswith("Error: no trace: the time of --timeout")
 
 
 # ---------------------------------------------------------------- a terminal
