@@ -328,7 +328,7 @@ class _Planning(NamedTuple):
         ]
 
     def gaps(self) -> list[Gap]:
-        """Return the strategies that do not have the unit in the stage."""
+        """Return the gaps of the project for this stage and window: strategies with which it is not available."""
         unit, stage = self.config.stage.window.unit, self.config.stage.name
         return [gap for gap in self.upstream.gaps if unit == gap.unit and stage in gap.stages]
 

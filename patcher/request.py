@@ -245,7 +245,7 @@ def resolve(
 ) -> ProfileConfig[Stage]:
     """Return the configuration that the request means for `target`.
 
-    The stage is the chosen one, else the default for the kind of window, else the first stage that counts the unit. The
+    The stage is the chosen one, else the default for the kind of window, else the first stage that has this kind. The
     tool follows from the packages in the target's environment. Raises Problem: NO_RECIPE for a stage that the project
     lacks, which names those of `all_upstreams` that have it; USAGE for options that do not fit.
     """

@@ -119,7 +119,9 @@ def marked(data: bytes, expected: Collection[PatchId] = ()) -> tuple[Marked, ...
     for patch, indices in calls.items():
         ours = patch in expected or any(_named(lines[at], patch) or _WAS.fullmatch(lines[at]) for at in indices)
         if ours and patch not in blocks:
-            raise _unpaired(indices[0], Text("refers to a block that does not exist"))
+            raise _unpaired(
+                indices[0], Text("a comment that marks rlpatch's lines refers to a block that does not exist")
+            )
     shared = [patch for patch in blocks if patch.shared]
     return tuple(_marked(block, lines, calls.get(block.patch, []), shared) for block in blocks.values())
 
@@ -139,20 +141,31 @@ def _paired(
     for index, line in lines:
         if start := _BEGIN.fullmatch(line):
             if opened or _name(start) in blocks:
-                raise _unpaired(index, Text("begins a block inside another block, or begins the same block twice"))
+                raise _unpaired(
+                    index,
+                    Text(
+                        "a comment that marks rlpatch's lines begins a block inside another block, or begins the same"
+                        " block twice"
+                    ),
+                )
             opened = _Block(_name(start), index, index, start["digest"].decode())
         elif stop := _END.fullmatch(line):
             patch = _name(stop)
             if opened and opened.patch == patch:
                 blocks[patch], opened = opened._replace(last=index), None
             elif opened or patch in {*expected, *blocks} or _named(data, patch):
-                raise _unpaired(index, Text("ends a block that never began"))
+                raise _unpaired(index, Text("a comment that marks rlpatch's lines ends a block that never began"))
         elif not opened and (call := _LINE.fullmatch(line)):
             calls.setdefault(_name(call), []).append(index)
         elif _BEGIN.search(line):
-            raise _unpaired(index, Text("is in the middle of a line: were the line endings converted?"))
+            raise _unpaired(
+                index,
+                Text(
+                    "a comment that marks rlpatch's lines is in the middle of a line: were the line endings converted?"
+                ),
+            )
     if opened:
-        raise _unpaired(opened.first, Text("begins a block that never ends"))
+        raise _unpaired(opened.first, Text("a comment that marks rlpatch's lines begins a block that never ends"))
     return blocks, calls
 
 
@@ -265,6 +278,6 @@ def _without(data: bytes, ours: Sequence[Marked]) -> bytes:
     return remaining
 
 
-def _unpaired(index: int, what: str) -> Problem:
+def _unpaired(index: int, cause: Text) -> Problem:
     hint = Text("{reinstall}, or delete the marked lines by hand", REINSTALL)
-    return Problem(Kind.FOREIGN_EDIT, Text("a comment that marks rlpatch's lines {fault}", what), str(index + 1), hint)
+    return Problem(Kind.FOREIGN_EDIT, cause, str(index + 1), hint)

@@ -79,7 +79,7 @@ def _status_lines(
     since = Text("recognized only by its marker comments (was .rlpatch removed?)")
     if record.applied_at:
         since = Text("since {time}", record.applied_at)
-    yield Text("{patch} on {version} in {folder}, {record}", record.patch, version, root.path, since)
+    yield Text("{patch} on {version} in {folder}, {applied_since}", record.patch, version, root.path, since)
     if apply_command:
         yield f"  {apply_command}"
     if installed is not None and record.version and installed != record.version:

@@ -108,8 +108,8 @@ class Window:
     def parse(cls, unit: str, text: str, following: str = "") -> Window:
         """Return the window that `text` names: `A:B`, `A:` without an end, or several separated by commas.
 
-        `unit` is what it counts, as in `UNITS`. `following` is the next word on the command line, perhaps the end of a
-        window typed as two words. Raises Problem (USAGE).
+        `unit` is what it counts, such as "decode". `following` is the next word on the command line, perhaps the end of
+        a window typed as two words. Raises Problem (USAGE).
         """
         windows = []
         for part in text.split(","):
@@ -158,9 +158,10 @@ def _joined(unit: str, windows: Iterable[tuple[int, int]]) -> Window:
 
 
 def _suggestion(unit: str, text: str, following: str) -> str:
-    """Return a hint with the window that the invalid `text` probably means, or with an example of the `unit`.
+    """Return a hint with the window that the invalid `text` probably means, or with an example.
 
-    `following` is the next word on the command line, perhaps the end of the window.
+    `unit` is what the window counts, such as "decode". `following` is the next word on the command line, perhaps the
+    end of the window.
     """
     spelled = re.fullmatch(r"[\[(]?\s*([0-9]+)\s*(?:[-,;/_.\uff1a]+|to|\s)\s*([0-9]+)\s*[\])]?", text.strip())
     both = (spelled[1], spelled[2]) if spelled else (text.strip(), following.strip())
@@ -178,5 +179,5 @@ def _suggestion(unit: str, text: str, following: str) -> str:
 
 
 def typed_as(unit: str) -> str:
-    """Return the option for a window of `unit`, such as "--decode A:B", or "no window" for a whole stage."""
+    """Return the option for a window that counts `unit`, such as "--decode A:B", or "no window" for a whole stage."""
     return Text("no window") if unit == WHOLE else f"--{unit} A:B"

@@ -86,8 +86,8 @@ def _patched_roots(
 ) -> tuple[list[Attempted[PatchedRoot]], StepResult, StepResult]:
     """Return the patched roots of each search, the report to show if nothing is reverted, and a report in any case.
 
-    The latter has what became of interrupted commands, which are recovered first unless it is a `dry_run`, and other
-    places that still have patches.
+    The latter has what became of interrupted commands, which are recovered first unless it is a `dry_run` or a cluster,
+    and other places that still have patches.
     """
     places, step = searches(where, words, "revert", writes=not dry_run)
     patched, nothing, elsewhere = [], StepResult(), list[PatchedRoot]()

@@ -142,7 +142,7 @@ def _unchanged(launch: Launch, meanwhile: Meanwhile | None) -> Callable[[Show], 
     """Return a function that runs the command of `launch` without a hook, and returns its exit code."""
 
     def then(show: Show) -> int:
-        """Run the command, and exit as it did; `show` prints a problem."""
+        """Run the command, and return the exit code; `show` prints a problem. If the command fails, exit as it did."""
         companion = meanwhile(show) if meanwhile else None
         try:
             status = parent.run(launch.command, launch.environ, companion)
@@ -176,7 +176,7 @@ def _with_hook(
     folder = folders.RunFolder(edits.composed(plan.edit for plan in plans), require=require)
 
     def then(show: Show) -> int:
-        """Run the command, show what became of each plan, and exit as the command did if it failed."""
+        """Run the command, show the effect of each plan, and return the exit code; if the command fails, exit as it did."""
         companion = meanwhile(show) if meanwhile else None
         try:
             status = parent.run(launch.command, folder.environ(launch.environ), companion)

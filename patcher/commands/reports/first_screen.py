@@ -51,10 +51,10 @@ _DOING: Mapping[str, str] = {
 
 
 def unit_word(profile: model.RankProfile) -> str:
-    """Return the word for a unit of the profile: decode step, micro-batch, call ….
+    """Return the word for what the profile's trace counts: decode step, micro-batch, call ….
 
-    Units of an unknown kind are steps, and a trace without marks is one unit: trace. Steps of an engine's own marks
-    are decode steps if each has as many tokens as requests.
+    It is "step" if the kind is unknown, and "trace" without marks. Steps of an engine's own marks are decode steps if
+    each has as many tokens as requests.
     """
     unit = profile.metadata.unit if profile.metadata else ""
     name = f"{unit} step" if unit in ("decode", "prefill") else unit
@@ -159,7 +159,7 @@ def _title(report: model.TraceReport, focus: model.RankProfile, leading: model.D
 
 
 def recorded_steps(profile: model.RankProfile) -> Text:
-    """Return the number of units with their word and range: "30 decode steps, #30 to #59"."""
+    """Return the number of recorded steps with their word and range: "30 decode steps, #30 to #59"."""
     count, word = len(profile.units), unit_word(profile)
     if count == 1:
         return Text("1 {step}, {number}", word, profile.span)

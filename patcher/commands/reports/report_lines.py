@@ -260,7 +260,7 @@ def _change(comparison: model.Comparison) -> Iterator[str]:
     elif not comparison.refused:
         yield from _indented(comparison.verdict)
     if (equal := comparison.equal_load) is not None:
-        low, middle, high = map(CHANGE.text, equal.change)
+        lower, middle, upper = map(CHANGE.text, equal.change)
         load = joined(AND, equal.by)
         yield from _indented(
             Text(
@@ -268,8 +268,8 @@ def _change(comparison: model.Comparison) -> Iterator[str]:
                 " together explain {share} of the variation between steps",
                 load,
                 middle,
-                low,
-                high,
+                lower,
+                upper,
                 percent(equal.fit, 0),
             )
         )

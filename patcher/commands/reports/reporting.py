@@ -224,9 +224,9 @@ def each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T]
 
 
 def _profiles_in(path: Path, options: ReadOptions, progress: Progress, graphs: Graphs) -> list[model.RankProfile]:
-    """Return the profiles of the ranks in the trace at `path`, with the units in the range of `options`.
+    """Return the profiles of the ranks in the trace at `path`, with the steps in the range of `options`.
 
-    Graphs that were captured in it are added to `graphs`. Raises Problem: USAGE if all units are outside of the range,
+    Graphs that were captured in it are added to `graphs`. Raises Problem: USAGE if all steps are outside of the range,
     NO_TRACE if the trace has none.
     """
     profiles_in, units = _reader(path, options, progress, graphs), options.units
@@ -248,7 +248,7 @@ def _profiles_in(path: Path, options: ReadOptions, progress: Progress, graphs: G
 def _reader(
     path: Path, options: ReadOptions, progress: Progress, graphs: Graphs
 ) -> Callable[[tuple[int, int] | None], list[model.RankProfile]]:
-    """Return a function that takes a half-open range of units (None: all) and returns the profiles of a trace.
+    """Return a function that takes a half-open range of step numbers (None: all) and returns the profiles of a trace.
 
     Captured graphs in the trace are added to `graphs`, by rank, and replays are joined with them. Raises Problem
     (USAGE) if the option `marks` matches no range in the trace.
@@ -271,7 +271,7 @@ def _reader(
         graphs[timeline.rank] = (*graphs.get(timeline.rank, ()), *analysis.captured(timeline))
 
     def profiles(units: tuple[int, int] | None) -> list[model.RankProfile]:
-        """Return the profiles of the ranks that have a unit in the range `units` (None: any)."""
+        """Return the profiles of the ranks that have a step in the range `units` (None: any)."""
         attributed = [
             (timeline, analysis.attributed(timeline, units, graphs[timeline.rank], classes=options.classes))
             for timeline in timelines

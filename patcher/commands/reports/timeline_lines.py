@@ -141,7 +141,7 @@ def _detail(step: model.TrainingStep) -> Iterator[str]:
         yield Text("  weight sync: {parts}", _times((part.name, part.seconds) for part in step.sync[:8]))
     if step.what_if:
         yield Text(
-            "  upper bound of the saving, each alone: {bounds}",
+            "  upper bound of the saving by each change alone: {bounds}",
             _times((bound.name, bound.saves_seconds) for bound in step.what_if),
         )
 
