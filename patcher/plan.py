@@ -67,10 +67,10 @@ class Place(NamedTuple):
 
 
 def apply(upstream: Upstream, target: Target, config: ProfileConfig[Stage], records: Sequence[Record] = ()) -> Plan:
-    """Return the plan that patches `target` to record `config`; lines of the same patch are replaced.
+    """Return the plan that patches `target` to record `config`; nothing is written.
 
-    `records` are the patches that the store has for the root. Raises Problem: NO_RECIPE, STRUCTURE, FOREIGN_EDIT if
-    inserted lines were edited, USAGE for a window that the stage does not have.
+    Lines of the same patch are replaced. `records` are the patches that the store has for the root. Raises Problem:
+    NO_RECIPE, STRUCTURE, FOREIGN_EDIT if inserted lines were edited, USAGE for a window that the stage does not have.
     """
     planning = _Planning(upstream, target, config)
     recipes = planning.recipes()
@@ -125,20 +125,20 @@ class _Planning(NamedTuple):
     config: ProfileConfig[Stage]
 
     def recipes(self) -> list[Recipe]:
-        """Return the recipes with the stage, unit, role and strategy of the configuration.
+        """Return the recipes with the stage, the kind of window, the role and the strategy of the configuration.
 
-        Raises Problem: NO_RECIPE if the project lacks the stage, USAGE if no recipe has the unit, role or strategy.
+        Raises Problem: NO_RECIPE if the project lacks the stage, USAGE if no recipe has the window, role or strategy.
         """
         stage, unit = self.config.stage, self.config.stage.window.unit
         staged = recipes_of(self.upstream, stage.name)
         counting = [r for r in staged if unit in r.windows or (self.config.ranges.markers and unit in r.marks)]
         if not counting:
             offered = dict.fromkeys(typed_as(other) for recipe in staged for other in recipe.windows)
-            raise usage(Text("the stage {name} does not support --{unit}", stage.name, unit), ", ".join(offered))
+            raise usage(Text("the stage {stage} does not support --{unit}", stage.name, unit), ", ".join(offered))
         roles = dict.fromkeys(role for recipe in counting for role in recipe.roles)
         if stage.role and stage.role not in roles:
             works_for = joined(AND, roles)
-            cause = Text("--role {role}: the stage {name} runs only for {roles}", stage.role, stage.name, works_for)
+            cause = Text("--role {role}: the stage {stage} runs only for {roles}", stage.role, stage.name, works_for)
             raise usage(cause, Text("--role {role}, or leave --role out", next(iter(roles))))
         of_role = [recipe for recipe in counting if not stage.role or stage.role in recipe.roles]
         chosen = [recipe for recipe in of_role if stage.strategy in ("", *recipe.strategies)]
@@ -147,7 +147,11 @@ class _Planning(NamedTuple):
         return chosen
 
     def no_strategy(self, staged: Sequence[Recipe], of_role: Sequence[Recipe]) -> Problem:
-        """Return the problem that no recipe has the strategy; its hint names units that do, or other strategies."""
+        """Return the problem that no recipe has the strategy.
+
+        Its hint names the windows that the strategy supports in the recipes `staged` of the stage, else the strategies
+        of the recipes `of_role`, which support the window.
+        """
         stage, unit = self.config.stage, self.config.stage.window.unit
         units = {
             typed_as(other) for recipe in staged for other in recipe.windows if stage.strategy in recipe.strategies
@@ -161,7 +165,11 @@ class _Planning(NamedTuple):
         return usage(cause, ", ".join(sorted(units) or strategies), notes=notes)
 
     def places(self, recipes: Sequence[Recipe]) -> tuple[list[Place], list[Note]]:
-        """Return where the recipes may apply; for an unknown release every existing file, and a warning."""
+        """Return the files in which the recipes may apply, and warnings.
+
+        For a published release these are the files of its structures. For an unknown release they are every file of a
+        recipe that exists, and a warning says so.
+        """
         release = published(self.upstream, self.target.version)
         if release:
             structures = [(recipe, structure) for recipe in recipes if (structure := recipe.structure(release))]
@@ -170,8 +178,7 @@ class _Planning(NamedTuple):
         warning = Note(
             Text("rlpatch was not tested with {version}: read the diff", version),
             Text(
-                "rlpatch chose the places by the structure of the code; read `rlpatch diff` to see whether they are"
-                " right"
+                "rlpatch chose where to insert lines by the structure of the code; check the places with `rlpatch diff`"
             ),
         )
         files = {(r.name, structure.file): r for r in recipes for structure in r.structures}
@@ -179,9 +186,10 @@ class _Planning(NamedTuple):
         return [Place(recipe, None, file) for (_, file), recipe in files.items() if file in there], [warning]
 
     def fit(self, places: Sequence[Place], patch: PatchId) -> tuple[list[_Fitting], list[Failure]]:
-        """Return the places that fit their recipe, and those that do not, with the problem.
+        """Return the places that fit their recipe, and those that do not, each with its problem.
 
-        For an unknown release every recipe is tried. For a published one a place that does not fit raises its Problem.
+        For an unknown release every recipe is tried. Raises Problem for a published release with a place that does not
+        fit, and for code that is nested too deeply.
         """
         fitting: list[_Fitting] = []
         failures: list[Failure] = []
@@ -199,7 +207,10 @@ class _Planning(NamedTuple):
         return fitting, failures
 
     def change(self, place: Place, patch: PatchId) -> _Fitting:
-        """Return the change at a place. Raises Problem (STRUCTURE) if the file does not fit the recipe."""
+        """Return the change of a file by a recipe, with notes and warnings of code that differs from the release.
+
+        Raises Problem (STRUCTURE) if the file does not fit the recipe.
+        """
         from patcher import editing
 
         recipe, path, target = place.recipe, PurePosixPath(place.file), self.target
@@ -222,7 +233,9 @@ class _Planning(NamedTuple):
                 after = before  # else two patches at one place would change places each time
         warnings = []
         if differing := originals.differs(target, path, pristine):
-            detail = Text("{detail}; the structure matches, so rlpatch patches the file", differing.detail)
+            detail = Text(
+                "{difference}; the structure of the code matches, so rlpatch patches the file", differing.detail
+            )
             warnings.append(Note(Text("{difference}: read the diff", differing.text), detail))
         fingerprint = editing.fingerprint(pristine, recipe.class_name, recipe.method)
         if place.structure and place.structure.fingerprints and fingerprint not in place.structure.fingerprints:
@@ -239,7 +252,11 @@ class _Planning(NamedTuple):
         failures: Sequence[Failure],
         lone: Sequence[Note],
     ) -> None:
-        """Raise Problem (NO_RECIPE, STRUCTURE) unless a unit is recorded and recipes that belong together all fit."""
+        """Raise Problem (NO_RECIPE, STRUCTURE) unless something is recorded, and recipes that need each other all fit.
+
+        `recording` are the places of `fitting` whose needed recipes fit, too; `lone` are the notes on the others.
+        `failures` are the places that do not fit, with their problems.
+        """
         stage, name, target = self.config.stage, self.target.project.name, self.target
         fits = {fit.place.recipe.name for fit in fitting}
         lacking = [recipe for recipe in recipes if recipe.together and recipe.name not in fits]
@@ -247,7 +264,7 @@ class _Planning(NamedTuple):
             return
         notes = [line for note in lone for line in note.lines]
         hint = Text(
-            "`rlpatch list` shows the supported releases; `rlpatch explain {name}` shows where rlpatch inserts code",
+            "`rlpatch list` shows the supported releases; `rlpatch explain {target}` shows where rlpatch inserts code",
             name,
         )
         problems = [problem for _, problem in failures]
@@ -263,20 +280,23 @@ class _Planning(NamedTuple):
         releases = [release for release in self.upstream.releases if any(r.structure(release) for r in recipes)]
         version = target.version or Text("(version unknown)")
         cause = Text(
-            "{name} {version} is not a release that rlpatch knows ({stage}: {first} to {last}), and its code matches"
-            " no recipe",
+            "{target} {version} is not a release that rlpatch knows ({stage}: {first} to {last}), and its"
+            " code matches no recipe",
             *(name, version, stage.name, releases[0], releases[-1]),
         )
         raise Problem(Kind.STRUCTURE, cause, str(target.root), hint, (*_looked_for(problems), *notes))
 
     def lone(self, fitting: Sequence[_Fitting], recording: Sequence[_Fitting]) -> list[Note]:
-        """Return notes on places that fit but are left out, because the recipes that they need do not fit."""
+        """Return notes on places that fit but are left out, because the recipes that they need do not fit.
+
+        `recording` are the places of `fitting` that stay.
+        """
         lone: dict[Text, list[str]] = {}
         for recipe in (fit.place.recipe for fit in fitting if fit not in recording):
             needed = dict.fromkeys(_called(other) for other in self.upstream.recipes if other.name in recipe.needs)
             classes = joined(OR, [*needed][:3])
             if len(needed) > 3:
-                classes = Text("{classes}, …", classes)
+                classes = Text("{classes} or another class", classes)
             lone.setdefault(classes, []).append(_called(recipe))
         return [
             Note(
@@ -286,7 +306,10 @@ class _Planning(NamedTuple):
         ]
 
     def unlike(self, recording: Sequence[_Fitting], failures: Sequence[Failure]) -> list[Note]:
-        """Return a note on each file that fits no recipe although a neighbouring release is patched in it."""
+        """Return a note on each file that fits no recipe although a recipe of a neighbouring release patches it.
+
+        Files that are patched by another recipe get none.
+        """
         if not failures:
             return []
         near, patched = _nearest(self.upstream, self.target.version), {fit.place.file for fit in recording}
@@ -298,30 +321,36 @@ class _Planning(NamedTuple):
         return [
             Note(
                 Text("skipped {file}: the file matches no known release", file),
-                Text("found {found}", found),
+                Text("found {code}", found),
             )
             for file, found in expected.items()
             if file not in patched
         ]
 
     def gaps(self) -> list[Gap]:
-        """Return the strategies that do not have the unit in the stage."""
+        """Return the gaps of the project for this stage and window: strategies with which it is not available."""
         unit, stage = self.config.stage.window.unit, self.config.stage.name
         return [gap for gap in self.upstream.gaps if unit == gap.unit and stage in gap.stages]
 
     def left_out(self) -> list[Note]:
-        """Return a note for each reason why strategies are not patched; none if a strategy was chosen."""
+        """Return a note for each reason why some strategies are not patched, with their names.
+
+        None if the user chose a strategy.
+        """
         out: dict[Note, list[str]] = {}
         for gap in [] if self.config.stage.strategy else self.gaps():
             if gap.exists(self.target.version):
                 out.setdefault(gap.reason, []).append(gap.strategy)
         return [
-            Note(Text("skipped {names} ({reason})", ", ".join(names), why.text), why.detail)
+            Note(Text("skipped {strategies} ({reason})", ", ".join(names), why.text), why.detail)
             for why, names in out.items()
         ]
 
     def edit(self, patch: PatchId, recording: Sequence[_Fitting], before: Record | None) -> Edit:
-        """Return the edit with all changes, also those that remove lines of the record `before` from unneeded files."""
+        """Return the edit with the changes of all places in `recording`.
+
+        It also removes this patch from files of the record `before` (None: not applied yet) that no longer need it.
+        """
         target = self.target
         changes = tuple(fit.change for fit in recording)
         files = tuple(fit.place.file for fit in recording if fit.place.marked)
@@ -341,7 +370,10 @@ class _Planning(NamedTuple):
 
 
 def _with_needed(fitting: Sequence[_Fitting]) -> list[_Fitting]:
-    """Return the places without those whose recipe needs others, none of which fits; repeat until nothing changes."""
+    """Return the places without those whose recipe needs others, none of which fits.
+
+    What is left out may be needed itself, so this is repeated until nothing changes.
+    """
     names = {fit.place.recipe.name for fit in fitting}
     needed = [fit for fit in fitting if not fit.place.recipe.needs or not names.isdisjoint(fit.place.recipe.needs)]
     return needed if len(needed) == len(fitting) else _with_needed(needed)
@@ -350,7 +382,7 @@ def _with_needed(fitting: Sequence[_Fitting]) -> list[_Fitting]:
 def _typed(stage: Stage) -> str:
     typed = stage.name
     if stage.window.unit != WHOLE:
-        typed = Text("the window --{unit} of {stage}", stage.window.unit, typed)
+        typed = Text("--{unit} windows of {stage}", stage.window.unit, typed)
     return Text("{window} with --strategy {strategy}", typed, stage.strategy) if stage.strategy else typed
 
 
@@ -359,13 +391,13 @@ def _called(recipe: Recipe) -> str:
 
 
 def _looked_for(problems: Sequence[Problem]) -> Iterator[str]:
-    """Yield lines on what was looked for and found in each file; the same search is named once."""
+    """Yield lines on what code was looked for, each followed by what each file had instead."""
     places: dict[str, dict[str, None]] = {}
     for problem in problems:
-        looked_for = Text("expected {looked_for}", _cut(problem.looked_for)) if problem.looked_for else problem.cause
-        line = Text("  {where}", problem.where)
+        looked_for = Text("expected {code}", _cut(problem.looked_for)) if problem.looked_for else problem.cause
+        line = Text("  {place}", problem.where)
         if problem.found:
-            line = Text("  {where}: found {found}", problem.where, _cut(problem.found))
+            line = Text("  {place}: found {code}", problem.where, _cut(problem.found))
         places.setdefault(looked_for, {})[line] = None
     for looked_for, lines in places.items():
         yield from (looked_for, *lines)
@@ -378,7 +410,7 @@ def _cut(text: str) -> str:
 def _no_file(target: Target, recipe: Recipe) -> Problem:
     files = ", ".join(dict.fromkeys(structure.file for structure in recipe.structures))
     return Problem(
-        Kind.STRUCTURE, Text("none of these files has the {name}: {files}", recipe.name, files), str(target.root)
+        Kind.STRUCTURE, Text("none of these files has the {recipe}: {files}", recipe.name, files), str(target.root)
     )
 
 
@@ -402,10 +434,10 @@ def published(upstream: Upstream, version: str) -> str:
 
 
 def _blocks(place: Place, without: bytes, config: ProfileConfig[Stage], patch: PatchId, version: str) -> list[Block]:
-    """Return the patch's block, preceded by the shared block unless `without` has an equal, unedited one.
+    """Return the lines of the block to insert, as (patch, lines), preceded by the shared block if the file lacks it.
 
-    `without` is the file without this patch. If its shared block differs or was edited, a new shared block with another
-    number is added.
+    `without` is the file without this patch, `version` the installed one. If its shared block differs or was edited, a
+    new shared block with another number is added.
     """
     from patcher.editing import render
 

@@ -94,7 +94,7 @@ class ProfileRequest(NamedTuple):
         return bool(self.windows or {"stage", "builtin", "timeline", "on_demand"} & self.choices.keys())
 
     def parts(self) -> list[ProfileRequest]:
-        """Return the request split into its window and its timeline; [self] if it has only the one or the other.
+        """Return the request split into its window and its timeline; [self] if it has only one of them.
 
         `beside` is left out.
         """
@@ -109,7 +109,7 @@ class ProfileRequest(NamedTuple):
     def checked(self) -> ProfileRequest:
         """Return the request itself. Raises Problem (USAGE) if no target could record it."""
         if len({kind_of(window.unit) for window in self.windows}) < len(self.windows):
-            cause = Text("{window_flags}: a stage can have only one window", self.window_flags)
+            cause = Text("{options}: a stage can have only one window", self.window_flags)
             raise usage(cause, Text("keep one of these options"))
         if "max_timeline_mb" in self.choices and TIMELINE not in {*self.choices, self.stage}:
             raise usage(Text("--max-timeline-mb needs --timeline"), "add --timeline")
@@ -136,7 +136,7 @@ class ProfileRequest(NamedTuple):
             raise usage(cause, Text("leave out --builtin or --stage"))
         if foreign := self._foreign({*options_of(BuiltinStage.PROFILER), "stage", "builtin"}):
             cause = Text(
-                "{foreign} cannot be combined with --builtin: the framework's own profiler has no such setting",
+                "{options} cannot be combined with --builtin: the framework's own profiler has no such setting",
                 joined(AND, foreign),
             )
             raise usage(
@@ -147,18 +147,18 @@ class ProfileRequest(NamedTuple):
         """Raise Problem (USAGE) if a timeline alone is combined with options of a profiler or a window."""
         if foreign := self._foreign({*options_of(TimelineStage), *SHARED, "stage", "timeline"}):
             cause = Text(
-                "{foreign} cannot be combined with --timeline alone: --timeline uses neither a profiler nor a window",
+                "{options} cannot be combined with --timeline alone: --timeline uses neither a profiler nor a window",
                 joined(AND, foreign),
             )
-            raise usage(cause, Text("leave out {foreign}, or add a window: --decode 30:60 --timeline", foreign[0]))
+            raise usage(cause, Text("leave out {option}, or add a window: --decode 30:60 --timeline", foreign[0]))
 
     def _foreign(self, fitting: Collection[str]) -> list[str]:
-        """Return the typed options that are not in `fitting`, every window among them."""
+        """Return the typed options, such as "--level", that are not in `fitting`; every window is among them."""
         chosen = [name for name in OPTIONS if name in self.choices and name not in fitting]
         return [*(f"--{window.unit}" for window in self.windows), *map(flag, chosen)]
 
     def config(self, stage: str, unit: str, tool: str) -> ProfileConfig[Stage]:
-        """Return the configuration of a stage in the window of `unit`; `tool` is the default tool.
+        """Return the configuration of `stage` in the window that counts `unit`; `tool` is the default tool.
 
         Raises Problem (USAGE) for an option that does not fit the stage or the tool.
         """
@@ -171,14 +171,17 @@ class ProfileRequest(NamedTuple):
         part = self._stage(stage, unit)
         profiler = PROFILERS[self.choices.get("tool", tool)]
         if unknown := self._changed(options_of(*PROFILERS.values()).keys() - options_of(profiler).keys()):
-            cause = Text("{flag} is not supported by {module}", flag(unknown[0]), profiler.MODULE)
+            cause = Text("{option} is not supported by {profiler}", flag(unknown[0]), profiler.MODULE)
             tools = joined(OR, (kind.TOOL for kind in PROFILERS.values() if unknown[0] in options_of(kind)))
-            raise usage(cause, Text("leave out {flag}, or use --tool {tool}", flag(unknown[0]), tools))
+            raise usage(cause, Text("leave out {option}, or use --tool {tool}", flag(unknown[0]), tools))
         tool_settings = profiler(**self._chosen(profiler))
         return ProfileConfig(stage=part, profiler=tool_settings, beside_timeline=self.beside_timeline, **folder)
 
     def _stage(self, name: str, unit: str) -> Stage:
-        """Return the stage `name` with its options. Raises Problem (USAGE) for an option of another kind of stage."""
+        """Return the stage `name`, in the window that counts `unit`, with the options chosen for it.
+
+        Raises Problem (USAGE) for an option of another kind of stage.
+        """
         kind = kind_of(unit, name)
         foreign = self._changed(options_of(*KINDS, RangeOptions).keys() - _options_of(kind).keys())
         # With two windows a choice belongs to the stage that knows it, with one it has to fit.
@@ -187,12 +190,12 @@ class ProfileRequest(NamedTuple):
             where = f"--stage {name}" if unit == WHOLE else f"--{unit}"
             option = flag(foreign[0])
             cause = Text(
-                "{flag} is an option of {owners} stages, but {where} selects another kind of stage",
+                "{option} is an option of {kinds} stages, but {selection} selects another kind of stage",
                 option,
                 owners,
                 where,
             )
-            raise usage(cause, Text("leave {flag} out", flag(foreign[0])))
+            raise usage(cause, Text("leave {option} out", flag(foreign[0])))
         if not issubclass(kind, WindowedStage):
             return kind(name=name, **self._chosen(kind))
         window = next((window for window in self.windows if window.unit == unit), Window(unit, 0, 0, none=True))
@@ -213,7 +216,10 @@ class ProfileRequest(NamedTuple):
 
 
 def recorded(words: Sequence[str]) -> ProfileRequest:
-    """Return the request of a patch from the options that its record stores. Raises Problem or LookupError."""
+    """Return the request of a patch from the options that its record stores.
+
+    Raises Problem for an unreadable value, LookupError for an unknown option or a missing value.
+    """
     windows, choices, left = list[Window](), dict[str, Any](), list(words)
     while left:
         word, _, value = left.pop(0).partition("=")
@@ -235,19 +241,19 @@ def _options_of(kind: type[Stage]) -> dict[str, OptionSpec]:
 
 
 def resolve(
-    request: ProfileRequest, upstream: Upstream, target: Target, everyone: AllUpstreams = tuple
+    request: ProfileRequest, upstream: Upstream, target: Target, all_upstreams: AllUpstreams = tuple
 ) -> ProfileConfig[Stage]:
     """Return the configuration that the request means for `target`.
 
-    The stage is the chosen one, else the default for the kind of window, else the first stage that counts the unit. The
-    tool follows from the target's environment. Raises Problem: NO_RECIPE for a stage that the project lacks (`everyone`
-    returns the projects to name instead), USAGE for options that do not fit.
+    The stage is the chosen one, else the default for the kind of window, else the first stage that has this kind. The
+    tool follows from the packages in the target's environment. Raises Problem: NO_RECIPE for a stage that the project
+    lacks, which names those of `all_upstreams` that have it; USAGE for options that do not fit.
     """
     on_demand = [kind.UNITS[0].name for kind in KINDS if kind.UNITS and request.choices.get("on_demand")]
     recipes: Sequence[Recipe] = upstream.recipes
     # In a command of several targets the stage may be that of another one.
     if request.stage in {recipe.stage for recipe in recipes} or not (request.windows or on_demand):
-        recipes = recipes_of(upstream, request.stage, everyone)
+        recipes = recipes_of(upstream, request.stage, all_upstreams)
     tool = next((name for package, name in upstream.runs_on.items() if target.beside(package)), upstream.tool)
     _check_device(request, upstream, target)
     for unit in [window.unit for window in request.windows] or on_demand or [WHOLE]:
@@ -255,15 +261,15 @@ def resolve(
         if counting:
             usual = kind_of(unit).NAMES[0]
             return request.config(usual if usual in counting else counting[0], unit, tool)
-    raise _not_counted(request, upstream, recipes, everyone)
+    raise _not_counted(request, upstream, recipes, all_upstreams)
 
 
 def _check_device(request: ProfileRequest, upstream: Upstream, target: Target) -> None:
-    """Raise Problem (USAGE) for nsys where the target runs on NPUs: by its project, or by its environment."""
+    """Raise Problem (USAGE) for `--tool nsys` if the target runs on NPUs, by its project or its environment."""
     on_npus = target.beside("torch_npu") or "torch" not in {upstream.tool, *upstream.runs_on.values()}
     if request.choices.get("tool") == NsysSettings.TOOL and on_npus:
         cause = Text(
-            "--tool nsys: {name} runs on Ascend NPUs here, and nsys records only NVIDIA GPUs", upstream.project.name
+            "--tool nsys: {target} runs on Ascend NPUs here, and nsys records only NVIDIA GPUs", upstream.project.name
         )
         raise usage(cause, "--tool npu")
 
@@ -283,53 +289,62 @@ def has_stage(request: ProfileRequest, upstream: Upstream) -> bool:
 
 
 def _not_counted(
-    request: ProfileRequest, upstream: Upstream, recipes: Sequence[Recipe], everyone: AllUpstreams
+    request: ProfileRequest, upstream: Upstream, recipes: Sequence[Recipe], all_upstreams: AllUpstreams
 ) -> Problem:
-    """Return the problem that none of `recipes` has a window of the request."""
+    """Return the problem that none of `recipes` has a window of the request, with the windows to type instead.
+
+    `all_upstreams` returns the projects to name if the stage is missing altogether.
+    """
     where: str = upstream.project.name
     if request.stage:
         if request.stage not in {recipe.stage for recipe in recipes}:
-            return no_stage(request.stage, [upstream], everyone)
-        where = Text("stage {stage} of {where}", request.stage, where)
+            return no_stage(request.stage, [upstream], all_upstreams)
+        where = Text("stage {stage} of {target}", request.stage, where)
     offered = dict.fromkeys(unit for recipe in recipes for unit in recipe.windows)
     windows = ", ".join(typed_as(unit) for unit in offered if unit != WHOLE)
-    hint = windows or Text("leave out the window: this stage is always recorded as a whole")
-    cause = Text("{where} needs a window", where)
+    hint = windows or Text("leave out the window, because this stage is always recorded as a whole")
+    cause = Text("{stage} needs a recording window", where)
     if request.windows:
-        cause = Text("{where} does not support {windows}", where, request.window_flags)
+        cause = Text("{stage} does not support {windows}", where, request.window_flags)
     units = {window.unit for window in request.windows}
     reasons = dict.fromkeys(gap.reason for gap in upstream.gaps if gap.unit in units)
     return usage(cause, hint, notes=tuple(line for reason in reasons for line in reason.lines))
 
 
-def recipes_of(upstream: Upstream, stage: str, everyone: AllUpstreams = tuple) -> list[Recipe]:
-    """Return the recipes of a stage. Raises Problem (NO_RECIPE) if there are none, naming projects that have some."""
+def recipes_of(upstream: Upstream, stage: str, all_upstreams: AllUpstreams = tuple) -> list[Recipe]:
+    """Return the recipes of a stage in a project.
+
+    Raises Problem (NO_RECIPE) if there are none; it names the projects of `all_upstreams` that have some.
+    """
     recipes = [recipe for recipe in upstream.recipes if recipe.stage == stage]
     if not recipes:
-        raise no_stage(stage, [upstream], everyone)
+        raise no_stage(stage, [upstream], all_upstreams)
     return recipes
 
 
-def no_stage(stage: str, upstreams: Sequence[Upstream], everyone: AllUpstreams) -> Problem:
-    """Return the Problem (NO_RECIPE) that no project of `upstreams` has the stage; name those of `everyone` that do."""
+def no_stage(stage: str, upstreams: Sequence[Upstream], all_upstreams: AllUpstreams) -> Problem:
+    """Return the Problem (NO_RECIPE) that no project of `upstreams` has the stage.
+
+    It names the projects of `all_upstreams` that do, and hints at a stage with a similar name, else at all stages.
+    """
     names = joined(AND, (upstream.project.name for upstream in upstreams))
     if stage == BUILTIN:
-        cause = Text("--builtin is not available for {names}", names)
+        cause = Text("--builtin is not available for {targets}", names)
         hint = Text("leave this target out; `rlpatch list` shows which targets have the stage builtin")
         return Problem(Kind.NO_RECIPE, cause, hint=hint)
-    theirs = dict.fromkeys(recipe.stage for upstream in upstreams for recipe in upstream.recipes)
-    everybody = everyone()
-    owners = [other.project.name for other in everybody if stage in {recipe.stage for recipe in other.recipes}]
-    cause = Text("{names}: the stage {stage} is not available", names, stage)
+    offered = dict.fromkeys(recipe.stage for upstream in upstreams for recipe in upstream.recipes)
+    offering = all_upstreams()
+    owners = [other.project.name for other in offering if stage in {recipe.stage for recipe in other.recipes}]
+    cause = Text("{targets}: the stage {stage} is not available", names, stage)
     if owners:
         cause = Text(
-            "{names}: the stage {stage} is not available; targets with this stage: {owners}",
+            "{targets}: the stage {stage} is not available; targets with this stage: {others}",
             names,
             stage,
             ", ".join(owners),
         )
-    elif everybody:
-        cause = Text("{names}: the stage {stage} is not available for this or any other target", names, stage)
-    near = difflib.get_close_matches(stage, theirs, 1)
-    choice = Text("choose one of {theirs}", ", ".join(theirs))
+    elif offering:
+        cause = Text("{targets}: the stage {stage} is not available for this or any other target", names, stage)
+    near = difflib.get_close_matches(stage, offered, 1)
+    choice = Text("choose one of {stages}", ", ".join(offered))
     return Problem(Kind.NO_RECIPE, cause, hint=f"--stage {near[0]}" if near else choice)

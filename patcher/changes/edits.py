@@ -71,6 +71,7 @@ def folded(diff: bytes) -> bytes:
     """
 
     def first_line(block: re.Match[bytes]) -> bytes:
+        """Return the opening line of a block, and a comment with the number of lines that it stands for."""
         indent, opening, folded = block.groups()
         return b"%s%s%s# ... %d lines folded ...\n" % (indent, opening, indent, folded.count(b"\n"))
 

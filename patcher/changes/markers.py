@@ -108,8 +108,9 @@ class _Block(NamedTuple):
 def marked(data: bytes, expected: Collection[PatchId] = ()) -> tuple[Marked, ...]:
     """Return every patch whose marks stand in ``data``, in the order of the file.
 
-    A mark without a block counts as a comment of somebody else, unless its patch is ``expected`` or code of the patch
-    is still in ``data``. Raises :class:`Problem` (FOREIGN_EDIT, at the line number) if the marks do not pair.
+    ``expected`` are the patches that the store has for the file. A mark outside of a block whose patch has no block
+    counts as a comment of somebody else, unless the patch is expected or code of it is still in ``data``. Raises
+    :class:`Problem` (FOREIGN_EDIT, at the line number) if the marks do not pair.
     """
     if b"rlpatch" not in data:
         return ()
@@ -118,7 +119,9 @@ def marked(data: bytes, expected: Collection[PatchId] = ()) -> tuple[Marked, ...
     for patch, indices in calls.items():
         ours = patch in expected or any(_named(lines[at], patch) or _WAS.fullmatch(lines[at]) for at in indices)
         if ours and patch not in blocks:
-            raise _unpaired(indices[0], Text("refers to a block that does not exist"))
+            raise _unpaired(
+                indices[0], Text("a comment that marks rlpatch's lines refers to a block that does not exist")
+            )
     shared = [patch for patch in blocks if patch.shared]
     return tuple(_marked(block, lines, calls.get(block.patch, []), shared) for block in blocks.values())
 
@@ -130,7 +133,7 @@ def _paired(
 
     ``lines`` are the lines of ``data`` that contain ``rlpatch``, with their indices. Raises :class:`Problem`
     (FOREIGN_EDIT) for a block that is nested, repeated or not closed, and for a mark within a line. A closing mark
-    alone is an error only if its patch is ``expected`` or code of it is in ``data``.
+    without an opening one is an error only if its patch is ``expected`` in the file or code of it is in ``data``.
     """
     blocks: dict[PatchId, _Block] = {}
     calls: dict[PatchId, list[int]] = {}
@@ -138,20 +141,31 @@ def _paired(
     for index, line in lines:
         if start := _BEGIN.fullmatch(line):
             if opened or _name(start) in blocks:
-                raise _unpaired(index, Text("begins a block inside another block, or begins the same block twice"))
+                raise _unpaired(
+                    index,
+                    Text(
+                        "a comment that marks rlpatch's lines begins a block inside another block, or begins the same"
+                        " block twice"
+                    ),
+                )
             opened = _Block(_name(start), index, index, start["digest"].decode())
         elif stop := _END.fullmatch(line):
             patch = _name(stop)
             if opened and opened.patch == patch:
                 blocks[patch], opened = opened._replace(last=index), None
             elif opened or patch in {*expected, *blocks} or _named(data, patch):
-                raise _unpaired(index, Text("ends a block that never began"))
+                raise _unpaired(index, Text("a comment that marks rlpatch's lines ends a block that never began"))
         elif not opened and (call := _LINE.fullmatch(line)):
             calls.setdefault(_name(call), []).append(index)
         elif _BEGIN.search(line):
-            raise _unpaired(index, Text("is in the middle of a line: were the line endings converted?"))
+            raise _unpaired(
+                index,
+                Text(
+                    "a comment that marks rlpatch's lines is in the middle of a line: were the line endings converted?"
+                ),
+            )
     if opened:
-        raise _unpaired(opened.first, Text("begins a block that never ends"))
+        raise _unpaired(opened.first, Text("a comment that marks rlpatch's lines begins a block that never ends"))
     return blocks, calls
 
 
@@ -192,7 +206,10 @@ def note(patch: PatchId) -> str:
 
 
 def seal(data: bytes, patch: PatchId) -> bytes:
-    """Return ``data`` with the digest of the lines of ``patch`` written into the patch's opening mark."""
+    """Return ``data`` with the digest of the lines of ``patch`` written into the patch's opening mark.
+
+    The mark must have the placeholder that ``begin`` writes.
+    """
     actual = next(mark.actual for mark in marked(data) if mark.patch == patch)
     mark = begin(patch, "").rstrip(_UNSEALED).encode()
     start = data.index(_UNSEALED.encode(), data.index(mark.rstrip()))
@@ -234,7 +251,10 @@ def unmarked(data: bytes) -> bytes:
 
 
 def _ours(marks: Sequence[Marked], taken_out: Collection[PatchId] | None) -> list[Marked]:
-    """Return the marks of ``taken_out`` (None: all), and the shared blocks that no remaining patch uses."""
+    """Return the marks of the patches ``taken_out`` (None: of all).
+
+    Shared blocks that no remaining patch uses are among them.
+    """
     if taken_out is None:
         return [*marks]
     needed = {shared for patch in marks if patch.patch not in taken_out for shared in patch.uses}
@@ -258,6 +278,6 @@ def _without(data: bytes, ours: Sequence[Marked]) -> bytes:
     return remaining
 
 
-def _unpaired(index: int, what: str) -> Problem:
+def _unpaired(index: int, cause: Text) -> Problem:
     hint = Text("{reinstall}, or delete the marked lines by hand", REINSTALL)
-    return Problem(Kind.FOREIGN_EDIT, Text("a comment that marks rlpatch's lines {what}", what), str(index + 1), hint)
+    return Problem(Kind.FOREIGN_EDIT, cause, str(index + 1), hint)

@@ -46,21 +46,21 @@ def file_state(
         return FileState(
             path,
             Text("lost"),
-            Text("the file was replaced and no longer has this patch ({revert} removes the record)", revert),
+            Text("the file was replaced and no longer has this patch ({command} removes the record)", revert),
         )
     ours = [marks[patch], *(marks[shared] for shared in marks[patch].uses)]
     if edited := [marked for marked in ours if not marked.intact]:
-        why = Text("the lines of patch {patch} were edited: undo the edit, then {revert}", edited[0].patch, revert)
+        why = Text("the lines of patch {patch} were edited: undo the edit, then run {command}", edited[0].patch, revert)
         return FileState(path, Text("tampered"), why)
     if pristine is not None and markers.strip(data, marks) != pristine:
         changed = joined(SEMICOLON, (Text("the file has other edits, too"), rights))
-        return FileState(path, Text("edited"), Text("{changed}; revert keeps these edits", changed))
+        return FileState(path, Text("edited"), Text("{edits}; revert keeps these edits", changed))
     if in_place is False:
         if pristine is None:
             return FileState(
                 path, Text("edited"), Text("the file was changed after rlpatch wrote it, and its backup cannot be read")
             )
-        moved = Text("rlpatch's lines were moved: {revert} removes them, then apply inserts them again", revert)
+        moved = Text("rlpatch's lines were moved: {command} removes them, then apply inserts them again", revert)
         return FileState(path, Text("tampered"), moved)
     if in_place is None:
         return FileState(
@@ -68,4 +68,4 @@ def file_state(
             Text("intact"),
             Text("judged by the marker comments only: .rlpatch, which stored the positions of the lines, is missing"),
         )
-    return FileState(path, Text("intact"), rights and Text("{rights}; revert does not change this", rights))
+    return FileState(path, Text("intact"), rights and Text("{rights}; revert does not change that", rights))

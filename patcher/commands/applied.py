@@ -71,19 +71,22 @@ def _installed(root: PatchedRoot, record: Record) -> str | None:
 def _status_lines(
     root: PatchedRoot, record: Record, states: Sequence[FileState], installed: str | None, apply_command: str
 ) -> Iterator[str]:
-    """Yield a header for a patch, its command line, a warning if another version is installed, and a line per file."""
+    """Yield a header for a patch, its command line, a warning if another version is installed, and a line per file.
+
+    `apply_command` is the command line, "" for none; `installed` is None if that version is unknown.
+    """
     version = record.version or installed or Text("(unknown version)")
     since = Text("recognized only by its marker comments (was .rlpatch removed?)")
     if record.applied_at:
         since = Text("since {time}", record.applied_at)
-    yield Text("{patch} on {version} in {root}, {since}", record.patch, version, root.path, since)
+    yield Text("{patch} on {version} in {folder}, {applied_since}", record.patch, version, root.path, since)
     if apply_command:
         yield f"  {apply_command}"
     if installed is not None and record.version and installed != record.version:
-        yield Text("  warning: now {installed} is installed in this folder", installed or Text("an unknown version"))
+        yield Text("  warning: now {version} is installed in this folder", installed or Text("an unknown version"))
     for file in states:
         line = Text("  {state} {path}", file.state, file.path)
-        yield Text("{line}: {detail}", line, file.detail) if file.detail else line
+        yield Text("{file}: {detail}", line, file.detail) if file.detail else line
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,10 @@ class Diff:
 
 
 def patched_files(roots: Iterable[PatchedRoot]) -> Files:
-    """Return the recorded files of `roots` that carry marks. Raises Problem (FOREIGN_EDIT) for broken marks."""
+    """Return the recorded files of `roots` that carry marks: root → (path, pristine bytes, patched bytes) of each.
+
+    Raises Problem (FOREIGN_EDIT) for broken marks.
+    """
     files: Files = {}
     for root in roots:
         refuse_broken(root)
@@ -161,13 +167,13 @@ class Removal(NamedTuple):
                 yield Text("  nothing to revert in {file}: it was replaced since and no longer has the patch", file)
             else:
                 remains = Text("lines of another patch stay") if other_patches else Text("no rlpatch lines left")
-                yield Text("  {verb} {file}: {left}", verb, file, remains)
+                yield Text("  {verb} {file}: {remainder}", verb, file, remains)
         for file, lost in self.restored.items():
             what = Text("these edits are lost:") if lost else Text("no other edits are lost")
             restored = Text("would restore {file} from its backup", file)
             if not dry_run:
                 restored = Text("restored {file} from its backup", file)
-            yield Text("  {restored}; {what}", restored, what)
+            yield Text("  {action}; {consequence}", restored, what)
             yield from (Verbatim(f"    {line}") for line in lost.decode("utf-8", "replace").splitlines())
 
     def payload(self, nodes: tuple[str, ...] = ()) -> Iterator[RevertedFile]:
@@ -256,7 +262,7 @@ def recover(discovery: Discovery, on_wait: store.OnWait) -> CommandResult:
     step = outcomes.ended(recovered) + StepResult(problems=broken)
     if not recovered:
         searched = joined(SEMICOLON, discovery.searched)
-        step += StepResult((Text("no interrupted command to recover in: {searched}", searched),))
+        step += StepResult((Text("no interrupted command to recover in: {places}", searched),))
     return CommandResult("recover", step, data=RecoveredRoots(tuple(recovered)))
 
 
@@ -267,7 +273,10 @@ def next_lines(*words: str) -> list[str]:
 
 
 def restart_lines(running: Sequence[RunningProcess] = ()) -> list[str]:
-    """Return lines that tell the user to restart the processes `running`, or the engine if none is known."""
+    """Return lines that tell the user to restart the processes `running`, or the engine if none is known.
+
+    Processes that may use another environment come last, with that condition.
+    """
     here = [process.line for process in running if process.here]
     elsewhere = [process.line for process in running if not process.here]
     if not here and not elsewhere:

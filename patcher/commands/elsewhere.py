@@ -18,7 +18,7 @@ GONE_S = 30 * 86400
 """Seconds for which a missing root, such as one on another disk, is remembered."""
 
 LONGEST, MOST = 4096, 1000
-"""Bytes of an entry, and entries that are read."""
+"""Most bytes of an entry, and most entries, that are read."""
 
 
 class Remembered(NamedTuple):
@@ -29,7 +29,10 @@ class Remembered(NamedTuple):
 
 
 def remembered() -> Remembered:
-    """Return the remembered roots; delete entries without a store: at once if the root exists, else after 30 days."""
+    """Return the remembered roots that still hold a store, and the entries that cannot be read.
+
+    An entry without a store is deleted: at once if its root exists, else after 30 days.
+    """
     roots, unreadable = list[Path](), list[Path]()
     try:
         path = folder()
@@ -53,9 +56,10 @@ def remembered() -> Remembered:
 
 
 def _read(folder: Opened, name: str) -> Path | None:
-    """Return the root that an entry names, None without a store. Raises OSError, or ValueError if that is no path.
+    """Return the root that the entry `name` in `folder` holds, None if that root has no store any more.
 
-    The entry is deleted if its root has no store any more, or has been missing for longer than `GONE_S`.
+    Such an entry is deleted if its root exists, or has been missing for longer than `GONE_S`. Raises OSError, and
+    ValueError if the entry holds no absolute path.
     """
     with folder.reading(name) as stream:
         data = stream.read(LONGEST + 1)

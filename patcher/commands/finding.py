@@ -64,7 +64,10 @@ class SearchOptions:
     origin: tuple[str, ...] | None = None
 
     def with_environment(self) -> SearchOptions:
-        """Return this search with the answer of the interpreter `python` cached. Raises Problem if it gives none."""
+        """Return this search with the answer of the interpreter `python` cached, unchanged without one.
+
+        Raises Problem if the interpreter gives no answer.
+        """
         if self.python is None:
             return self
         return replace(self, environment=targets.environment_of(self.python, projects.projects()))
@@ -90,7 +93,7 @@ class SearchOptions:
         )
 
     def discover(self) -> Discovery:
-        """See `Search`."""
+        """Return all installed targets and every root with a store; the versions of checkouts are not read."""
         # A checkout's version costs git 0.1 s, and nobody needs it of all that is there.
         found = targets.discover(
             projects.projects(), paths=self.path, python=self.python, git=False, environment=self.environment
@@ -134,19 +137,24 @@ def named_projects(names: Sequence[str], search: Search) -> set[str]:
     return chosen
 
 
-def nothing_found(names: Sequence[str], discovery: Discovery) -> Note:
-    """Return a note that no patch of `names` was found, with the places that were searched."""
-    what = Text("no patch of {names} was found", ", ".join(names)) if names else Text("no patch was found")
+def nothing_found(names: Sequence[str], discovery: Discovery, *, is_elsewhere: bool = False) -> Note:
+    """Return a note that no patch of the targets `names` (none: of any) was found, with the places that were searched.
+
+    With `is_elsewhere` it says "here", because another root is patched.
+    """
+    targets = ", ".join(names)
+    if is_elsewhere:
+        what = Text("no patch of {targets} was found here", targets) if names else Text("no patch was found here")
+    else:
+        what = Text("no patch of {targets} was found", targets) if names else Text("no patch was found")
     return Note(what, Text("looked in: {places}", joined(SEMICOLON, discovery.searched)))
 
 
-def report_nothing(names: Sequence[str], discovery: Discovery, *, here: bool = False) -> StepResult:
-    """Report that no patch of `names` was found, and warn of each project that is installed but cannot be patched.
+def report_nothing(names: Sequence[str], discovery: Discovery, *, is_elsewhere: bool = False) -> StepResult:
+    """Return the line that no patch of `names` was found, and warnings of targets that cannot be patched.
 
-    With `here` the text says "here", because another root is patched.
+    With `is_elsewhere` the line says "here", because another root is patched.
     """
     warnings = StepResult.noted((problem.note for problem in discovery.problems), "warning")
-    text, detail = nothing_found(names, discovery)
-    if here:
-        text = Text("{nothing} here", text)
+    text, detail = nothing_found(names, discovery, is_elsewhere=is_elsewhere)
     return StepResult((joined(SEMICOLON, (text, detail)),)) + warnings

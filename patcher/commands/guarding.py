@@ -30,8 +30,8 @@ class TargetCheck:
 
 
 _UNSEEN = Text(
-    "rlpatch checks the switches of the version that you type, or of all versions. To check installed files, too,"
-    " add --path DIR or --python EXE"
+    "rlpatch checks the profiler switches of the version that you type, or of all versions. To check"
+    " installed files, too, add --path DIR or --python EXE"
 )
 
 
@@ -60,25 +60,32 @@ def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> Comman
         checked, data[name] = _check(upstream, version or "", target, launch)
         step += checked
     if not placed:
-        step += _not_here(absent, named=bool(words or data))
+        step += _not_here(absent, is_checked=bool(words or data))
     elif not (data or step.problems):
         step += StepResult(problems=tuple(absent.values())[:1])
     return CommandResult("check", step, data=data)
 
 
-def _not_here(absent: Mapping[str, Problem], *, named: bool) -> StepResult:
-    """Return a note on the targets that are not installed; unless they are `named`, a line that none is."""
+def _not_here(absent: Mapping[str, Problem], *, is_checked: bool) -> StepResult:
+    """Return a note that lists the targets `absent`, which are not installed, and says how they were checked.
+
+    If nothing was checked (not `is_checked`), return a line instead that no target is installed. Empty if none is
+    absent.
+    """
     if not absent:
         return StepResult()
-    if not named:
+    if not is_checked:
         return StepResult(
-            (Text("no target is installed here; name a target to check its switches: rlpatch check verl"),)
+            (Text("no target is installed here; name one to check its profiler switches: rlpatch check verl"),)
         )
-    return StepResult.noted([Note(Text("not installed here: {absent}", ", ".join(absent)), _UNSEEN)])
+    return StepResult.noted([Note(Text("not installed here: {targets}", ", ".join(absent)), _UNSEEN)])
 
 
 def _check(upstream: Upstream, version: str, target: Target | None, launch: Launch) -> tuple[StepResult, TargetCheck]:
-    """Return the report and the result of `check` for a target; `target` None checks the switches of `version`."""
+    """Return the report and the result of `check` for a target; `target` None checks the switches of `version`.
+
+    A profiler that is on is a problem, and so is one that the patch records with but that the launch does not start.
+    """
     version = target.version if target else version
     results, step = _look(upstream, version, target, launch, severe=False)
     lines = [f"{upstream.project.name} {version}".rstrip()]
@@ -119,7 +126,7 @@ def guard(
             continue
         if profiler and result.profiler == profiler:
             text = Text(
-                "{profiler} is {state} ({where}), so these settings take effect",
+                "{profiler} is {state} ({place}), so the settings of the patch take effect",
                 profiler,
                 result.state.value,
                 result.where,
@@ -127,7 +134,8 @@ def guard(
             step += StepResult.noted([Note(text, joined("\n", _evidence_lines(result)))])
         elif result.state is State.ON and not force and not profiler:
             hint = Text(
-                "{off}; or add --force, and the inserted code checks for other profilers again while the engine runs",
+                "{instruction}; or add --force, and the inserted code checks for other profilers again while the"
+                " engine runs",
                 result.off,
             )
             step += StepResult(problems=(_problem(upstream, result, hint),))
@@ -144,7 +152,7 @@ def _is_missing(recorder: str, results: Iterable[GuardResult], launch: Launch) -
 
 def _unstarted(recorder: str) -> Problem:
     """Return the problem that the launch does not start `recorder`, the program that records the windows."""
-    cause = Text("the launch does not start {recorder}, so no window is recorded", recorder)
+    cause = Text("the launch does not start {profiler}, so nothing is recorded", recorder)
     hint = Text(
         "put `nsys profile …` in front of the command: `rlpatch apply --dry-run` prints the nsys command with all"
         " options"
@@ -153,7 +161,10 @@ def _unstarted(recorder: str) -> Problem:
 
 
 def _recorder(target: Target | None) -> str:
-    """Return the profiler that records the windows of a patched target; "" for none, or a tool of its own process."""
+    """Return the program that records for the patches of `target` from outside of the run, such as Nsight Systems.
+
+    Returns "" if the recorded process does that itself, and for a target without patches or None.
+    """
     records: Sequence[Record] = ()
     with suppress(Problem):  # a store that cannot be read, as `status` says
         records = StoreFolder(target.folder).records() if target else ()
@@ -179,7 +190,7 @@ def _look(
     """
     step, application = StepResult(), upstream.application
     if application is None and launch.config is not None:
-        text = Text("--config has no effect for {name}, which does not use Hydra", upstream.project.name)
+        text = Text("--config has no effect for {target}, which does not use Hydra", upstream.project.name)
         step = StepResult.noted([Note(text)])
     package = target.root / upstream.project.package if target else None
     release = Release(version, upstream.project.releases, package)
@@ -196,7 +207,10 @@ def _grouped(results: Iterable[GuardResult]) -> list[list[GuardResult]]:
 
 
 def _warning(alike: Sequence[GuardResult]) -> Note:
-    """Return a single warning for a group; its text says how to switch the profiler off if the line has room."""
+    """Return a single warning for a group of results with the same state.
+
+    Its text also says how to switch the profiler off if that fits into the line; the details have what was found.
+    """
     first = alike[0]
     details = [line for result in alike for line in (_profiler_words(result), *_evidence_lines(result), *_off(result))]
     if first.state is State.UNKNOWN:
@@ -204,7 +218,7 @@ def _warning(alike: Sequence[GuardResult]) -> Note:
         who = first.profiler if len(names) == 1 else Text("{count} profilers", len(names))
         reason = first.reason or first.where
         return Note(Text("{profiler} may be on: {reason}", who, reason), joined("\n", [*details, AGAIN]))
-    text = Text("{profiler} is {state} ({where})", first.profiler, first.state.value, first.where)
+    text = Text("{profiler} is {state} ({place})", first.profiler, first.state.value, first.where)
     typed = joined(SEMICOLON, (text, first.off))
     return Note(typed if len(f"warning: {typed}") <= WIDEST else text, joined("\n", details))
 
@@ -212,17 +226,17 @@ def _warning(alike: Sequence[GuardResult]) -> Note:
 def _lines(alike: Sequence[GuardResult], recorder: str) -> Iterator[str]:
     """Yield the lines on a group: state, profilers and place, then what was found and how to switch it off.
 
-    The profiler `recorder` is to be on.
+    The profiler `recorder` records for rlpatch, so it is to be on.
     """
     first = alike[0]
     names = dict.fromkeys(result.profiler for result in alike)
     place, *places = dict.fromkeys(result.where for result in alike)
     if places:
-        place = Text("{name} and {count} more", place, len(places))
+        place = Text("{place} and {count} more places", place, len(places))
     yield Text("  {state} {profilers} ({place})", first.state.value, joined(COMMA, names), place)
     if first.state is State.OFF:
         if first.reason:  # it is set, and ignored
-            yield Text("    {found}: {reason}", first.found, first.reason)
+            yield Text("    {setting}: {reason}", first.found, first.reason)
         return
     unknown = first.state is State.UNKNOWN
     for result in alike:
@@ -232,7 +246,7 @@ def _lines(alike: Sequence[GuardResult], recorder: str) -> Iterator[str]:
             for line in (*heading, *_evidence_lines(result), *(_off(result) if unknown else ()))
         )
     if first.profiler == recorder:
-        yield Text("    this profiler records the windows of the patch")
+        yield Text("    the patch itself records with this profiler")
     elif not unknown:
         yield from (Text("    {line}", line) for line in _off(first))
     elif first.reason not in ("", first.where):
@@ -242,20 +256,22 @@ def _lines(alike: Sequence[GuardResult], recorder: str) -> Iterator[str]:
 
 def _profiler_words(result: GuardResult) -> Text:
     """Return the profiler of a result with its place in parentheses."""
-    return Text("{profiler} ({where})", result.profiler, result.where)
+    return Text("{profiler} ({place})", result.profiler, result.where)
 
 
 def _evidence_lines(result: GuardResult) -> list[str]:
     """Return the lines on what was found, and why the state is unknown."""
-    lines = ((result.found, Text("found: {text}", result.found)), (result.why, Text("why: {text}", result.why)))
+    lines = ((result.found, Text("found: {setting}", result.found)), (result.why, Text("reason: {reason}", result.why)))
     return [line for text, line in lines if text]
 
 
 def _off(result: GuardResult) -> list[str]:
     """Return the line on how to switch the profiler off, [] if unknown."""
-    return [Text("to switch it off: {off}", result.off)] if result.off else []
+    return [Text("to switch it off: {instruction}", result.off)] if result.off else []
 
 
 def _problem(upstream: Upstream, result: GuardResult, hint: str) -> Problem:
-    cause = Text("{profiler} is switched on for {name}: {found}", result.profiler, upstream.project.name, result.found)
+    cause = Text(
+        "{profiler} is switched on for {target}: {setting}", result.profiler, upstream.project.name, result.found
+    )
     return Problem(Kind.PROFILER_ON, cause, result.where, hint, (result.why,))

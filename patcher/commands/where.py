@@ -66,16 +66,20 @@ class Where:
 
 
 def searches(where: Where, words: Sequence[str], command: str, *, writes: bool) -> tuple[Sequence[Search], StepResult]:
-    """Return a search for each kind of installation that has `words`, and the problems that exclude nodes."""
+    """Return a search for each kind of installation that has `words`, and the problems that exclude nodes.
+
+    This machine has a single search. On a cluster, a command that `writes` first ends interrupted commands.
+    """
     if where.nodes:
         return where.nodes.searches(words, command, writes=writes)
     return (where.search,), StepResult()
 
 
 def carry_out(where: Where, work: Work, verb: str, *, dry_run: bool) -> Committed:
-    """Commit all edits of `work` or none, and report files with `verb` ("patched"); with `dry_run` only check them.
+    """Commit all edits of `work` or none, and report each file with `verb` ("patched").
 
-    Raises Problem as the store does.
+    With `dry_run` only check them. Roots that get lines are remembered for `status --everywhere`. Raises Problem as the
+    store does.
     """
     if where.nodes:
         return where.nodes.carry_out(work, verb, dry_run=dry_run)
@@ -87,7 +91,7 @@ def carry_out(where: Where, work: Work, verb: str, *, dry_run: bool) -> Committe
 
 
 def remember(roots: Iterable[Path]) -> None:
-    """Store the paths of `roots` for `status --everywhere`, each in a file of its own; ignore failures."""
+    """Store the path of each root in a file of its own, for `status --everywhere`; failures are ignored."""
     with suppress(OSError, RuntimeError):  # RuntimeError: there is no home
         path = elsewhere.folder()
         path.parent.parent.mkdir(parents=True, exist_ok=True)
@@ -101,7 +105,10 @@ def remember(roots: Iterable[Path]) -> None:
 
 
 def running(where: Where, patched: PatchedTargets) -> Sequence[processes.RunningProcess]:
-    """Return the processes that may still run the code from before a change, for each project below its root."""
+    """Return the processes that may still run the code from before a change.
+
+    `patched` has the searches, projects and roots that changed.
+    """
     if where.nodes:
         return where.nodes.running(patched)
     packages: Iterable[Path] = dict.fromkeys(root / upstream.project.package for _, upstream, root in patched)

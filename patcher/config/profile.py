@@ -45,7 +45,11 @@ class ProfileConfig(Generic[StageT_co]):
         shown="",
     )
     max_stall: float = option(
+<<<<<<< HEAD
         Amount("SECONDS"), OUTPUT, "The longest pause that saving may add to a step; long windows are saved in parts.",
+=======
+        Amount("SECONDS"), OUTPUT, "The longest pause that saving may add to a step; long windows are saved in pieces.",
+>>>>>>> f63a2f49e9758efc324865973196fadae1fc4424
         default=2.0,
     )  # fmt: skip
     live: bool = option(
@@ -68,7 +72,7 @@ class ProfileConfig(Generic[StageT_co]):
         if (self.live or on_demand) and not self.facts:
             word = "--live" if self.live else "--on-demand"
             raise usage(
-                Text("{word} needs step metadata, which --no-facts switches off", word),
+                Text("{option} needs step metadata, which --no-facts switches off", word),
                 Text("leave out one of these two options"),
             )
         if not self.saves and not isinstance(self.stage, TimelineStage):
@@ -85,7 +89,7 @@ class ProfileConfig(Generic[StageT_co]):
             )
 
     def _check_saved(self) -> None:
-        """Raise Problem (USAGE) for options that only a tool has which saves traces in the process."""
+        """Raise Problem (USAGE) for options that need a profiler which saves the trace in the recorded process."""
         tool = f"--tool {self.profiler.TOOL}"
         if self.max_trace_gb:
             cause = Text(
@@ -93,7 +97,7 @@ class ProfileConfig(Generic[StageT_co]):
             )
             raise usage(cause, Text("leave out --max-trace-gb, and choose a shorter window"))
         if not self.facts:
-            cause = Text("{tool} needs step metadata, which names the range of each unit", tool)
+            cause = Text("{tool} needs step metadata, which names the range of each step", tool)
             raise usage(cause, Text("leave out --no-facts"))
 
     @property
@@ -103,26 +107,32 @@ class ProfileConfig(Generic[StageT_co]):
 
     @property
     def cold(self) -> bool:
-        """Whether unit 0 is recorded, which includes the profiler's start-up cost, because no unit comes before it."""
+        """Whether step 0 is recorded.
+
+        It includes the profiler's start-up cost, because no step comes before it to warm up in.
+        """
         stage = self.stage
         counted = isinstance(stage, WindowedStage) and bool(stage.window.all) and not stage.relative
         return counted and stage.window.first == 0
 
     @property
     def unit_stall_ms(self) -> int:
-        """Estimated milliseconds that saving a unit stalls a model of 32 layers."""
+        """Estimated milliseconds for which saving one step or micro-batch stalls a model of 32 layers."""
         return self.profiler.unit_stall_ms * _WORK.get(self.stage.window.unit, 1)
 
     @property
     def first_piece(self) -> int:
-        """Number of units in the first piece of a window that is saved in pieces, at least 1; all if nothing is."""
+        """Number of steps in the first trace of a window that is saved as several traces, at least 1.
+
+        A window up to that length is saved as one trace. Unlimited if the process does not save the trace itself.
+        """
         if not self.saves:
             return OPEN_END
         return 1 if self.max_trace_gb else max(1, min(FIRST_PIECE, int(self.max_stall * 1000 / self.unit_stall_ms)))
 
     @property
     def in_pieces(self) -> bool:
-        """Whether a window may be saved in pieces, because it is long or `trigger` may request a long one."""
+        """Whether a window may be saved as several traces, because it is long or `trigger` may request a long one."""
         stage = self.stage
         lengths = [end - first for first, end in stage.window.all]
         return (
@@ -138,44 +148,52 @@ class ProfileConfig(Generic[StageT_co]):
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """Notes on consequences of this choice."""
+        """Notes for the report on what this choice leads to: window, saving, folder, replicas, ranks, profiler."""
         ours = () if isinstance(self.stage, BuiltinStage) else (*self._window_notes(), *self._place_notes())
         return (*ours, *self.profiler.notes(self.ranges))
 
     def _window_notes(self) -> Iterator[Note]:
-        """Yield notes on a window: requests, warm-up, length, and stalls while saving."""
+        """Yield notes on a window: requests, warm-up, length, and stalls while saving; nothing without a window."""
         stage = self.stage
         if not isinstance(stage, WindowedStage):
             return
         if stage.on_demand:
-            detail = Text("any number of requests is possible, without a restart; `rlpatch watch` shows the workers")
+            detail = Text("any number of requests is possible without a restart; `rlpatch watch` shows the workers")
             yield Note(
-                Text("during the run, request a window: rlpatch trigger --{unit} A:B", stage.window.unit),
+                Text("during the run, request a recording window: rlpatch trigger --{unit} A:B", stage.window.unit),
                 detail,
             )
         if stage.warmup == 0 and not self.cold:
             yield Note(Text("without warm-up, the first step includes the profiler's start-up cost"))
         if len(stage.window) > LONG_WINDOW and not self.profiler.light:
-            units = Text("a window without an end") if stage.window.open else Text("{count} units", len(stage.window))
-            yield Note(Text("{units}: a trace of more than {long_window} opens slowly, if at all", units, LONG_WINDOW))
+            text = Text("a trace of over {limit} steps opens slowly, if at all; this window has no end", LONG_WINDOW)
+            if not stage.window.open:
+                text = Text(
+                    "a trace of over {limit} steps opens slowly, if at all; this window has {count}",
+                    LONG_WINDOW,
+                    len(stage.window),
+                )
+            yield Note(text)
         yield from self._saving_notes()
 
     def _saving_notes(self) -> Iterator[Note]:
-        """Yield a note if saving a unit, or the whole window, probably stalls longer than `max_stall`."""
-        stage, most = self.stage, f"--max-stall {amount_text(self.max_stall)}"
+        """Yield a note if saving one step, or the whole window, probably stalls longer than `max_stall` seconds."""
+        stage, limit = self.stage, f"--max-stall {amount_text(self.max_stall)}"
         if self.stage.window.none or self.profiler.light:
             return
         detail = Text(
-            "estimate from torch.profiler on a CPU, scaled to 32 layers; in training, all ranks wait for the slowest"
+            "the estimate comes from torch.profiler on a CPU, scaled to 32 layers; in training, all ranks"
+            " wait for the slowest"
         )
         if self.unit_stall_ms > self.max_stall * 1000:
-            unit, seconds = stage.window.unit, self.unit_stall_ms / 1000
-            text = Text("saving one {unit} takes about {seconds:.1f} s, longer than {option}", unit, seconds, most)
-            yield Note(text, Text("reduce this time with fewer --contents; {detail}", detail))
+            seconds = self.unit_stall_ms / 1000
+            text = Text("saving a single step takes about {seconds:.1f} s, longer than {option}", seconds, limit)
+            yield Note(text, Text("fewer --contents take less time; {detail}", detail))
         elif self.in_pieces and not stage.window.open and self.total_stall_s > self.max_stall:
             count, seconds = len(stage.window), self.total_stall_s
             text = Text(
-                "saving {count} units takes about {seconds:.1f} s in total, longer than {option}", count, seconds, most
+                "saving all {count} steps takes about {seconds:.1f} s, longer than {option}",
+                *(count, seconds, limit),
             )
             yield Note(text, detail)
 
@@ -191,9 +209,9 @@ class ProfileConfig(Generic[StageT_co]):
             yield Note(Text("{tool} supports only letters, digits and underscores in paths", tool), self.save_path)
         if isinstance(self.stage, RolloutStage | WholeStage) and self.stage.replicas != (0,):
             detail = Text(
-                "vLLM knows its replica number from verl 0.8.0 on, SGLang from verl 0.6.1 on, and in slime and miles."
-                " An engine that does not know its replica number ignores --replicas: it always records, and the trace"
-                " folder has no replica number"
+                "vLLM knows its replica number from verl 0.8.0 on, SGLang from verl 0.6.1 on, and in slime and"
+                " miles. An engine that does not know its replica number ignores --replicas: it always records,"
+                " and the trace folder has no replica number"
             )
             yield Note(Text("--replicas has an effect only on engines that know their replica number"), detail)
         if self.ranks is None and not isinstance(self.stage, TimelineStage):

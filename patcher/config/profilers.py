@@ -93,11 +93,11 @@ class ProfilerSettings:
     level: str = ""
 
     def check(self, ranges: RangeOptions) -> None:
-        """Raise Problem (USAGE) if the contents would record nothing, or not the `ranges`."""
+        """Raise Problem (USAGE) if the contents would record nothing, or cannot show the requested `ranges`."""
         contents = f"--contents {','.join(self.contents)}"
         if ranges.switch and self.NEEDED not in self.contents:
             values = contents, ranges.switch, self.NEEDED
-            cause = Text("{contents}: {switch} adds nothing to the trace without {needed}", *values)
+            cause = Text("{contents}: {option} adds nothing to the trace without {needed}", *values)
             raise usage(cause, f"--contents {','.join((self.NEEDED, *self.contents))}")
         if not {"npu", "cpu"} & set(self.contents):
             cause = Text("{contents} has neither npu nor cpu, so nothing would be recorded", contents)
@@ -108,7 +108,7 @@ class ProfilerSettings:
 
     @property
     def unit_stall_ms(self) -> int:
-        """Estimated milliseconds that saving a decode step stalls a model of 32 layers.
+        """Estimated milliseconds for which saving one decode step stalls a model of 32 layers.
 
         Measured with torch 2.13 and vLLM 0.27.0 on a model of 2 layers on a CPU, and scaled by the layers.
         """
@@ -120,7 +120,7 @@ class ProfilerSettings:
         return self.level == "level_none"
 
     def notes(self, ranges: RangeOptions) -> Iterator[Note]:
-        """Yield notes on consequences of these settings with `ranges`."""
+        """Yield notes for the report on what these settings lead to, together with `ranges`."""
         if ranges.module_ranges:
             detail = Text(
                 "graphs (ACL graphs, CUDA graphs, torch.compile) call no modules when they run. In vLLM,"
@@ -161,14 +161,16 @@ class TorchNpuSettings(ProfilerSettings):
         """Raise Problem (USAGE) for a combination that torch_npu would drop or not record."""
         super().check(ranges)
         if ranges.module_ranges and self.export_type == ("text",):
-            cause = Text("module_statistic (msprof-analyze) reads a database, but --export-type text writes none")
+            cause = Text("module_statistic of msprof-analyze reads a database, but --export-type text writes none")
             raise usage(cause, Text("use --export-type db,text, or leave --export-type out"))
         if self.aic_metrics not in ("", "none") and self.level in ("level0", "level_none"):
             cause = Text(
                 "--aic-metrics {aic_metrics} has no effect below --level level1",
                 self.aic_metrics,
             )
-            raise usage(cause, Text("use --level level1, or leave --aic-metrics out with {level}", self.level))
+            raise usage(
+                cause, Text("use --level level1; or keep --level {level}, and leave --aic-metrics out", self.level)
+            )
         if self.light and not self.marks(ranges):
             cause = Text(
                 "--level level_none records only marks, and torch_npu before 2.9 does not switch marks on by itself"
@@ -186,22 +188,25 @@ class TorchNpuSettings(ProfilerSettings):
         return self.export_type or (("db",) if ranges.module_ranges else ("text",))
 
     def notes(self, ranges: RangeOptions) -> Iterator[Note]:
-        """Yield notes on consequences of these settings with `ranges`, by release of torch_npu."""
+        """Yield notes for the report on what these settings lead to with `ranges`, by release of torch_npu."""
         if "npu" not in self.contents:
-            yield Note(Text("without npu in --contents torch_npu ignores level, metrics, L2 and mstx"))
+            yield Note(Text("without npu in --contents, torch_npu ignores level, metrics, L2 and mstx"))
         if "db" in self.exports(ranges):
-            yield Note(Text("db export: torch_npu 2.1 needs CANN's msprof on PATH"), Text("when the window opens"))
+            yield Note(
+                Text("db export: torch_npu 2.1 needs CANN's msprof on PATH"),
+                Text("it is needed when the recording window opens"),
+            )
         if len(self.export_type) > 1:
             yield Note(Text("torch_npu 2.1 supports only one --export-type, and writes text"))
         if {"module", "stack"} & set(self.contents):
             yield Note(Text("stack and module crash torch_npu 2.10.0.post4, and slow down all versions"))
         yield from super().notes(ranges)
         if ranges.module_ranges:
-            detail = Text("older versions record the window without module ranges")
+            detail = Text("older versions of torch_npu record without module ranges")
             yield Note(Text("--module-ranges needs torch_npu 2.7 or later"), detail)
             if "cpu" not in self.contents or self.light:
-                detail = Text("module_statistic finds the kernels of a module through the operators of the module")
-                yield Note(Text("module_statistic needs cpu in --contents and a --level that records kernels"), detail)
+                detail = Text("module_statistic finds the kernels of a module through its operators")
+                yield Note(Text("module_statistic needs cpu in --contents, and a --level that records kernels"), detail)
         if self.analysis:
             detail = Text(
                 "torch_npu cannot parse in daemon processes, such as vLLM's workers. Leave --analysis out, and"
@@ -231,9 +236,9 @@ class NsysSettings(ProfilerSettings):
     contents: tuple[str, ...] = ("npu",)
 
     def check(self, ranges: RangeOptions) -> None:
-        """Raise Problem (USAGE) for ranges that are there anyway."""
+        """Raise Problem (USAGE) for `--markers`: nsys records a range for each step anyway."""
         if ranges.markers:
-            cause = Text("--markers adds nothing with --tool nsys: each unit has an NVTX range anyway")
+            cause = Text("--markers adds nothing with --tool nsys: each step has an NVTX range anyway")
             raise usage(cause, Text("leave out --markers"))
 
     @property
@@ -252,14 +257,14 @@ class MemorySettings(ProfilerSettings):
     contents: tuple[str, ...] = ("npu",)
 
     def check(self, ranges: RangeOptions) -> None:
-        """Raise Problem (USAGE) for ranges, which a history of allocations does not have."""
+        """Raise Problem (USAGE) for any ranges: a history of allocations has none."""
         if ranges.switch:
-            cause = Text("{switch} adds nothing with --tool memory: a snapshot marks each unit anyway", ranges.switch)
-            raise usage(cause, Text("leave out {switch}", ranges.switch))
+            cause = Text("{option} adds nothing with --tool memory: a snapshot marks each step anyway", ranges.switch)
+            raise usage(cause, Text("leave out {option}", ranges.switch))
 
     @property
     def unit_stall_ms(self) -> int:
-        """Estimated milliseconds that saving a decode step stalls a model of 32 layers: some 1,500 allocations."""
+        """Estimated milliseconds for which saving some 1,500 allocations stalls a decode step."""
         return STALL_MS["memory"]
 
 

@@ -68,7 +68,11 @@ class WindowedStage(Stage):
     name: str
     window: Window
     repeat: int = _repeat()
+<<<<<<< HEAD
     warmup: int = option(Number(0), RECORDED, "How many steps to warm up before the window.", default=1)
+=======
+    warmup: int = option(Number(0), RECORDED, "Steps of warm-up before the window.", default=1)
+>>>>>>> f63a2f49e9758efc324865973196fadae1fc4424
     on_demand: bool = option(
         Flag(), WINDOW, "Record only when `rlpatch trigger` asks for a window while the run goes on.", default=False
     )
@@ -81,7 +85,7 @@ class WindowedStage(Stage):
         if not self.relative:
             self.window.check()
         if self.on_demand and self.repeat > 1:
-            hint = Text("leave out one of these options: `rlpatch trigger` can be used any number of times")
+            hint = Text("leave out one of the two options; `rlpatch trigger` can be used any number of times")
             raise usage(
                 Text("--on-demand cannot be combined with --repeat {repeat}: each request records once", self.repeat),
                 hint,
@@ -180,8 +184,8 @@ class SyncStage(WholeStage):
     sync: int = option(Number(0), WHOSE, "Which weight sync, counted from 0 in each process.", default=0)
 
     def __post_init__(self) -> None:
-        if words := [one for one in self.replicas or () if one in SERVERS]:
-            cause = Text("--replicas {word}: all servers of a replica receive the same weights", words[0])
+        if words := [replica for replica in self.replicas or () if replica in SERVERS]:
+            cause = Text("--replicas {servers}: all servers of a replica receive the same weights", words[0])
             raise usage(cause, Text("use numbers with --replicas, or leave out the option"))
 
 
@@ -200,7 +204,7 @@ class BuiltinStage(Stage):
     def __post_init__(self) -> None:
         if not self.named:
             settings = ", ".join(map(flag, options_of(self.PROFILER)))
-            raise usage(Text("--builtin needs at least one setting to change"), Text("add one of {settings}", settings))
+            raise usage(Text("--builtin needs at least one setting to change"), Text("add one of {options}", settings))
 
     @property
     def words(self) -> tuple[str, ...]:

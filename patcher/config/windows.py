@@ -84,7 +84,7 @@ class Window:
             raise usage(Text("--{unit} {window} is empty", self.unit, self), hint)
         if any(window[1] >= after[0] for window, after in pairwise(self.all)):
             cause = Text(
-                "--{unit} {window}: the windows must be in ascending order, with at least one unit between them"
+                "--{unit} {window}: the windows must be in ascending order, with at least one step between them"
                 " for warm-up",
                 self.unit,
                 self,
@@ -92,7 +92,7 @@ class Window:
             raise usage(cause, f"--{self.unit} {_joined(self.unit, self.all)}")
 
     def check(self) -> None:
-        """Raise Problem (USAGE) if the window begins before the first unit that exists."""
+        """Raise Problem (USAGE) if the window begins before the first step that exists, such as decode step 0."""
         unit = UNITS.get(self.unit)
         if unit and self.all and self.first < unit.first:
             later = Window(self.unit, unit.first, max(self.end, unit.first + 1))
@@ -108,21 +108,21 @@ class Window:
     def parse(cls, unit: str, text: str, following: str = "") -> Window:
         """Return the window that `text` names: `A:B`, `A:` without an end, or several separated by commas.
 
-        `following` is the next word on the command line, perhaps the end of a window typed as two words. Raises Problem
-        (USAGE).
+        `unit` is what it counts, such as "decode". `following` is the next word on the command line, perhaps the end of
+        a window typed as two words. Raises Problem (USAGE).
         """
         windows = []
         for part in text.split(","):
             match = re.fullmatch(r"([0-9]+):([0-9]*)", part.strip())
             if not match:
-                cause = Text("--{unit} {shortened} is not a window A:B", unit, shortened(text))
+                cause = Text("--{unit} {value} is not a window A:B", unit, shortened(text))
                 raise usage(cause, _suggestion(unit, text, following))
             first, end = whole_number(match[1]), whole_number(match[2]) if match[2] else OPEN_END
             if first is None or end is None:
                 typed, begin = shortened(text.strip()), first or 1
-                cause = Text("--{unit} {shortened}: the number is too large", unit, typed)
+                cause = Text("--{unit} {value}: the number is too large", unit, typed)
                 hint = Text(
-                    "use --{unit} A:B with numbers below {open_end}, or leave the end out: --{unit} {first}:",
+                    "use --{unit} A:B with numbers below {limit}, or leave the end out: --{unit} {first}:",
                     *(unit, OPEN_END, begin),
                 )
                 raise usage(cause, hint)
@@ -147,7 +147,7 @@ class Window:
 
 
 def _joined(unit: str, windows: Iterable[tuple[int, int]]) -> Window:
-    """Return the ranges in order; those without a unit between them to warm up in are merged."""
+    """Return one window of all ranges in order; ranges without a free step between them to warm up in are merged."""
     merged: list[tuple[int, int]] = []
     for first, end in sorted(windows):
         if merged and first <= merged[-1][1]:
@@ -158,9 +158,10 @@ def _joined(unit: str, windows: Iterable[tuple[int, int]]) -> Window:
 
 
 def _suggestion(unit: str, text: str, following: str) -> str:
-    """Return a hint with the window that the invalid `text` probably means, or with an example of the `unit`.
+    """Return a hint with the window that the invalid `text` probably means, or with an example.
 
-    `following` is the next word on the command line, perhaps the end of the window.
+    `unit` is what the window counts, such as "decode". `following` is the next word on the command line, perhaps the
+    end of the window.
     """
     spelled = re.fullmatch(r"[\[(]?\s*([0-9]+)\s*(?:[-,;/_.\uff1a]+|to|\s)\s*([0-9]+)\s*[\])]?", text.strip())
     both = (spelled[1], spelled[2]) if spelled else (text.strip(), following.strip())
@@ -178,5 +179,5 @@ def _suggestion(unit: str, text: str, following: str) -> str:
 
 
 def typed_as(unit: str) -> str:
-    """Return the option for a window of `unit`, such as "--decode A:B", or "no window" for a whole stage."""
+    """Return the option for a window that counts `unit`, such as "--decode A:B", or "no window" for a whole stage."""
     return Text("no window") if unit == WHOLE else f"--{unit} A:B"

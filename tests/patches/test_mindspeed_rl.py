@@ -171,7 +171,7 @@ def test_explain_names_the_line_of_each_window(tree: Tree, tmp_path: Path) -> No
         assert f"{stage}: " in said
         assert f"--{unit} A:B" in said
     assert "without rlpatch, mindspeed-rl" in said
-    assert said.count("  here") >= (9 if tree.critic else 5)
+    assert said.count("  in the installed file") >= (9 if tree.critic else 5)
 
 
 # --- its own profiler ---

@@ -271,7 +271,10 @@ def test_a_bundle_carries_it_and_takes_it_out_again(fork: Path, tmp_path: Path) 
 def test_a_bundle_of_a_window_and_the_timeline_is_refused(tmp_path: Path) -> None:
     root = install(upstream("vllm"), "0.33.0", tmp_path / "site")
     words = ("vllm", "--decode", "3:5", "--timeline", "--path", root, "-o", tmp_path / "bundle.py")
-    assert "a bundle can have only one patch per target: a window or a timeline" in run("bundle", *words, code=2).stderr
+    assert (
+        "a bundle can have only one patch per target: a recording window or a timeline"
+        in run("bundle", *words, code=2).stderr
+    )
     assert not (tmp_path / "bundle.py").exists()
 
 

@@ -91,14 +91,14 @@ def command(
       rlpatch compare --baseline nightly --update --fail-above 3 rlpatch_traces
     """
     if baseline or update:
-        return _with_baseline(paths, baseline, choice, options, force=force, update=update, most=fail_above)
+        return _with_baseline(paths, baseline, choice, options, force=force, update=update, fail_above=fail_above)
     if len(paths) == 1 and max(len(choice.steps), len(choice.run)) == 2:
         paths *= 2
     sides = _sides(paths)
     compare = reporting.compare
     if run_comparing.are_runs(*sides, choice):
         compare = partial(run_comparing.compare_runs, choice=choice)
-    return compare(*sides, options=options, display=terminal.reading, force=force, most=fail_above)
+    return compare(*sides, options=options, display=terminal.reading, force=force, fail_above=fail_above)
 
 
 def _with_baseline(

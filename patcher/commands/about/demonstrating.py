@@ -56,7 +56,7 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
         site = Path(scratch) / COPY
         word = _fetch(path, site, on_wait)
         hashes = {"before": _hash(site)}
-        lines = [Text("{word}, a copy in {site}: {before}", word, site, hashes["before"]), ""]
+        lines = [Text("{release} was copied to {folder}; hash of the copy: {hash}", word, site, hashes["before"]), ""]
         for words in (
             ("apply", word, *WINDOW, "--path", COPY),
             ("diff", *(() if every_line else ("--calls",)), "--path", COPY),
@@ -75,19 +75,24 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
             if "--calls" in words:
                 follow_ups = CommandLine("demo", "-v"), CommandLine("diff")
                 lines += [
-                    Text("See every inserted line with `{demo}`, or with `{diff}` for your own patch.", *follow_ups),
+                    Text(
+                        "See every inserted line with `{demo_command}`, or with `{diff_command}` for your own patch.",
+                        *follow_ups,
+                    ),
                     "",
                 ]
             if words[0] == "apply":
                 hashes["patched"] = _hash(site)
-                lines += [Text("The copy is now {patched}.", hashes["patched"]), ""]
+                lines += [Text("The copy now has the hash {hash}.", hashes["patched"]), ""]
         hashes["after"] = _hash(site)
     if hashes["after"] == hashes["before"]:
         lines.append(
-            Text("The copy is {after} again: every byte, mode and time is the same as before.", hashes["after"])
+            Text(
+                "The copy has the hash {hash} again: every byte, mode and time is the same as before.", hashes["after"]
+            )
         )
     else:
-        cause = Text("the copy differs from the original: {after}", hashes["after"])
+        cause = Text("the copy differs from the original; its hash is {hash}", hashes["after"])
         hint = Text("please report this as a bug of rlpatch, with the whole output")
         problems = (Problem(Kind.UNEXPECTED, cause, str(site), hint),)
     data = Demonstration(tuple(steps), word, hashes)
@@ -95,7 +100,11 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
 
 
 def _fetch(path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str:
-    """Fill the folder `site` with a downloaded release or a copy from `path`; return its `TARGET==VERSION`."""
+    """Fill the folder `site` with the release `RELEASE`, downloaded, or with a copy from `path`.
+
+    Returns its `TARGET==VERSION`. `on_wait` gets a line before the download. Raises Problem if it fails, or if `path`
+    has no target.
+    """
     upstream, version = parse_target(RELEASE)
     if path is None:
         on_wait(Text("downloading {release} …", RELEASE))
@@ -104,7 +113,7 @@ def _fetch(path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str
         try:
             download(names, version or "", site, parts=(), keep=lambda _path, size: size <= _LARGEST)
         except Problem as problem:
-            hint = Text("type where the package is installed or unpacked: rlpatch demo --path DIR")
+            hint = Text("use an installed or unpacked package instead: rlpatch demo --path DIR")
             raise problem.replace(where="", hint=hint) from None
         return RELEASE
     _, target = SearchOptions((path,)).find(upstream.project.name, "demo")
@@ -118,7 +127,7 @@ def _fetch(path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str
 
 
 def _run(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run rlpatch with the arguments `words` in `folder`; its stdout and stderr come back together in `stdout`."""
+    """Run rlpatch with the arguments `words` in `folder`; `stdout` of the result also has what went to stderr."""
     packages = str(Path(__file__).resolve().parents[3])  # where neither is installed: in a clone
     environ = {**os.environ, "PYTHONPATH": packages, "PYTHONIOENCODING": "utf-8:backslashreplace"}
     command = [sys.executable, "-m", "patcher", *words]

@@ -26,16 +26,16 @@ STEERING = (
     ),
     Text("  RLPATCH=0                   record nothing"),
     Text("  RLPATCH_SAVE_PATH=/x/y      save to another folder"),
-    Text("  RLPATCH_RANKS=0,8 or all    other ranks"),
+    Text("  RLPATCH_RANKS=0,8 or all    record on other ranks"),
 )
 STEERING_WINDOWS = (
-    Text("  RLPATCH_WINDOW=A:B or A:    another window of the same kind; a list if you applied a list"),
-    Text("  RLPATCH_REPLICAS=0,3 or all other replicas"),
-    Text("  RLPATCH_ROLLOUT=N           another rollout, counted from 0"),
-    Text("  RLPATCH_TRAINING_STEPS=2,5  other training steps, counted from 1"),
+    Text("  RLPATCH_WINDOW=A:B or A:    record another window of the same kind, or a list if you applied a list"),
+    Text("  RLPATCH_REPLICAS=0,3 or all record on other replicas"),
+    Text("  RLPATCH_ROLLOUT=N           record in another rollout, counted from 0"),
+    Text("  RLPATCH_TRAINING_STEPS=2,5  record in other training steps, counted from 1"),
     Text("  With a stage's name, as in RLPATCH_UPDATE_POLICY_WINDOW, a variable applies only to that stage"),
 )
-STEERING_TIMELINE = (Text("  RLPATCH_MAX_TIMELINE_MB=20  another size limit of the timeline, in MB per process"),)
+STEERING_TIMELINE = (Text("  RLPATCH_MAX_TIMELINE_MB=20  limit the timeline to 20 MB per process"),)
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,7 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
     upstream, version = parse_target(word)
     name = upstream.project.name
     recipes = recipes_of(upstream, stage, upstreams) if stage else list(upstream.recipes)
-    head = Text(
-        "{name} {version}, not installed here; shown from the recipes", name, version or Text("(every release)")
-    )
+    head = Text("{target} {version} is not installed here; the recipes say:", name, version or Text("(every release)"))
     places: Places = {}
     try:
         _, target = search.find(word, "explain")
@@ -136,7 +134,7 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
         problems = [] if problem.kind in (Kind.NO_TARGET, Kind.VERSION) else [problem]
     else:
         version = version or target.version
-        head = Text("{name} {version} in {root}", name, version or Text("(unknown version)"), target.root)
+        head = Text("{target} {version} in {folder}", name, version or Text("(unknown version)"), target.root)
         places, problems = _places(upstream, recipes, target)
     release = plan.published(upstream, version or "")
     step = StepResult.noted((problem.note for problem in problems), "warning")
@@ -151,7 +149,10 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
 
 
 def _explanation(upstream: Upstream, recipes: Sequence[Recipe], release: str, places: Places) -> Iterator[str]:
-    """Yield the lines on the recipes for `release` ("": any), then the environment variables that steer a run."""
+    """Yield the lines on the recipes for `release` ("": any), then the environment variables that steer a run.
+
+    `places` are the call sites in the installed files, empty if the target is not installed.
+    """
     reasons_told: set[str] = set()
     for recipe in recipes:
         structures = [s for s in recipe.structures if not release or release in s.releases]
@@ -172,7 +173,10 @@ Places = dict[tuple[str, str], dict[str, list[str]]]
 
 
 def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tuple[Places, list[Problem]]:
-    """Return the call sites that each stage would have in the target, and the problems of recipes that do not fit."""
+    """Return the call sites that each stage would have in the target, and the problems of recipes that do not fit.
+
+    A recipe of another release or file is no problem. The windows that use a call site are listed with it.
+    """
     places: Places = {}
     unlike: list[Problem] = []
     staged = (recipe for recipe in recipes if not recipe.calls)
@@ -194,7 +198,10 @@ def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tu
 
 
 def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> Iterator[tuple[str, str]]:
-    """Yield (file, "NUMBER CODE") for each call that a patch of `stage` would insert; the definitions are left out."""
+    """Yield (file, "NUMBER CODE") for each call that a patch of `stage` would insert; the definitions are left out.
+
+    `unit` is what its window counts, such as "decode", or "whole".
+    """
     windows = () if unit == WHOLE else (Window(unit, UNITS[unit].first, UNITS[unit].first + 1),)
     request = ProfileRequest(windows, {"stage": stage, "save_path": "/tmp/rlpatch_traces"})  # noqa: S108  (never opened)
     plan_of_recipe = plan.apply(upstream, target, resolve(request, upstream, target))
@@ -219,17 +226,17 @@ def _recipe(recipe: Recipe, structures: Sequence[Structure], reasons_told: set[s
     """Yield the lines on a recipe; skip reasons in `reasons_told`, and add its own reasons to that set."""
     yield Text("{stage}: {recipe}, {windows}", recipe.stage, recipe.name, joined(COMMA, map(typed_as, recipe.windows)))
     if recipe.marks:
-        yield Text("  --markers also inserts code if the window is {marks}", ", ".join(map(typed_as, recipe.marks)))
+        yield Text("  --markers also inserts code for windows of {options}", ", ".join(map(typed_as, recipe.marks)))
     if recipe.strategies:
         yield Text("  strategy: {strategies}; role: {roles}", ", ".join(recipe.strategies), ", ".join(recipe.roles))
     reasons = (
-        (recipe.why, Text("  why: {why}", recipe.why)),
-        (recipe.how, Text("  how: {how}", recipe.how)),
-        (recipe.remove_when, Text("  remove when: {remove_when}", recipe.remove_when)),
+        (recipe.why, Text("  why: {reason}", recipe.why)),
+        (recipe.how, Text("  how: {method}", recipe.how)),
+        (recipe.remove_when, Text("  the patch is obsolete when: {condition}", recipe.remove_when)),
     )
     yield from (line for reason, line in reasons if reason not in reasons_told)
     reasons_told.update((recipe.why, recipe.how, recipe.remove_when))
-    yield Text("  upstream: {upstream}", recipe.upstream)
+    yield Text("  upstream source: {source}", recipe.upstream)
     for structure in structures:
         first, last = structure.releases[0], structure.releases[-1]
         span = first if first == last else Text("{first} to {last}", first, last)
@@ -243,14 +250,16 @@ def _recipe(recipe: Recipe, structures: Sequence[Structure], reasons_told: set[s
 
 
 def _sites(recipe: Recipe) -> Iterator[str]:
-    """Yield two lines for each insertion or rewritten call of a recipe: its place and code, and the reason for it."""
+    """Yield two lines for each insertion or rewritten call of a recipe: its place and code, then its reason."""
     for site in (site for site in recipe.insertions if not site.windows or set(site.windows) & set(recipe.windows)):
         only = f" (--{', --'.join(site.windows)})" if site.windows and site.windows != recipe.windows else ""
         place = site.method if "." in site.method else ".".join(filter(None, (recipe.class_name, site.method)))
-        yield Text("  in {place}, {where}{windows}: {code}", place, _where(site.where), only, _shown(site, recipe))
+        yield Text(
+            "  in {function}, {position}{windows}: {code}", place, _where(site.where), only, _shown(site, recipe)
+        )
         yield Text("    {line}", site.why)
     if recipe.calls:
-        yield Text("  settings: {flags}", ", ".join(map(flag, options_of(BuiltinStage.PROFILER))))
+        yield Text("  settings that can be changed: {options}", ", ".join(map(flag, options_of(BuiltinStage.PROFILER))))
     for call in recipe.calls:
         names = recipe.class_name, recipe.method, call.function
         yield Text("  in {class_name}.{method}, the arguments of {function}", *names)
@@ -271,11 +280,14 @@ def _where(anchor: Anchor) -> Text:
 
 
 def _here(recipe: Recipe, structures: Sequence[Structure], places: Places) -> Iterator[str]:
-    """Yield a line for each call site of the recipe in the installed target; name the windows if not all use it."""
+    """Yield a line for each call site of the recipe in the installed target.
+
+    The line names the windows that use the call site, unless all do.
+    """
     for file in dict.fromkeys(structure.file for structure in structures):
         for text, units in places.get((recipe.stage, file), {}).items():
             only = f" (--{', --'.join(units)})" if len(units) < len(recipe.windows) else ""
-            yield Text("  here{windows}: {file}:{code}", only, file, text)
+            yield Text("  in the installed file{windows}: {file}:{code}", only, file, text)
 
 
 def _shown(site: Insertion, recipe: Recipe) -> str:
@@ -284,7 +296,10 @@ def _shown(site: Insertion, recipe: Recipe) -> str:
 
 
 def _by_itself(upstream: Upstream, release: str, stages: set[str]) -> list[str]:
-    """Return lines on unavailable strategies of `stages`, and on what the project's own profiling can record."""
+    """Return lines on what `stages` lack in `release` ("": any), and what the project's own profiling can record.
+
+    A stage lacks windows with some parallel strategies.
+    """
     from packaging.specifiers import SpecifierSet
 
     name = upstream.project.name
@@ -293,10 +308,13 @@ def _by_itself(upstream: Upstream, release: str, stages: set[str]) -> list[str]:
         if stages.intersection(gap.stages) and gap.exists(release):
             first, *detail = gap.reason.lines
             lines += [
-                Text("--strategy {strategy} does not support --{unit} windows: {first}", gap.strategy, gap.unit, first)
+                Text("--strategy {strategy} does not support --{unit} windows: {reason}", gap.strategy, gap.unit, first)
             ]
             lines += [*(Text("  {line}", line) for line in detail if f"  {line}" not in lines), ""]
     for releases, text in upstream.builtin.items():
         if not release or SpecifierSet(releases).contains(release, prereleases=True):
-            lines += [Text("without rlpatch, {name} {releases} can also record: {what}", name, releases, text), ""]
+            lines += [
+                Text("without rlpatch, {target} {releases} can also record: {capability}", name, releases, text),
+                "",
+            ]
     return lines

@@ -34,7 +34,10 @@ class DiagnosisBeside:
         return 0 if self.shown else self._show()
 
     def _show(self) -> int:
-        """Diagnose the run that this command has started, print the result, and return the exit code."""
+        """Diagnose the run that this command has started, print the result, and return the exit code.
+
+        An error becomes a problem of the result.
+        """
         self.shown = True
         result = CommandResult("diagnose", aside=True, tells_all=True)
         try:

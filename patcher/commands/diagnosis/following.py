@@ -77,17 +77,17 @@ class Follower:
             self.training.look(processes, self.diagnosis.supported if self.diagnosis else ())
             if self.training.news:
                 self._read(processes)
-        of_run = [engine for engine in engines(processes) if len(engine.iterations)]
-        self.rollouts = max((engine.rollouts for engine in of_run), default=0)
-        self.reached = self.steps is not None and steps_ended(processes, of_run) >= self.steps
+        run_engines = [engine for engine in engines(processes) if len(engine.iterations)]
+        self.rollouts = max((engine.rollouts for engine in run_engines), default=0)
+        self.reached = self.steps is not None and steps_ended(processes, run_engines) >= self.steps
         if not (self.rollouts_finished or self.rollouts <= STUDIED + 1):
-            self._look_at_rollouts(processes, of_run)
+            self._look_at_rollouts(processes, run_engines)
         self.finished = self.finished or (self.rollouts_finished and not self.training.pending)
 
-    def _look_at_rollouts(self, processes: tuple[Process, ...], of_run: Sequence[Engine]) -> None:
-        """Read the windows that engines have saved, unless some still record.
+    def _look_at_rollouts(self, processes: tuple[Process, ...], run_engines: Sequence[Engine]) -> None:
+        """Read the windows that `run_engines` have saved, unless some still record.
 
-        Ask for more windows until the diagnosis is supported or all rounds were used.
+        Then ask for more windows, until the diagnosis is supported or all rounds were used.
         """
         rows = self._rows()
         living = [row for row in rows if not row.life.gone]
@@ -97,10 +97,13 @@ class Follower:
             self._read(processes)
         self.rollouts_finished = self._supported or self.requests >= self.rounds
         if living and not self.rollouts_finished:
-            self._ask(of_run, living)
+            self._ask(run_engines, living)
 
     def look_safely(self) -> None:
-        """Look once; nothing that goes wrong reaches the run. An unexpected error ends the diagnosis."""
+        """Look once; nothing that goes wrong reaches the run.
+
+        An error is kept in `trouble`. An unexpected one ends the diagnosis, and `say` gets it.
+        """
         try:
             self.look()
             self.trouble = ""
@@ -108,7 +111,7 @@ class Follower:
             self.trouble = described(error)
         except Exception as error:
             self.finished, self.steps = True, None
-            self.trouble = Text("the run goes on, but the diagnosis no longer follows it: {fault}", described(error))
+            self.trouble = Text("the run goes on, but the diagnosis no longer follows it: {error}", described(error))
             self.say(self.trouble)
 
     def notes(self) -> Iterator[str]:
@@ -126,13 +129,14 @@ class Follower:
             yield Text("no worker that records rollouts on demand has started")
         elif self.asked is None:
             yield Text(
-                "no window was requested; rollouts so far: {count}; rlpatch requests windows in the third rollout",
+                "no recording window was requested; rollouts so far: {count}; rlpatch requests windows in the"
+                " third rollout",
                 self.rollouts,
             )
         for row in rows if self.asked is not None else ():
             who = row.worker.host, row.worker.pid, row.worker.rank
             if row.outcome == LOST:
-                yield Text("{host}, process {pid}, rank {rank} recorded nothing: {why}", *who, row.why)
+                yield Text("{host}, process {pid}, rank {rank} recorded nothing: {reason}", *who, row.why)
             elif row.outcome == AT_WORK:
                 yield Text("{host}, process {pid}, rank {rank} has not answered the request", *who)
 
@@ -145,16 +149,22 @@ class Follower:
         return self.diagnosis is not None and STAGE in self.diagnosis.supported
 
     def _read(self, processes: tuple[Process, ...]) -> None:
-        """Diagnose what has been recorded so far; what cannot be read now may be readable later."""
+        """Diagnose what has been recorded so far into `diagnosis`; what cannot be read now may be readable later.
+
+        The CPU time that it takes is added to `reading_s`.
+        """
         before = time.thread_time()
         with contextlib.suppress(Problem):
             self.diagnosis = reading.of_processes(self.folder, processes, silent, CommandResult("diagnose"))
         self.reading_s += time.thread_time() - before
 
-    def _ask(self, of_run: Sequence[Engine], living: Sequence[WorkerProgress]) -> None:
-        """Write a request for the rollout after the present one."""
+    def _ask(self, run_engines: Sequence[Engine], living: Sequence[WorkerProgress]) -> None:
+        """Write a request for the next rollout of `run_engines`, and tell `say`.
+
+        Nothing is written if no windows are planned, or if no worker of `living` has counted a rollout yet.
+        """
         units = {row.worker.unit for row in living}
-        planned = self._planned(of_run, decode_only="iterations" not in units)
+        planned = self._planned(run_engines, decode_only="iterations" not in units)
         turns = [row.worker.turn for row in living if row.worker.turn is not None]
         if planned is None or not planned.windows or not turns:
             return
@@ -169,17 +179,21 @@ class Follower:
         window = " ".join((planned.option, *planned.conditions))
         self.say(Text("requested --{unit} {window} of rollout {number}", unit, window, request.at))
 
-    def _planned(self, of_run: Sequence[Engine], *, decode_only: bool) -> PlannedWindows | None:
-        """Return the windows to ask for: those that the last diagnosis lacks, or the first ones."""
+    def _planned(self, run_engines: Sequence[Engine], *, decode_only: bool) -> PlannedWindows | None:
+        """Return the windows to ask for: those that the last diagnosis lacks, or without one the first ones.
+
+        `run_engines` are the engines of the run. With `decode_only` the windows are decode steps instead of iterations.
+        None if nothing is lacking.
+        """
         if self.diagnosis is None:
-            return planned_windows(of_run, decode_only=decode_only)
+            return planned_windows(run_engines, decode_only=decode_only)
         return self.diagnosis.planned_decodes if decode_only else self.diagnosis.planned
 
 
-def steps_ended(processes: Sequence[Process], of_run: Sequence[Engine]) -> int:
+def steps_ended(processes: Sequence[Process], run_engines: Sequence[Engine]) -> int:
     """Return how many steps of a run have ended: those that its trainer marks, or else rollouts before the last."""
     marked = [_marks(process) for process in processes if process.marks]
-    return max(marked or [engine.rollouts - 1 for engine in of_run], default=0)
+    return max(marked or [engine.rollouts - 1 for engine in run_engines], default=0)
 
 
 def _marks(process: Process) -> int:
@@ -191,7 +205,7 @@ def _marks(process: Process) -> int:
 
 
 def placed(error: BaseException) -> Problem:
-    """Return the problem for an error beside a run; an unforeseen one has its place in the code."""
+    """Return the problem for an error beside a run; an unexpected one gets the line of code that raised it."""
     problem = failed(error)
     if problem.kind is not Kind.UNEXPECTED:
         return problem
@@ -202,11 +216,14 @@ def placed(error: BaseException) -> Problem:
 def described(error: BaseException) -> Text:
     """Return place and cause of an error in a line."""
     problem = placed(error)
-    return Text("{where}: {cause}", problem.where, problem.cause)
+    return Text("{place}: {cause}", problem.where, problem.cause)
 
 
 def follow(follower: Follower, ended: Callable[[float], bool]) -> None:
-    """Look again and again until the follower has finished; `ended` waits for seconds, and tells whether to stop."""
+    """Look again and again until the follower is over or `ended` returns True.
+
+    `ended` waits for the seconds that it is given, and tells whether to stop.
+    """
     while not follower.over:
         before = time.thread_time() - follower.reading_s
         follower.look_safely()
@@ -215,7 +232,10 @@ def follow(follower: Follower, ended: Callable[[float], bool]) -> None:
 
 
 def start(follower: Follower) -> Callable[[], None]:
-    """Follow a run in a thread, which gets no signal; return what ends it."""
+    """Follow a run in a thread, which gets no signal.
+
+    Returns a function that stops the thread, waiting for it for ten seconds at most.
+    """
     stop = threading.Event()
     thread = threading.Thread(target=follow, args=(follower, stop.wait), name="rlpatch-diagnose", daemon=True)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -232,7 +252,7 @@ def start(follower: Follower) -> Callable[[], None]:
 
 
 def wait(follower: Follower) -> None:
-    """Follow a run until the diagnosis is supported, the run ends, or Ctrl-C."""
+    """Follow a run until the follower is over, no live worker takes requests any more, or Ctrl-C."""
 
     def ended(seconds: float) -> bool:
         """Wait, and tell whether no worker is left that takes a request."""

@@ -12,29 +12,29 @@ from patcher.messages import tables as drawn
 from patcher.messages.notes import wrapped
 
 LARGEST = 2
-"""Classes that are named for a load."""
+"""Most classes that are named for a load."""
 
 LEAST_BETWEEN = 0.05
-"""Share of a rollout between its iterations from which on it is told."""
+"""Least share of a rollout between its iterations that is reported."""
 
 LEAST_SHARE = 0.005
-"""Share of a class from which on it is named."""
+"""Least share of a class that is named."""
 
 
-def report(diagnosis: RunDiagnosis, again: CommandLine | None, width: int | None) -> list[str]:
-    """Return the lines on a diagnosis; `again` is the command that records what is lacking.
+def report(diagnosis: RunDiagnosis, next_command: CommandLine | None, width: int | None) -> list[str]:
+    """Return the lines on a diagnosis: the steps, each stage, upper bounds of savings, and whether it is supported.
 
-    `width` is the terminal's, None if stdout is no terminal.
+    `next_command` records what is lacking, None for nothing. `width` is the columns of the terminal, None without one.
     """
     lines = list(_steps(diagnosis, width))
     for stage in diagnosis.stages:
         windows = sum(window.stage == stage.stage for window in diagnosis.windows)
         lines += _stage(stage, windows, width) if stage.stage == STAGE else _micro_batches(stage)
     if diagnosis.actions:
-        lines.append(Text("at most to gain (these bounds overlap)"))
+        lines.append(Text("upper bounds of the savings (they overlap)"))
         for number, action in enumerate(diagnosis.actions, 1):
             lines += wrapped(_action(number, action), "  ", "     ")
-    return lines + list(_check(diagnosis, again))
+    return lines + list(_check(diagnosis, next_command))
 
 
 def _steps(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
@@ -45,7 +45,7 @@ def _steps(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
     yield Text(
         "{count} steps, {seconds:,.1f} s: time of each stage on the critical path", diagnosis.steps, diagnosis.seconds
     )
-    titles = [Text("stage"), Text("seconds"), Text("share"), Text("most of it, in %"), Text("mostly waits for")]
+    titles = [Text("stage"), Text("seconds"), Text("share"), Text("largest parts, in %"), Text("mostly waits for")]
     rows = [
         (
             stage.stage, f"{stage.step_seconds:,.1f}", f"{100 * stage.step_seconds / total:.0f} %",
@@ -72,16 +72,20 @@ def _micro_batches(stage: StageDiagnosis) -> Iterator[str]:
     for part in stage.by_load:
         most = joined(COMMA, (_share(row, with_interval=False) for row in part.classes[:LARGEST])) or part.why
         values_of_part = LOADS[part.load], 100 * part.share, part.ms_each, most
-        yield Detail("  {length}: {share:.0f} %, {ms:,.1f} ms each: {most}", *values_of_part)
+        yield Detail("  {load}: {share:.0f} % of the time, {ms:,.1f} ms each: {parts}", *values_of_part)
 
 
 def _stage(stage: StageDiagnosis, windows: int, width: int | None) -> Iterator[str]:
-    """Yield the head of a stage, its classes, and the table of its loads."""
+    """Yield the lines on the rollout: what was recorded, its classes of time, and the table of its loads.
+
+    `windows` is the number of recording windows, `width` the columns of the terminal, None without one.
+    """
     rollouts = Text("1 rollout") if stage.turns == 1 else Text("{count} rollouts", stage.turns)
     values = stage.stage, rollouts, stage.seconds, stage.iterations, stage.recorded, windows
     yield from wrapped(
         Text(
-            "{stage}: {rollouts}, {seconds:,.1f} s, {iterations:,} iterations; {recorded} recorded in {count} windows",
+            "{stage}: {rollouts}, {seconds:,.1f} s, {iterations:,} iterations; {recorded} recorded in"
+            " {windows} windows",
             *values,
         )
     )
@@ -91,18 +95,20 @@ def _stage(stage: StageDiagnosis, windows: int, width: int | None) -> Iterator[s
     whole = stage.seconds + stage.waiting_seconds + stage.recording_seconds
     if stage.between_seconds >= LEAST_BETWEEN * whole:
         share = 100 * stage.between_seconds / max(whole, 1e-12)
-        yield Text("  {seconds:.1f} s ({share:.0f} %) lie between iterations", stage.between_seconds, share)
+        yield Text(
+            "  the engine spent {seconds:.1f} s ({share:.0f} %) between iterations", stage.between_seconds, share
+        )
     if stage.classes:
         shares = (_share(part, with_interval=True) for part in stage.classes if part.share >= LEAST_SHARE)
         yield from wrapped(Text("where the time went: {shares}", joined(COMMA, shares)))
     if stage.by_load:
-        titles = [Text("by load"), Text("share"), Text("ms each"), Text("most of it, in %"), Text("predicted")]
+        titles = [Text("load"), Text("share"), Text("ms each"), Text("largest parts, in %"), Text("prediction error")]
         table = drawn.drawn(titles, [_row(part) for part in stage.by_load], width)
         yield from filter(str.strip, table)
 
 
 def _row(part: LoadPart) -> tuple[str, ...]:
-    """Return the cells of a load."""
+    """Return the cells of a load: name, share of the time, ms per iteration, largest classes, prediction error."""
     error = "" if part.error is None else f"{100 * part.error:+.0f} %"
     most: str = joined(COMMA, (_share(row, with_interval=False) for row in part.classes[:LARGEST]))
     if part.error is not None and not part.supported:
@@ -114,39 +120,42 @@ def _share(part: ClassShare, *, with_interval: bool) -> str:
     """Return name and share of a class, such as "attention 26 % ± 2"."""
     name, share = CLASSES.get(part.name, part.name), 100 * part.share
     if with_interval:
-        return Text("{name} {share:.0f} % ± {interval:.0f}", name, share, 100 * part.interval)
-    return Text("{name} {share:.0f}", name, share)
+        return Text("{category} {share:.0f} % ± {interval:.0f}", name, share, 100 * part.interval)
+    return Text("{category} {share:.0f}", name, share)
 
 
 def _action(number: int, action: Action) -> Text:
-    """Return an action with its bound and the reason."""
+    """Return a sentence on an action, with the upper bound of its saving in seconds and the reason."""
     return Text(
-        "{number}. {what}: {seconds:.1f} s. {because}", number, action.what, action.bound_seconds, action.because
+        "{number}. {action}: {seconds:.1f} s. {reason}", number, action.what, action.bound_seconds, action.because
     )
 
 
-def _check(diagnosis: RunDiagnosis, again: CommandLine | None) -> Iterator[str]:
-    """Yield whether the recorded iterations support the shares, and what to type next."""
+def _check(diagnosis: RunDiagnosis, next_command: CommandLine | None) -> Iterator[str]:
+    """Yield for each stage whether the recorded iterations support the shares, then what to type next.
+
+    Loads that lack windows, and the report of each window, are details (-v).
+    """
     recordable = [stage for stage in diagnosis.stages if stage.iterations]
     supported = [stage for stage in recordable if stage.supported]
     if supported:
         error = max(100 * abs(part.error or 0) * part.share for stage in supported for part in stage.by_load)
         names = joined(COMMA, (stage.stage for stage in supported))
         text = Text(
-            "check: {stages}: each load is predicted within {error:.1f} % of its stage: shares are supported",
+            "check: {stages}: each load is predicted within {error:.1f} % of its stage, so the shares are supported",
             names,
             error,
         )
         yield from wrapped(text)
     for stage in recordable:
         if not stage.supported:
-            yield from wrapped(Text("check: {stage}: shares are not supported: {why}", stage.stage, stage.why))
+            yield from wrapped(Text("check: {stage}: the shares are not supported: {reason}", stage.stage, stage.why))
         for part in stage.by_load:
             if part.why:
-                yield Detail("  {load}: {why}", LOADS[part.load], part.why)
+                yield Detail("  {load}: {reason}", LOADS[part.load], part.why)
         if stage.record:
             yield Detail("  record the missing windows: {command}", stage.record)
-    if again is not None:
-        yield Text("next: {command}", again)
+    if next_command is not None:
+        yield Text("next: {command}", next_command)
     for window in diagnosis.windows:
         yield Detail("  {window}: {command}", window.window or window.stage, window.report)

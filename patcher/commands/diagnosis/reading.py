@@ -41,15 +41,16 @@ def read(folder: Path, number: int | None, display: Display, result: CommandResu
 def of_processes(
     folder: Path, processes: tuple[Process, ...], display: Display, result: CommandResult, *, replays: bool = False
 ) -> RunDiagnosis:
-    """Return the diagnosis of the run of `processes`, as `diagnose` with or without `replays`.
+    """Return the diagnosis of the run of `processes`; an unreadable trace is a problem of `result`.
 
-    Raises Problem (NO_TRACE) without an engine or a trainer among them.
+    With `replays` it also says what other settings of the engine would take. Raises Problem (NO_TRACE) without an
+    engine or a trainer among them.
     """
     of_run, trainers = engines(processes), trainer_stages(processes)
     if not (trainers or any(len(engine.iterations) for engine in of_run)):
         raise _no_engine(folder)
     paths = traces(folder, of_run, trainers)
-    profiles = read_profiles(result, paths, ReadOptions(), partial(display, Text("reading"))) if paths else []
+    profiles = read_profiles(result, paths, ReadOptions(), partial(display, Text("reading traces"))) if paths else []
     return diagnosed(of_run, profiles, trainers, replays=replays)
 
 
@@ -76,7 +77,7 @@ NO_FILES = Output()
 def shown(
     result: CommandResult, diagnosis: RunDiagnosis, folder: Path, width: int | None, output: Output
 ) -> CommandResult:
-    """Put the diagnosis into `result`, as data and as lines, write the files of `output`, and return it."""
+    """Put the diagnosis into `result` as data and as lines, write the files of `output`, and return `result`."""
     result.data = diagnosis
     again = _again(diagnosis, folder)
     result.lines += lines.report(diagnosis, again, width)
@@ -96,7 +97,10 @@ def diagnose(
     width: int | None = None,
     output: Output = NO_FILES,
 ) -> CommandResult:
-    """Diagnose the run in `folder`; raises Problem as `read`. `width` is the terminal's, None without a terminal."""
+    """Return the diagnosis of the run `number` (None: the newest) in `folder`, with its lines, and write `output`.
+
+    `width` is the columns of the terminal, None without one. Raises Problem as `read`.
+    """
     result = CommandResult("diagnose")
     diagnosis = read(folder, number, display, result)
     return shown(result, diagnosis, folder, width, output)
@@ -126,7 +130,10 @@ def newest(folder: Path, result: CommandResult, started: float, output: Output =
 
 
 def _again(diagnosis: RunDiagnosis, folder: Path) -> CommandLine | None:
-    """Return the command that records what is lacking, in a later run if this one has ended; None for nothing."""
+    """Return the command that records what the diagnosis lacks, None if it lacks nothing.
+
+    That is `trigger` while a worker of the run takes requests, else `run`.
+    """
     if not diagnosis.planned or not diagnosis.next_windows:
         return None
     windows = ("--iterations", diagnosis.next_windows, *diagnosis.planned.conditions)

@@ -17,7 +17,7 @@ from patcher.workers.progress import AT_WORK, DONE, LOST, WorkerProgress
 from patcher.workers.request import FiledRequest, TriggerRequest
 
 STUDIED = 2
-"""Calls that have ended when micro-batches are chosen first: of the warm-up, and of the one that is studied."""
+"""Calls of a stage that have to end before micro-batches are chosen: the warm-up, and one to choose them from."""
 
 EXPIRES_S = 86_400.0
 
@@ -62,7 +62,7 @@ class TrainingRequests:
             for row in self._rows(name, asked.request) if asked.request is not None else ():
                 if row.outcome == LOST:
                     who = name, row.worker.host, row.worker.pid, row.worker.rank
-                    yield Text("{stage}: {host}, process {pid}, rank {rank} recorded nothing: {why}", *who, row.why)
+                    yield Text("{stage}: {host}, process {pid}, rank {rank} recorded nothing: {reason}", *who, row.why)
 
     def _look_at(self, name: str, stages: Sequence[TrainerStage], *, done: bool) -> None:
         """Look at the workers of stage ``name``, and ask for windows if none is under way and some are lacking.
@@ -83,7 +83,7 @@ class TrainingRequests:
                 self._ask(name, stages, living)
 
     def _rows(self, name: str, request: FiledRequest | None) -> list[WorkerProgress]:
-        """Return the progress on ``request`` of the workers on demand of stage ``name``."""
+        """Return the progress on ``request`` of the workers of stage ``name`` that record on demand."""
         return [
             row
             for row in progress.collect(self.states, time.time(), requested=request).rows
@@ -91,7 +91,10 @@ class TrainingRequests:
         ]
 
     def _ask(self, name: str, stages: Sequence[TrainerStage], living: Sequence[WorkerProgress]) -> None:
-        """Write a request for the training step after the present one."""
+        """Write a request to the slowest rank for its next training step, and tell `say`.
+
+        Nothing is written if no rank has ended enough calls to choose micro-batches, or no worker has counted a step.
+        """
         rank = slowest_rank(stages)
         of_rank = [stage for stage in stages if stage.rank == rank and len(stage.call_seconds) >= STUDIED]
         windows = next_micro_batches(of_rank)

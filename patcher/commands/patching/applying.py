@@ -66,7 +66,10 @@ def _settle(candidates: Sequence[Attempted[Candidate]], where: Where) -> StepRes
 
 
 def _guarded(candidates: Sequence[Attempted[Candidate]], where: Where, launch: Launch, *, force: bool) -> StepResult:
-    """Report other profilers that are on for any candidate; empty if a candidate already has a problem."""
+    """Return the report on other profilers that are on for any candidate; empty if a candidate already has a problem.
+
+    With `force` they are only warned of.
+    """
     step = StepResult()
     if any(tried.problems for tried in candidates):  # which the reader mends first
         return step
@@ -86,12 +89,15 @@ def _guarded(candidates: Sequence[Attempted[Candidate]], where: Where, launch: L
 def _applied(
     step: StepResult, plans: Sequence[Planned], committed: Committed, where: Where, *, dry_run: bool
 ) -> CommandResult:
-    """Return the final report: the plans, the next commands, and the processes to restart."""
+    """Return the final report: `step`, then the plans, the next commands, and the processes to restart.
+
+    A `dry_run` ends with how to apply. `committed` has what was written on each node.
+    """
     verb = describing.WOULD if dry_run else describing.DONE
     for search, ours in groupby(plans, key=lambda planned: planned.search):
         step = sum(
             (describing.described(planned.upstream, planned.plan, verb) for planned in ours),
-            step + StepResult(on(search)),
+            step + StepResult(node_header(search)),
         )
     data = Applied(
         dry_run, tuple(describing.payload(planned.plan, planned.search.nodes) for planned in plans), committed.nodes
@@ -111,7 +117,10 @@ def _applied(
 
 
 def _from_anywhere(plans: Sequence[Planned]) -> tuple[str, ...]:
-    """Return options that find what was patched from any folder and environment; () if none are needed."""
+    """Return the options with which a command finds what was patched from any folder and environment.
+
+    That is `--path` or `--python` with absolute paths, or the options of a cluster; () if none are needed.
+    """
     words, targets = plans[-1].search.words, [planned.plan.target for planned in plans]
     own_path = {*sys.path} - {*os.environ.get("PYTHONPATH", "").split(os.pathsep)}
     if words[:1] == ("--python",):
@@ -133,16 +142,19 @@ def _warn_of_other_users(engines: Iterable[RunningProcess], plans: Sequence[Plan
         return StepResult()
     folders = dict.fromkeys(planned.plan.config.save_path for planned in plans if planned.plan.config.save_path)
     text = Text(
-        "engines of {users} may also use this installation; they also record from their next start on", ", ".join(users)
+        "engines of {users} may use this installation, too: they record from their next start on", ", ".join(users)
     )
     detail = Text("`rlpatch run` with the same options patches only a single run")
     if folders:
-        detail = joined(SEMICOLON, (Text("and write their traces to {folders}", joined(AND, folders)), detail))
+        detail = joined(SEMICOLON, (Text("their traces go to {folders}", joined(AND, folders)), detail))
     return StepResult.noted([Note(text, detail)], "warning")
 
 
-def on(search: Search) -> tuple[str, ...]:
-    """Return the header line above the results of cluster nodes; () for this machine."""
+def node_header(search: Search) -> tuple[str, ...]:
+    """Return the header line above the results of the cluster nodes in a search, with up to eight names.
+
+    Returns () for this machine.
+    """
     if not search.nodes:
         return ()
     names = ", ".join(search.nodes[:8]) + (", …" if len(search.nodes) > 8 else "")

@@ -68,22 +68,22 @@ def bundle(
         COMMA, (Text("{target} {version}", record.patch.target, record.version or unknown) for record in bundled)
     )
     lines = (
-        Text("wrote {output}: {count:.0f} KB for {releases}", output, len(content) / 1000, releases),
-        Text("next: run `python3 {name} apply` on each machine; --help lists more commands", output.name),
+        Text("wrote {output} ({kilobytes:.0f} KB) for {releases}", output, len(content) / 1000, releases),
+        Text("next: run `python3 {bundle} apply` on each machine; --help lists more commands", output.name),
     )
     data = Bundled(str(output), tuple(describing.payload(planned.plan) for planned in plans), len(content))
     return CommandResult("bundle", step + StepResult(lines, done=(Text("wrote {output}", output),)), data=data)
 
 
 _SAVE_PATH = Note(
-    Text("on every machine, traces go to the folder named above"), Text("--save-path DIR changes the folder")
+    Text("every machine writes its traces to the folder shown above"), Text("--save-path DIR chooses another folder")
 )
 
 
 def _planned(
     words: Sequence[str], places: Sequence[SearchOptions], request: ProfileRequest
 ) -> tuple[list[Planned], StepResult]:
-    """Return the plans at all places, made from unpatched files, and the problems.
+    """Return the plans at all places, made as if the files were unpatched, and the problems of the bundle.
 
     A target that is missing at one place is a problem only if no place has it, or if nothing else was planned there.
     """
@@ -103,21 +103,24 @@ def _planned(
 
 
 def _useless(plans: Sequence[Planned], request: ProfileRequest) -> list[Problem]:
-    """Return the problems of a bundle: unused options, more than one patch per target, or a plan without changes."""
+    """Return why a bundle cannot be used as a problem each; [] if it can.
+
+    Reasons are options that fit no target, more than one patch per target, and a plan without changes.
+    """
     problems = [*unused(request, plans)]
     if len(request.parts()) > 1:
-        cause = Text("a bundle can have only one patch per target: a window or a timeline")
+        cause = Text("a bundle can have only one patch per target: a recording window or a timeline")
         problems.append(usage(cause, Text("make two bundles: put --timeline into a bundle of its own")))
     for plan in (planned.plan for planned in plans):
         if not any(place.marked for place in plan.places):
             name, version = plan.target.project.name, plan.target.version
-            cause = Text("{name} {version} already has all of these settings", name, version)
+            cause = Text("{target} {version} already has all settings that this bundle would change", name, version)
             problems.append(usage(cause, Text("this bundle would change nothing, so it was not written")))
     return problems
 
 
 def _satisfied(word: str, plans: Sequence[Planned]) -> bool:
-    """Tell whether a plan is for the target and version of `word`."""
+    """Tell whether one of the plans is for the target and, if `word` names one, the version of `word`."""
     upstream, version = parse_target(word)
     targets = (planned.plan.target for planned in plans)
     of_project = (target for target in targets if target.project == upstream.project)
@@ -125,7 +128,7 @@ def _satisfied(word: str, plans: Sequence[Planned]) -> bool:
 
 
 def _from_pristine(planned: Planned, place: SearchOptions) -> Plan:
-    """Plan again as if the target were unpatched; name the wheel as its root if `place` is a wheel."""
+    """Return the plan made again as if the target were unpatched; if `place` is a wheel, its path is the root."""
     target = planned.plan.target
     plan = planning.apply(planned.upstream, _Pristine._make(target), planned.plan.config)
     for wheel in (path for path in place.path if path.is_file()):
@@ -135,7 +138,10 @@ def _from_pristine(planned: Planned, place: SearchOptions) -> Plan:
 
 @contextlib.contextmanager
 def _unpacked(place: SearchOptions) -> Iterator[SearchOptions]:
-    """Yield `place`; a wheel is unpacked into a temporary folder first. Raises Problem (ENVIRONMENT) if damaged."""
+    """Yield `place`; a wheel is first unpacked into a temporary folder, which is deleted afterwards.
+
+    Raises Problem (ENVIRONMENT) if the wheel is damaged.
+    """
     wheels = [path for path in place.path if path.suffix == ".whl" and zipfile.is_zipfile(path)]
     if not wheels:
         yield place

@@ -65,6 +65,7 @@ NEXT_DRY_RUN = Text(
     "next: run the same command without --dry-run; `rlpatch diff` with the same options shows every line"
 )
 DONE, WOULD, LENT = Text("patched"), Text("would patch"), Text("patches")
+"""Verbs of a plan: for files that were written, for a dry run, and for a run or bundle that brings the bytes."""
 
 
 def payload(plan: Plan, nodes: tuple[str, ...] = ()) -> PlanPayload:
@@ -93,35 +94,43 @@ def notes(plan: Plan) -> StepResult:
 
 
 def described(upstream: Upstream, plan: Plan, verb: str) -> StepResult:
-    """Return the lines on a plan with its warnings and notes; `verb` says what happens to a file ("patched")."""
+    """Return the lines on a plan with its warnings and notes.
+
+    `verb` says what happens to a file: one of `DONE`, `WOULD` and `LENT`.
+    """
     return StepResult(tuple(_lines(upstream, plan, verb))) + notes(plan)
 
 
 def _lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
-    """Yield the lines on a plan: target, files, replaced patch, window, and where the traces go."""
+    """Yield the lines on a plan: target, files, replaced patch, recording window, and where the traces go.
+
+    `verb` says what happens to a file.
+    """
     target, config = plan.target, plan.config
     version = target.version or Text("(unknown version)")
-    yield Text("{target} {version}: {kind} in {root}", target.project.name, version, target.installed_as, target.root)
     yield Text(
-        "  found through {found_by}; version from {version_from}",
+        "{target} {version}: {installation} in {folder}", target.project.name, version, target.installed_as, target.root
+    )
+    yield Text(
+        "  found through {found_by}; version from {source}",
         target.found_by,
-        target.version_from or Text("no source"),
+        target.version_from or Text("an unknown source"),
     )
     for change, place in _placed(plan):
         yield from _file_lines(change, place, plan, verb)
     for change in plan.gone:
-        yield Text("  {verb} {path}: lines of the previous window were removed", verb, change.path)
+        yield Text("  {verb} {path}: the lines of the previous patch are removed", verb, change.path)
     if before := plan.replaces:
         options: str = shlex.join(before.options)
         if before.version != target.version:
-            options = Text("{options} on {version}", options, before.version or Text("an unknown version"))
-        yield Text("  replaces: {options} (since {time})", options, before.applied_at)
+            options = Text("{options} on version {version}", options, before.version or Text("an unknown version"))
+        yield Text("  replaces: {options} (applied {time})", options, before.applied_at)
     yield Text("  {line}", plan.places[0].recipe.probe.summary(config))
     if config.cold:
         yield Text("  Step 0 includes the profiler's start-up cost, because there is no earlier step for the warm-up.")
     if profiler := planning.profiler(upstream, config):
         by = switched_on_by(upstream, profiler, target)
-        yield Text("  this setting alone records nothing: switch {profiler} on as usual, with {by}", profiler, by)
+        yield Text("  this setting alone records nothing: switch {profiler} on as usual, with {switch}", profiler, by)
         return
     if not config.profiler.MODULE:
         yield Text(
@@ -135,7 +144,9 @@ def _lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
         Text("every call of a module"): config.ranges.module_ranges,
     }
     if any(kinds.values()):
-        yield Text("  marks {kinds}", joined(AND, (kind for kind, marked in kinds.items() if marked)))
+        yield Text(
+            "  named ranges in the trace mark {parts}", joined(AND, (kind for kind, marked in kinds.items() if marked))
+        )
     if config.profiler.STARTED_BY:
         yield from starting.commands(config.save_path)
         return
@@ -149,35 +160,38 @@ def _placed(plan: Plan) -> list[tuple[Change, Place]]:
 
 
 def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator[str]:
-    """Yield a line with the number of lines inserted into a file, and a line for each profiler argument that is set."""
-    without = "" if place.marked or change.before == change.after else Text("without rlpatch lines")
+    """Yield a line on the lines inserted into a file and its recipe, then one for each profiler argument that is set.
+
+    `verb` ("patched") heads the first line, unless the file stays as it is.
+    """
+    without = "" if place.marked or change.before == change.after else Text("no lines inserted")
     if change.before == change.after:
-        verb = (
-            Text("recorded in .rlpatch again, file unchanged") if plan.edit.add and place.marked else Text("unchanged")
-        )
+        verb = Text("listed in .rlpatch again, unchanged") if plan.edit.add and place.marked else Text("unchanged")
     structure = place.structure
-    shape: str = Text("matched by structure")
+    shape: str = Text("matched by code structure")
     if structure is not None:
         shape = Text("structure {name}", structure.name) if structure.name else ""
     recipe = joined(COMMA, (place.recipe.name, shape))
     extent = joined(COMMA, (without, _extent(change, place, plan.patch)))
     yield Text("  {verb} {path}, {extent} ({recipe})", verb, change.path, extent, recipe)
     for setting in place.settings:
-        text = Text("    {keyword}: already {value}", setting.keyword, setting.after)
+        text = Text("    {argument}: already {value}", setting.keyword, setting.after)
         if setting.changed:
             before = setting.before or Text("not set")
-            text = Text("    {keyword}: {before} → {after}", setting.keyword, before, setting.after)
+            text = Text("    {argument}: {before} → {after}", setting.keyword, before, setting.after)
         yield Text("{setting} ({file}:{line})", text, place.file, setting.line) if setting.line else text
 
 
 def _extent(change: Change, place: Place, patch: PatchId) -> str:
-    """Return how many lines a file gets, or how many profiler arguments differ from the release."""
+    """Return in words how many lines a file gets, or how many profiler arguments differ from the release."""
     if not place.recipe.calls:
         there = {marked.patch: marked for marked in markers.marked(change.after)}
         shared = sum(len(there[recorder].lines) for recorder in there[patch].uses)
         count = len(there[patch].lines)
         if shared:
-            return Text("{count} lines inserted, plus {shared} lines of the recorder that patches share", count, shared)
+            return Text(
+                "{count} lines inserted, plus {shared} lines of a recorder that several patches share", count, shared
+            )
         return Text("{count} lines inserted", count)
     different = sum(setting.changed for setting in place.settings)
     return Text("changes {different} of {count} profiler arguments of this release", different, len(place.settings))

@@ -13,7 +13,7 @@ from patcher.commands.finding import Search, nothing_found, report_nothing
 from patcher.commands.patching import describing
 from patcher.commands.patching.planning import plan_targets
 from patcher.commands.patching.roots import patched_roots
-from patcher.commands.patching.tampering import edited
+from patcher.commands.patching.tampering import with_edited_line
 from patcher.commands.where import Where, searches
 from patcher.messages import CommandResult, Problem, StepResult
 from patcher.request import ProfileRequest
@@ -22,8 +22,8 @@ from patcher.request import ProfileRequest
 def diff(names: Sequence[str], where: Where, request: ProfileRequest | None, *, calls: bool = False) -> CommandResult:
     """Return a diff from unpatched to patched files: of applied patches, or of what `request` would apply.
 
-    With `calls`, each inserted block is folded, which `git apply` does not take. Raises Problem (USAGE) if the files
-    are below several roots.
+    `names` are the targets (none: all). With `calls`, each inserted block is folded to a line, and `git apply` does not
+    take the diff. Raises Problem (USAGE) if the files are below several roots.
     """
     places, step = searches(where, names, "diff", writes=False)
     # Nodes whose files are alike have one diff, whatever else differs there.
@@ -59,14 +59,14 @@ def _planned(names: Sequence[str], search: Search, request: ProfileRequest) -> t
 
 
 def _applied(names: Sequence[str], search: Search) -> tuple[Files, StepResult]:
-    """Return the patched files of the targets `names`, by root, and a report if there are none."""
+    """Return the patched files of the targets `names`, by root; if there are none, also a report that says so."""
     roots, discovery = patched_roots(names, search)
     files: Files = {}
     for root in roots:
         try:
             files |= applied.patched_files([root])
         except Problem as problem:
-            raise edited(problem, root, applied.restore_hint(root)) from None
+            raise with_edited_line(problem, root, applied.restore_hint(root)) from None
     if files:
         return files, StepResult()
     return files, report_nothing(names, discovery) + StepResult.noted([nothing_found(names, discovery)])

@@ -38,7 +38,11 @@ class Attempted(Generic[T]):
     problems: tuple[Problem, ...] = ()
 
     def then(self, work: Callable[[T], U]) -> Attempted[U]:
-        """Return `work` of each value; add its Problem, with the nodes, or PermissionError to `problems`."""
+        """Return the results of `work` on each value, with the problems so far.
+
+        A value for which `work` raises Problem or PermissionError is left out, and the problem, with the nodes, is
+        added.
+        """
         done: list[U] = []
         problems = [*self.problems]
         for value in self.values:
@@ -75,7 +79,12 @@ class Planned(NamedTuple):
 
 
 def find(words: Sequence[str], search: Search, request: ProfileRequest, command: str) -> Attempted[Candidate]:
-    """Return the targets of `words`, each once, with what `request` resolves to for each."""
+    """Return the targets of `words`, each once, with what `request` resolves to for each.
+
+    A target appears once for its window and once for its timeline if the request has both; stages beside the request
+    are optional. Words that are not found are problems; so are targets whose engine or trainer was meant. `command` is
+    the name of the command, for hints.
+    """
     if problem := redirected(words, search, request):
         return Attempted(search, (), (problem,))
     targets = Attempted(search, [*dict.fromkeys(words)]).then(lambda word: search.find(word, command))
@@ -100,7 +109,10 @@ def find(words: Sequence[str], search: Search, request: ProfileRequest, command:
 
 
 def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
-    """Plan each candidate; later plans in the same root build on files as earlier ones leave them."""
+    """Plan each candidate; later plans in the same root build on files as earlier ones leave them.
+
+    Optional candidates are planned only if all others succeed. Those that fail are left out with a note.
+    """
     ahead: dict[Path, dict[PurePosixPath, bytes]] = {}
 
     def planned(candidate: Candidate) -> Planned:
@@ -120,7 +132,7 @@ def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
     optional = [candidate for candidate in candidates.values if candidate.optional and not plans.problems]
     more = replace(candidates, values=optional, problems=()).then(planned)
     left_out = tuple(
-        Note(Text("a stage is left out, because it cannot be patched: {why}", problem.cause))
+        Note(Text("a stage is left out, because it cannot be patched: {reason}", problem.cause))
         for problem in more.problems
     )
     values = [*plans.values, *more.values]
@@ -140,13 +152,13 @@ def work(plans: Iterable[Planned]) -> list[tuple[Search, Edit]]:
 def plan_targets(
     words: Sequence[str], search: Search, request: ProfileRequest, command: str
 ) -> tuple[list[Planned], StepResult]:
-    """Return the plans for `words` and the problems of those that failed, without checking for other profilers."""
+    """Return the plans for `words` and the problems of planning; other profilers are not looked for."""
     planned = plan(find(words, search, request, command))
     return [*planned.values], failures(planned, words, request)
 
 
 def failures(planned: Attempted[Planned], words: Sequence[str], request: ProfileRequest) -> StepResult:
-    """Return the problems of planning, or else those of requested options that fit no target."""
+    """Return the problems of planning, or else those of requested options that fit no target; empty without any."""
     step = StepResult(problems=planned.problems or unused(request, planned.values))
     if step.problems and len(words) > 1:
         step += StepResult.noted([Note(Text("nothing was written, because some targets cannot be patched"))])
@@ -154,7 +166,10 @@ def failures(planned: Attempted[Planned], words: Sequence[str], request: Profile
 
 
 def unused(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, ...]:
-    """Return a Problem for a requested stage or window that no target has; each target takes only what it has."""
+    """Return a problem for each requested stage or window that no plan records; () if all are recorded.
+
+    A target takes only the part of `request` that it supports, so an option may fit one target alone.
+    """
     stages = [(planned.upstream, planned.plan.config.stage) for planned in plans]
     problems = []
     if request.stage and request.stage not in [stage.name for _, stage in stages]:
@@ -162,15 +177,15 @@ def unused(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, 
     for window in request.windows:
         if window not in [stage.window for _, stage in stages]:
             option = f"--{window.unit} {window}"
-            hint = Text("leave out {option}, or add a target that supports this option: see `rlpatch list`", option)
-            problems.append(usage(Text("{option}: none of the targets supports this window", option), hint))
+            hint = Text("leave out {option}, or add a target that supports it: see `rlpatch list`", option)
+            problems.append(usage(Text("{option}: none of the targets supports this recording window", option), hint))
     return tuple(problems)
 
 
 def _candidate(search: Search, upstream: Upstream, target: Target, request: ProfileRequest) -> Candidate:
-    """Resolve `request` for a target; add a note if the choice of torch or torch_npu is only assumed.
+    """Return the candidate for a target, with `request` resolved for it.
 
-    Raises Problem as `_config`.
+    A note says so if the choice of torch or torch_npu is only assumed. Raises Problem (USAGE) as `_config`.
     """
     config, notes = _config(request, upstream, target), list[Note]()
     profiler, decisive = config.profiler.MODULE, upstream.runs_on
@@ -178,7 +193,7 @@ def _candidate(search: Search, upstream: Upstream, target: Target, request: Prof
         packages, name = joined(AND, decisive), target.project.name
         options = joined(OR, (f"--tool {tool}" for tool in decisive.values()))
         text = Text(
-            "assuming {profiler}, because {decisive} are not installed in the environment of {name}",
+            "assuming {profiler}, because {packages} are not installed in the environment of {target}",
             profiler,
             packages,
             name,
@@ -188,15 +203,18 @@ def _candidate(search: Search, upstream: Upstream, target: Target, request: Prof
 
 
 def _config(request: ProfileRequest, upstream: Upstream, target: Target) -> ProfileConfig[Stage]:
-    """Return what to record. Raises Problem (USAGE), also if traces would go into a package, a store or no folder."""
+    """Return what to record in a target.
+
+    Raises Problem (USAGE) if the request does not fit it, or if traces would go into a package, a store or no folder.
+    """
     config = resolve(request, upstream, target, projects.upstreams)
     packages = {project.package for project in projects.projects()}
     folder = Path(config.save_path or "/")  # "" where the framework knows where its traces go
     for inside in (folder, *folder.parents):
         package = inside.name in packages and (inside / "__init__.py").exists()
         if package or inside.name == STORE:
-            what = Text("the package {name}", inside.name) if package else Text("rlpatch's store")
-            cause = Text("the traces would be written to {folder}, inside {what}", folder, what)
+            what = Text("the package {package}", inside.name) if package else Text("rlpatch's store")
+            cause = Text("the traces would be written to {folder}, inside {place}", folder, what)
             hint = Text(
                 "add --save-path /tmp/rlpatch_traces, or run the command from a folder outside of {inside}", inside
             )

@@ -15,26 +15,27 @@ from patches import projects
 _EXAMPLES = dict.fromkeys(RolloutStage.NAMES, ("--decode", "30:60")) | dict.fromkeys(
     TrainingStage.NAMES, ("--micro-batch", "0:4")
 )
-"""Window to propose for a stage that was asked for without one."""
+"""Stage → options of a window to propose if it was asked for without one."""
 
 
 def redirected(words: Sequence[str], search: Search, request: ProfileRequest) -> Problem | None:
-    """Return the Problem that some of `words` have no part in `request`, with the command line that has.
+    """Return the problem that a target cannot record what was asked for, but its engine or its trainer can.
 
-    None if every word has one and no window is left over, or if no engine or trainer of them has that window.
+    Its hint is the command line with that engine or trainer. None if the targets `words` suit the request, if no engine
+    or trainer would help, or for the stages builtin and timeline.
     """
     part = request.parts()[0]
     upstreams = dict(_named(words))
     if part.stage in (BUILTIN, TIMELINE) or len(upstreams) < len(set(words)):
         return None
-    pieces = [ProfileRequest((window,)) for window in part.windows] or [part]
-    missing, idle = _lacking(pieces, upstreams)
+    requests = [ProfileRequest((window,)) for window in part.windows] or [part]
+    missing, unsuited = _lacking(requests, upstreams)
     if part is not request:  # each of them keeps a timeline
-        idle = []
+        unsuited = []
     partners = _partners(missing[0], upstreams.values()) if missing else []
-    if len(missing) != bool(partners) or not (missing or idle):
+    if len(missing) != bool(partners) or not (missing or unsuited):
         return None
-    return _problem(search, part, (idle, pieces if idle else missing), upstreams, partners)
+    return _problem(search, part, (unsuited, requests if unsuited else missing), upstreams, partners)
 
 
 def _problem(
@@ -44,17 +45,18 @@ def _problem(
     upstreams: Mapping[str, Upstream],
     partners: Sequence[str],
 ) -> Problem:
-    """Return the Problem with the command line for the installed one of `partners`, or for each if none is.
+    """Return the problem with the command line for the installed one of `partners`, or for each if none is.
 
-    `lacking` are the words to replace (none: a word is added), and the pieces that they lack.
+    `lacking` has the words to replace (none: a word is added), and the requests that they cannot record. `part` is the
+    whole request, `partners` are names of engines or trainers that can record it.
     """
-    idle, pieces = lacking
+    unsuited, requests = lacking
     installed = {target.project.name for target in search.discover().targets}
     likely = [name for name in partners if name in installed]
-    cause = _cause(pieces, idle or [*upstreams], upstreams, likely or partners)
-    hint = joined(OR, (_again(search, [*upstreams], idle, name, part) for name in likely[:1] or partners or [""]))
+    cause = _cause(requests, unsuited or [*upstreams], upstreams, likely or partners)
+    hint = joined(OR, (_again(search, [*upstreams], unsuited, name, part) for name in likely[:1] or partners or [""]))
     absent = Text(
-        "not installed here: {names}; type --python EXE or --path DIR to say where it is installed", ", ".join(partners)
+        "not installed here: {packages}; say where it is installed with --python EXE or --path DIR", ", ".join(partners)
     )
     notes = (absent,) if partners and not likely else ()
     return Problem(Kind.USAGE if part.windows else Kind.NO_RECIPE, cause, hint=hint, notes=notes)
@@ -68,44 +70,54 @@ def _named(words: Sequence[str]) -> Iterator[tuple[str, Upstream]]:
 
 
 def _lacking(
-    pieces: Sequence[ProfileRequest], upstreams: Mapping[str, Upstream]
+    requests: Sequence[ProfileRequest], upstreams: Mapping[str, Upstream]
 ) -> tuple[list[ProfileRequest], list[str]]:
-    """Return the pieces that none of `upstreams` takes, and the words whose project takes no piece."""
-    missing = [piece for piece in pieces if not any(takes(piece, upstream) for upstream in upstreams.values())]
-    idle = [word for word, upstream in upstreams.items() if not any(takes(piece, upstream) for piece in pieces)]
-    return missing, idle
+    """Return the requests that none of `upstreams` can record, and the words whose project can record none of them."""
+    missing = [request for request in requests if not any(takes(request, upstream) for upstream in upstreams.values())]
+    unsuited = [
+        word for word, upstream in upstreams.items() if not any(takes(request, upstream) for request in requests)
+    ]
+    return missing, unsuited
 
 
-def _partners(piece: ProfileRequest, upstreams: Iterable[Upstream]) -> list[str]:
-    """Return the engines and trainers of `upstreams` that take `piece`."""
+def _partners(request: ProfileRequest, upstreams: Iterable[Upstream]) -> list[str]:
+    """Return the names of the engines and trainers of `upstreams` that can record `request`."""
     names = {upstream.project.name for upstream in upstreams}
     engines = [projects.upstream(name) for upstream in upstreams for name in upstream.engines]
     trainers = [trainer for trainer in projects.upstreams() if not names.isdisjoint(trainer.engines)]
-    return [*dict.fromkeys(other.project.name for other in (*engines, *trainers) if takes(piece, other))]
+    return [*dict.fromkeys(other.project.name for other in (*engines, *trainers) if takes(request, other))]
 
 
 def _cause(
-    pieces: Sequence[ProfileRequest], words: Sequence[str], upstreams: Mapping[str, Upstream], partners: Sequence[str]
+    requests: Sequence[ProfileRequest], words: Sequence[str], upstreams: Mapping[str, Upstream], partners: Sequence[str]
 ) -> str:
-    """Return the text that `words` lack `pieces`, and which `partners` have them."""
+    """Return the sentence that the targets `words` cannot record `requests`, and which `partners` can."""
     names = joined(AND, dict.fromkeys(upstreams[word].project.name for word in words))
-    what = joined(AND, (piece.window_flags or f"--stage {piece.stage}" for piece in pieces))
+    what = joined(AND, (request.window_flags or f"--stage {request.stage}" for request in requests))
     if not partners:
-        return Text("{what} is not available for {names}", what, names)
-    (unit,) = [window.unit for window in pieces[0].windows] or [""]
-    if kind_of(unit) is TrainingStage or pieces[0].stage in TrainingStage.NAMES:
+        return Text("{option} is not available for {targets}", what, names)
+    (unit,) = [window.unit for window in requests[0].windows] or [""]
+    if kind_of(unit) is TrainingStage or requests[0].stage in TrainingStage.NAMES:
         return Text(
-            "{what} is not available for {names}: the training runs in {trainers}", what, names, joined(OR, partners)
+            "{option} is not available for {targets}: the training runs in {trainers}",
+            what,
+            names,
+            joined(OR, partners),
         )
-    return Text("{what} is not available for {names}: the rollout runs in {engines}", what, names, joined(OR, partners))
+    return Text(
+        "{option} is not available for {targets}: the rollout runs in {engines}", what, names, joined(OR, partners)
+    )
 
 
 def _again(
-    search: Search, words: Sequence[str], idle: Sequence[str], partner: str, part: ProfileRequest
+    search: Search, words: Sequence[str], unsuited: Sequence[str], partner: str, part: ProfileRequest
 ) -> CommandLine:
-    """Return the command line with `partner` ("" for none) in place of the `idle` words, or before the first word."""
+    """Return the command line with `partner` ("" for none) in place of the `unsuited` words, or before the first word.
+
+    A stage without a window gets an example of one.
+    """
     example = () if part.windows or part.choices.get("on_demand") else _EXAMPLES.get(part.stage, ())
     added = (partner, *example) if partner else ()
-    if not idle:
+    if not unsuited:
         return search.again({words[0]: (*added, words[0])})
-    return search.again({word: added if word == idle[0] else () for word in idle})
+    return search.again({word: added if word == unsuited[0] else () for word in unsuited})

@@ -23,9 +23,10 @@ _LOOKS = 5
 def status(
     names: Sequence[str], search: SearchOptions, discovery: Discovery, *, everywhere: bool
 ) -> tuple[StepResult, tuple[PatchPayload, ...], Sequence[PatchedRoot]]:
-    """Return the report and payloads of patched roots in `discovery`, and the roots elsewhere that are only named.
+    """Return the report and payloads of patched roots in `discovery`, and patched roots elsewhere that are only named.
 
-    With `everywhere` the roots elsewhere are reported in full, too, and the third result is empty.
+    `names` are the targets (none: all). With `everywhere` the roots elsewhere are reported in full, too, and the third
+    result is empty. Looks again, up to `_LOOKS` times, while a file seems to have lost its patch.
     """
     payloads: list[tuple[PatchPayload, ...]] = []
     for _ in range(_LOOKS):
@@ -35,12 +36,12 @@ def status(
         unchanged = all(file.state == "intact" for patches in payloads for patch in patches for file in patch.files)
         if unchanged or payloads == previous:
             break
-    step = StepResult() if roots.local else report_nothing(names, discovery, here=bool(roots.elsewhere))
+    step = StepResult() if roots.local else report_nothing(names, discovery, is_elsewhere=bool(roots.elsewhere))
     for report, _ in reports:
         step += report
     step += StepResult(tuple(map(elsewhere_line, roots.elsewhere)))
     if roots.elsewhere:
-        step += StepResult((Text("next: {commandline}", CommandLine("status", *names, "--everywhere")),))
+        step += StepResult((Text("next: {command}", CommandLine("status", *names, "--everywhere")),))
     return step, tuple(patch for patches in payloads for patch in patches), roots.elsewhere
 
 
@@ -52,7 +53,11 @@ class _Roots(NamedTuple):
 
 
 def _roots(names: Sequence[str], search: SearchOptions, discovery: Discovery, *, everywhere: bool) -> _Roots:
-    """Return the roots with patches of `names` as they are now; with `everywhere` all are reported in full."""
+    """Return the roots with patches of the targets `names`, with the search that leads to each.
+
+    With `everywhere`, roots outside of `discovery` are in `local`, too, else in `elsewhere`; a restricted search
+    without `everywhere` skips them.
+    """
     several = len(search.path) > 1
     local: list[tuple[Search, PatchedRoot]] = [
         (replace(search, path=(root.path,)) if several else search, root)
@@ -71,7 +76,11 @@ def _gone(patch: PatchPayload) -> list[FileState]:
 
 
 def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchPayload, ...]]:
-    """Return the report and payloads of a root; an interrupted command is a warning, edited lines a problem."""
+    """Return the report and payloads of a root.
+
+    An interrupted command is a warning; edited lines and files without their patch are problems, each with its next
+    command.
+    """
 
     def again(record: Record) -> str:
         return CommandLine("apply", record.patch.target, *record.options, *search.words) if record.options else ""
@@ -79,7 +88,7 @@ def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchP
     step = StepResult()
     if root.pending:
         text = Text(
-            "an rlpatch command was interrupted in this folder; next: {commandline}",
+            "an rlpatch command was interrupted in this folder; next: {command}",
             CommandLine("recover", *search.words),
         )
         step = StepResult.noted(
@@ -91,12 +100,12 @@ def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchP
         cause = Text("somebody edited or moved lines that rlpatch inserted, so the recording cannot be trusted")
         edited = [*applied.edited_files(root, {record.patch for record in root.records})]
         hint = applied.restore_hint(root) if edited else CommandLine("revert", "--path", str(root.path))
-        from patcher.commands.patching.tampering import edited as located  # noqa: PLC0415  (it loads what plans)
+        from patcher.commands.patching.tampering import with_edited_line  # noqa: PLC0415  (it loads what plans)
 
-        step += StepResult(problems=(located(Problem(Kind.FOREIGN_EDIT, cause, changed[0], hint), root),))
+        step += StepResult(problems=(with_edited_line(Problem(Kind.FOREIGN_EDIT, cause, changed[0], hint), root),))
     for record, patch in zip(root.records, patches, strict=True):
         for file in _gone(patch)[:1]:
-            cause = Text("{patch} no longer records anything in this file: {why}", record.patch, file.detail)
+            cause = Text("{patch} no longer records anything in this file: {reason}", record.patch, file.detail)
             forget = CommandLine("revert", record.patch.target, "--path", str(root.path))
             hint = (file.state == "lost" and again(record)) or forget
             if root.pending:
@@ -121,7 +130,7 @@ def patched_elsewhere(names: Sequence[str], search: Search, discovery: Discovery
 def elsewhere_line(root: PatchedRoot) -> str:
     """Return a line that names a root outside of the search and its patches."""
     patches = ", ".join(str(record.patch) for record in root.records) or Text("an interrupted command")
-    return Text("also patched: {patches} in {path}", patches, root.path)
+    return Text("also patched: {patches} in {folder}", patches, root.path)
 
 
 def patched_roots(names: Sequence[str], search: Search) -> tuple[list[PatchedRoot], Discovery]:

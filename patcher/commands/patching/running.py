@@ -24,9 +24,10 @@ from patcher.plan import Plan
 from patcher.request import ProfileRequest
 
 Show = Callable[[CommandResult], int]
+"""Prints a result, and returns its exit code."""
 
 Meanwhile = Callable[[Show], Companion]
-"""Starts something beside the command."""
+"""Starts a companion, such as a watch, beside the command; it gets the function that shows results."""
 
 # Ray's agents find out by themselves that their driver is gone: on a busy machine that took them more than 3 s.
 _PATIENCE_S, _PATIENCE_WITH_RAY_S = 3.0, 15.0
@@ -60,11 +61,11 @@ def run(
     require: bool,
     meanwhile: Meanwhile | None = None,
 ) -> CommandResult:
-    """Plan as `apply` does, and set `then` of the result to run the command with the patches, unless a `dry_run`.
+    """Plan as `apply` does, and set `then` of the result to a function that runs the command with the patches.
 
-    With problems `then` is not set. With `require`, a place that certainly leaves processes unpatched is a problem.
-    With `force`, other profilers that are on are only warned of. `meanwhile` begins something beside the command.
-    Raises Problem (USAGE) without a command, or if the program does not exist.
+    It is not set with a `dry_run` or with problems. With `require`, a place that certainly leaves processes unpatched
+    is a problem. With `force`, other profilers that are on are only warned of. `meanwhile` starts a companion beside
+    the command. Raises Problem (USAGE) without a command, or if the program does not exist.
     """
     if not launch.command:
         raise usage(Text("type the command to run after `--`"), f"{search.again({})} -- bash run.sh")
@@ -96,7 +97,9 @@ def run(
     changed = [candidate.plan for candidate in planned.values if candidate.plan.changed]
     result = CommandResult("run", step, data=data, aside=True)
     if changed:
-        result.lines.append(Text("no file changes: the processes of the command import the patched code from memory"))
+        result.lines.append(
+            Text("no file is changed: the processes of the command import the patched code from memory")
+        )
         result.then = _with_hook(changed, launch, gaps, meanwhile, require=require)
     else:
         result.lines.append(Text("the installed files already have these patches, so the command runs unchanged"))
@@ -107,8 +110,8 @@ def run(
 def _read(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepResult]:
     """Return the launch as the guards can read it, the places where it drops rlpatch's import hook, and a warning.
 
-    If the command's script cannot be read, the launch comes back without its command. For a script that the user named,
-    that raises Problem.
+    If the command's script cannot be read, the launch comes back without its command, with the warning. For a script
+    that the user named, that raises Problem.
     """
     try:
         return launch, hook_gaps(Launch(launch.environ, launch.script, launch.command), folders.VARIABLE), StepResult()
@@ -120,35 +123,41 @@ def _read(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepResult]:
 
 
 def _foreseen(gap: HookGap, *, require: bool) -> StepResult:
-    """Return a warning about a place where the import hook is lost; a problem with `require` if the loss is certain."""
-    seen_text = (Text("found: {found}", gap.found),) if gap.found else ()
+    """Return the advice and a warning for a place in the launch at which the import hook is lost.
+
+    With `require` it is a problem instead if the loss is certain.
+    """
+    seen_text = (Text("text in the launch: {text}", gap.found),) if gap.found else ()
     if require and gap.sure:
-        cause = Text("{why}: processes started from there are not patched", gap.why)
+        cause = Text("{reason}: processes started from there are not patched", gap.why)
         return StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, seen_text),))
     note = Note(
-        Text("{where}: {why}; its processes are not patched", gap.where, gap.why),
+        Text("{place}: {reason}; processes started from there are not patched", gap.where, gap.why),
         joined("\n", seen_text),
     )
-    return StepResult((Text("in {where}: {advice}", gap.where, gap.instead),)) + StepResult.noted([note], "warning")
+    return StepResult((Text("in {place}: {advice}", gap.where, gap.instead),)) + StepResult.noted([note], "warning")
 
 
 def _unchanged(launch: Launch, meanwhile: Meanwhile | None) -> Callable[[Show], int]:
-    """Return a function that runs the command as it is."""
+    """Return a function that runs the command of `launch` without a hook, and returns its exit code."""
 
     def then(show: Show) -> int:
-        """Run the command, and exit as it did; `show` prints a problem."""
+        """Run the command, and return the exit code; `show` prints a problem. If the command fails, exit as it did."""
         companion = meanwhile(show) if meanwhile else None
         try:
             status = parent.run(launch.command, launch.environ, companion)
         except Problem as problem:
             return show(CommandResult("run", problems=[problem]))
-        return _left_with(status, 0, companion)
+        return _exit_code(status, 0, companion)
 
     return then
 
 
-def _left_with(status: int, code: int, companion: Companion | None) -> int:
-    """Finish the `companion`; return its exit code, or `code`, if the command did not fail, else exit as it did."""
+def _exit_code(status: int, code: int, companion: Companion | None) -> int:
+    """Finish the `companion`, and return its exit code if that is not 0, else `code`.
+
+    `status` is the exit status of the command. If the command failed, and the companion did not end it, exit as it did.
+    """
     if companion is not None:
         code = companion.finish() or code
     ended_here = companion is not None and companion.ends_command()
@@ -158,12 +167,16 @@ def _left_with(status: int, code: int, companion: Companion | None) -> int:
 def _with_hook(
     plans: Sequence[Plan], launch: Launch, gaps: Sequence[HookGap], meanwhile: Meanwhile | None, *, require: bool
 ) -> Callable[[Show], int]:
-    """Create the folder of the run, and return a function that runs the command with the import hook and reports."""
+    """Create the folder of the run, and return a function that runs the command with the import hook.
+
+    That function then shows for each plan whether it had an effect, and returns the exit code. With `require`, a plan
+    without effect is a problem.
+    """
     folders.sweep()
     folder = folders.RunFolder(edits.composed(plan.edit for plan in plans), require=require)
 
     def then(show: Show) -> int:
-        """Run the command, show what became of each plan, and exit as the command did if it failed."""
+        """Run the command, show the effect of each plan, and return the exit code; if the command fails, exit as it did."""
         companion = meanwhile(show) if meanwhile else None
         try:
             status = parent.run(launch.command, folder.environ(launch.environ), companion)
@@ -179,46 +192,50 @@ def _with_hook(
             processes = ", ".join(map(str, still[:3])) + (", …" if len(still) > 3 else "")
             needed = folder.path
             detail = Text(
-                "these processes need {path} to stay patched; the next `rlpatch run` after they end deletes this"
-                " folder",
+                "these processes need {folder} to stay patched; once they end, the next `rlpatch run` deletes it",
                 needed,
             )
             text = Text(
-                "still alive after the command: {count} of the run ({processes})", _processes(len(still)), processes
+                "still alive after the command ended: {processes} of the run ({pids})",
+                _processes(len(still)),
+                processes,
             )
             step += StepResult.noted([Note(text, detail)])
         code = show(CommandResult("run", step, data=RunOutcome(patched), aside=True, tells_all=True))
-        return _left_with(status, code, companion)
+        return _exit_code(status, code, companion)
 
     return then
 
 
 def _ended(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap], *, require: bool) -> tuple[int, StepResult]:
-    """Return in how many processes a plan's files were patched, and the report; with `require` 0 is a problem."""
+    """Return in how many processes the files of `plan` were patched, and the report on that.
+
+    No process is a warning; with `require` it is a problem. `gaps` are the places of the launch that may lose the hook.
+    """
     name = plan.target.project.name
     files = {plan.target.root / change.path for change in plan.edit.changes}
     receipts = [receipt for receipt in folder.receipts() if folder.files[receipt.number] in files]
     count = len({receipt.pid for receipt in receipts if receipt.state == "patched"})
     unpatched = tuple(dict.fromkeys(filter(None, (_why_unpatched(state, path) for _, _, state, path in receipts))))
     if count:
-        step = StepResult((Text("rlpatch run: {name} was patched in {processes}", name, _processes(count)),))
-        text = Text("some processes imported {name} without the patch", name)
+        step = StepResult((Text("rlpatch run: {target} was patched in {processes}", name, _processes(count)),))
+        text = Text("some processes imported {target} without the patch", name)
         notes = [Note(text, joined("\n", unpatched))] if unpatched else []
         return count, step + StepResult.noted(notes, "warning")
     if folder.went_to_ray and not unpatched:
         note = Note(
             Text(
-                "no process on this machine imported the patched {name}; for other nodes, see the log of the run",
+                "no process on this machine imported the patched {target}; for other nodes, see the log of the run",
                 name,
             ),
             _RAY,
         )
         return 0, StepResult.noted([note])
-    cause = Text("no process of the run imported the patched {name}", name)
+    cause = Text("no process of the run imported the patched {target}", name)
     reasons = (*unpatched, *_reasons(folder, plan, gaps))
     if require:
         return 0, StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, notes=reasons, hint=_IN_PLACE),))
-    detail = joined("\n", (*reasons, Text("next: {hint}", _IN_PLACE)))
+    detail = joined("\n", (*reasons, Text("next: {advice}", _IN_PLACE)))
     return 0, StepResult(notes=(Warned("warning", cause, detail),))
 
 
@@ -227,7 +244,7 @@ def _processes(count: int) -> str:
 
 
 def _why_unpatched(state: str, path: str) -> str:
-    """Return why a file was imported unpatched; "" for any state but "changed" and "elsewhere"."""
+    """Return why a file was imported unpatched, by the `state` that a process reported; "" if it wasn't."""
     if state == "changed":
         return Text("{path} changed after `rlpatch run` had read it: start the run again", path)
     if state == "elsewhere":
@@ -243,9 +260,10 @@ _IN_PLACE = Text("`rlpatch apply` with the same options changes the files themse
 
 
 def _reasons(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> tuple[str, ...]:
-    """Return likely reasons why no process was patched, by the processes that started and the launch scripts.
+    """Return likely reasons why no process imported the patched files, each a sentence with its remedy.
 
-    A place that may have lost the hook is no reason if Python processes started with it.
+    They follow from the Python processes that started and from `gaps`, the places of the launch that may lose the hook.
+    A gap that is not certain is no reason if Python processes had the hook.
     """
     began, prefix = folder.prefixes(), plan.target.prefix
     texts = [
@@ -253,7 +271,7 @@ def _reasons(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> 
         for gap in gaps
         if gap.sure or not began
     ]
-    losses = tuple(Text("{where}: {why} ({text}): {advice}", *values) for values in texts)
+    losses = tuple(Text("{place}: {reason} ({text}); {advice}", *values) for values in texts)
     if not began and losses:
         return losses
     if not began:
@@ -264,8 +282,8 @@ def _reasons(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> 
     if prefix and os.path.realpath(prefix) not in map(os.path.realpath, began):
         values = ", ".join(began[:3]), plan.target.project.name, prefix
         text = Text(
-            "Python ran in other environments ({ran}), but {name} is in {prefix}: choose the environment of the"
-            " run with --python EXE",
+            "Python ran in other environments ({environments}), but {target} is in {environment}: choose the"
+            " environment of the run with --python EXE",
             *values,
         )
         return (text, *losses)
@@ -274,6 +292,6 @@ def _reasons(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> 
         "Python processes loaded the hook, but none imported {files}: did the run get as far as this import?", files
     )
     passed_by = Text(
-        "{passed_by}; it also has no effect for modules that pytest rewrites or that are in a zip file", _PASSED_BY
+        "{limits}; it also has no effect for modules that pytest rewrites or that are in a zip file", _PASSED_BY
     )
     return begun, *(losses or (passed_by,))

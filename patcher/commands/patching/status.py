@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from patcher.commands.applied import PatchPayload
 
 _NAMED = 20
-"""Entries that a warning names."""
+"""Most entries that a warning names."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Status:
 
 
 def status(names: Sequence[str], search: SearchOptions, *, everywhere: bool = False) -> CommandResult:
-    """Return each patch with its root, its time, and whether its files are unchanged since.
+    """Return each patch of the targets `names` (none: all) with its root, its time, and the state of its files.
 
-    With `everywhere` also the roots outside of the search.
+    With `everywhere` also patches in roots outside of the search that this user patched.
     """
     named_projects(names, search)
     discovery = search.discover()
@@ -49,9 +49,9 @@ def status(names: Sequence[str], search: SearchOptions, *, everywhere: bool = Fa
 def _left_out(entries: Sequence[Path]) -> Note:
     """Return the warning that `entries` of the remembered roots cannot be read, with up to 20 of their paths."""
     paths = ["".join(char if char.isprintable() else " " for char in str(path)) for path in entries[:_NAMED]]
-    more = [Text("and {count} more", len(entries) - _NAMED)] if len(entries) > _NAMED else []
+    more = [Text("and {count} more entries", len(entries) - _NAMED)] if len(entries) > _NAMED else []
     text = Text(
-        "skipped {count} unreadable entries in the list of patched places",
+        "skipped {count} unreadable entries in the list of patched folders",
         len(entries),
     )
     return Note(text, joined("\n", [Text("these entries are not regular files or contain no path:"), *paths, *more]))

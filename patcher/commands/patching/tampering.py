@@ -17,31 +17,35 @@ from patches import projects
 
 
 def explained(problem: Problem, target: Target) -> Problem:
-    """Return `problem` with the edited line as its place, and what was expected and found there.
+    """Return a FOREIGN_EDIT problem with the first edited line as its place, and what was expected and found there.
 
-    Any other problem comes back as it is, and this one, too, if the patch cannot be planned again as it was.
+    The hint is how to restore the file. Any other problem comes back as it is, and so does one whose line is unknown,
+    because the patch cannot be planned again as it was.
     """
     roots = patched(Discovery((target,), (target.root,), (), ())) if problem.kind is Kind.FOREIGN_EDIT else []
-    return edited(problem, roots[0], restore_hint(roots[0])) if roots else problem
+    return with_edited_line(problem, roots[0], restore_hint(roots[0])) if roots else problem
 
 
-def edited(problem: Problem, root: PatchedRoot, hint: str = "") -> Problem:
-    """See `explained`; a `hint` takes the place of the problem's own."""
+def with_edited_line(problem: Problem, root: PatchedRoot, hint: str = "") -> Problem:
+    """Return a FOREIGN_EDIT problem of a file in `root` with the first edited line, and what was expected and found.
+
+    A non-empty `hint` takes the place of the problem's own. The problem comes back as it is if that line is unknown.
+    """
     place = Path(problem.where.rpartition(":")[0] if ":" in problem.where else problem.where)
     if problem.kind is not Kind.FOREIGN_EDIT or not place.is_relative_to(root.path) or root.mirror:
         return problem
     path = PurePosixPath(place.relative_to(root.path))
     try:
-        found = lines_of.split(root.read(path) or b"")
-        difference = _difference(lines_of.split(_expected(root, path)), found)
+        actual = lines_of.split(root.read(path) or b"")
+        difference = _difference(lines_of.split(_expected(root, path)), actual)
     except (Problem, LookupError, StopIteration):
         return problem
     if difference is None:
         return problem
     at, expected = difference
     notes = (
-        Text("expected: {line}", _shown([expected])) if expected else Text("expected: no line in this place"),
-        Text("found: {line}", _shown(found[at : at + 1])),
+        Text("expected line: {line}", _shown([expected])) if expected else Text("expected line: none in this place"),
+        Text("actual line: {line}", _shown(actual[at : at + 1])),
     )
     return problem.replace(where=f"{place}:{at + 1}", notes=notes, hint=hint or problem.hint)
 
@@ -62,15 +66,15 @@ def _expected(root: PatchedRoot, path: PurePosixPath) -> bytes:
     return ahead[path]
 
 
-def _difference(expected: list[bytes], found: list[bytes]) -> tuple[int, bytes] | None:
-    """Return the index in `found` of the first edit of a marked line, and the line that was there (b"" for none).
+def _difference(expected: list[bytes], actual: list[bytes]) -> tuple[int, bytes] | None:
+    """Return the index in `actual` of the first edit of an inserted line, and that line as expected (b"" for none).
 
-    None if there is no such edit, or if another release of rlpatch inserted the lines.
+    Both are all lines of a file. None if there is no such edit, or if another release of rlpatch inserted the lines.
     """
     marks = markers.marked(b"".join(expected))
     inserted = {at for mark in marks for at in mark.lines}
     heads = {expected[min(mark.lines)] for mark in marks}
-    matcher = difflib.SequenceMatcher(None, expected, found, autojunk=False)
+    matcher = difflib.SequenceMatcher(None, expected, actual, autojunk=False)
     for tag, first, last, at, _ in matcher.get_opcodes():
         if tag != "equal" and inserted.intersection(range(first, max(last, first + 1))):
             return None if expected[first] in heads else (at, expected[first] if last > first else b"")

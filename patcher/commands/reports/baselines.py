@@ -22,16 +22,17 @@ _UNDECIDED = (model.OTHER, model.OTHER_DEVICE, model.OTHER_MODEL)
 
 def compare(
     folder: Path, paths: Sequence[Path], options: ReadOptions, display: Display = silent, *,
-    force: bool, update: bool, most: float | None = None,
+    force: bool, update: bool, fail_above: float | None = None,
 ) -> CommandResult:  # fmt: skip
     """Compare the traces at `paths`, all of one run, with the baseline in `folder`; with `update` store the run there.
 
-    `force` and `most` are those of `reporting.compare`. The run is not stored if it is slower, refused or recorded
-    otherwise, or if a file of the baseline is damaged. Without a baseline it is the first run, or without `update` a
-    problem of the result.
+    `force` and `fail_above` are those of `reporting.compare`. The run is not stored if it is slower, if the comparison
+    is refused or undecided, or if the result has problems, such as a damaged file of the baseline. Files beyond the
+    newest `baseline.KEEP` are deleted after storing. Without a baseline the run becomes its first one. Raises Problem:
+    NO_TRACE without a baseline and `update`, NOT_COMPARABLE for other ranks.
     """
     result = CommandResult("compare")
-    profiles = reporting.read_profiles(result, paths, options, partial(display, Text("reading")))
+    profiles = reporting.read_profiles(result, paths, options, partial(display, Text("reading traces")))
     after = [dataclasses.replace(profile, baseline_run=_THIS_RUN) for profile in analysis.labelled(profiles)]
     files = baseline.files(folder)
     before = [*chain.from_iterable(reporting.each(result, files, baseline.read))]
@@ -40,12 +41,12 @@ def compare(
     if not files:
         _begin(result, folder, after, update=update)
         if options.page or options.csv:
-            result.note(Text("no page and no tables were written: there is nothing to compare with yet"))
+            result.note(Text("no page and no tables were written, because there is nothing to compare with yet"))
         return result
     _require_same_ranks(before, after, folder)
     comparison = analysis.compared(before, after, force=force)
     comparison = dataclasses.replace(comparison, baseline=model.Baseline(str(folder), _runs(before)))
-    reporting.show(result, comparison, options, force=force, most=most)
+    reporting.show(result, comparison, options, force=force, fail_above=fail_above)
     if not update:
         return result
     if why := _why_not(result, comparison):
@@ -59,20 +60,26 @@ def compare(
 
 
 def _begin(result: CommandResult, folder: Path, profiles: Sequence[model.RankProfile], *, update: bool) -> None:
-    """Store the first run of a baseline. Raises Problem: NO_TRACE without `update`, NOT_COMPARABLE for bad data."""
+    """Store `profiles` as the first run of the baseline in `folder`, and report that in `result`.
+
+    Raises Problem: NO_TRACE without `update`, NOT_COMPARABLE for bad data.
+    """
     if not update:
         raise Problem(
             Kind.NO_TRACE,
             Text("there is no baseline in {folder} yet", folder),
             str(folder),
-            Text("add --update, which stores this run as its first one"),
+            Text("add --update to store this run as the first one of the baseline"),
         )
     if refused := analysis.compared(profiles, profiles).refused:
         raise Problem(
-            Kind.NOT_COMPARABLE, refused[0], hint=Text("record again: this run is not stored"), notes=refused[1:]
+            Kind.NOT_COMPARABLE,
+            refused[0],
+            hint=Text("record the run again: this one was not stored"),
+            notes=refused[1:],
         )
     _store(result, folder, profiles)
-    result.lines[:0] = [Text("{folder} had no baseline: this run is its first one", folder)]
+    result.lines[:0] = [Text("{folder} had no baseline: this run was stored as its first", folder)]
 
 
 def _store(result: CommandResult, folder: Path, profiles: Sequence[model.RankProfile]) -> None:
@@ -85,7 +92,10 @@ def _runs(profiles: Sequence[model.RankProfile]) -> tuple[str, ...]:
 
 
 def _require_same_ranks(before: Sequence[model.RankProfile], after: Sequence[model.RankProfile], folder: Path) -> None:
-    """Raise Problem (NOT_COMPARABLE) if the run has other ranks than the baseline: the slowest rank counts."""
+    """Raise Problem (NOT_COMPARABLE) if the run `after` has other ranks than the baseline `before` in `folder`.
+
+    The slowest rank of a run counts, so a missing rank would change the result.
+    """
     sides = [{profile.rank for profile in side} for side in (before, after)]
     if sides[0] == sides[1]:
         return
@@ -93,13 +103,15 @@ def _require_same_ranks(before: Sequence[model.RankProfile], after: Sequence[mod
         joined(COMMA, (Text("unknown") if rank is None else str(rank) for rank in sorted(side, key=lambda r: r or 0)))
         for side in sides
     )
-    cause = Text("the baseline has traces of rank {before}, and this run of rank {after}", first, second)
-    hint = Text("name the traces of all ranks, or another folder with --baseline")
+    cause = Text(
+        "the baseline has traces of ranks {baseline_ranks}, and this run has traces of ranks {ranks}", first, second
+    )
+    hint = Text("pass the traces of all ranks, or choose another folder with --baseline")
     raise Problem(Kind.NOT_COMPARABLE, cause, str(folder), hint)
 
 
 def _why_not(result: CommandResult, comparison: model.Comparison) -> str:
-    """Return why the run does not join the baseline; "" if it does."""
+    """Return why the run is not stored in the baseline, as a sentence; "" if it may be stored."""
     if result.problems:
         return result.problems[0].cause
     if comparison.refused:

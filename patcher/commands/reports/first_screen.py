@@ -44,14 +44,18 @@ _ON = ("1", "true")
 _DOING: Mapping[str, str] = {
     "communication_ns": Text("communication"),
     "copy_ns": Text("copies"),
-    "free_host_late_ns": Text("earlier launches"),
+    "free_host_late_ns": Text("launching kernels earlier"),
     "compute_ns": Text("faster kernels"),
 }
 """Part of the time → what one could work on to shorten it."""
 
 
 def unit_word(profile: model.RankProfile) -> str:
-    """Return what a unit of the profile is, in words: decode step, micro-batch, step …."""
+    """Return the word for what the profile's trace counts: decode step, micro-batch, call ….
+
+    It is "step" if the kind is unknown, and "trace" without marks. Steps of an engine's own marks are decode steps if
+    each has as many tokens as requests.
+    """
     unit = profile.metadata.unit if profile.metadata else ""
     name = f"{unit} step" if unit in ("decode", "prefill") else unit
     if name not in _UNITS:
@@ -63,92 +67,108 @@ def unit_word(profile: model.RankProfile) -> str:
     return _UNITS[name]
 
 
-def first_screen(report: model.TraceReport, again: str = "") -> Iterator[str]:
+def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
     """Yield ten to fifteen lines on the report of one stage; everything else is detail.
 
-    ``again`` is the command that was typed, "" if unknown.
+    ``command`` is the command as typed, "" if unknown; the last line extends it to write an HTML page.
     """
     focus = focus_of(report)
-    first = _leading(report)
+    leading = _leading_finding(report)
     yield from _withdrawn(report)
-    yield from wrapped(_title(report, focus, first), "", "  ")
-    yield from _labelled(_about(report, focus))
+    yield from wrapped(_title(report, focus, leading), "", "  ")
+    yield from _indented(_about(report, focus))
     names = len(report.captures) > 1
-    for profile in _profiles_shown(report, focus, first):
-        yield from _labelled(_breakdown(profile, profile.label if names else ""))
-    if first is not None and not focus.total_ns:  # the breakdown of a trace without a device is the evidence
-        yield from _labelled(first.evidence)
-    if first is None or first.id in _OF_KERNELS:
-        yield from _labelled(_families(focus))
-    at_one_place = first is not None and first.culprit and first.id != "slow-rank"
-    late = lateness(focus) if first is not None and first.id == "dispatch" and not at_one_place else ""
-    yield from _labelled(late, "" if late or at_one_place else _idle(focus), _to_do(first))
-    yield from _labelled(_not_worth(focus, first), _sure(focus, first))
-    yield Text("  {line}", _next(report, focus, again))  # not wrapped, for a command is copied whole
+    for profile in _profiles_shown(report, focus, leading):
+        yield from _indented(_breakdown(profile, profile.label if names else ""))
+    if leading is not None and not focus.total_ns:  # the breakdown of a trace without a device is the evidence
+        yield from _indented(leading.evidence)
+    if leading is None or leading.id in _OF_KERNELS:
+        yield from _indented(_families(focus))
+    at_one_place = leading is not None and leading.culprit and leading.id != "slow-rank"
+    late = lateness(focus) if leading is not None and leading.id == "dispatch" and not at_one_place else ""
+    yield from _indented(late, "" if late or at_one_place else _idle(focus), _to_do(leading))
+    yield from _indented(_not_worth(focus, leading), _sure(focus, leading))
+    yield Text("  {line}", _next(report, focus, command))  # not wrapped, for a command is copied whole
 
 
 def focus_of(report: model.TraceReport) -> model.RankProfile:
-    """Return the profile to look at first: the straggler, else that of the first finding, else the slowest."""
+    """Return the profile to look at first: that of the finding that gives the verdict, without one the slowest.
+
+    If a straggler is the verdict, it is the rank that the others waited for longest.
+    """
     slowest = max(report.captures, key=lambda profile: (profile.median_ns, profile.host_median_ns))
-    first = _leading(report)
-    if first is None:
+    leading = _leading_finding(report)
+    if leading is None:
         return slowest
-    if first.id == "slow-rank" and first.culprit:
+    if leading.id == "slow-rank" and leading.culprit:
         awaited = max(report.ranks, key=lambda rank: rank.awaited_ns, default=None)
-        source = awaited.source if awaited else first.source
+        source = awaited.source if awaited else leading.source
         return next((profile for profile in report.captures if profile.source == source), slowest)
-    return next((profile for profile in report.captures if profile.source == first.source), slowest)
+    return next((profile for profile in report.captures if profile.source == leading.source), slowest)
 
 
-def _leading(report: model.TraceReport) -> model.Diagnosis | None:
+def _leading_finding(report: model.TraceReport) -> model.Diagnosis | None:
     """Return the finding that gives the verdict; None without one."""
     return next((finding for finding in report.findings if finding.title == report.verdict.title), None)
 
 
-def _labelled(*lines: str) -> Iterator[str]:
-    """Yield the lines that are not empty, wrapped and indented."""
+def _indented(*lines: str) -> Iterator[str]:
+    """Yield the non-empty lines, wrapped and indented."""
     for line in filter(None, lines):
         yield from wrapped(line, "  ", "    ")
 
 
 def _withdrawn(report: model.TraceReport) -> Iterator[str]:
-    """Yield the first failed checks; what they withdraw is a detail."""
+    """Yield warnings with the evidence of failed checks, and how many more failed; nothing if no verdict is ruled out.
+
+    Two are shown, three if no verdict is left.
+    """
     failed = [
         check.evidence for profile in report.captures for check in profile.failed
         if report.verdict.withdrawn and not (profile.on_host and check.id == "kernels")
     ]  # fmt: skip
     evidence = list(dict.fromkeys(failed))
-    shown = evidence[: _FEW if _leading(report) is None else 2]
+    shown = evidence[: _FEW if _leading_finding(report) is None else 2]
     for at, text in enumerate(shown):
         more = len(evidence) - len(shown) if at == len(shown) - 1 else 0
-        line = Text("warning: {check}", text)
-        yield from wrapped(Text("warning: {check} (other failed checks: {count})", text, more) if more > 0 else line)
+        line = Text("warning: {failed_check}", text)
+        yield from wrapped(
+            Text("warning: {failed_check} ({count} other checks failed)", text, more) if more > 0 else line
+        )
 
 
-def _title(report: model.TraceReport, focus: model.RankProfile, first: model.Diagnosis | None) -> str:
-    """Return the verdict with its numbers; ``first`` is the first finding."""
+def _title(report: model.TraceReport, focus: model.RankProfile, leading: model.Diagnosis | None) -> str:
+    """Return the verdict; where known with the time per step and the saving, or the share of computing.
+
+    ``leading`` is the finding that gives the verdict, None without one.
+    """
     title, whole = report.verdict.title, focus.median_ns
-    if first is None or not whole:
+    if leading is None or not whole:
         return title
-    of = next((profile for profile in report.captures if profile.source == first.source), focus)
-    if first.saving_ns:
+    of = next((profile for profile in report.captures if profile.source == leading.source), focus)
+    if leading.saving_ns:
         return Text(
-            "{title}: a fix saves at most {saving} of {time} ({share}) per {step}", title, in_ms(first.saving_ns),
-            in_ms(of.total_ns / len(of.units)), percent(first.saving_ns * len(of.units) / (of.total_ns or 1), 0),
-            unit_word(of),
+            "{title}: a fix saves at most {saving} of {time} per {step} ({share})", title, in_ms(leading.saving_ns),
+            in_ms(of.total_ns / len(of.units)), unit_word(of),
+            percent(leading.saving_ns * len(of.units) / (of.total_ns or 1), 0),
         )  # fmt: skip
-    if first.id == "compute":
+    if leading.id == "compute":
         share = percent(focus.share("compute_ns", "overlap_ns"))
         return Text("{title}: {share} of {time} per {step}", title, share, in_ms(whole), unit_word(focus))
     return title
 
 
+def recorded_steps(profile: model.RankProfile) -> Text:
+    """Return the number of recorded steps with their word and range: "30 decode steps, #30 to #59"."""
+    count, word = len(profile.units), unit_word(profile)
+    if count == 1:
+        return Text("1 {step}, {number}", word, profile.span)
+    return Text("{count} {steps}, {range}", count, _SEVERAL[word], profile.span)
+
+
 def _about(report: model.TraceReport, focus: model.RankProfile) -> str:
-    """Return what was recorded: units and their contents, ranks, mode, contents of the trace, device, profiler."""
-    count, word = len(focus.units), unit_word(focus)
-    units = Text("1 {step}, {numbers}", word, focus.span)
-    if count != 1:
-        units = Text("{count} {steps}, {numbers}", count, _SEVERAL[word], focus.span)
+    """Return a line on what was recorded: steps and their contents, ranks, mode, device and profiler."""
+    units = recorded_steps(focus)
     contents = unit_contents(focus.units)
     held = joined(COMMA, (_contents_words(name, min(values), max(values)) for name, values in contents.items()))
     if held:
@@ -157,9 +177,12 @@ def _about(report: model.TraceReport, focus: model.RankProfile) -> str:
 
 
 def _contents_words(name: str, least: int, most: int) -> str:
-    """Return how many of something the units held."""
+    """Return a count of what each step held, with its noun: "1 to 4 requests".
+
+    ``name`` is a key of ``CONTENTS_WORDS``; ``least`` and ``most`` are the counts in any step.
+    """
     label = _ONE.get(name, "") if least == most == 1 else ""
-    return Text("{number} {what}", spread(least, most), label or CONTENTS_WORDS[name])
+    return Text("{number} {noun}", spread(least, most), label or CONTENTS_WORDS[name])
 
 
 _ONE: Mapping[str, str] = {"requests": Text("request"), "tokens": Text("token"), "sequences": Text("sequence")}
@@ -176,7 +199,7 @@ CONTENTS_WORDS: Mapping[str, str] = {
 
 
 def _ranks(report: model.TraceReport, focus: model.RankProfile) -> str:
-    """Return which ranks were recorded, and of how many, in words; "" if unknown."""
+    """Return the recorded rank or number of ranks in words, and the total if larger; "" if unknown."""
     count = len(report.captures)
     if count > 1:
         world = focus.world or count
@@ -189,111 +212,136 @@ def _ranks(report: model.TraceReport, focus: model.RankProfile) -> str:
 
 
 def _mode(profile: model.RankProfile) -> str:
-    """Return how kernels were launched, and what the profiler recorded beside them."""
+    """Return how kernels were launched, and whether stacks and shapes were recorded; "" if unknown."""
     words: list[str] = []
     if profile.graph_share is not None:
         words.append(
             Text("graphs launch {share} of the kernels", percent(profile.graph_share, 0))
             if profile.graph_share >= LITTLE
-            else Text("eager, no graphs")
+            else Text("eager mode, no graphs")
         )
-    labels = {"stacks": Text("stacks on"), "shapes": Text("shapes on")}
+    labels = {"stacks": Text("with stacks"), "shapes": Text("with shapes")}
     words += [label for name, label in labels.items() if profile.setting(name).lower() in _ON]
     return joined(COMMA, words)
 
 
 def _profiles_shown(
-    report: model.TraceReport, focus: model.RankProfile, first: model.Diagnosis | None
+    report: model.TraceReport, focus: model.RankProfile, leading: model.Diagnosis | None
 ) -> list[model.RankProfile]:
-    """Return the profiles whose breakdown is shown: the focus, and the rank that waits longest for it."""
-    waiting = [profile for profile in report.captures if first is not None and profile.source == first.source]
+    """Return the profiles whose breakdown is shown: ``focus``, then that of the leading finding if it is another.
+
+    For a straggler the second is the rank that waits longest for it.
+    """
+    waiting = [profile for profile in report.captures if leading is not None and profile.source == leading.source]
     return list({profile.source: profile for profile in (focus, *waiting)}.values())
 
 
 def _breakdown(profile: model.RankProfile, name: str) -> str:
-    """Return the parts of a unit from 5 % on, in order of their share."""
+    """Return a line with the parts of the time that take at least 5 %, largest first.
+
+    ``name`` names the profile in the line; "" leaves name and median out. Without a known device the line has the
+    median time on the host. Returns "" for a run on the CPU alone, whose times the evidence of its finding tells.
+    """
     if profile.on_host:
         return ""
     if not profile.total_ns:
-        return Text("no events from a known device; median time on the host {time}", in_ms(profile.host_median_ns))
+        return Text(
+            "no events from a known device; on the host, the median step takes {time}", in_ms(profile.host_median_ns)
+        )
     labels = {**model.PARTS, **model.FREE}
     shares = sorted(((profile.share(part), labels[part]) for part in model.PARTS), key=lambda pair: -pair[0])
     parts = joined(
-        COMMA, (Text("{label} {share}", label, percent(share)) for share, label in shares if share >= LITTLE)
+        COMMA, (Text("{category} {share}", label, percent(share)) for share, label in shares if share >= LITTLE)
     )
-    line = Text("time: {parts}", parts)
+    line = Text("breakdown: {parts}", parts)
     if name:
-        line = Text("time of {profile}, {median}: {parts}", name, in_ms(profile.median_ns), parts)
+        line = Text("breakdown of {rank}, {median}: {parts}", name, in_ms(profile.median_ns), parts)
     before = profile.sum_ns(model.LEAD_IN)
     if before >= NOTABLE * profile.total_ns:
-        return Text("{line}; {time} before the first kernel", line, in_ms(before))
+        return Text("{breakdown}; plus {time} before the first kernel", line, in_ms(before))
     return line
 
 
 def _families(profile: model.RankProfile) -> str:
-    """Return the largest families of kernels with their shares of the kernel time."""
+    """Return a line with up to five families of kernels, each from 1 % of the kernel time on.
+
+    Returns "" if no kernel time is known, or if the trace's tables lack kernels.
+    """
     kernels = {name: ns for name, ns in profile.families.items() if name not in (HOST_BOUND, OUTSIDE_FORWARD)}
     whole = sum(kernels.values())
     if not whole or not (profile.computing_ns or not profile.share("compute_ns")):  # tables need not have all kernels
         return ""
     largest = [(name, ns) for name, ns in kernels.items() if ns >= NOTABLE * whole][:_MOST]
-    families = joined(COMMA, (Text("{label} {share}", FAMILIES[name], percent(ns / whole, 0)) for name, ns in largest))
-    return Text("kernels: {families}", families)
+    families = joined(
+        COMMA, (Text("{category} {share}", FAMILIES[name], percent(ns / whole, 0)) for name, ns in largest)
+    )
+    return Text("kernel time by family: {families}", families)
 
 
 def _idle(profile: model.RankProfile) -> str:
-    """Return the place with the most idle time, from 1 % on."""
+    """Return a line on the place where the device was idle longest; "" if that is below 1 % of the time."""
     gap = next((gap for gap in profile.gaps if gap.part != model.LEAD_IN), None)
     if gap is None or gap.ns < NOTABLE * profile.total_ns:
         return ""
     on_host = host_of(gap)
     place = on_host if gap.call or gap.within else joined(COMMA, (place_of(gap), on_host))
     time = in_ms(gap.ns / len(profile.units))
-    return Text("largest idle time: {time} ({share}): {place}", time, percent(gap.ns / (profile.total_ns or 1)), place)
+    return Text(
+        "largest idle time: {time} per step ({share}), {place}", time, percent(gap.ns / (profile.total_ns or 1)), place
+    )
 
 
-def _to_do(first: model.Diagnosis | None) -> str:
-    """Return the advice of the first finding with the upper bound of its saving; "" without a finding."""
-    if first is None or not first.advice:
+def _to_do(leading: model.Diagnosis | None) -> str:
+    """Return a line with the advice of the leading finding and the upper bound of its saving; "" without advice."""
+    if leading is None or not leading.advice:
         return ""
-    if first.saving_ns:
-        return Text("to do: {advice}. Upper bound of the saving: {saving}", first.advice, in_ms(first.saving_ns))
-    return Text("to do: {advice}", first.advice)
+    if leading.saving_ns:
+        return Text(
+            "to do: {advice}. Upper bound of the saving: {saving} per step", leading.advice, in_ms(leading.saving_ns)
+        )
+    return Text("to do: {advice}", leading.advice)
 
 
-def _not_worth(profile: model.RankProfile, first: model.Diagnosis | None) -> str:
-    """Return what could save less than 5 % of the time at most."""
-    if not profile.total_ns or first is None:
+def _not_worth(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:
+    """Return a line on the parts of the time that take less than 5 %, each with the most that work on it could save.
+
+    Returns "" without such a part, a device, or a finding.
+    """
+    if not profile.total_ns or leading is None:
         return ""
     shares = {part: profile.share(part) for part in _DOING}
     shares["compute_ns"] = profile.share("compute_ns", "overlap_ns")
     small = [(_DOING[part], share) for part, share in shares.items() if 0.0005 <= share < LITTLE]
     if not small:
         return ""
-    things = joined(COMMA, (Text("{thing} (at most {share})", thing, percent(share)) for thing, share in small))
-    return Text("little to gain from: {things}", things)
+    things = joined(COMMA, (Text("{change} (at most {share})", thing, percent(share)) for thing, share in small))
+    return Text("little to gain from: {changes}", things)
 
 
-def _sure(profile: model.RankProfile, first: model.Diagnosis | None) -> str:
-    """Return how many units there are, how they vary, and the certainty of the verdict."""
+def _sure(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:
+    """Return a line on how many steps there are, how far their times vary, and how certain the leading finding is."""
     count = len(profile.units)
     times = sorted(unit.device_ns or unit.host_ns for unit in profile.units)
+    steps = unit_word(profile) if count == 1 else _SEVERAL[unit_word(profile)]
     if count < _FEW:
-        units: str = Text("{count} steps, no spread", count) if count > 1 else Text("1 step, no spread")
+        units: str = Text("{count} {steps}, too few for a spread", count, steps)
     else:
         low, high = in_ms(times[0]), in_ms(times[-1])
         median = in_ms(profile.median_ns or profile.host_median_ns)
-        units = Text("{count} steps from {low} to {high}, median {median}", count, low, high, median)
-    return Text("how sure: {parts}", joined(SEMICOLON, (units, first.certainty if first else "")))
+        units = Text("{count} {steps} from {low} to {high}, median {median}", count, steps, low, high, median)
+    return Text("how sure: {reasons}", joined(SEMICOLON, (units, leading.certainty if leading else "")))
 
 
-def _next(report: model.TraceReport, focus: model.RankProfile, again: str) -> str:
-    """Return the next command: with all ranks, else the page."""
+def _next(report: model.TraceReport, focus: model.RankProfile, command: str) -> str:
+    """Return a line with the next command: a report on all ranks if missing ones matter, else the HTML page.
+
+    ``command`` is the command as typed, "" if unknown.
+    """
     missing = any(finding.id == "missing-ranks" for finding in report.findings)
     if missing or (len(report.captures) == 1 and (focus.world or 1) > 1 and _communicates(report)):
-        return Text("next: `rlpatch report FOLDER`, with all ranks in it, shows who waits for whom")
-    command = f"{again or 'rlpatch report'} -o report.html"
-    return Text("next: {command}", command)
+        return Text("next: `rlpatch report FOLDER` on the traces of all ranks shows who waits")
+    page_command = f"{command or 'rlpatch report'} -o report.html"
+    return Text("next: {command}", page_command)
 
 
 def _communicates(report: model.TraceReport) -> bool:

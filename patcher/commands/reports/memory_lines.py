@@ -14,10 +14,10 @@ from patcher.traces.words import size
 
 
 def report(snapshot: Snapshot) -> Iterator[str]:
-    """Yield the lines on a snapshot: the peak of each device, its holders and units, and what is cached but unused."""
+    """Yield the lines on a snapshot: for each device the peak, its holders, its steps, and unused cached memory."""
     yield from ("", Path(snapshot.source).name)
     if not snapshot.devices:
-        yield Text("  no memory was allocated on a device")
+        yield Text("  no memory was allocated on any device")
     for device in snapshot.devices:
         yield from verdict(device)
         for table in memory_tables.tables(device):
@@ -27,24 +27,30 @@ def report(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.cut:
         yield from wrapped(
             Text(
-                "the allocation history was full and lost its oldest entries: earlier allocations have no step"
-                " and no stack"
+                "the allocation history was full and lost its oldest entries: step and stack of earlier"
+                " allocations are unknown"
             ),
             "  ",
         )
 
 
 def verdict(device: DeviceMemory) -> Iterator[str]:
-    """Yield the sentences on a device: peak, failed allocations, memory without a stack, and the cache."""
+    """Yield the sentences on a device: its peak, each failed allocation, memory without a stack, and unused cache."""
     yield from wrapped(memory_tables.peak_line(device), "  ")
     for failure in device.failures:
         free = Text("unknown") if failure.free is None else size(failure.free)
-        where = Text("outside of the steps") if failure.unit is None else Text("step {step}", failure.unit)
+        where = Text("outside of the recorded steps") if failure.unit is None else Text("in step {step}", failure.unit)
         values = (where, size(failure.requested), free, size(failure.unused))
-        text = Text("out of memory in {where}: {size} requested, {free} free on the device, {unused} cached", *values)
+        text = Text(
+            "out of memory {where}: {size} requested, {free} free on the device, {unused} cached but unused", *values
+        )
         yield from wrapped(text, "  ", "    ")
     if device.unknown:
         yield from wrapped(
-            Text("{size} of the peak has no stack: it was allocated before the window", size(device.unknown)), "  "
+            Text(
+                "{size} of the peak has no stack, because it was allocated before the recording window",
+                size(device.unknown),
+            ),
+            "  ",
         )
     yield from wrapped(memory_tables.end_line(device), "  ", "    ")

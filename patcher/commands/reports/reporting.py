@@ -48,23 +48,30 @@ class ReadOptions(NamedTuple):
 
 
 def report(paths: Sequence[Path], options: ReadOptions, display: Display = silent) -> CommandResult:
-    """Report on the traces at `paths`, ranks of a single run; an unreadable trace is a problem of the result."""
+    """Report on the traces at `paths`, ranks of a single run; an unreadable trace is a problem of the result.
+
+    Memory snapshots get a report of their own if there is nothing else, and are left out with a note otherwise.
+    """
     result = CommandResult("report")
-    found, others = snapshots.find(paths)
-    if found and not others:
-        return _memory(result, found, options, display)
-    if found:
+    snapshot_paths, trace_paths = snapshots.find(paths)
+    if snapshot_paths and not trace_paths:
+        return _memory(result, snapshot_paths, options, display)
+    if snapshot_paths:
         result.note(
-            Text("memory snapshots need a report of their own: {command}", CommandLine("report", *map(str, found)))
+            Text(
+                "memory snapshots were left out; report them separately: {command}",
+                CommandLine("report", *map(str, snapshot_paths)),
+            )
         )
-    paths = others
-    profiles = analysis.labelled(read_profiles(result, paths, options, partial(display, Text("reading"))))
+    profiles = analysis.labelled(read_profiles(result, trace_paths, options, partial(display, Text("reading traces"))))
     if not profiles:
         return result
     trace_report = analysis.reported(profiles)
     if len({(profile.part, profile.rank) for profile in profiles}) < len(profiles):
-        why = Text("several captures have the same rank, or a capture has no rank")
-        result.note(Text("cannot tell which rank waits for which: the captures are not ranks of one window"), why)
+        why = Text("several traces have the same rank, or one has none")
+        result.note(
+            Text("cannot tell which rank waits for which: the traces are not the ranks of one recording window"), why
+        )
     result.data = trace_report
     result.lines += lines.report(trace_report, _typed())
     _write(result, options, trace_report, tables.of_report(trace_report))
@@ -74,7 +81,7 @@ def report(paths: Sequence[Path], options: ReadOptions, display: Display = silen
 def _memory(result: CommandResult, paths: Sequence[Path], options: ReadOptions, display: Display) -> CommandResult:
     """Add the report on memory snapshots to `result`; an unreadable one is a problem of it."""
     sizes = [path.stat().st_size for path in paths]
-    with display(Text("reading"), sum(sizes)) as progress:
+    with display(Text("reading memory snapshots"), sum(sizes)) as progress:
         read = [*each(result, paths, partial(snapshots.read, progress=progress))]
     result.data = snapshots.MemoryReport(tuple(read))
     for snapshot in read:
@@ -88,28 +95,35 @@ def _memory(result: CommandResult, paths: Sequence[Path], options: ReadOptions, 
 
 def compare(
     before: Sequence[Path], after: Sequence[Path], options: ReadOptions, display: Display = silent, *,
-    force: bool, most: float | None = None,
+    force: bool, fail_above: float | None = None,
 ) -> CommandResult:  # fmt: skip
     """Compare the traces `before` with the traces `after`.
 
-    An unreadable trace, or sides that are not comparable (unless `force`), are problems of the result; so is `after`
-    being certainly slower by more than `most` percent (None: no limit).
+    These are problems of the result: an unreadable trace, sides that are not comparable (unless `force`), and `after`
+    being certainly slower by more than `fail_above` percent (None: no limit).
     """
     result = CommandResult("compare")
     sides = [
         analysis.labelled(read_profiles(result, paths, options, partial(display, what)))
-        for what, paths in ((Text("reading side “before”"), before), (Text("reading side “after”"), after))
+        for what, paths in (
+            (Text("reading the traces of side “before”"), before),
+            (Text("reading the traces of side “after”"), after),
+        )
     ]
     if not all(sides):
         return result
-    show(result, analysis.compared(*sides, force=force), options, force=force, most=most)
+    show(result, analysis.compared(*sides, force=force), options, force=force, fail_above=fail_above)
     return result
 
 
 def show(
-    result: CommandResult, comparison: model.Comparison, options: ReadOptions, *, force: bool, most: float | None
+    result: CommandResult, comparison: model.Comparison, options: ReadOptions, *, force: bool, fail_above: float | None
 ) -> None:
-    """Add a comparison to `result`, with the problems that `compare` names, and write what `options` ask for."""
+    """Add a comparison to `result`, and write the files that `options` ask for.
+
+    A refused comparison is only a problem, and no file is written, unless `force`. So is a slowdown that is certainly
+    above `fail_above` percent (None: no limit), but its files are written.
+    """
     result.data = comparison
     if comparison.refused and not force:
         first, *more_refusals = comparison.refused
@@ -117,8 +131,8 @@ def show(
         result.problems.append(Problem(Kind.NOT_COMPARABLE, first, hint=again, notes=tuple(more_refusals)))
         return
     result.lines += lines.comparison(comparison)
-    if most is not None:
-        _judge(result, comparison, most)
+    if fail_above is not None:
+        _fail_if_slower(result, comparison, fail_above)
     _write(result, options, comparison, tables.of_comparison(comparison))
 
 
@@ -129,39 +143,46 @@ def _typed() -> str:
     return f"rlpatch {shlex.join(words)}" if words else ""
 
 
-def _judge(result: CommandResult, comparison: model.Comparison, most: float) -> None:
-    """Add a problem if `after` is certainly more than `most` percent slower, or there are too few captures.
+def _fail_if_slower(result: CommandResult, comparison: model.Comparison, fail_above: float) -> None:
+    """Add a problem if `after` is certainly more than `fail_above` percent slower, or there are too few traces.
 
-    Add a note if the data cannot tell, or if the baseline has too few runs yet.
+    Add a note instead if the data cannot tell, or if the baseline has too few runs yet.
     """
     if comparison.captures < model.ENOUGH_CAPTURES:
         if comparison.baseline:
             least = model.ENOUGH_CAPTURES - 1
-            text = Text("cannot decide whether --fail-above is exceeded")
-            result.note(text, Text("the baseline has {count} of {least} runs", comparison.before.captures, least))
+            text = Text("cannot decide whether the slowdown exceeds --fail-above")
+            result.note(
+                text,
+                Text(
+                    "the baseline has {count} runs, and the decision needs {least}", comparison.before.captures, least
+                ),
+            )
             return
         cause = Text(
-            "--fail-above needs two captures per side, or three on one side: fewer do not show how much captures of"
-            " the same program vary"
+            "--fail-above needs two traces per side, or three on one side: fewer do not show how much traces"
+            " of the same program vary"
         )
-        again = CommandLine("compare", "BEFORE1", "BEFORE2", "--fail-above", f"{most:g}", "--", "AFTER1", "AFTER2")
+        again = CommandLine(
+            "compare", "BEFORE1", "BEFORE2", "--fail-above", f"{fail_above:g}", "--", "AFTER1", "AFTER2"
+        )
         result.problems.append(
             Problem(
                 Kind.USAGE,
                 cause,
-                hint=Text("record each side twice, ideally alternating between the sides, then {again}", again),
+                hint=Text("record each side twice, ideally alternating between the sides, then run {command}", again),
             )
         )
         return
     if comparison.verdict not in model.DECIDED:
-        result.note(Text("cannot decide whether --fail-above is exceeded"), comparison.verdict)
+        result.note(Text("cannot decide whether the slowdown exceeds --fail-above"), comparison.verdict)
         return
     at_least = 100 * comparison.least_change_ns / max(comparison.median_ns[0], 1)
-    if at_least > most:
-        longer = Text("a step takes at least {share:.1f} % longer", at_least)
+    if at_least > fail_above:
+        slowdown = Text("a step takes at least {share:.1f} % longer", at_least)
         if comparison.equal_load:
-            longer = Text("a step takes at least {share:.1f} % longer at equal load", at_least)
-        cause = Text("{longer}; --fail-above allows {limit:g} %", longer, most)
+            slowdown = Text("a step takes at least {share:.1f} % longer at equal load", at_least)
+        cause = Text("{slowdown}; --fail-above allows {limit:g} %", slowdown, fail_above)
         result.problems.append(
             Problem(Kind.SLOWER, cause, hint=Text("look at the breakdown and kernels with the largest change"))
         )
@@ -173,20 +194,21 @@ def read_profiles(
 ) -> list[model.RankProfile]:  # fmt: skip
     """Return the profiles of all traces at `paths`; an unreadable trace becomes a problem of `result`.
 
-    Traces of graph captures are read first, because replays in other traces are joined with them.
+    `display` takes the bytes to read, and shows the progress. Traces of graph captures are read first, because replays
+    in other traces are joined with them.
     """
     every = dict.fromkeys(itertools.chain(*each(result, paths, folders.readable)))
     paths = sorted(every, key=lambda path: not any(CAPTURE in part for part in path.parts[-2:]))  # before their replays
     graphs: Graphs = {}
     sizes = {path: path.stat().st_size if path.is_file() else 0 for path in paths}
 
-    def ranks(path: Path) -> list[model.RankProfile]:
+    def profiles_of(path: Path) -> list[model.RankProfile]:
         """Return the profiles in one trace; its whole size counts as progress even if reading stops early."""
         with whole(progress, sizes[path]) as counted:
-            return _ranks(path, options, counted, graphs)
+            return _profiles_in(path, options, counted, graphs)
 
     with display(sum(sizes.values())) as progress:
-        return analysis.joined(itertools.chain.from_iterable(each(result, paths, ranks)))
+        return analysis.joined(itertools.chain.from_iterable(each(result, paths, profiles_of)))
 
 
 def each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T]) -> Iterator[T]:
@@ -201,28 +223,32 @@ def each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T]
             result.problems.append(failed(error))
 
 
-def _ranks(path: Path, options: ReadOptions, progress: Progress, graphs: Graphs) -> list[model.RankProfile]:
-    """Return the profiles in a trace that have units. Raises Problem (USAGE if none is in range, NO_TRACE if none)."""
+def _profiles_in(path: Path, options: ReadOptions, progress: Progress, graphs: Graphs) -> list[model.RankProfile]:
+    """Return the profiles of the ranks in the trace at `path`, with the steps in the range of `options`.
+
+    Graphs that were captured in it are added to `graphs`. Raises Problem: USAGE if all steps are outside of the range,
+    NO_TRACE if the trace has none.
+    """
     profiles_in, units = _reader(path, options, progress, graphs), options.units
     if profiles := profiles_in(units):
         return profiles
     numbers = [unit.number for profile in profiles_in(None) for unit in profile.units]
     if units is not None and numbers:
-        hint = Text("--units {first}:{end} covers all steps", min(numbers), max(numbers) + 1)
+        hint = Text("--units {first}:{end} covers all steps of the trace", min(numbers), max(numbers) + 1)
         raise Problem(
             Kind.USAGE,
-            Text("{name} has no steps in the range {first}:{end}", path.name, units[0], units[1]),
+            Text("{trace} has no steps in the range {first}:{end}", path.name, units[0], units[1]),
             str(path),
             hint,
         )
-    cause = Text("{name} contains no kernels, operators or step marks", path.name)
+    cause = Text("{trace} contains no kernels, operators or step marks", path.name)
     raise Problem(Kind.NO_TRACE, cause, str(path), Text("`rlpatch traces` shows what was recorded"))
 
 
 def _reader(
     path: Path, options: ReadOptions, progress: Progress, graphs: Graphs
 ) -> Callable[[tuple[int, int] | None], list[model.RankProfile]]:
-    """Return a function that takes a half-open range of units (None: all) and returns the profiles of a trace.
+    """Return a function that takes a half-open range of step numbers (None: all) and returns the profiles of a trace.
 
     Captured graphs in the trace are added to `graphs`, by rank, and replays are joined with them. Raises Problem
     (USAGE) if the option `marks` matches no range in the trace.
@@ -231,7 +257,7 @@ def _reader(
     tables = formats.tables(path)
     timelines = [] if tables else formats.read(path, marks, progress)
     if marks and not any(mark.family == WANTED for timeline in timelines for _, mark in timeline.marks):
-        cause = Text("--marks {pattern} matches no host range in {name}", marks.pattern, path.name)
+        cause = Text("--marks {pattern} matches no named range of the host in {trace}", marks.pattern, path.name)
         raise Problem(
             Kind.USAGE,
             cause,
@@ -239,15 +265,15 @@ def _reader(
             Text("--json lists the operators of the trace; a trace viewer shows all ranges"),
         )
     if tables:
-        return lambda only: [report for report in [analysis.tabled(*tables, only)] if report.units]
+        return lambda units: [report for report in [analysis.tabled(*tables, units)] if report.units]
 
     for timeline in timelines:
         graphs[timeline.rank] = (*graphs.get(timeline.rank, ()), *analysis.captured(timeline))
 
-    def profiles(only: tuple[int, int] | None) -> list[model.RankProfile]:
-        """Return the profiles of the ranks that have a unit in the range `only` (None: any)."""
+    def profiles(units: tuple[int, int] | None) -> list[model.RankProfile]:
+        """Return the profiles of the ranks that have a step in the range `units` (None: any)."""
         attributed = [
-            (timeline, analysis.attributed(timeline, only, graphs[timeline.rank], classes=options.classes))
+            (timeline, analysis.attributed(timeline, units, graphs[timeline.rank], classes=options.classes))
             for timeline in timelines
         ]
         return [analysis.checked(*report) for report in attributed if report[1].profile.units]

@@ -29,7 +29,11 @@ T = TypeVar("T")
 
 
 class RunChoice(NamedTuple):
-    """Choices of the steps and the run of each side; one value is for both sides, None of them for all or the only."""
+    """Steps and run of each side of a comparison.
+
+    A single value is for both sides, two are for before and after. Empty `steps` stand for all steps, an empty `run`
+    for the only run.
+    """
 
     steps: Sequence[tuple[int, int]] = ()
     run: Sequence[int] = ()
@@ -40,8 +44,8 @@ def has_timeline(path: Path) -> bool:
     return path.is_dir() and bool(files.paths(path))
 
 
-def _has_capture(path: Path) -> bool:
-    """Tell whether a path holds a capture that can be read."""
+def _has_trace(path: Path) -> bool:
+    """Tell whether a path has at least one trace that can be read."""
     try:
         return bool(folders.readable(path))
     except (Problem, OSError):
@@ -49,21 +53,22 @@ def _has_capture(path: Path) -> bool:
 
 
 def are_runs(before: Sequence[Path], after: Sequence[Path], choice: RunChoice) -> bool:
-    """Tell whether the sides are compared as runs: all of them have timelines, and captures are not what is meant.
+    """Tell whether the sides are compared as runs: all paths have timelines, and traces are not what is meant.
 
-    Folders that hold both are compared as runs if steps or runs are chosen. Raises Problem: USAGE for a mixture of
-    timelines and captures, and if steps are chosen of what has no timeline; NO_TRACE if a path does not exist.
+    Paths that all have both are compared as traces, unless `choice` has steps or runs. Raises Problem: USAGE for a
+    mixture of timelines and traces, and if steps or runs are chosen without a timeline; NO_TRACE if a path does not
+    exist.
     """
     paths = [*before, *after]
     timeline = {path: has_timeline(path) for path in paths}
     if not any(timeline.values()):
         if choice.steps or choice.run:
             option = "--steps" if choice.steps else "--run"
-            cause = Text("{option} is for timelines, and {path} contains no timeline", option, paths[0])
-            raise Problem(Kind.USAGE, cause, str(paths[0]), Text("choose steps of captures with --units A:B"))
+            cause = Text("{option} is only for timelines, and {path} contains none", option, paths[0])
+            raise Problem(Kind.USAGE, cause, str(paths[0]), Text("choose the steps of a trace with --units A:B"))
         return False
     chosen = bool(choice.steps or choice.run)
-    capture = {path: not (timeline[path] and chosen) and _has_capture(path) for path in paths}
+    capture = {path: not (timeline[path] and chosen) and _has_trace(path) for path in paths}
     if all(timeline.values()) and not all(capture.values()):
         return True
     if all(capture.values()) and not chosen:
@@ -72,28 +77,27 @@ def are_runs(before: Sequence[Path], after: Sequence[Path], choice: RunChoice) -
     other = next((path for path in paths if not timeline[path]), run)
     if not other.exists():
         raise Problem(Kind.NO_TRACE, Text("{path} does not exist", other), str(other))
-    cause = Text(
-        "{run} contains the timeline of a run, and {other} does not: compare two timelines, or two captures", run, other
-    )
+    cause = Text("{run} contains a timeline, and {other} does not: compare two timelines, or two traces", run, other)
     commands = CommandLine("timeline", str(run)), CommandLine("report", str(other))
     hint = CommandLine("compare", str(run), "RUN")
     raise Problem(
-        Kind.USAGE, cause, str(other), Text("compare two runs: {compare}", hint),
-        (Text("or look at each side alone: {timeline}, {report}", *commands),),
+        Kind.USAGE, cause, str(other), Text("compare two runs: {command}", hint),
+        (Text("or look at each side alone: {timeline_command}, {report_command}", *commands),),
     )  # fmt: skip
 
 
 def compare_runs(
     before: Sequence[Path], after: Sequence[Path], choice: RunChoice, options: ReadOptions, display: Display = silent,
-    *, force: bool, most: float | None = None,
+    *, force: bool, fail_above: float | None = None,
 ) -> CommandResult:  # fmt: skip
-    """Compare the run in `before` with the one in `after`, one folder each.
+    """Compare the timeline of the run in `before` with the one in `after`, one folder each.
 
-    Runs of other trainers are a problem of the result, unless `force`. Raises Problem: USAGE for what is for captures
-    alone or a range without steps, NOT_COMPARABLE for a run without steps, and otherwise as `timelines.timeline`.
+    Runs that are not comparable are a problem of the result, unless `force`. `fail_above` is refused, as it is only for
+    traces. Raises Problem: USAGE for an option that only traces have or a range without steps, NOT_COMPARABLE for a run
+    without steps, and otherwise as `timelines.timeline`.
     """
     result = CommandResult("compare")
-    _refuse_capture_options(before, after, options, most)
+    _refuse_trace_options(before, after, options, fail_above)
     sides = _sides([before[0], after[0]], choice, display, result)
     comparison = compared(*sides)
     result.data = comparison
@@ -110,29 +114,30 @@ def compare_runs(
     return result
 
 
-def _refuse_capture_options(
-    before: Sequence[Path], after: Sequence[Path], options: ReadOptions, most: float | None
+def _refuse_trace_options(
+    before: Sequence[Path], after: Sequence[Path], options: ReadOptions, fail_above: float | None
 ) -> None:
-    """Raise Problem (USAGE) for several runs a side, and for options that captures alone have."""
+    """Raise Problem (USAGE) for several runs per side, and for an option that only traces have."""
     if len(before) > 1 or len(after) > 1:
         hint = CommandLine("compare", str(before[0]), str(after[0]))
-        raise Problem(Kind.USAGE, Text("timelines are compared one run per side"), hint=str(hint))
-    given = {"--units": options.units, "--marks": options.marks, "--fail-above": most}
+        raise Problem(Kind.USAGE, Text("to compare timelines, give one run per side"), hint=str(hint))
+    given = {"--units": options.units, "--marks": options.marks, "--fail-above": fail_above}
     for option, value in given.items():
         if value is not None:
-            why = Text("{option} is for captures, and these are timelines", option)
+            why = Text("{option} is only for traces, and these are timelines", option)
             again = Text("choose steps with --steps A:B; type the option twice for one range per side")
             if option == "--fail-above":
                 again = Text(
-                    "--json has the change with its interval; --fail-above is only for captures, two or more per side"
+                    "--json has the change with its interval; --fail-above is only for traces, two or more per side"
                 )
             raise Problem(Kind.USAGE, why, hint=again)
 
 
 def _sides(paths: Sequence[Path], choice: RunChoice, display: Display, result: CommandResult) -> list[ChosenSteps]:
-    """Return the runs with their chosen steps; a run that is on both sides is read once.
+    """Return the runs in the two `paths` with their chosen steps; a run that is on both sides is read once.
 
-    Raises Problem (NOT_COMPARABLE) for a run without steps, USAGE for a range without steps.
+    Warns in `result` of files that are left out. Raises Problem: NOT_COMPARABLE for a run without steps, USAGE for a
+    range without steps.
     """
     joined: dict[tuple[Path, int | None], RunTimeline] = {}
     sides = []
@@ -143,21 +148,24 @@ def _sides(paths: Sequence[Path], choice: RunChoice, display: Display, result: C
             if key not in joined:
                 joined[key] = timelines.read(path, TimelineOptions(run=number), display, result)
             if not joined[key].steps:
-                cause = Text("{path} has no completed step: only a driver or a trainer records steps", path)
+                cause = Text("{path} has no completed training step: only a driver or a trainer records them", path)
                 hint = CommandLine("timeline", str(path))
-                raise Problem(Kind.NOT_COMPARABLE, cause, str(path), Text("see what is missing: {timeline}", hint))
+                raise Problem(Kind.NOT_COMPARABLE, cause, str(path), Text("see what is missing: {command}", hint))
             sides.append(ChosenSteps(path, timelines.only_steps(joined[key], steps)))
     return sides
 
 
-def _of_side(values: Sequence[T], at: int) -> T | None:
-    """Return the value for the first or the second side: one is for both; None without any."""
-    return values[min(at, len(values) - 1)] if values else None
+def _of_side(values: Sequence[T], side: int) -> T | None:
+    """Return the value for side 0 (before) or 1 (after); a single value is for both, None without any."""
+    return values[min(side, len(values) - 1)] if values else None
 
 
 @contextlib.contextmanager
 def _choices_named(path: Path) -> Iterator[None]:
-    """Name the folder ``path`` in a usage problem of the block, and in its hint how to choose one of several runs."""
+    """Name the folder ``path`` in a usage problem that the block raises.
+
+    If the problem lists several runs, its hint says how to choose one for each side.
+    """
     try:
         yield
     except Problem as problem:

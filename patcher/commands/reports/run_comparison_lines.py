@@ -34,10 +34,13 @@ def report(comparison: RunComparison) -> list[str]:
 
 
 def sentences(comparison: RunComparison) -> list[str]:
-    """Return the change of the step, the two sides, the change at equal tokens, and the tokens, each as a sentence."""
+    """Return the comparison as sentences: the change of the mean step, the two sides, then what is known of the rest.
+
+    That is the change at equal token counts, and decode tokens per second.
+    """
     step = comparison.step
     first = Text(
-        "mean step: {before} s before, {after} s after, {change} s",
+        "mean step: {before} s before, {after} s after, change {change} s",
         brief(step.before_seconds),
         brief(step.after_seconds),
         CHANGE.text(step.change_seconds),
@@ -52,7 +55,12 @@ def sentences(comparison: RunComparison) -> list[str]:
         words: dict[str, Text] = {LONGER: Text("slower"), SHORTER: Text("faster")}
         about = words.get(step.changed_at_equal_tokens, NO_DIFFERENCE)
         texts.append(
-            Text("at equal tokens: {change} s, {interval}: {verdict}", CHANGE.text(equal.change), interval, about)
+            Text(
+                "at equal token counts: change {change} s, {interval}: {verdict}",
+                CHANGE.text(equal.change),
+                interval,
+                about,
+            )
         )
     speeds = [comparison.before.tokens_per_second, comparison.after.tokens_per_second]
     if None not in speeds:
@@ -61,7 +69,10 @@ def sentences(comparison: RunComparison) -> list[str]:
 
 
 def _described(name: str, side: RunSide) -> Text:
-    """Return a sentence on a side: folder, packages, steps and tokens of the mean step."""
+    """Return a sentence on a side: folder, packages, steps, median step in s, and tokens per step if known.
+
+    `name` says which side: "before" or "after".
+    """
     first, *_, last = (*side.steps, side.steps[-1])
     steps = Text("step {step}", first) if first == last else Text("steps {first} to {last}", first, last)
     packages = ", ".join(side.packages) or Text("unknown packages")
@@ -83,18 +94,21 @@ def _interval(interval: ChangeInterval, before: float) -> Text:
 
 
 def _parts(comparison: RunComparison) -> Iterator[str]:
-    """Yield the table of the parts, and what its words mean."""
+    """Yield the table of the parts of a step, then a legend of its columns if the change at equal tokens is known."""
     yield from lines(tables.parts(comparison))
     if comparison.step.equal_tokens is not None:
         legend = Text(
-            "at equal: change at equal token counts, by a linear fit; raw only: at equal token counts, the change"
-            " is unclear"
+            "“at equal”: change at equal token counts, by a linear fit; “raw only”: at equal token counts,"
+            " the change is unclear"
         )
         yield from wrapped(legend, "  ")
 
 
 def _causes(comparison: RunComparison) -> Iterator[str]:
-    """Yield a heading and the causes that came or went; those not beyond chance are details, shown with -v."""
+    """Yield a heading and the causes that appeared or disappeared; nothing without any.
+
+    Causes whose change may be chance are details (-v).
+    """
     if not comparison.causes:
         return
     certain = [row for row in comparison.causes if row.changed != UNCLEAR]
@@ -106,9 +120,9 @@ def _causes(comparison: RunComparison) -> Iterator[str]:
     sizes = len(comparison.before.steps), len(comparison.after.steps)
     for row in comparison.causes:
         text = Text(
-            "{changed}: {cause}: {before} of {before_steps} steps before, {after} of {after_steps} after; excess"
-            " over the typical step: {before_seconds} s before, {after_seconds} s after",
-            often(row), row.label, row.before_steps, sizes[0], row.after_steps, sizes[1], brief(row.before_seconds),
+            "{cause} ({change}): in {before} of {before_steps} steps before, in {after} of {after_steps}"
+            " after; excess over the typical step: {before_seconds} s before, {after_seconds} s after",
+            row.label, often(row), row.before_steps, sizes[0], row.after_steps, sizes[1], brief(row.before_seconds),
             brief(row.after_seconds),
         )  # fmt: skip
         entry = wrapped(text, "  ", "    ")
@@ -124,6 +138,6 @@ def _head(comparison: RunComparison) -> Iterator[str]:
     for text in more:
         yield from wrapped(text, "  ")
     for difference in comparison.differs:
-        yield from wrapped(Text("differs between the runs: {difference}", difference))
+        yield from wrapped(Text("the runs differ: {difference}", difference))
     for note in comparison.notes:
         yield from wrapped(Text("note: {note}", note))

@@ -11,15 +11,16 @@ from patcher.table import NameUnit, Shown, Table, TextUnit
 from patcher.traces.words import apart
 
 SHOWN = 10
-"""Rows of a table with names; the page and --json have all."""
+"""Most rows of a table with names; the page and --json have all."""
 
 INDENT = "  "
 
 
 def lines(table: Table, hidden: Collection[str] = ()) -> Iterator[str]:
-    """Yield the header and rows of `table` without the `hidden` column keys; nothing if it has no rows.
+    """Yield the header and rows of `table`, at most 80 columns wide; nothing if it has no rows.
 
-    A table with a column of names shows at most `SHOWN` rows, then a line with the number of the others.
+    `hidden` has the keys of columns to leave out. Names come last. A table with a column of names shows at most
+    `SHOWN` rows, then a line with the number of the others.
     """
     if not table.rows:
         return
@@ -43,7 +44,7 @@ def lines(table: Table, hidden: Collection[str] = ()) -> Iterator[str]:
     for row in zip(*drawn, strict=True):
         yield f"{INDENT}{gap.join(row)}".rstrip()
     if count < len(table.rows):
-        yield Text("  … {count:,} more rows; -o FILE.html and --json show all", len(table.rows) - count)
+        yield Text("  … {count:,} more rows in -o FILE.html and --json", len(table.rows) - count)
 
 
 def titled(table: Table, label: str = "") -> Iterator[str]:

@@ -16,17 +16,20 @@ from patcher.timeline.tables import verdict
 from patcher.traces.words import percent
 
 SHOWN = 40
-"""Steps of the table; of more the newest."""
+"""Most steps in the table: the newest."""
 
 PLACES, MEMORY = 3, 12
-"""Devices and hosts, and further lines on memory, that are shown without -v."""
+"""Devices and hosts of each kind, and further lines on memory, that are shown without -v."""
 
 PATH = 6
-"""Rows of the run's critical path that the terminal shows."""
+"""Most rows of the critical path in the terminal."""
 
 
 def report(timeline: model.RunTimeline, width: int | None, shown: int = SHOWN) -> list[str]:
-    """Return the lines on a run with the newest `shown` steps; `width` is the terminal's, None without one."""
+    """Return the lines on a run: processes, table of steps, critical path, trend, memory, causes, recording windows.
+
+    The table has the newest `shown` steps. `width` is the columns of the terminal, None without one.
+    """
     sections = (
         _head(timeline),
         _steps(timeline, width, shown),
@@ -41,11 +44,11 @@ def report(timeline: model.RunTimeline, width: int | None, shown: int = SHOWN) -
 
 
 def _head(timeline: model.RunTimeline) -> Iterator[str]:
-    """Yield the lines on processes, duration, lanes by role, and the clock error between machines."""
+    """Yield the lines on processes, duration, number of lanes by role, and the clock error between machines."""
     run = timeline.run
     head = Text("{count} processes, {seconds} s, {steps}", run.processes, brief(timeline.seconds), _steps_of(timeline))
     if run.packages:
-        head = Text("{packages}: {processes}", ", ".join(run.packages), head)
+        head = Text("{packages}: {summary}", ", ".join(run.packages), head)
     yield from wrapped(head)
     counts: dict[str, int] = {}
     for lane in timeline.lanes:
@@ -61,11 +64,11 @@ def _head(timeline: model.RunTimeline) -> Iterator[str]:
     if apart:
         errors = [clock.error_seconds for clock in apart]
         worst = (
-            Text("not known")
+            Text("unknown")
             if None in errors
             else Text("at most {error:,.2f} ms", max(error or 0 for error in errors) * 1000)
         )
-        yield from wrapped(Text("clocks of {count} machines: error {worst}", len(timeline.clocks), worst))
+        yield from wrapped(Text("clocks of {count} machines: largest error {error}", len(timeline.clocks), worst))
 
 
 def _steps_of(timeline: model.RunTimeline) -> str:
@@ -84,7 +87,10 @@ def _steps_of(timeline: model.RunTimeline) -> str:
 
 
 def _steps(timeline: model.RunTimeline, width: int | None, shown: int) -> Iterator[str]:
-    """Yield the table of the newest steps, a legend, the staleness of trajectories, and details with -v."""
+    """Yield the table of the newest `shown` steps, its legend, and how stale trajectories are; nothing without steps.
+
+    Details on each step are lines for -v. `width` is the columns of the terminal, None without one.
+    """
     if not timeline.steps:
         return
     newest = timeline.steps[-shown:]
@@ -96,7 +102,7 @@ def _steps(timeline: model.RunTimeline, width: int | None, shown: int) -> Iterat
     yield from drawn.drawn([column.title for column, _ in columns], [*zip(*cells, strict=True)], width)
     if len(newest) < len(timeline.steps):
         yield Text("  … {count:,} earlier steps; --steps A:B and --json show them", len(timeline.steps) - len(newest))
-    yield Text("  busy: mean over the processes of a role; long tail and weight sync in seconds")
+    yield Text("  busy: mean over a role's processes; long tail and weight sync: in seconds")
     if any(use.role == "engine" for step in newest for use in step.roles):
         yield Text("  engine: gaps of up to 20 ms between iterations count as busy")
     if stale := tables.staleness(timeline):
@@ -113,12 +119,12 @@ def step_line(step: model.TrainingStep) -> str:
 
 
 def _detail(step: model.TrainingStep) -> Iterator[str]:
-    """Yield a step's verdict, busy and idle time by role, weight sync, and lower bounds of its time."""
+    """Yield the lines on a step: verdict, busy and idle time by role, weight sync, and upper bounds of savings."""
     line = Text("step {step}: {verdict}", step.step, verdict(step))
     if step.why:
-        line = Text("{line} ({why})", line, step.why)
+        line = Text("{verdict} ({reason})", line, step.why)
     if step.mostly:
-        line = Text("{line}; mainly {cause}, {seconds} s", line, step.mostly.label, brief(step.mostly.seconds))
+        line = Text("{verdict}; main cause: {cause}, {seconds} s", line, step.mostly.label, brief(step.mostly.seconds))
     yield line
     if step.also:
         also = _times((cause.label, cause.excess_seconds) for cause in step.also)
@@ -127,18 +133,21 @@ def _detail(step: model.TrainingStep) -> Iterator[str]:
         role, share, idle = model.ROLES[use.role], percent(use.busy_share), brief(use.idle_seconds)
         line = Text("  {role}: busy {share}, idle {seconds} s", role, share, idle)
         if use.idle_for:
-            line = Text("{line}, including {reasons}", line, _times((_doing(why), why.seconds) for why in use.idle_for))
+            line = Text(
+                "{idle_time}, including {reasons}", line, _times((_doing(why), why.seconds) for why in use.idle_for)
+            )
         yield line
     if step.sync:
         yield Text("  weight sync: {parts}", _times((part.name, part.seconds) for part in step.sync[:8]))
     if step.what_if:
         yield Text(
-            "  upper bound of the saving: {bounds}", _times((bound.name, bound.saves_seconds) for bound in step.what_if)
+            "  upper bound of the saving by each change alone: {bounds}",
+            _times((bound.name, bound.saves_seconds) for bound in step.what_if),
         )
 
 
 def _times(times: Iterable[tuple[str, float]]) -> Text:
-    return joined(COMMA, (Text("{name} {seconds} s", name, brief(seconds)) for name, seconds in times))
+    return joined(COMMA, (Text("{part} {seconds} s", name, brief(seconds)) for name, seconds in times))
 
 
 def _doing(reason: model.Cause | model.IdleReason) -> str:
@@ -147,7 +156,10 @@ def _doing(reason: model.Cause | model.IdleReason) -> str:
 
 
 def _path(timeline: model.RunTimeline) -> Iterator[str]:
-    """Yield the largest parts of the critical path with their shares; parts below 0.5 % are left out."""
+    """Yield the six largest parts of the critical path with their shares; parts below 0.5 % are left out.
+
+    How each bound of a saving is estimated follows as a detail (-v). Nothing without a critical path.
+    """
     whole = sum(entry.seconds for entry in timeline.path_seconds)
     if not whole:
         return
@@ -158,22 +170,27 @@ def _path(timeline: model.RunTimeline) -> Iterator[str]:
         if share >= 0.005:
             yield Text("  {share:>7}  {cause}", percent(share), _doing(entry))
     reasons = {bound.name: bound.why for step in timeline.steps for bound in step.what_if}
-    yield from (Detail("  estimate for {name}: {why}", name, why) for name, why in reasons.items())
+    yield from (
+        Detail("  how the saving by “{change}” is estimated: {method}", name, why) for name, why in reasons.items()
+    )
 
 
 def _trend(timeline: model.RunTimeline) -> Iterator[str]:
-    """Yield the change of the steps' seconds over the run, its parts, and the quantities that change with it."""
+    """Yield how the steps' seconds change over the run, by part, and what changes with them; nothing if unknown."""
     if timeline.trend is None:
         return
     yield from wrapped(tables.trend(timeline.trend))
     if timeline.trend.parts:
-        parts = (Text("{what} {seconds:+.2f} s", part.name, part.seconds) for part in timeline.trend.parts)
-        yield from wrapped(Text("parts of this change: {parts}", joined(COMMA, parts)), "  ", "    ")
+        parts = (Text("{part} {seconds:+.2f} s", part.name, part.seconds) for part in timeline.trend.parts)
+        yield from wrapped(Text("this change by part of the step: {parts}", joined(COMMA, parts)), "  ", "    ")
     yield from wrapped(tables.drivers(timeline.trend), "  ", "    ")
 
 
 def _memory(timeline: model.RunTimeline) -> Iterator[str]:
-    """Yield who holds the memory at the peak of the fullest places, what gives it back, and what grows."""
+    """Yield what holds the memory at its peak, for the fullest devices and hosts, then growth, excess and cache.
+
+    Nothing if no memory was recorded; lines beyond the limits are details (-v).
+    """
     memory = timeline.memory
     if not memory.peaks:
         return
@@ -199,7 +216,7 @@ def _memory(timeline: model.RunTimeline) -> Iterator[str]:
 
 
 def _causes(timeline: model.RunTimeline) -> Iterator[str]:
-    """Yield the numbered causes with seconds lost, share of the run, steps concerned and advice."""
+    """Yield the numbered causes with seconds lost, share of the run, steps concerned and advice, if there are any."""
     if not timeline.causes:
         return
     yield Text("largest costs")
@@ -207,7 +224,7 @@ def _causes(timeline: model.RunTimeline) -> Iterator[str]:
         count = len(cause.steps)
         where = Text("step {step}", cause.steps[0]) if count == 1 else Text("{count} steps", count)
         text = Text(
-            "{number}. {title}: {seconds} s, {share} of the run, in {where}",
+            "{number}. {title}: {seconds} s, {share} of the run, in {steps}",
             number,
             cause.title,
             brief(cause.seconds),
@@ -215,23 +232,26 @@ def _causes(timeline: model.RunTimeline) -> Iterator[str]:
             where,
         )
         if cause.saves_seconds is not None and brief(cause.saves_seconds) != brief(cause.seconds):
-            text = Text("{text}; a fix saves at most {seconds} s", text, brief(cause.saves_seconds))
+            text = Text("{cost}; a fix saves at most {seconds} s", text, brief(cause.saves_seconds))
         yield from wrapped(text, "  ", "     ")
         yield from wrapped(Text("suggestion: {advice}", cause.advice), "     ", "     ")
 
 
 def _windows(timeline: model.RunTimeline) -> Iterator[str]:
-    """Yield the windows worth recording with their commands, and the windows recorded during the run."""
+    """Yield the recording windows worth a run with their commands, then the windows that this run recorded."""
     if timeline.windows:
-        yield Text("windows to record in the next run (for `rlpatch trigger`, see --json)")
+        yield Text("recording windows for the next run (`rlpatch trigger` commands: see --json)")
     for window in timeline.windows:
-        yield from wrapped(Text("{window}: {why}", window.what, window.why), "  ", "    ")
+        yield from wrapped(Text("{window}: {reason}", window.what, window.why), "  ", "    ")
         yield f"    {window.command}"
-        yield Detail("    in this run, if it was patched with --on-demand: {trigger}", window.trigger)
+        yield Detail("    in this run, if it was patched with --on-demand: {command}", window.trigger)
     for recorded in timeline.recorded:
         yield from wrapped(
             Text(
-                "window recorded at {start:,.1f} s: {title}; {report}", recorded.start, recorded.title, recorded.report
+                "recording window at {start:,.1f} s: {title}; {command}",
+                recorded.start,
+                recorded.title,
+                recorded.report,
             ),
             "  ",
             "    ",

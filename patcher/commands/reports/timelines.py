@@ -22,10 +22,10 @@ from patcher.timeline.join import join
 from patches.projects import upstreams
 
 FOLLOW_S, QUIET_S = 2.0, 300.0
-"""Seconds between two joins of a running run, and seconds of silence after which it counts as ended."""
+"""Seconds between two readings of a running run, and seconds without a write after which it counts as ended."""
 
 LISTED = 20
-"""Runs that are listed for the choice."""
+"""Most runs that are listed when one has to be chosen."""
 
 
 class TimelineOptions(NamedTuple):
@@ -47,10 +47,11 @@ class TimelineOptions(NamedTuple):
 def timeline(
     folder: Path, options: TimelineOptions, display: Display = silent, width: int | None = None
 ) -> CommandResult:
-    """Join the timeline of a run in `folder`, and write the files that `options` ask for.
+    """Join the timelines of a run's processes in `folder`, and write the files that `options` ask for.
 
-    `width` is the terminal's, None without a terminal. Raises Problem: NO_TRACE without a timeline, TRACE if no file
-    can be read, USAGE if no run is chosen out of several.
+    The result has the joined run as data, and its lines for the terminal, whose columns `width` are (None without a
+    terminal). Raises Problem: NO_TRACE without a timeline, TRACE if no file can be read, USAGE if no run is chosen out
+    of several or the chosen steps don't exist.
     """
     result = CommandResult("timeline")
     joined_run = read(folder, options, display, result)
@@ -68,14 +69,15 @@ def timeline(
 
 
 def has_trainer(run: model.RunTimeline) -> bool:
-    """Tell whether a process that separates steps left its timeline."""
+    """Tell whether a driver or a trainer left its timeline: only these separate training steps."""
     return any(lane.role in ("driver", "trainer") for lane in run.lanes)
 
 
 def without_trainer(run: model.RunTimeline, search: SearchOptions) -> StepResult:
-    """Return lines with the command that patches a trainer, too: one that is installed and uses this engine, else any.
+    """Return lines with the commands that patch the trainer, too, so that the next timeline has training steps.
 
-    A search that fails finds none.
+    Trainers are those that drive an engine of the run: the ones that `search` finds installed, else a placeholder. No
+    lines if none is known. A search that fails finds none.
     """
     engines = [package.partition(" ")[0] for package in run.run.packages]
     trainers = [upstream.project.name for upstream in upstreams() if {*engines} & {*upstream.engines}]
@@ -87,9 +89,12 @@ def without_trainer(run: model.RunTimeline, search: SearchOptions) -> StepResult
         installed = [name for name in trainers if name in targets]
     names = installed or ["TRAINER"]
     commands = (CommandLine("run", *engines, name, "--timeline", "--", "bash", "run.sh") for name in names)
-    about = Text("with the trainer there are steps")
+    about = Text("training steps appear once the trainer is patched, too")
     if not installed:
-        about = Text("with the trainer there are steps; none of {names} is installed here", joined(COMMA, trainers))
+        about = Text(
+            "training steps appear once the trainer is patched, too, but none of {trainers} is installed here",
+            joined(COMMA, trainers),
+        )
     return StepResult(("", *(Text("next: {command}", command) for command in commands), *wrapped(about, "  ", "  ")))
 
 
@@ -102,11 +107,12 @@ def follow(
     timeout: float | None,
     height: int | None = None,
 ) -> CommandResult:
-    """Join the newest run again every `FOLLOW_S`, until it is silent for `QUIET_S`, `timeout` seconds or Ctrl-C.
+    """Join the newest run in `folder` every `FOLLOW_S` seconds, and return the last result.
 
-    `show` gets all lines, and the lines on steps that ended since its last call; of all lines, those of the newest
-    steps fit into a terminal of `height` lines. A folder without a timeline is waited for, unless `once`. Raises
-    otherwise as `timeline`.
+    Ends once no process wrote for `QUIET_S` seconds after the first step, after `timeout` seconds (None: no limit), at
+    Ctrl-C, or with `once` after the first time. `show` gets all lines, of which the newest steps fit into a terminal of
+    `width` columns and `height` lines (None: unknown), and the lines on steps that ended since its last call. A folder
+    without a timeline is waited for, unless `once`. Raises otherwise as `timeline`.
     """
     end = time.monotonic() + (math.inf if timeout is None else timeout)
     result, steps_told, run, is_waiting = CommandResult("timeline"), 0, ("", 0.0), False
@@ -122,7 +128,9 @@ def follow(
             except Problem as problem:
                 if once or problem.kind is not Kind.NO_TRACE:
                     raise
-                wait = Text("waiting: {cause}. Ctrl-C ends the wait, as does --timeout SECONDS", problem.cause)
+                wait = Text(
+                    "waiting: {cause}. Stop with Ctrl-C, or limit the wait with --timeout SECONDS", problem.cause
+                )
                 waits = wrapped(wait)
                 show(waits, [] if is_waiting else waits)
                 is_waiting = True
@@ -133,7 +141,11 @@ def follow(
 
 
 def _fitting(joined_run: model.RunTimeline, width: int | None, height: int | None) -> list[str]:
-    """Return the lines of a report without details, with so few of the newest steps that `height` lines show them."""
+    """Return the lines of a report without details, with only as many steps as a terminal has room for.
+
+    Of the steps, the newest are kept, at least one, so that table, processes and trend fit into `height` lines (None:
+    no limit). Critical path, memory, causes and windows do not count. `width` is the columns of the terminal.
+    """
 
     def report(run: model.RunTimeline, steps: int) -> list[str]:
         return [line for line in lines.report(run, width, steps) if not isinstance(line, Detail)]
@@ -148,7 +160,7 @@ def _fitting(joined_run: model.RunTimeline, width: int | None, height: int | Non
 
 
 def _age(folder: Path) -> float:
-    """Return the seconds since any process last wrote its timeline below `folder`."""
+    """Return the seconds since any process last wrote its timeline below `folder`; since 1970 if none did."""
     written = [0.0]
     for path in files.paths(folder):
         with contextlib.suppress(OSError):  # replaced by a newer one since
@@ -157,9 +169,9 @@ def _age(folder: Path) -> float:
 
 
 def read(folder: Path, options: TimelineOptions, display: Display, result: CommandResult) -> model.RunTimeline:
-    """Return the chosen run, joined, with only the chosen steps; warn in `result` of each file that is left out.
+    """Return the run that `options` choose, joined, with only the chosen steps; warn in `result` of each file left out.
 
-    Raises Problem as `timeline`.
+    `display` shows the progress. Raises Problem as `timeline`.
     """
     run, processes = chosen_run(folder, options.run, display, result, newest=options.newest)
     paths = [path for process in processes for path in process.paths]
@@ -173,22 +185,22 @@ def chosen_run(
 ) -> tuple[model.Run, tuple[runs.Process, ...]]:
     """Return the run with `number` (None: the only run) in `folder`, or the `newest`, and its processes.
 
-    Warns in `result` of each file that is left out. Raises Problem as `timeline`.
+    Warns in `result` of each file that is left out; `display` shows the progress. Raises Problem as `timeline`.
     """
     paths = files.paths(folder)
     if not paths:
-        raise _none(folder)
+        raise _missing(folder)
     with display("surveying", _size(paths)) as count:
         surveyed = runs.survey(paths, count)
     for path in surveyed.newer:
         result.warn(
-            Text("skipped {name}: a newer rlpatch wrote it", path.name), Text("update rlpatch to read this file")
+            Text("skipped {file}: a newer rlpatch wrote it", path.name), Text("update rlpatch to read this file")
         )
     for path, why in surveyed.unread:
         if why:
-            result.warn(Text("skipped {name}: {why}", path.name, why))
+            result.warn(Text("skipped {file}: {reason}", path.name, why))
         else:
-            result.warn(Text("skipped {name}: it is not a readable timeline", path.name))
+            result.warn(Text("skipped {file}: it is not a readable timeline", path.name))
     if not surveyed.runs:
         raise _unreadable(folder, surveyed)
     return _newest(surveyed, result) if newest else _chosen(folder, surveyed, number)
@@ -203,60 +215,68 @@ def _size(paths: Sequence[Path]) -> int:
     return total
 
 
-def _none(folder: Path) -> Problem:
-    """Return the problem that `folder` is missing or has no timeline."""
+def _missing(folder: Path) -> Problem:
+    """Return the problem that `folder` does not exist or has no timeline, with how to record one."""
     hint: str = ""
     if not folder.exists():
         hint = Text(
-            "the log of the run and `rlpatch status` show the folder of the traces; to record a timeline, use the"
-            " command below"
+            "the log of the run and `rlpatch status` name the folder of the traces; the command below"
+            " records a timeline"
         )
         cause = Text("the folder {folder} does not exist", folder)
     else:
         cause = Text("{folder} contains no timeline", folder)
     record = CommandLine("run", "vllm", "verl", "--timeline", "--", "bash", "run.sh")
     notes: tuple[str, ...] = (
-        Text("expected files {folder}/HOST_PID_STARTED.jsonl.gz in this folder or its subfolders", files.FOLDER),
+        Text("neither this folder nor its subfolders have files {folder}/HOST_PID_STARTED.jsonl.gz", files.FOLDER),
     )
     notes += (hint,) if hint else ()
     if folder.is_dir() and any(folder.iterdir()):
         notes += (
-            Text("if the folder contains recorded windows, use: {commandline}", CommandLine("traces", str(folder))),
+            Text(
+                "if the folder contains traces of recording windows, use: {command}", CommandLine("traces", str(folder))
+            ),
         )
-    return Problem(Kind.NO_TRACE, cause, str(folder), Text("record a timeline: {record}", record), notes)
+    return Problem(Kind.NO_TRACE, cause, str(folder), Text("record a timeline: {command}", record), notes)
 
 
 def _unreadable(folder: Path, surveyed: runs.Surveyed) -> Problem:
-    """Return the problem that the files are from a newer rlpatch, are no timelines, or have no record yet."""
+    """Return the problem that no file in `folder` gives a run.
+
+    All are from a newer rlpatch, cannot be read, or have no record yet.
+    """
     if surveyed.newer:
         cause = Text("a newer rlpatch wrote all files in this folder")
         return Problem(
             Kind.TRACE,
             cause,
             str(surveyed.newer[0]),
-            Text("read these files with the rlpatch that recorded them, or with a newer version"),
+            Text("read these files with the version of rlpatch that recorded them, or with a newer one"),
         )
     for path, why in surveyed.unread:
         if why:
-            return Problem(Kind.TRACE, Text("{name} cannot be read: {why}", path.name, why), str(path))
+            return Problem(Kind.TRACE, Text("{file} cannot be read: {reason}", path.name, why), str(path))
     if surveyed.unread:
         path = surveyed.unread[0].path
         cause = Text("no file in this folder is a timeline")
-        return Problem(Kind.TRACE, cause, str(path), Text("record the trace again"))
-    hint = Text("wait a second, then run {commandline}", CommandLine("timeline", str(folder)))
+        return Problem(Kind.TRACE, cause, str(path), Text("record the timeline again"))
+    hint = Text("wait a second, then run {command}", CommandLine("timeline", str(folder)))
     return Problem(Kind.NO_TRACE, Text("the processes of the run have not written anything yet"), str(folder), hint)
 
 
 def _newest(surveyed: runs.Surveyed, result: CommandResult) -> tuple[model.Run, tuple[runs.Process, ...]]:
-    """Return the newest run and its processes; note in `result` which one it is, if there are several."""
+    """Return the newest run and its processes; note in `result` which one it is if there are several."""
     newest = surveyed.runs[-1]
     if len(surveyed.runs) > 1:
-        result.note(Text("run {number} of {count}, the newest", newest[0].number, len(surveyed.runs)))
+        result.note(Text("this is the newest of {count} runs (--run {number})", len(surveyed.runs), newest[0].number))
     return newest
 
 
 def _chosen(folder: Path, surveyed: runs.Surveyed, number: int | None) -> tuple[model.Run, tuple[runs.Process, ...]]:
-    """Return the run with `number` (None: the only run) and its processes. Raises Problem (USAGE) with all choices."""
+    """Return the run with `number` (None: the only run) and its processes.
+
+    Raises Problem (USAGE) with the newest `LISTED` runs if there is no such run, or several.
+    """
     runs_by_number = {run.number: (run, processes) for run, processes in surveyed.runs}
     if number in runs_by_number:
         return runs_by_number[number]
@@ -270,11 +290,11 @@ def _chosen(folder: Path, surveyed: runs.Surveyed, number: int | None) -> tuple[
     rows = tuple(_row(run) for run, _ in surveyed.runs)
     newest = rows if len(rows) <= LISTED else (Text("… {count} older runs", len(rows) - LISTED), *rows[-LISTED:])
     hint = CommandLine("timeline", str(folder), "--run", str(max(runs_by_number)))
-    raise Problem(Kind.USAGE, cause, str(folder), Text("newest run: {hint}", hint), newest)
+    raise Problem(Kind.USAGE, cause, str(folder), Text("show the newest run: {command}", hint), newest)
 
 
 def _row(run: model.Run) -> str:
-    """Return a line on a run: option that chooses it, local start time, seconds, processes and packages."""
+    """Return a line on a run: the option that chooses it, its local start time, seconds, processes and packages."""
     start = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(min(max(run.started, 0), 1 << 36)))
     of = ", ".join(run.packages) or Text("packages unknown")
     values = run.number, start, run.seconds, run.processes, of
@@ -284,7 +304,10 @@ def _row(run: model.Run) -> str:
 
 
 def only_steps(joined_run: model.RunTimeline, numbers: tuple[int, int] | None) -> model.RunTimeline:
-    """Keep the steps in the half-open range `numbers` (None: all). Raises Problem (USAGE) if the run has none."""
+    """Return the run with only the steps in the half-open range `numbers` (None: all).
+
+    Raises Problem (USAGE) if the run has none in that range.
+    """
     if numbers is None:
         return joined_run
     steps = tuple(step for step in joined_run.steps if numbers[0] <= step.step < numbers[1])
@@ -292,11 +315,11 @@ def only_steps(joined_run: model.RunTimeline, numbers: tuple[int, int] | None) -
         has = (
             Text("{first} to {last}", joined_run.steps[0].step, joined_run.steps[-1].step)
             if joined_run.steps
-            else Text("no steps yet")
+            else Text("none yet")
         )
         raise Problem(
             Kind.USAGE,
             Text("--steps {first}:{end}: the run has no such step", numbers[0], numbers[1]),
-            hint=Text("steps of the run: {has}", has),
+            hint=Text("steps of the run: {steps}", has),
         )
     return dataclasses.replace(joined_run, steps=steps)

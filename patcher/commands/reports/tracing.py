@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from patcher.config import EXPORT_TYPES
-from patcher.messages import COMMA, CommandLine, Kind, Problem, Text, joined
+from patcher.messages import COMMA, OR, CommandLine, Kind, Problem, Text, joined
 from patcher.messages.notes import wrapped
 from patcher.messages.report import CommandResult, Detail, json_of
 from patcher.options import option
@@ -36,9 +36,10 @@ from patcher.workers.folder import StateFolder
 
 
 def traces(folder: Path, display: Display = silent) -> CommandResult:
-    """Return the groups of traces in `folder` as data; `lines` holds only those below the table.
+    """Return the groups of traces in `folder` as data, and as lines what is printed below their table.
 
-    Raises Problem (NO_TRACE) if the folder does not exist or has no trace.
+    These are the next command for each group and what is wrong with its traces. Raises Problem (NO_TRACE) if the folder
+    does not exist or has no trace.
     """
     report = CommandResult("traces")
     groups = _recorded(folder, display)
@@ -51,9 +52,12 @@ def traces(folder: Path, display: Display = silent) -> CommandResult:
 
 
 def _recorded(folder: Path, display: Display) -> list[TraceGroup]:
-    """Return the groups of traces below `folder`. Raises Problem (NO_TRACE) if it does not exist or has no trace."""
+    """Return the groups of traces below `folder`.
+
+    Raises Problem (NO_TRACE) if it does not exist or has no trace, with the reasons that workers wrote down.
+    """
     if not folder.exists():
-        hint = Text("the log of the run and `rlpatch status` show the folder of the traces")
+        hint = Text("the log of the run and `rlpatch status` name the folder of the traces")
         cause = Text("the folder {folder} does not exist", folder)
         raise Problem(Kind.NO_TRACE, cause, hint=hint, notes=(folders.NOT_RESTARTED,))
     groups = folders.trace_groups(folder.resolve(), display)
@@ -64,11 +68,11 @@ def _recorded(folder: Path, display: Display) -> list[TraceGroup]:
 
 
 def _refuse_lost(folder: Path) -> None:
-    """Raise Problem (NO_TRACE) with the reasons if workers have written that they will leave no trace."""
+    """Raise Problem (NO_TRACE) with the reasons if the state files of workers say that they will leave no trace."""
     with contextlib.suppress(OSError):  # the states of others, or none
         rows = progress.collect(StateFolder(folder.resolve()), time.time()).rows
         lost = [
-            Text("{worker}, {stage}: {why}", row.worker.name, row.worker.stage, row.why)
+            Text("{worker}, {stage}: {reason}", row.worker.name, row.worker.stage, row.why)
             for row in rows
             if row.outcome == progress.LOST
         ]
@@ -79,24 +83,29 @@ def _refuse_lost(folder: Path) -> None:
 
 def _warn_of_doubts(report: CommandResult, trace: RecordedTrace) -> None:
     for doubt in trace.doubts:
-        report.warn(Text("{name}: {doubt}", trace.path.name, doubt), str(trace.path))
+        report.warn(Text("{trace}: {doubt}", trace.path.name, doubt), str(trace.path))
 
 
 def _below_table(number: int, group: TraceGroup) -> Iterator[str]:
-    """Yield the next command for a group, or why there is none; with -v also what is wrong with each trace."""
+    """Yield the lines on a group: its next command, or why there is none, and how its recording window ended.
+
+    `number` is that of the group in the table. What is wrong with each trace is a detail (-v).
+    """
     for trace in group.traces:
         if trace.why:
-            yield Detail("  {number}  {name}: {why}", number, trace.path.name, trace.why)
+            yield Detail("  {number}  {trace}: {reason}", number, trace.path.name, trace.why)
     if group.pieces > 1:
-        yield Text("  {number}  saved in {pieces} parts; reports read them as one window", number, group.pieces)
+        yield Text(
+            "  {number}  saved in {count} parts, which reports read as one recording window", number, group.pieces
+        )
     if group.closed not in ("", "complete"):
-        yield Text("  {number}  the window ended early: {closed}", number, group.closed)
+        yield Text("  {number}  the recording window ended early: {reason}", number, group.closed)
     if group.uncounted:
         yield Text("  {number}  {line}", number, uncounted_between(group.uncounted))
     nothing = (
         group.first.why
         if group.state == states.FOREIGN
-        else Text("record this window again: {state}", states.STATES[group.state])
+        else Text("record this window again, because its trace can't be used: {state}", states.STATES[group.state])
     )
     if group.next_command:
         yield Text("  {number}  next: {command}", number, group.next_command)
@@ -109,7 +118,7 @@ def _below_table(number: int, group: TraceGroup) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class ParseOptions:
-    """Choices for parsing; a parser that neither computes nor writes for `patience` seconds is ended."""
+    """Choices for parsing. A parser that neither computes nor writes for `patience` seconds is ended as hung."""
 
     python: str | None = option(
         AnyText("EXE"), PARSED, "Interpreter with the torch_npu that recorded the traces.", default=None
@@ -135,13 +144,14 @@ class WorkDisplay(NamedTuple):
 
 
 Shown = Callable[[str, int], AbstractContextManager[WorkDisplay]]
-"""Shows work: what is done, and on how many things."""
+"""Context that shows work; takes what is done, in words, and the number of items."""
 
 
 def analyse(folder: Path, options: ParseOptions, shown: Shown, display: Display = silent) -> CommandResult:
-    """Parse what torch_npu recorded in `folder`, and report which viewers open all traces and what their units hold.
+    """Parse what torch_npu recorded in `folder`, and report which viewers open all traces and what their steps contain.
 
-    Raises Problem: NO_TRACE, USAGE or ENVIRONMENT before any parsing, INTERRUPTED after Ctrl-C.
+    `shown` displays the parsing, `display` the search for traces. Raises Problem: NO_TRACE, USAGE or ENVIRONMENT before
+    any parsing, INTERRUPTED after Ctrl-C.
     """
     report = CommandResult("analyse")
     every = [trace for group in _recorded(folder, display) for trace in group.traces]
@@ -158,21 +168,30 @@ def analyse(folder: Path, options: ParseOptions, shown: Shown, display: Display 
     report.data = json_of({"folder": folder.resolve(), "parsed": parsed, "opens": opened, "held": contents})
     if ready:
         report.lines.append(
-            Text("next: rlpatch report {common}", shlex.quote(str(folders.common(trace.path for trace in ready))))
+            Text("next: rlpatch report {folder}", shlex.quote(str(folders.common(trace.path for trace in ready))))
         )
     return report
 
 
 def _contents(report: CommandResult, trace: RecordedTrace) -> dict[str, Any]:
-    """Return for JSON the (min, max) of requests, tokens and context over a trace's units, and report them."""
+    """Return for JSON what a trace contains, and report it in `report`, with its doubts as warnings.
+
+    That is the path, the requested window, the (min, max) over its steps of requests, tokens and context as far as
+    known, and uncounted iterations.
+    """
     _warn_of_doubts(report, trace)
     values_of = unit_contents(trace.metadata.units.values()) if trace.metadata else {}
     contents = {name: (min(values), max(values)) for name, values in values_of.items()}
     uncounted = trace.metadata.uncounted if trace.metadata else {}
     if contents:
-        ranges = joined(COMMA, (Text("{name} {range}", name, spread(*ends)) for name, ends in contents.items()))
+        ranges = joined(COMMA, (Text("{quantity} {range}", name, spread(*ends)) for name, ends in contents.items()))
         report.lines += wrapped(
-            Text("{name}: requested {window}, contains {contents}", trace.path.name, trace.requested, ranges)
+            Text(
+                "{trace}: window {window} was requested, and its steps contain {contents}",
+                trace.path.name,
+                trace.requested,
+                ranges,
+            )
         )
     if uncounted:
         report.lines.append(Text("  {line}", uncounted_between(uncounted)))
@@ -181,27 +200,31 @@ def _contents(report: CommandResult, trace: RecordedTrace) -> dict[str, Any]:
 
 
 def _to_parse(report: CommandResult, trace: RecordedTrace, exports: tuple[str, ...]) -> bool:
-    """Tell whether a trace lacks some of the wanted ``exports`` and can be parsed; if it cannot, report the reason."""
+    """Tell whether a trace has to be parsed: it lacks some of the wanted ``exports``, and its raw data is there.
+
+    If it needs no parsing or can't be parsed, `report` gets the reason.
+    """
     readable = trace.state in (states.WHOLE, states.FOREIGN)
     if trace.form in ("torch", "nsys"):
         report.note(Text("traces of {profiler} need no parsing", PROFILERS[trace.form]), str(trace.path))
     elif trace.form == "other":
-        report.note(Text("not parsed: {why}", trace.why), str(trace.path))
+        report.note(Text("not parsed: {reason}", trace.why), str(trace.path))
     elif readable and set(exports) <= set(trace.exports):
-        report.lines.append(Text("already parsed  {name}: {exports}", trace.path.name, ", ".join(trace.exports)))
+        report.lines.append(Text("already parsed  {trace}: {exports}", trace.path.name, ", ".join(trace.exports)))
     elif trace.raw and (readable or trace.state in (states.NOT_PARSED, states.HALF_PARSED)):
         return True
     elif readable or trace.state == states.HALF_PARSED:
-        report.warn(Text("cannot be parsed again, because the raw data was deleted"), str(trace.path))
+        report.warn(Text("the trace cannot be parsed again, because its raw data was deleted"), str(trace.path))
     else:
-        report.warn(Text("{state}, not parsed: {why}", trace.state, trace.why), str(trace.path))
+        report.warn(Text("not parsed ({state}): {reason}", trace.state, trace.why), str(trace.path))
     return False
 
 
 def _interpreter(python: str | None, todo: Sequence[RecordedTrace]) -> str:
-    """Return the executable that parses; "" if nothing needs parsing and `python` is None.
+    """Return the executable of the Python that parses `todo`: `python` if given, else the first one with torch_npu.
 
-    Raises Problem (ENVIRONMENT) without torch_npu, or without msprof if a trace needs it.
+    "" if nothing needs parsing and `python` is None. Raises Problem (ENVIRONMENT) without torch_npu, or without msprof
+    on PATH if a trace needs it.
     """
     if not todo:
         return interpreters.executable(python) if python else ""
@@ -231,16 +254,21 @@ def _python_with_torch_npu(python: str | None) -> str:
         except Problem as problem:
             if candidates:
                 raise
-            searched.append(Text("{interpreter}: {cause}", name, problem.cause))
-    hint = Text("type the Python of the environment that recorded the traces: rlpatch analyse DIR --python EXE")
-    raise Problem(Kind.ENVIRONMENT, Text("torch_npu was not found"), hint=hint, notes=tuple(searched))
+            searched.append(Text("{interpreter} cannot be used: {cause}", name, problem.cause))
+    hint = Text("choose the Python of the environment that recorded the traces: rlpatch analyse DIR --python EXE")
+    raise Problem(
+        Kind.ENVIRONMENT, Text("torch_npu was not found in any Python environment"), hint=hint, notes=tuple(searched)
+    )
 
 
 @contextlib.contextmanager
-def _work(report: CommandResult, shown: Shown, what: str, total: int) -> Iterator[WorkDisplay]:
-    """Display work on `total` items; each `done` line also goes to `report`. Raises Problem (INTERRUPTED) on Ctrl-C."""
+def _work(report: CommandResult, shown: Shown, total: int) -> Iterator[WorkDisplay]:
+    """Yield a display of the parsing of `total` traces; each line that its `done` gets also goes to `report`.
+
+    Raises Problem (INTERRUPTED) on Ctrl-C, with how many traces are parsed.
+    """
     before = len(report.lines)
-    with shown(what, total) as display:
+    with shown(Text("parsing"), total) as display:
 
         def done(line: str) -> None:
             report.lines.append(line)
@@ -249,9 +277,8 @@ def _work(report: CommandResult, shown: Shown, what: str, total: int) -> Iterato
         try:
             yield display._replace(done=done)
         except KeyboardInterrupt:
-            cause = Text(
-                "stopped while {what}; {count} of {total} traces are done", what, len(report.lines) - before, total
-            )
+            count = len(report.lines) - before
+            cause = Text("interrupted: {count} of {total} traces are parsed", count, total)
             hint = Text("run the same command to continue; the other traces are unchanged")
             raise Problem(Kind.INTERRUPTED, cause, hint=hint) from None
 
@@ -259,10 +286,10 @@ def _work(report: CommandResult, shown: Shown, what: str, total: int) -> Iterato
 def _parse(
     report: CommandResult, todo: Sequence[RecordedTrace], program: str, options: ParseOptions, shown: Shown
 ) -> list[ParseResult]:
-    """Parse the traces `todo` in parallel with the interpreter `program`, and report each result."""
+    """Parse the traces `todo` in parallel with the interpreter `program`; return the results, and report each."""
     # A parser is one process that starts others for a while: half of the cores keep all of them busy.
     jobs = options.jobs or max((os.cpu_count() or 1) // 2, 1)
-    with _work(report, shown, Text("parsing"), len(todo)) as work:
+    with _work(report, shown, len(todo)) as work:
         ended = parsing.parse(
             [trace.path for trace in todo], program, ",".join(options.export), jobs=jobs,
             patience=options.patience,
@@ -276,27 +303,34 @@ def _parse(
 
 def _parsed(parsed: ParseResult) -> Text:
     what = parsed.why or ", ".join(parsed.exports)
-    return Text("{ended}  {name}: {what} ({seconds:.0f} s)", parsed.ended, parsed.path.name, what, parsed.seconds)
+    return Text("{outcome}  {trace}: {details} ({seconds:.0f} s)", parsed.ended, parsed.path.name, what, parsed.seconds)
 
 
 def _report_parsed(report: CommandResult, parsed: ParseResult, exports: tuple[str, ...]) -> None:
-    """Report a failed parse as a problem; `exports` that torch_npu did not write are a warning or a problem."""
-    lacking = joined(Text(" and no "), sorted(set(exports) - set(parsed.exports)))
-    logs = Text("output of torch_npu: {path}", parsed.path / "logs")
+    """Report a failed parse as a problem; of a successful one, `exports` that torch_npu did not write.
+
+    Those are a problem if torch_npu printed an error, else a warning that the recording did not ask for them.
+    """
+    lacking = joined(OR, sorted(set(exports) - set(parsed.exports)))
+    logs = Text("the output of torch_npu is in {path}", parsed.path / "logs")
     if parsed.ended != parsing.DONE:
         kind = Kind.ROLLED_BACK if parsed.ended == parsing.BACK else Kind.UNEXPECTED
         report.problems.append(Problem(kind, parsed.why, str(parsed.path), logs, parsed.output))
     elif lacking and parsed.output:
-        cause = Text("torch_npu wrote no {lacking}, and reports that parsing failed in part", lacking)
-        hint = Text("check whether the disk is full, and read {logs}", logs)
+        cause = Text("torch_npu wrote no {export_types}, and reports that parsing failed in part", lacking)
+        hint = Text("check whether the disk is full; {log_hint}", logs)
         report.problems.append(Problem(Kind.UNEXPECTED, cause, str(parsed.path), hint, parsed.output))
     elif lacking:
-        cause = Text("torch_npu wrote no {lacking}: it exports only the types that were chosen when recording", lacking)
-        report.warn(cause, Text("record again with `rlpatch apply … --export-type db,text`: {path}", parsed.path))
+        cause = Text(
+            "torch_npu wrote no {export_types}: it exports only the types that the recording asked for", lacking
+        )
+        report.warn(
+            cause, Text("to get them, record again with `rlpatch apply … --export-type db,text`: {path}", parsed.path)
+        )
 
 
 def _viewer_lines(viewer: Viewer) -> Iterator[str]:
-    """Yield how to open traces in a viewer, what it lacks, and with -v which files are there."""
+    """Yield how to open traces in a viewer and what it cannot show; which files are there are details (-v)."""
     if viewer.program == ANALYZE:
         yield Text("{program} can read the traces (install it in a separate environment):", viewer.program)
         yield f"  {viewer.how}"
@@ -304,10 +338,10 @@ def _viewer_lines(viewer: Viewer) -> Iterator[str]:
         yield Text("open the traces in {program} ({how}):", viewer.program, viewer.how)
         yield f"  {viewer.where}"
     for reason in viewer.lacks:
-        yield from wrapped(Text("note: {reason}", reason), "  ", "    ")
+        yield from wrapped(Text("note: {limitation}", reason), "  ", "    ")
     for file in viewer.files:
         values = file.trace.name, file.name, file.shows
         if file.there:
-            yield Detail("  {trace}: has {file}, for {shows}", *values)
+            yield Detail("  {trace} has {file}, which shows {contents}", *values)
         else:
-            yield Detail("  {trace}: {file} is missing; {shows} needs it", *values)
+            yield Detail("  {trace} lacks {file}, which shows {contents}", *values)

@@ -39,10 +39,13 @@ def write_folder(result: CommandResult, folder: Path, texts: Mapping[str, str], 
 
 
 def _replace(files: Mapping[Path, Iterable[str]], folder: Path) -> None:
-    """Write all files to a temporary folder, then move them. Raises OSError, also to replace a non-regular file."""
+    """Write each text to its file, all by way of a temporary folder in `folder`; existing files are replaced.
+
+    Raises OSError, also if something other than a regular file is in the place of one; then no file has changed.
+    """
     for file in files:
         if file.exists() and not file.is_file():
-            raise OSError(errno.EINVAL, Text("{name} is not a regular file", file.name))
+            raise OSError(errno.EINVAL, Text("{file} is not a regular file", file.name))
     with tempfile.TemporaryDirectory(prefix=".", dir=folder) as beside:
         for file, texts in files.items():
             with Path(beside, file.name).open("w", encoding="utf-8") as out:

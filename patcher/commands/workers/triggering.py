@@ -35,7 +35,7 @@ from patcher.workers.worker import Worker
 from patches.projects import projects
 
 EXPIRES_S = 86_400.0
-"""After a day nobody thinks of a request any more."""
+"""Seconds after which a request expires by default: a day later nobody thinks of it any more."""
 
 
 class TriggerOptions(NamedTuple):
@@ -105,10 +105,11 @@ class ServedData(TriggerData, WatchData):
 
 
 def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None, shown: Shown) -> CommandResult:
-    """Write a request for a window; with `wait` return when every worker has served the request or never will.
+    """Write a request for a recording window; with `wait` return once every worker has served it or never will.
 
-    Raises Problem (USAGE, NO_WORKER, ENVIRONMENT) if no worker could take the request or it cannot be written, OSError
-    if the folder cannot be read. Then no request is written.
+    `shown` opens the display of the wait. A dry run writes nothing. Raises Problem (USAGE, NO_WORKER, ENVIRONMENT) if
+    no worker could take the request or it cannot be written, OSError if the folder cannot be read; then none is
+    written.
     """
     _check_window(options)
     folder, now = StateFolder(save_path.resolve()), time.time()
@@ -130,7 +131,7 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
     filed = _written(folder, stage, request)
     step += StepResult(done=(Text("wrote {file}", folder.file(stage)),))
     if wait is None:
-        line = Text("next: {commandline}", CommandLine("watch", str(folder.save_path)))
+        line = Text("next: {command}", CommandLine("watch", str(folder.save_path)))
         return CommandResult("trigger", step + StepResult((line,)), data=data)
 
     def serves(worker: Worker) -> bool:
@@ -143,9 +144,9 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
 
 
 def _check_window(options: TriggerOptions) -> None:
-    """Raise Problem (USAGE) for a window that no worker takes.
+    """Raise Problem (USAGE) for conditions on a training stage, and for decode step 0 without a condition.
 
-    With a condition, decode step 0 exists: the first step after the condition holds.
+    After a condition holds, steps are counted anew, and step 0 is the first of them.
     """
     window = options.window
     if options.conditions and options.training:
@@ -162,10 +163,10 @@ def _check_window(options: TriggerOptions) -> None:
 
 
 def _living(folder: StateFolder, collected: RunProgress, options: TriggerOptions) -> list[WorkerProgress]:
-    """Return the live workers of a stage that accept the request; [] if `at` is set and all workers may still come.
+    """Return the live workers of a stage that accept the request.
 
-    Raises Problem: NO_WORKER if no live worker accepts the request, USAGE if several stages do or no stage counts the
-    unit.
+    Returns [] if `at` is set and no worker is alive, because workers that start later may serve it. Raises Problem:
+    NO_WORKER if no live worker accepts the request, USAGE if several stages do, or none has this kind of window.
     """
     if options.at is not None and all(row.life.gone for row in collected.rows):
         return []
@@ -184,20 +185,20 @@ def _living(folder: StateFolder, collected: RunProgress, options: TriggerOptions
         if stages
         else Text("no running worker accepts requests")
     )
-    cause = Text("{request}: {waiting}", f"{options.target} {options.words}".lstrip(), waiting)
+    cause = Text("{options}: {reason}", f"{options.target} {options.words}".lstrip(), waiting)
     kind = Kind.USAGE if stages or (of_target and not counting) else Kind.NO_WORKER
     raise Problem(kind, cause, str(folder.save_path), _choices(living, collected.rows))
 
 
 def _counting(collected: RunProgress, options: TriggerOptions) -> tuple[list[WorkerProgress], list[WorkerProgress]]:
-    """Return the workers of the requested target, and those among them with the requested unit and stage."""
+    """Return the workers of the requested target, and those among them with the requested stage and kind of window."""
     of_target = [row for row in collected.rows if _of_target(row.worker, options.target)]
     units = [row for row in of_target if row.worker.unit == options.window.unit]
     return of_target, [row for row in units if options.stage in ("", row.worker.stage)]
 
 
 def _choices(living: Sequence[WorkerProgress], rows: Sequence[WorkerProgress]) -> str:
-    """Return the options that fit the workers in `living`, or else those in `rows`, joined by "or"."""
+    """Return the options of `trigger` that fit the workers in `living`, else those in `rows`, joined by "or"."""
     workers = [row.worker for row in living or rows if row.worker.unit in UNITS]
     choices: list[str] = sorted({f"{worker.target} --stage {worker.stage} --{worker.unit} A:B" for worker in workers})
     if not living:
@@ -232,17 +233,17 @@ def _of_target(worker: Worker, word: str) -> bool:
 
 
 def _request(rows: Sequence[WorkerProgress], options: TriggerOptions, now: float) -> TriggerRequest:
-    """Return a request, by default for the rollout or step after the furthest worker's.
+    """Return the request that `options` describe, by default for the rollout or step after the furthest worker's.
 
-    Raises Problem (USAGE) if `at` has already begun on a worker.
+    `now` is in seconds since 1970. Raises Problem (USAGE) if the rollout or step `at` has already begun on a worker.
     """
     turns = _turns(rows)
     following = max(turns) + 1 if turns else int(options.training)
     at = following if options.at is None else options.at
     if at < following:
         turn, current = options.turns, following - 1
-        cause = Text("--at {at} is too late: a worker has already reached {turns} {following}", at, turn, current)
-        raise usage(cause, Text("use --at {following} or later, or leave --at out", following))
+        cause = Text("--at {at} is too late: a worker has already reached {turn} {number}", at, turn, current)
+        raise usage(cause, Text("use --at {number} or later, or leave --at out", following))
     ranks = "all" if options.ranks is None else ",".join(map(str, options.ranks))
     return TriggerRequest(
         id=secrets.token_hex(6), window=str(options.window), ranks=ranks, at=at, load=options.at_load,
@@ -263,7 +264,7 @@ def _notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterato
         yield Message("warning", text, Text("ranks that accept requests: {ranks}", _ranks(living)))
     for row in living:
         if row.life.silent:
-            text = Text("{name} may have ended: {reason}", row.worker.name, row.life.words)
+            text = Text("{worker} may have ended: {reason}", row.worker.name, row.life.words)
             yield Message("warning", text, Text("the progress of this worker was ignored"))
     turns = _turns(living)
     if turns and min(turns) < max(turns):
@@ -276,9 +277,9 @@ def _notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterato
 def _pending_notes(
     folder: StateFolder, collected: RunProgress, stage: str, options: TriggerOptions
 ) -> Iterator[Message]:
-    """Yield messages on the request that the new request replaces.
+    """Yield messages on an earlier request of `stage` that the new request replaces.
 
-    Raises Problem (ENVIRONMENT) if workers still have to serve the old one, unless `options.replace` is set.
+    Raises Problem (ENVIRONMENT) if workers still have to serve it, unless `options.replace` is set.
     """
     file = folder.file(stage)
     for skipped_file in (skipped_file for skipped_file in collected.skipped if skipped_file.file == file):
@@ -293,13 +294,16 @@ def _pending_notes(
         whose = Text("workers that start later")
     name = Text("{window} of {turn} {number}", request.window, options.turns, request.at)
     if whose and not options.replace:
-        cause = Text("request {id} ({name}) is still waiting for {whose}", request.id, name, whose)
-        hint = Text("wait for this request with `rlpatch watch`, or replace the request with --replace")
+        cause = Text("request {id} ({window}) is still waiting for {workers}", request.id, name, whose)
+        hint = Text("wait for this request with `rlpatch watch`, or replace it with --replace")
         raise Problem(Kind.ENVIRONMENT, cause, str(file), hint)
     if whose:
-        yield Message("warning", Text("request {id} ({name}) will not be served by {whose}", request.id, name, whose))
+        yield Message(
+            "warning",
+            Text("request {id} ({window}) is replaced, so {workers} will not serve it", request.id, name, whose),
+        )
     elif all(row.outcome != progress.DONE for row in of_stage):
-        yield Message("note", Text("no worker served the previous request ({name})", name))
+        yield Message("note", Text("no worker served the previous request ({window})", name))
 
 
 def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledRequest:
@@ -307,22 +311,22 @@ def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledR
     try:
         return folder.write(stage, request)
     except OSError as error:
-        cause = Text("the request cannot be written: {strerror}", error.strerror or error)
+        cause = Text("the request cannot be written: {error}", error.strerror or error)
         hint = Text("free some space, or give yourself write permission; then run the same command again")
         raise Problem(Kind.ENVIRONMENT, cause, str(folder.file(stage)), hint) from None
 
 
 def _lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> tuple[str, ...]:
     """Return three lines: what was requested, of which workers, and when the request expires."""
-    whose = Text("  no worker has written its state yet; the first workers will serve the request")
+    whose = Text("  no worker has written its state yet; the first workers that start will serve the request")
     if rows:
         target = f"{rows[0].worker.target} {rows[0].worker.release}".rstrip()
-        whose = Text("  from {workers}, {target}", _names(rows), target)
+        whose = Text("  requested from {workers} of {target}", _names(rows), target)
     asked = Text("requested {window} in {turn} {number}", options.words, options.turns, request.at)
     if options.dry_run:
         asked = Text("would request {window} in {turn} {number}", *asked.values.values())
     if options.at is None:
-        asked = Text("{asked}, which comes next for the worker that is furthest ahead", asked)
+        asked = Text("{request}, which comes next for the worker that is furthest ahead", asked)
     expiry = Text(
         "  request {id} expires in {duration}; workers look for requests when a {turn} begins",
         *(request.id, life.duration(options.expires), options.turns),
@@ -335,4 +339,4 @@ def _names(rows: Sequence[WorkerProgress]) -> str:
     names = [row.worker.name for row in rows[: watching.MANY]]
     listed = joined(COMMA, names)
     more = len(rows) - watching.MANY
-    return Text("{name} and {count} more", listed, more) if more > 0 else listed
+    return Text("{workers} and {count} more", listed, more) if more > 0 else listed

@@ -24,7 +24,7 @@ POLL_S = 1.0
 """Seconds between two reads of the folder. An entry that has not changed is not read again."""
 
 MANY = 10
-"""Workers that an error names."""
+"""Most workers that an error names."""
 
 SAVED, UNSAVED, TIMEOUT, NOW, STOPPED = "saved", "lost", "timeout", "at work", "interrupted"
 """Ends of a watch: all have saved; the others never will; the time is over; it looked only once; Ctrl-C."""
@@ -92,7 +92,7 @@ class WatchData:
 
 
 Shown = Callable[[Sequence[str]], AbstractContextManager[Callable[[WatchData], None]]]
-"""Opens what shows the user how it changes, below some lines."""
+"""Opens a display below some lines, and gives the function that shows each new state."""
 
 
 # ---------------------------------------------------------------- the command
@@ -101,7 +101,7 @@ Shown = Callable[[Sequence[str]], AbstractContextManager[Callable[[WatchData], N
 def watch(save_path: Path, options: WatchOptions, shown: Shown) -> CommandResult:
     """Wait until all requested workers have saved or never will, and report the state of each.
 
-    Raises Problem (NO_TRACE) if the path is no folder, OSError if the folder cannot be read.
+    `shown` opens the display. Raises Problem (NO_TRACE) if the path is no folder, OSError if the folder cannot be read.
     """
     data, step = watched(save_path, options, shown, options.wanted)
     return CommandResult("watch", step, data=data)
@@ -115,9 +115,10 @@ def watched(
     requested: FiledRequest | None = None,
     head: Sequence[str] = (),
 ) -> tuple[WatchData, StepResult]:
-    """Wait until the `wanted` workers are settled; with `requested`, until they have dealt with this request.
+    """Wait until the `wanted` workers are settled: each has saved its traces or never will.
 
-    `head` is shown above the table. Raises Problem (NO_TRACE) if the path is no folder.
+    With `requested`, until they have dealt with this request. Returns their last state, and the report. `shown` opens
+    the display, `head` is shown above its table. Raises Problem (NO_TRACE) if the path is no folder.
     """
     if save_path.exists() and not save_path.is_dir():
         hint = Text("type the folder of the traces: rlpatch watch DIR")
@@ -134,10 +135,10 @@ def watched(
 def _poll(
     folder: StateFolder, options: WatchOptions, show: Callable[[WatchData], None], collect: Callable[[], RunProgress]
 ) -> WatchData:
-    """Poll until the awaited workers are settled, the timeout or Ctrl-C, or once; return the last state.
+    """Read the state every `POLL_S` seconds until the awaited workers are settled, the timeout or Ctrl-C, or once.
 
-    `ended` of the state is why the polling ended.
-    `collect` reads the progress of the workers, `show` displays each new state.
+    Returns the last state, whose `ended` says why. `collect` reads the progress of the workers, `show` displays each
+    new state.
     """
     stopped = ""
     until = math.inf if options.timeout is None else time.monotonic() + options.timeout
@@ -188,17 +189,17 @@ def _row(row: WorkerProgress) -> WorkerRow:
 
 
 def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> StepResult:
-    """Return the table, the lines below it, warnings of skipped files, and a problem if not all saved."""
+    """Return the table and the lines below it, warnings of skipped files, and a problem if not all workers saved."""
     text = Text("skipped a file in the state folder, because no worker wrote it")
-    notes = [Message("warning", text, Text("{file}: {why}", skipped.file, skipped.why)) for skipped in data.skipped]
+    notes = [Message("warning", text, Text("{file}: {reason}", skipped.file, skipped.why)) for skipped in data.skipped]
     if data.earlier:
-        text = Text("skipped {earlier} processes that ended and were replaced", data.earlier)
+        text = Text("skipped {count} processes that ended and were replaced", data.earlier)
         notes.append(Message("note", text))
     lines: list[str] = []
     if data.workers:
         lines = [*tables.workers(data.workers, tables.room()), *below(data), _summary(data, options)]
     if any(row.traces for row in data.workers):
-        lines.append(Text("next: {commandline}", CommandLine("traces", data.folder)))
+        lines.append(Text("next: {command}", CommandLine("traces", data.folder)))
     problem = _problem(folder, data, options)
     return StepResult(tuple(lines), tuple(notes), (problem,) if problem else ())
 
@@ -223,7 +224,7 @@ def _problem(folder: StateFolder, data: WatchData, options: WatchOptions) -> Pro
 _CAUSES = {
     UNSAVED: Text("some workers will not save a trace"),
     NOW: Text("some workers have not saved their trace yet"),
-    TIMEOUT: Text("timeout"),
+    TIMEOUT: Text("the time of --timeout is over"),
 }
 
 
@@ -235,32 +236,37 @@ def nobody(folder: StateFolder, skipped: Sequence[SkippedFile], stages: Sequence
     if not folder.save_path.exists():
         cause = Text("{save_path} does not exist", folder.save_path)
     hint = Text(
-        "workers write their state from their first rollout or training step on. The log of the run and `rlpatch"
-        " status` show the folder"
+        "workers write their state from their first rollout or training step on. The log of the run and"
+        " `rlpatch status` name the folder"
     )
-    left_out = tuple(Text("skipped {name}: {why}", entry.file.name, entry.why) for entry in skipped[:MANY])
+    left_out = tuple(Text("skipped {file}: {reason}", entry.file.name, entry.why) for entry in skipped[:MANY])
     return Problem(Kind.NO_WORKER, cause, hint=hint, notes=(*left_out, NOT_RESTARTED))
 
 
 def below(data: WatchData) -> list[str]:
-    """Return the lines below the table: pending requests, missing ranks, traces of each worker or why it has none."""
+    """Return the lines below the table: pending requests, missing ranks, and for each worker its traces or why not."""
     lines = list(_pending(data))
     for missing in data.missing:
         ranks = ", ".join(map(str, missing.ranks[:MANY])) + (" …" if len(missing.ranks) > MANY else "")
-        lines.append(Text("  {stage} rank {ranks}: asked to record, but no state written yet", missing.stage, ranks))
+        lines.append(
+            Text("  {stage} rank {ranks}: asked to record, but has written no state yet", missing.stage, ranks)
+        )
     for number, row in enumerate(data.workers, 1):
         if row.why and row.outcome != DONE:  # of a window that was saved it says what the traces say
             lines.append(Text("  {number}  {line}", number, row.why))
         for trace in row.traces:
             name = Path(trace.path).name
             if trace.size is None:
-                name = Text("{name} (no longer exists)", name)
+                name = Text("{trace} (no longer exists)", name)
             lines.append(Text("  {number}  {line}", number, name))
     return lines
 
 
 def awaited(data: WatchData) -> str:
-    """Return what a watch waits for that no worker at work will bring, and how to end it; "" if one is at work."""
+    """Return a sentence on what a watch waits for while no worker is at work, and how to stop it.
+
+    Returns "" if a worker is at work.
+    """
     if any(row.outcome != IDLE for row in data.workers):
         return ""
     if not data.workers:
@@ -269,10 +275,12 @@ def awaited(data: WatchData) -> str:
             data.folder,
         )
     elif all(row.alive is False for row in data.workers):
-        what = Text("all workers have ended, and none was asked to record: waiting for those of another run")
+        what = Text(
+            "waiting for workers of another run: all workers of this one have ended, and none was asked to record"
+        )
     else:
-        what = Text("no worker was asked to record yet: `rlpatch trigger` asks")
-    return Text("{what}. Ctrl-C ends the wait, as does --timeout SECONDS", what)
+        what = Text("no worker was asked to record yet; `rlpatch trigger` asks them")
+    return Text("{reason}. Stop with Ctrl-C, or limit the wait with --timeout SECONDS", what)
 
 
 def _pending(data: WatchData) -> Iterator[str]:
@@ -284,21 +292,21 @@ def _pending(data: WatchData) -> Iterator[str]:
             conditions = "".join(f" at {name} {value}" for name, value in values.items() if value)
             ranks = Text("all ranks") if request.ranks == "all" else Text("rank {rank}", request.ranks)
             turn = request.window, conditions, turns[stage], request.at
-            yield Text("  requested: {window}{conditions} in {turn} {at}, on {ranks}", *turn, ranks)
+            yield Text("  requested: {window}{conditions} in {turn} {number}, on {ranks}", *turn, ranks)
 
 
 def _summary(data: WatchData, options: WatchOptions) -> str:
-    """Return how many workers saved, are at work, lost a trace, were not asked or are missing."""
+    """Return how many workers saved, are at work, lost a trace, were not asked or are missing, joined by commas."""
     counts = Counter((row.outcome, bool(row.traces) and row.outcome in (AT_WORK, LOST)) for row in data.workers)
     missing = sum(len(missing_ranks.ranks) for missing_ranks in data.missing)
     parts = [
-        (count := counts[DONE, False], Text("{count} saved", count)),
-        (count := counts[AT_WORK, False], Text("{count} still recording", count)),
-        (count := counts[LOST, False], Text("{count} without a trace", count)),
-        (count := counts[IDLE, False], Text("{count} not asked to record (use rlpatch trigger)", count)),
-        (count := counts[AT_WORK, True], Text("{count} saved, and recording more", count)),
-        (count := counts[LOST, True], Text("{count} with some traces missing", count)),
-        (missing, Text("{count} not reported yet", missing)),
+        (count := counts[DONE, False], Text("{workers} saved", count)),
+        (count := counts[AT_WORK, False], Text("{workers} still recording", count)),
+        (count := counts[LOST, False], Text("{workers} without a trace", count)),
+        (count := counts[IDLE, False], Text("{workers} not asked to record (use rlpatch trigger)", count)),
+        (count := counts[AT_WORK, True], Text("{workers} saved, and recording more", count)),
+        (count := counts[LOST, True], Text("{workers} with some traces missing", count)),
+        (missing, Text("{workers} not reported yet", missing)),
     ]
     absent = (Text("no worker of {stage} has reported", stage) for stage in _absent(data, options))
     return joined(COMMA, (*(text for count, text in parts if count), *absent))

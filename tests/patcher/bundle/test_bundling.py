@@ -34,7 +34,7 @@ def test_installations_and_wheels_are_read_and_none_is_changed(site: Path, tmp_p
                    archive)  # fmt: skip
     assert made.exit_code == 0, made.output
     assert f"vllm-ascend {OLDER}: unpacked in {archive}\n" in made.stdout
-    assert "wrote patch.pyz: " in made.stdout
+    assert "wrote patch.pyz (" in made.stdout
     assert f"KB for vllm-ascend 0.11.0rc1, vllm-ascend {OLDER}\n" in made.stdout
     assert [plan.version for plan in carried(Path("patch.pyz")).plans] == ["0.11.0rc1", OLDER]
     assert picture(site) == before
@@ -67,7 +67,7 @@ def test_the_document_says_what_is_in_it(site: Path) -> None:
     assert document["result"]["output"] == "patch.pyz"
     assert document["result"]["bytes"] == Path("patch.pyz").stat().st_size
     assert [one["version"] for one in document["result"]["targets"]] == ["0.11.0rc1"]
-    assert "note: on every machine, traces go to the folder named above" in document["messages"]
+    assert "note: every machine writes its traces to the folder shown above" in document["messages"]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,11 @@ def test_the_document_says_what_is_in_it(site: Path) -> None:
         (("vllm-ascend", *WINDOW, "--path", "damaged.whl"), 5, "the wheel is damaged: "),
         (("vllm-ascend", *WINDOW, "--path", "site", "-o", "no/x"), 5, "cannot be written: No such file or directory"),
         (("vllm-ascend", "--path", "site"), 2, "--decode"),
-        (("vllm-ascend", "--builtin", "--level", "level1", "--path", "site"), 2, "already has all of these settings"),
+        (
+            ("vllm-ascend", "--builtin", "--level", "level1", "--path", "site"),
+            2,
+            "already has all settings that this bundle would change",
+        ),
     ],
 )
 def test_what_cannot_be_made_is_said_and_nothing_is_written(

@@ -61,8 +61,7 @@ def test_other_settings_replace_those_before_and_the_released_ones_take_them_out
     assert b"            msprof_tx=True,  # rlpatch: vllm-ascend builtin\n" in (site / WORKER).read_bytes()
     back = run("apply", "vllm-ascend", "--builtin", "--level", "level1", "--path", site)
     assert (
-        "  patched vllm_ascend/worker/worker_v1.py, without rlpatch lines, changes 0 of 1 profiler arguments"
-        in back.stdout
+        "  patched vllm_ascend/worker/worker_v1.py, no lines inserted, changes 0 of 1 profiler arguments" in back.stdout
     )
     assert "rlpatch revert" not in back.stdout
     assert picture(site) == pristine
@@ -109,12 +108,12 @@ def test_a_window_and_the_settings_come_and_go_in_any_order(run, site: Path, ord
         (
             (),
             {"VLLM_TORCH_PROFILER_DIR": "/x"},
-            "own profiler is armed (environment), so these settings take effect\n  found: VLLM_TORCH_PROFILER_DIR=/x\n",
+            "own profiler is armed (environment), so the settings of the patch take effect\n  found: VLLM_TORCH_PROFILER_DIR=/x\n",
         ),
         (
             ("--", "vllm", "bench", "serve", "--profile"),
             {"VLLM_TORCH_PROFILER_DIR": "/x"},
-            "own profiler is on (environment), so these settings take effect\n  found: VLLM_TORCH_PROFILER_DIR=/x; vllm bench serve",
+            "own profiler is on (environment), so the settings of the patch take effect\n  found: VLLM_TORCH_PROFILER_DIR=/x; vllm bench serve",
         ),
         ((), {"PROFILING_MODE": "1"}, "warning: CANN's msprof is on"),
     ],
@@ -221,10 +220,19 @@ def test_an_unpublished_release_goes_by_structure(run, tmp_path: Path) -> None:
 
 def test_explain_shows_what_may_be_set_and_what_is_set_now(run, site: Path) -> None:
     before = run("explain", "vllm-ascend", "--stage", "builtin", "--path", site).stdout
-    assert "  settings: --level, --contents, --export-type, --aic-metrics, --l2-cache, --mstx, --analysis" in before
+    assert (
+        "  settings that can be changed: --level, --contents, --export-type, --aic-metrics, --l2-cache, --mstx, --analysis"
+        in before
+    )
     assert "  in NPUWorker._init_profiler, the arguments of torch_npu.profiler._ExperimentalConfig" in before
-    assert "  here: vllm_ascend/worker/worker_v1.py:22 profiler_level=torch_npu.profiler.ProfilerLevel.Level1" in before
+    assert (
+        "  in the installed file: vllm_ascend/worker/worker_v1.py:22 profiler_level=torch_npu.profiler.ProfilerLevel.Level1"
+        in before
+    )
     assert "RLPATCH_" not in before
     run("apply", "vllm-ascend", *LEVEL, "--path", site)
     after = run("explain", "vllm-ascend", "--stage", "builtin", "--path", site).stdout
-    assert "  here: vllm_ascend/worker/worker_v1.py:23 profiler_level=torch_npu.profiler.ProfilerLevel.Level2" in after
+    assert (
+        "  in the installed file: vllm_ascend/worker/worker_v1.py:23 profiler_level=torch_npu.profiler.ProfilerLevel.Level2"
+        in after
+    )

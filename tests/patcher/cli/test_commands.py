@@ -71,7 +71,7 @@ def test_what_another_window_replaces_is_said(run, site: Path) -> None:
     }
     other = ("apply", "vllm-ascend", "--decode", "5:9", "--path", "site")
     replaced = f"--decode 30:60 --tool npu --save-path {Path.cwd()}/rlpatch_traces"
-    assert f"  replaces: {replaced} (since {since})\n" in run(*other, "-n").stdout
+    assert f"  replaces: {replaced} (applied {since})\n" in run(*other, "-n").stdout
     second = json.loads(run(*other, "--json").stdout)["result"]["targets"][0]
     assert second["replaces"] == {"options": first["options"], "version": "0.11.0rc1", "since": since}
 
@@ -221,7 +221,7 @@ def test_a_dry_run_finds_what_the_real_one_would_stumble_over(run, site: Path) -
 def test_a_lost_registry_is_written_again(run, site: Path) -> None:
     run(*APPLY)
     shutil.rmtree(site / ".rlpatch")
-    assert f"recorded in .rlpatch again, file unchanged {WORKER}" in run(*APPLY).stdout
+    assert f"listed in .rlpatch again, unchanged {WORKER}" in run(*APPLY).stdout
     assert "since" in run("status", "--path", "site").stdout
 
 
@@ -536,9 +536,9 @@ def test_check_says_where_and_how_to_switch_it_off(run) -> None:
         "    to switch it off: remove the variable at run.sh:2, or unset VLLM_TORCH_PROFILER_DIR after that line\n"
         in said.stdout
     )
-    assert "why: " not in said.stdout
+    assert "reason: " not in said.stdout
     assert "add -v for details\n" in said.stderr
-    assert "    why: " in run("check", "-v", "vllm-ascend==0.11.0rc1", "--", "bash", "run.sh").stdout
+    assert "    reason: " in run("check", "-v", "vllm-ascend==0.11.0rc1", "--", "bash", "run.sh").stdout
     assert "note: not installed here: vllm-ascend==0.11.0rc1\n" in said.stderr
     assert run("check", "vllm-ascend", code=8, PROFILING_MODE="true").stderr.count("Error:") == 1
 
@@ -621,10 +621,10 @@ def test_explain_has_the_details_of_notes_and_gaps(run, site: Path) -> None:
 def test_explain_names_the_place_and_what_the_release_can_do_by_itself(run, site: Path) -> None:
     said = run("explain", "vllm-ascend", "--path", "site").stdout
     line = SOURCE.splitlines().index("        output = self.model_runner.execute_model(scheduler_output)") + 2
-    assert f'here: {WORKER}:{line} self._rlpatch_rollout("step", scheduler_output)' in said
+    assert f'in the installed file: {WORKER}:{line} self._rlpatch_rollout("step", scheduler_output)' in said
     assert "RLPATCH_WINDOW" in said
     newer = run("explain", "vllm-ascend==0.30.0rc2").stdout
-    assert "not installed here; shown from the recipes" in newer
+    assert "is not installed here; the recipes say:" in newer
     assert "records [29, 59) for delay 30" in newer
     for version, notes in (("0.30.0rc2", 0), ("0.77.0", 1)):
         assert len(json.loads(run("explain", f"vllm-ascend=={version}", "--json").stdout)["notes"]) == notes
@@ -655,8 +655,8 @@ def test_explain_a_stage_without_a_window(run, site: Path) -> None:
     assert "around the call `self.model_runner.capture_model()`" in said
     assert '_rlpatch_graph_capture("enter", "capture_model"); self._rlpatch_graph_capture("leave")' in said
     call = SOURCE.splitlines().index("            self.model_runner.capture_model()") + 1
-    assert f'here: {WORKER}:{call} self._rlpatch_graph_capture("enter", "capture_model")' in said
-    assert f'here: {WORKER}:{call + 2} self._rlpatch_graph_capture("leave")' in said
+    assert f'in the installed file: {WORKER}:{call} self._rlpatch_graph_capture("enter", "capture_model")' in said
+    assert f'in the installed file: {WORKER}:{call + 2} self._rlpatch_graph_capture("leave")' in said
     assert "execute_model" not in said
     assert "not available" in run("explain", "verl", "--stage", "graph-capture", code=3).stderr
 
@@ -693,7 +693,7 @@ def test_explain_shows_the_places_of_the_other_stages(
     if not gone:
         other.joinpath(WORKER).with_name("worker.py").write_text(V0)
     said = run("explain", "vllm-ascend", "--path", "other")
-    assert f"here: {WORKER}:" in said.stdout
+    assert f"in the installed file: {WORKER}:" in said.stdout
     assert "_rlpatch_graph_capture" not in "".join(line for line in said.stdout.splitlines() if " here: " in line)
     assert (
         "0 statements that only call “self.model_runner.capture_model()”" in " ".join(said.stderr.split())
@@ -712,7 +712,7 @@ def test_a_capture_has_no_window_and_no_warm_up(run, site: Path) -> None:
     )
     assert "with enforce_eager no graph is captured, so there is no trace" in run(*stage, "--repeat", "3").stderr
     assert (
-        "leave out the window: this stage is always recorded as a whole"
+        "leave out the window, because this stage is always recorded as a whole"
         in run(*stage, "--decode", "30:60", code=2).stderr
     )
 
@@ -816,7 +816,7 @@ def test_running_engines_are_named(run, site: Path, monkeypatch: pytest.MonkeyPa
     )
     done = run(*APPLY)
     assert "next: restart these processes, which may still run the old code:\n  17 python -m vllm\n" in done.stdout
-    first = "warning: engines of alice may also use this installation"
+    first = "warning: engines of alice may use this installation, too"
     assert re.sub(r"\s+", " ", done.stderr).startswith(first)
     search = SearchOptions()
     patched = [(search, projects.upstream("vllm-ascend"), site)]
@@ -876,14 +876,17 @@ def test_a_terminal_gets_colour_and_a_pipe_does_not(site: Path) -> None:
     ("words", "said"),
     [
         ((), None),
-        (("--markers",), "  marks the stage and its steps\n"),
-        (("--module-ranges",), "  marks every call of a module\n"),
-        (("--markers", "--module-ranges"), "  marks the stage and its steps and every call of a module\n"),
+        (("--markers",), "  named ranges in the trace mark the stage and its steps\n"),
+        (("--module-ranges",), "  named ranges in the trace mark every call of a module\n"),
+        (
+            ("--markers", "--module-ranges"),
+            "  named ranges in the trace mark the stage and its steps and every call of a module\n",
+        ),
     ],
 )
 def test_what_is_marked_is_said(run, site: Path, words: tuple[str, ...], said: str | None) -> None:
     out = run(*APPLY, *words).stdout
-    assert (said in out) if said else ("  marks " not in out)
+    assert (said in out) if said else ("  named ranges " not in out)
 
 
 STORE = ("patcher.commands.applied", "patcher.changes", "patcher.store.folder", "patcher.guards", "patcher.request")

@@ -33,8 +33,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 READ = {
-    "report": {"reading": 4},
-    "compare": {"reading side “before”": 4, "reading side “after”": 4},
+    "report": {"reading traces": 4},
+    "compare": {"reading the traces of side “before”": 4, "reading the traces of side “after”": 4},
     "traces": {"looking": 3},  # of a database nothing has to be read
     "analyse": {"looking": 3},
 }

@@ -9,7 +9,7 @@ import pytest
 from patcher.cluster import summary
 from patcher.cluster.node_group import Answer, NodeStatus
 from patcher.commands.finding import SearchOptions
-from patcher.commands.patching.applying import on
+from patcher.commands.patching.applying import node_header
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult, json_of
 
@@ -109,4 +109,4 @@ def test_the_line_above_what_is_done_on_nodes(count: int, line: list[str]) -> No
     class Nodes(SearchOptions):
         nodes = tuple(f"n{number}" for number in range(1, count + 1))
 
-    assert list(on(Nodes())) == line
+    assert list(node_header(Nodes())) == line

@@ -60,7 +60,7 @@ def test_it_is_a_note_where_something_was_reverted(
     monkeypatch.syspath_prepend(str(site))
     done = run("revert", "-v")
     assert "reverted" in done.stdout
-    assert "note: other places still have patches: rlpatch status --everywhere\n" in done.stderr
+    assert "note: other places still have patches; list them with rlpatch status --everywhere\n" in done.stderr
     assert f"{tmp_path / 'second'}\n" in done.stderr
 
 

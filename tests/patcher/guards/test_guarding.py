@@ -98,7 +98,7 @@ def test_a_profiler_that_is_to_be_on_is_no_problem_and_another_is_a_warning(root
         ("note", "toy's profiler is on"),
         ("warning", "another profiler is on"),
     ]
-    assert found.notes[0].text.endswith(", so these settings take effect")
+    assert found.notes[0].text.endswith(", so the settings of the patch take effect")
 
 
 def test_a_user_without_hydra_is_told_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,7 +137,7 @@ def test_why_a_window_was_closed_early_is_said(saved: Saved) -> None:
     )
     report, (row,) = told(saved)
     assert (row["closed"], row["got"]) == ("all requests have finished", "30:32 (2 of 30 steps)")
-    assert "  1  the window ended early: all requests have finished" in report.lines
+    assert "  1  the recording window ended early: all requests have finished" in report.lines
     assert report.messages == ()
 
 

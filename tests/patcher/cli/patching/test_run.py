@@ -78,7 +78,7 @@ def test_the_report_of_apply_beside_the_commands_own_streams(lent: Run, run, sit
     planned = [line for line in applied.stdout.splitlines() if not line.startswith("next:")]
     said = done.stderr.replace("  patches ", "  would patch ").splitlines()
     assert [line for line in said if line in planned] == planned
-    assert "no file changes: the processes of the command import the patched code from memory" in said
+    assert "no file is changed: the processes of the command import the patched code from memory" in said
     assert said[-1] == "rlpatch run: vllm-ascend was patched in 1 process"
     assert not (site / ".rlpatch").exists()
 
@@ -157,7 +157,7 @@ SAID_BEFORE = {
     "not there": (("--", "none", "x"), 127, "no such command: the program none does not exist"),
     "not executable": (("--", "./site"), 126, "the program ./site cannot be executed"),
     "another profiler": (("--", "env", "VLLM_TORCH_PROFILER_DIR=/x", "python", "bench.py", "--profile"), 0, "armed"),
-    "lost": (("--", "python", "-I", "-c", "pass"), 0, "Python with -I ignores PYTHONPATH; its processes are not patched"),
+    "lost": (("--", "python", "-I", "-c", "pass"), 0, "Python with -I ignores PYTHONPATH; processes started from there are not patched"),
 }  # fmt: skip
 
 
@@ -315,7 +315,7 @@ def test_no_signal_takes_the_code_of_a_command_that_has_ended(
     said = process.communicate()[1]
     os.kill(late, signal.SIGKILL)
     assert process.returncode == 5
-    assert f"still alive after the command: 1 process of the run ({late})" in said
+    assert f"still alive after the command ended: 1 process of the run ({late})" in said
 
 
 def test_processes_that_go_on_keep_the_folder_and_the_next_run_removes_it(
@@ -326,7 +326,7 @@ def test_processes_that_go_on_keep_the_folder_and_the_next_run_removes_it(
     gate = os.open(tmp_path / "gate", os.O_RDWR)
     script = "python late.py < gate > late 2>&1 &"
     done = lent(*TARGET, "--", "sh", "-c", script, leaves=True)
-    assert "still alive after the command: 1 process" in done.stderr
+    assert "still alive after the command ended: 1 process" in done.stderr
     lent(*TARGET, "--", "true", leaves=True)
     (left,) = scratch.iterdir()
     os.write(gate, b"\n")

@@ -45,7 +45,7 @@ def added(lines: list[str]) -> tuple[int, str, str]:
     """A line of the block more."""
     at = next(at for at, line in enumerate(lines) if 'WINDOW = "30:60"' in line) + 1
     lines.insert(at, "        MINE = 1\n")
-    return at, "no line in this place", lines[at]
+    return at, "none in this place", lines[at]
 
 
 @pytest.mark.parametrize("edit", [value, call, removed, added])
@@ -60,7 +60,7 @@ def test_the_edited_line_is_named_with_what_was_there(
     for words in COMMANDS.values():
         (problem,) = json.loads(run(*words, "--path", site, "--json", code=4).stdout)["problems"]
         assert problem["where"] == f"{site / WORKER}:{at + 1}"
-        assert problem["notes"] == [f"expected: {expected.strip()}", f"found: {found.strip()}"]
+        assert problem["notes"] == [f"expected line: {expected.strip()}", f"actual line: {found.strip()}"]
         advice.add(problem["next"])
     assert len(advice) == 1
 

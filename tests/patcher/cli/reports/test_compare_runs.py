@@ -133,9 +133,9 @@ def test_folders_with_both_are_compared_as_captures_unless_steps_are_chosen(run:
         (("--steps", "5:2"), "--steps 5:2"),
         (("--steps", "1:2", "--steps", "2:3", "--steps", "3:4"), "3 times"),
         (("--run", "3"), "--run 3"),
-        (("--units", "1:2"), "--units is for captures"),
-        (("--marks", "x"), "--marks is for captures"),
-        (("--fail-above", "5"), "--fail-above is for captures"),
+        (("--units", "1:2"), "--units is only for traces"),
+        (("--marks", "x"), "--marks is only for traces"),
+        (("--fail-above", "5"), "--fail-above is only for traces"),
     ],
 )
 def test_bad_choices_are_refused(run: Run, two: tuple[Path, Path], words: tuple[str, ...], says: str) -> None:
@@ -147,7 +147,7 @@ def test_steps_of_captures_and_several_runs_a_side_are_refused(
 ) -> None:
     traces = [steps(4).torch(tmp_path / f"{name}.json") for name in "ab"]
     assert "--units" in run("compare", *traces, "--steps", "1:2", code=2).stderr
-    assert "timelines are compared one run per side" in run("compare", two[0], two[1], "--", two[0], code=2).stderr
+    assert "to compare timelines, give one run per side" in run("compare", two[0], two[1], "--", two[0], code=2).stderr
 
 
 def test_of_several_runs_in_a_folder_one_is_chosen(run: Run, two: tuple[Path, Path]) -> None:

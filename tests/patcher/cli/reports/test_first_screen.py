@@ -15,7 +15,7 @@ from tests.matrix import thinned
 from tests.patcher.traces.made_ranks import Rank, late_ranks, pipeline
 from tests.patcher.traces.recorded import MS, SHARED, Range, Run, Task, shared, steps
 
-LABELS = ("time", "to do", "how sure", "next")
+LABELS = ("breakdown", "to do", "how sure", "next")
 
 
 def screen(*words: str | Path, language: str = "") -> list[str]:
@@ -40,7 +40,9 @@ def test_it_has_each_part_once_and_fits(tmp_path: Path, monkeypatch: pytest.Monk
     assert [start for start in starts if start in LABELS] == list(LABELS)
     text = " ".join(lines)
     assert lines[0].startswith("Host-bound")
-    assert "6 steps, #30 to #35 · rank 0 · eager, no graphs · NVIDIA H100 · torch.profiler" in " ".join(text.split())
+    assert "6 steps, #30 to #35 · rank 0 · eager mode, no graphs · NVIDIA H100 · torch.profiler" in " ".join(
+        text.split()
+    )
     assert "rlpatch report a.json -o report.html" in " ".join(text.split())
 
 
@@ -85,7 +87,7 @@ def test_a_single_unit_has_no_spread_and_what_is_small_is_not_worth_it(tmp_path:
     rank.events[-1]["cat"] = "gpu_memcpy"
     rank.busy(1, 92_000, 99_990, ahead=80_000)
     text = " ".join(" ".join(screen(written(tmp_path, [rank]))).split())
-    assert "1 step, no spread" in text
+    assert "1 step, too few for a spread" in text
     assert "little to gain from: copies (at most 2.0 %)" in text
     assert "-o report.html" in text
 
@@ -106,7 +108,7 @@ def test_a_missing_rank_asks_for_all_of_them(tmp_path: Path) -> None:
         rank.collective(step, 50_000, 99_990)
     text = " ".join(" ".join(screen(written(tmp_path, [rank]))).split())
     assert "rank 3 (of 8 ranks)" in text
-    assert "next: `rlpatch report FOLDER`, with all ranks in it, shows who waits for whom" in text
+    assert "next: `rlpatch report FOLDER` on the traces of all ranks shows who waits" in text
     found = json.loads(CliRunner().invoke(rlpatch, ["report", str(tmp_path), "--json"]).stdout)["result"]
     assert found["verdict"]["title"] == found["findings"][0]["title"]
     assert found["captures"][0]["families"]["collective"] == 4 * 49_990_000

@@ -97,7 +97,7 @@ def test_trigger_prints_the_request_its_workers_and_when_it_expires(run: Run, wa
     asked = request(waiting)
     assert done.stdout.splitlines() == [
         "requested --decode 0:10 --at-tail 8 in rollout 3, which comes next for the worker that is furthest ahead",
-        f"  from {host} rank 0, {host} rank 1, vllm 0.32.0",
+        f"  requested from {host} rank 0, {host} rank 1 of vllm 0.32.0",
         f"  request {asked['id']} expires in 2 h; workers look for requests when a rollout begins",
         f"next: rlpatch watch {waiting.path}",
     ]
@@ -221,10 +221,10 @@ def test_a_pending_request_is_kept_unless_replace_is_given(run: Run, waiting: Sa
     waiting.request(id="0de1", at=3)
     done = run("trigger", "--decode", "1:2", code=5)
     assert f"request 0de1 (30:60 of rollout 3) is still waiting for {here()['host']} rank 0" in done.stderr
-    assert "replace the request with --replace" in done.stderr
+    assert "or replace it with --replace" in done.stderr
     assert request(waiting)["id"] == "0de1"
     done = run("trigger", "--decode", "1:2", "--replace")
-    assert "warning: request 0de1 (30:60 of rollout 3) will not be served by" in done.stderr
+    assert "warning: request 0de1 (30:60 of rollout 3) is replaced" in done.stderr
     assert request(waiting)["window"] == "1:2"
 
 
@@ -373,7 +373,7 @@ def test_a_request_waits_for_workers_that_come(run: Run, tmp_path: Path) -> None
     asked = asdict(read((folder / ".rlpatch" / "rollout.request").read_bytes()))
     assert done.stdout.splitlines() == [
         "requested --decode 1:3 in rollout 0",
-        "  no worker has written its state yet; the first workers will serve the request",
+        "  no worker has written its state yet; the first workers that start will serve the request",
         f"  request {asked['id']} expires in 2 h; workers look for requests when a rollout begins",
         f"next: rlpatch watch {folder}",
     ]
@@ -399,5 +399,8 @@ def test_workers_of_a_run_that_has_ended_take_nothing_and_hinder_nothing(run: Ru
 
 
 def test_a_dry_run_makes_no_folder(run: Run, tmp_path: Path) -> None:
-    assert "the first workers will serve the request" in run("trigger", "--decode", "1:2", "--at", "0", "-n").stdout
+    assert (
+        "the first workers that start will serve the request"
+        in run("trigger", "--decode", "1:2", "--at", "0", "-n").stdout
+    )
     assert not (tmp_path / "rlpatch_traces").exists()

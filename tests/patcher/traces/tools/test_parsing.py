@@ -209,7 +209,7 @@ def test_a_part_that_failed_is_not_taken_for_a_release_that_cannot(analyse, trac
     document = analyse(traces, "--export", "text,db", how="no db", code=1)
     (problem,) = document["problems"]
     assert problem["cause"] == "torch_npu wrote no db, and reports that parsing failed in part"
-    assert problem["next"] == f"check whether the disk is full, and read output of torch_npu: {path / 'logs'}"
+    assert problem["next"] == f"check whether the disk is full; the output of torch_npu is in {path / 'logs'}"
     assert "DbParser" in problem["notes"][0]
     assert npu_folders.exported(path) == ("text",)
 
@@ -415,7 +415,7 @@ def test_an_interrupt(started, traces: Path, number: signal.Signals, how: str) -
     process.send_signal(number)
     _, said = process.communicate()
     assert process.returncode == 130, said
-    assert "0 of 1 traces are done" in said
+    assert "0 of 1 traces are parsed" in said
     assert content(path) == before
     assert parsers(traces) == []
     assert not (path / BEFORE).exists()
@@ -518,7 +518,7 @@ def test_a_second_analyse_of_the_same_folder(started, analyse, traces: Path) -> 
     process = started()
     (traces / "begun").unlink()
     document = analyse(traces / NAME.format(0), code=0)
-    assert any("still written, not parsed: another" in message for message in document["messages"])
+    assert any("not parsed (still written): another" in message for message in document["messages"])
     not_parsed(traces, 1)
     document = analyse(traces, code=5)
     assert document["problems"][0]["cause"] == "another `rlpatch analyse` is working in this folder"
@@ -631,7 +631,7 @@ def test_what_was_recorded_is_gone(analyse, traces: Path) -> None:
     shutil.rmtree(path / "FRAMEWORK")
     document = analyse(traces, "--export", "db")
     assert document["result"]["parsed"] == []
-    assert any("the raw data was deleted" in message for message in document["messages"])
+    assert any("raw data was deleted" in message for message in document["messages"])
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
