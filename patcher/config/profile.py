@@ -45,11 +45,7 @@ class ProfileConfig(Generic[StageT_co]):
         shown="",
     )
     max_stall: float = option(
-<<<<<<< HEAD
         Amount("SECONDS"), OUTPUT, "The longest pause that saving may add to a step; long windows are saved in parts.",
-=======
-        Amount("SECONDS"), OUTPUT, "The longest pause that saving may add to a step; long windows are saved in pieces.",
->>>>>>> f63a2f49e9758efc324865973196fadae1fc4424
         default=2.0,
     )  # fmt: skip
     live: bool = option(

@@ -68,11 +68,7 @@ class WindowedStage(Stage):
     name: str
     window: Window
     repeat: int = _repeat()
-<<<<<<< HEAD
     warmup: int = option(Number(0), RECORDED, "How many steps to warm up before the window.", default=1)
-=======
-    warmup: int = option(Number(0), RECORDED, "Steps of warm-up before the window.", default=1)
->>>>>>> f63a2f49e9758efc324865973196fadae1fc4424
     on_demand: bool = option(
         Flag(), WINDOW, "Record only when `rlpatch trigger` asks for a window while the run goes on.", default=False
     )

@@ -78,7 +78,9 @@ def test_before_the_first_commit(tmp_path: Path) -> None:
     git(tmp_path, "add", "-A")
     state = describe(tmp_path)
     assert (state.head, state.version) == ("", "")
-    assert provenance.target(ASCEND, tmp_path / INIT.parent, "", (), True).notes == (Note("a git checkout without a commit"),)
+    assert provenance.target(ASCEND, tmp_path / INIT.parent, "", (), True).notes == (
+        Note("a git checkout without a commit"),
+    )
     assert checkout.pristine(tmp_path, INIT) is None
 
 

@@ -128,7 +128,11 @@ def test_names_of_an_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("#!/bin/sh\necho what; exit 2\n", Kind.USAGE, "what"),
         ("not a program", Kind.USAGE, "Exec format error"),
         ("#!/bin/sh\necho 'SyntaxError: invalid syntax' >&2; exit 1\n", Kind.ENVIRONMENT, "older than Python 3.7"),
-        ("#!/bin/sh\necho 'Traceback:'; echo 'OSError: disk'; exit 1\n", Kind.ENVIRONMENT, "exit code 1): OSError: disk"),
+        (
+            "#!/bin/sh\necho 'Traceback:'; echo 'OSError: disk'; exit 1\n",
+            Kind.ENVIRONMENT,
+            "exit code 1): OSError: disk",
+        ),
         ("#!/bin/sh\necho 'Fatal Python error: init' >&2; exit 1\n", Kind.ENVIRONMENT, "Fatal Python error"),
         ("#!/bin/sh\nkill -SEGV $$\n", Kind.ENVIRONMENT, "exit code -11"),
     ],
