@@ -176,7 +176,7 @@ def _with_hook(
     folder = folders.RunFolder(edits.composed(plan.edit for plan in plans), require=require)
 
     def then(show: Show) -> int:
-        """Run the command, show the effect of each plan, and return the exit code; if the command fails, exit as it did."""
+        """Run the command, show the effect of each plan, and return its exit code; exit as it does if it fails."""
         companion = meanwhile(show) if meanwhile else None
         try:
             status = parent.run(launch.command, folder.environ(launch.environ), companion)
