@@ -57,7 +57,7 @@ def fetch(project: Project, version: str, folder: Path) -> Path:
     metadata = (f"{name.replace('-', '_')}-" for name in project.distributions)
     version_modules = (f"{project.package}/{name}.py" for name in ("__init__", "version", "_version"))
     parts = (*project.files, *version_modules, *project.version_files, *metadata, "PKG-INFO")
-    download(project.distributions, version, folder, parts=parts, keep=lambda _path, _size: True)
+    download(project.distributions, version, folder, prefixes=parts, keep=lambda _path, _size: True)
     return folder
 
 

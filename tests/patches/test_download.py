@@ -54,7 +54,7 @@ def source_archive(index: Path, ran: Path) -> None:
 
 def fetched(folder: Path, *names: str, parts: tuple[str, ...] = ()) -> set[str]:
     folder.mkdir()
-    download(names or ("toy",), "1.0", folder, parts=parts, keep=lambda _path, size: size < 100)
+    download(names or ("toy",), "1.0", folder, prefixes=parts, keep=lambda _path, size: size < 100)
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*.py")}
 
 

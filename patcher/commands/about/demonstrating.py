@@ -111,7 +111,7 @@ def _fetch(path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str
         site.mkdir()
         names = upstream.project.distributions
         try:
-            download(names, version or "", site, parts=(), keep=lambda _path, size: size <= _LARGEST)
+            download(names, version or "", site, prefixes=(), keep=lambda _path, size: size <= _LARGEST)
         except Problem as problem:
             hint = Text("use an installed or unpacked package instead: rlpatch demo --path DIR")
             raise problem.replace(where="", hint=hint) from None
