@@ -200,8 +200,8 @@ class ChoiceList(Notation[tuple[str, ...]]):
                 shortened(", ".join(unknown)),
             )
             raise usage(cause, Text("choose one or more of {values}", ", ".join(self.words)))
-        found = {self.spellings[_plain(item)] for item in items}
-        return tuple(word for word in self.words if word in found)
+        selected = {self.spellings[_plain(item)] for item in items}
+        return tuple(word for word in self.words if word in selected)
 
     def text(self, value: tuple[str, ...]) -> str:
         return ",".join(value)

@@ -359,7 +359,7 @@ class _Names:
     """Origins of stacks; many allocations share one."""
 
     def __init__(self) -> None:
-        self.known: dict[int, Origin] = {}
+        self.origins: dict[int, Origin] = {}
 
     def origin(self, frames: Sequence[Any]) -> Origin:
         """Return the code that a stack (innermost frame first) says allocated memory.
@@ -368,9 +368,9 @@ class _Names:
         """
         if not frames:
             return Origin()
-        if id(frames) not in self.known:
-            self.known[id(frames)] = _origin([frame for frame in frames[:_DEEP] if isinstance(frame, dict)])
-        return self.known[id(frames)]
+        if id(frames) not in self.origins:
+            self.origins[id(frames)] = _origin([frame for frame in frames[:_DEEP] if isinstance(frame, dict)])
+        return self.origins[id(frames)]
 
 
 def _origin(frames: Sequence[Mapping[str, Any]]) -> Origin:

@@ -126,9 +126,9 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
     if metadata is None:
         return replace(trace, doubts=doubts)
     origin = {field.name: getattr(metadata, field.name) for field in fields(TraceOrigin)}
-    fields_known: dict[str, Any] = {key: value for key, value in origin.items() if value not in (None, "")}
+    origin_fields: dict[str, Any] = {key: value for key, value in origin.items() if value not in (None, "")}
     steps = tuple(metadata.units) if trace.steps is None and metadata.units else trace.steps
-    return replace(trace, ours=True, metadata=metadata, steps=steps, doubts=doubts, **fields_known)
+    return replace(trace, ours=True, metadata=metadata, steps=steps, doubts=doubts, **origin_fields)
 
 
 # ---------------------------------------------------------------- what a report reads

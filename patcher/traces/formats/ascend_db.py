@@ -271,8 +271,8 @@ def _transits(analysis: Path) -> ascend.Transits:
     for name, step, *values in database.rows(analysis, f"{query} ORDER BY start_timestamp") or ():
         if all(isinstance(value, int | float) for value in values):
             transit, wait, idle = (round(value * 1_000_000) for value in values)
-            own_pieces = tuple(pieces.get((name, step), ()))
-            times = ascend.CollectiveTimes((transit, wait, idle), sent.get((name, step)), own_pieces)
+            link_pieces = tuple(pieces.get((name, step), ()))
+            times = ascend.CollectiveTimes((transit, wait, idle), sent.get((name, step)), link_pieces)
             by_name.setdefault(str(name).partition("@")[0], []).append(times)
     return by_name
 

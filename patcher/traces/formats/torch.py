@@ -331,7 +331,9 @@ class _Reader:
         header = self.source.header
         distributed = header.get("distributedInfo")
         fields = distributed if isinstance(distributed, Mapping) else {}
-        own_rank, world = (value if type(value := fields.get(name)) is int else None for name in ("rank", "world_size"))
+        header_rank, world = (
+            value if type(value := fields.get(name)) is int else None for name in ("rank", "world_size")
+        )
         numbers = _numbers(self.ranks)
         shapes = {number: tuple(text.decode() for text in inputs) for (_, *inputs), number in self.shaped.items()}
         for label, rank in sorted(self.ranks.items()) or [("", self._rank(0))]:
@@ -341,7 +343,7 @@ class _Reader:
             trace.cut, trace.lost = self.source.cut, self.source.lost
             trace.shapes = shapes
             trace.settings = {word: str(header[name]) for name, word in _SETTINGS.items() if name in header}
-            trace.rank = numbers.get(label) if label else own_rank
+            trace.rank = numbers.get(label) if label else header_rank
             trace.world = world
             trace.device = _device(header, next(iter(rank.devices), None))
             unsure = trace.unread or rank.launches.key or (trace.cut and "deviceProperties" not in header)

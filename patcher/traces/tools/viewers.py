@@ -108,16 +108,16 @@ def _files(trace: RecordedTrace) -> Iterator[FileCheck]:
 def _missing(files: Sequence[FileCheck]) -> Iterator[str]:
     """Yield a sentence for each file that traces lack: what it would show, and when its absence is normal."""
     for name, shows, unless in (file for export in EXPECTED.values() for file in export):
-        of = [file for file in files if file.name == name]
-        missing = sum(not file.there for file in of)
+        checks = [file for file in files if file.name == name]
+        missing = sum(not file.there for file in checks)
         if missing:
             lack = Text("{file} is missing; it is needed for {view}", name, shows)
-            if len(of) > 1:
+            if len(checks) > 1:
                 lack = Text(
                     "{file} is missing in {missing} of {count} traces; it is needed for {view}",
                     name,
                     missing,
-                    len(of),
+                    len(checks),
                     shows,
                 )
             yield Text("{problem}. This is normal if {condition}", lack, unless) if unless else lack
@@ -128,18 +128,18 @@ def _analyze(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
 
     Its ``lacks`` names traces without a rank in a file name, and says if ranks repeat.
     """
-    numbers: list[str] = []
+    ranks: list[str] = []
     lacks = []
     for trace in traces:
         names = (
             re.fullmatch(r"profiler_info_(\d+)\.json", file.name) for file in trace.path.glob("profiler_info*.json")
         )
-        names_found = [name[1] for name in names if name]
-        numbers += names_found
-        if not names_found:
+        trace_ranks = [name[1] for name in names if name]
+        ranks += trace_ranks
+        if not trace_ranks:
             unknown = Text("without torch.distributed, torch_npu does not know the rank")
             lacks.append(Text("{folder} has no profiler_info_RANK.json: {reason}", trace.path.name, unknown))
-    if len(set(map(int, numbers))) < len(numbers):
+    if len(set(map(int, ranks))) < len(ranks):
         lacks.append(
             Text(
                 "several traces have the same rank, so msprof-analyze would mix them: choose the folder of "

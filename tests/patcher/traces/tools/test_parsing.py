@@ -586,7 +586,7 @@ def test_traces_of_torch_need_nothing(recorded: Path, run) -> None:
     assert sorted(map(bool, shown.values())) == [False, False, True]  # an empty one cannot be opened at all
     assert ["the trace is cut off: the file ends in the middle of its JSON"] in shown.values()
     text = run("analyse", recorded / "torch").stdout
-    assert "open the traces in Perfetto (ui.perfetto.dev, Open trace file):\n  /" in text
+    assert "open the traces in Perfetto (go to ui.perfetto.dev and choose Open trace file):\n  /" in text
     assert "next: rlpatch report " in text
 
 
