@@ -108,7 +108,7 @@ class AnchorSearch(NamedTuple):
     def unlike(self, actual: str, line: int = 0) -> Problem:
         """Return the Problem (STRUCTURE) that the file has `actual`, a text, instead of what the recipe expects.
 
-        It names `line`, or for 0 the line of the recipe's method, class, or 1.
+        It points at `line`, or for 0 at the recipe's method, else its class, else line 1.
         """
         recipe = self.recipe
         looked_for = ".".join(filter(None, (recipe.class_name, recipe.method)))

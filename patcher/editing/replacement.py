@@ -226,7 +226,7 @@ class _Text:
         return bisect_right(self.starts, at) - 1
 
     def _alone(self, edits: Sequence[_Edit]) -> Iterator[Piece]:
-        """Yield a piece for each edit that is a new line of its own."""
+        """Yield the line to insert for each edit that puts an argument on a new line."""
         for edit in (edit for edit in edits if edit.line):
             index = self._line(edit.start)
             text = self.text[self.starts[index] : edit.start] + edit.text + self.file.line_end(index)
