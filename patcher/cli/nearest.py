@@ -169,7 +169,7 @@ def _trusted(status: os.stat_result) -> bool:
 
 
 def _private(status: os.stat_result, descriptor: int) -> bool:
-    """Tell whether a file's group has no member but its owner, and the file has no access control list.
+    """Tell whether an open file's group has no member but its owner, and the file has no access control list.
 
     With an access control list, the group bits are those of everybody in the list.
     """

@@ -175,7 +175,7 @@ class Command(click.Command):
 def rows_of(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
     """Yield lines of help, `width` columns wide, with each option and its translated description side by side.
 
-    `rows` are pairs of both. An option is never broken at a hyphen.
+    `rows` are pairs (option, description). An option is never broken at a hyphen.
     """
     first = max(len(option) for option, _ in rows) + 2
     for option, about in rows:
@@ -275,7 +275,10 @@ def command(
 
 
 def targets(metavar: str, *, nargs: int = -1, required: bool = False) -> click.Argument:
-    """Return the argument for targets; with `==` in `metavar`, its completion offers releases after `==`."""
+    """Return the argument for targets: any number of them for `nargs` -1, one for 1.
+
+    With `==` in `metavar`, the name in the help, its completion offers releases after `==`.
+    """
 
     def complete(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
         """Return the targets, and releases if allowed, that begin with the incomplete word."""

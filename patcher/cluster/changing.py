@@ -70,10 +70,11 @@ def change(group: NodeGroup, work: Work, status: str) -> ClusterChange:
 
 
 def _first_of_each_folder(group: NodeGroup, work: Work) -> tuple[dict[str, list[NodeEdit]], dict[str, str]]:
-    """Return the edits to do, by node, and for each node whose folder another one writes, that one as "node:root".
+    """Return the edits of `work` to do, by node, and for each node whose folder another one writes, that one.
 
-    A marker in each store tells which nodes see the same folder: the first to set it does the edits. The markers are
-    removed again. Raises Problem if a node cannot write its marker.
+    The latter is a text "node:root", several joined by commas. A marker in each store tells which nodes see the same
+    folder: the first to set it does the edits. The markers are removed again. Raises Problem if a node cannot write its
+    marker.
     """
     run = os.urandom(8).hex()
     answers = group.call("mark", {node: (run, node, _roots(edits)) for node, edits in work.items()})
@@ -103,7 +104,8 @@ def _edits(edits: Iterable[NodeEdit]) -> list[Edit]:
 def _undone(group: NodeGroup, work: Work, answers: Mapping[str, Answer], status: str) -> Problem:
     """Undo the edits on all nodes that did or may have done them, and return the problem to raise.
 
-    `answers` are those to the commit, `status` is the command line that shows the state of the nodes.
+    `work` are the edits that were asked for, by node, `answers` those to the commit, `status` is the command line that
+    shows the state of the nodes.
     """
     causes = failed(answers)
     changed = [node for node, answer in answers.items() if not answer.problem or _is_incomplete(answer.problem)]

@@ -101,7 +101,7 @@ def alike(surveys: Mapping[str, NodeSurvey]) -> list[dict[str, NodeSurvey]]:
 
 
 def _kind(survey: NodeSurvey) -> str:
-    """Return the grouping key of identical installs; it ignores paths and apply times."""
+    """Return a text that is equal for nodes whose installs are identical; it ignores paths and apply times."""
     requested = {
         word: str(answer) if isinstance(answer, Problem) else answer for word, answer in survey.requested.items()
     }

@@ -80,7 +80,10 @@ class NodeWorker:
         return {name: behind(path) for name, path in paths.items() if path.stat().st_size > have.get(name, 0)}
 
     def status(self, words: Sequence[str], engines: Mapping[str, Processes]) -> CommandResult:
-        """Report the patches of this node, with a `NodeStatus` as data; `engines` maps a project to its processes."""
+        """Report the patches of this node, with a `NodeStatus` as data.
+
+        `words` are the targets to report (none: all). `engines` maps a project to the processes that run its code.
+        """
         from patcher.commands.patching import status
 
         report = status.status(words, self._search)
@@ -102,14 +105,18 @@ class NodeWorker:
         return report
 
     def check(self, words: Sequence[str]) -> CommandResult:
-        """Report other profilers that this node's environment or installed files switch on."""
+        """Report other profilers that this node's environment or the files of the targets `words` switch on."""
         from patcher.commands.guarding import check
         from patcher.guards.result import Launch
 
         return check(words, self._search, Launch(os.environ))
 
     def guard(self, word: str, profiler: str, force: bool, recorder: str) -> StepResult:
-        """Report other profilers for the target `word`, with the parameters of `patcher.commands.guarding.guard`."""
+        """Report a problem for each other profiler that is on for the target `word` on this node.
+
+        With `force` it is a warning. `profiler` is the framework's own one that the patch sets up, `recorder` the one
+        that records for rlpatch; "" for none.
+        """
         from patcher.commands.guarding import guard
         from patcher.guards.result import Launch
 
@@ -158,7 +165,7 @@ class NodeWorker:
         return processes.running(engines, map(Path, packages))
 
     def _requested(self, word: str, command: str, packages: Mapping[str, Collection[str]]) -> NodeTarget | Problem:
-        """Return the target that `word` names on this node, or the Problem of the search."""
+        """Return the target that `word` names on this node, or the Problem of the search; parameters as in `survey`."""
         try:
             return self._described(self._search.target(word, command), packages)
         except Problem as problem:
@@ -188,7 +195,7 @@ def start(search: Mapping[str, Any], typed: Sequence[str]) -> NodeWorker:
 
 
 def answer(worker: NodeWorker, method: str, arguments: Sequence[Any]) -> tuple[object, Problem | None]:
-    """Call a method of the worker; return (value, None), or (None, problem) for any exception."""
+    """Call a method of the worker with `arguments`; return (its value, None), or (None, problem) for any exception."""
     called: Callable[..., object] = getattr(worker, method)
     try:
         return called(*arguments), None

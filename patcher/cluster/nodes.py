@@ -89,7 +89,11 @@ class Nodes:
         self, search: Search, upstream: Upstream, target: Target, profiler: str, launch: Launch, *, force: bool,
         recorder: str,
     ) -> StepResult:  # fmt: skip
-        """Report other profilers: the launch is read on this machine, environment and files on each node."""
+        """Report a problem for each other profiler that is on; with `force` a warning.
+
+        The launch is read on this machine, environment and files of the target on each node of `search`. `profiler` is
+        the framework's own one that the patch sets up, `recorder` the one that records for rlpatch.
+        """
         step = guard(upstream, target.version, launch, force=force, profiler=profiler, recorder=recorder)
         answers = self.group.call("guard", all_of(search.nodes, upstream.project.name, profiler, force, recorder))
         return step + summary.failures(answers) + summary.merge(values(answers))
@@ -191,7 +195,7 @@ class Nodes:
         return CommandResult("recover", step, data={"roots": roots})
 
     def status(self, words: Sequence[str]) -> CommandResult:
-        """Report the patches of each node."""
+        """Report the patches of each node, for the targets `words` (none: all)."""
         engines = {upstream.project.name: upstream.processes for upstream in projects.upstreams()}
         report = summary.status(self.group.call("status", all_of(self.group.names, words, engines)))
         report.add(self._left_out)
@@ -233,7 +237,10 @@ class Nodes:
         return chosen, StepResult.noted([Note(text)] if other_nodes else [])
 
     def _mirror(self, surveys: Mapping[str, NodeSurvey]) -> Mirror:
-        """Copy the files of the first of some identical nodes, and return a search in the copy. Raises Problem."""
+        """Copy the files of the first of the identical nodes in `surveys`, and return a search in the copy.
+
+        Raises the node's Problem if it cannot be read.
+        """
         mirror = Mirror(Path(tempfile.mkdtemp(dir=self._folder.name)), surveys, self.search, self._words)
         answers = self.group.call("contents", {mirror.nodes[0]: (mirror.files,)})
         for problem in problems(answers):
@@ -242,7 +249,10 @@ class Nodes:
         return mirror
 
     def _edits(self, work: Work) -> dict[str, list[NodeEdit]]:
-        """Return the edits of each node with that node's paths; edits that change nothing are left out."""
+        """Return the edits of each node with that node's paths, from pairs of search and edit.
+
+        Edits that change nothing are left out.
+        """
         edits: dict[str, list[NodeEdit]] = {}
         for search, edit in work:
             mirror = cast("Mirror", search)

@@ -7,7 +7,7 @@ the layout and takes the lines that go in.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import libcst as cst
@@ -19,7 +19,6 @@ from patcher.messages import OR, Kind, Problem, Text, joined
 from patcher.recipe import Before, Call, Head, Insertion, Loop, Recipe
 
 T = TypeVar("T")
-Defined = TypeVar("Defined", ast.ClassDef, Function)
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 """A statement on lines of its own."""
 
@@ -41,7 +40,11 @@ class AnchorSearch(NamedTuple):
         if not self.recipe.class_name:
             return self.file.tree
         classes = sources.classes(self.file.tree)
-        return self._only_named(self.recipe.class_name, classes, Text("classes of that name"), Text("the file"))
+        matches = [node for node in classes if node.name == self.recipe.class_name]
+        names = _names(classes)
+        return self._only_match(
+            matches, Text("{count} classes of that name; the file has: {names}", len(matches), names)
+        )
 
     def methods(self, path: str) -> list[Function]:
         """Return the methods named `path` in the recipe's class; a dotted path is looked up in the module."""
@@ -52,16 +55,19 @@ class AnchorSearch(NamedTuple):
 
         Raises Problem (STRUCTURE) unless there is exactly one.
         """
-        owner = self.only_owner()
-        if isinstance(owner, ast.Module) or "." in path:
-            return self._only_match(self.methods(path), Text("functions {name}", path))
-        return self._only_named(path, sources.methods(owner), Text("methods {name}", path), Text("the class"))
+        owner, matches = self.only_owner(), self.methods(path)
+        actual = Text("{count} functions {name}", len(matches), path)
+        if isinstance(owner, ast.ClassDef) and "." not in path:
+            names = _names(sources.methods(owner))
+            actual = Text("{count} methods {name}; the class has: {names}", len(matches), path, names)
+        return self._only_match(matches, actual)
 
     def only_call(self, call: Call, method: Function) -> ast.Call:
         """Return the call of the function that `call` names in `method`."""
         nodes = (node for node in ast.walk(method) if isinstance(node, ast.Call))
         calls = [node for node in nodes if ast.unparse(node.func) == call.function]
-        return self._only_match(calls, Text("calls of {function} in {method}", call.function, method.name))
+        actual = Text("{count} calls of {function} in {method}", len(calls), call.function, method.name)
+        return self._only_match(calls, actual)
 
     def only_statement(self, insertion: Insertion, method: cst.FunctionDef) -> Statement:
         """Return the statement of `method` that `insertion` goes in front of, or around.
@@ -73,42 +79,48 @@ class AnchorSearch(NamedTuple):
         top = [node for node in method.body.body if isinstance(node, Statement)]
         statements: Sequence[Statement]
         if isinstance(where, Head):
-            what = Text("separate statements at the start")
             documented = method.get_docstring() is not None
             # Before the docstring of a function that has nothing else, which then has none while it is patched.
             statements = top[documented : documented + 1] or top[:1]
+            actual = Text("{count} separate statements at the start of {method}", len(statements), insertion.method)
         elif isinstance(where, Loop):
-            what = Text("loops over {variables}", joined(OR, where.names))
             statements = [node for node in _statements(method.body) if iterable(node) in where.names]
+            variables = joined(OR, where.names)
+            actual = Text("{count} loops over {variables} in {method}", len(statements), variables, insertion.method)
         elif isinstance(where, Before):
-            what = Text("top-level statements “{statement}”", where.statement)
             pattern = cst.parse_statement(where.statement)
             statements = [node for node in top if _matches(node, pattern)]
+            actual = Text(
+                "{count} top-level statements “{statement}” in {method}",
+                len(statements),
+                where.statement,
+                insertion.method,
+            )
         else:
-            what = Text("statements that only call “{call}”", where.call)
-            if not where.nested:
-                what = Text("top-level statements that only call “{call}”", where.call)
             call = _value(cst.parse_statement(where.call))
             among = _statements(method.body) if where.nested else top
             statements = [node for node in among if _matches(_value(node), call)]
-        return self._only_match(statements, Text("{statements} in {method}", what, insertion.method))
+            count = len(statements)
+            actual = Text("{count} statements that only call “{call}” in {method}", count, where.call, insertion.method)
+            if not where.nested:
+                actual = Text(
+                    "{count} top-level statements that only call “{call}” in {method}",
+                    count,
+                    where.call,
+                    insertion.method,
+                )
+        return self._only_match(statements, actual)
 
-    def _only_named(self, name: str, nodes: Sequence[Defined], what: str, place: str) -> Defined:
-        """Return the only one of ``nodes`` with this name. Raises Problem as `_only_match`, with all names."""
-        there = ", ".join(node.name for node in nodes) or Text("none")
-        matches = [node for node in nodes if node.name == name]
-        return self._only_match(matches, Text("{matches}; {place} has: {names}", what, place, there))
-
-    def _only_match(self, matching: Sequence[T], what: str) -> T:
-        """Return the only item. Raises Problem (STRUCTURE) with the number of items, which ``what`` describes."""
-        if len(matching) != 1:
-            raise self.unlike(Text("{count} {matches}", len(matching), what))
-        return matching[0]
+    def _only_match(self, matches: Sequence[T], actual: str) -> T:
+        """Return the only one of ``matches``. Raises Problem (STRUCTURE) with ``actual``, a text that counts them."""
+        if len(matches) != 1:
+            raise self.unlike(actual)
+        return matches[0]
 
     def unlike(self, actual: str, line: int = 0) -> Problem:
         """Return the Problem (STRUCTURE) that the file has `actual`, a text, instead of what the recipe expects.
 
-        It names `line`, or for 0 the line of the recipe's method, class, or 1.
+        It points at `line`, or for 0 at the recipe's method, else its class, else line 1.
         """
         recipe = self.recipe
         looked_for = ".".join(filter(None, (recipe.class_name, recipe.method)))
@@ -121,6 +133,11 @@ class AnchorSearch(NamedTuple):
             looked_for=looked_for,
             found=actual,
         )
+
+
+def _names(nodes: Iterable[ast.ClassDef | Function]) -> str:
+    """Return the names of classes or functions for a message."""
+    return ", ".join(node.name for node in nodes) or Text("none")
 
 
 def iterable(loop: cst.CSTNode) -> str:

@@ -109,10 +109,10 @@ def _keywords(call: Call, node: ast.Call, search: AnchorSearch) -> dict[str, ast
     """Return the arguments of a call by parameter name. Raises Problem (STRUCTURE) for `*args` or unknown positions."""
     stars = any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords)
     if stars or len(node.args) > len(call.positional):
-        what = Text("{count} positional arguments", len(node.args))
+        actual = Text("{function} with {count} positional arguments", call.function, len(node.args))
         if stars:
-            what = Text("arguments that are only known while the program runs (*args)")
-        raise search.unlike(Text("{function} with {arguments}", call.function, what), node.lineno)
+            actual = Text("{function} with arguments that are only known while the program runs (*args)", call.function)
+        raise search.unlike(actual, node.lineno)
     by_name = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
     return {**dict(zip(call.positional, node.args, strict=False)), **by_name}
 
@@ -226,7 +226,7 @@ class _Text:
         return bisect_right(self.starts, at) - 1
 
     def _alone(self, edits: Sequence[_Edit]) -> Iterator[Piece]:
-        """Yield a piece for each edit that is a new line of its own."""
+        """Yield the line to insert for each edit that puts an argument on a new line."""
         for edit in (edit for edit in edits if edit.line):
             index = self._line(edit.start)
             text = self.text[self.starts[index] : edit.start] + edit.text + self.file.line_end(index)

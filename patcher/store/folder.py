@@ -170,7 +170,7 @@ class StoreFolder:
                 return folder.link(link)
 
     def read(self, name: str) -> bytes | None:
-        """Return the bytes of one file of the store; None if it does not exist.
+        """Return the bytes of the file ``name`` of the store; None if it does not exist.
 
         Raises Problem (ENVIRONMENT) for a file that is not regular or not readable.
         """

@@ -153,6 +153,7 @@ def _places(
 ) -> Iterator[_Place]:
     """Yield the places to search in order; an interpreter that does not answer is added to `searched` as text.
 
+    `paths`, `python` and `environment` are as in `find`; without `git` the version of checkouts is skipped.
     Raises Problem (USAGE) if both `paths` and `python` are given.
     """
     if paths and python is not None:

@@ -149,7 +149,10 @@ def choose(candidates: Sequence[Distribution], literal: Source | None) -> tuple[
 
 
 def from_pkg_info(root: Path, names: Iterable[str]) -> Source | None:
-    """Return the version in PKG-INFO at `root` or in an `.egg-info` there; None if neither has one for `names`."""
+    """Return the version in PKG-INFO at `root` or in an `.egg-info` there; None if neither has one.
+
+    `names` are the names of the distribution; the metadata of any other one is skipped.
+    """
     normalised = {normalise(name) for name in names}
     eggs = sorted(e for e in sources.entries(root) if e.endswith(".egg-info") and distribution_name(e) in normalised)
     for file in ("PKG-INFO", *(f"{egg}/PKG-INFO" for egg in eggs), *eggs):

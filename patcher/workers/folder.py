@@ -82,8 +82,8 @@ class StateFolder:
     def _value(self, name: str, read: Callable[[bytes, float], Any], before: tuple[tuple[int, ...], Any] | None) -> Any:
         """Return the parsed file ``name``, or the reason why it is invalid; None if the file is gone.
 
-        ``read`` parses its bytes and modification time. ``before`` is the cached pair of file key and value, used if
-        the key still matches.
+        ``read`` parses its bytes and modification time. ``before`` is the pair of file key and value from the last
+        call, used if the file is still the same. The new pair is kept in `_known`.
         """
         try:
             status = os.lstat(self.path / name)

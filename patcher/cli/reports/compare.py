@@ -104,7 +104,10 @@ def command(
 def _with_baseline(
     paths: tuple[Path, ...], baseline: Path | None, choice: RunChoice, options: ReadOptions, **more: Any
 ) -> CommandResult:
-    """Compare captures with a baseline. Raises Problem (USAGE) for timelines, and for --update without a baseline."""
+    """Compare the captures `paths` with the runs in the folder `baseline`; ``more`` is for `baselines.compare`.
+
+    Raises Problem (USAGE) for timelines, and without a baseline, which only `--update` leads to.
+    """
     if baseline is None:
         cause = Text("--update stores a run in a baseline, but no baseline is named")
         raise Problem(Kind.USAGE, cause, hint=Text("name its folder: --baseline DIR --update"))

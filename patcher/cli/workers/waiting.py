@@ -31,7 +31,10 @@ TIMEOUT = Option(
 
 @contextlib.contextmanager
 def screen(head: Sequence[str]) -> Iterator[Callable[[WatchData], None]]:
-    """Yield a function that shows the workers on stderr: a redrawn table on a terminal, else a line per change."""
+    """Yield a function that shows the workers on stderr: a redrawn table on a terminal, else a line per change.
+
+    The lines `head` come first. With `-q` nothing is shown.
+    """
     if options.quiet():
         yield lambda _data: None
     elif not terminal.redraws():

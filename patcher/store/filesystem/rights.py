@@ -104,7 +104,10 @@ def _own(descriptor: int, uid: int, gid: int) -> None:
 
 
 def _set(descriptor: int, name: str, value: str) -> None:
-    """Set an extended attribute to a base64 ``value``, unless the value is empty or already set. Raises OSError."""
+    """Set the extended attribute ``name`` of an open file to a base64 ``value``, unless it is "" or already set.
+
+    Raises OSError that names the attribute.
+    """
     if value and (name, value) not in attributes(descriptor):
         try:
             os.setxattr(descriptor, name, binascii.a2b_base64(value))
