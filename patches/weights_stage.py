@@ -59,7 +59,7 @@ class Weights(PackageStage):
     )
     NOTES = (
         Note(
-            Text("weight sync 0 may come before the first rollout: choose another one with --sync N"),
+            Text("weight sync 0 may precede the first rollout: choose another with --sync N"),
             Text(
                 "if a trainer syncs weights before its first training step, weight sync 1 carries the weights"
                 " of training step 1"

@@ -162,7 +162,7 @@ UPSTREAM = Upstream(
             tuple(ROLES),
             "",
             Note(
-                Text("a runner of Archon runs the micro-batches, and rlpatch cannot count them"),
+                Text("Archon's own runner runs the micro-batches"),
                 Text("for updates, use --mini-batch"),
             ),
         ),

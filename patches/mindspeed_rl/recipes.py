@@ -22,7 +22,7 @@ _WHY = Text(
     " the global batch to 8, and the number of layers, so the recorded run is no longer the run to be analysed"
 )
 _PIPELINE = Note(
-    Text("--micro-batch does not work under pipeline parallelism: use --call or --mini-batch"),
+    Text("with pipeline parallelism, use --call or --mini-batch, not --micro-batch"),
     Text(
         "with pipeline_model_parallel_size above 1, or several model chunks, Megatron interleaves the"
         " micro-batches. rlpatch then records nothing and says so in the log"

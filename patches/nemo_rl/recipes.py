@@ -217,10 +217,7 @@ UPSTREAM = Upstream(
             (_UPDATE, _LOG_PROB),
             "",
             Note(
-                Text(
-                    "the code of the loop puts the micro-batches together only while it runs, so rlpatch cannot"
-                    " count them"
-                ),
+                Text("rlpatch cannot count the micro-batches of this loop"),
                 Text("for updates, use --mini-batch"),
             ),
         ),

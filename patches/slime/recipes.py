@@ -17,7 +17,7 @@ from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 
 _FILE = "backends/megatron_utils/model.py"
 _INTERLEAVED = Note(
-    Text("--micro-batch does not work under pipeline parallelism: use --call or --mini-batch"),
+    Text("with pipeline parallelism, use --call or --mini-batch, not --micro-batch"),
     Text(
         "with pipeline_model_parallel_size above 1, or several model chunks, Megatron's schedule interleaves"
         " micro-batches. In updates, overlap_moe_expert_parallel_comm also interleaves them, even without"
@@ -33,10 +33,11 @@ _COUNTED = Note(
     ),
 )
 _REUSED = Note(
-    Text("with one mini-batch per rollout, slime computes no log-probs for the actor"),
+    Text("with one mini-batch per rollout, slime reuses the actor's log-probs"),
     Text(
-        "from 0.3.0 on, slime reuses the log-probs of the update in that case (can_reuse_log_probs_in_loss in"
-        " slime/backends/megatron_utils/actor.py). The log-probs of the reference are still computed"
+        "from 0.3.0 on, the update then computes the actor's log-probs itself (can_reuse_log_probs_in_loss in"
+        " slime/backends/megatron_utils/actor.py). slime still computes the reference's log-probs before the"
+        " update"
     ),
 )
 _DYNAMIC = Note(Text("with use_dynamic_batch_size, a single micro-batch is not representative"))

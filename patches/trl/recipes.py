@@ -29,7 +29,7 @@ _ONE = Note(
     ),
 )
 _DEEPSPEED = Note(
-    Text("with DeepSpeed, the last micro-batch of a training step includes the optimizer step"),
+    Text("with DeepSpeed, the last micro-batch includes the optimizer step"),
     Text("accelerate runs DeepSpeed's optimizer step inside backward()"),
 )
 _NOT_ALWAYS = Note(

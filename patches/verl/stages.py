@@ -24,7 +24,7 @@ DYNAMIC = Note(
     Text("with use_dynamic_bsz, verl puts the smallest micro-batches at both ends of the loop from 0.6.0 on"),
 )
 INTERLEAVED = Note(
-    Text("no --micro-batch under pipeline parallelism of Megatron or MindSpeed: use --call"),
+    Text("with pipeline parallelism, use --call instead of --micro-batch"),
     Text(
         "with pipeline_model_parallel_size above 1, or several model chunks, Megatron's schedule interleaves"
         " micro-batches. In updates, overlap_moe_expert_parallel_comm also interleaves them, even without"

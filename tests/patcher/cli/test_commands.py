@@ -608,12 +608,12 @@ def test_explain_has_the_details_of_notes_and_gaps(run, site: Path) -> None:
     gaps = run("explain", "areal", "--stage", "update-policy").stdout
     for strategy, why in (
         ("megatron", "Megatron's schedule runs the micro-batches"),
-        ("archon", "Archon's runner runs the micro-batches"),
+        ("archon", "Archon's own runner runs the micro-batches"),
     ):
         assert f"--strategy {strategy} does not support --micro-batch windows: {why}" in gaps
     verl = run("explain", "verl==0.9.1", "--stage", "update-policy").stdout
     assert (
-        "no --micro-batch under pipelines of Megatron or MindSpeed: use --call\n    with pipeline_model_parallel_size above 1"
+        "with pipeline parallelism, use --call instead of --micro-batch\n    with pipeline_model_parallel_size above 1"
         in verl
     )
 
@@ -702,9 +702,9 @@ def test_explain_shows_the_places_of_the_other_stages(
 
 def test_a_capture_has_no_window_and_no_warm_up(run, site: Path) -> None:
     stage = ("apply", "vllm-ascend", "--stage", "graph-capture", "--path", "site")
-    assert "Records the first capture of graphs of each worker on rank 0." in run(*stage, "-n").stdout
+    assert "Records the first graph capture of each worker on rank 0." in run(*stage, "-n").stdout
     assert (
-        "the first 2 captures of graphs of each worker on every rank"
+        "the first 2 graph captures of each worker on every rank"
         in run(*stage, "--repeat", "2", "--ranks", "all").stdout
     )
     assert (
