@@ -58,7 +58,7 @@ def arguments(config: ProfileConfig[BuiltinStage]) -> Mapping[tuple[str, str], s
 def summary(config: ProfileConfig[BuiltinStage]) -> str:
     """Return a sentence on the settings that change, for the report."""
     return Text(
-        "Sets {words} of the framework's own profiler; the other settings do not change.", " ".join(config.words[1:])
+        "Sets {settings} of the framework's own profiler; the other settings do not change.", " ".join(config.words[1:])
     )
 
 

@@ -14,10 +14,10 @@ STAGE = "graph-capture"
 WINDOWS = (WHOLE,)
 
 MANY_SIZES = Note(
-    Text("the trace has every captured batch size: fewer sizes make it smaller"),
+    Text("fewer captured batch sizes make the trace smaller"),
     Text(
-        "the warm-up run of each size is in the trace, too. Set the sizes with cudagraph_capture_sizes in"
-        " --compilation-config"
+        "the warm-up run of each batch size is in the trace, too. To set the batch sizes, use"
+        " cudagraph_capture_sizes in --compilation-config"
     ),
 )
 """Note on the length of a trace, the same for every engine."""
@@ -25,12 +25,8 @@ MANY_SIZES = Note(
 
 def summary(config: ProfileConfig[WholeStage]) -> str:
     """Return a sentence on what is recorded, for the reader of the patched file."""
-    which = (
-        Text("capture of graphs")
-        if config.stage.repeat == 1
-        else Text("{repeat} captures of graphs", config.stage.repeat)
-    )
-    return Text("Records the first {which} of each worker on {on_ranks}.", which, recording.on_ranks(config))
+    which = Text("graph capture") if config.stage.repeat == 1 else Text("{count} graph captures", config.stage.repeat)
+    return Text("Records the first {captures} of each worker on {ranks}.", which, recording.on_ranks(config))
 
 
 def settings(config: ProfileConfig[WholeStage]) -> dict[str, object]:

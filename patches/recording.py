@@ -87,10 +87,10 @@ def constants(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, ob
 def units(config: ProfileConfig[WindowedStage | WholeStage], name: str) -> str:
     """Return the window in words, such as "decode steps 30..59"; `name` is the plural of its unit."""
     spans = (
-        Text("{first} and all after it", first) if end == OPEN_END else f"{first}..{end - 1}"
+        Text("{first} and all later ones", first) if end == OPEN_END else f"{first}..{end - 1}"
         for first, end in config.stage.window.all
     )
-    return Text("{units} {numbers}", name, joined(COMMA, spans))
+    return joined(" ", (name, joined(COMMA, spans)))
 
 
 def on_ranks(config: ProfileConfig[WindowedStage | WholeStage]) -> str:

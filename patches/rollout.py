@@ -79,15 +79,17 @@ def summary(config: ProfileConfig[RolloutStage]) -> str:
     on_demand = Text("{units} that `rlpatch trigger` asks for", units)
     if stage.window.none:
         return Text("Records {units}.", on_demand)
-    rollout = Text("{first}", stage.rollout)
+    rollout = str(stage.rollout)
     if stage.repeat > 1:
         rollout = Text("{first} to {last}", stage.rollout, stage.rollout + stage.repeat - 1)
     values = recording.units(config, units), rollout
     recorded = Text("{units} of rollout {rollout} on {ranks}", *values, ranks)
     if states := behind(stage):
-        recorded = Text("{units} of rollout {rollout}, counted from when {states}, on {ranks}", *values, states, ranks)
+        recorded = Text(
+            "{units} of rollout {rollout} on {ranks}, counted from the moment when {conditions}", *values, ranks, states
+        )
     if stage.on_demand:
-        recorded = Text("{recorded}, then {units}", recorded, on_demand)
+        recorded = Text("{recorded_units}, then {requested_units}", recorded, on_demand)
     return Text("Records {units}.", recorded)
 
 

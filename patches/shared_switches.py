@@ -43,7 +43,9 @@ ENGINE_DEPRECATED = ENGINE_VARIABLE._replace(
 )
 ENGINE_IGNORED = ENGINE_VARIABLE._replace(
     otherwise=State.OFF,
-    why=Text("set, but ignored since vLLM 0.16.0: --profiler-config sets up the engine's profiler"),
+    why=Text(
+        "the variable is set, but vLLM ignores it from 0.16.0 on: --profiler-config sets up the engine's profiler"
+    ),
     source="vllm/config/profiler.py and vllm/envs.py without the variable, from 0.16.0; vLLM pull request 33536",
     requested_by=(),
 )
@@ -59,7 +61,9 @@ ENGINE_OPTION = Switch(
     keys=("profiler", "torch_profiler_dir"),
     values=(("", State.OFF), ("0", State.OFF), ("null", State.OFF), ("none", State.OFF)),
     otherwise=State.ARMED,
-    why=Text("the worker may create a profiler, and records from /start_profile or LLM.start_profile() on"),
+    why=Text(
+        "with this option the worker may create a profiler, which records from /start_profile or LLM.start_profile() on"
+    ),
     source="vllm_ascend/worker/worker.py from 0.14.0rc1, vllm_ascend/profiler/torch_npu_profiler.py from 0.20.2rc1",
     off="leave out --profiler-config and --profiler-config.*",
     programs=_VLLM,
@@ -77,8 +81,8 @@ DAEMON = Switch(
     values=_DAEMON_VALUES,
     otherwise=State.UNKNOWN,
     why=Text(
-        "torch_npu connects to the dynolog daemon, advances its profiler at each optimizer step, and records"
-        " after `dyno nputrace`. Only the value 1 has this effect"
+        "with the value 1, torch_npu connects to the dynolog daemon, advances its profiler at each optimizer"
+        " step, and records after `dyno nputrace`. Other values have no effect"
     ),
     source="torch_npu/profiler/_non_intrusive_profile.py, from 2.7.1",
     off="unset MSMONITOR_USE_DAEMON",
@@ -87,16 +91,16 @@ DAEMON = Switch(
 DAEMON_STEPPED = DAEMON._replace(
     why=Text(
         "in each execute_model() the worker advances torch_npu's dynamic profiler, which records after `dyno"
-        " nputrace`. With a number other than 1, this profiler is not set up; a value that is not a number stops"
-        " the worker"
+        " nputrace`. With a number other than 1, this profiler is not set up; with a value that is not a"
+        " number, the worker stops"
     ),
     source="vllm_ascend/envs.py, 0.11.0rc0 to 0.26.0rc1; torch_npu/profiler/_non_intrusive_profile.py",
 )
 KINETO_DAEMON = DAEMON._replace(
     name="KINETO_USE_DAEMON",
     why=Text(
-        "older name of MSMONITOR_USE_DAEMON; if both are set, MSMONITOR_USE_DAEMON takes precedence. On GPUs,"
-        " libkineto connects to dynolog"
+        "this is the older name of MSMONITOR_USE_DAEMON; if both are set, MSMONITOR_USE_DAEMON takes"
+        " precedence. On GPUs, libkineto connects to dynolog"
     ),
     source="torch_npu/profiler/_non_intrusive_profile.py, from 2.5.1",
     off="unset KINETO_USE_DAEMON",
@@ -143,8 +147,9 @@ _MSPROF_MODE = Switch(
     values=(("", State.OFF), ("0", State.UNKNOWN), ("false", State.UNKNOWN)),
     otherwise=State.ON,
     why=Text(
-        "CANN itself records the device, and newer torch_npu profilers then record nothing and report no error."
-        " Every non-empty value has this effect, even `false` and `0`, so unset the variable"
+        "with this variable, CANN itself records the device, and newer torch_npu profilers then record"
+        " nothing and report no error. Every non-empty value has this effect, even `false` and `0`, so unset"
+        " the variable"
     ),
     source="torch_npu/profiler/analysis/prof_common_func/_utils.py check_msprof_env, 2.13.0 and 2.14.0; CANN, dynamic "
     "profiling in attach mode",
@@ -189,7 +194,7 @@ _NSYS = Switch(
 _NSYS_LAUNCH = _NSYS._replace(
     programs=r"nsys( -\S+)* launch (?!-h|--help).*",
     otherwise=State.ARMED,
-    why=Text("nsys launch records the processes that it starts as soon as `nsys start` is run"),
+    why=Text("once `nsys start` is run, nsys records the processes that nsys launch has started"),
     requested_by=((r"(.*/)?nsys", "start"),),
 )
 _NSYS_SESSION = _NSYS._replace(

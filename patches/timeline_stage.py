@@ -28,21 +28,24 @@ class Timeline(PackageStage):
 
     (STAGE,) = TimelineStage.NAMES
     WHY = Text(
-        "to see which process limits a step, the whole run must be recorded, which is too much for a profiler."
-        " The timeline only reads the clock twice per span"
+        "to see which process limits a training step, the whole run must be recorded, which is too much for a"
+        " profiler. The timeline only reads the clock at the start and end of each function"
     )
     HOW = Text(
-        "one line at the start of each function; the span ends with the function's local variable: on return, on"
-        " an exception, or on close. Loops run over a wrapper of their items. If collectives block the host"
-        " (gloo, MPI), the methods Work.wait and DTensor.full_tensor of torch.distributed are replaced in memory,"
-        " to measure how long they block"
+        "one line at the start of each function. Each function is a span of the timeline and ends on return,"
+        " on an exception, or when a generator is closed. Loops run over a wrapper of their items. If"
+        " collectives block the host (gloo, MPI), the methods Work.wait and DTensor.full_tensor of"
+        " torch.distributed are replaced in memory, to measure how long they block"
     )
     REMOVE_WHEN = Text("the framework itself writes such a timeline, in a format that can be read without a server")
     AT_HEAD = "_rlpatch_span"
     AROUND = "_rlpatch_wait"
     RECORDER = (
         Text("recorder of the timeline"),
-        Text("a class and one object of it at the end of the package; it does nothing until the first span"),
+        Text(
+            "a class and one object of it at the end of the package's __init__.py; the object does nothing"
+            " until the first span begins"
+        ),
     )
 
     @staticmethod
@@ -79,10 +82,12 @@ class Timeline(PackageStage):
         The loop is the one that runs over any of `variables`.
         """
         wrapped = f'{{units}} = _rlpatch.units("{unit}", {{units}}) if {self.recorder} else {{units}}'
-        return line(method, wrapped, Text("each iteration of the loop is a span"), Loop(variables))
+        return line(
+            method, wrapped, Text("each iteration of this loop becomes a span of the timeline"), Loop(variables)
+        )
 
     def wait(self, method: str, call: str) -> Insertion:
         """Return the lines around the statement with `call`, a collective in which the host waits for other ranks."""
         name = call.rpartition(".")[2]
-        why = Text("all ranks wait for the straggler here; nothing else shows which rank is late")
+        why = Text("all ranks wait for the slowest rank (straggler) here; nothing else shows which rank is late")
         return self.around(method, f"{call}(...)", f'span("wait", "{name}")', why)

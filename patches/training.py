@@ -69,7 +69,7 @@ def summary(config: ProfileConfig[TrainingStage]) -> str:
     values = recording.units(config, name), _steps(stage), where, recording.on_ranks(config)
     recorded = Text("{units} of {steps} in {stage} on {ranks}", *values)
     if stage.on_demand:
-        recorded = Text("{recorded}, then {units}", recorded, on_demand)
+        recorded = Text("{recorded_units}, then {requested_units}", recorded, on_demand)
     return Text("Records {units}.", recorded)
 
 

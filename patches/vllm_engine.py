@@ -38,7 +38,8 @@ SLEEP = Insertion(
     where=Head(),
     line='self._rlpatch_stage("end_rollout", "sleep()")',
     why=Text(
-        "verl puts the engine to sleep after each rollout; in a single process no empty batch follows the last request"
+        "verl puts the engine to sleep after each rollout. In a single process, no empty batch follows the"
+        " last request, so nothing else shows the end of the rollout"
     ),
 )
 PROFILE = Insertion(
@@ -73,11 +74,15 @@ def spans(class_name: str) -> tuple[tuple[str, str, str], ...]:
     weights = ("start_weight_update", "update_weights", "finish_weight_update", "reload_weights")
     kinds = {
         "sync": (weights, Text("the engine receives the weights for the next rollout")),
-        "sleep": (("sleep", "wake_up"), Text("the engine frees memory for training")),
+        "sleep": (("sleep", "wake_up"), Text("the engine frees memory for training here, or takes it back")),
     }
     spans = ((kind, name, why) for kind, (names, why) in kinds.items() for name in names)
     return (
-        (f"{class_name}.execute_model", "iteration(self, scheduler_output)", Text("runs once per engine iteration")),
+        (
+            f"{class_name}.execute_model",
+            "iteration(self, scheduler_output)",
+            Text("this function runs once per engine iteration"),
+        ),
         *((f"{class_name}.{name}", f'span("{kind}", "{name}")', why) for kind, name, why in spans),
     )
 

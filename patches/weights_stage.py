@@ -44,22 +44,26 @@ class Weights(PackageStage):
         " this time. Often most of this time is spent on gathering the weights, and sending is short"
     )
     HOW = Text(
-        "one line at the start of each function; the range ends with the function's local variable, on return or"
-        " on an exception. The profiler runs from the start of the outermost function to the end of that function"
+        "one line at the start of each function; its range in the trace ends on return or on an exception."
+        " The profiler runs from the start of the outermost function to the end of that function"
     )
-    REMOVE_WHEN = Text(
-        "the framework's own profiler can record the weight sync as a stage, and marks the phases of the sync"
-    )
+    REMOVE_WHEN = Text("the framework's own profiler can record the weight sync as a stage, and marks its phases")
     AT_HEAD = "_rlpatch_range"
     AROUND = "_rlpatch_phase"
     RECORDER = (
         Text("recorder of weight syncs"),
-        Text("a class and one object of it at the end of the package; it does nothing until the first sync"),
+        Text(
+            "a class and one object of it at the end of the package's __init__.py; the object does nothing"
+            " until the first weight sync"
+        ),
     )
     NOTES = (
         Note(
-            Text("sync 0 may be before the first rollout: choose another sync with --sync N"),
-            Text("if a trainer syncs before its first step, sync 1 carries the weights of step 1"),
+            Text("weight sync 0 may precede the first rollout: choose another with --sync N"),
+            Text(
+                "if a trainer syncs weights before its first training step, weight sync 1 carries the weights"
+                " of training step 1"
+            ),
         ),
     )
 
@@ -72,7 +76,7 @@ class Weights(PackageStage):
             if count == 1
             else Text("weight syncs {first} to {last}", first, first + count - 1)
         )
-        return Text("Records {which} of this process on {on_ranks}.", which, recording.on_ranks(config))
+        return Text("Records {weight_syncs} of this process on {ranks}.", which, recording.on_ranks(config))
 
     def recipes(self, releases: Releases, *sites: Recipe, replica: Probe | None = None) -> tuple[Recipe, ...]:
         """Return the recipe of the recorder of weight syncs, and behind it `sites`; each needs the other.
@@ -98,7 +102,7 @@ class Weights(PackageStage):
     def wrapped(self, *methods: str) -> tuple[Insertion, ...]:
         """Return lines that wrap the parameter `weights` of functions, so that waiting for each tensor is a range."""
         wrapped = f"weights = _rlpatch.weights(weights) if {self.recorder} else weights"
-        why = Text("each tensor is gathered or received only when it is needed")
+        why = Text("these weights are an iterator: each tensor is gathered or received only when it is needed")
         return tuple(line(method, wrapped, why, parameters=("weights",)) for method in methods)
 
     def ended(self, method: str, why: str) -> Insertion:
@@ -108,5 +112,5 @@ class Weights(PackageStage):
     def socket(self, method: str, statement: str) -> Insertion:
         """Return lines in `method` that wrap `self.socket` after `statement`: each wait for an answer is a range."""
         where = Around(statement, "self.socket = _rlpatch.socket(self.socket) if _rlpatch else self.socket")
-        why = Text("handing over a bucket takes as long as the receiver needs to load it")
+        why = Text("sending a bucket of weights takes as long as the receiver needs to load it")
         return line(method, f'_rlpatch = getattr(__import__("{self.package}"), "_rlpatch_stage", None)', why, where)

@@ -33,8 +33,8 @@ PROFILING = Application(
             (Key("perf_tracer.enabled", (False, True)), Key("perf_tracer.profile_steps", (None, [1]))),
             lambda values: State.ON if values["perf_tracer.enabled"] else State.OFF,
             Text(
-                "each rank writes a trace of the phases of a step; in the steps listed in profile_steps,"
-                " torch.profiler also records the scopes that request it"
+                "each rank writes a trace of the phases of a training step; in the training steps listed in"
+                " profile_steps, torch.profiler also records the code scopes that request it"
             ),
             "areal/utils/perf_tracer.py PerfTracer and _should_enable_profiler, areal/api/cli_args.py",
         ),

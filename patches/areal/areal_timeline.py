@@ -32,7 +32,7 @@ def _engine(name: str, *more: Site, loops: Iterable[Insertion] = ()) -> Recipe:
     """Return the timeline recipe of the engine `name`, such as "FSDP"; `more` and `loops` are added."""
     owner = f"{name}Engine"
     return _sites(
-        Text("calls inside the {name} engine", name),
+        Text("calls inside the {engine} engine", name),
         f"engine/{name.lower()}_engine.py",
         *_spans("work", owner, _RANK, "update_weights"),
         *_spans("sync", owner, _SYNC, "_update_weights_from_distributed", "_update_weights_from_disk"),
@@ -46,7 +46,7 @@ def _engine(name: str, *more: Site, loops: Iterable[Insertion] = ()) -> Recipe:
 RECIPES = _TIMELINE.recipes(
     RELEASES,
     _sites(
-        Text("phases of the trainer"),
+        Text("phases of a training step, in the trainer"),
         "utils/stats_tracker.py",
         (
             "DistributedStatsTracker.record_timing",
@@ -55,7 +55,7 @@ RECIPES = _TIMELINE.recipes(
         ),
     ),
     _sites(
-        Text("steps of the trainer"),
+        Text("training steps of the trainer"),
         "utils/stats_logger.py",
         (
             "StatsLogger.commit",
@@ -64,7 +64,7 @@ RECIPES = _TIMELINE.recipes(
         ),
     ),
     _sites(
-        Text("calls of the trainer"),
+        Text("calls from the trainer to its workers"),
         "infra/controller/train_controller.py",
         *(
             (f"TrainController.{method}", 'span("call", method)', _CALLED)
@@ -97,7 +97,7 @@ RECIPES = _TIMELINE.recipes(
         ),
     ),
     _sites(
-        Text("requests of episodes"),
+        Text("requests that episodes send"),
         "infra/remote_inf_engine.py",
         (
             "RemoteInfEngine.agenerate",

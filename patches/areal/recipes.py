@@ -13,8 +13,8 @@ from patches.training import MICRO, MINI, ROLES, UPDATES
 
 _REMOVE = Text("AReaL's own profiler can record a window of micro-batches or mini-batches")
 _WHY = Text(
-    "AReaL's perf_tracer logs only how long each forward and backward took. AReaL's torch profiler must be put"
-    " around a scope by hand and records the whole scope"
+    "AReaL's perf_tracer logs only how long each forward and backward took. AReaL's torch profiler records"
+    " whole code scopes, and each scope must be marked by hand"
 )
 _COUNTED = Note(
     Text("training steps are numbered as in AReaL's log: weight version plus 1"),
@@ -25,7 +25,7 @@ _COUNTED = Note(
 )
 _TEACHER = Note(
     Text("a teacher model is recorded as role ref"),
-    Text("like the reference, the teacher is an actor without an optimizer"),
+    Text("a teacher, like a reference model, is an actor without an optimizer"),
 )
 _STRATEGIES = ("fsdp", "megatron", "archon")
 _ENGINE = "FSDP engine"
@@ -75,7 +75,9 @@ def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
                 RELEASES,
                 file,
                 fingerprints,
-                Text("one loop over the mini-batches") if stage in UPDATES else Text("one call of the engine"),
+                Text("one loop over the mini-batches")
+                if stage in UPDATES
+                else Text("the function calls the engine once"),
             ),
         ),
         why=_WHY,
@@ -159,7 +161,10 @@ UPSTREAM = Upstream(
             MICRO,
             tuple(ROLES),
             "",
-            Note(Text("Archon's runner runs the micro-batches"), Text("for updates, use --mini-batch")),
+            Note(
+                Text("Archon's own runner runs the micro-batches"),
+                Text("for updates, use --mini-batch"),
+            ),
         ),
     ),
     builtin={

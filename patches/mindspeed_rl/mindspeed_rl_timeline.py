@@ -45,7 +45,7 @@ def _trainer(algorithm: str, releases: Releases) -> Recipe:
         Text("this function logs each training step once"),
     )
     return _TIMELINE.sites(
-        Text("steps of {name}", algorithm),
+        Text("training steps of the {algorithm} trainer", algorithm),
         f"trainer/{algorithm.lower()}_trainer_hybrid.py",
         releases,
         _span(f"{owner}.compute_advantage", "phase", Text("the driver waits here until all rewards are computed")),
@@ -67,7 +67,9 @@ def _worker(class_name: str, file: str, releases: Releases, *methods: str, updat
         )
         for method, work in works
     )
-    return _TIMELINE.sites(Text("functions in {file}", file), f"workers/{file}.py", releases, *heads)
+    return _TIMELINE.sites(
+        Text("functions in {file} that the driver calls", file), f"workers/{file}.py", releases, *heads
+    )
 
 
 _OF_ACTOR = ("generate_sequences", "compute_log_prob", "compute_image_embeds", *_MODES[:2], "save_ckpt")
@@ -81,14 +83,21 @@ RECIPES = _TIMELINE.recipes(
         "prompts",
         "trainer/utils/transfer_dock.py",
         _LATER,
-        _span("put_prompts_experience", "phase", Text("a training step begins with its prompts here")),
+        _span(
+            "put_prompts_experience", "phase", Text("the driver begins a training step here, by storing its prompts")
+        ),
     ),
     _TIMELINE.sites(
-        Text("calls of the driver"),
+        Text("calls from the driver to the workers"),
         "workers/scheduler/launcher.py",
         RELEASES,
         *(
-            _span(f"RayActorGroup.{method}", "call", Text("one stage of a training step, on a group of workers"), work)
+            _span(
+                f"RayActorGroup.{method}",
+                "call",
+                Text("the driver runs one stage of a training step on a group of workers here"),
+                work,
+            )
             for method, work in _CALLS.items()
         ),
     ),
@@ -106,7 +115,10 @@ RECIPES = _TIMELINE.recipes(
         *(
             _span(f"MegatronShardingManager.{mode}", kind, why)
             for mode, kind, why in (
-                *((mode, "sync", Text("the weights are moved to the rollout, or back")) for mode in _MODES[:2]),
+                *(
+                    (mode, "sync", Text("the weights are moved to the rollout, or back to training"))
+                    for mode in _MODES[:2]
+                ),
                 *((mode, "sleep", Text("memory is freed for the next stage")) for mode in (*_MODES[2:], *_TRAINS)),
             )
         ),

@@ -22,7 +22,7 @@ _WHY = Text(
     " the global batch to 8, and the number of layers, so the recorded run is no longer the run to be analysed"
 )
 _PIPELINE = Note(
-    Text("no --micro-batch under pipeline parallelism: use --call or --mini-batch"),
+    Text("with pipeline parallelism, use --call or --mini-batch, not --micro-batch"),
     Text(
         "with pipeline_model_parallel_size above 1, or several model chunks, Megatron interleaves the"
         " micro-batches. rlpatch then records nothing and says so in the log"
@@ -31,8 +31,8 @@ _PIPELINE = Note(
 _DISPATCH = Note(
     Text("a training step may have several rollouts"),
     Text(
-        "a training step has several rollouts if actor_rollout_dispatch_size is less than a replica's share of"
-        " the batch, and with dynamic sampling (DAPO)"
+        "a training step has several rollouts if actor_rollout_dispatch_size is less than a replica's share"
+        " of the batch, or with dynamic sampling (DAPO). Choose one with --rollout N"
     ),
 )
 _DYNAMIC = Note(Text("with use_dynamic_bsz, a single micro-batch is not representative"))
@@ -71,9 +71,9 @@ _ROLLOUT = Recipe(
             where=Head(),
             line='self._rlpatch_stage("end_rollout", "free_cache_engine()")',
             why=Text(
-                "all ways to generate end with this function: generate_sequences(), and the worker after"
-                " asynchronous and multi-turn rollouts. In a single process, no empty batch follows the last"
-                " request"
+                "every rollout ends with this function: generate_sequences() calls it, and so does the worker"
+                " after asynchronous and multi-turn rollouts. In a single process, no empty batch follows the"
+                " last request, so nothing else shows the end"
             ),
         ),
     ),
@@ -83,7 +83,10 @@ _ROLLOUT = Recipe(
             RELEASES,
             _ENGINE_FILE,
             ("c129b23eb8f0", "88d96061bc2f"),
-            Text("vllm.LLM with external_launcher on the V1 engine of vLLM 0.9.1 (0.11.0 on the master branch)"),
+            Text(
+                "the worker creates vllm.LLM with external_launcher, on the V1 engine of vLLM 0.9.1 (on the"
+                " master branch: 0.11.0)"
+            ),
         ),
     ),
     why=_WHY,
@@ -131,8 +134,8 @@ def _engine(stage: str) -> Recipe:
             where=Before("if self.use_dynamic_bsz and forward_only and post_process: ..."),
             line="self._rlpatch_stage_ended(data_iter)",
             why=Text(
-                "the schedule takes a fixed number of micro-batches and never exhausts the iterator, so the last"
-                " micro-batch ends here and includes the gradient reduction"
+                "Megatron's schedule takes a fixed number of micro-batches and never exhausts their iterator."
+                " So the last micro-batch ends here and includes the gradient reduction"
             ),
             windows=(MICRO,),
         ),
@@ -151,14 +154,14 @@ def _engine(stage: str) -> Recipe:
                 releases,
                 _TRAINING_ENGINE,
                 ("e335852afe4a", "7a56bbeb4d29"),
-                Text("micro-batches in Megatron's schedule, mini-batches in a loop over the epochs")
+                Text("Megatron's schedule runs the micro-batches; the mini-batches are in a loop over the epochs")
                 if update
-                else Text("micro-batches in Megatron's schedule"),
+                else Text("Megatron's schedule runs the micro-batches"),
             ),
         ),
         why=_WHY,
         how=Text(
-            "the worker wraps the iterator of the schedule and the loop over mini-batches. Between two"
+            "the worker wraps the iterator of Megatron's schedule and the loop over mini-batches. Between two"
             " iterations, the wrapper starts, steps or stops the profiler; the trace is also saved after an"
             " exception"
         ),
@@ -192,8 +195,9 @@ def _worker(
                 where=Head(),
                 line=f'self._rlpatch_stage("enter", "{role}")',
                 why=Text(
-                    "a training step begins here. The engine cannot know this, because it gets the batch in parts"
-                    " of *_dispatch_size. Passes for image embeddings use other methods and are not counted"
+                    "a training step begins here. The engine cannot know this, because it gets the batch in"
+                    " parts (see the option *_dispatch_size). Image embeddings are computed in other methods"
+                    " and are not counted"
                 ),
             ),
             Insertion(
@@ -207,7 +211,7 @@ def _worker(
         why=_WHY,
         how=Text(
             "one line at the start and one at the end of the stage. The probe is a nested class at the end of"
-            " {class_name}, from which the Ray actors inherit; the probe wraps the loops of the engine",
+            " {class_name}, from which the Ray actors inherit, and wraps the loops of the engine",
             class_name,
         ),
         upstream=f"{structures[-1].file}, from {structures[0].releases[0]} on",

@@ -23,12 +23,18 @@ _WHY = Text(
     " one mini-batch or micro-batch is small"
 )
 _DUMMIES = Note(
-    Text("with sequence packing the last micro-batches may be dummies"),
-    Text("a rank with fewer micro-batches than others repeats some, whose results do not count"),
+    Text("with sequence packing, the last micro-batches may be dummy batches"),
+    Text(
+        "a rank with fewer micro-batches than other ranks repeats some of them; the results of the repeated"
+        " ones are not used"
+    ),
 )
 _COUNTED = Note(
     Text("each call of a stage counts as a training step"),
-    Text("the first call of a process is 1, also after a restart from a checkpoint. Validations do not count"),
+    Text(
+        "the first call in a process is training step 1, also after a restart from a checkpoint. Validations"
+        " are not counted"
+    ),
 )
 
 
@@ -87,7 +93,7 @@ def _recipe(worker: _Worker, stage: str, windows: tuple[str, ...], insertions: t
     """Return the recipe for "update-policy" or "compute-log-prob" (`stage`) of a worker, with its units and lines."""
     update = stage == _UPDATE
     return Recipe(
-        name=Text("{cls} from {release} on", worker.class_name, worker.releases[0]),
+        name=Text("{class_name} from {release} on", worker.class_name, worker.releases[0]),
         stage=stage,
         class_name=worker.class_name,
         method="train" if update else "get_logprobs",
@@ -100,12 +106,15 @@ def _recipe(worker: _Worker, stage: str, windows: tuple[str, ...], insertions: t
                 worker.releases,
                 worker.file,
                 worker.train if update else worker.get_logprobs,
-                Text("a loop over mini-batches") if update else Text("one forward over a rollout"),
+                Text("a loop over mini-batches")
+                if update
+                else Text("the function runs the forward over a whole rollout"),
             ),
         ),
         why=_WHY,
         how=Text(
-            "one line at the start and one at the end of the call, and lines where a unit ends and the next begins"
+            "one line at the start and one at the end of the call, and one line wherever a mini-batch or"
+            " micro-batch ends and the next one begins"
         ),
         upstream=f"{worker.file}, from {worker.releases[0]} on",
         remove_when=_REMOVE,
@@ -122,7 +131,7 @@ def _update(worker: _Worker) -> Recipe:
         "train",
         where=Around("automodel_forward_backward(...)", after="del _rlpatch_micros"),
         line='_rlpatch_micros = processed_iterator = self._rlpatch_stage_units("micro-batch", processed_iterator)',
-        why=Text("each micro-batch is taken out of this iterator when it begins"),
+        why=Text("each micro-batch begins when the loop takes it from this iterator"),
         windows=(MICRO,),
     )
     return _recipe(
@@ -134,7 +143,7 @@ def _update(worker: _Worker) -> Recipe:
                 "train",
                 where=Before("with ctx: ..."),
                 line='self._rlpatch_stage("begin", eval_mode)',
-                why=Text("one call has the whole rollout of this rank; its first mini-batch begins"),
+                why=Text("this call trains on the whole rollout of this rank; the first mini-batch begins here"),
                 parameters=("eval_mode",),
             ),
             *((micro,) if worker.has_micro_batches else ()),
@@ -144,7 +153,7 @@ def _update(worker: _Worker) -> Recipe:
                     "losses.append(...)", after='self._rlpatch_stage("go_on", gb_idx + 1 < num_global_batches)'
                 ),
                 line='self._rlpatch_stage("stop", "mini-batch")',
-                why=Text("the optimizer has stepped; the next mini-batch begins, or the call ends"),
+                why=Text("the optimizer step is done here; then the next mini-batch begins, or the call ends"),
             ),
         ),
     )
@@ -168,13 +177,13 @@ def _log_prob(worker: _Worker) -> Recipe:
                 "use_reference_model",
                 where=Head(),
                 line='self._rlpatch_stage("reference")',
-                why=Text("the call that follows is the reference's: the worker has its weights for a while"),
+                why=Text("the next call computes with the reference's weights, which the worker loads for a while"),
             ),
             Insertion(
                 "get_logprobs",
                 where=Head(),
                 line='self._rlpatch_stage("enter")',
-                why=Text("one call for the whole rollout of this rank"),
+                why=Text("one call computes the whole rollout of this rank"),
             ),
             *((micro,) if worker.has_micro_batches else ()),
             Insertion(
@@ -200,20 +209,24 @@ UPSTREAM = Upstream(
             MICRO,
             (_UPDATE, _LOG_PROB),
             "",
-            Note(Text("Megatron's schedule runs the micro-batches"), Text("updates have --mini-batch")),
+            Note(Text("Megatron's schedule runs the micro-batches"), Text("for updates, use --mini-batch")),
         ),
         Gap(
             "dtensor",
             MICRO,
             (_UPDATE, _LOG_PROB),
             "",
-            Note(Text("the micro-batches are joined in the loop"), Text("updates have --mini-batch")),
+            Note(
+                Text("rlpatch cannot count the micro-batches of this loop"),
+                Text("for updates, use --mini-batch"),
+            ),
         ),
     ),
     builtin={
         ">=0.4.0": Text(
-            "NRL_NSYS_WORKER_PATTERNS runs workers under nsys; NRL_NSYS_PROFILE_STEP_RANGE=A:B records the whole"
-            " training steps from A up to (not including) B. It has no window of mini-batches or micro-batches."
+            "NRL_NSYS_WORKER_PATTERNS runs workers under nsys; NRL_NSYS_PROFILE_STEP_RANGE=A:B records the"
+            " whole training steps from A up to (not including) B. There is no window of mini-batches or"
+            " micro-batches."
         )
     },
 )

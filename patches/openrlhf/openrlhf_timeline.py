@@ -14,7 +14,7 @@ from patches.timeline_stage import Timeline
 
 _TIMELINE = Timeline("openrlhf")
 _MICRO = 'span("unit", "micro-batch")'
-_ONE = Text("one forward; a call contains many forwards")
+_ONE = Text("one forward of the model; a call of the stage contains many forwards")
 _CALLED = Text("all calls from the driver to a group of workers go through this function")
 _ROLLOUT = Text("the driver waits for a rollout here")
 _SYNC = Text("the trainer sends the weights to the rollout")
@@ -59,7 +59,7 @@ RECIPES = _TIMELINE.recipes(
     _sites(
         Text("phases of the driver"),
         "ppo_trainer.py",
-        _phase("BasePPOTrainer.train_step", Text("everything in a training step after its rollout")),
+        _phase("BasePPOTrainer.train_step", Text("everything in a training step that comes after the rollout")),
         _phase("BasePPOTrainer.ppo_train", Text("the updates of actor and critic")),
         _phase("BasePPOTrainer.broadcast_to_vllm", _SYNC, "sync"),
         (
@@ -81,31 +81,42 @@ RECIPES = _TIMELINE.recipes(
         loops=(_TIMELINE.around("TrainingActor.fit", "self.rollout_queue.get(...)", 'span("poll", "get")', _ROLLOUT),),
     ),
     _sites(
-        Text("phases of an experience"),
+        Text("phases of making experience (rewards, log-probs, values)"),
         "ppo_utils/experience_maker.py",
-        _phase("RemoteExperienceMaker.make_experience_batch", Text("rewards, log-probabilities, values, advantages")),
+        _phase(
+            "RemoteExperienceMaker.make_experience_batch",
+            Text("rewards, log-probs, values and advantages are computed here"),
+        ),
         _GENERATES,
     ),
     _sites("rollouts", "ppo_utils/samples_generator.py", _GENERATES, releases=RELEASES.since("0.9.9")),
     _sites(
-        Text("calls of the driver"),
+        Text("calls from the driver to the workers"),
         "ray/launcher.py",
         *(
             (f"RayActorGroup.{method}", "called(self, method_name)", _CALLED)
             for method in ("async_run_method", "async_run_method_batch")
         ),
-        ("BaseModelActor.execute_batch", "works(self, method_name)", Text("the share of one rank")),
+        (
+            "BaseModelActor.execute_batch",
+            "works(self, method_name)",
+            Text("this rank runs its share of the batch here"),
+        ),
         *_work("BaseModelActor", "empty_cache"),
         ("ReferenceModelActor.forward", _MICRO, _ONE),
         ("RewardModelActor.forward", _MICRO, _ONE),
     ),
     *(
         _sites(
-            Text("functions of the {role}", role),
+            Text("functions of the {role} that the driver calls", role),
             f"ray/ppo_{role}.py",
             *_work(f"{owner}ModelActor", "fit", *_STATES),
             (f"{owner}ModelActor.forward", _MICRO, _ONE),
-            (f"{trainer}.training_step", _MICRO, Text("forward, backward, and the optimizer step if one is due")),
+            (
+                f"{trainer}.training_step",
+                _MICRO,
+                Text("forward and backward of a micro-batch, and the optimizer step if one is due"),
+            ),
         )
         for role, owner, trainer in (("actor", "Policy", "ActorPPOTrainer"), ("critic", "Critic", "CriticPPOTrainer"))
     ),

@@ -19,15 +19,16 @@ _WHY = Text(
 _COUNTED = Note(
     Text("each call of a stage counts as a training step"),
     Text(
-        "these numbers can differ from the log: with freezing_actor_steps the actor skips the first steps, and"
-        " after a restart from a checkpoint the numbers begin at 1 again"
+        "these step numbers can differ from the log: with freezing_actor_steps the actor skips the first"
+        " training steps, and after a restart from a checkpoint the numbers begin at 1 again"
     ),
 )
 _OPTIMIZER = Note(
     Text("the last micro-batch of a mini-batch includes the optimizer step"),
     Text(
-        "the optimizer step runs in the same method. A mini-batch is the micro-batches whose gradients are"
-        " accumulated; with dynamic batches, those up to the next optimizer step"
+        "the optimizer step runs in the same method as the micro-batch. A mini-batch consists of the"
+        " micro-batches whose gradients are accumulated; with dynamic batches, of the micro-batches up to the"
+        " next optimizer step"
     ),
 )
 
@@ -39,7 +40,7 @@ def _update(stage: str, *, role: str, class_name: str, fingerprints: tuple[str, 
     """
     method, file = "ppo_train", f"openrlhf/trainer/ray/ppo_{role}.py"
     return Recipe(
-        name=Text("{role} trainer", role),
+        name=Text("trainer of the {role}", role),
         stage=stage,
         class_name=class_name,
         method=method,
@@ -56,13 +57,13 @@ def _update(stage: str, *, role: str, class_name: str, fingerprints: tuple[str, 
                 method,
                 where=Around("self.training_step(...)", after='self._rlpatch_stage("stop", "micro-batch")'),
                 line='self._rlpatch_stage("start", "micro-batch", {"input_ids": experience.sequences})',
-                why=Text("one micro-batch: forward, backward, and DeepSpeed's optimizer step if one is due"),
+                why=Text("forward and backward of one micro-batch, and DeepSpeed's optimizer step if one is due"),
             ),
             Insertion(
                 method,
                 where=Before("if status_list: ..."),
                 line='self._rlpatch_stage("leave")',
-                why=Text("all epochs are done"),
+                why=Text("all epochs of the call are done here"),
             ),
         ),
         structures=(
@@ -70,8 +71,8 @@ def _update(stage: str, *, role: str, class_name: str, fingerprints: tuple[str, 
         ),
         why=_WHY,
         how=Text(
-            "one line at the start, one after the epochs, and two around each micro-batch. The optimizer steps"
-            " show where mini-batches end"
+            "one line at the start, one line after the epochs, and two lines around each micro-batch. The"
+            " optimizer steps show where mini-batches end"
         ),
         upstream=f"{file}, from {RELEASES[0]} on",
         remove_when=_REMOVE,
@@ -105,7 +106,7 @@ def _forward(stage: str) -> Recipe:
                 method,
                 where=Around("func(...)", after='self._rlpatch_stage("stop", "micro-batch")'),
                 line='self._rlpatch_stage("start", "micro-batch", {"input_ids": sample_kwargs.get("sequences")})',
-                why=Text("the forward of one part of the rollout"),
+                why=Text("the forward of one part of the rollout runs here"),
             ),
             Insertion(
                 method,
@@ -116,7 +117,7 @@ def _forward(stage: str) -> Recipe:
         ),
         structures=(Structure("", RELEASES, file, ("ded24382df9d",), Text("one loop over parts of the rollout")),),
         why=_WHY,
-        how=Text("one line at the start and one at the end of the call, and two around each forward"),
+        how=Text("one line at the start and one at the end of the call, and two lines around each forward"),
         upstream=f"{file}, from {RELEASES[0]} on",
         remove_when=_REMOVE,
         roles=ROLES[stage],

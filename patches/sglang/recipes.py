@@ -31,7 +31,8 @@ _WARM_UP = Note(
     ),
 )
 _IDLE = Text(
-    "an event loop calls this function when there is nothing to run; a rollout ends if no request is waiting either"
+    "the event loop calls this function when there is no batch to run. If no request is waiting either, the"
+    " rollout ends"
 )
 
 
@@ -55,10 +56,10 @@ SCHEDULER = Recipe(
             line='self._rlpatch_stage("schedule", batch)',
             parameters=("batch",),
             why=Text(
-                "every event loop calls this function once per iteration and never for a draft model."
-                " ModelRunner.forward, deeper in the call chain, also runs for draft models, several times per"
-                " decode step, and does not know when the engine is idle. A decode step lasts from one call to"
-                " the next: drafts, forward, verification, sampling"
+                "every event loop of SGLang calls this function once per iteration and never for a draft"
+                " model. ModelRunner.forward, deeper in the call chain, also runs for draft models, several"
+                " times per decode step, and does not know when the engine is idle. A decode step lasts from"
+                " one call to the next: drafts, forward, verification, sampling"
             ),
         ),
         Insertion(
@@ -76,7 +77,7 @@ SCHEDULER = Recipe(
             "check_memory",
             where=Head(),
             line='self._rlpatch_stage("idle")',
-            why=Text("{idle}; up to 0.4.7, this is the only such function", _IDLE),
+            why=Text("{reason}. Up to 0.4.7, no other function is called when the engine is idle", _IDLE),
             optional=True,
         ),
         Insertion(
@@ -122,7 +123,10 @@ SCHEDULER = Recipe(
             RELEASES.between("0.5.7", "0.5.12.post1"),
             _SCHEDULER,
             ("f11c63c63184", "e14fd4c07b19", "ee9150018266", "04801cb0d4c9", "feaff6219d90"),
-            Text("like C, with pp_proxy_tensors; batches that another server prefilled return before the forward"),
+            Text(
+                "like C, with the parameter pp_proxy_tensors; a batch that another server has prefilled"
+                " returns before the forward"
+            ),
         ),
         Structure(
             "E",
@@ -132,7 +136,7 @@ SCHEDULER = Recipe(
                 *("a4fbfbc30e52", "8fa82b1427a9", "4e47a0d715e0", "dc0460f42fb4", "5e71c4e771de", "26690fd8d9b9"),
                 *("138ebe70b148", "965c534eef87", "4a59209300a9", "559b1ea75785", "93dcd43ecd23", "5533bbb58258"),
             ),
-            Text("like D; profiler and memory are separate components, and run_batch() has a decorator from 0.5.14 on"),
+            Text("like D, but profiler and memory are separate components; run_batch() has a decorator from 0.5.14 on"),
         ),
     ),
     why=_WHY,
@@ -199,8 +203,8 @@ REPLICA = Recipe(
         Structure("", RELEASES, "sglang/__init__.py", (), Text("Python imports this file before the schedulers start")),
     ),
     why=Text(
-        "verl and slime start an engine for each replica, but do not tell SGLang its replica number, so every replica"
-        " would record"
+        "verl and slime start an engine for each replica, but do not tell SGLang the replica number. Without"
+        " it, every replica would record"
     ),
     how=Text(
         "in the actor of verl's server, the package takes the number from the actor's name and sets"
@@ -216,21 +220,27 @@ SERVER = REPLICA._replace(
     method=replicas.LINE.method,
     probe=Probe(summary=rollout.summary),
     insertions=(replicas.LINE,),
-    structures=(Structure("", RELEASES, f"sglang/{replicas.FILE}", (), Text("the function exists")),),
-    how=Text("one line where a server is configured; in an actor of slime or of its forks, the actor has the number"),
+    structures=(
+        Structure("", RELEASES, f"sglang/{replicas.FILE}", (), Text("the patched function exists in this file")),
+    ),
+    how=Text(
+        "one line where a server is configured. In slime and its forks, the Ray actor that configures it"
+        " knows the replica number"
+    ),
     upstream="slime/backends/sglang_utils/sglang_engine.py, from slime 0.2.1 on; the same file of miles",
     remove_when=Text("slime tells SGLang's schedulers their replica number"),
     needs=(REPLICA.name,),
 )
 
-_ALL_RANKS = Text("on every rank, including prefill and idle batches, without step marks")
+_ALL_RANKS = Text("This profiler records on every rank, includes prefill and idle batches, and does not mark the steps")
 _BY_STAGE = Text(
     "profile_by_stage=True records only the first num_steps batches of prefill and of decode, and new prefill"
     " batches interrupt the decode steps"
 )
 _ABSOLUTE = Text(
     "start_step counts all batches since the server's start, including warm-up and earlier rollouts. From the"
-    " second training step on, start_step is already in the past, so recording starts at the next batch"
+    " second training step on, the chosen start_step is already in the past, so recording starts at the next"
+    " batch"
 )
 _OFF_BY_ONE = Text("num_steps=N without start_step records N-1 batches")
 _OTHER_THREAD = Text(
@@ -246,20 +256,20 @@ UPSTREAM = Upstream(
     processes=Processes(modules=("sglang",), scripts=("sglang",), titles=("sglang::",)),
     builtin={
         "<0.4.3.post3": Text(
-            "with SGLANG_TORCH_PROFILER_DIR, /start_profile and /stop_profile record everything between the two"
-            " requests, {all_ranks}. {other_thread}.",
+            "with SGLANG_TORCH_PROFILER_DIR, /start_profile and /stop_profile record everything between the"
+            " two requests. {all_ranks}. {other_thread}.",
             _ALL_RANKS,
             _OTHER_THREAD,
         ),
         ">=0.4.3.post3,<0.4.7": Text(
-            "/start_profile with num_steps records the next num_steps batches, {all_ranks}. {off_by_one}."
+            "/start_profile with num_steps records the next num_steps batches. {all_ranks}. {off_by_one}."
             " {other_thread}.",
             _ALL_RANKS,
             _OFF_BY_ONE,
             _OTHER_THREAD,
         ),
         ">=0.4.7,<0.4.9.post2": Text(
-            "/start_profile with num_steps records the next num_steps batches, {all_ranks}. {off_by_one};"
+            "/start_profile with num_steps records the next num_steps batches. {all_ranks}. {off_by_one};"
             " {by_stage}. {other_thread}.",
             _ALL_RANKS,
             _OFF_BY_ONE,
@@ -267,8 +277,8 @@ UPSTREAM = Upstream(
             _OTHER_THREAD,
         ),
         ">=0.4.9.post2,<0.5.3.post1": Text(
-            "/start_profile with start_step and num_steps records a window of batches, {all_ranks}. {absolute};"
-            " {off_by_one}; {by_stage}. {other_thread}. NPUs are supported from 0.5.0rc1 on.",
+            "/start_profile with start_step and num_steps records a window of batches. {all_ranks}."
+            " {absolute}; {off_by_one}; {by_stage}. {other_thread}. NPUs are supported from 0.5.0rc1 on.",
             _ALL_RANKS,
             _ABSOLUTE,
             _OFF_BY_ONE,
@@ -276,16 +286,16 @@ UPSTREAM = Upstream(
             _OTHER_THREAD,
         ),
         ">=0.5.3.post1,<0.5.16": Text(
-            "/start_profile with start_step and num_steps records a window of batches,"
-            " {all_ranks}. {absolute}; {off_by_one}; {by_stage}.",
+            "/start_profile with start_step and num_steps records a window of batches. {all_ranks}."
+            " {absolute}; {off_by_one}; {by_stage}.",
             _ALL_RANKS,
             _ABSOLUTE,
             _OFF_BY_ONE,
             _BY_STAGE,
         ),
         ">=0.5.16": Text(
-            "/start_profile with start_step and num_steps records a window of batches,"
-            " {all_ranks}. {absolute}; {by_stage}.",
+            "/start_profile with start_step and num_steps records a window of batches. {all_ranks}."
+            " {absolute}; {by_stage}.",
             _ALL_RANKS,
             _ABSOLUTE,
             _BY_STAGE,

@@ -15,7 +15,10 @@ NAME = Text("replica number in slime")
 LINE = line(
     "ServerArgs.__post_init__",
     '(_rlpatch := getattr(__import__("sglang"), "_rlpatch_stage_replica", None)) and _rlpatch.configured(self.nnodes)',
-    Text("an actor configures its server here, before it starts it; in slime and its forks it then knows its number"),
+    Text(
+        "a Ray actor configures its server here, before the server starts; in slime and its forks, the actor"
+        " knows its replica number by then"
+    ),
 )
 
 

@@ -25,7 +25,11 @@ def _requests(owner: str) -> tuple[tuple[str, str, str], ...]:
             for method in weights
         ),
         *(
-            (f"{owner}.{method}", f'span("sleep", "{method}")', Text("the engine frees memory for training"))
+            (
+                f"{owner}.{method}",
+                f'span("sleep", "{method}")',
+                Text("the engine frees memory for training here, or takes it back"),
+            )
             for method in ("release_memory_occupation", "resume_memory_occupation")
         ),
     )
@@ -40,7 +44,7 @@ RECIPES = _TIMELINE.recipes(
         (
             "Scheduler.run_batch",
             "iteration(self, batch)",
-            Text("runs once per engine iteration, never for a draft model"),
+            Text("this function runs once per engine iteration, never for a draft model"),
         ),
         *_requests("Scheduler"),
         needed="Scheduler.run_batch",
@@ -52,7 +56,7 @@ RECIPES = _TIMELINE.recipes(
         *_requests("SchedulerUpdateWeightsMixin"),
     ),
     _TIMELINE.sites(
-        Text("weight updates in the scheduler's updater"),
+        Text("weight updates in the scheduler's weight updater"),
         f"{_MANAGERS}/scheduler_components/weight_updater.py",
         RELEASES.since("0.5.13"),
         *_requests("SchedulerWeightUpdaterManager"),

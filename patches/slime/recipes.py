@@ -17,7 +17,7 @@ from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 
 _FILE = "backends/megatron_utils/model.py"
 _INTERLEAVED = Note(
-    Text("no --micro-batch under pipeline parallelism: use --call or --mini-batch"),
+    Text("with pipeline parallelism, use --call or --mini-batch, not --micro-batch"),
     Text(
         "with pipeline_model_parallel_size above 1, or several model chunks, Megatron's schedule interleaves"
         " micro-batches. In updates, overlap_moe_expert_parallel_comm also interleaves them, even without"
@@ -27,16 +27,17 @@ _INTERLEAVED = Note(
 _COUNTED = Note(
     Text("each rollout is one training step, counted from 1 in each process"),
     Text(
-        "in a run from the beginning, the number is rollout_id plus 1. After a restart from a checkpoint the"
-        " number begins at 1 again; an actor that waits for its critic (num_critic_only_steps) begins to count"
-        " later"
+        "in a run from the beginning, the training step is rollout_id plus 1. After a restart from a"
+        " checkpoint, the number begins at 1 again. An actor that waits for its critic (num_critic_only_steps)"
+        " begins to count later"
     ),
 )
 _REUSED = Note(
-    Text("with one mini-batch per rollout, the actor has no log-prob call"),
+    Text("with one mini-batch per rollout, slime reuses the actor's log-probs"),
     Text(
-        "from 0.3.0 on, slime then reuses the log-probs of the update (can_reuse_log_probs_in_loss in"
-        " slime/backends/megatron_utils/actor.py). The log-probs of the reference are still computed"
+        "from 0.3.0 on, the update then computes the actor's log-probs itself (can_reuse_log_probs_in_loss in"
+        " slime/backends/megatron_utils/actor.py). slime still computes the reference's log-probs before the"
+        " update"
     ),
 )
 _DYNAMIC = Note(Text("with use_dynamic_batch_size, a single micro-batch is not representative"))
@@ -55,8 +56,8 @@ def _micros(method: str, schedule: str, count: str, *, last: bool) -> tuple[Inse
             line=f'_rlpatch_stage_micros = _rlpatch_stage_scheduled("{MICRO}",'
             f" iter(data_iterator[:1] * {count}), mpu, model{last_one})",
             why=Text(
-                "the loop has one item for each micro-batch that Megatron's schedule will run; the last"
-                " micro-batch ends after the schedule and includes the gradient reduction"
+                "rlpatch's iterator has one item for each micro-batch that Megatron's schedule will run. The"
+                " last micro-batch ends after the schedule and includes the gradient reduction"
             ),
             parameters=("data_iterator", "num_microbatches", "model"),
             windows=(MICRO,),
@@ -66,8 +67,8 @@ def _micros(method: str, schedule: str, count: str, *, last: bool) -> tuple[Inse
             where=Head(),
             line="next(_rlpatch_stage_micros, None)",
             why=Text(
-                "without pipeline parallelism, the schedule calls this function once for each micro-batch, and"
-                " runs the backward of that micro-batch before the next call"
+                "without pipeline parallelism, Megatron's schedule calls this function once for each"
+                " micro-batch, and runs the backward of that micro-batch before the next call"
             ),
             windows=(MICRO,),
         ),
@@ -93,7 +94,7 @@ _UPDATE = (
         "train",
         where=Before("if pre_hook_enabled: ..."),
         line='_rlpatch_stage("leave")',
-        why=Text("all mini-batches of the rollout are done"),
+        why=Text("all mini-batches of the rollout are done here"),
     ),
     *_micros("train_one_step", "forward_backward_func(...)", "num_microbatches", last=False),
 )
@@ -109,7 +110,7 @@ _FORWARD = (
         "forward_only",
         where=Before("rollout_data = {}"),
         line='_rlpatch_stage("leave")',
-        why=Text("all micro-batches of the rollout are done"),
+        why=Text("all micro-batches of the rollout are done here"),
         windows=(CALL,),
     ),
     *_micros("forward_only", "for step_id in range(num_steps_per_rollout): ...", "sum(num_microbatches)", last=True),
@@ -138,9 +139,9 @@ def _stage(stage: str, package: str, releases: Releases, fingerprints: tuple[str
                 releases,
                 file,
                 fingerprints,
-                Text("a loop over mini-batches; Megatron's schedule runs each of them")
+                Text("a loop over mini-batches, each of which Megatron's schedule runs")
                 if update
-                else Text("Megatron's schedule inside a loop"),
+                else Text("Megatron's schedule runs inside a loop"),
             ),
         ),
         why=Text(

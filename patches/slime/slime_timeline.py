@@ -9,17 +9,19 @@ from patches.releases import Releases
 from patches.slime import UPDATE
 from patches.timeline_stage import Timeline
 
-_CALLED = Text("the driver calls this function of all ranks; between such calls it waits for the next rollout")
+_CALLED = Text(
+    "the driver calls this function on all ranks; between two such calls, the driver waits for the next rollout"
+)
 _RANK = Text("the driver calls this function on each rank")
 _TRAINS = ("async_train", "train")
-_GENERATED = Text("one trajectory, including its requests and its reward")
+_GENERATED = Text("one trajectory, with its requests and its reward")
 
 
 def group(package: str, releases: Releases, file: str) -> Recipe:
     """Return the timeline recipe for the group of training actors, which is in `file`."""
     methods = ("update_weights", "save_model", "onload", "offload", "clear_memory")
     return Timeline(package).sites(
-        Text("calls of the driver, {file}", file),
+        Text("calls from the driver to the ranks, {file}", file),
         file,
         releases,
         *((f"RayTrainGroup.{method}", 'called(self, "train", rollout_id)', _CALLED) for method in _TRAINS),
@@ -44,17 +46,17 @@ def timer(package: str, releases: Releases, file: str) -> Recipe:
 
 def manager(package: str, releases: Releases, file: str) -> Recipe:
     """Return the timeline recipe for the rollout manager, which is in `file`."""
-    why = Text("the engines free their memory or take it back")
+    why = Text("the engines free their memory or allocate it again")
     methods = ("offload", "onload", "onload_weights", "onload_kv")
     heads = ((f"RolloutManager.{method}", f'span("sleep", "{method}")', why) for method in methods)
-    return Timeline(package).sites(Text("memory of the engines"), file, releases, *heads)
+    return Timeline(package).sites(Text("freeing and allocating the memory of the engines"), file, releases, *heads)
 
 
 def sender(package: str, releases: Releases, file: str, owner: str) -> Recipe:
     """Return the timeline recipe for a class that sends weights, in a `file` named after where it takes them."""
     why = Text("the trainer sends the weights to the rollout")
     head = f"{owner}.update_weights", 'span("sync", "update_weights")', why
-    return Timeline(package).sites(Text("weights sent by {cls}", owner), UPDATE + file, releases, head)
+    return Timeline(package).sites(Text("weights sent by {class_name}", owner), UPDATE + file, releases, head)
 
 
 def recipes(package: str, releases: Releases, *more: Recipe) -> tuple[Recipe, ...]:
@@ -78,11 +80,11 @@ def recipes(package: str, releases: Releases, *more: Recipe) -> tuple[Recipe, ..
         ),
         sender(package, releases, "tensor.py", "UpdateWeightFromTensor"),
         timeline.sites(
-            Text("trajectories of a rollout"),
+            Text("trajectories of one rollout"),
             "rollout/sglang_rollout.py",
             releases,
             ("generate_and_rm", 'span("trajectory", "generate_and_rm")', _GENERATED),
-            ("generate", 'span("request", "generate")', Text("a request, as seen from the trajectory that sends it")),
+            ("generate", 'span("request", "generate")', Text("a request, seen from the trajectory that sends it")),
         ),
         timeline.sites(
             "rewards",

@@ -16,7 +16,7 @@ from patches.training import MICRO, MINI, ROLES
 from patches.trl import PROJECT, RELEASES, trl_timeline
 from patches.trl.trl_switches import SWITCHES
 
-_REMOVE = Text("TRL, or the loop of transformers, can record a window of micro-batches itself")
+_REMOVE = Text("TRL, or the training loop of transformers, can record a window of micro-batches itself")
 _WHY = Text(
     "callbacks with torch.profiler see only whole training steps. Generation runs in the first micro-batch and"
     " makes up most of the step, but no callback separates generation from training"
@@ -24,20 +24,21 @@ _WHY = Text(
 _ONE = Note(
     Text("training steps are numbered as in TRL's log, with one mini-batch each"),
     Text(
-        "a mini-batch is gradient_accumulation_steps micro-batches and their optimizer step; numbering continues"
-        " after resume_from_checkpoint"
+        "a mini-batch consists of gradient_accumulation_steps micro-batches and their optimizer step. After"
+        " resume_from_checkpoint, the numbering of training steps continues"
     ),
 )
 _DEEPSPEED = Note(
-    Text("with DeepSpeed, the last micro-batch of a step includes the optimizer step"),
+    Text("with DeepSpeed, the last micro-batch includes the optimizer step"),
     Text("accelerate runs DeepSpeed's optimizer step inside backward()"),
 )
 _NOT_ALWAYS = Note(
     Text("TRL computes log-probs only if its loss needs them"),
     Text(
-        "log-probs of the model: computed with vLLM and importance sampling, or if generation is not aligned with"
-        " optimizer steps. Log-probs of the reference: computed if beta is not 0. Both only in training steps"
-        " that generate; of several rollouts in a step, the first is recorded"
+        "TRL computes the model's log-probs with vLLM and importance sampling, or if generation is not"
+        " aligned with optimizer steps. TRL computes the reference's log-probs if beta is not 0. Both are"
+        " computed only in training steps that generate; if such a step has several rollouts, the first one is"
+        " recorded"
     ),
 )
 
@@ -67,8 +68,8 @@ _GENERATED = Insertion(
     where=Before("return ..."),
     line='self._rlpatch_stage("prepared", inputs, self.model.training)',
     why=Text(
-        "the micro-batch is ready here: generated, scored and split, if this training step generates. Evaluation"
-        " also prepares its batches here"
+        "the micro-batch is ready here. If this training step generates, generation, scoring and splitting"
+        " are done. Evaluation also prepares its batches here"
     ),
 )
 _LOADED = Insertion(
@@ -76,7 +77,8 @@ _LOADED = Insertion(
     where=Head(),
     line='self._rlpatch_stage("prepared", *args[1:2])',
     why=Text(
-        "a micro-batch begins with the batch from the loop of transformers; the micro-batch does not include generation"
+        "a micro-batch begins here, with the batch from the training loop of transformers. The micro-batch"
+        " does not include generation"
     ),
 )
 _LOG_PROBS = (
@@ -85,8 +87,8 @@ _LOG_PROBS = (
         where=Before("for start in range(...): ..."),
         line='self._rlpatch_stage("parts", model)',
         why=Text(
-            "the parts of a rollout follow. The loss also calls this function, but with gradients, so the probe"
-            " can tell these calls apart"
+            "the loop over the parts of a rollout follows. The loss also calls this function, but with"
+            " gradients, so the probe can tell the two kinds of calls apart"
         ),
         parameters=("model",),
     ),
@@ -117,9 +119,13 @@ def _update_probe() -> Probe:
         """Return the constants of any training stage. Raises Problem (USAGE) for a mini-batch above 0."""
         window = config.stage.window
         if window.unit == MINI and any(first > 0 for first, _ in window.all):
-            cause = Text("--{mini} {window}: a training step of TRL has one mini-batch, number 0", MINI, window)
+            cause = Text("--{unit} {window}: a training step of TRL has only one mini-batch, number 0", MINI, window)
             raise Problem(
-                Kind.USAGE, cause, hint=Text("--{mini} 0:1 --repeat N records N training steps in turn", MINI)
+                Kind.USAGE,
+                cause,
+                hint=Text(
+                    "use --{unit} 0:1 --repeat N to record the mini-batches of N successive training steps", MINI
+                ),
             )
         return probe.constants(config, release)
 
@@ -130,7 +136,7 @@ def _update(trainer: _Trainer) -> Recipe:
     """Return the recipe for the training steps of a trainer."""
     begin = _GENERATED if trainer.rollout else _LOADED
     return Recipe(
-        name=Text("{name} trainer", trainer.name),
+        name=Text("{algorithm} trainer", trainer.name),
         stage="update-policy",
         class_name=f"{trainer.name}Trainer",
         method=begin.method,
@@ -145,14 +151,14 @@ def _update(trainer: _Trainer) -> Recipe:
                 trainer.fingerprints,
                 Text("the first micro-batch of a training step includes generation")
                 if trainer.rollout
-                else Text("the loop is in transformers"),
+                else Text("the training loop is in the transformers package"),
             ),
         ),
         why=_WHY,
         how=Text(
-            "one line where a micro-batch begins. At the end of a micro-batch, and after the optimizer step, the"
-            " loop of transformers calls floating_point_ops() and _maybe_log_save_evaluate(), which rlpatch adds"
-            " to the class"
+            "one line where a micro-batch begins. The training loop of transformers calls"
+            " floating_point_ops() at the end of a micro-batch and _maybe_log_save_evaluate() after the"
+            " optimizer step; rlpatch adds both methods to the class"
         ),
         upstream=f"{trainer.file}, from {trainer.releases[0]} on, on transformers from 4.56 on",
         remove_when=_REMOVE,
@@ -165,7 +171,7 @@ def _log_probs(trainer: _Trainer, *structures: Structure) -> Recipe:
     """Return the recipe for the log-probabilities that a trainer computes for its rollout."""
     method = _LOG_PROBS[0].method
     return Recipe(
-        name=Text("{name} trainer", trainer.name),
+        name=Text("{algorithm} trainer", trainer.name),
         stage="compute-log-prob",
         class_name=f"{trainer.name}Trainer",
         method=method,
@@ -174,7 +180,7 @@ def _log_probs(trainer: _Trainer, *structures: Structure) -> Recipe:
         insertions=_LOG_PROBS,
         structures=structures,
         why=_WHY,
-        how=Text("one line before the loop over the parts, and two around the end of each part"),
+        how=Text("one line before the loop over the parts of the rollout, and two lines around the end of each part"),
         upstream=f"{trainer.file}, from {trainer.releases[0]} on",
         remove_when=_REMOVE,
         roles=ROLES["compute-log-prob"],

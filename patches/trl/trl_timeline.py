@@ -16,10 +16,10 @@ _SYNC = Text("the trainer sends the weights to vLLM")
 _GENERATES = '"phase", "training_step"'  # in the first one of a rollout, so they are not alike
 _PHASES = (
     ("_generate", "a rollout"),
-    ("_calculate_rewards", Text("the rewards of the rollout")),
-    ("_get_per_token_logps_and_entropies", Text("the log-probs of the rollout or of the loss")),
-    ("compute_loss", Text("the forward of a micro-batch; the rest of the micro-batch is its backward")),
-    ("prediction_step", Text("one batch of an evaluation")),
+    ("_calculate_rewards", Text("the rewards of the rollout are computed here")),
+    ("_get_per_token_logps_and_entropies", Text("log-probs are computed here, for the rollout or for the loss")),
+    ("compute_loss", Text("the forward of a micro-batch runs here; the rest of the micro-batch is its backward")),
+    ("prediction_step", Text("one batch of an evaluation is computed here")),
     ("_save_checkpoint", Text("all ranks wait until the checkpoint is saved")),
 )
 
@@ -38,13 +38,13 @@ def _trainer(name: str, releases: Releases, micro: str = '"unit", "micro-batch"'
             f"training_step(self, {micro})",
             Text("the first micro-batch after an optimizer step begins a training step"),
         ),
-        ("log", "logged(self, logs)", Text("the last call in a run ends the last training step")),
+        ("log", "logged(self, logs)", Text("the last call of this function in a run ends the last training step")),
         ("_move_model_to_vllm", 'span("sync", "move_model_to_vllm")', _SYNC),
         *_phases(_PHASES),
     )
     owner = f"{name}Trainer"
     return _TIMELINE.sites(
-        Text("timeline of the {name} trainer", name),
+        Text("timeline of the {algorithm} trainer", name),
         f"trainer/{name.lower()}_trainer.py",
         releases,
         *((f"{owner}.{method}", call, why) for method, call, why in heads),
@@ -60,7 +60,7 @@ RECIPES = _TIMELINE.recipes(
     _trainer("DPO", RELEASES.since("0.29.0")),
     _trainer("KTO", RELEASES.since("1.8.0")),
     _TIMELINE.sites(
-        Text("weights to vLLM"),
+        Text("weights sent to vLLM"),
         "generation/vllm_generation.py",
         RELEASES.since("0.28.0"),
         ("VLLMGeneration.sync_weights", 'span("sync", "sync_weights")', _SYNC),

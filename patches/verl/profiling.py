@@ -139,7 +139,7 @@ _STEP_SWITCHES = (
             Key("profiler.tool", _tools("npu")),
         ),
         _interval,
-        Text("supervised fine-tuning records from the first of the listed steps to the last"),
+        Text("supervised fine-tuning records from the first listed training step to the last"),
         "verl/trainer/sft_trainer.py and sft_trainer_ray.py, from 0.7.0",
         releases=">=0.7.0.dev0",
         armed=Text("training steps are listed, but the profiler is not enabled, so nothing is recorded"),
@@ -241,7 +241,9 @@ _SERVER = ConfigSwitch(
     "verl/workers/rollout/vllm_rollout/vllm_async_server.py and verl/utils/profiler/config.py "
     "build_vllm_profiler_args, 0.7.1 to 0.9.0",
     releases=">=0.7.1.dev0,<0.9.1.dev0",
-    armed=Text("vLLM's workers get a profiler directory and create a profiler, regardless of steps and enable"),
+    armed=Text(
+        "vLLM's workers get a profiler directory and create a profiler, regardless of the keys steps and enable"
+    ),
     code=("build_vllm_profiler_args", "!def _should_profile("),
 )
 _SERVER_SWITCHES = (
@@ -250,7 +252,7 @@ _SERVER_SWITCHES = (
         state=_chosen_server,
         source="verl/workers/rollout/vllm_rollout/vllm_async_server.py _should_profile, 0.9.1",
         releases=">=0.9.1.dev0",
-        armed=Text("vLLM's workers get a profiler directory and create a profiler, regardless of steps"),
+        armed=Text("vLLM's workers get a profiler directory and create a profiler, regardless of the key steps"),
         code=("def _should_profile(",),
     ),
 )
@@ -269,8 +271,8 @@ def _memory(role: str) -> ConfigSwitch:
         (Key(tool, _tools("torch_memory")), *_RUNS.get(role, ())),
         lambda values: State.ON if values[tool] == "torch_memory" and _runs(role, values) else State.OFF,
         Text(
-            "every worker records the history of its allocations from the start, regardless of steps and enable"
-            " (on NPUs from 0.9.1 on)"
+            "every worker records the history of its memory allocations from its start, regardless of the"
+            " keys steps and enable (on NPUs from 0.9.1 on)"
         ),
         "verl/utils/profiler/profile.py and torch_memory_profile.py TorchMemoryProfiler, from 0.6.0",
         # Then the reward model has no profiler any more, and an override of it would be refused.

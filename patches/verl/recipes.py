@@ -54,7 +54,7 @@ _INFER = ("44b14b46f947", "202d7480d619", "b550dda0ff6b")
 
 
 def _worker_name(unit: str) -> str:
-    return Text("engine worker, {plural}", training.plural(unit))
+    return Text("engine worker, {steps}", training.plural(unit))
 
 
 _VERSION = Insertion(
@@ -94,7 +94,8 @@ def engine_worker(stage: str, unit: str) -> Recipe:
         where=Head(),
         line='self._rlpatch_stage("enter", data)',
         why=Text(
-            "a call begins; its training step comes from update_weights, or else each call counts as a training step"
+            "a call of the stage begins here. Its training step comes from update_weights; without that, each"
+            " call counts as a training step"
         ),
         parameters=("data",),
     )
@@ -115,7 +116,7 @@ def engine_worker(stage: str, unit: str) -> Recipe:
         why=Text("the training step of this batch ends here"),
     )
     minis = loop(method, MINI, "dataloader", last=unit != CALL)
-    over = (leave(method, Text("the call ends")),) if unit == CALL else ()
+    over = (leave(method, Text("the call of the stage ends here")),) if unit == CALL else ()
     return Recipe(
         name=_worker_name(unit),
         stage=stage,
@@ -139,7 +140,9 @@ def engine_worker(stage: str, unit: str) -> Recipe:
                 _ENGINES,
                 _WORKER,
                 _TRAIN if updates else _INFER,
-                Text("one loop over the mini-batches of all epochs") if updates else Text("one call of the engine"),
+                Text("the function has one loop over the mini-batches of all epochs")
+                if updates
+                else Text("the function calls the engine once"),
             ),
         ),
         why=WHY,
@@ -159,7 +162,7 @@ def _tinker(unit: str) -> Recipe:
     """Return the recipe that counts `unit` in Tinker's worker, which gets an update call by call."""
     file, releases, method = "verl/workers/engine_workers_tinker.py", RELEASES.since("0.9.0"), "forward_backward"
     return Recipe(
-        name=Text("Tinker's worker, {plural}", training.plural(unit)),
+        name=Text("Tinker's worker, {steps}", training.plural(unit)),
         stage="update-policy",
         class_name="TinkerTrainingWorker",
         method=method,
@@ -184,8 +187,8 @@ def _tinker(unit: str) -> Recipe:
         structures=(Structure("", releases, file, ("e78e523067fc",), Text("forward and backward are separate calls")),),
         why=WHY,
         how=Text(
-            "one line where a forward and backward begins, and one after the optimizer step; everything else is"
-            " inherited from TrainingWorker"
+            "one line where a forward and backward begin, and one line after the optimizer step; everything"
+            " else is inherited from TrainingWorker"
         ),
         upstream=f"{file}, from {releases[0]} on",
         remove_when=REMOVE,
@@ -244,7 +247,7 @@ def _in_megatron(stage: str) -> Recipe:
         marks=(MINI,) if stage in UPDATES else (),
         probe=Probe(members=(ForeignLoops, MegatronSchedule), summary=training.summary),
         insertions=(scheduled(method, "self.module", "forward_backward_func(...)", last=stage not in UPDATES),),
-        structures=(Structure("", _ENGINES, file, _MEGATRON_LOOP, Text("micro-batches in Megatron's schedule")),),
+        structures=(Structure("", _ENGINES, file, _MEGATRON_LOOP, Text("Megatron's schedule runs the micro-batches")),),
         why=WHY,
         how=ITERATED,
         upstream=f"{file}, from {_ENGINES[0]} on",

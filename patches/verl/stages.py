@@ -16,15 +16,15 @@ WHY = Text(
     " every rank and every role records, and no trace is written if a loop is shorter than the schedule"
 )
 ITERATED = Text(
-    "rlpatch wraps the iterator of the schedule. Between two micro-batches, the wrapper starts, steps or stops"
-    " the profiler; the trace is also saved after an exception"
+    "rlpatch wraps the iterator of Megatron's schedule. Between two micro-batches, the wrapper starts, steps"
+    " or stops the profiler; the trace is also saved after an exception"
 )
 DYNAMIC = Note(
     Text("with use_dynamic_bsz the first micro-batch is not representative"),
-    Text("from 0.6.0 on, verl then puts the smallest micro-batches at both ends of the loop"),
+    Text("with use_dynamic_bsz, verl puts the smallest micro-batches at both ends of the loop from 0.6.0 on"),
 )
 INTERLEAVED = Note(
-    Text("no --micro-batch under pipelines of Megatron or MindSpeed: use --call"),
+    Text("with pipeline parallelism, use --call instead of --micro-batch"),
     Text(
         "with pipeline_model_parallel_size above 1, or several model chunks, Megatron's schedule interleaves"
         " micro-batches. In updates, overlap_moe_expert_parallel_comm also interleaves them, even without"
@@ -44,7 +44,7 @@ def loop(method: str, unit: str, *names: str, last: bool = False, windows: tuple
         method,
         where=Loop(names),
         line=f'{{units}} = self._rlpatch_stage_units("{unit}", {{units}}{", last=True" if last else ""})',
-        why=Text("each iteration of the loop is {turn}", _TURNS[unit]),
+        why=Text("each iteration of this loop is {batch}", _TURNS[unit]),
         windows=windows,
     )
 
@@ -72,4 +72,7 @@ def scheduled(method: str, chunks: str, statement: str, *, last: bool) -> Insert
     )
 
 
-_TURNS = {MICRO: Text("a micro-batch, forward and backward"), MINI: Text("a mini-batch with its optimizer step")}
+_TURNS = {
+    MICRO: Text("a micro-batch with its forward and backward"),
+    MINI: Text("a mini-batch with its optimizer step"),
+}

@@ -55,7 +55,9 @@ def _server(class_name: str) -> tuple[tuple[str, str, str], ...]:
     return (
         (f"{class_name}.generate", _SERVE, _SERVER),
         *_sync(f"{class_name}.sleep", f"{class_name}.wake_up", kind="sleep", why=_MEMORY),
-        *_sync(f"{class_name}.abort_all_requests", why=Text("running requests end before the weights arrive")),
+        *_sync(
+            f"{class_name}.abort_all_requests", why=Text("running requests are aborted here, before the weights arrive")
+        ),
     )
 
 
@@ -72,19 +74,23 @@ RECIPES = _TIMELINE.recipes(
         ),
     ),
     _TIMELINE.sites(
-        Text("steps of the driver"),
+        Text("training steps of the driver"),
         "utils/tracking.py",
         _SINCE,
         ("Tracking.log", f'step(step, data, "{_STALE}")', Text("verl logs each training step once, with its number")),
     ),
     _TIMELINE.sites(
-        Text("calls of the driver"),
+        Text("calls from the driver to the workers"),
         "single_controller/ray/base.py",
         _SINCE,
-        ("func_generator.Functor.__call__", 'span("call", method_name)', Text("each call to a group of workers")),
+        (
+            "func_generator.Functor.__call__",
+            'span("call", method_name)',
+            Text("the driver calls a group of workers through this function"),
+        ),
     ),
     _TIMELINE.sites(
-        Text("calls of the workers"),
+        Text("functions that the driver calls on the workers"),
         "single_controller/base/decorator.py",
         _SINCE,
         *(
@@ -108,13 +114,13 @@ RECIPES = _TIMELINE.recipes(
                 ("_compute_score", _SCORE, Text("a trajectory waits for its reward")),
             )
         ),
-        ("AsyncLLMServerManager.generate", _REQUEST, Text("a request, as seen from the trajectory that sends it")),
+        ("AsyncLLMServerManager.generate", _REQUEST, Text("a request, seen from the trajectory that sends it")),
     ),
     _TIMELINE.sites(
-        Text("requests of trajectories"),
+        Text("requests that trajectories send"),
         "workers/rollout/llm_server.py",
         RELEASES.since("0.8.0"),
-        ("LLMServerClient.generate", _REQUEST, Text("a request, as seen from the trajectory that sends it")),
+        ("LLMServerClient.generate", _REQUEST, Text("a request, seen from the trajectory that sends it")),
     ),
     _TIMELINE.sites(
         Text("reward loop"),
@@ -164,18 +170,18 @@ RECIPES = _TIMELINE.recipes(
         ),
     ),
     _TIMELINE.sites(
-        Text("weights to vLLM"),
+        Text("weights sent to vLLM"),
         "workers/rollout/vllm_rollout/vllm_rollout.py",
         _ENGINES,
         *_sync("ServerAdapter.update_weights", "vLLMAsyncRollout.update_weights"),
     ),
     _TIMELINE.sites(
-        Text("weights in vLLM's workers"),
+        Text("weights that vLLM's workers receive"),
         "workers/rollout/vllm_rollout/utils.py",
         RELEASES.since("0.7.1"),
         *_sync(
             *(f"vLLMColocateWorkerExtension.{method}" for method in ("update_weights_from_ipc", "_update_weights")),
-            why=Text("the engine waits for a bucket, or loads a bucket"),
+            why=Text("the engine waits for a bucket of weights here, or loads one"),
         ),
     ),
     _TIMELINE.sites(
@@ -186,7 +192,7 @@ RECIPES = _TIMELINE.recipes(
     ),
     *(
         _TIMELINE.sites(
-            Text("switch of {name} workers to rollout mode", name),
+            Text("{strategy} workers switch to rollout mode", name),
             f"workers/{file}",
             _LEGACY,
             *_sync("ActorRolloutRefWorker.rollout_mode", "ActorRolloutRefWorker.trainer_mode"),
@@ -195,7 +201,7 @@ RECIPES = _TIMELINE.recipes(
     ),
     *(
         _units(
-            Text("mini-batches and micro-batches of the {name}", name),
+            Text("mini-batches and micro-batches of the {worker}", name),
             f"workers/{file}",
             _LEGACY,
             _TIMELINE.loop(f"{cls}.{update}", MINI, "mini_batches", "dataloader"),
@@ -210,7 +216,7 @@ RECIPES = _TIMELINE.recipes(
     ),
     *(
         _units(
-            Text("mini-batches and micro-batches of the {name}", name),
+            Text("mini-batches and micro-batches of the {worker}", name),
             f"workers/{file}",
             _LEGACY,
             _TIMELINE.loop(f"{cls}.{update}", MINI, "dataloader"),
@@ -229,7 +235,7 @@ RECIPES = _TIMELINE.recipes(
     ),
     *(
         _units(
-            Text("micro-batches of {cls}", cls),
+            Text("micro-batches of {class_name}", cls),
             f"workers/engine/{folder}/transformer_impl.py",
             RELEASES.since(first),
             _TIMELINE.loop(f"{cls}.forward_backward_batch", MICRO, "micro_batches"),

@@ -17,8 +17,8 @@ _ADAPTERS = RELEASES.since("0.7.1")
 _ENGINES = RELEASES.since("0.7.0")
 _ACTOR = "ActorRolloutRefWorker"
 
-_WHOLE = Text("the trainer's side of a weight sync, in the trainer's workers")
-_SENDER = Text("the time that is neither gathering nor sending is spent on copying tensors into buckets")
+_WHOLE = Text("this function is the trainer's side of a weight sync, in the trainer's workers")
+_SENDER = Text("tensors are copied into buckets here, whenever this function neither gathers nor sends")
 _LOAD = Text("the engine loads the weights")
 
 
@@ -35,7 +35,9 @@ def _phase(method: str, name: str, why: str) -> Site:
 def _gathered(method: str, module: str) -> tuple[Insertion, ...]:
     """Return the lines around `MODULE.state_dict()` in `method`, where FSDP gathers the weights: a range "gather"."""
     call = f"{module}.state_dict()"
-    return (_WEIGHTS.around(method, call, 'phase("gather")', Text("every rank contributes its parts")),)
+    return (
+        _WEIGHTS.around(method, call, 'phase("gather")', Text("every rank contributes its parts of the weights here")),
+    )
 
 
 def _managers() -> Iterator[Recipe]:
@@ -54,7 +56,11 @@ def _managers() -> Iterator[Recipe]:
             _sync(f"{cls}.__enter__"),
             _sync(f"{cls}.wake_up"),
             _phase(f"{cls}.update_params", "load", _LOAD),
-            _phase(f"{cls}.update_weights", "send", Text("each tensor or bucket is sent to the server")),
+            _phase(
+                f"{cls}.update_weights",
+                "send",
+                Text("this function sends tensors or buckets of weights to the rollout server"),
+            ),
             more=_gathered(f"{cls}.__enter__", "self.module") if cls == "FSDPVLLMShardingManager" else (),
         )
 
@@ -74,7 +80,7 @@ def _checkpoint_engines() -> Iterator[Recipe]:
             _ADAPTERS,
             _phase(f"{cls}.send_weights", "bucket", _SENDER),
             *(
-                _phase(f"{operation}.wait_for_complete", "send", Text("a bucket is being sent"))
+                _phase(f"{operation}.wait_for_complete", "send", Text("this function sends a bucket of weights"))
                 for operation in operations
             ),
             more=_WEIGHTS.wrapped(f"{cls}.send_weights"),
@@ -86,7 +92,7 @@ RECIPES = _WEIGHTS.recipes(
     *_managers(),
     *(
         _WEIGHTS.sites(
-            Text("switch of {name} workers to rollout mode, weight sync", name),
+            Text("weight sync when {strategy} workers switch to rollout mode", name),
             f"workers/{file}",
             RELEASES.between("0.6.0", "0.7.1"),
             _sync(f"{_ACTOR}.rollout_mode"),
@@ -108,10 +114,14 @@ RECIPES = _WEIGHTS.recipes(
     ),
     *(
         _WEIGHTS.sites(
-            Text("weight gathering in {cls}", cls),
+            Text("weights gathered in {class_name}", cls),
             f"workers/engine/{folder}/transformer_impl.py",
             RELEASES.since(first),
-            _phase(f"{cls}.get_per_tensor_param", "gather", Text("weights that are not gathered tensor by tensor")),
+            _phase(
+                f"{cls}.get_per_tensor_param",
+                "gather",
+                Text("the weights that are not gathered tensor by tensor are gathered here"),
+            ),
         )
         for cls, folder, first in (
             ("FSDPEngine", "fsdp", "0.6.0"),
@@ -123,7 +133,7 @@ RECIPES = _WEIGHTS.recipes(
     ),
     *(
         _WEIGHTS.sites(
-            Text("weights sent to vLLM in the worker, {release}", releases[0]),
+            Text("weights sent to vLLM inside verl's worker, {release}", releases[0]),
             f"workers/rollout/vllm_rollout/{file}",
             releases,
             *(_phase(f"{cls}.update_weights", "load", _LOAD) for cls in ("vLLMRollout", "vLLMAsyncRollout")),
@@ -141,28 +151,30 @@ RECIPES = _WEIGHTS.recipes(
         more=_WEIGHTS.wrapped("ServerAdapter.update_weights"),
     ),
     _WEIGHTS.sites(
-        Text("buckets for vLLM's workers"),
+        Text("buckets of weights for vLLM's workers"),
         "workers/rollout/vllm_rollout/bucketed_weight_transfer.py",
         _ADAPTERS,
         _phase("BucketedWeightSender.async_send_weights", "bucket", _SENDER),
         _phase(
-            "BucketedWeightReceiver.receive_weights", "receive", Text("meanwhile the sender gathers the next bucket")
+            "BucketedWeightReceiver.receive_weights",
+            "receive",
+            Text("while this function receives a bucket of weights, the sender gathers the next one"),
         ),
         more=(_WEIGHTS.socket("BucketedWeightSender.async_send_weights", "self._init_buffer()"),),
     ),
     _WEIGHTS.sites(
-        Text("weights in vLLM's workers"),
+        Text("weights that vLLM's workers receive"),
         "workers/rollout/vllm_rollout/utils.py",
         _ADAPTERS,
         _sync(
             "vLLMColocateWorkerExtension.update_weights_from_ipc",
-            Text("the rollout's side of a weight sync"),
+            Text("this function is the rollout's side of a weight sync"),
             "rollout",
         ),
         _phase("vLLMColocateWorkerExtension._update_weights", "load", _LOAD),
     ),
     _WEIGHTS.sites(
-        Text("weights sent to SGLang, weight sync"),
+        Text("weight sync with SGLang"),
         "workers/rollout/sglang_rollout/sglang_rollout.py",
         RELEASES.since("0.6.0"),
         more=_WEIGHTS.wrapped("ServerAdapter.update_weights", "SGLangRollout.update_weights"),

@@ -35,13 +35,17 @@ def _once(method: str) -> _Loops:
 def _mini_batches(method: str) -> _Loops:
     """Return the lines and windows of a Megatron update: mini-batches in a loop, micro-batches in a schedule."""
     minis = loop(method, MINI, "dataloader", last=True, windows=(MINI,))
-    shape = Text("one loop over the mini-batches; Megatron's schedule runs the micro-batches")
+    shape = Text("the function has one loop over the mini-batches; Megatron's schedule runs the micro-batches")
     return _Loops((_enter(method), minis, _end(method)), (MINI, CALL), shape)
 
 
 def _whole(method: str) -> _Loops:
     """Return the lines of a method that is recorded as a whole call."""
-    return _Loops((_enter(method), _end(method)), (CALL,), Text("one call; Megatron's schedule runs the micro-batches"))
+    return _Loops(
+        (_enter(method), _end(method)),
+        (CALL,),
+        Text("the function has no loop; Megatron's schedule runs the micro-batches"),
+    )
 
 
 def _nested(method: str) -> _Loops:
@@ -51,7 +55,7 @@ def _nested(method: str) -> _Loops:
             _enter(method),
             loop(method, MINI, "mini_batches", "dataloader", windows=(MICRO, MINI)),
             loop(method, MICRO, "micro_batches", windows=(MICRO,)),
-            leave(method, Text("all epochs are done")),
+            leave(method, Text("all epochs of the call are done here")),
         ),
         (MICRO, MINI, CALL),
         Text(
@@ -68,7 +72,7 @@ def _enter(method: str) -> Insertion:
 
 def _end(method: str) -> Insertion:
     """Return the line that ends a call of the stage."""
-    return leave(method, Text("the call ends"), windows=(CALL,))
+    return leave(method, Text("the call of the stage ends here"), windows=(CALL,))
 
 
 class _Worker(NamedTuple):
@@ -110,8 +114,8 @@ def _in_loops(
         structures=(Structure("", LEGACY, worker.file, fingerprints, loops.shape),),
         why=WHY,
         how=Text(
-            "rlpatch wraps the items of these loops. Between two items, the wrapper starts, steps or stops the"
-            " profiler; the trace is also saved after an exception"
+            "rlpatch wraps what these loops iterate over. Between two iterations, the wrapper starts, steps"
+            " or stops the profiler; the trace is also saved after an exception"
         ),
         upstream=f"{worker.file}, {LEGACY[0]} to {LEGACY[-1]}",
         remove_when=_REMOVE,
@@ -144,7 +148,9 @@ def _in_schedule(
             *minis,
             scheduled("forward_backward_batch", f"self.{model_attribute}", schedule, last=not update),
         ),
-        structures=(Structure("", LEGACY, worker.file, fingerprints, Text("micro-batches in Megatron's schedule")),),
+        structures=(
+            Structure("", LEGACY, worker.file, fingerprints, Text("Megatron's schedule runs the micro-batches")),
+        ),
         why=WHY,
         how=ITERATED,
         upstream=f"{worker.file}, {LEGACY[0]} to {LEGACY[-1]}",

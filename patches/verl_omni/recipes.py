@@ -13,10 +13,10 @@ from patches.verl_omni import PROJECT, RELEASES, WORKER
 _TRAIN = ("90bc921b6175",)  # the same as in verl 0.8.0
 _STRATEGIES = ("fsdp", "veomni")
 _TIMESTEPS = Note(
-    Text("a forward is one diffusion timestep"),
+    Text("each forward computes one diffusion timestep only"),
     Text(
-        "a micro-batch runs forward and backward once for each timestep of the diffusion, and rlpatch has no unit for"
-        " it; updates have --mini-batch, and all stages --call"
+        "a micro-batch runs forward and backward once for each timestep of the diffusion, and rlpatch cannot"
+        " count timesteps. Use --call, or --mini-batch in updates"
     ),
 )
 
@@ -47,5 +47,5 @@ UPSTREAM = Upstream(
     tool="npu",
     processes=Processes(modules=("verl_omni.trainer",), titles=("ray::WorkerDict",)),
     gaps=tuple(Gap(strategy, MICRO, ("update-policy", "compute-log-prob"), "", _TIMESTEPS) for strategy in _STRATEGIES),
-    builtin={">=0.1.0rc1": Text("global_profiler.steps records whole training steps, as in verl.")},
+    builtin={">=0.1.0rc1": Text("verl-omni's global_profiler.steps records whole training steps, as in verl.")},
 )

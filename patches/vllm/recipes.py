@@ -52,21 +52,24 @@ WORKER = Recipe(
             RELEASES.until("0.11.0.post2"),
             _GPU,
             ("66434805bfec", "4e08330e87d6", "059801121bd3", "8c587bebd969", "d06063200c04", "be4887de1b45"),
-            Text("this call runs forward and sampling"),
+            Text("execute_model() of the model runner runs both forward and sampling"),
         ),
         Structure(
             "B",
             RELEASES.between("0.11.1", "0.16.0"),
             _GPU,
             ("e311f30713ee", "043be8580d6f", "12d5470f2c88", "e86eea4db6ef"),
-            Text("the call is inside annotate_profile() and returns before the sampling, which is in sample_tokens()"),
+            Text(
+                "the model runner's execute_model() is called inside annotate_profile() and returns before"
+                " the sampling, which is in sample_tokens()"
+            ),
         ),
         Structure(
             "C",
             RELEASES.between("0.17.0", "0.24.0"),
             _GPU,
             ("35d8c493a9ad",),
-            Text("like B, with asynchronous pipeline sends and a branch for pooling"),
+            Text("like B, with asynchronous pipeline sends and a branch for pooling models"),
         ),
         Structure(
             "D",
@@ -80,7 +83,7 @@ WORKER = Recipe(
             RELEASES.since("0.30.0"),
             _GPU,
             ("f9f6dc17dc62", "d23383066806"),
-            Text("like D, with pooling also after the sends"),
+            Text("like D, with a branch for pooling models after the pipeline sends, too"),
         ),
     ),
     why=_WHY,
@@ -108,11 +111,14 @@ CPU_WORKER = Recipe(
             RELEASES.between("0.9.1", "0.10.2.post2"),
             _CPU,
             ("8b81ab983ef0",),
-            Text("this worker has its own execute_model(), which does not call Worker's"),
+            Text("this worker has its own execute_model(), which does not call Worker.execute_model()"),
         ),
     ),
     why=_WHY,
-    how=Text("like Worker, with profile() inherited from Worker; sleep() does nothing here"),
+    how=Text(
+        "one line at the start of execute_model(). This worker inherits profile() from Worker, and its"
+        " sleep() does nothing"
+    ),
     upstream=f"{_CPU}, 0.9.1 to 0.10.2; 0.8.5 and 0.9.0 have no CPU worker for V1, later ones inherit execute_model()",
     remove_when=Text("nobody runs releases below 0.11.0 any more"),
 )
@@ -131,10 +137,10 @@ CPU_PROFILE = Recipe(
             RELEASES.between("0.11.1", "0.30.0"),
             _CPU,
             ("7db4ffc1b07e", "73c9824bb59e", "7b98ec77a5d1"),
-            Text("this worker has its own profile(), which does not call Worker's"),
+            Text("this worker has its own profile(), which does not call Worker.profile()"),
         ),
     ),
-    why=Text("the engine's own profiler is started here, and not in Worker"),
+    why=Text("on CPUs, the engine's own profiler starts in this method, and not in Worker.profile()"),
     how=Text("one line in profile(); everything else is inherited from Worker"),
     upstream=f"{_CPU}, 0.11.1 to 0.30.0",
     remove_when=Text("nobody runs releases below 0.31.0 any more"),
@@ -167,11 +173,12 @@ _CAPTURE_NOTE = Note(
 _CAPTURE_REMOVE = Text("the engine's own profiler can be started before the capture, in the worker's process")
 
 _CAPTURES = Text(
-    "the capture and its warm-up runs, in the worker's thread; the profiler starts and stops outside of all graphs"
+    "this call runs the graph capture and its warm-up, in the worker's thread. The profiler starts and stops"
+    " outside of all graphs"
 )
 
 CAPTURE = Recipe(
-    name=Text("V1 worker, capture"),
+    name=Text("V1 worker, graph capture"),
     stage=graphs.STAGE,
     class_name="Worker",
     method="compile_or_warm_up_model",
@@ -189,15 +196,16 @@ CAPTURE = Recipe(
                 "e5f81b5f6e19", "43453e78b96d", "451d85b26835", "f3194ec6b522", "136d55d76199", "15138035b9c9",
                 "425afb952cb1",
             ),
-            Text("one call under `if not self.model_config.enforce_eager`; from 0.10.2 on the result of the call"
-                " is kept"),
+            Text(
+                "capture_model() is called once, under `if not self.model_config.enforce_eager`; from 0.10.2"
+                " on the result of the call is kept"),
         ),
         Structure(
             "B",
             RELEASES.between("0.30.0", "0.32.0"),
             _GPU,
             ("8d8144d2a4f6", "a4379f07e2da", "2f7569358dcd"),
-            Text("like A, inside a context manager of the capture"),
+            Text("like A, but capture_model() is called inside a context manager"),
         ),
     ),
     why=_CAPTURE_WHY,
@@ -208,7 +216,7 @@ CAPTURE = Recipe(
 )  # fmt: skip
 
 INNER_CAPTURE = CAPTURE._replace(
-    name=Text("V1 worker, capture in a method of its own"),
+    name=Text("V1 worker, graph capture in a separate method"),
     method="_compile_or_warm_up_model",
     insertions=(graphs.around("_compile_or_warm_up_model", "capture_model", _CAPTURES),),
     structures=(
@@ -222,11 +230,11 @@ INNER_CAPTURE = CAPTURE._replace(
     ),
 )
 
-_COMPILES = Text("on CPUs no graph is captured; this run triggers the compilation of torch.compile, in the same thread")
+_COMPILES = Text("on CPUs no graph is captured. This warm-up run triggers torch.compile, in the same thread")
 _COMPILE_HOW = Text(
-    "like Worker, around warming_up_model(). With enforce_eager, warming_up_model() returns at once and the trace"
-    " is empty; from 0.30.0 on it may not be called at all. vLLM caches what it compiled: a second start shows"
-    " only the model's run, unless VLLM_DISABLE_COMPILE_CACHE=1 is set"
+    "one line before warming_up_model() and one line after it. With enforce_eager, warming_up_model() returns"
+    " at once and the trace is empty; from 0.30.0 on it may not be called at all. vLLM caches what it"
+    " compiled: a second start shows only the model's run, unless VLLM_DISABLE_COMPILE_CACHE=1 is set"
 )
 
 CPU_WARM_UP = Recipe(
@@ -264,8 +272,8 @@ CPU_COMPILE = CPU_WARM_UP._replace(
             _CPU,
             ("475486aa9800", "def2e56b1873", "6779b8f400e6"),
             Text(
-                "compiles before the KV cache is created, to measure the free memory; from 0.30.0 on only under a"
-                " condition"
+                "this worker compiles before the KV cache is created, to measure the free memory; from 0.30.0"
+                " on only under a condition"
             ),
         ),
     ),
@@ -278,8 +286,8 @@ _BY_HAND = Text(
     " right moment. It works without a patch and can be switched on and off while the engine runs."
 )
 _DELAYED = Text(
-    "records max_iterations iterations, beginning delay_iterations iterations after start_profile(), without"
-    " ProfilerStep marks."
+    "records max_iterations iterations, beginning delay_iterations iterations after start_profile(), and"
+    " writes no ProfilerStep marks."
 )
 UPSTREAM = Upstream(
     PROJECT,

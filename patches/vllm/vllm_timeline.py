@@ -31,7 +31,11 @@ RECIPES = _TIMELINE.recipes(
         Text("KV cache of the V1 scheduler"),
         "v1/core/sched/scheduler.py",
         RELEASES,
-        ("Scheduler.update_from_output", "blocks(self)", Text("the batch that has run still holds its blocks here")),
+        (
+            "Scheduler.update_from_output",
+            "blocks(self)",
+            Text("the batch that has just run still holds its KV-cache blocks here"),
+        ),
     ),
     kind=VllmTimeline,
 )

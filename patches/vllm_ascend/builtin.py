@@ -25,7 +25,10 @@ _V1_INIT = Recipe(
             RELEASES.between("0.7.3rc2", "0.7.3.post1"),
             "vllm_ascend/worker/worker_v1.py",
             ("e7ecc4905257", "7e2fade8d4c5"),
-            Text("created in __init__() if VLLM_TORCH_PROFILER_DIR is set; Level0 with stacks, modules and memory"),
+            Text(
+                "the profiler is created in __init__() if VLLM_TORCH_PROFILER_DIR is set; it records Level0"
+                " with stacks, modules and memory"
+            ),
         ),
     ),
     why=Text(
@@ -33,8 +36,8 @@ _V1_INIT = Recipe(
         " has no options for them"
     ),
     how=Text(
-        "changes only the chosen arguments in the calls of torch_npu.profiler. Each replaced line stays above the"
-        " new one as a comment `# was:`, from which revert restores it"
+        "rlpatch changes only the chosen arguments in the calls of torch_npu.profiler. Each replaced line"
+        " stays above the new line as a comment `# was:`; `rlpatch revert` restores it from there"
     ),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.7.3.post1",
     remove_when=Text("the engine accepts these settings in --profiler-config"),
@@ -48,7 +51,10 @@ _V0_INIT = _V1_INIT._replace(
             ("0.7.1rc1",),
             "vllm_ascend/worker.py",
             ("b36480f558ef",),
-            Text("created in __init__() if VLLM_TORCH_PROFILER_DIR is set; Level0 with stacks, modules and memory"),
+            Text(
+                "the profiler is created in __init__() if VLLM_TORCH_PROFILER_DIR is set; it records Level0"
+                " with stacks, modules and memory"
+            ),
         ),
         Structure(
             "",
@@ -74,8 +80,8 @@ _INIT_PROFILER = _V1_INIT._replace(
             "vllm_ascend/worker/worker_v1.py",
             ("9828375f173a", "f6d36b545402", "525ed6af61d1", "6c70d618b12a"),
             Text(
-                "created by _init_profiler() if VLLM_TORCH_PROFILER_DIR is set; Level1 from 0.9.0rc1 on;"
-                " variables set stacks and memory from 0.10.1rc1 on"
+                "_init_profiler() creates the profiler if VLLM_TORCH_PROFILER_DIR is set. It records Level1"
+                " from 0.9.0rc1 on; from 0.10.1rc1 on, environment variables switch stacks and memory on"
             ),
         ),
         Structure(
@@ -98,7 +104,7 @@ _CREATE_PROFILER = _V1_INIT._replace(
             RELEASES.between("0.16.0rc1", "0.19.1rc1"),
             "vllm_ascend/worker/worker.py",
             ("d1218db687f6", "b2155e19eeb6"),
-            Text("created by _create_profiler() in the first profile()"),
+            Text("_create_profiler() creates the profiler in the first call of profile()"),
         ),
     ),
     upstream="vllm_ascend/worker/worker.py from 0.16.0rc1 to 0.19.1rc1",
@@ -114,7 +120,10 @@ _WRAPPER = _V1_INIT._replace(
             RELEASES.since("0.20.2rc1"),
             "vllm_ascend/profiler/torch_npu_profiler.py",
             ("5acebbc0d28c", "60f9b2f6a95a", "7912a9f441c5"),
-            Text("created by a wrapper that applies delay_iterations and max_iterations of --profiler-config"),
+            Text(
+                "a wrapper class creates the profiler and applies delay_iterations and max_iterations of"
+                " --profiler-config"
+            ),
         ),
     ),
     upstream="vllm_ascend/profiler/torch_npu_profiler.py from 0.20.2rc1 on",

@@ -27,9 +27,9 @@ V1 = Recipe(
             line='self._rlpatch_stage("step", scheduler_output)',
             parameters=("scheduler_output",),
             why=Text(
-                "the engine reaches this line once per iteration, in the thread of the forward, and never returns"
-                " before it. A decode step lasts from this line to its next execution, so it contains both"
-                " forward and sampling, although sample_tokens() is called later"
+                "the engine reaches this line once per iteration, in the thread of the forward; no return"
+                " comes before it. A decode step lasts from this line to the next execution of this line, so"
+                " it contains both forward and sampling, although sample_tokens() is called later"
             ),
         ),
         rollout.DUMMIES,
@@ -42,14 +42,17 @@ V1 = Recipe(
             RELEASES.between("0.7.3rc2", "0.9.1"),
             "vllm_ascend/worker/worker_v1.py",
             ("50827d6b1b32", "ccbd84ddeb6c"),
-            Text("the call and one return"),
+            Text("the function calls the model runner, then has one return"),
         ),
         Structure(
             "B",
             RELEASES.between("0.9.2rc1", "0.10.2rc1"),
             "vllm_ascend/worker/worker_v1.py",
             ("2cfae7ddc7c9", "2ece83809f86", "25d9c3961d34", "35f127731067"),
-            Text("receives from the pipeline before the call, and has two to four returns after it"),
+            Text(
+                "the function receives from the pipeline before it calls the model runner, and has two to"
+                " four returns afterwards"
+            ),
         ),
         Structure(
             "C",
@@ -77,14 +80,14 @@ V1 = Recipe(
             RELEASES.between("0.20.2rc1", "0.26.0rc1"),
             "vllm_ascend/worker/worker.py",
             ("bdca4a5a15af", "b69c043857f9", "c97329d75da0"),
-            Text("like D, with a step() of the engine's own profiler just before the call"),
+            Text("like D, with a step() of the engine's own profiler just before the model runner is called"),
         ),
         Structure(
             "F",
             RELEASES.since("0.27.1rc1"),
             "vllm_ascend/worker/worker.py",
             ("51499718846d", "1a4b9b57fc99"),
-            Text("like E, with branches for the second model runner after the call"),
+            Text("like E, with branches for the second model runner after the model runner is called"),
         ),
     ),
     why=Text(
@@ -147,8 +150,8 @@ V0 = Recipe(
     ),
     why=Text("below 0.9.2rc1 the V0 engine is the default; VLLM_USE_V1 decides which of the two workers a run uses"),
     how=Text(
-        "overrides prepare_input() to see the model input. One line at the start of execute_worker() counts the"
-        " iterations; sleep() and start_profile() get one line each"
+        "rlpatch overrides prepare_input() to see the model input. One line at the start of execute_worker()"
+        " counts the iterations; sleep() and start_profile() get one line each"
     ),
     upstream="vllm_ascend/worker.py in 0.7.1rc1, vllm_ascend/worker/worker.py up to 0.9.2rc1;"
     " vllm/worker/worker_base.py",
@@ -156,7 +159,7 @@ V0 = Recipe(
 )
 
 CAPTURE = Recipe(
-    name=Text("V1 worker, capture"),
+    name=Text("V1 worker, graph capture"),
     stage=graphs.STAGE,
     class_name="NPUWorker",
     method="compile_or_warm_up_model",
@@ -166,8 +169,10 @@ CAPTURE = Recipe(
         graphs.around(
             "compile_or_warm_up_model",
             "capture_model",
-            Text("the capture and its warm-up runs, in the worker's thread and after set_device; the profiler starts"
-            " and stops outside of all graphs, where synchronizing is allowed"),
+            Text(
+                "this call runs the graph capture and its warm-up, in the worker's thread and after"
+                " set_device. The profiler starts and stops outside of all graphs, where synchronizing is"
+                " allowed"),
         ),
     ),
     structures=(
@@ -179,7 +184,7 @@ CAPTURE = Recipe(
                 "e2ae64058779", "4e40d03c390c", "2a7261731766", "56f01453401e", "a4abb976f517", "b754ecd30920",
                 "24463922502e",
             ),
-            Text("one call under `if not self.model_config.enforce_eager`"),
+            Text("capture_model() is called once, under `if not self.model_config.enforce_eager`"),
         ),
         Structure(
             "A",

@@ -17,7 +17,7 @@ TRAINED = ("host", "role", "step", "rank", "pid", "ranks", "window", "units")
 ROLLED = ("host", "replica", "dp", "rollout", "rank", "pid", "ranks", "window", "units")
 SUMMARIES = {
     f"{POLICY} --micro-batch 2:4": "micro-batches 2..3 of training step 1 in update-policy on rank 0",
-    f"{POLICY} --mini-batch 1:": "mini-batches 1 and all after it of training step 1 in update-policy on rank 0",
+    f"{POLICY} --mini-batch 1:": "mini-batches 1 and all later ones of training step 1 in update-policy on rank 0",
     f"{LOG_PROB} --role ref --micro-batch 0:1": (
         "micro-batches 0..0 of training step 1 in compute-log-prob for the ref on rank 0"
     ),
@@ -41,16 +41,16 @@ SUMMARIES = {
     "--prefill 0:4 --rollout 2 --repeat 3 --ranks 0,2": "prefill iterations 0..3 of rollout 2 to 4 on rank 0, 2",
     "--iterations 0:4 --replicas 1,3": "iterations 0..3 of rollout 0 on rank 0 of replica 1,3",
     "--iterations 0:4 --replicas all": "iterations 0..3 of rollout 0 on rank 0 of every replica",
-    "--decode 1:4 --at-load 8": "decode steps 1..3 of rollout 0, counted from when 8 requests are scheduled, on rank 0",
+    "--decode 1:4 --at-load 8": "decode steps 1..3 of rollout 0 on rank 0, counted from the moment when 8 requests are scheduled",
     "--decode 1:4 --at-tail 2 --at-context 99": (
-        "decode steps 1..3 of rollout 0, counted from when 2 or fewer requests are left and a request has 99 tokens of"
-        " context, on rank 0"
+        "decode steps 1..3 of rollout 0 on rank 0, counted from the moment when 2 or fewer requests are left and a"
+        " request has 99 tokens of context"
     ),
     "--decode 1:4 --on-demand": (
         "decode steps 1..3 of rollout 0 on rank 0, then decode steps that `rlpatch trigger` asks for"
     ),
-    GRAPHS: "the first capture of graphs of each worker on rank 0",
-    f"{GRAPHS} --repeat 2 --ranks all": "the first 2 captures of graphs of each worker on every rank",
+    GRAPHS: "the first graph capture of each worker on rank 0",
+    f"{GRAPHS} --repeat 2 --ranks all": "the first 2 graph captures of each worker on every rank",
 }
 
 

@@ -63,8 +63,8 @@ def test_both_stages_stand_in_one_class(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("--mini-batch", "1:2"), 2, "--mini-batch 1:2: a training step of TRL has one mini-batch, number 0"),
-        (("--mini-batch", "0:1,3:4"), 2, "a training step of TRL has one mini-batch, number 0"),
+        (("--mini-batch", "1:2"), 2, "--mini-batch 1:2: a training step of TRL has only one mini-batch, number 0"),
+        (("--mini-batch", "0:1,3:4"), 2, "a training step of TRL has only one mini-batch, number 0"),
         (
             ("--stage", "compute-log-prob", "--mini-batch", "0:1"),
             2,

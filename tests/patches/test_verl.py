@@ -144,6 +144,6 @@ def test_why_a_pipeline_has_no_micro_batches_is_said(strategy: str, tmp_path: Pa
     root = install(verl.UPSTREAM, "0.9.1", tmp_path / "site")
     common = ("verl", "--stage", "compute-log-prob", "--strategy", strategy, "--path", root, "-n", "-v")
     said = run("apply", "--micro-batch", "0:1", *common).stderr
-    assert "no --micro-batch under pipelines of Megatron or MindSpeed: use --call" in said
+    assert "with pipeline parallelism, use --call instead of --micro-batch" in said
     assert "with pipeline_model_parallel_size" in said
     assert "pipeline" not in run("apply", "--call", "0:1", *common).stderr

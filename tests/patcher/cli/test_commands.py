@@ -608,12 +608,12 @@ def test_explain_has_the_details_of_notes_and_gaps(run, site: Path) -> None:
     gaps = run("explain", "areal", "--stage", "update-policy").stdout
     for strategy, why in (
         ("megatron", "Megatron's schedule runs the micro-batches"),
-        ("archon", "Archon's runner runs the micro-batches"),
+        ("archon", "Archon's own runner runs the micro-batches"),
     ):
         assert f"--strategy {strategy} does not support --micro-batch windows: {why}" in gaps
     verl = run("explain", "verl==0.9.1", "--stage", "update-policy").stdout
     assert (
-        "no --micro-batch under pipelines of Megatron or MindSpeed: use --call\n    with pipeline_model_parallel_size above 1"
+        "with pipeline parallelism, use --call instead of --micro-batch\n    with pipeline_model_parallel_size above 1"
         in verl
     )
 
@@ -651,7 +651,7 @@ def test_explain_names_the_variables_that_a_stage_looks_at(
 
 def test_explain_a_stage_without_a_window(run, site: Path) -> None:
     said = run("explain", "vllm-ascend", "--stage", "graph-capture", "--path", "site").stdout
-    assert "graph-capture: V1 worker, capture, no window" in said
+    assert "graph-capture: V1 worker, graph capture, no window" in said
     assert "around the call `self.model_runner.capture_model()`" in said
     assert '_rlpatch_graph_capture("enter", "capture_model"); self._rlpatch_graph_capture("leave")' in said
     call = SOURCE.splitlines().index("            self.model_runner.capture_model()") + 1
@@ -702,9 +702,9 @@ def test_explain_shows_the_places_of_the_other_stages(
 
 def test_a_capture_has_no_window_and_no_warm_up(run, site: Path) -> None:
     stage = ("apply", "vllm-ascend", "--stage", "graph-capture", "--path", "site")
-    assert "Records the first capture of graphs of each worker on rank 0." in run(*stage, "-n").stdout
+    assert "Records the first graph capture of each worker on rank 0." in run(*stage, "-n").stdout
     assert (
-        "the first 2 captures of graphs of each worker on every rank"
+        "the first 2 graph captures of each worker on every rank"
         in run(*stage, "--repeat", "2", "--ranks", "all").stdout
     )
     assert (
@@ -734,7 +734,7 @@ def test_a_long_listing_is_short_and_begins_with_what_is_installed(
 def test_list_is_the_recipes(run) -> None:
     assert "--decode --prefill --iterations" in run("list").stdout
     said = run("list", "vllm-ascend").stdout
-    assert "V1 worker, capture" in said
+    assert "V1 worker, graph capture" in said
     assert "vllm_ascend/worker/worker_v1.py" in said
     assert "0.7.3rc2 … 0.9.1 (12)" in said
     assert "--decode --prefill --iterations" in said
