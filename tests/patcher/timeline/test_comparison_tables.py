@@ -70,3 +70,13 @@ def test_a_cause_changed_by_its_share_of_each_side(
 ) -> None:
     sides: Any = [[None] * count for count in steps]
     assert _changed(counts, sides, probability) == changed
+
+
+@pytest.mark.parametrize(
+    ("raw", "equal", "marks"),
+    [(LONGER, LONGER, ""), (LONGER, "unknown", ""), (LONGER, UNCLEAR, "raw only"), (UNCLEAR, UNCLEAR, ""), (LONGER, SHORTER, "equal tokens"), (UNCLEAR, LONGER, "equal tokens")],
+)  # fmt: skip
+def test_a_change_is_marked_where_it_differs_at_equal_tokens(raw: str, equal: str, marks: str) -> None:
+    text = tables.changed(change(1.0, raw, changed_at_equal_tokens=equal))
+    assert [mark for mark in ("raw only", "equal tokens") if mark in text] == [marks] * bool(marks)
+    assert (raw if marks != "equal tokens" else equal) in text

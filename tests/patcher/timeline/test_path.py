@@ -610,3 +610,39 @@ def test_a_server_waits_for_the_iterations_of_its_own_replica_alone(replica: int
         records = StepRecords(0, 400 * MS, DRIVER, rows.spans, {ENGINE: rows.iterations}, ROLES, replicas)
         roles = {one.role for one in critical_path(records) if (one.start, one.end) == (20 * MS, 300 * MS)}
         assert roles == ({"engine"} if role == "engine" else set())
+
+
+@pytest.mark.parametrize(
+    ("stalls", "still"),
+    [
+        ({SERVER: (0, 51)}, False), ({AGENT: (0, 51)}, True), ({AGENT: (0, 50)}, False), ({AGENT: (0, 60), SERVER: (0, 70)}, False),
+        ({AGENT: (0, 70), SERVER: (0, 60)}, True), ({AGENT: (0, 60), SERVER: (0, 60)}, False), ({AGENT: (-90, 40)}, False), ({}, False),
+    ],
+)  # fmt: skip
+def test_a_sender_that_certainly_ran_nothing_for_most_of_the_time_stood_still(
+    stalls: dict[int, tuple[int, int]], still: bool
+) -> None:
+    """Both start spans every 10 ms of the 100."""
+    rows = Rows()
+    for process in (AGENT, SERVER):
+        for at in range(5, 100, 10):
+            rows.add(process, "sleep", "x", at, at + 1)
+    ranges = {process: [TimeRange(low * MS, high * MS)] for process, (low, high) in stalls.items()}
+    records = StepRecords(0, 200 * MS, DRIVER, rows.spans, {ENGINE: rows.iterations}, ROLES, REPLICAS, stalls=ranges)
+    assert records.stood_still(AGENT, SERVER, 0, 100 * MS) == still
+
+
+@pytest.mark.parametrize(
+    ("sender", "receiver", "still"),
+    [(51, 10, True), (50, 10, False), (51, 51, False), (10, 51, False), (10, 10, False)],
+)
+def test_a_sender_that_started_nothing_for_most_of_the_time_stood_still(
+    sender: int, receiver: int, still: bool
+) -> None:
+    """Each starts something every so many milliseconds, of 100."""
+    rows = Rows()
+    for process, every in ((AGENT, sender), (SERVER, receiver)):
+        for at in range(every, 100, every):
+            rows.add(process, "sleep", "x", at, None)
+    records = StepRecords(0, 200 * MS, DRIVER, rows.spans, {ENGINE: rows.iterations}, ROLES, REPLICAS)
+    assert records.stood_still(AGENT, SERVER, 0, 100 * MS) == still

@@ -167,6 +167,22 @@ def test_a_replica_of_mindspeed_rl_is_a_part_of_the_training_s_world(
     assert (ranks.rank, ranks.dp, ranks.count_ranks(worker)) == (rank, dp, 8)
 
 
+def test_an_engine_of_mindspeed_rl_sees_each_iteration_of_its_worker_first() -> None:
+    log: list[Any] = []
+
+    def execute_model(*args: Any, **options: Any) -> str:
+        log.append((args, options))
+        return "output"
+
+    engine: Any = mindspeed.HostedWorker.__new__(mindspeed.HostedWorker)
+    engine._rlpatch_stage = lambda *words: log.append(words)
+    worker = Some(execute_model=execute_model)
+    engine._rlpatch_stage_attend(worker)
+    assert worker.execute_model("batch", 7, more=1) == "output"
+    assert log == [("step", "batch"), (("batch", 7), {"more": 1})]
+    assert engine._rlpatch_stage_worker is worker
+
+
 @pytest.mark.parametrize(("speculative", "growth"), [(None, 1), (Some(num_speculative_tokens=3), 4)])
 def test_a_step_of_mindspeed_rl_adds_a_token_and_its_drafts(speculative: Any, growth: int) -> None:
     worker = Some(_rlpatch_stage_worker=Some(vllm_config=Some(speculative_config=speculative)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 from types import SimpleNamespace as Some
@@ -173,3 +175,47 @@ def test_what_was_saved_is_compressed_unless_the_process_ends(
     made.exits, made.watched = exits, lambda: "state.json"
     made.after_saving(traces)
     assert compressed == [(traces, *files)] * bool(traces and not exits)
+
+
+@pytest.mark.parametrize("exits", [False, True])
+def test_traces_are_compressed_at_the_lowest_priority_unless_the_process_ends(
+    exits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    priorities: list[tuple[int, ...]] = []
+    monkeypatch.setattr("os.setpriority", lambda *words: priorities.append(words))
+    made: Any = object.__new__(BareCompression)
+    made.save_path, made.exits, made.name = str(tmp_path), exits, "worker"
+    traces = [tmp_path / "a.json", tmp_path / "b.json"]
+    for trace in traces:
+        trace.write_bytes(b"x" * 9_000_000)
+    made.pack([str(trace) for trace in traces], ())
+    assert [words[-1] for words in priorities] == [19] * (sys.platform == "linux")
+    assert sorted(path.name for path in tmp_path.glob("*.json*")) == [
+        f"{name}.json{'' if exits else '.gz'}" for name in "ab"
+    ]
+    if not exits:
+        assert all(gzip.decompress(path.read_bytes()) == b"x" * 9_000_000 for path in tmp_path.glob("*.gz"))
+    assert not [*(tmp_path / ".rlpatch").iterdir()]
+    assert ("compressed: " in capsys.readouterr().err) != exits
+
+
+def test_a_process_that_ends_waits_for_the_compression(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_exit: list[Any] = []
+    packed: list[tuple[Any, ...]] = []
+    monkeypatch.setattr("atexit.register", at_exit.append)
+    made: Any = object.__new__(BareCompression)
+    monkeypatch.setattr(made, "pack", lambda *words: packed.append(words), raising=False)
+    made.compress(["a"], ["b"])
+    (end,) = at_exit
+    end()
+    assert (packed, made.exits) == ([(["a"], ["b"])], True)
+    assert not [thread for thread in threading.enumerate() if thread.name == "rlpatch-gzip"]
+
+
+def test_a_trace_that_cannot_be_compressed_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made: Any = object.__new__(BareCompression)
+    made.save_path, made.exits, made.name = str(tmp_path), False, "worker"
+    (tmp_path / "a.json").write_text("{}")
+    made.pack([str(tmp_path / "a.json"), str(tmp_path / "gone.json")], ())
+    assert (tmp_path / "a.json").exists()
+    assert "not compressed: " in capsys.readouterr().err

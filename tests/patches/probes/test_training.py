@@ -17,7 +17,10 @@ from typing import Any
 
 import pytest
 
+from patches.probes import live
 from patches.probes.members import ForeignLoops
+from patches.probes.rollout import RolloutUnits
+from patches.probes.training import TrainingSteps
 from tests.patches.rollout_workers import V1Worker, batch
 from tests.patches.standin import Console, Profiler
 from tests.patches.step_metadata import Traces, facts, states
@@ -727,3 +730,46 @@ def test_a_call_that_the_end_of_the_process_cuts_off_says_how_far_it_came(
     at_exit[0]()
     assert console.messages[0].endswith("training step 1: not recorded: the process ends after 4 micro-batches")
     assert len(console.messages) == 1
+
+
+@pytest.mark.parametrize(
+    ("step", "calls", "states", "done"),
+    [
+        (1, {"actor": 1}, ["installed", "waiting"], False), (2, {"actor": 2}, ["installed"], False), (4, {"actor": 4}, ["installed", "waiting"], False),
+        (5, {"actor": 5}, [], True), (5, {"actor": 5, "ref": 3}, [], False), (5, {"actor": 5, "ref": 4}, [], True), (9, {"ref": 9}, [], True),
+    ],
+)  # fmt: skip
+def test_a_stage_is_done_behind_the_last_step_of_all_of_its_roles(
+    step: int, calls: dict[str, int], states: list[str], done: bool
+) -> None:
+    """Steps 1 and 4 are chosen."""
+    told: list[Any] = []
+    steps: Any = TrainingSteps.__new__(TrainingSteps)
+    for name, value in {
+        "step": step,
+        "calls": calls,
+        "steps": {1, 4},
+        "note": told.append,
+        "place_window": lambda: told.append("placed"),
+    }.items():
+        setattr(steps, name, value)
+    steps.begin_step()
+    assert ([word for word in told if word != "placed"], steps.done) == (states, done)
+    assert ("placed" in told) == (step in (1, 4))
+
+
+@pytest.mark.parametrize(
+    ("kind", "base", "method", "words"),
+    [
+        (live.LiveUnit, TrainingSteps, "start", ("micro-batch", None)),
+        (live.LiveIteration, RolloutUnits, "step", (None,)),
+    ],
+)
+def test_the_number_of_the_next_unit_is_published(
+    kind: Any, base: Any, method: str, words: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, method, lambda self, *_: setattr(self, "unit", self.unit + 1))
+    made = kind.__new__(kind)
+    made.unit, made.live_number = 6, [0, 0]
+    getattr(made, method)(*words)
+    assert made.live_number == [7, 0]

@@ -173,3 +173,11 @@ def test_pieces_of_a_window_are_joined_by_device() -> None:
         ("m", "b", 12, 3), ("", "a", 10, 5), ("m", "a", 10, 1)
     ]  # fmt: skip
     assert (second.device, second.peak, second.code) == (1, 9, ())
+
+
+def test_a_device_that_only_freed_is_left_out(tmp_path: Path) -> None:
+    freed = [
+        allocation(3_150, -5 * MB, 10 * MB, **{"Device Id": 1}),
+        allocation(3_160, -5 * MB, 5 * MB, **{"Device Id": 1}),
+    ]
+    assert [memory.device for memory in profile(tmp_path, *events(), *freed).memory] == [0]

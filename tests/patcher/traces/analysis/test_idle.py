@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 
 import pytest
 
-from patcher.traces.analysis.idle import idle_parts
+from patcher.traces.analysis.idle import idle, idle_parts
+from patcher.traces.analysis.segments import Segment, Split
+from patcher.traces.model import LEAD_IN
+from patcher.traces.rank_trace import RankTrace
 from patcher.traces.trace_columns import UNKNOWN
 
 PARTS: dict[str, tuple[int, Mapping[int, int], tuple[int, int, int, int, int]]] = {
@@ -28,3 +32,30 @@ PARTS: dict[str, tuple[int, Mapping[int, int], tuple[int, int, int, int, int]]] 
 def test_the_launch_divides_a_stretch_without_a_task(name: str) -> None:
     launched, blocked, parts = PARTS[name]
     assert idle_parts(100, 200, launched, blocked) == parts
+
+
+STRETCHES: dict[str, tuple[list[tuple[int, int]], list[tuple[int, int, int]], list[tuple[int, int, int, str]]]] = {
+    "before the first kernel": ([(30, 40)], [(10, 30, 40)], [(10, 30, 0, LEAD_IN)]),
+    "no time before it": ([(30, 40)], [(30, 30, 40)], []),
+    "between two": ([(30, 40), (55, 60)], [(30, 30, 60)], [(40, 55, 0, "free_unknown_ns")]),
+    "in the shade of another": ([(30, 60), (35, 40), (70, 80)], [(30, 30, 80)], [(60, 70, 0, "free_unknown_ns")]),
+    "up to the next unit": ([(30, 40), (60, 70)], [(30, 30, 60), (60, 60, 70)], [(40, 60, 0, "free_unknown_ns")]),
+    "of a unit that was not chosen": ([(30, 40), (60, 70), (80, 90)], [(30, 30, 40), (60, 60, 90)], []),
+    "behind the last unit": ([(30, 40), (90, 99)], [(30, 30, 40)], []),
+    "work of before": ([(5, 20), (30, 40)], [(10, 30, 40)], [(20, 30, 0, LEAD_IN)]),
+}
+
+
+@pytest.mark.parametrize("name", STRETCHES)
+def test_stretches_without_a_task_belong_to_a_unit(name: str) -> None:
+    """Segments are (leads, starts, ends); the first one alone is chosen."""
+    tasks, segments, expected = STRETCHES[name]
+    trace = RankTrace("a", "torch")
+    for begin, end in tasks:
+        trace.add_task(begin, end, "compute", "k", "stream 7", 0)
+    trace.tasks.launched = array("q", [UNKNOWN] * len(tasks))
+    made = [Segment(0, 99, None, leads=leads, starts=starts, ends=ends) for leads, starts, ends in segments]
+    cuts = Split("", made, array("i", [0] * len(tasks)), range(len(tasks)))
+    found = [*idle(trace, cuts, {0})]
+    assert [(gap.begin, gap.end, gap.segment, gap.part) for gap in found] == expected
+    assert all(gap.ns == gap.end - gap.begin for gap in found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from patcher.commands.reports import reporting
 from patcher.traces import analysis
+from patcher.traces.analysis import pipelines
 from patcher.traces.model import TITLES, Check, Collective, Diagnosis, RankProfile, RecordedUnit
 from patcher.traces.names import OUTPUT
 from tests.patcher.traces.recorded import MS, SHARED, shared
@@ -143,3 +145,35 @@ def test_a_real_pipeline_of_two_stages() -> None:
     across = 7.26  # ms that it waits in collectives of both stages
     assert found.saving_ns == pytest.approx((times[found.source] + across) * MS, abs=MS / 100)
     assert found.culprit == "stage 1 (ranks 2, 3)"
+
+
+@pytest.mark.parametrize(("ranks", "numbers"), [([0], [3, 0]), ([0, 4], [3, 0, 4]), ([0, None], [3, 0]), ([None], [3])])
+def test_a_stage_is_named_with_the_ranks_that_are_known(ranks: list[int | None], numbers: list[int]) -> None:
+    profiles = tuple(replace(stage(1), rank=rank, source=f"/{at}") for at, rank in enumerate(ranks))
+    made = pipelines.PipelineStage(3, profiles)
+    assert [int(text) for text in re.findall(r"\d+", made.name)] == numbers
+    assert made.computing_ns == 100 * MS
+
+
+LINKED: dict[str, tuple[list[tuple[int | None, tuple[str, ...]]], list[list[int]]]] = {
+    "two stages": ([(0, ("a",)), (1, ("a",))], [[0], [1]]), "two pipelines": ([(0, ("a",)), (1, ("b",)), (2, ("a",)), (3, ("b",))], [[0, 1], [2, 3]]),
+    "groups of neighbours": ([(0, ("a",)), (1, ("a", "b")), (2, ("b",))], [[0], [1], [2]]),
+    "groups that meet late": ([(0, ("a",)), (1, ("b",)), (2, ("a", "b"))], [[0], [1], [2]]),
+    "of other lengths": ([(0, ("a",)), (1, ("a",)), (2, ("b",))], []), "one rank sends to itself": ([(0, ("a",)), (1, ("b",))], []),
+    "one does not send": ([(0, ("a",)), (1, ("a",)), (2, ())], []), "a rank is unknown": ([(0, ("a",)), (None, ("a",))], []),
+    "nobody sends": ([(0, ()), (1, ())], []), "no group is named": ([(0, ("",)), (1, ("",))], []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_ranks_that_send_to_each_other_are_stages_of_a_pipeline(name: str) -> None:
+    rows, expected = LINKED[name]
+    profiles = [
+        replace(
+            stage(), rank=rank, source=f"/{at}", collectives=tuple(Collective(group, 0, "send", MS) for group in groups)
+        )
+        for at, (rank, groups) in enumerate(rows)
+    ]
+    found = pipelines.stages(profiles)
+    assert [[profile.rank for profile in made.profiles] for made in found] == expected
+    assert pipelines.stage_of(found) == {f"/{rank}": at for at, ranks in enumerate(expected) for rank in ranks}
