@@ -22,14 +22,9 @@ _SENDER = Text("the time that is neither gathering nor sending is spent on copyi
 _LOAD = Text("the engine loads the weights")
 
 
-def _sync(method: str, why: str = _WHOLE, role: str = "trainer") -> Site:
-    """Return the site that makes ``method`` a weight sync, or a part of one."""
-    return method, f'sync(self, "{role}", "{method.rpartition(".")[2]}")', why
-
-
-def _phase(method: str, name: str, why: str) -> Site:
-    """Return the site that makes ``method`` the phase ``name`` of a weight sync."""
-    return method, f'phase("{name}")', why
+def _sync(method: str) -> Site:
+    """Return the site that makes ``method`` a weight sync of the trainer, or a part of one."""
+    return _WEIGHTS.sync(method, _WHOLE)
 
 
 def _gathered(method: str, module: str) -> tuple[Insertion, ...]:
@@ -53,8 +48,8 @@ def _managers() -> Iterator[Recipe]:
             releases,
             _sync(f"{cls}.__enter__"),
             _sync(f"{cls}.wake_up"),
-            _phase(f"{cls}.update_params", "load", _LOAD),
-            _phase(f"{cls}.update_weights", "send", Text("each tensor or bucket is sent to the server")),
+            _WEIGHTS.phase(f"{cls}.update_params", "load", _LOAD),
+            _WEIGHTS.phase(f"{cls}.update_weights", "send", Text("each tensor or bucket is sent to the server")),
             more=_gathered(f"{cls}.__enter__", "self.module") if cls == "FSDPVLLMShardingManager" else (),
         )
 
@@ -72,9 +67,9 @@ def _checkpoint_engines() -> Iterator[Recipe]:
             Text("checkpoint engine {name}", name),
             f"checkpoint_engine/{name}_checkpoint_engine.py",
             _ADAPTERS,
-            _phase(f"{cls}.send_weights", "bucket", _SENDER),
+            _WEIGHTS.phase(f"{cls}.send_weights", "bucket", _SENDER),
             *(
-                _phase(f"{operation}.wait_for_complete", "send", Text("a bucket is being sent"))
+                _WEIGHTS.phase(f"{operation}.wait_for_complete", "send", Text("a bucket is being sent"))
                 for operation in operations
             ),
             more=_WEIGHTS.wrapped(f"{cls}.send_weights"),
@@ -111,7 +106,9 @@ RECIPES = _WEIGHTS.recipes(
             Text("weight gathering in {cls}", cls),
             f"workers/engine/{folder}/transformer_impl.py",
             RELEASES.since(first),
-            _phase(f"{cls}.get_per_tensor_param", "gather", Text("weights that are not gathered tensor by tensor")),
+            _WEIGHTS.phase(
+                f"{cls}.get_per_tensor_param", "gather", Text("weights that are not gathered tensor by tensor")
+            ),
         )
         for cls, folder, first in (
             ("FSDPEngine", "fsdp", "0.6.0"),
@@ -126,7 +123,7 @@ RECIPES = _WEIGHTS.recipes(
             Text("weights sent to vLLM in the worker, {release}", releases[0]),
             f"workers/rollout/vllm_rollout/{file}",
             releases,
-            *(_phase(f"{cls}.update_weights", "load", _LOAD) for cls in ("vLLMRollout", "vLLMAsyncRollout")),
+            *(_WEIGHTS.phase(f"{cls}.update_weights", "load", _LOAD) for cls in ("vLLMRollout", "vLLMAsyncRollout")),
             more=_WEIGHTS.wrapped("vLLMRollout.update_weights", "vLLMAsyncRollout.update_weights"),
         )
         for file, releases in (
@@ -144,8 +141,8 @@ RECIPES = _WEIGHTS.recipes(
         Text("buckets for vLLM's workers"),
         "workers/rollout/vllm_rollout/bucketed_weight_transfer.py",
         _ADAPTERS,
-        _phase("BucketedWeightSender.async_send_weights", "bucket", _SENDER),
-        _phase(
+        _WEIGHTS.phase("BucketedWeightSender.async_send_weights", "bucket", _SENDER),
+        _WEIGHTS.phase(
             "BucketedWeightReceiver.receive_weights", "receive", Text("meanwhile the sender gathers the next bucket")
         ),
         more=(_WEIGHTS.socket("BucketedWeightSender.async_send_weights", "self._init_buffer()"),),
@@ -154,12 +151,12 @@ RECIPES = _WEIGHTS.recipes(
         Text("weights in vLLM's workers"),
         "workers/rollout/vllm_rollout/utils.py",
         _ADAPTERS,
-        _sync(
+        _WEIGHTS.sync(
             "vLLMColocateWorkerExtension.update_weights_from_ipc",
             Text("the rollout's side of a weight sync"),
             "rollout",
         ),
-        _phase("vLLMColocateWorkerExtension._update_weights", "load", _LOAD),
+        _WEIGHTS.phase("vLLMColocateWorkerExtension._update_weights", "load", _LOAD),
     ),
     _WEIGHTS.sites(
         Text("weights sent to SGLang, weight sync"),
@@ -171,7 +168,7 @@ RECIPES = _WEIGHTS.recipes(
         Text("checkpoint engine on the rollout's side"),
         "checkpoint_engine/base.py",
         _ADAPTERS,
-        _sync(
+        _WEIGHTS.sync(
             "CheckpointEngineWorker.update_weights",
             Text("this function receives the weights and hands them to the engine"),
             "relay",
