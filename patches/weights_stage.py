@@ -9,7 +9,7 @@ from patcher.config import NsysSettings, ProfileConfig, SyncStage
 from patcher.messages import Note, Text
 from patcher.recipe import Around, Insertion, Probe, Recipe
 from patches import recording
-from patches.package_stage import PackageStage, line
+from patches.package_stage import PackageStage, Site, line
 from patches.probes.nsys import NvtxPhases
 from patches.probes.weight_sync import WeightSync
 from patches.probes.windows import RepeatedSyncs
@@ -78,17 +78,25 @@ class Weights(PackageStage):
         )
         return Text("Records {weight_syncs} of this process on {ranks}.", which, recording.on_ranks(config))
 
-    def recipes(self, releases: Releases, *sites: Recipe, replica: Probe | None = None) -> tuple[Recipe, ...]:
+    def recipes(
+        self,
+        releases: Releases,
+        *sites: Recipe,
+        replica: Probe | None = None,
+        recorder_name: str = "_rlpatch_stage",
+    ) -> tuple[Recipe, ...]:
         """Return the recipe of the recorder of weight syncs, and behind it `sites`; each needs the other.
 
         The probe `replica` goes in beside the recorder and tells a process which replica it is (None: nothing does).
+        `recorder_name` is the module variable that the recorder is assigned to.
         """
         more = replica or Probe(summary=self.summary)
+        assigned = f"{recorder_name} = _RlpatchStage.Syncs(_RlpatchStage)"
         probe = Probe(
             summary=self.summary,
             recorder=WeightSync,
             members=more.members,
-            beside="\n".join(filter(None, ("_rlpatch_stage = _RlpatchStage.Syncs(_RlpatchStage)", more.beside))),
+            beside="\n".join(filter(None, (assigned, more.beside))),
             callers=(recording.CLOSE,),
             tools=WINDOWS,
             constants=lambda config, _release: recording.repeated(config),
@@ -99,11 +107,25 @@ class Weights(PackageStage):
         )
         return self.with_recorder(releases, sites, probe)
 
-    def wrapped(self, *methods: str) -> tuple[Insertion, ...]:
+    def wrapped(self, *methods: str, weights: str = "weights") -> tuple[Insertion, ...]:
         """Return lines that wrap the parameter `weights` of functions, so that waiting for each tensor is a range."""
+<<<<<<< HEAD
         wrapped = f"weights = _rlpatch.weights(weights) if {self.recorder} else weights"
         why = Text("these weights are an iterator: each tensor is gathered or received only when it is needed")
         return tuple(line(method, wrapped, why, parameters=("weights",)) for method in methods)
+=======
+        wrapped = f"{weights} = _rlpatch.weights({weights}) if {self.recorder} else {weights}"
+        why = Text("each tensor is gathered or received only when it is needed")
+        return tuple(line(method, wrapped, why, parameters=(weights,)) for method in methods)
+
+    def sync(self, method: str, why: str, role: str = "trainer") -> Site:
+        """Return the site that makes `method` a weight sync, or a part of one, on the side `role`."""
+        return method, f'sync(self, "{role}", "{method.rpartition(".")[2]}")', why
+
+    def phase(self, method: str, name: str, why: str) -> Site:
+        """Return the site that makes `method` the phase `name` of a weight sync."""
+        return method, f'phase("{name}")', why
+>>>>>>> 23dc70729845f966cdb931081ad39799ea0dae38
 
     def ended(self, method: str, why: str) -> Insertion:
         """Return the line in `method` that tells the recorder that a weight sync is over; `why` is the reason."""

@@ -20,6 +20,8 @@ PROJECT = Project(
         "areal/__init__.py",
         "areal/api/reward_api.py",
         "areal/engine/megatron_engine.py",
+        "areal/experimental/engine/archon_engine.py",
+        "areal/experimental/engine/archon_weight_sync.py",
         "areal/infra/controller/train_controller.py",
         "areal/infra/remote_inf_engine.py",
         "areal/infra/workflow_executor.py",

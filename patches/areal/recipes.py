@@ -6,7 +6,7 @@ from patcher.messages import Note, Text
 from patcher.processes import Processes
 from patcher.recipe import Gap, Head, Insertion, Loop, Recipe, Structure, Upstream
 from patches import training
-from patches.areal import PROJECT, RELEASES, areal_timeline
+from patches.areal import PROJECT, RELEASES, areal_timeline, areal_weights
 from patches.areal.areal_switches import PROFILING, SWITCHES
 from patches.probes.areal import VersionedSteps
 from patches.training import MICRO, MINI, ROLES, UPDATES
@@ -142,6 +142,7 @@ UPSTREAM = Upstream(
         *_stage("update-critic", "a7c5c13cafd2"),
         *_stage("compute-values", "c3076465c247"),
         *areal_timeline.RECIPES,
+        *areal_weights.RECIPES,
     ),
     switches=SWITCHES,
     application=PROFILING,

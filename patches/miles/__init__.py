@@ -15,7 +15,11 @@ PROJECT = Project(
     distributions=("miles",),
     releases=RELEASES,
     files=slime.files(
-        "miles", "ray/train/group.py", "ray/rollout/rollout_manager.py", f"{slime.UPDATE}distributed/mixin.py"
+        "miles",
+        "ray/train/group.py",
+        "ray/rollout/rollout_manager.py",
+        f"{slime.UPDATE}distributed/mixin.py",
+        f"{slime.UPDATE}distributed/broadcast.py",
     ),
     on_index=False,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patches.miles import PROJECT, RELEASES
-from patches.slime import slime_timeline
+from patches.slime import slime_timeline, slime_weights
 from patches.slime.recipes import upstream
 
 UPSTREAM = upstream(
@@ -13,4 +13,18 @@ UPSTREAM = upstream(
     slime_timeline.group(PROJECT.package, RELEASES, "ray/train/group.py"),
     slime_timeline.manager(PROJECT.package, RELEASES, "ray/rollout/rollout_manager.py"),
     slime_timeline.sender(PROJECT.package, RELEASES, "distributed/mixin.py", "DistBucketedWeightUpdateMixin"),
+    senders=(
+        slime_weights.sender(
+            PROJECT.package,
+            RELEASES,
+            "tensor.py",
+            *(f"UpdateWeightFromTensor._send_{kind}_params" for kind in ("base", "lora")),
+        ),
+        slime_weights.sender(
+            PROJECT.package,
+            RELEASES,
+            "distributed/broadcast.py",
+            "UpdateWeightFromDistributed._update_weight_implementation",
+        ),
+    ),
 )

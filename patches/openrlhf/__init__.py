@@ -27,5 +27,6 @@ PROJECT = Project(
         "openrlhf/trainer/ray/ppo_actor.py",
         "openrlhf/trainer/ray/ppo_critic.py",
         "openrlhf/trainer/ray/launcher.py",
+        "openrlhf/trainer/ray/vllm_worker_wrap.py",
     ),
 )

@@ -6,7 +6,7 @@ from patcher.messages import Note, Text
 from patcher.processes import Processes
 from patcher.recipe import Around, Before, Head, Insertion, Recipe, Structure, Upstream
 from patches import training
-from patches.openrlhf import PROJECT, RELEASES, openrlhf_timeline
+from patches.openrlhf import PROJECT, RELEASES, openrlhf_timeline, openrlhf_weights
 from patches.openrlhf.openrlhf_switches import SWITCHES
 from patches.probes.openrlhf import Batches, ReplayUpdate
 from patches.training import MICRO, MINI, ROLES
@@ -146,6 +146,7 @@ UPSTREAM = Upstream(
         ),
         _forward("compute-values"),
         *openrlhf_timeline.RECIPES,
+        *openrlhf_weights.RECIPES,
     ),
     switches=SWITCHES,
     engines=("vllm-ascend", "vllm"),

@@ -14,7 +14,7 @@ def files(package: str, *more: str) -> tuple[str, ...]:
     common = (
         "__init__.py", "backends/megatron_utils/model.py", "backends/megatron_utils/actor.py", f"{UPDATE}tensor.py",
         "ray/actor_group.py", "rollout/sglang_rollout.py", "rollout/rm_hub/__init__.py",
-        "utils/timer.py",
+        "utils/timer.py", "backends/megatron_utils/update_weight/common.py",
     )  # fmt: skip
     return tuple(f"{package}/{file}" for file in (*common, *more))
 

@@ -11,7 +11,7 @@ from patches.probes.members import Loops
 from patches.probes.slime import ModelSteps
 from patches.probes.verl import MegatronSchedule
 from patches.releases import Releases
-from patches.slime import PROJECT, RELEASES, slime_timeline
+from patches.slime import PROJECT, RELEASES, slime_timeline, slime_weights
 from patches.slime.slime_switches import SWITCHES
 from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 
@@ -162,11 +162,17 @@ def _stage(stage: str, package: str, releases: Releases, fingerprints: tuple[str
     )
 
 
-def upstream(project: Project, train: tuple[str, ...], forward_only: tuple[str, ...], *more: Recipe) -> Upstream:
+def upstream(
+    project: Project,
+    train: tuple[str, ...],
+    forward_only: tuple[str, ...],
+    *more: Recipe,
+    senders: tuple[Recipe, ...],
+) -> Upstream:
     """Return the declarations of slime or a fork of it.
 
     `train` and `forward_only` are the fingerprints of these functions, `more` are recipes for the timeline's sites that
-    only this project has.
+    only this project has, `senders` those for what sends weights.
     """
     package, releases = project.package, Releases(project.releases)
     return Upstream(
@@ -174,6 +180,7 @@ def upstream(project: Project, train: tuple[str, ...], forward_only: tuple[str, 
         recipes=(
             *(_stage(stage, package, releases, train if stage in UPDATES else forward_only) for stage in _STAGES),
             *slime_timeline.recipes(package, releases, *more),
+            *slime_weights.recipes(package, releases, *senders),
         ),
         switches=SWITCHES,
         engines=("sglang",),
@@ -197,4 +204,19 @@ UPSTREAM = upstream(
     slime_timeline.manager(PROJECT.package, RELEASES, "ray/rollout.py"),
     slime_timeline.sender(PROJECT.package, RELEASES, "distributed.py", "UpdateWeightFromDistributed"),
     slime_timeline.sender(PROJECT.package, RELEASES.since("0.3.1"), "disk.py", "UpdateWeightFromDisk"),
+    senders=(
+        slime_weights.sender(
+            PROJECT.package,
+            RELEASES,
+            "tensor.py",
+            "UpdateWeightFromTensor._send_hf_params",
+            more=(slime_weights.answers(PROJECT.package),),
+        ),
+        slime_weights.sender(
+            PROJECT.package,
+            RELEASES,
+            "distributed.py",
+            "UpdateWeightFromDistributed._update_bucket_weights_from_distributed",
+        ),
+    ),
 )

@@ -26,5 +26,12 @@ PROJECT = Project(
         "trl/trainer/sft_trainer.py",
         "trl/trainer/dpo_trainer.py",
         "trl/trainer/kto_trainer.py",
+        "trl/extras/vllm_client.py",
+        "trl/generation/vllm_client.py",
+        "trl/experimental/async_grpo/async_grpo_trainer.py",
+        "trl/experimental/async_grpo/weight_transfer.py",
     ),
 )
+
+LAZY_RECORDER = '__import__("sys").modules[__name__]._rlpatch_stage'
+"""The variable of a recorder: the package puts a lazy one into its own place, in which the lines look for it."""

@@ -13,7 +13,7 @@ from patches.probes.members import Calls
 from patches.probes.trl import LogProbs, TrainerSteps, TrainerUpdate, TransformersLoop
 from patches.releases import Releases
 from patches.training import MICRO, MINI, ROLES
-from patches.trl import PROJECT, RELEASES, trl_timeline
+from patches.trl import PROJECT, RELEASES, trl_timeline, trl_weights
 from patches.trl.trl_switches import SWITCHES
 
 _REMOVE = Text("TRL, or the training loop of transformers, can record a window of micro-batches itself")
@@ -220,6 +220,7 @@ UPSTREAM = Upstream(
             ),
         ),
         *trl_timeline.RECIPES,
+        *trl_weights.RECIPES,
     ),
     switches=SWITCHES,
     engines=("vllm-ascend", "vllm"),

@@ -9,7 +9,7 @@ from patcher.recipe import Recipe
 from patches.probes.timeline_recorder import TrainerTimeline
 from patches.releases import Releases
 from patches.timeline_stage import Timeline
-from patches.trl import RELEASES
+from patches.trl import LAZY_RECORDER, RELEASES
 
 _TIMELINE = Timeline("trl")
 _SYNC = Text("the trainer sends the weights to vLLM")
@@ -66,6 +66,5 @@ RECIPES = _TIMELINE.recipes(
         ("VLLMGeneration.sync_weights", 'span("sync", "sync_weights")', _SYNC),
     ),
     kind=TrainerTimeline,
-    # The package puts a lazy one into its own place, in which the lines look for the recorder.
-    recorder_name='__import__("sys").modules[__name__]._rlpatch_stage',
+    recorder_name=LAZY_RECORDER,
 )

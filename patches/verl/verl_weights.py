@@ -22,14 +22,9 @@ _SENDER = Text("tensors are copied into buckets here, whenever this function nei
 _LOAD = Text("the engine loads the weights")
 
 
-def _sync(method: str, why: str = _WHOLE, role: str = "trainer") -> Site:
-    """Return the site that makes ``method`` a weight sync, or a part of one."""
-    return method, f'sync(self, "{role}", "{method.rpartition(".")[2]}")', why
-
-
-def _phase(method: str, name: str, why: str) -> Site:
-    """Return the site that makes ``method`` the phase ``name`` of a weight sync."""
-    return method, f'phase("{name}")', why
+def _sync(method: str) -> Site:
+    """Return the site that makes ``method`` a weight sync of the trainer, or a part of one."""
+    return _WEIGHTS.sync(method, _WHOLE)
 
 
 def _gathered(method: str, module: str) -> tuple[Insertion, ...]:
@@ -55,12 +50,17 @@ def _managers() -> Iterator[Recipe]:
             releases,
             _sync(f"{cls}.__enter__"),
             _sync(f"{cls}.wake_up"),
+<<<<<<< HEAD
             _phase(f"{cls}.update_params", "load", _LOAD),
             _phase(
                 f"{cls}.update_weights",
                 "send",
                 Text("this function sends tensors or buckets of weights to the rollout server"),
             ),
+=======
+            _WEIGHTS.phase(f"{cls}.update_params", "load", _LOAD),
+            _WEIGHTS.phase(f"{cls}.update_weights", "send", Text("each tensor or bucket is sent to the server")),
+>>>>>>> 23dc70729845f966cdb931081ad39799ea0dae38
             more=_gathered(f"{cls}.__enter__", "self.module") if cls == "FSDPVLLMShardingManager" else (),
         )
 
@@ -78,9 +78,13 @@ def _checkpoint_engines() -> Iterator[Recipe]:
             Text("checkpoint engine {name}", name),
             f"checkpoint_engine/{name}_checkpoint_engine.py",
             _ADAPTERS,
-            _phase(f"{cls}.send_weights", "bucket", _SENDER),
+            _WEIGHTS.phase(f"{cls}.send_weights", "bucket", _SENDER),
             *(
+<<<<<<< HEAD
                 _phase(f"{operation}.wait_for_complete", "send", Text("this function sends a bucket of weights"))
+=======
+                _WEIGHTS.phase(f"{operation}.wait_for_complete", "send", Text("a bucket is being sent"))
+>>>>>>> 23dc70729845f966cdb931081ad39799ea0dae38
                 for operation in operations
             ),
             more=_WEIGHTS.wrapped(f"{cls}.send_weights"),
@@ -117,10 +121,15 @@ RECIPES = _WEIGHTS.recipes(
             Text("weights gathered in {class_name}", cls),
             f"workers/engine/{folder}/transformer_impl.py",
             RELEASES.since(first),
+<<<<<<< HEAD
             _phase(
                 f"{cls}.get_per_tensor_param",
                 "gather",
                 Text("the weights that are not gathered tensor by tensor are gathered here"),
+=======
+            _WEIGHTS.phase(
+                f"{cls}.get_per_tensor_param", "gather", Text("weights that are not gathered tensor by tensor")
+>>>>>>> 23dc70729845f966cdb931081ad39799ea0dae38
             ),
         )
         for cls, folder, first in (
@@ -136,7 +145,7 @@ RECIPES = _WEIGHTS.recipes(
             Text("weights sent to vLLM inside verl's worker, {release}", releases[0]),
             f"workers/rollout/vllm_rollout/{file}",
             releases,
-            *(_phase(f"{cls}.update_weights", "load", _LOAD) for cls in ("vLLMRollout", "vLLMAsyncRollout")),
+            *(_WEIGHTS.phase(f"{cls}.update_weights", "load", _LOAD) for cls in ("vLLMRollout", "vLLMAsyncRollout")),
             more=_WEIGHTS.wrapped("vLLMRollout.update_weights", "vLLMAsyncRollout.update_weights"),
         )
         for file, releases in (
@@ -154,11 +163,17 @@ RECIPES = _WEIGHTS.recipes(
         Text("buckets of weights for vLLM's workers"),
         "workers/rollout/vllm_rollout/bucketed_weight_transfer.py",
         _ADAPTERS,
+<<<<<<< HEAD
         _phase("BucketedWeightSender.async_send_weights", "bucket", _SENDER),
         _phase(
             "BucketedWeightReceiver.receive_weights",
             "receive",
             Text("while this function receives a bucket of weights, the sender gathers the next one"),
+=======
+        _WEIGHTS.phase("BucketedWeightSender.async_send_weights", "bucket", _SENDER),
+        _WEIGHTS.phase(
+            "BucketedWeightReceiver.receive_weights", "receive", Text("meanwhile the sender gathers the next bucket")
+>>>>>>> 23dc70729845f966cdb931081ad39799ea0dae38
         ),
         more=(_WEIGHTS.socket("BucketedWeightSender.async_send_weights", "self._init_buffer()"),),
     ),
@@ -166,12 +181,12 @@ RECIPES = _WEIGHTS.recipes(
         Text("weights that vLLM's workers receive"),
         "workers/rollout/vllm_rollout/utils.py",
         _ADAPTERS,
-        _sync(
+        _WEIGHTS.sync(
             "vLLMColocateWorkerExtension.update_weights_from_ipc",
             Text("this function is the rollout's side of a weight sync"),
             "rollout",
         ),
-        _phase("vLLMColocateWorkerExtension._update_weights", "load", _LOAD),
+        _WEIGHTS.phase("vLLMColocateWorkerExtension._update_weights", "load", _LOAD),
     ),
     _WEIGHTS.sites(
         Text("weight sync with SGLang"),
@@ -183,7 +198,7 @@ RECIPES = _WEIGHTS.recipes(
         Text("checkpoint engine on the rollout's side"),
         "checkpoint_engine/base.py",
         _ADAPTERS,
-        _sync(
+        _WEIGHTS.sync(
             "CheckpointEngineWorker.update_weights",
             Text("this function receives the weights and hands them to the engine"),
             "relay",

@@ -21,7 +21,7 @@ from tests.patcher.store.tree import picture
 from tests.patches.command_line import run, there_and_back
 
 UPSTREAM = upstream("slime")
-WINDOWS = [(recipe.stage, unit) for recipe in UPSTREAM.recipes for unit in recipe.windows if recipe.stage != "timeline"]
+WINDOWS = [(recipe.stage, unit) for recipe in UPSTREAM.recipes for unit in recipe.windows if unit != WHOLE]
 RELEASE = trees.PACKAGES["slime"]
 MODEL = trees.model("slime")
 
@@ -41,10 +41,11 @@ def test_apply_and_revert_restore_every_byte(package: str, tag: str | None, part
 
 
 @pytest.mark.usefixtures("unwatched")
+@pytest.mark.parametrize("stage", thinned(["timeline", "weight-sync"], ["weight-sync"]))
 @pytest.mark.parametrize("package", thinned([*trees.PACKAGES], ["miles"]))
-def test_apply_and_revert_of_the_timeline_restore_every_byte(package: str, tmp_path: Path) -> None:
+def test_apply_and_revert_of_a_whole_stage_restore_every_byte(package: str, stage: str, tmp_path: Path) -> None:
     root = trees.checkout(tmp_path / "checkout", package)
-    there_and_back(upstream(package), trees.PACKAGES[package], "timeline", WHOLE, root, tmp_path)
+    there_and_back(upstream(package), trees.PACKAGES[package], stage, WHOLE, root, tmp_path)
 
 
 def test_the_timer_is_found_where_the_newest_code_has_it(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.matrix import thinned_rows
 from tests.patches.command_line import files, install, run, there_and_back
 
 pytestmark = pytest.mark.usefixtures("unwatched")
-NAMES = ("sglang", "verl", "vllm", "vllm-ascend")
+NAMES = ("areal", "openrlhf", "sglang", "trl", "verl", "vllm", "vllm-ascend")
 CALL = re.compile(r"\b_rlpatch\.(\w+)\(")
 
 

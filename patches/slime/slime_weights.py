@@ -1,0 +1,54 @@
+"""slime, and what is forked from it: a weight sync on the trainer's side; the rollout's side is SGLang's."""
+
+from __future__ import annotations
+
+from patcher.messages import Text
+from patcher.recipe import Insertion, Recipe
+from patches.releases import Releases
+from patches.slime import UPDATE
+from patches.weights_stage import Weights
+
+_SENDS = Text("a bucket of weights is sent")
+_ANSWERS = Text("the engines' answers to a bucket are waited for")
+_GATHERS = Text("the ranks gather the weights that they share")
+_WHOLE = Text("the driver calls this function on each rank that trains")
+
+
+def sender(package: str, releases: Releases, file: str, *methods: str, more: tuple[Insertion, ...] = ()) -> Recipe:
+    """Return the weight-sync recipe for `methods` that send a bucket, in a `file` named after where it takes weights.
+
+    `more` are other lines in this file.
+    """
+    weights = Weights(package)
+    phases = (weights.phase(method, "send", _SENDS) for method in methods)
+    return weights.sites(
+        Text("weights sent, {file}", file), UPDATE + file, releases, *phases, more=more, needed=methods[0]
+    )
+
+
+def answers(package: str) -> Insertion:
+    """Return the lines around the wait for the engines, in a package that sends weights as slime does."""
+    return Weights(package).around("UpdateWeightFromTensor.update_weights", "ray.get(refs)", 'phase("send")', _ANSWERS)
+
+
+def recipes(package: str, releases: Releases, *senders: Recipe) -> tuple[Recipe, ...]:
+    """Return the recipes of the weight sync for a package of slime's structure; `senders` are its own."""
+    weights, sync = Weights(package), "MegatronTrainRayActor.update_weights"
+    return weights.recipes(
+        releases,
+        weights.sites(
+            Text("weight syncs of the actors"),
+            "backends/megatron_utils/actor.py",
+            releases,
+            weights.sync(sync, _WHOLE),
+            needed=sync,
+        ),
+        weights.sites(
+            Text("gathering of weights"),
+            "backends/megatron_utils/update_weight/common.py",
+            releases,
+            *(weights.phase(name, "gather", _GATHERS) for name in ("all_gather_param", "all_gather_params_async")),
+            needed="all_gather_param",
+        ),
+        *senders,
+    )
