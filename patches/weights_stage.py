@@ -109,13 +109,8 @@ class Weights(PackageStage):
 
     def wrapped(self, *methods: str, weights: str = "weights") -> tuple[Insertion, ...]:
         """Return lines that wrap the parameter `weights` of functions, so that waiting for each tensor is a range."""
-<<<<<<< HEAD
-        wrapped = f"weights = _rlpatch.weights(weights) if {self.recorder} else weights"
-        why = Text("these weights are an iterator: each tensor is gathered or received only when it is needed")
-        return tuple(line(method, wrapped, why, parameters=("weights",)) for method in methods)
-=======
         wrapped = f"{weights} = _rlpatch.weights({weights}) if {self.recorder} else {weights}"
-        why = Text("each tensor is gathered or received only when it is needed")
+        why = Text("these weights are an iterator: each tensor is gathered or received only when it is needed")
         return tuple(line(method, wrapped, why, parameters=(weights,)) for method in methods)
 
     def sync(self, method: str, why: str, role: str = "trainer") -> Site:
@@ -125,7 +120,6 @@ class Weights(PackageStage):
     def phase(self, method: str, name: str, why: str) -> Site:
         """Return the site that makes `method` the phase `name` of a weight sync."""
         return method, f'phase("{name}")', why
->>>>>>> 23dc70729845f966cdb931081ad39799ea0dae38
 
     def ended(self, method: str, why: str) -> Insertion:
         """Return the line in `method` that tells the recorder that a weight sync is over; `why` is the reason."""

@@ -50,17 +50,12 @@ def _managers() -> Iterator[Recipe]:
             releases,
             _sync(f"{cls}.__enter__"),
             _sync(f"{cls}.wake_up"),
-<<<<<<< HEAD
-            _phase(f"{cls}.update_params", "load", _LOAD),
-            _phase(
+            _WEIGHTS.phase(f"{cls}.update_params", "load", _LOAD),
+            _WEIGHTS.phase(
                 f"{cls}.update_weights",
                 "send",
                 Text("this function sends tensors or buckets of weights to the rollout server"),
             ),
-=======
-            _WEIGHTS.phase(f"{cls}.update_params", "load", _LOAD),
-            _WEIGHTS.phase(f"{cls}.update_weights", "send", Text("each tensor or bucket is sent to the server")),
->>>>>>> 23dc70729845f966cdb931081ad39799ea0dae38
             more=_gathered(f"{cls}.__enter__", "self.module") if cls == "FSDPVLLMShardingManager" else (),
         )
 
@@ -80,11 +75,9 @@ def _checkpoint_engines() -> Iterator[Recipe]:
             _ADAPTERS,
             _WEIGHTS.phase(f"{cls}.send_weights", "bucket", _SENDER),
             *(
-<<<<<<< HEAD
-                _phase(f"{operation}.wait_for_complete", "send", Text("this function sends a bucket of weights"))
-=======
-                _WEIGHTS.phase(f"{operation}.wait_for_complete", "send", Text("a bucket is being sent"))
->>>>>>> 23dc70729845f966cdb931081ad39799ea0dae38
+                _WEIGHTS.phase(
+                    f"{operation}.wait_for_complete", "send", Text("this function sends a bucket of weights")
+                )
                 for operation in operations
             ),
             more=_WEIGHTS.wrapped(f"{cls}.send_weights"),
@@ -121,15 +114,10 @@ RECIPES = _WEIGHTS.recipes(
             Text("weights gathered in {class_name}", cls),
             f"workers/engine/{folder}/transformer_impl.py",
             RELEASES.since(first),
-<<<<<<< HEAD
-            _phase(
+            _WEIGHTS.phase(
                 f"{cls}.get_per_tensor_param",
                 "gather",
                 Text("the weights that are not gathered tensor by tensor are gathered here"),
-=======
-            _WEIGHTS.phase(
-                f"{cls}.get_per_tensor_param", "gather", Text("weights that are not gathered tensor by tensor")
->>>>>>> 23dc70729845f966cdb931081ad39799ea0dae38
             ),
         )
         for cls, folder, first in (
@@ -163,17 +151,11 @@ RECIPES = _WEIGHTS.recipes(
         Text("buckets of weights for vLLM's workers"),
         "workers/rollout/vllm_rollout/bucketed_weight_transfer.py",
         _ADAPTERS,
-<<<<<<< HEAD
-        _phase("BucketedWeightSender.async_send_weights", "bucket", _SENDER),
-        _phase(
+        _WEIGHTS.phase("BucketedWeightSender.async_send_weights", "bucket", _SENDER),
+        _WEIGHTS.phase(
             "BucketedWeightReceiver.receive_weights",
             "receive",
             Text("while this function receives a bucket of weights, the sender gathers the next one"),
-=======
-        _WEIGHTS.phase("BucketedWeightSender.async_send_weights", "bucket", _SENDER),
-        _WEIGHTS.phase(
-            "BucketedWeightReceiver.receive_weights", "receive", Text("meanwhile the sender gathers the next bucket")
->>>>>>> 23dc70729845f966cdb931081ad39799ea0dae38
         ),
         more=(_WEIGHTS.socket("BucketedWeightSender.async_send_weights", "self._init_buffer()"),),
     ),
