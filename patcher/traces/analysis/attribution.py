@@ -239,10 +239,10 @@ def _kernels(
 
 
 def _graph_share(trace: RankTrace, owner: Sequence[int], chosen: Container[int]) -> float | None:
-    """Return the share of kernels in the ``chosen`` segments that share their launch with others; None if none has one.
+    """Return the share (0 to 1) of kernels in the ``chosen`` segments whose launch started several: those in graphs.
 
-    Only traces of CUDA and HIP tell: all kernels of a replayed graph have the correlation of its launch. ``owner`` has
-    the segment of each task.
+    None if no kernel has a launch, and for other traces than those of CUDA and HIP, in which all kernels of a replayed
+    graph have the correlation of its launch. ``owner`` has the segment of each task.
     """
     if trace.form not in ("torch", "nsys"):
         return None

@@ -166,9 +166,8 @@ def _clock_check(attribution: Attribution) -> Check:
         )
     moved = lead / early * tasks / max(attribution.profile.total_ns, 1)
     evidence = Text(
-        "{early:,} of {tasks:,} kernels begin more than {limit} µs before their launch. The clocks"
-        " of host and device differ by about {difference:.0f} µs, which affects at most {share} of"
-        " the time",
+        "{early:,} of {tasks:,} kernels begin over {limit} µs before their launch: the clocks of host and device"
+        " differ by about {difference:.0f} µs, which affects up to {share} of the time",
         early,
         tasks,
         EARLY_NS // 1000,

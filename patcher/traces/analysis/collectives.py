@@ -75,12 +75,12 @@ def _usual(times: Mapping[int, list[int]]) -> dict[int, int]:
     return {size: lower_median(list(_bounds(sizes, at, times))) for at, size in enumerate(sizes)}
 
 
-def _bounds(sizes: Sequence[int], at: int, times: Mapping[int, Sequence[int]]) -> Iterator[int]:
-    """Yield upper bounds in ns on the time of a message of ``sizes[at]``, its own size first, then the nearest ones.
+def _bounds(sizes: Sequence[int], index: int, times: Mapping[int, Sequence[int]]) -> Iterator[int]:
+    """Yield upper bounds in ns on the time of a message of ``sizes[index]``, its own size first, then the nearest ones.
 
     A message of size s that took t gives the bound t * max(1, size / s). Sizes are added until they hold 9 messages.
     """
-    size, count, low, high = sizes[at], 0, at, at + 1
+    size, count, low, high = sizes[index], 0, index, index + 1
     while count < NEAREST and (low >= 0 or high < len(sizes)):
         smaller = size / sizes[low] if low >= 0 else float("inf")
         larger = sizes[high] / size if high < len(sizes) else float("inf")
@@ -135,11 +135,11 @@ def outlier(profile: RankProfile) -> Diagnosis | None:
     )  # fmt: skip
 
 
-def _neighbour(every: Iterable[Collective], worst: Collective) -> Collective | None:
-    """Return the fastest comparable collective that carries as much as ``worst``; None if that is ``worst``."""
+def _neighbour(collectives: Iterable[Collective], worst: Collective) -> Collective | None:
+    """Return the fastest comparable collective with at least the bytes of ``worst``; None if that is ``worst``."""
     alike = [
         collective
-        for collective in every
+        for collective in collectives
         if _kind(collective) == _kind(worst) and (collective.size or 0) >= (worst.size or 0)
     ]
     best = min(alike, key=lambda collective: (collective.ns, -(collective.size or 0)), default=worst)

@@ -85,10 +85,11 @@ def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model
 
 
 def _captures(profiles: Profiles, time: Time) -> Captures:
-    """Return the steps of each window of a side; of ranks that recorded the same step, the one that took longest.
+    """Return the steps of each recorded window of a side; of ranks that recorded the same step, the longest one.
 
-    The n-th profile of each rank belongs to the n-th window. A profile without a rank is a window of its own. All
-    windows of one run of a baseline are one, because the next run is what the runs before it are to tell of.
+    The n-th profile of each rank belongs to the n-th window; a profile without a rank is a window of its own. The
+    windows of one run of a baseline count as a single one. Steps without work on a device are left out if others have
+    some.
     """
     turns = Counter[tuple[str, int | None]]()
     windows: dict[tuple[str, object], dict[int, list[model.RecordedUnit]]] = {}
@@ -110,7 +111,7 @@ def _undecided(before: Profiles, after: Profiles, unlike: Sequence[str], otherwi
     ``unlike`` and ``otherwise`` have a sentence for each difference of models and of settings. Without a difference the
     verdict is "".
     """
-    if _other_device(before, after):
+    if _on_different_devices(before, after):
         return model.OTHER_DEVICE
     if unlike:
         return model.OTHER_MODEL
@@ -118,11 +119,12 @@ def _undecided(before: Profiles, after: Profiles, unlike: Sequence[str], otherwi
 
 
 def _verdict(change: tuple[int, int, int] | None, sizes: Sequence[Sequence[int]], *, by_run: bool) -> str:
-    """Return the verdict: slower or faster if the interval of the change excludes 0, else alike; `FEW` for few steps.
+    """Return the verdict: slower or faster if the interval of the change excludes 0, else alike.
 
-    ``change`` is (low, change, high) in ns, ``sizes`` has for each side the number of steps of each capture. With few
-    captures the verdict is on these captures alone: the next capture may differ. ``by_run`` says that enough runs of a
-    baseline tell how runs differ, whatever their number of steps.
+    It is `FEW` (not enough data) for so few steps that chance could explain the change. ``change`` is (low, change,
+    high) in ns, ``sizes`` has for each side the number of steps of each capture. With few captures the verdict is
+    limited to these captures, because the next one may differ. ``by_run`` says that there are enough runs of a
+    baseline, whatever their number of steps.
     """
     counts = [*map(sum, sizes)]
     if change is None or (not by_run and math.comb(sum(counts), counts[0]) < CHANCE):
@@ -167,8 +169,8 @@ def _tells_settings(profile: model.RankProfile) -> bool:
     return profile.form == "torch" or any(name not in RELEASES for name in profile.settings)
 
 
-def _other_device(before: Profiles, after: Profiles) -> bool:
-    """Tell whether the sides ran on other devices, by name, or by kind where a trace does not name its device."""
+def _on_different_devices(before: Profiles, after: Profiles) -> bool:
+    """Tell whether the sides ran on different devices: by name, or by kind if a trace does not name its device."""
     first, second = ({profile.device for profile in side} for side in (before, after))
     if not (first | second) & {*UNNAMED}:
         return first != second
@@ -231,7 +233,7 @@ def _places(before: Profiles, after: Profiles) -> Iterator[str]:
         Text("release"): _release,
         **{name: operator.methodcaller("setting", name) for name in RELEASES},
     }  # fmt: skip
-    if _other_device(before, after):
+    if _on_different_devices(before, after):
         yield from _unlike(Text("device"), *([profile.device for profile in side] for side in (before, after)))
     for name, of in columns.items():
         yield from _unlike(name, *([of(profile) for profile in side] for side in (before, after)))
@@ -310,7 +312,7 @@ def _carries_none(check: model.Check) -> bool:
 
 
 def _window(profile: model.RankProfile) -> str:
-    """Return the window of a profile as text, else the range of its step numbers; "" if its marks carry no numbers."""
+    """Return the recording window of a profile as text, else the range of its step numbers; "" without numbers."""
     if profile.metadata and profile.metadata.window:
         return profile.metadata.window.text
     numbers = [unit.number for unit in profile.units]

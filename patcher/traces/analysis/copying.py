@@ -48,7 +48,10 @@ def direction(name: str) -> str:
 
 
 def finding(profile: model.RankProfile) -> model.Diagnosis | None:
-    """Diagnose copies that neither computing nor communication hides, by direction; None under 5 % of the time."""
+    """Diagnose copies that neither computing nor communication hides, by direction; None under 5 % of the time.
+
+    The advice is for the direction that takes most time. The saving in ns is per step.
+    """
     exposed = profile.sum_ns("copy_ns")
     if exposed < NOTABLE * (profile.total_ns or 1):
         return None

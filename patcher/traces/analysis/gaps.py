@@ -112,7 +112,7 @@ class GapSums:
         return any(key[task] == own_key for task in near)
 
     def _graph(self, gap: Idle) -> str:
-        """Return where a gap lies relative to replayed graphs: "within", "between", "behind", "before", or "" for none.
+        """Return where a gap lies: "within" a replayed graph, "between" two, "behind" or "before" one, or "".
 
         A graph is replayed where at least 3 tasks near the gap share the key of one launch.
         """

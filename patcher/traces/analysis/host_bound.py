@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from patcher.messages import COMMA, Text, joined, sentences
+from patcher.messages import SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis.checks import HOST, NOTABLE
 from patcher.traces.analysis.holds import WAITS
@@ -30,9 +30,7 @@ _ABOUT_CALL = {
         " recording window, or use fewer nodes"
     ),
     "mem": Text("use pinned memory and non-blocking copies, or fewer copies between host and device"),
-    "": Text(
-        "the code of a kernel is loaded or compiled at its first launch: run the step once before the recording window"
-    ),
+    "": Text("a kernel's first launch loads or compiles its code: run the step once before the recording window"),
 }
 """Part of the name of a launch call → what to try where it blocks; the last one fits all."""
 
@@ -127,12 +125,12 @@ def lateness(profile: model.RankProfile) -> str:
     rows = [row for row in rows if (row.host_ns - row.ns) * len(rows) >= NOTABLE * profile.sum_ns(*HOST_PARTS)]
     names = [
         Text(
-            "{module} takes {host_time} on the host (its kernels take only {kernel_time})",
+            "{module} takes {host_time} on the host, its kernels only {kernel_time}",
             host_name(row.name), in_ms(row.host_ns / count), in_ms(row.ns / count),
         )
         for row in rows
     ]  # fmt: skip
-    return Text("Per step: {module_times}.", joined(COMMA, names)) if names else ""
+    return Text("Per step: {module_times}.", joined(SEMICOLON, names)) if names else ""
 
 
 def _blocked(profile: model.RankProfile) -> model.Diagnosis:

@@ -91,7 +91,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
 
 
 def _inputs(slow: model.HostStep, typical: model.HostStep, inside: Counter[str]) -> HostExcess:
-    """Return whether a slow step had larger inputs than the ``typical`` one, or that something else slowed it down.
+    """Return whether a ``slow`` step had larger inputs than the ``typical`` one, else what to suspect, with advice.
 
     ``inside`` maps the name of each operator to the ns by which it took longer; both steps ran equally many operators.
     """

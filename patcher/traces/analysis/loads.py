@@ -94,11 +94,12 @@ def at_equal_load(
 
 
 def spread_of_captures(first: Sequence[float] = (), second: Sequence[float] = ()) -> float:
-    """Return the half-width of a 98 % interval of the difference of two means, one value for each capture of a side.
+    """Return the half-width of a 98 % interval of the difference of the means of ``first`` and ``second``.
 
-    It uses Student's t with the pooled variance of the sides, so that a single capture is judged by how the captures of
-    the other side differ. 0 with fewer than four captures. It is not 95 %, because a busy machine slows captures by
-    turns, and at most one comparison in twenty of a program with itself shall see a difference.
+    Both have one value for each capture of a side. It uses Student's t with the pooled variance, so that a single
+    capture is judged by how the captures of the other side differ. 0 with fewer than four captures. It is not 95 %,
+    because a busy machine slows captures by turns, and at most one comparison in twenty of a program with itself shall
+    see a difference.
     """
     if not first or not second or len(first) + len(second) < ENOUGH_CAPTURES:
         return 0.0

@@ -15,9 +15,9 @@ from patcher.traces.sidecar import Metadata, uncounted_total
 
 
 def joined(profiles: Iterable[RankProfile]) -> list[RankProfile]:
-    """Return one profile for each window: the pieces in which a window was saved are joined, if they follow each other.
+    """Return one profile for each recorded window; a window that was saved in several traces has one for each (piece).
 
-    Profiles that are no pieces stay as they are.
+    Only pieces whose numbers follow each other are joined. Profiles that are no pieces stay as they are.
     """
     windows: list[list[RankProfile]] = []
     open_windows: dict[Hashable, list[RankProfile]] = {}

@@ -88,9 +88,10 @@ def legend(spans: Iterable[Span]) -> Markup:
 
 
 def picture(rows: Sequence[LaneRow], ns: int, label: str, under: Iterable[Markup] = (), *, hint: bool = True) -> Markup:
-    """Draw ``rows`` on one scale of ``ns`` nanoseconds, over the shapes in ``under``, with buttons to zoom.
+    """Draw labelled ``rows`` of bars on one scale of ``ns`` nanoseconds, with buttons to zoom.
 
-    ``label`` is for screen readers; ``hint`` adds a sentence on how to zoom.
+    ``under`` has shapes that lie behind the bars, ``label`` is for screen readers, ``hint`` adds a sentence on how to
+    zoom.
     """
     height = LANE * len(rows) + _AXIS
     names = [

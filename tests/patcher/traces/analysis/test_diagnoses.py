@@ -86,7 +86,7 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
     ),
     "clocks that differ": (
         Run(tuple(Task(40_000 * n, 40_000 * n + 9000, launch=40_000 * n + 15_000) for n in range(1, 9)), (Range("ProfilerStep#1", 0, 400_000),)),
-        {}, "clocks", "8 of 8 kernels begin more than 10 µs before their launch",
+        {}, "clocks", "8 of 8 kernels begin over 10 µs before their launch",
     ),
     "one kernel is the step": (
         Run((Task(10, 99, launch=1), Task(110, 120, launch=101)), MARKS), {}, "alone", "a single kernel takes over 90 %",
