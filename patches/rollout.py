@@ -85,9 +85,7 @@ def summary(config: ProfileConfig[RolloutStage]) -> str:
     values = recording.units(config, units), rollout
     recorded = Text("{units} of rollout {rollout} on {ranks}", *values, ranks)
     if states := behind(stage):
-        recorded = Text(
-            "{units} of rollout {rollout} on {ranks}, counted from the moment when {conditions}", *values, ranks, states
-        )
+        recorded = Text("{units} of rollout {rollout} on {ranks}, counted once {conditions}", *values, ranks, states)
     if stage.on_demand:
         recorded = Text("{recorded_units}, then {requested_units}", recorded, on_demand)
     return Text("Records {units}.", recorded)

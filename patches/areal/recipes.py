@@ -36,7 +36,10 @@ def _worker_name(role: str, unit: str) -> str:
 
 
 def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
-    """Return the recipe that records `unit` in a stage of AReaL's actor or critic, for any engine."""
+    """Return the recipe that counts `unit` in `stage`, in AReaL's class for the actor or critic, for any engine.
+
+    `fingerprints` are those of the method that runs the stage.
+    """
     role = ROLES[stage][0]
     file = f"areal/trainer/ppo/{role}.py"
     method = "_ppo_update" if stage in UPDATES else "_compute_logp" if role == "actor" else "_compute_values"
@@ -95,7 +98,7 @@ def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
 
 
 def _engine(stage: str) -> Recipe:
-    """Return the recipe for the FSDP engine's loop over micro-batches, which the actor or critic counts."""
+    """Return the recipe for the FSDP engine's loop over micro-batches in `stage`; the actor or critic counts them."""
     file, method = "areal/engine/fsdp_engine.py", "forward_backward_batch"
     last = ", last=True" * (stage not in UPDATES)
     return Recipe(

@@ -34,9 +34,9 @@ _OPTIMIZER = Note(
 
 
 def _update(stage: str, *, role: str, class_name: str, fingerprints: tuple[str, ...]) -> Recipe:
-    """Return the recipe for the update of a role, `stage`, in the trainer class of its worker.
+    """Return the recipe for `stage`, the update of `role` ("actor" or "critic"), in its trainer class `class_name`.
 
-    `fingerprints` are those of its method in the published releases.
+    `fingerprints` are those of its method `ppo_train` in the published releases.
     """
     method, file = "ppo_train", f"openrlhf/trainer/ray/ppo_{role}.py"
     return Recipe(
@@ -82,7 +82,7 @@ def _update(stage: str, *, role: str, class_name: str, fingerprints: tuple[str, 
 
 
 def _forward(stage: str) -> Recipe:
-    """Return the recipe for the forwards of a stage, in the base class of all workers."""
+    """Return the recipe for the forwards of `stage` over a rollout, in the base class of all workers."""
     file = "openrlhf/trainer/ray/launcher.py"
     method = "execute_batch"
     return Recipe(

@@ -224,7 +224,7 @@ class BatchContexts(SglangRollout):
         self.longest_bound, self.bound_known = 0, False
 
     def longest_context(self, batch: Any, threshold: int, decisive: bool) -> int:  # docstring goes in
-        """Return the longest context in tokens; a bound where it is below ``threshold``, or does not matter."""
+        """Return the longest context in tokens, or a bound if that is below ``threshold`` or not ``decisive``."""
         decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
         self.longest_bound += self.growth
         if decodes and self.bound_known and (self.longest_bound < threshold or not decisive):

@@ -234,7 +234,7 @@ class OutputContexts(SchedulerOutputs):
         return length
 
     def longest_context(self, batch: Any, threshold: int, decisive: bool) -> int:  # docstring goes in
-        """Return the longest context in tokens; a bound where it is below ``threshold``, or does not matter."""
+        """Return the longest context in tokens, or a bound if that is below ``threshold`` or not ``decisive``."""
         self.longest_bound += self.growth
         if self.bound_known and (self.longest_bound < threshold or not decisive):
             return self.longest_bound

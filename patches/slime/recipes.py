@@ -44,9 +44,9 @@ _DYNAMIC = Note(Text("with use_dynamic_batch_size, a single micro-batch is not r
 
 
 def _micros(method: str, schedule: str, count: str, *, last: bool) -> tuple[Insertion, Insertion]:
-    """Return the lines that count the micro-batches of `schedule` in `method`; with `last` their end ends the call.
+    """Return the lines that count the micro-batches in `method`, around the statement `schedule` that runs them.
 
-    `count` is the code of their number.
+    `count` is the code of their number; with `last` their end ends the call of the stage.
     """
     last_one = ", last=True" * last
     return (
@@ -123,7 +123,10 @@ _STAGES = ("update-policy", "compute-log-prob", "update-critic", "compute-values
 
 
 def _stage(stage: str, package: str, releases: Releases, fingerprints: tuple[str, ...]) -> Recipe:
-    """Return the recipe for a stage of the Megatron backend in a package of slime's structure."""
+    """Return the recipe for `stage` of the Megatron backend in `package`, which is slime or a fork of it.
+
+    `fingerprints` are those of the backend's function `train` or `forward_only`.
+    """
     update, file = stage in UPDATES, f"{package}/{_FILE}"
     return Recipe(
         name=Text("Megatron backend"),

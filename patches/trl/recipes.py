@@ -133,7 +133,7 @@ def _update_probe() -> Probe:
 
 
 def _update(trainer: _Trainer) -> Recipe:
-    """Return the recipe for the training steps of a trainer."""
+    """Return the recipe for the training steps of a trainer, with lines where its micro-batches begin."""
     begin = _GENERATED if trainer.rollout else _LOADED
     return Recipe(
         name=Text("{algorithm} trainer", trainer.name),

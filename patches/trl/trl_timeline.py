@@ -31,7 +31,10 @@ def _phases(methods: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str, str]
 
 
 def _trainer(name: str, releases: Releases, micro: str = '"unit", "micro-batch"') -> Recipe:
-    """Return the timeline recipe of the trainer `name`; `micro` is the kind and name of a training step's span."""
+    """Return the timeline recipe of the trainer `name`, such as "GRPO": its micro-batches, steps and phases.
+
+    `micro` is the code of the kind and the name of a micro-batch's span.
+    """
     heads = (
         (
             "training_step",
