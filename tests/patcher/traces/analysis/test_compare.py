@@ -443,3 +443,51 @@ def test_rows_are_summed_by_name_and_kind_on_the_clock() -> None:
     modules = (model.CallSums("a", 2, 1, 30, 300), model.CallSums("a", 1, 1, 3, 30), model.CallSums("b", 1, 1, 3, 30))
     assert compare._sums(modules, "module", on_host=True) == {("a", "module"): (3, 330), ("b", "module"): (1, 30)}
     assert compare._sums(modules, "module", on_host=False) == {("a", "module"): (3, 33), ("b", "module"): (1, 3)}
+
+
+CAPTURES: dict[str, tuple[list[tuple[str, int | None, str, list[tuple[int, int]]]], list[list[int]]]] = {
+    "one capture": ([("a", 0, "", [(1, 5), (2, 7)])], [[5, 7]]),
+    "two captures": ([("a", 0, "", [(1, 5)]), ("b", 0, "", [(1, 9)])], [[5], [9]]),
+    "ranks of one capture": ([("a", 0, "", [(1, 5), (2, 7)]), ("b", 1, "", [(1, 9), (3, 1)])], [[9, 7, 1]]),
+    "two captures of two ranks": (
+        [("a", 0, "", [(1, 5)]), ("b", 1, "", [(1, 6)]), ("c", 0, "", [(1, 9)]), ("d", 1, "", [(1, 2)])], [[6], [9]],
+    ),
+    "without ranks": ([("a", None, "", [(1, 5)]), ("b", None, "", [(1, 9)])], [[5], [9]]),
+    "runs of a baseline": (
+        [("a", 0, "x", [(1, 5)]), ("b", 0, "x", [(1, 9)]), ("c", 0, "y", [(1, 2)])], [[5, 9], [2]],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_units_are_those_of_windows_and_of_ranks_the_slowest(name: str) -> None:
+    rows, expected = CAPTURES[name]
+    profiles = [
+        RankProfile(
+            source, "torch", rank, "H100", tuple(RecordedUnit(number=at, host_ns=ns, kernels=1, compute_ns=ns) for at, ns in units),
+            baseline_run=run,
+        )
+        for source, rank, run, units in rows
+    ]  # fmt: skip
+    found = compare._captures(profiles, lambda unit: unit.device_ns)
+    assert [[unit.device_ns for unit in capture] for capture in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "differ"),
+    [
+        ((100, 100), (100, 100), []), ((100, 100), (110, 112), ["112"]), ((100, 100), (111, 111), []), ((100, 100), (112, 112), ["112", "112"]),
+        ((112, 100), (100, 100), ["112"]), ((100, None), (150, 150), ["150"]), ((100, 100), (None, 100), []),
+    ],
+)  # fmt: skip
+def test_loads_that_differ_by_more_than_a_tenth_of_the_larger_are_told(
+    first: tuple[int | None, int | None], second: tuple[int | None, int | None], differ: list[str]
+) -> None:
+    """Requests and tokens of the sides."""
+    sides = [
+        [RankProfile("a", "torch", 0, "H100", (RecordedUnit(number=0, host_ns=9, kernels=1, requests=requests, tokens=tokens),))]
+        for requests, tokens in (first, second)
+    ]  # fmt: skip
+    told = [*compare._loads(*sides)]
+    assert re.findall(r"\b1[15][0-9]\b", " ".join(told)) == differ
+    assert len(told) == bool(differ)

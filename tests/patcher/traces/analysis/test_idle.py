@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from patcher.traces.analysis.idle import idle, idle_parts
-from patcher.traces.analysis.segments import Segment, Split
+from patcher.traces.analysis.segments import Segment, Split, _device_begin
+from patcher.traces.marks import Mark
 from patcher.traces.model import LEAD_IN
 from patcher.traces.rank_trace import RankTrace
 from patcher.traces.trace_columns import UNKNOWN
@@ -59,3 +60,24 @@ def test_stretches_without_a_task_belong_to_a_unit(name: str) -> None:
     found = [*idle(trace, cuts, {0})]
     assert [(gap.begin, gap.end, gap.segment, gap.part) for gap in found] == expected
     assert all(gap.ns == gap.end - gap.begin for gap in found)
+
+
+LEADS: dict[str, tuple[tuple[int, int] | None, list[tuple[int, int, int]], int]] = {
+    "a mark before the first kernel": ((10, 90), [(30, 40, 0)], 10), "a mark behind it": ((35, 90), [(30, 40, 0)], 30),
+    "no mark": (None, [(30, 40, 0)], 30), "a host that ran ahead": ((1, 9), [(30, 40, 0)], 30),
+    "it ends with the first task": ((1, 30), [(30, 40, 0)], 30), "a copy before": ((1, 9), [(20, 25, 0), (30, 40, 0)], 20),
+    "work of before": ((10, 90), [(5, 22, 9), (30, 40, 0)], 22), "work of before that goes on": ((10, 90), [(5, 99, 9), (30, 40, 0)], 30),
+    "work of before that has ended": ((10, 90), [(1, 5, 9), (30, 40, 0)], 10),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEADS)
+def test_the_first_unit_leads_in_from_its_mark_or_first_task(name: str) -> None:
+    """Tasks are (begin, end, segment); the first kernel of the busiest stream begins at 30."""
+    mark, tasks, leads = LEADS[name]
+    trace = RankTrace("a", "torch")
+    for begin, end, _ in tasks:
+        trace.add_task(begin, end, "compute", "k", "stream 7", 0)
+    begin, end = mark or (10, 90)
+    segment = Segment(begin, end, Mark("ProfilerStep#", "x", *mark, 0) if mark else None, starts=30, ends=40)
+    assert _device_begin(trace, segment, 0, [owner for *_, owner in tasks], range(len(tasks))) == leads
