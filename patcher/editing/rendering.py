@@ -100,7 +100,7 @@ class _Source(NamedTuple):
 
 @cache
 def source_of(kind: type) -> _Source:
-    """Return the source of a probe's class, parsed alone, because parsing its whole module takes longer."""
+    """Return the source of a probe's class `kind`, parsed alone, because parsing its whole module takes longer."""
     lines = _module(kind.__module__)
     heads = (f"class {kind.__name__}:", f"class {kind.__name__}(")
     start = next(at for at, line in enumerate(lines) if line.startswith(heads))
@@ -120,7 +120,10 @@ def _summary(kind: type) -> str:
 
 
 def _members(kinds: Sequence[type]) -> list[str]:
-    """Return the lines that go into the target class itself, base classes first, without their docstrings."""
+    """Return the lines of the members of the classes `kinds`, which go into the target class itself.
+
+    Base classes come first; docstrings and annotations are left out.
+    """
     lines: list[str] = []
     for base in dict.fromkeys(base for kind in kinds for base in reversed(kind.__mro__[:-1])):
         source = source_of(base)
@@ -131,8 +134,9 @@ def _members(kinds: Sequence[type]) -> list[str]:
 
 
 def _for_functions(members: Sequence[str], *, recorded: bool) -> list[str]:
-    """Wrap methods in a class with a single object, and bind each method to a module name; keep classes as they are.
+    """Return the lines of a class with the methods in `members`, of one object, and of a module name for each method.
 
+    So the functions of a module can call them. Lines without methods, which define classes, are returned as they are.
     With `recorded`, the class also holds the recorder.
     """
     names = [match[1] for line in members if (match := re.match(r"def (\w+)", line))]
@@ -353,7 +357,7 @@ def _does_nothing(node: ast.stmt) -> bool:
 
 
 def _with_super(lines: list[str], overridden: list[str]) -> list[str]:
-    """Return a method with its `super().NAME(...)` statement replaced by the body of `overridden`.
+    """Return the `lines` of a method with its `super().NAME(...)` statement replaced by the body of `overridden`.
 
     Both have the same parameters. Raises ValueError if statements follow and `overridden` contains a return.
     """

@@ -138,7 +138,10 @@ def _first(node: ast.Call) -> ast.keyword | None:
 
 
 def _verify(file: SourceFile, after: bytes, patch: PatchId, where: str) -> None:
-    """Raise Problem (STRUCTURE) unless `after` has the tree of `file` and its marks restore the original bytes."""
+    """Raise Problem (STRUCTURE) unless `after` has the tree of `file` and the marks of `patch` restore the original.
+
+    `where` names the file and line in the message.
+    """
     cause = Text(
         "an argument shares a line with text that cannot be turned into a comment, such as a multi-line string"
     )
@@ -180,7 +183,10 @@ class _Text:
         return _Edit(self._start(old), self._end(old), code.encode())
 
     def added(self, node: ast.Call, keyword: str, code: str) -> _Edit:
-        """Return the edit that adds a keyword argument: before the first given by name, else after the others."""
+        """Return the edit that adds the argument `keyword` with the value `code` to a call.
+
+        It goes before the first argument given by name, else after all others.
+        """
         text = f"{keyword}={code}".encode()
         if first := _first(node):
             start = self._start(first)

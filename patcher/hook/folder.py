@@ -143,7 +143,7 @@ class RunFolder:
 
 
 def _content(folder: Opened, name: str) -> str | None:
-    """Return up to 1 MB of a file, unprintable characters as ?; None if it is missing or not a regular file."""
+    """Return up to 1 MB of the file ``name`` as text, unprintable characters as ?; None if it is no regular file."""
     with contextlib.suppress(OSError), folder.reading(name) as stream:
         text = os.fsdecode(stream.read(1 << 20))
         return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)

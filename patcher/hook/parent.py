@@ -85,7 +85,7 @@ def run(command: Sequence[str], environ: Mapping[str, str], companion: Companion
 
 
 def _spawn_apart(command: Sequence[str], environ: Mapping[str, str], mask: Collection[int]) -> int:
-    """Start ``command`` as `_spawn` in a process group of its own, which the terminal does not stop."""
+    """Start ``command`` as `_spawn` in a process group of its own, which the terminal does not stop; return its id."""
     handlers = [signal.signal(number, signal.SIG_IGN) for number in _TERMINAL]
     try:
         return _spawn(command, environ, mask, setpgroup=0)

@@ -191,8 +191,9 @@ def _possible_roots(projects: Sequence[Project], folders: Iterable[Path]) -> Ite
 
 
 def _imported(project: Project, environment: Environment, git: bool = True) -> Target | None:
-    """Return the target that an interpreter would import, None if it has no such package.
+    """Return the target that the interpreter of `environment` would import, None if it has no such package.
 
+    Without `git` the version of a checkout is skipped.
     Raises Problem: ENVIRONMENT if the package is zipped, NO_TARGET if it is a single module or has no `__init__.py`.
     """
     spec = environment.packages.get(project.package)

@@ -70,7 +70,7 @@ def distributions(project: Project, folders: Iterable[Path]) -> list[Distributio
 
 
 def _stands_for(root: Path, distribution: Distribution) -> bool:
-    """Tell whether a dist-info in another folder belongs to an editable install of `root`.
+    """Tell whether `distribution`, a dist-info in another folder, belongs to an editable install of `root`.
 
     Its checkout must be `root` or above. If it names no checkout, its RECORD must not list the package.
     """
