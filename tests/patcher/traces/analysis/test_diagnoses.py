@@ -392,7 +392,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
         "launch-blocked", 20, "20.0 5.00 7 90 5.00 2 2", "a graph is instantiated", "",
     ),
     "a launch that blocks somewhere": (
-        {"units": of_units(2, compute=80, free_blocked=20)}, "launch-blocked", 20, "20.0", "the code of a kernel", "",
+        {"units": of_units(2, compute=80, free_blocked=20)}, "launch-blocked", 20, "20.0", "loads or compiles its code", "",
     ),
     "a stream that waits": (
         {"units": of_units(2, compute=80, free_waiting=20), "gaps": (gap("free_waiting_ns", 38),)}, "waiting", 19,

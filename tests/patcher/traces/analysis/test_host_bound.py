@@ -134,7 +134,7 @@ CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
     "memory that is allocated": (allocates, "dispatch", ("cudaMalloc for ",), ()),
     "an operator": (works, "dispatch", ("aten::nonzero",), ()),
     "a kernel that starts late": (starts_late, "dispatch", ("launch latency while", "aten::slow_start"), ("Synchronize",)),
-    "a launch that loads code": (loads_code, "launch-blocked", ("cudaLaunchKernel", "the code of a kernel"), ()),
+    "a launch that loads code": (loads_code, "launch-blocked", ("cudaLaunchKernel", "loads or compiles its code"), ()),
     "a graph that is uploaded": (uploads_graph, "launch-blocked", ("cudaGraphLaunch", "a graph is"), ()),
     "a copy that blocks": (copies, "launch-blocked", ("cudaMemcpyAsync", "pinned memory"), ("the code of",)),
     "a stream that waits": (waits, "waiting", ("aten::gather", "events between"), ("CUDA graphs",)),
