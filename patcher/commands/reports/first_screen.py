@@ -296,9 +296,7 @@ def _to_do(leading: model.Diagnosis | None) -> str:
     if leading is None or not leading.advice:
         return ""
     if leading.saving_ns:
-        return Text(
-            "to do: {advice}. Upper bound of the saving: {saving} per step", leading.advice, in_ms(leading.saving_ns)
-        )
+        return Text("to do: {advice}. Saves at most {saving} per step", leading.advice, in_ms(leading.saving_ns))
     return Text("to do: {advice}", leading.advice)
 
 
