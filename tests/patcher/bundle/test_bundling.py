@@ -35,7 +35,7 @@ def test_installations_and_wheels_are_read_and_none_is_changed(site: Path, tmp_p
     assert made.exit_code == 0, made.output
     assert f"vllm-ascend {OLDER}: unpacked in {archive}\n" in made.stdout
     assert "wrote patch.pyz (" in made.stdout
-    assert f"KB for vllm-ascend 0.11.0rc1, vllm-ascend {OLDER}\n" in made.stdout
+    assert f"KB) for vllm-ascend 0.11.0rc1, vllm-ascend {OLDER}\n" in made.stdout
     assert [plan.version for plan in carried(Path("patch.pyz")).plans] == ["0.11.0rc1", OLDER]
     assert picture(site) == before
 
