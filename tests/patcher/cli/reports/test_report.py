@@ -75,14 +75,8 @@ def test_details_have_each_unit_and_each_check(trace: Path) -> None:
     rows = [line.split() for line in result.stdout.splitlines()]
     at = rows.index(["step", "ms", "host", "ms", "kernels"])
     assert rows[at + 3] == ["#32", "15.000", "15.000", "10"]
-<<<<<<< HEAD
     said = " ".join(result.stdout.split())
     assert "check launches passed: the trace has the launches of 100.0 % of 40 kernels and copies" in said
-=======
-    assert "check launches passed: the trace has the launches of 100.0 % of 40 kernels and copies" in " ".join(
-        result.stdout.split()
-    )
->>>>>>> 5a13b55b8e2527e2ea85baa6bce4b019b86f7872
 
 
 @pytest.mark.parametrize("command", ["report", "compare"])
