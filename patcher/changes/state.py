@@ -66,6 +66,8 @@ def file_state(
         return FileState(
             path,
             Text("intact"),
-            Text("judged by the marker comments only: .rlpatch, which stored the positions of the lines, is missing"),
+            Text(
+                "only the marker comments were checked, because .rlpatch, which stores the inserted lines, is missing"
+            ),
         )
     return FileState(path, Text("intact"), rights and Text("{rights}; revert does not change that", rights))

@@ -155,7 +155,9 @@ class TorchNpuSettings(ProfilerSettings):
     )
     l2_cache: bool = option(Flag(negated=True), RECORDED, "Record L2 cache hits.", default=False)
     mstx: bool = option(Flag(negated=True), RECORDED, "Record mstx marks.", default=False)
-    analysis: bool = option(Flag(negated=True), RECORDED, "Parse the trace in the run.", default=False, shown="offline")
+    analysis: bool = option(
+        Flag(negated=True), RECORDED, "Parse the trace during the run.", default=False, shown="offline"
+    )
 
     def check(self, ranges: RangeOptions) -> None:
         """Raise Problem (USAGE) for a combination that torch_npu would drop or not record."""

@@ -41,8 +41,8 @@ ROLLOUT_UNITS = (
         before=Text("decode steps start at 1, because prefill produces response token 0"),
         instead="--iterations",
     ),
-    WindowUnit("prefill", "Iterations with prefill, counted from 0."),
-    WindowUnit("iterations", "Iterations of any kind, counted from 0."),
+    WindowUnit("prefill", "Iterations A to B-1 of those that contain prefill, counted from 0."),
+    WindowUnit("iterations", "Iterations A to B-1 of any kind, counted from 0."),
     WindowUnit("aligned", "All iterations, including the dummy batches that keep data-parallel ranks in step."),
 )
 TRAINING_UNITS = (

@@ -91,7 +91,8 @@ def _of_what_ifs(what_ifs: Iterable[WhatIf], took: float, iterations: Iterations
         names.add(what_if.name)
         if (what_if.seconds or least) <= (1 - LEAST_SHARE) * took:
             because = Text(
-                "the rollouts would take {least:.1f} to {most:.1f} s instead of {took:.1f} s. {reason}",
+                "with this change, the rollouts would take {least:.1f} to {most:.1f} s instead of {took:.1f} s."
+                " {reason}",
                 least,
                 most,
                 took,

@@ -17,7 +17,7 @@ _FLAGS = r"-[bBdhiOPqRsuvVx]*"
 _PYTHON = rf"(.* )?(\S*/)?(python|pypy)[\d.]*t?( {_FLAGS}[WX] ?\S+| {_FLAGS})* {_FLAGS}"
 _LOST = {
     rf"{_PYTHON}I.*": (Text("Python with -I ignores PYTHONPATH"), Text("leave -I out")),
-    rf"{_PYTHON}E.*": (Text("Python with -E ignores PYTHONPATH"), Text("leave -E out")),
+    rf"{_PYTHON}E.*": (Text("Python with -E ignores PYTHONPATH"), Text("leave out -E")),
     rf"{_PYTHON}S.*": (Text("Python with -S does not import sitecustomize"), Text("leave -S out")),
     r"(docker|podman|nerdctl) (.* )?(run|exec|start) .*": (
         Text("the container has neither the environment variables nor the folder of rlpatch"),

@@ -124,7 +124,7 @@ def peaks(run: RunTimeline) -> Table:
         Column("phase", Text("phase")),
         Column("at_seconds", Text("time of the peak"), Unit(seconds)),
         Column("used_bytes", Text("memory in use"), BYTES, bar=True),
-        Column("total_bytes", Text("memory in all"), BYTES),
+        Column("total_bytes", Text("total memory"), BYTES),
         Column("holders", Text("held by")),
         Column("other_bytes", Text("other holders"), BYTES),
     )

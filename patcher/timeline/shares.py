@@ -364,7 +364,7 @@ def what_if(
         ),
         (
             BALANCE, balance,
-            Text("the slowest replica and rank would finish at the mean time; work is moved, not saved"),
+            Text("assumes that all replicas and ranks finish at the same time, with the same total amount of work"),
         ),
         (
             FREE_SYNC, sum(us for piece, us in overlaps(path, sync) if piece.kind != "iteration"),

@@ -20,7 +20,7 @@ from patches.sglang.sglang_switches import SWITCHES
 _SCHEDULER = "sglang/srt/managers/scheduler.py"
 _THREAD = "sglang/srt/managers/tp_worker_overlap_thread.py"
 _WHY = Text(
-    "common guides add a profiler with a schedule to ModelRunner.forward by hand. Such a profiler records on"
+    "the usual guides add a profiler with a schedule to ModelRunner.forward by hand. Such a profiler records on"
     " every rank and also counts draft models, idle batches and prefill"
 )
 _WARM_UP = Note(

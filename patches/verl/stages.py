@@ -12,7 +12,7 @@ LEGACY = RELEASES.until("0.7.1")
 
 REMOVE = Text("verl's own profiler can record a window of micro-batches in every stage, and of mini-batches on NPUs")
 WHY = Text(
-    "common guides add torch_npu.profiler with a schedule to these loops by hand. The window is then off by one,"
+    "the usual guides add torch_npu.profiler with a schedule to these loops by hand. The window is then off by one,"
     " every rank and every role records, and no trace is written if a loop is shorter than the schedule"
 )
 ITERATED = Text(
@@ -21,7 +21,7 @@ ITERATED = Text(
 )
 DYNAMIC = Note(
     Text("with use_dynamic_bsz the first micro-batch is not representative"),
-    Text("with use_dynamic_bsz, verl puts the smallest micro-batches at both ends of the loop from 0.6.0 on"),
+    Text("from verl 0.6.0 on, use_dynamic_bsz puts the smallest micro-batches at the start and at the end of the loop"),
 )
 INTERLEAVED = Note(
     Text("with pipeline parallelism, use --call instead of --micro-batch"),

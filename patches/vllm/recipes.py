@@ -16,9 +16,9 @@ _CPU = "vllm/v1/worker/cpu_worker.py"
 _PROBE = rollout.probe(VllmV1Rollout, **vllm_engine.V1)
 
 _WHY = Text(
-    "common guides add torch.profiler with a schedule to the worker by hand. If the profiler is created in"
-    " __init__ and stepped at the start of execute_model, it records 29..58 for the window 30:60. If the profiler"
-    " is stepped after the call, it pairs the forward of a step with the sampling of the step before"
+    "the usual guides add torch.profiler with a schedule to the worker by hand. If __init__ creates the profiler"
+    " and execute_model calls step() at its start, the trace of 30:60 holds the steps 29..58. If step() is called"
+    " after execute_model has returned, each recorded step holds its own forward, but the sampling of the previous step"
 )
 _REMOVE = Text("the engine's own profiler can record a window of decode steps by rollout and rank, and marks the steps")
 

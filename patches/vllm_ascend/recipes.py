@@ -91,9 +91,9 @@ V1 = Recipe(
         ),
     ),
     why=Text(
-        "common guides add torch_npu.profiler with a schedule to NPUWorker by hand. If the profiler is created in"
-        " __init__ and stepped at the start of execute_model, it records 29..58 for the window 30:60, on every"
-        " rank, and counts prefill"
+        "the usual guides add torch_npu.profiler with a schedule to NPUWorker by hand. If __init__ creates the"
+        " profiler and execute_model calls step() at its start, the trace of 30:60 holds the steps 29..58, on every"
+        " rank, and prefill counts as a step"
     ),
     how=Text(
         "one line before the call of the model runner, one in sleep(), and one in profile(); the probe is a"

@@ -38,7 +38,9 @@ def command(file: Path | None, remove: bool) -> CommandResult:
     path = source.file
     if remove:
         there = consent.distrust(path)
-        line = Text("no longer trusted: {path}", path) if there else Text("{path} was not trusted before", path)
+        line = (
+            Text("no longer trusted: {path}", path) if there else Text("nothing to remove: {path} is not trusted", path)
+        )
         return _result(path, (), line)
     interpreters = configured.read(source).interpreters
     if not interpreters:

@@ -38,7 +38,10 @@ def command(
       rlpatch diff --path /vllm-workspace/vllm-ascend | git apply --check -R
     """
     if request.selects and not targets:
-        raise usage(Text("the command has a recording window but no target"), "rlpatch diff vllm-ascend --decode 30:60")
+        raise usage(
+            Text("the command names a recording window, but nothing to patch, such as vllm or verl"),
+            "rlpatch diff vllm-ascend --decode 30:60",
+        )
     if request.choices and not request.selects:
         option = flag(next(iter(request.choices)))
         raise usage(

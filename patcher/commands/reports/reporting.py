@@ -155,7 +155,9 @@ def _fail_if_slower(result: CommandResult, comparison: model.Comparison, fail_ab
             result.note(
                 text,
                 Text(
-                    "the baseline has {count} runs, and the decision needs {least}", comparison.before.captures, least
+                    "the baseline has {count} runs, but a verdict needs at least {least}",
+                    comparison.before.captures,
+                    least,
                 ),
             )
             return

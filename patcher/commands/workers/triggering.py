@@ -212,7 +212,13 @@ def _takers(living: Sequence[WorkerProgress], options: TriggerOptions) -> list[W
     if not takers:
         ranks = ",".join(map(str, options.ranks or ()))
         cause = Text("--ranks {ranks}: no running worker with this rank accepts requests", ranks)
-        raise usage(cause, Text("use --ranks all, or ranks that accept requests: {ranks}", _ranks(living)))
+        raise usage(
+            cause,
+            Text(
+                "use --ranks all, or choose among the ranks whose workers wait for `rlpatch trigger`: {ranks}",
+                _ranks(living),
+            ),
+        )
     return takers
 
 
