@@ -11,7 +11,6 @@ _CLASSES = RELEASES.until("0.27.2")
 _STREAMS = RELEASES.since("1.11.0")
 _WHOLE = Text("the trainer sends the weights to vLLM")
 _SENDS = Text("the tensors go to the vLLM server")
-_CLIENT = Text("weights sent to a vLLM server")
 _ENGINE = Text("weights to vLLM")
 _SYNC = "VLLMGeneration.sync_weights"
 _LOAD = "self.llm.llm_engine.model_executor.driver_worker.model_runner.model.load_weights(...)"
@@ -29,11 +28,13 @@ RECIPES = _WEIGHTS.recipes(
         for name in ("GRPO", "RLOO")
     ),
     *(
-        _WEIGHTS.sites(_CLIENT, file, releases, _WEIGHTS.phase("VLLMClient.update_named_param", "send", _SENDS))
-        for file, releases in (
-            ("extras/vllm_client.py", _CLASSES),
-            ("generation/vllm_client.py", RELEASES.between("0.28.0", "1.10.0")),
+        _WEIGHTS.sites(
+            Text("weights sent to a vLLM server by trl.{package}", package),
+            f"{package}/vllm_client.py",
+            releases,
+            _WEIGHTS.phase("VLLMClient.update_named_param", "send", _SENDS),
         )
+        for package, releases in (("extras", _CLASSES), ("generation", RELEASES.between("0.28.0", "1.10.0")))
     ),
     _WEIGHTS.sites(
         Text("weights streamed to a vLLM server"),

@@ -26,6 +26,7 @@ from fixtures.ascend import trace
 from fixtures.cache import REPOSITORY, Once
 from patcher.cli import rlpatch
 from tests.matrix import MATRIX, thinned
+from tests.patches.torch_npu_runs import COUNTED
 
 pytestmark = pytest.mark.usefixtures("unwatched")
 
@@ -234,8 +235,9 @@ def check(report: Report, scenario: Scenario) -> None:
     said = [line["text"] for line in report.of(scenario, "log")]
     expected = scenario.said
     if expected is None:
-        each = ", recorded {0} of {0} decode steps with {1} uncounted iterations between them: /"
-        expected = tuple(each.format(r.end - r.first, r.uncounted) for r in scenario.recorded)
+        each = ", recorded {0} of {0} {2} with {1} uncounted iterations between them: /"
+        counted = COUNTED.get(OPTIONS[scenario.site][0][2:], "iterations")
+        expected = tuple(each.format(r.end - r.first, r.uncounted, counted) for r in scenario.recorded)
     assert len(said) == len(expected), said
     for line, pattern in zip(said, expected, strict=True):
         assert re.search(pattern, line), line

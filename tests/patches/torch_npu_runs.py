@@ -558,6 +558,10 @@ def play(worker: Worker, files: Mapping[str, Path], scenarios: Sequence[Scenario
     (folder / "exit_code").write_text(str(done.returncode))
 
 
+COUNTED = {"decode": "decode steps", "prefill": "prefill iterations"}
+"""What the log calls the units of a window; all others are iterations."""
+
+
 def check(report: Report, scenario: Scenario) -> None:
     """Compare the log and every trace of a scenario with what is expected and with the scheduler's own truth."""
     assert report.of(scenario, "wrong") == []
@@ -566,8 +570,9 @@ def check(report: Report, scenario: Scenario) -> None:
     said = [line["text"] for line in report.of(scenario, "log")]
     expected = scenario.said
     if expected is None:
-        each = ", recorded {0} of {0} decode steps with {1} uncounted iterations between them: /"
-        expected = tuple(each.format(r.end - r.first, r.uncounted) for r in scenario.recorded)
+        each = ", recorded {0} of {0} {2} with {1} uncounted iterations between them: /"
+        counted = COUNTED.get(scenario.unit, "iterations")
+        expected = tuple(each.format(r.end - r.first, r.uncounted, counted) for r in scenario.recorded)
     assert len(said) == len(expected), said
     for line, pattern in zip(said, expected, strict=True):
         assert re.search(pattern, line), line

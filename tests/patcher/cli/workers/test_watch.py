@@ -131,7 +131,7 @@ def test_watch_waits_until_the_last_worker_has_saved(run: Run, saved: Saved) -> 
     done = run("watch")
     worker.join()
     lines = [line.partition(": ")[2] for line in done.stderr.splitlines() if "rank 0" in line]
-    assert lines == ["waiting, unit 17", "armed, unit 17", "recording, unit 17", "saved, unit 17"]
+    assert lines == ["waiting, step 17", "armed, step 17", "recording, step 17", "saved, step 17"]
     assert "2 saved\nnext: rlpatch traces " in done.stdout
 
 

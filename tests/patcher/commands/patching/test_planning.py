@@ -123,7 +123,7 @@ BESIDE = (
     [
         ("vllm", ["timeline", "rollout", "weight-sync"]),
         ("verl", ["timeline", "update-policy", "compute-values", "weight-sync"]),
-        ("trl", ["timeline", "update-policy"]),
+        ("trl", ["timeline", "update-policy", "weight-sync"]),
     ],
 )
 def test_a_target_takes_those_stages_beside_that_it_has(tmp_path: Path, word: str, stages: list[str]) -> None:
