@@ -188,8 +188,8 @@ class _Planning(NamedTuple):
     def fit(self, places: Sequence[Place], patch: PatchId) -> tuple[list[_Fitting], list[Failure]]:
         """Return the places that fit their recipe, and those that do not, each with its problem.
 
-        For an unknown release every recipe is tried. Raises Problem for a published release with a place that does not
-        fit, and for code that is nested too deeply.
+        In an unknown release every recipe is tried, and only problems of the kind STRUCTURE are returned. Raises any
+        other Problem, that of a place in a published release that does not fit, and that of too deeply nested code.
         """
         fitting: list[_Fitting] = []
         failures: list[Failure] = []

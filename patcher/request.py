@@ -180,7 +180,8 @@ class ProfileRequest(NamedTuple):
     def _stage(self, name: str, unit: str) -> Stage:
         """Return the stage `name`, in the window that counts `unit`, with the options chosen for it.
 
-        Raises Problem (USAGE) for an option of another kind of stage.
+        Raises Problem (USAGE) for an option of another kind of stage, unless the request has two windows: the option
+        may belong to the other one.
         """
         kind = kind_of(unit, name)
         foreign = self._changed(options_of(*KINDS, RangeOptions).keys() - _options_of(kind).keys())
@@ -325,7 +326,8 @@ def recipes_of(upstream: Upstream, stage: str, all_upstreams: AllUpstreams = tup
 def no_stage(stage: str, upstreams: Sequence[Upstream], all_upstreams: AllUpstreams) -> Problem:
     """Return the Problem (NO_RECIPE) that no project of `upstreams` has the stage.
 
-    It names the projects of `all_upstreams` that do, and hints at a stage with a similar name, else at all stages.
+    It names the projects of `all_upstreams` that do, and hints at the stage of `upstreams` with a similar name, else at
+    all their stages. For the stage "builtin" it hints to leave the target out.
     """
     names = joined(AND, (upstream.project.name for upstream in upstreams))
     if stage == BUILTIN:

@@ -73,7 +73,11 @@ class _Root(click.Group):
     """Command group that imports a command when it is used, and keeps the words after `--` for the command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words before `--`; keep those after it in `ctx.meta["launch"]`, and all in `ctx.meta["typed"]`."""
+        """Parse the words, and keep them as typed in `ctx.meta["typed"]`.
+
+        For the commands of LAUNCHING, only the words before a `--` are parsed; those after it are kept in
+        `ctx.meta["launch"]`, which is unset without a `--`.
+        """
         ctx.meta["typed"] = tuple(args)
         name = next((arg for arg in args if not arg.startswith("-")), "")
         if "--" in args and name in LAUNCHING:

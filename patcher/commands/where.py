@@ -105,7 +105,7 @@ def remember(roots: Iterable[Path]) -> None:
 
 
 def running(where: Where, patched: PatchedTargets) -> Sequence[processes.RunningProcess]:
-    """Return the processes that may still run the code from before a change.
+    """Return the processes, on the nodes of `where` or else here, that may still run the code from before a change.
 
     `patched` has the searches, projects and roots that changed.
     """

@@ -49,10 +49,11 @@ class Interpolation:
         return _normalized(self.class_seconds_of(length))
 
     def half_widths(self, length: Floats) -> Floats:
-        """Return the half-width of the 95 % interval of each class's share in micro-batches of these lengths (seconds).
+        """Return, one value per class, the half-width of the 95 % interval of its share in all these micro-batches.
 
-        It is the largest of four: 0.01 (0.02 if few or unsized ones were recorded), twice the standard error of the
-        recorded shares around the fit, the change by a fit of shares instead of seconds, and the noise.
+        The share is of their time together; ``length`` has the seconds of each. It is the largest of four: 0.01 (0.02
+        if few or unsized ones were recorded), twice the standard error of the recorded shares around the fit, the
+        change by a fit of shares instead of seconds, and the noise.
         """
         few = len(self.length) < FEW or not self.sized
         recorded = _normalized(self.class_seconds)

@@ -83,7 +83,8 @@ def _planned(studied: Sequence[Iterations], rollouts: DiagnosedRollouts | None, 
     """Return the windows that `planned_windows` describes, chosen in the longest of the ``studied`` rollouts.
 
     ``studied``, at least one, hold only the iterations that windows count: with ``decode_only``, those that only
-    decode. ``rollouts`` has what was recorded already, None if that is nothing.
+    decode; the windows then count decode steps from 1, else iterations from 0. ``rollouts`` has what was recorded
+    already, None if that is nothing.
     """
     rollout = max(studied, key=lambda iterations: float(iterations.seconds.sum()))
     if rollouts is None:

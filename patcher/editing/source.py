@@ -173,7 +173,7 @@ def defined(tree: ast.Module, class_name: str, method: str) -> Iterator[ast.Clas
 
 
 def names(node: Owner) -> Iterator[str]:
-    """Yield the names that the statements of a class or module define."""
+    """Yield the names of functions, classes and plain assignments directly in the body of a class or module."""
     for inner in node.body:
         if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield inner.name

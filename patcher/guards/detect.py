@@ -272,7 +272,7 @@ def _keyed(switch: Switch, reading: Reading) -> list[GuardResult]:
 
 
 def _requests(switch: Switch, reading: Reading) -> list[Start]:
-    """Return the starts that make an armed profiler record, the ones that surely run first."""
+    """Return the starts that make an armed profiler record, those that surely run before those that may run."""
     rows = switch.requested_by
     starts = [
         start for start in reading.starts if any(all(_is_among(word, start.words) for word in row) for row in rows)

@@ -51,7 +51,10 @@ class Word(NamedTuple):
         return self.marked(str)
 
     def marked(self, value: Callable[[str], str]) -> str:
-        """Return the word without quotes, with each expansion replaced by the result of ``value``."""
+        """Return the word without quotes, with each expansion replaced by what ``value`` returns for it.
+
+        ``value`` gets it as written, such as ``${HOME}`` or ``$(date)``.
+        """
 
         def piece(match: re.Match[str]) -> str:
             """Return what a quoted, escaped or expanded piece of the word stands for."""

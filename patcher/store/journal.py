@@ -146,9 +146,10 @@ def _content(store: StoreFolder, node: Node) -> bytes | None:
 
 
 def _ahead(store: StoreFolder, journal: Journal) -> list[str]:
-    """Finish a transaction: replace the files unless the mark is set, swap in the next registry, remove the journal.
+    """Finish a transaction: replace the files unless the journal is marked as committed, swap in the next registry.
 
-    Return the files that somebody else has changed, which are not touched. Raises OSError and Problem.
+    A registry without patches is removed instead, and then the journal. Return the files, relative to the root, that
+    somebody else has changed, which are not touched. Raises OSError and Problem.
     """
     # Without a mark of its own the run was killed between the marks of two roots, or by a power cut.
     foreign = [] if journal.committed else perform(store, journal.moves)

@@ -302,10 +302,11 @@ def _not_found(project: Project, place: _Place, projects: Sequence[Project]) -> 
     return Text("{reason}; packages in this place: {packages}", text, ", ".join(there)) if there else text
 
 
-def _mismatch(target: Target, expected: str, again: Callable[[str], str]) -> Problem:
+def _mismatch(target: Target, expected: str, command_for: Callable[[str], str]) -> Problem:
     """Return the problem that the target's version is not `expected`, or is unknown.
 
-    The hint is the command line of `again` with the version that is there.
+    The hint is the command line that `command_for` returns for the target word NAME==VERSION with the version that is
+    there, or for NAME if it is unknown.
     """
     name, version = target.project.name, target.version
     cause, right = Text("{name} is {version} here, not {expected}", name, version, expected), f"{name}=={version}"
@@ -316,7 +317,7 @@ def _mismatch(target: Target, expected: str, again: Callable[[str], str]) -> Pro
         )
     origin = Text("found through {place}; version from {source}", target.found_by, target.version_from)
     doubts = (line for note in target.notes for line in note.lines)
-    return Problem(Kind.VERSION, cause, str(target.root), again(right), (origin, *doubts))
+    return Problem(Kind.VERSION, cause, str(target.root), command_for(right), (origin, *doubts))
 
 
 def _unknown(text: str, name: str, projects: Sequence[Project]) -> Problem:

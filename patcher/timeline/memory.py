@@ -246,9 +246,10 @@ class MemoryCollector:
     def _peak(
         self, place: MemoryHome, number: int | None, moment: _Moment, spans: Mapping[int, Sequence[KeptSpan]]
     ) -> MemoryPeak:
-        """Return the highest ``moment`` of a place in step ``number`` as a peak, with its holders and their activities.
+        """Return ``moment``, the highest of a place in a step, as a peak: its holders, their activities, and the phase.
 
-        ``spans`` are those of each process in the step. In a large run only the twelve largest holders are listed.
+        ``number`` is that of the step, None after the last one. ``spans`` are those of each process in the step. In a
+        large run only the twelve largest holders are listed.
         """
         at, used = moment.at, moment.used
         holders = [

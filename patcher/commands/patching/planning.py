@@ -79,11 +79,11 @@ class Planned(NamedTuple):
 
 
 def find(words: Sequence[str], search: Search, request: ProfileRequest, command: str) -> Attempted[Candidate]:
-    """Return the targets of `words`, each once, with what `request` resolves to for each.
+    """Return the targets of `words`, one per project, with what `request` resolves to for each.
 
-    A target appears once for its window and once for its timeline if the request has both; stages beside the request
-    are optional. Words that are not found are problems; so are targets whose engine or trainer was meant. `command` is
-    the name of the command, for hints.
+    If the request has a window and a timeline, a target appears once for each of the two that it supports. Without a
+    problem, the stages of `request.beside` are added as optional for targets that have them. Words that are not found
+    are problems; so are targets whose engine or trainer was meant. `command` is the name of the command, for hints.
     """
     if problem := redirected(words, search, request):
         return Attempted(search, (), (problem,))
@@ -158,7 +158,10 @@ def plan_targets(
 
 
 def failures(planned: Attempted[Planned], words: Sequence[str], request: ProfileRequest) -> StepResult:
-    """Return the problems of planning, or else those of requested options that fit no target; empty without any."""
+    """Return the problems of planning, or else those of requested stages and windows that no target records.
+
+    Empty without any. With problems and several target `words`, a note adds that nothing was written.
+    """
     step = StepResult(problems=planned.problems or unused(request, planned.values))
     if step.problems and len(words) > 1:
         step += StepResult.noted([Note(Text("nothing was written, because some targets cannot be patched"))])

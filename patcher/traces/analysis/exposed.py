@@ -79,9 +79,10 @@ def parts_of(profile: model.RankProfile, meetings: Meetings) -> dict[str, int]:
 
 
 def _split(profile: model.RankProfile, collective: model.Collective, meetings: Meetings) -> dict[str, int]:
-    """Return the ns of one collective by part: bubble of the pipeline, waiting, idle; transfer is the remainder.
+    """Return the ns of one collective by part: bubble of the pipeline or waiting, and idle.
 
-    A send or receive is all bubble. Waiting counts as bubble, too, if ranks of several stages meet in the collective.
+    Transfer has no entry: it is what remains of the collective. A send or receive is all bubble. Waiting counts as
+    bubble, too, if ranks of several stages meet in the collective.
     """
     if between_two(collective):
         return {PIPELINE: collective.ns}
