@@ -129,10 +129,10 @@ def _foreseen(gap: HookGap, *, require: bool) -> StepResult:
     """
     seen_text = (Text("text in the launch: {text}", gap.found),) if gap.found else ()
     if require and gap.sure:
-        cause = Text("{reason}: processes started from there are not patched", gap.why)
+        cause = Text("{reason}, so its processes are not patched", gap.why)
         return StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, seen_text),))
     note = Note(
-        Text("{place}: {reason}; processes started from there are not patched", gap.where, gap.why),
+        Text("{place}: {reason}, so its processes are not patched", gap.where, gap.why),
         joined("\n", seen_text),
     )
     return StepResult((Text("in {place}: {advice}", gap.where, gap.instead),)) + StepResult.noted([note], "warning")
