@@ -83,7 +83,7 @@ def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
         asked, exported = row["asked"] or "?", row["got"] or "?"
         rows.append((str(number), target, stage or "?", asked, exported, run, row["ranks"] or "?", row["state"], size))
     heads = (
-        "", Text("target"), Text("stage"), Text("requested"), Text("recorded"), Text("when"), Text("ranks"),
+        "", Text("target"), Text("stage"), Text("window"), Text("steps"), Text("when"), Text("ranks"),
         Text("state"), Text("size"),
     )  # fmt: skip
     return drawn(heads, rows, width)

@@ -20,7 +20,7 @@ PRISTINE = BODY.encode()
             None,
             None,
             "intact",
-            "judged by the marker comments",
+            "only the marker comments were checked",
         ),
         (marked(BODY), PRISTINE, False, "tampered", "removes them, then apply inserts them again"),
         (

@@ -156,7 +156,7 @@ ERRORS = {
     "a check of nothing": (("check", "verl", "--path", "nowhere"), 3, "the folder nowhere does not exist", "--path .../site-packages"),
     "a check of nothing at all": (("check", "--path", "nowhere"), 3, "the folder nowhere does not exist", "--path .../site-packages"),
     "a check of what is not there": (("check", "verl", "--path", "site"), 3, "verl (package verl) is not installed here", "--path"),
-    "a window without a target": (("diff", "--decode", "1:2"), 2, "no target", "rlpatch diff vllm-ascend"),
+    "a window without a target": (("diff", "--decode", "1:2"), 2, "nothing to patch", "rlpatch diff vllm-ascend"),
     "path and python": (("status", "--path", "site", "--python", "python3"), 2, "both say where to look", "use only one"),
 }  # fmt: skip
 
@@ -483,7 +483,7 @@ class TestStatus:
         shutil.rmtree(site / ".rlpatch")
         told = self.state(run)
         assert (told["since"], told["state"]) == ("", "intact")
-        assert "judged by the marker comments" in told["detail"]
+        assert "only the marker comments were checked" in told["detail"]
         assert f"+++ b/{WORKER}" in run("diff", "--path", "site").stdout
         run("revert", "--path", "site")
         assert (site / WORKER).read_text() == SOURCE

@@ -38,7 +38,7 @@ def test_the_help_is_chinese_from_head_to_foot(run: Callable[..., Result], comma
         ("status --path site", 0, "没有"),
         ("apply vllm-ascend==9.9.9 --decode 30:60 --path site", 3, "下一步："),
         ("apply vllm-ascend --path site", 2, "错误：用法错误："),
-        ("apply vllm-ascend --decode 30:20", 2, "窗口为空"),
+        ("apply vllm-ascend --decode 30:20", 2, "空窗口"),
         ("apply --decod 30:60", 2, "没有选项"),
         ("apply", 2, "缺少参数"),
         ("aply", 2, "没有命令"),

@@ -130,7 +130,7 @@ def test_three_windows_of_a_rollout(several: vllm.Report) -> None:
         attention = next(one for one in captures[path]["operators"] if one["name"] == vllm.ATTENTION)
         assert attention["calls"] == MODEL["num_hidden_layers"] * len(units)
     first, second, _ = (Path(row["traces"][0]["path"]) for row in rows)
-    compared(first, second, "different windows: 3:6 before, 12:15 after")
+    compared(first, second, "different recording windows: 3:6 before, 12:15 after")
 
 
 def _within(one: states.Seen, units: list[states.Seen]) -> bool:

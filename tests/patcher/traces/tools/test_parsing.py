@@ -595,7 +595,7 @@ def test_a_trace_that_was_killed(recorded: Path, tmp_path: Path, run) -> None:
     (path,) = (recorded / "npu").glob("*update_policy*")
     shutil.copytree(path, tmp_path / "traces" / path.name)
     said = run("analyse", tmp_path / "traces")
-    assert "warning: killed, not parsed: profiler_info.json is missing" in said.stderr
+    assert "warning: not parsed (killed): profiler_info.json is missing" in said.stderr
     assert path.name in "".join(run("analyse", tmp_path / "traces", "-v").stderr.split())
 
 
