@@ -359,8 +359,10 @@ def _does_nothing(node: ast.stmt) -> bool:
 def _with_super(lines: list[str], overridden: list[str]) -> list[str]:
     """Return the `lines` of a method with its `super().NAME(...)` statement replaced by the body of `overridden`.
 
-    Both have the same parameters. Raises ValueError if statements follow and `overridden` contains a return.
+    Raises ValueError if the parameters differ, or if statements follow and `overridden` contains a return.
     """
+    if lines[0].partition("  #")[0] != overridden[0].partition("  #")[0]:
+        raise ValueError(f"a class overrides a method with other parameters: {lines[0]} {overridden[0]}")
     (at,) = (number for number, line in enumerate(lines) if line.lstrip().startswith("super()."))
     if at < len(lines) - 1 and any(line.lstrip().startswith("return") for line in overridden):
         raise ValueError(f"a class goes on with what returns: {overridden[0]}")

@@ -201,13 +201,13 @@ class TorchProfiler(ProfilerTool):
 class GarbageCollections(TorchProfiler):
     """Records Python's garbage collections as ranges beside the stacks, with a torch that offers it (2.13 does)."""
 
-    def build(self, at: int) -> None:
+    def build(self, unit: int) -> None:
         """Make the profiler, and ask for ranges of garbage collections where torch knows them."""
         import contextlib
 
         from torch import profiler
 
-        super().build(at)
+        super().build(unit)
         with contextlib.suppress(AttributeError, TypeError):
             self.prof.experimental_config = profiler._ExperimentalConfig(record_python_gc_info=True)
 

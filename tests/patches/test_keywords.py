@@ -83,7 +83,7 @@ def config(backend: str = "npu", **options: Any) -> ProfileConfig[Any]:
 BUILD = """
 {code}
 
-def build(at=2):
+def build(unit=2):
     from types import SimpleNamespace
     from torch_npu import profiler
     self = SimpleNamespace(first=3, end=6, save_path={folder!r}, name="host_dp0_rank0_1")

@@ -191,6 +191,24 @@ def test_a_decode_window_is_a_block_that_can_be_read_in_one_go(words: str, most:
 
 
 CALLER = ["def open(self, at):", "    import os", "    n = os.getpid()", "    if n:", "        {}", "    return n"]
+
+
+@pytest.mark.parametrize(
+    ("method", "overridden", "error"),
+    [
+        (
+            ["def note(self, at):", "    super().note(at)"],
+            ["def note(self, unit):", "    self.at = unit"],
+            "parameters",
+        ),
+        (["def note(self):", "    super().note()", "    self.at = 1"], ["def note(self):", "    return 1"], "returns"),
+    ],
+)
+def test_what_a_class_overrides_fits_where_it_is_called(method: list[str], overridden: list[str], error: str) -> None:
+    with pytest.raises(ValueError, match=error):
+        rendering._with_super(method, overridden)
+
+
 LONG = "def note(self):\n" + "\n".join("    self.at = 1" for _ in range(15))
 
 
