@@ -128,7 +128,7 @@ def recorded(labels: list[str], unit: str, first: int, end: int) -> Iterator[tup
 
 
 CASES = (
-    Case("two-steps", [*STEP, *STEP], said=("complete, recorded 3 of 3 micro-batches",)),
+    Case("two-steps", [*STEP, *STEP], said=("complete, recorded 3 of 3 decode steps",)),
     Case("second", [*STEP, call("compute_image_embeds"), *STEP, *STEP], steps="2", window="0:2"),
     Case("first-and-third", [LOG_PROB, REF] * 3, steps="1,3", window="3:4"),
     Case(
