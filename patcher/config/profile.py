@@ -189,7 +189,9 @@ class ProfileConfig(Generic[StageT_co]):
             count, seconds = len(stage.window), self.total_stall_s
             text = Text(
                 "saving all {count} steps takes about {seconds:.1f} s, longer than {option}",
-                *(count, seconds, limit),
+                count,
+                seconds,
+                limit,
             )
             yield Note(text, detail)
 

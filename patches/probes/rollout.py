@@ -21,6 +21,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
 
     REPORT: CompileTime[str] = "decode %s of rollout %s: %s"
     MISSED: CompileTime[str] = "not recorded: %s after %s decode steps; set RLPATCH_WINDOW"
+    RECORDED: CompileTime[str] = "%s, recorded %s of %s decode steps with %s uncounted iterations between them: "
     UNITS: CompileTime[str] = "decode steps"
     KINDS: CompileTime[tuple[str, ...]] = ("decode",)  # of iterations that are counted
     FIRST: CompileTime[int] = 1  # the number of the first unit
@@ -104,8 +105,8 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
 
         ``why`` says why it ended.
         """
-        values = why, max(self.unit - self.first, 0), self.end - self.first, self.UNITS, self.uncounted
-        report = "%s, recorded %s of %s %s with %s uncounted iterations between them: " % values
+        values = why, max(self.unit - self.first, 0), self.end - self.first, self.uncounted
+        report = self.RECORDED % values
         self.finish(report + (", ".join(traces) or "no trace"), traces)
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:

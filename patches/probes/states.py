@@ -20,6 +20,8 @@ class RelativeWindow(MovedWindow, RolloutUnits):
     AT: Mapping[str, str] = {}
 
     LEAST: CompileTime[str] = r"[1-9]\d*"  # the form of a number that may be chosen
+    AWAITED: CompileTime[str] = "not recorded: %s after %s decode steps%s"
+    RECORDED_FROM: CompileTime[str] = "%s, recorded %s of %s decode steps from number %s on"
 
     at: dict[str, int]
     awaited = False
@@ -75,15 +77,15 @@ class RelativeWindow(MovedWindow, RolloutUnits):
         """
         if self.open_at is not None and self.prof is None:
             load = ", %s to %s requests were scheduled" % (self.fewest, self.most) if self.awaited else ""
-            self.finish("not recorded: %s after %s %s%s" % (why, self.unit - self.FIRST, self.UNITS, load))
+            self.finish(self.AWAITED % (why, self.unit - self.FIRST, load))
         super().end_rollout(why)
 
     def conclude(self, why: str, traces: Sequence[str]) -> None:
         """Report how many units of the window were recorded, from which number on, and why it ended (``why``)."""
         units = max(self.unit - self.first, 0), self.end - self.first
-        values = (why, *units, self.UNITS, self.first, self.uncounted, ", ".join(traces) or "no trace")
-        text = "%s, recorded %s of %s %s from number %s on, with %s uncounted iterations between them: %s"
-        self.finish(text % values, traces)
+        counted = self.RECORDED_FROM % (why, *units, self.first)
+        between = ", with %s uncounted iterations between them: " % self.uncounted
+        self.finish(counted + between + (", ".join(traces) or "no trace"), traces)
 
     def add_facts(self, data: dict[str, Any]) -> None:
         """Add the state that was asked for, and the unit where it was reached, to the step metadata."""

@@ -216,12 +216,12 @@ def _gaps(profile: model.RankProfile, label: str) -> Iterator[str]:
     yield from (title, head)
     for at, (gap, row) in enumerate(zip(profile.gaps[:SHOWN], rows, strict=False)):
         # A step with more than half of the idle time is named.
-        longest: str = Text("longest in step #{step}", gap.unit) if 2 * gap.unit_ns > gap.ns else ""
-        longest = f"#{gap.unit}" if gap.units == 1 else longest
+        main_step: str = Text("longest in step #{step}", gap.unit) if 2 * gap.unit_ns > gap.ns else ""
+        main_step = f"#{gap.unit}" if gap.units == 1 else main_step
         entry = [
             row,
             *wrapped(
-                joined(SEMICOLON, (behind(gap), why(gap), longest, begin_of(gap) if gap.kind == "place" else "")),
+                joined(SEMICOLON, (behind(gap), why(gap), main_step, begin_of(gap) if gap.kind == "place" else "")),
                 "    ",
                 "    ",
             ),
