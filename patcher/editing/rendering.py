@@ -393,14 +393,26 @@ def _with_body(lines: list[str], called: list[str], name: str) -> list[str]:
         call = _CALL.fullmatch(line)
         if not call or (call[3], call[4]) != (name, defined[1] or ""):
             return []
-        assigned = _assigning(body, call[2] or "")
-        clashing = stored - {call[2]}
-        if not assigned or (clashing and clashing & {node.id for node in _names(lines)}):
+        replacement = _replacement(call, lines, body, stored)
+        if not replacement:
             return []
-        imported = {line for line in lines[1:] if line.startswith(_IMPORTS)}
-        merged += (call[1][4:] + line for line in assigned if line not in imported)
-        merged[-1] += call[5] or ""
+        merged += replacement
     return merged
+
+
+def _replacement(call: re.Match[str], lines: list[str], body: list[str], stored: set[str]) -> list[str]:
+    """Return the lines that replace a `call` by the `body` of its method, which assigns the names `stored`.
+
+    `lines` are those of the caller. [] if the body returns early, or if a name of the caller would be assigned.
+    """
+    assigned = _assigning(body, call[2] or "")
+    clashing = stored - {call[2]}
+    if not assigned or (clashing and clashing & {node.id for node in _names(lines)}):
+        return []
+    imported = {line for line in lines[1:] if line.startswith(_IMPORTS)}
+    replacement = [call[1][4:] + line for line in assigned if line not in imported]
+    replacement[-1] += call[5] or ""
+    return replacement
 
 
 _IMPORTS = ("    import ", "    from ")
