@@ -121,20 +121,16 @@ def _states(config: ProfileConfig[RolloutStage]) -> dict[str, int]:
     return {name: value for name, value in states.items() if value or stage.on_demand}
 
 
-def _log_texts(units: str) -> dict[str, str]:
-    """Return the texts by which `Rollout` reports that `units`, a plural, were missed or recorded."""
-    return {
+def _log_texts(config: ProfileConfig[RolloutStage], units: str) -> dict[str, str]:
+    """Return the texts by which the log says that `units`, a plural, were missed or recorded, by their constants."""
+    texts = {
         "MISSED": f"not recorded: %s after %s {units}; set RLPATCH_WINDOW",
         "RECORDED": f"%s, recorded %s of %s {units} with %s uncounted iterations between them: ",
     }
-
-
-def _awaited_texts(units: str) -> dict[str, str]:
-    """Return the texts by which `RelativeWindow` reports that `units`, a plural, were missed or recorded."""
-    return {
-        "AWAITED": f"not recorded: %s after %s {units}%s",
-        "RECORDED_FROM": f"%s, recorded %s of %s {units} from number %s on",
-    }
+    if _states(config):
+        texts["AWAITED"] = f"not recorded: %s after %s {units}%s"
+        texts["RECORDED_FROM"] = f"%s, recorded %s of %s {units} from number %s on"
+    return texts
 
 
 def probe(
@@ -162,9 +158,7 @@ def probe(
         lowest = 0 if stage.relative or stage.on_demand else first
         counted = {"KINDS": _COUNTED[unit], "FIRST": first, "LOWEST": lowest}
         units = _LOGGED.get(unit, "iterations")
-        counted.update(REPORT=f"{unit} %s of rollout %s: %s", UNITS=units, **_log_texts(units))
-        if _states(config):
-            counted.update(_awaited_texts(units))
+        counted.update(REPORT=f"{unit} %s of rollout %s: %s", UNITS=units, **_log_texts(config, units))
         least = {"LEAST": r"\d+"} if stage.on_demand else {}
         return {**recording.constants(config), **counted, **least}
 
