@@ -220,9 +220,11 @@ def _rollouts(sent: _Ended, begun: _Ended) -> Iterator[ClockBound]:
     rollouts = zip(_busy_periods(sent[here]), *busy.values(), strict=False)
     whole = list(takewhile(lambda periods: periods[0].requests == sum(part.requests for part in periods[1:]), rollouts))
     for at, there in enumerate(busy, 1):
-        least = max((requests[0].start - requests[at].start for requests in whole), default=0)
-        most = min((requests[0].end - requests[at].end for requests in whole), default=0)
-        if there != here and len(whole) >= FEWEST and least <= most + SLACK_US:
+        if there == here or len(whole) < FEWEST:
+            continue
+        least = max(requests[0].start - requests[at].start for requests in whole)
+        most = min(requests[0].end - requests[at].end for requests in whole)
+        if least <= most + SLACK_US:
             yield ClockBound(here, there, least)
             yield ClockBound(there, here, -most)
 

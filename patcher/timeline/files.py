@@ -441,8 +441,8 @@ def _earliest(block: Block) -> int:
     """
     reader = Reader((), 0)
     reader.take(block)
-    starts = [span.start for span in (*reader.spans, *reader.open.values())] + list(reader.iterations.start[:1])
-    return min([*starts, (block.at or (0, 0))[0]])
+    starts = [span.start for span in (*reader.spans, *reader.open.values())]
+    return min([*starts, *reader.iterations.start, (block.at or (0, 0))[0]])
 
 
 class Reader:

@@ -121,7 +121,7 @@ class _Curve:
         """
         self.points.append((at, used, roles))
         if len(self.points) > 2 * most:
-            pairs = zip(self.points[::2], self.points[1::2], strict=False)
+            pairs = (self.points[first : first + 2] for first in range(0, len(self.points), 2))
             self.points = [max(pair, key=lambda point: point[1]) for pair in pairs]
 
 

@@ -119,7 +119,7 @@ def picture(timeline: RunTimeline, parts: int) -> Content:
     ``parts`` is the number of bars that fit beside each other: shorter bars are merged.
     """
     frame = frame_of(timeline, parts)
-    placed, curve, height = _places(timeline, max(parts // 100, 1))
+    placed, curve, height = _places(timeline, parts // 100)
     if not placed:
         return None
     lanes = [(place, height - _AXIS + at * _LANE) for at, place in enumerate(memory.places(timeline))]
@@ -213,7 +213,8 @@ def _strokes(
     pieces, at = [], 0
     for number, interval in enumerate(intervals):
         start, end = frame.ticks(interval.start), frame.ticks(interval.end)
-        start, end = max(start, at), max(end, start + 1, at + 1)
+        start = max(start, at)
+        end = max(end, start + 1)
         pieces.append(f"m{start - at} 0h{end - start}" if number else f"M{start} {top + height / 2:g}h{end - start}")
         at = end
     notes = ",".join(" ".join(map(str, interval.notes)) for interval in intervals if interval.notes)

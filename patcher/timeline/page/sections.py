@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.messages.language import translate_for_page
@@ -50,7 +50,8 @@ def _sentence(timeline: RunTimeline) -> str:
     """
     if not timeline.steps:
         return Text("No training step has been recorded yet.")
-    count, typical = len(timeline.steps), seconds(_median(step.seconds for step in _after_warm_up(timeline)))
+    regular = [step for step in timeline.steps if not step.warm_up] or timeline.steps
+    count, typical = len(timeline.steps), seconds(statistics.median(step.seconds for step in regular))
     if not timeline.causes:
         return Text("{count} steps, typically {typical} each. No step or cause stands out.", count, typical)
     most = timeline.causes[0]
@@ -62,14 +63,6 @@ def _sentence(timeline: RunTimeline) -> str:
         seconds(most.seconds),
         share(most.share),
     )
-
-
-def _after_warm_up(timeline: RunTimeline) -> Sequence[TrainingStep]:
-    return [step for step in timeline.steps if not step.warm_up] or timeline.steps
-
-
-def _median(values: Iterable[float]) -> float:
-    return statistics.median(list(values) or [0.0])
 
 
 def _title(cause: RunCause) -> str:

@@ -207,3 +207,9 @@ def test_what_to_do_next(found: Cause, expected: str) -> None:
 def test_advice_follows_what_can_be_done(windows: tuple[str, ...], trainers: int, expected: tuple[str, ...]) -> None:
     causes = [RunCause("", 1, 0.1, (), ADVICE[key]) for key in ("trainer", "rank", "engine", "sync")]
     assert [cause.advice for cause in applicable(causes, windows, trainers)] == [ADVICE[key] for key in expected]
+
+
+def test_the_first_two_names_of_polls_are_told() -> None:
+    polls = {POLL._replace(what=name): S for name in ("sample", "fetch", "drain")}
+    (found,) = said([step(1, poll=2)], [Spent(3 * S, polls, {}, {})])
+    assert found == "polling (drain, fetch) after the last trajectory had ended"

@@ -377,6 +377,18 @@ def test_notes_of_a_cache_are_sums_of_differences(
     assert [tuple(note) for note in files._cache_notes(9, times, used, 1_000)] == [(*pair, 9) for pair in expected]
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "clocks"), [(None, None, (0, 7_000)), ((1, 2), None, (1, 2)), ((1, 2), (3, 4), (3, 4))]
+)
+def test_the_newest_clocks_of_a_file_are_those_of_its_last_block_else_its_start(
+    first: tuple[int, int] | None, last: tuple[int, int] | None, clocks: tuple[int, int]
+) -> None:
+    file = files.ProcessFile(
+        path=Path("x"), started=7, package="", begin=0, first=first, last=last, kinds=frozenset(), rank=None, ended=True, cut=False
+    )  # fmt: skip
+    assert file.clocks == clocks
+
+
 def test_what_is_forgotten_ended_by_then() -> None:
     reader = files.Reader((), 0)
     reader.spans = [

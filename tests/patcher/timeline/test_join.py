@@ -58,13 +58,17 @@ def test_a_long_run_has_shorter_paths_and_the_same_sums(tmp_path: Path, monkeypa
     whole = joined()
     monkeypatch.setattr(joining, "MOST_SEGMENTS", 150)
     monkeypatch.setattr(joining, "FEWEST_PIECES", 4)
+    monkeypatch.setattr(joining, "MOST_POINTS", len(whole.requests))
     bounded = joined()
+    assert bounded.requests == whole.requests
     assert {len(step.critical_path) for step in bounded.steps} == {4}
     assert min(len(step.critical_path) for step in whole.steps) > 4
     assert bounded.path_seconds == whole.path_seconds
     assert len(whole.path_seconds) > 4
     for ours, theirs in zip(bounded.causes, whole.causes, strict=True):
         assert (ours.title, ours.seconds, ours.steps) == (theirs.title, theirs.seconds, theirs.steps)
+    monkeypatch.setattr(joining, "MOST_POINTS", len(whole.requests) // 2)
+    assert len(joined().requests) <= len(whole.requests) // 2
 
 
 def test_a_step_that_the_driver_marks_twice_is_one(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from fixtures.timeline.simulation import joined
 from fixtures.timeline.small import MS, STEP, WALL, ZERO
 from fixtures.timeline.writer import Writer
 from patcher.timeline import memory_tables
-from patcher.timeline.memory import _slope
+from patcher.timeline.files import KeptSpan, MemoryNote
+from patcher.timeline.memory import _Curve, _sleeps, _slope
 from patcher.timeline.model import (
     CacheUse,
     MemoryExcess,
@@ -369,3 +370,37 @@ def test_the_highest_peak_of_each_place_comes_devices_first_and_the_fullest_firs
     assert [(peak.place, peak.step, peak.used) for peak in highest] == [
         ("a:1", 1, 40), ("a:0", 2, 70), ("a:2", 1, 0), ("a", 1, 50)
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("used", "kept"),
+    [([1, 2, 3, 4], [1, 2, 3, 4]), ([1, 2, 4, 3, 9], [2, 4, 9]), ([5, 1, 1, 5, 2, 7], [5, 5, 2, 7])],
+)
+def test_of_too_many_points_the_higher_of_each_two_and_the_newest_are_kept(used: list[int], kept: list[int]) -> None:
+    curve = _Curve()
+    for at, size in enumerate(used):
+        curve.add(at, size, {}, 2)
+    assert [size for _, size, _ in curve.points] == kept
+
+
+NOTES = [MemoryNote(at, 0, free, 0, reserved, 0) for at, free, reserved in ((0, 9, 60), (10, 10, 60), (20, 50, 55))]
+SLEEPS: dict[str, tuple[list[tuple[int, int | None, str]], list[tuple[int, int, int]]]] = {
+    "between two notes": ([(11, 19, "sleep")], [(20, 40, 5)]),
+    "from one note to the next": ([(10, 20, "sleep")], [(20, 40, 5)]),
+    "across a note": ([(1, 19, "sleep")], [(20, 41, 5)]),
+    "before the first note": ([(-5, 5, "sleep")], []),
+    "behind the last note": ([(15, 21, "sleep")], []),
+    "one that goes on": ([(11, None, "sleep")], []),
+    "one within another": ([(1, 19, "sleep"), (2, 9, "sleep")], [(20, 41, 5)]),
+    "one behind another": ([(1, 9, "sleep"), (9, 12, "sleep")], [(10, 1, 0), (20, 41, 5)]),
+    "no sleep": ([(11, 19, "work")], []),
+}
+
+
+@pytest.mark.parametrize("case", SLEEPS)
+def test_a_sleep_gives_back_what_is_free_behind_it_and_was_not_before(case: str) -> None:
+    rows, expected = SLEEPS[case]
+    spans = [KeptSpan(start, end, kind, "x", None, at, 0, 0) for at, (start, end, kind) in enumerate(rows)]
+    without_device = MemoryNote(15, 7)
+    found = [*_sleeps(spans, [*NOTES[:2], without_device, NOTES[2]])]
+    assert found == [(at, (freed, returned, "x")) for at, freed, returned in expected]

@@ -19,6 +19,7 @@ from patcher.timeline.path import (
 )
 
 MS = 1_000
+MINUTE = 60_000  # in milliseconds: the ranks' tolerance is a share of their works, wherever in a run these are
 DRIVER, FIRST, SECOND, SERVER, ENGINE, AGENT, REWARD = range(7)
 ROLES = ("driver", "trainer", "trainer", "server", "engine", "agent", "reward")
 REPLICAS = (None, None, None, 0, 0, None, None)
@@ -178,13 +179,14 @@ def test_calls_that_give_futures_at_once_are_waited_for_one_behind_the_other() -
 Course = tuple[str, str, float, float, float | None]
 
 
-def ranks(first: Sequence[Course], second: Sequence[Course], end: float) -> Rows:
+def ranks(first: Sequence[Course], second: Sequence[Course], end: float, start: float = 0) -> Rows:
+    """A call of two ranks that begins at ``start``; the times of their courses are from there on."""
     rows = Rows()
-    rows.add(DRIVER, "call", "train", 0, end)
+    rows.add(DRIVER, "call", "train", start, start + end)
     for process, course in ((FIRST, first), (SECOND, second)):
-        work = rows.add(process, "work", "train", 0, max(one[3] for one in course))
+        work = rows.add(process, "work", "train", start, start + max(one[3] for one in course))
         for kind, name, begin, stop, waited in course:
-            rows.add(process, kind, name, begin, stop, work, waited=waited)
+            rows.add(process, kind, name, start + begin, start + stop, work, waited=waited)
     return rows
 
 
@@ -279,12 +281,25 @@ LOCKSTEP = {
 def test_among_ranks_who_comes_last_decides(name: str) -> None:
     first, second, expected, late = LOCKSTEP[name]
     end = max(one[3] for one in (*first, *second))
-    found = ranks(first, second, end).path(end)
+    found = ranks(first, second, end, MINUTE).path(MINUTE + end, MINUTE)
     by_process: dict[int | None, float] = {}
     for one in found:
         by_process[one.process] = by_process.get(one.process, 0) + (one.end - one.start) / MS
     assert by_process == pytest.approx(expected)
     assert sum(one.late for one in found) == pytest.approx(late * MS, abs=2 * MS)
+
+
+@pytest.mark.parametrize(
+    ("values", "room", "expected"),
+    [
+        ([10, 30], 19, (1, 20)), ([10, 30], 20, (1, 0)), ([50, 0, 10, 20], 5, (0, 40)), ([0, 10, 20, 30, 50], 5, (4, 30)),
+        ([7, 7], 0, (0, 0)), ([0, 49, 50], 5, (2, 0)),
+    ],
+)  # fmt: skip
+def test_the_last_rank_leads_over_the_median_of_the_others(
+    values: list[int], room: int, expected: tuple[int, int]
+) -> None:
+    assert path._furthest(values, room) == expected
 
 
 def test_no_rank_is_named_where_some_left_no_file() -> None:

@@ -256,6 +256,13 @@ def test_a_cause_came_or_went_if_chance_would_hardly_do_that(before: int, after:
     assert (row.before_seconds, row.after_seconds) == (1.5 * before, 1.5 * after)
 
 
+def test_the_cause_that_costs_most_on_either_side_comes_first() -> None:
+    steps = noisy(1, 12)
+    before = limited(steps, 3) + limited(steps, 1, role="agent")[:1]
+    found = compared(side(before), side(limited(steps, 2, role="trainer"), "b"))
+    assert [row.cause.role for row in found.causes] == ["reward", "trainer", "agent"]
+
+
 def test_of_many_causes_chance_makes_some_come() -> None:
     """Five steps against none are rare for one cause, but not for each of thirteen."""
     steps = noisy(1, 12)

@@ -115,7 +115,9 @@ def test_a_rollout_begins_where_the_engine_ran_empty() -> None:
     found = proposed(made)["typical decode"]
     assert found.command.startswith("rlpatch apply vllm --decode 5:9 --rollout 1 ")
     assert "ran out of requests" in found.why
-    assert "ran out of requests" not in proposed(Made().decode(*decoding(6)))["typical decode"].why or True
+    once = Made().decode(*decoding(6))
+    once.add(SERVER, "serve", "generate", 90, 300)
+    assert "ran out of requests" not in proposed(once)["typical decode"].why
 
 
 @pytest.mark.parametrize(("begins", "decodes"), [(600, "5:9"), (600.001, "8:15")])
@@ -163,6 +165,9 @@ def test_the_tail_is_proposed_on_the_replica_that_finished_last() -> None:
     found = proposed(made, step)["tail"]
     assert found.command == "rlpatch apply vllm --decode 0:20 --at-tail 4 --rollout 0 --replicas 1"
     assert (found.start, found.end) == (3.0, 5.0)
+    for requests, few in ((9, 1), (19, 1), (20, 2), (99, 9)):
+        made = Made().decode(*[(start, end, requests, requests) for start, end, _, _ in decoding(6)])
+        assert f" --at-tail {few} " in proposed(made, step)["tail"].command
     other = replace(step, imbalance=(Imbalance("replicas", ((0, 6.0), (1, 5.0)), 2.0),))
     assert "tail" not in proposed(made, other)
     assert "tail" not in proposed(made, replace(step, tail_seconds=0.5))
@@ -221,7 +226,7 @@ def test_the_rank_of_the_verdict_is_proposed() -> None:
     for step, ranks in (
         (replace(USUAL, critical_path=(segment,), limited_by=cause), "1"),
         (replace(USUAL, critical_path=(segment,), also=(cause,)), "1"),
-        (replace(USUAL, critical_path=(segment._replace() if False else segment,), limited_by=replace(cause, phase="ref")), "all"),
+        (replace(USUAL, critical_path=(segment,), limited_by=replace(cause, phase="ref")), "all"),
         (replace(USUAL, critical_path=(segment,), limited_by=replace(cause, rank=None)), "all"),
     ):  # fmt: skip
         assert f"--ranks {ranks} " in proposed(made, step)["slow micro-batch"].command

@@ -12,6 +12,7 @@ import pytest
 from fixtures.timeline import made
 from patcher.timeline import page
 from patcher.timeline.model import (
+    ROLES,
     Cause,
     IterationRun,
     Lane,
@@ -26,6 +27,8 @@ from patcher.timeline.model import (
     Tail,
     TrainingStep,
 )
+from patcher.timeline.page.picture import Frame, _data, _label, _strokes
+from patcher.timeline.page.rows import Interval, Row
 
 
 def lane(role: str, *spans: tuple[float, float, str, str], rank: int | None = None, **more: object) -> Lane:
@@ -182,3 +185,54 @@ def test_the_frame_leaves_out_a_long_start_and_end(
     assert (float(first), float(length)) == pytest.approx(frame)
     drawn = re.findall(r"picture shows ([\d.]+ m?s) to ([\d.]+) s of ([\d.]+) s", text)
     assert [" ".join(times) for times in drawn] == said
+
+
+STROKES: dict[str, tuple[list[tuple[float, float]], str]] = {
+    "each as long as it was": ([(1, 2), (4, 4.5)], "M400000 8h400000m800000 0h200000"),
+    "one that is shorter than a tick": ([(1, 1)], "M400000 8h1"),
+    "two within a tick": ([(1, 1), (1, 1)], "M400000 8h1m0 0h1"),
+    "one within the other": ([(1, 3), (2, 2.5), (5, 6)], "M400000 8h800000m0 0h1m799999 0h400000"),
+    "one that begins before the frame": ([(-3, 1), (-2, 0), (9, 12)], "M0 8h400000m3200000 0h400000"),
+    "none in the frame": ([(-3, 0), (10, 12)], ""),
+}
+
+
+@pytest.mark.parametrize("case", STROKES)
+def test_bars_are_strokes_in_ticks_of_at_least_one(case: str) -> None:
+    ends, expected = STROKES[case]
+    bars = _strokes([Interval(*pair) for pair in ends], Frame(0, 10, 1e-3), 2, 12, "gen", ("b",))
+    assert re.findall(r'd="([^"]*)"', bars) == ([expected] if expected else [])
+
+
+def test_segments_of_the_path_that_are_too_short_to_see_are_no_data(run: RunTimeline) -> None:
+    data: dict[str, object] = _data(run, Frame(0, 10, 1.5))  # type: ignore[assignment]
+    assert data["path"] == [0, 1_400_000, 0, 0, 600_000, 1, 0, 1_600_000, 2]
+
+
+def test_without_requests_there_is_no_curve(run: RunTimeline) -> None:
+    assert 'class="curve">' in page.page(run)
+    assert 'class="curve">' not in page.page(replace(run, requests=()))
+
+
+LABELS_OF_ROWS: dict[str, tuple[list[tuple[str, int | None, int | None]], list[str]]] = {
+    "a rank alone in its replica": ([("engine", 0, 0), ("engine", 1, 0)], ["engine, replica 0", "engine, replica 1"]),
+    "two ranks of a replica": ([("engine", 0, 0), ("engine", 0, 1)], ["engine, replica 0, rank 0", "engine, replica 0, rank 1"]),
+    "a rank without a replica": ([("trainer", None, 0)], ["trainer, rank 0"]),
+    "neither": ([("driver", None, None)], ["driver"]),
+    "two that nothing else tells apart": ([("agent", None, None), ("agent", None, None)], ["agent loop (#0)", "agent loop (#1)"]),
+    "of two roles": ([("server", 0, None), ("engine", 0, 0)], ["server, replica 0", "engine, replica 0"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LABELS_OF_ROWS)
+def test_a_row_has_the_shortest_label_that_tells_it_from_others(case: str) -> None:
+    places, expected = LABELS_OF_ROWS[case]
+    lanes = tuple(
+        replace(lane(role, (0, 1, "work", "x"), rank=rank), replica=replica, number=number)
+        for number, (role, replica, rank) in enumerate(places)
+    )
+    timeline = replace(made.empty(), lanes=lanes)
+    all_rows = [Row(role, (at,), (), 0) for at, (role, *_) in enumerate(places)]
+    assert [_label(row, all_rows, timeline) for row in all_rows] == expected
+    several = Row(places[0][0], tuple(range(7)), (), 0)
+    assert _label(several, [several], timeline) == f"{ROLES[several.role]}: 7 processes"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fixtures.timeline import made
@@ -95,6 +97,24 @@ def test_what_is_many_times_at_once_is_paler_where_it_is_few() -> None:
     spans = [(0, end, "trajectory", "prompt") for end in (2, 3, 8, 9)]
     (row,) = rows.rows(timeline(lane("agent", *spans)))
     assert drawn(row) == [("prompt", 0, True, [(0, 9)]), ("prompt", 0, False, [(0, 8)])]
+    spans = [(0, end, "trajectory", "prompt") for end in (2, 3, 7, 8, 9)]  # half of five are three
+    (row,) = rows.rows(timeline(lane("agent", *spans)))
+    assert drawn(row)[1] == ("prompt", 0, False, [(0, 7)])
+
+
+def test_rows_are_in_the_order_of_roles_replicas_and_ranks() -> None:
+    span = (0, 1, "work", "x")
+    places = [
+        ("trainer", None, 1),
+        ("engine", 1, 0),
+        ("trainer", None, 0),
+        ("engine", 0, 1),
+        ("engine", 0, 0),
+        ("engine", None, 0),
+    ]
+    lanes = [replace(lane(role, span, rank=rank), replica=replica) for role, replica, rank in places]
+    found = rows.rows(timeline(*lanes, lane("driver", span), lane("server")))
+    assert [row.lanes for row in found] == [(6,), (4,), (3,), (1,), (5,), (2,), (0,)]
 
 
 def test_many_lanes_are_one_but_for_those_that_steps_waited_for() -> None:

@@ -220,7 +220,7 @@ def test_what_is_drawn_as_one_is_said() -> None:
 def test_a_run_that_is_too_much_is_drawn_more_coarsely(monkeypatch: pytest.MonkeyPatch) -> None:
     found = made.run(steps=8, units=200)
     whole = page.page(found)
-    monkeypatch.setattr(page, "LIMIT", len(whole.encode()) * 3 // 4)
+    monkeypatch.setattr(page, "LIMIT", len(whole.encode()))
     text = page.page(found)
     assert len(text.encode()) < page.LIMIT
     assert re.search(r"[\d,]+ bars shorter than .* are merged with their neighbours", text)
