@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, groupby
 from typing import NamedTuple, TypeVar
 
 from patcher.messages import Text
@@ -218,6 +218,12 @@ def highest_and_last(part: Sequence[tuple[T, int]]) -> list[tuple[T, int]]:
     """Return the highest and the last point of a part of a curve; one point if both are the same."""
     highest = max(part, key=lambda point: point[1])
     return [highest] if highest is part[-1] else [highest, part[-1]]
+
+
+def coarser(curve: Iterable[tuple[float, int]], shortest: float) -> Iterator[tuple[float, int]]:
+    """Yield the points of a curve (time, number), of each stretch of ``shortest`` only the highest and the last."""
+    for _, part in groupby(curve, key=lambda point: int(point[0] / shortest)):
+        yield from highest_and_last(list(part))
 
 
 def imbalances(

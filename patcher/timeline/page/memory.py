@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from patcher.messages import Text, joined
 from patcher.page.markup import Markup, tag
 from patcher.timeline.model import ROLES, MemoryPlace, RunTimeline
+from patcher.timeline.shares import coarser
 from patcher.traces.words import size
 
 HEIGHT, GAP = 40, 8
@@ -40,7 +41,7 @@ def areas(
     """Yield the SVG areas of a lane, the highest first: all memory in use, then what the roles hold together.
 
     ``top`` is in pixels. ``ticks`` returns the position of a time, ``within`` is the visible range in seconds, and
-    ``least`` the shortest time between points that are drawn.
+    ``least`` are the seconds of which only the highest and the last point are drawn.
     """
     scale = max(place.total, *(used for _, used, _ in place.points), 1)
     stacked: list[tuple[str, str, list[Point]]] = [
@@ -63,14 +64,14 @@ def _line(
     """Return a step curve of (time, bytes) as SVG path commands, without the begin of the path.
 
     ``ticks`` returns the position of a time, ``height`` that of a number of bytes, ``within`` is the visible range in
-    seconds. Of points closer than ``least`` seconds, only higher ones are drawn.
+    seconds. Of the points within ``least`` seconds, only the highest and the last are drawn.
     """
     start, end = within
     level = next((height(used) for at, used in reversed(points) if at <= start), height(0))
-    moves, last = [f"V{level}"], start
-    for at, used in points:
-        if not start < at < end or height(used) == level or (at - last < least and height(used) > level):
-            continue
-        level, last = height(used), at
-        moves.append(f"H{ticks(at)}V{level}")
+    moves = [f"V{level}"]
+    visible = [point for point in points if start < point[0] < end]
+    for at, used in coarser(visible, least):
+        if height(used) != level:
+            level = height(used)
+            moves.append(f"H{ticks(at)}V{level}")
     return "".join([*moves, f"H{ticks(end)}"])

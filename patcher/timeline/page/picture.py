@@ -29,7 +29,7 @@ from patcher.timeline.model import (
 )
 from patcher.timeline.page import memory
 from patcher.timeline.page.rows import OTHERS, Interval, Row, merged, rows
-from patcher.timeline.shares import highest_and_last
+from patcher.timeline.shares import coarser
 
 RECORDED, WINDOWS = Text("Recorded windows"), Text("Windows to record next")
 CAUSES = Text("several causes")
@@ -254,7 +254,7 @@ def _requests(timeline: RunTimeline, frame: Frame, top: int) -> Iterator[Markup]
         level = next((count for at, count in reversed(timeline.requests) if at <= frame.start), 0)
         pieces = [f"M0 {base}V{height(level)}"]
         visible = [point for point in timeline.requests if frame.start < point[0] < frame.end]
-        for at, count in _thinned(visible, max(frame.shortest, frame.seconds / 20_000)):
+        for at, count in coarser(visible, max(frame.shortest, frame.seconds / 20_000)):
             pieces += [f"H{frame.ticks(at)}V{height(count)}"] if count != level else []
             level = count
         pieces.append(f"H{TICKS}V{base}")
@@ -263,12 +263,6 @@ def _requests(timeline: RunTimeline, frame: Frame, top: int) -> Iterator[Markup]
         )
     if tails:
         yield _strokes(sorted(tails), frame, top, _CURVE, Text("tail"), ("b", "tail"))
-
-
-def _thinned(points: Iterable[tuple[float, int]], shortest: float) -> Iterator[tuple[float, int]]:
-    """Yield points (time in seconds, count) of a curve; in each ``shortest`` seconds, only the highest and the last."""
-    for _, group in itertools.groupby(points, key=lambda point: int(point[0] / shortest)):
-        yield from highest_and_last(list(group))
 
 
 def _ways(timeline: RunTimeline, placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
@@ -344,7 +338,7 @@ def step_cause(step: TrainingStep) -> str:
 def _axis(frame: Frame, height: int) -> Markup:
     """Return the time axis with about six round times; ``height`` is that of the picture."""
     step = 10 ** math.floor(math.log10(frame.seconds / 3))
-    step = next((step * more for more in (1, 2, 5, 10) if frame.seconds / (step * more) <= 7), step * 10)
+    step *= next(more for more in (1, 2, 5) if frame.seconds / (step * more) <= 7)
     first, last = math.ceil(frame.start / step), math.floor((frame.start + 0.97 * frame.seconds) / step)
     marks = [
         tag(

@@ -12,6 +12,7 @@ from patcher.timeline.shares import (
     Amounts,
     alive,
     amounts,
+    coarser,
     highest_and_last,
     imbalances,
     phase_parts,
@@ -64,6 +65,9 @@ def test_a_thinned_curve_keeps_its_peaks_and_its_end() -> None:
     assert found == sorted(found)
     assert thinned(curve[:50], 50) == curve[:50]
     assert len(thinned(curve[:51], 50)) < 51
+    assert [*coarser([(0, 0), (1, 5), (2, 9), (3, 4), (3.5, 3), (4, 5), (7, 7)], 2)] == [
+        (1, 5), (2, 9), (3.5, 3), (4, 5), (7, 7)
+    ]  # fmt: skip
     assert highest_and_last([(1, 3), (2, 5)]) == [(2, 5)]
     assert highest_and_last([(1, 5), (2, 5)]) == [(1, 5), (2, 5)]
 

@@ -27,8 +27,19 @@ from patcher.timeline.model import (
     Tail,
     TrainingStep,
 )
-from patcher.timeline.page.picture import Frame, _data, _label, _strokes
-from patcher.timeline.page.rows import Interval, Row
+from patcher.timeline.page.picture import (
+    Frame,
+    Placed,
+    _aggregated,
+    _axis,
+    _bottoms,
+    _data,
+    _label,
+    _legend,
+    _strokes,
+    _ways,
+)
+from patcher.timeline.page.rows import Bars, Interval, Row
 
 
 def lane(role: str, *spans: tuple[float, float, str, str], rank: int | None = None, **more: object) -> Lane:
@@ -236,3 +247,95 @@ def test_a_row_has_the_shortest_label_that_tells_it_from_others(case: str) -> No
     assert [_label(row, all_rows, timeline) for row in all_rows] == expected
     several = Row(places[0][0], tuple(range(7)), (), 0)
     assert _label(several, [several], timeline) == f"{ROLES[several.role]}: 7 processes"
+
+
+PLACED = [
+    Placed(Row(role, lanes, (), 20), top, role)
+    for role, lanes, top in (("driver", (0,), 50), ("engine", (1,), 100), ("engine", (2, 4), 150), ("trainer", (3,), 200))
+]  # fmt: skip
+
+
+def waited(role: str, start: float, end: float, lane: int | None, kind: str = "work") -> PathSegment:
+    return PathSegment(start, end, end - start, role, None, None, kind, "x", "", lane)
+
+
+@pytest.mark.parametrize(
+    ("role", "lane", "bottoms"),
+    [
+        ("driver", 0, [67]), ("engine", 4, [167]), ("engine", None, [117, 167]), ("trainer", 9, [217]),
+        ("agent", None, [67]), ("agent", 3, [217]),
+    ],
+)  # fmt: skip
+def test_a_segment_lies_below_its_row_else_below_those_of_its_role(
+    role: str, lane: int | None, bottoms: list[int]
+) -> None:
+    assert _bottoms(waited(role, 0, 1, lane), PLACED) == bottoms
+
+
+def test_the_critical_path_has_a_line_for_each_row_and_a_link_where_it_changes_rows(run: RunTimeline) -> None:
+    segments = [
+        waited("trainer", 6, 9, 3), waited("driver", 0, 1, 0), waited("engine", 1, 3, None), waited("engine", 3, 4, 2),
+        waited("unrecorded", 4, 6, None, "gap"),
+    ]  # fmt: skip
+    steps = (
+        replace(run.steps[0], critical_path=tuple(segments)),
+        replace(run.steps[0], critical_path=(waited("driver", 9, 10, 0),)),
+    )
+    drawn = "".join(_ways(replace(run, steps=steps), PLACED, Frame(0, 10, 0.01)))
+    assert re.findall(r'd="([^"]*)"[^>]*class="(?:b )?([^"]*)"', drawn) == [
+        ("M400000 67V117M1600000 167V67M2400000 67V217", "links"),
+        ("M0 66.5h400000m3200000 0h400000", "way"), ("M1600000 66.5h800000", "gap"), ("M400000 116.5h800000", "way"),
+        ("M400000 166.5h800000m0 0h400000", "way"), ("M2400000 216.5h1200000", "way"),
+    ]  # fmt: skip
+    for count, crowded in ((121, False), (122, True)):
+        path = tuple(
+            waited("driver" if at % 2 else "trainer", at / 20, (at + 1) / 20, 0 if at % 2 else 3) for at in range(count)
+        )
+        drawn = "".join(
+            _ways(replace(run, steps=(replace(run.steps[0], critical_path=path),)), PLACED, Frame(0, 10, 0.01))
+        )
+        assert ('class="links crowded"' in drawn) == crowded
+
+
+@pytest.mark.parametrize(
+    ("start", "seconds", "times"),
+    [
+        (0, 10, ["0 s", "2.00 s", "4.00 s", "6.00 s", "8.00 s"]), (3, 7, ["3.00 s", "4.00 s", "5.00 s", "6.00 s", "7.00 s", "8.00 s", "9.00 s"]),
+        (0.5, 31, ["10.0 s", "20.0 s", "30.0 s"]), (0.5, 29, ["5.00 s", "10.0 s", "15.0 s", "20.0 s", "25.0 s"]), (0, 70, ["0 s", "10.0 s", "20.0 s", "30.0 s", "40.0 s", "50.0 s", "60.0 s"]),
+        (0, 71, ["0 s", "20.0 s", "40.0 s", "60.0 s"]), (7_000, 8_000, ["2 h 13 min", "2 h 46 min", "3 h 20 min", "3 h 53 min"]),
+    ],
+)  # fmt: skip
+def test_the_axis_has_about_six_round_times(start: float, seconds: float, times: list[str]) -> None:
+    axis = _axis(Frame(start, seconds, 0.1), 100)
+    assert re.findall(r">([^<]+)</text>", axis) == times
+    assert re.findall(r'text-anchor="(\w+)"', axis) == ["start"] + ["middle"] * (len(times) - 1)
+    assert set(re.findall(r'y="(\d+)"', axis)) == {"94"}
+
+
+def test_what_is_left_out_or_drawn_as_one_is_counted(run: RunTimeline) -> None:
+    placed = [place._replace(row=replace(place.row, joined=at)) for at, place in enumerate(PLACED)]
+    lanes = tuple(replace(lane, left_out=at) for at, lane in enumerate(run.lanes))
+    texts = [*_aggregated(placed, replace(run, lanes=lanes), Frame(1, 9.7, 0.25), 1_234)]
+    assert [re.findall(r"\d[\d.,]*(?: m?s\b)?", text) for text in texts] == [
+        ["2"], ["1,234", "250 ms"], ["6"], ["3"]
+    ]  # fmt: skip
+    assert [*_aggregated(PLACED[:1], run, Frame(0, 10, 0.25), 0)] == []
+    (part,) = _aggregated(PLACED[:1], run, Frame(1, 9.7 - 0.01, 0.25), 0)
+    assert re.findall(r"\d[\d.]* s", part) == ["1.00 s", "10.7 s", "10.0 s"]
+
+
+def test_the_legend_names_what_the_picture_has(run: RunTimeline) -> None:
+    def entries(timeline: RunTimeline, *bars: Bars) -> list[str]:
+        row = Row("engine", (0,), bars, 20)
+        return re.findall(r"</svg>(.*?)</li>", _legend([Placed(row, 0, "")], timeline, timeline.memory.places[:1]))
+
+    path, gap, tail, iterations, decodes, pale = (
+        "critical path: the process that the step waited for", "critical path: time of which nothing is recorded",
+        "long tail: fewer than a tenth of the peak requests", "iterations", "iterations, mostly decode",
+        "paler: only some of the processes are busy",
+    )  # fmt: skip
+    memory = [f"memory: {ROLES[role]}" for role in ("engine", "trainer")]
+    bars = [Bars(name, name, 0, 16, ()) for name in ("iterations", "decodes", "gen")]
+    assert entries(run, *bars, replace(bars[2], pale=True)) == [path, gap, tail, decodes, iterations, pale, *memory]
+    step = replace(run.steps[0], tail=None, critical_path=run.steps[0].critical_path[:1])
+    assert entries(replace(run, steps=(step,), memory=RunMemory()), *bars[1:]) == [path, decodes]
