@@ -180,7 +180,7 @@ def _label(row: Row, all_rows: Sequence[Row], timeline: RunTimeline) -> str:
     lane = timeline.lanes[row.lanes[0]]
     role_lanes = [timeline.lanes[at] for other in all_rows if other.role == row.role for at in other.lanes]
     in_replica = [other for other in role_lanes if other.replica == lane.replica]
-    alone = lane.rank is not None and lane.replica is not None and len(in_replica) == 1
+    alone = lane.replica is not None and len(in_replica) == 1
     name = label(lane.role, lane.replica, None if alone else lane.rank)
     same = len([other for other in in_replica if other.rank == lane.rank]) > 1
     return Text("{process} (#{number})", name, lane.number) if same else name

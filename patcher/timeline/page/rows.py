@@ -89,7 +89,7 @@ def hue(kind: str, name: str) -> str:
     return next((color for text in (name, kind) for color, pattern in HUES if re.search(pattern, text)), "rest")
 
 
-def rows(timeline: RunTimeline, names: int = 500) -> tuple[Row, ...]:
+def rows(timeline: RunTimeline, names: int) -> tuple[Row, ...]:
     """Return the rows of a run's picture from the top, by role, replica and rank; lanes without records have none.
 
     ``names`` is the most names of bars at a nesting level of a row; rarer names are merged.

@@ -38,16 +38,18 @@ def test_bounds_are_narrowed_over_the_graph_of_machines(name: str) -> None:
     assert found == expected
 
 
-def pair(folder: Path, *, ends_after_us: int, nested: bool = False) -> clocks.Alignment:
+def pair(folder: Path, *, ends_after_us: int, nested: bool = False, lost: int = 0) -> clocks.Alignment:
     """A driver and a worker on a machine whose clock is 3 s ahead: works of 10 ms, 100 µs on their way there and back.
 
-    With `nested`, each work calls itself once more.
+    With `nested`, each work calls itself once more. The first `lost` works were not written.
     """
     driver, worker = Writer(folder, "a", boot="a", pid=1, run="r"), Writer(folder, "b", boot="b", pid=2, run="r")
     for number in range(5):
         begin = 1_000_000 * (number + 1)
         driver.add("call", "group_train", begin, begin + 10_100 + ends_after_us)
         outer = worker.begin()
+        if number < lost:
+            continue
         worker.add("work", "train", begin + 3_000_100, begin + 3_010_100, identity=outer)
         if nested:
             worker.add("work", "train", begin + 3_005_000, begin + 3_006_000, parent=outer)
@@ -70,6 +72,10 @@ def test_a_call_that_gives_a_future_bounds_one_side(tmp_path: Path) -> None:
     found = pair(tmp_path, ends_after_us=-10_000)
     assert found.clocks[1].source == "wall clock"
     assert found.clocks[1].error_seconds is None
+
+
+def test_calls_bound_no_clock_if_works_were_lost(tmp_path: Path) -> None:
+    assert pair(tmp_path, ends_after_us=100, lost=1).clocks[1].source == "wall clock"
 
 
 SERVERS = {"b": 3_000_000, "c": -5_000_000}

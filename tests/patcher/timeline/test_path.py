@@ -661,3 +661,16 @@ def test_a_sender_that_started_nothing_for_most_of_the_time_stood_still(
             rows.add(process, "sleep", "x", at, None)
     records = StepRecords(0, 200 * MS, DRIVER, rows.spans, {ENGINE: rows.iterations}, ROLES, REPLICAS)
     assert records.stood_still(AGENT, SERVER, 0, 100 * MS) == still
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "inside"),
+    [(9, 21, True), (8.999, 20, False), (10, 21.001, False), (12, 13, True), (12, None, False)],
+)
+def test_spans_are_within_another_up_to_the_tolerance_of_clocks(start: float, end: float | None, inside: bool) -> None:
+    rows = Rows()
+    for process, times in ((AGENT, (10, 20)), (SERVER, (start, end))):
+        rows.add(process, "serve", "generate", *times)
+    node, span = rows.spans
+    records = StepRecords(0, 100 * MS, DRIVER, rows.spans, {}, ROLES, REPLICAS)
+    assert (records.within(node, [span]) == [span]) == inside

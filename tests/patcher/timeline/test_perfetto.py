@@ -73,6 +73,32 @@ def test_the_critical_path_and_the_steps_are_tracks_of_their_own() -> None:
     steps = [one for one in whole if one["tid"] == perfetto.STEPS]
     assert [one["name"] for one in steps] == [f"step {step.step}" for step in run.steps]
     assert steps[1]["args"]["limited by"] == "engine, replica 0: micro-batch in gen"
+    assert steps[1]["args"]["excess seconds"] == 1.5
+    assert {("why" in one["args"], "limited by" in one["args"]) for one in steps[:3]} == {(False, False), (False, True)}
+    assert steps[4]["args"] == {
+        "verdict": "not known",
+        "tail seconds": run.steps[4].tail_seconds,
+        "why": run.steps[4].why,
+    }
+    segment = run.steps[0].critical_path[0]
+    assert (path[0]["name"], path[0]["cat"]) == ("driver: gen", segment.kind)
+    assert path[0]["args"] == {"phase": "gen", "step": 1}
+
+
+def test_windows_that_were_recorded_and_those_to_record_are_tracks_of_their_own() -> None:
+    """Of those to record, only one has its time."""
+    run = made.run(steps=2)
+    whole = [one for one in events(run) if one["pid"] == perfetto.RUN and one["ph"] == "X" and one["cat"] == "window"]
+    (decode, *_), (recorded,) = run.windows, run.recorded
+    windows = [(one["tid"], one["name"], one["ts"], one["dur"], one["args"]) for one in whole]
+    assert windows == [
+        (perfetto.RECORDED, recorded.title, 1_000_000, 400_000, {"trace": str(recorded.trace)}),
+        (perfetto.PROPOSED, "typical decode", round((decode.start or 0) * 1e6), 200_000, {"command": decode.command}),
+    ]
+    without = dataclasses.replace(
+        run, windows=(dataclasses.replace(decode, end=None), dataclasses.replace(decode, start=None))
+    )
+    assert [one["tid"] for one in events(without) if one.get("cat") == "window"] == [perfetto.RECORDED]
 
 
 def test_threads_and_slices_have_their_numbers() -> None:

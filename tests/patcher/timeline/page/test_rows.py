@@ -9,6 +9,8 @@ from patcher.timeline.model import IterationRun, Lane, LaneSpan, RunTimeline
 from patcher.timeline.page import rows
 from patcher.timeline.page.rows import Interval
 
+NAMES = 500
+
 
 def lane(role: str, *spans: tuple[float, float | None, str, str], rank: int | None = None, **more: object) -> Lane:
     return Lane(role, 0, None, rank, "a", 1, "c", tuple(LaneSpan(*one) for one in spans), seen=(0, 9), **more)  # type: ignore[arg-type]
@@ -74,20 +76,20 @@ def test_joined_iterations_are_added_up() -> None:
 
 def test_what_nests_has_levels_and_the_phase_of_the_step_is_left_out() -> None:
     spans = [(0, 9, "phase", "step"), (0, 4, "phase", "gen"), (1, 2, "call", "wg.generate"), (4, 9, "phase", "adv")]
-    (row,) = rows.rows(timeline(lane("driver", *spans)))
+    (row,) = rows.rows(timeline(lane("driver", *spans)), NAMES)
     assert drawn(row) == [
         ("adv", 0, False, [(4, 9)]), ("gen", 0, False, [(0, 4)]), ("wg.generate", 17, False, [(1, 2)]),
     ]  # fmt: skip
 
 
 def test_a_span_that_goes_on_ends_with_its_process() -> None:
-    (row,) = rows.rows(timeline(lane("driver", (1, None, "phase", "gen"))))
+    (row,) = rows.rows(timeline(lane("driver", (1, None, "phase", "gen"))), NAMES)
     assert drawn(row) == [("gen", 0, False, [(1, 9)])]
 
 
 def test_units_have_the_hue_of_their_work_and_every_other_one_is_told_apart() -> None:
     spans = [(0, 4, "work", "compute_ref"), (0, 1, "unit", "micro-batch"), (1, 2, "unit", "micro-batch")]
-    (row,) = rows.rows(timeline(lane("trainer", *spans)))
+    (row,) = rows.rows(timeline(lane("trainer", *spans)), NAMES)
     assert [(one.name, one.hue, one.odd) for one in row.bars] == [
         ("compute_ref", "ref", False), ("micro-batch", "ref", False), ("micro-batch", "ref", True),
     ]  # fmt: skip
@@ -95,10 +97,10 @@ def test_units_have_the_hue_of_their_work_and_every_other_one_is_told_apart() ->
 
 def test_what_is_many_times_at_once_is_paler_where_it_is_few() -> None:
     spans = [(0, end, "trajectory", "prompt") for end in (2, 3, 8, 9)]
-    (row,) = rows.rows(timeline(lane("agent", *spans)))
+    (row,) = rows.rows(timeline(lane("agent", *spans)), NAMES)
     assert drawn(row) == [("prompt", 0, True, [(0, 9)]), ("prompt", 0, False, [(0, 8)])]
     spans = [(0, end, "trajectory", "prompt") for end in (2, 3, 7, 8, 9)]  # half of five are three
-    (row,) = rows.rows(timeline(lane("agent", *spans)))
+    (row,) = rows.rows(timeline(lane("agent", *spans)), NAMES)
     assert drawn(row)[1] == ("prompt", 0, False, [(0, 7)])
 
 
@@ -113,14 +115,14 @@ def test_rows_are_in_the_order_of_roles_replicas_and_ranks() -> None:
         ("engine", None, 0),
     ]
     lanes = [replace(lane(role, span, rank=rank), replica=replica) for role, replica, rank in places]
-    found = rows.rows(timeline(*lanes, lane("driver", span), lane("server")))
+    found = rows.rows(timeline(*lanes, lane("driver", span), lane("server")), NAMES)
     assert [row.lanes for row in found] == [(6,), (4,), (3,), (1,), (5,), (2,), (0,)]
 
 
 def test_many_lanes_are_one_but_for_those_that_steps_waited_for() -> None:
     found = made.run(steps=2, ranks=16)
     awaited = [one.rank for step in found.steps for one in step.critical_path if one.rank and one.role == "trainer"]
-    trainers = [row for row in rows.rows(found) if row.role == "trainer"]
+    trainers = [row for row in rows.rows(found, NAMES) if row.role == "trainer"]
     assert [len(row.lanes) for row in trainers][-1] == 16 - len(trainers) + 1
     assert {found.lanes[row.lanes[0]].rank for row in trainers[:-1]} <= {*awaited, 0}
     update = [one for one in trainers[-1].bars if one.name == "update_actor"]
@@ -131,7 +133,7 @@ def test_many_lanes_are_one_but_for_those_that_steps_waited_for() -> None:
 
 def test_lanes_of_engines_have_their_iterations() -> None:
     runs = (IterationRun(0, 1, 60, 59, 8), IterationRun(1, 2, 4, 0, 9))
-    (row,) = rows.rows(timeline(lane("engine", rank=0, iterations=runs)))
+    (row,) = rows.rows(timeline(lane("engine", rank=0, iterations=runs)), NAMES)
     assert [(one.name, one.intervals) for one in row.bars] == [
         ("iterations", (Interval(1, 2, (4, 0, 9)),)), ("decodes", (Interval(0, 1, (60, 59, 8)),)),
     ]  # fmt: skip
