@@ -17,7 +17,8 @@ from fixtures.timeline.small import MS, STEP, WALL, ZERO
 from fixtures.timeline.writer import Writer
 from patcher.timeline import memory_tables
 from patcher.timeline.files import KeptSpan, MemoryNote
-from patcher.timeline.memory import _Curve, _sleeps, _slope
+from patcher.timeline.lanes import RunLanes
+from patcher.timeline.memory import MemoryCollector, _Curve, _sleeps, _slope
 from patcher.timeline.model import (
     CacheUse,
     MemoryExcess,
@@ -404,3 +405,18 @@ def test_a_sleep_gives_back_what_is_free_behind_it_and_was_not_before(case: str)
     without_device = MemoryNote(15, 7)
     found = [*_sleeps(spans, [*NOTES[:2], without_device, NOTES[2]])]
     assert found == [(at, (freed, returned, "x")) for at, freed, returned in expected]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "change"),
+    [
+        ([99_999_999, -5], None),
+        ([100_000_000, 0], (50_000_000, 100_000_000)),
+        ([-100_000_000, 5, 7], (5, -100_000_000)),
+    ],
+)
+def test_changes_of_a_hundred_megabytes_are_told(sizes: list[int], change: tuple[int, int] | None) -> None:
+    collector = MemoryCollector([], None, RunLanes([]))
+    collector.changes["sleep", "engine", "sleep"] = sizes
+    found = [(row.median, row.most, row.times) for row in collector.built().changes]
+    assert found == ([(*change, len(sizes))] if change else [])

@@ -161,18 +161,19 @@ def test_a_call_that_gives_a_future_is_waited_for_in_its_phase() -> None:
     assert (5, 95, "trainer", "train", FIRST) in short(rows.path(100))
 
 
-def test_calls_that_give_futures_at_once_are_waited_for_one_behind_the_other() -> None:
+@pytest.mark.parametrize("gap", [0, 1])
+def test_calls_that_give_futures_at_once_are_waited_for_one_behind_the_other(gap: int) -> None:
     """While a worker has the work before, what comes next is only queued."""
     rows = Rows()
     for name in ("generate", "train"):
         rows.add(DRIVER, "call", name, 1, 2)
     for process, until in ((FIRST, 60), (SECOND, 40)):
         rows.add(process, "work", "generate", 3, until)
-        rows.add(process, "work", "train", until + 1, 100)
+        rows.add(process, "work", "train", until + gap, 100)
     path = [(one.start / MS, one.end / MS, one.what, one.process) for one in rows.path(100, 1)]
     assert path == [
-        (1, 3, "start of generate", None), (3, 60, "generate", FIRST), (60, 61, "start of train", FIRST),
-        (61, 100, "train", None),
+        (1, 3, "start of generate", None), (3, 60, "generate", FIRST), *[(60, 61, "start of train", FIRST)] * gap,
+        (60 + gap, 100, "train", None),
     ]  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -187,6 +188,7 @@ def test_the_work_of_a_rollout_is_counted_without_prefills_and_validation() -> N
     made.add(FIRST, "phase", 10, 20, "testing")
     assert amounts(made.records) == Amounts(2, 4 * 3 + 2 + 9)
     assert amounts(Made().records) == Amounts(0, 0)
+    assert amounts(replace(Made().records, iterations={})) == Amounts(0, 0)
 
 
 @pytest.mark.parametrize(

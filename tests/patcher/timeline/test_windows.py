@@ -205,6 +205,12 @@ def test_ranks_that_took_it_alike_are_all_proposed(other: float, ranks: str) -> 
     assert f"--ranks {ranks} " in proposed(made)["slow micro-batch"].command
 
 
+def test_a_rank_with_fewer_micro_batches_is_no_peer_of_those_behind_its_last() -> None:
+    made = Made().work(FIRST, [100, 100, 400]).work(SECOND, [100, 100])
+    found = proposed(made)["slow micro-batch"]
+    assert found.command == "rlpatch apply verl --micro-batch 2:3 --ranks 0 --training-steps 1"
+
+
 @pytest.mark.parametrize(
     ("waits", "ranks"),
     [((0, 300), "0"), ((300, 0), "1"), ((150, 10), "all"), ((145, 150), "all"), ((0, None), "all")],

@@ -38,6 +38,7 @@ from patcher.timeline.page.picture import (
     _legend,
     _strokes,
     _ways,
+    step_cause,
 )
 from patcher.timeline.page.rows import Bars, Interval, Row
 
@@ -339,3 +340,11 @@ def test_the_legend_names_what_the_picture_has(run: RunTimeline) -> None:
     assert entries(run, *bars, replace(bars[2], pale=True)) == [path, gap, tail, decodes, iterations, pale, *memory]
     step = replace(run.steps[0], tail=None, critical_path=run.steps[0].critical_path[:1])
     assert entries(replace(run, steps=(step,), memory=RunMemory()), *bars[1:]) == [path, decodes]
+
+
+def test_the_head_of_a_step_has_its_largest_cause_or_its_verdict(run: RunTimeline) -> None:
+    (step,) = run.steps
+    verdicts = {verdict: step_cause(replace(step, verdict=verdict)) for verdict in ("typical", "several", "not known")}
+    assert verdicts == {"typical": "typical", "several": "several causes", "not known": "not known"}
+    assert step_cause(step) == "+1.50 s trainer, rank 0: micro-batch in update"
+    assert step_cause(replace(step, limited_by=None)) == "not known"
