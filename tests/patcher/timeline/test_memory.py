@@ -16,9 +16,9 @@ from fixtures.timeline.simulation import joined
 from fixtures.timeline.small import MS, STEP, WALL, ZERO
 from fixtures.timeline.writer import Writer
 from patcher.timeline import memory_tables
-from patcher.timeline.files import KeptSpan, MemoryNote
+from patcher.timeline.files import CacheNote, HostNote, KeptSpan, MemoryNote, Notes, ProcessDevice, ProcessFile
 from patcher.timeline.lanes import RunLanes
-from patcher.timeline.memory import MemoryCollector, _Curve, _sleeps, _slope
+from patcher.timeline.memory import MemoryCollector, _Curve, _doing, _sleeps, _slope, place_of
 from patcher.timeline.model import (
     CacheUse,
     MemoryExcess,
@@ -28,6 +28,7 @@ from patcher.timeline.model import (
     RunMemory,
     RunTimeline,
 )
+from patcher.timeline.runs import Process
 from tests.matrix import CRASH, thinned
 
 GIB = 1 << 30
@@ -420,3 +421,100 @@ def test_changes_of_a_hundred_megabytes_are_told(sizes: list[int], change: tuple
     collector.changes["sleep", "engine", "sleep"] = sizes
     found = [(row.median, row.most, row.times) for row in collector.built().changes]
     assert found == ([(*change, len(sizes))] if change else [])
+
+
+def collector() -> MemoryCollector:
+    """Return a collector of one trainer, rank 0."""
+    head = ProcessFile(
+        path=Path("x"), started=0, begin=0, first=None, last=None, kinds=frozenset(), rank=0, ended=True, cut=False,
+        package="verl", host="node0", boot="b",
+    )  # fmt: skip
+    processes = [Process((head,), ("trainer",), None, 0)]
+    return MemoryCollector(processes, None, RunLanes(processes))
+
+
+@pytest.mark.parametrize(
+    ("private", "expected"),
+    [
+        ([(0, 10), (10, 30), (15, 20), (20, 5)], (30, 10, 10)), ([(0, 0), (10, 20), (15, 10), (20, 0)], (20, 10, 5)),
+        ([(0, 7)], (7, 0, 0)), ([(0, 9), (4, 9), (9, 9)], (9, 0, 0)), ([(0, 9), (4, 1), (6, 9), (9, 9)], (9, 0, 7)),
+    ],
+)  # fmt: skip
+def test_a_step_has_the_most_memory_and_how_long_it_was_above_the_middle(
+    private: list[tuple[int, int]], expected: tuple[int, int, int]
+) -> None:
+    memory = collector()
+    memory._note_series(3, 0, [MemoryNote(at, size) for at, size in private], [])
+    series = memory.series[0]
+    assert series.most[3] == (*expected, "")
+    assert (series.private[3], series.allocated[3]) == (private[-1][1], 0)
+
+
+def test_a_step_that_is_fed_twice_keeps_the_higher_memory_and_the_newest_of_the_device() -> None:
+    memory = collector()
+    for at, (size, allocated) in enumerate([(20, 5), (10, None), (20, 0)]):
+        memory._note_series(3, 0, [MemoryNote(at, size, 1, allocated), MemoryNote(at, 1)], [])
+        assert memory.series[0].most[3][1] == (2 if at == 2 else 0)
+        assert memory.series[0].allocated[3] == (5 if at == 0 else 0)
+    memory._note_series(4, 0, [], [])
+    assert [*memory.series[0].most] == [3]
+
+
+def test_of_two_steps_that_used_as_many_blocks_the_first_is_told() -> None:
+    memory = collector()
+    for step, used in ((1, [5, 7]), (2, [7]), (3, [])):
+        memory._note_cache(step, 0, Notes([], [], [CacheNote(step, blocks, 10) for blocks in used]))
+    assert memory.cache == {0: CacheUse("trainer, rank 0", 0, 1, 7, 10)}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "host", "steps"),
+    [
+        ([9 * MB, *[MB] * 4, 65 * MB], None, []), ([9 * MB, *[MB] * 4, 65 * MB + 1], None, [6]), ([0, *[MB] * 2, 900 * MB], None, []),
+        ([0, *[MB] * 3, 900 * MB], None, [5]), ([0, *[5_000 * MB] * 4, 5_100 * MB], None, []), ([0, *[5_000 * MB] * 4, 5_101 * MB], None, [6]),
+        ([0, *[MB] * 4, 101 * MB], 50_000 * MB, []), ([0, *[MB] * 4, 102 * MB], 50_000 * MB, [6]),
+        ([0, *[MB] * 4, 900 * MB, 800 * MB, MB, 700 * MB], None, [6, 7, 9]),
+        ([0, 100 * MB, 200 * MB, 300 * MB, 400 * MB, 700 * MB], None, []),
+    ],
+)  # fmt: skip
+def test_more_than_usual_is_beyond_the_noise_of_the_process_and_of_its_host(
+    sizes: list[int], host: int | None, steps: list[int]
+) -> None:
+    memory = collector()
+    memory.series[0].most = {step: (size, step, 1, "gen") for step, size in enumerate(sizes, 1)}
+    if host is not None:
+        memory.host_notes[memory.hosts[0]] = HostNote(0, host, host)
+    assert [found.step for found in memory._excesses(0, {})] == steps
+
+
+def test_steps_in_which_nothing_new_was_noted_are_one_with_the_step_before() -> None:
+    memory = collector()
+    moments = [(MB, 1), (MB, 2), (MB, 3), (MB, 4), (900 * MB, 5), (900 * MB, 5), (MB, 6), (900 * MB, 7)]
+    memory.series[0].most = {step: (size, at, 1_000_000, "gen") for step, (size, at) in enumerate([(0, 0), *moments])}
+    found = [(excess.step, excess.seconds, excess.bytes, excess.usual) for excess in memory._excesses(0, {})]
+    assert found == [(5, 2.0, 899 * MB, MB), (8, 1.0, 899 * MB, MB)]
+
+
+@pytest.mark.parametrize(
+    ("index", "visible", "name"),
+    [
+        (1, "", "node0:1"),
+        (1, "4, 6", "node0:6"),
+        (2, "4,6", "node0:2"),
+        (0, ",6", "node0:0"),
+        (0, "GPU-a", "node0:GPU-a"),
+    ],
+)
+def test_a_device_has_the_number_that_the_process_was_given(index: int, visible: str, name: str) -> None:
+    process = collector().processes[0]
+    assert place_of(process, ProcessDevice(index, visible)) == ("device", name, "index", name)
+    assert place_of(process, ProcessDevice(index, visible, uuid="GPU-1")) == ("device", name, "uuid", "GPU-1")
+
+
+@pytest.mark.parametrize(
+    ("at", "doing"), [(-1, ""), (0, "gen"), (5, "update"), (9, "update"), (10, "gen"), (20, "gen"), (21, "")]
+)
+def test_what_goes_on_is_the_innermost_of_those_that_have_a_name(at: int, doing: str) -> None:
+    rows = [(0, 20, "phase", "gen"), (0, 30, "phase", "step"), (5, 9, "work", "update"), (6, 7, "request", "generate")]
+    spans = [KeptSpan(start, end, kind, name, None, 1, 0, 0) for start, end, kind, name in rows]
+    assert _doing(spans, at) == doing
