@@ -370,7 +370,7 @@ class _Comparison:
         shares = self.step.by_process[key]
         top = max(shares, key=lambda process: shares[process])
         if key.kind == "sync":
-            return self._longest(key, excess)
+            return self._longest(key, excess) if key.what in self.step.sync else self._latest(key, excess)
         if key.role == "trainer":
             return Who(None, self._rank(key, excess))
         if key.role in ("engine", "server") and top is not None:
@@ -383,12 +383,9 @@ class _Comparison:
         ``key`` is the activity. Otherwise the only rank that stood still is named, if it did so for half of the excess,
         or the rank of the only trainer.
         """
-        late = self.step.late.get(key, {})
-        last = max(late, key=lambda process: late[process], default=None)
-        if last is not None and excess:
-            usual = _median(other.late.get(key, {}).get(last, 0) for _, other in self.others)
-            if late[last] - usual >= MOSTLY * excess:
-                return self.who[last].rank
+        latest = self._latest(key, excess)
+        if latest != NOBODY:
+            return latest.rank
         trainers = [at for at, process in enumerate(self.who) if process.rank is not None and process.replica is None]
         stalled = self.step.stalled.get(key, {})
         still = [at for at in trainers if stalled.get(at, 0)]
@@ -396,6 +393,18 @@ class _Comparison:
             return self.who[still[0]].rank
         alone = len(trainers) == 1 and any(process is not None for process in self.step.by_process[key])
         return self.who[trainers[0]].rank if alone else None
+
+    def _latest(self, key: What, excess: float) -> Who:
+        """Return the process whose unusual delay after the others is at least half of ``excess``, else NOBODY.
+
+        ``key`` is the activity, ``excess`` in microseconds.
+        """
+        late = self.step.late.get(key, {})
+        last = max(late, key=lambda process: late[process], default=None)
+        if last is None or not excess:
+            return NOBODY
+        usual = _median(other.late.get(key, {}).get(last, 0) for _, other in self.others)
+        return self.who[last] if late[last] - usual >= MOSTLY * excess else NOBODY
 
     def _replica(self, replica: int | None, excess: float) -> int | None:
         """Return ``replica`` if it is the run's only one, or caused half of ``excess`` (microseconds); else None.
