@@ -10,10 +10,11 @@ from functools import cached_property
 from math import inf
 from typing import NamedTuple
 
-from patcher.messages import Text
+from patcher.messages import COMMA, Text, joined
 from patcher.timeline.intervals import TimeRange, overlaps
 from patcher.timeline.model import (
     NOT_KNOWN,
+    ROLES,
     SEVERAL,
     TYPICAL,
     Cause,
@@ -48,6 +49,12 @@ MOSTLY = 0.5
 
 SINGLE = 0.3
 """Share of a step's extra time that a single cause must account for."""
+
+TOGETHER = 3
+"""Roles that take longer in one phase if their machine is overloaded."""
+
+BESIDE = 0.25
+"""Share of the largest excess in a phase that other roles must have if their machine is overloaded."""
 
 
 class What(NamedTuple):
@@ -301,6 +308,11 @@ class _Comparison:
                 seconds(longer),
             )
             return SEVERAL, why, ()
+        if roles := self._slower_together(key):
+            why = Text(
+                "no single cause: {roles} took longer at once, as on an overloaded machine", joined(COMMA, roles)
+            )
+            return SEVERAL, why, ()
         if unknown := self._unknown(key):
             return NOT_KNOWN, unknown, ()
         hidden = Text(
@@ -310,6 +322,20 @@ class _Comparison:
         )
         also = [other for other in standing[1:] if other.role != "unrecorded"]
         return "limited", hidden if longer < MOSTLY * excess else self.longer_answers(key), [key, *also]
+
+    def _slower_together(self, key: What) -> Sequence[str]:
+        """Return the names of all roles that took longer in the phase of ``key``, the role with most of it first.
+
+        () if they are fewer than three, or if the others took longer by less than a quarter of the excess of ``key``.
+        """
+        excesses = Counter[str]()
+        for other, excess in self.excesses.items():
+            if other.phase == key.phase and other.role not in ("unrecorded", "rlpatch"):
+                excesses[other.role] += round(excess)
+        beside = excesses.total() - excesses[key.role]
+        if len(excesses) < TOGETHER or beside < BESIDE * self.excesses[key]:
+            return ()
+        return [ROLES[role] for role, _ in excesses.most_common()]
 
     def longer_answers(self, key: What) -> str:
         """Return a text if ``key`` is decoding, and more decode steps than usual explain half of its excess, else "".
@@ -370,7 +396,7 @@ class _Comparison:
         shares = self.step.by_process[key]
         top = max(shares, key=lambda process: shares[process])
         if key.kind == "sync":
-            return self._longest(key, excess)
+            return self._longest(key, excess) if key.what in self.step.sync else self._latest(key, excess)
         if key.role == "trainer":
             return Who(None, self._rank(key, excess))
         if key.role in ("engine", "server") and top is not None:
@@ -383,12 +409,9 @@ class _Comparison:
         ``key`` is the activity. Otherwise the only rank that stood still is named, if it did so for half of the excess,
         or the rank of the only trainer.
         """
-        late = self.step.late.get(key, {})
-        last = max(late, key=lambda process: late[process], default=None)
-        if last is not None and excess:
-            usual = _median(other.late.get(key, {}).get(last, 0) for _, other in self.others)
-            if late[last] - usual >= MOSTLY * excess:
-                return self.who[last].rank
+        latest = self._latest(key, excess)
+        if latest != NOBODY:
+            return latest.rank
         trainers = [at for at, process in enumerate(self.who) if process.rank is not None and process.replica is None]
         stalled = self.step.stalled.get(key, {})
         still = [at for at in trainers if stalled.get(at, 0)]
@@ -396,6 +419,18 @@ class _Comparison:
             return self.who[still[0]].rank
         alone = len(trainers) == 1 and any(process is not None for process in self.step.by_process[key])
         return self.who[trainers[0]].rank if alone else None
+
+    def _latest(self, key: What, excess: float) -> Who:
+        """Return the process whose unusual delay after the others is at least half of ``excess``, else NOBODY.
+
+        ``key`` is the activity, ``excess`` in microseconds.
+        """
+        late = self.step.late.get(key, {})
+        last = max(late, key=lambda process: late[process], default=None)
+        if last is None or not excess:
+            return NOBODY
+        usual = _median(other.late.get(key, {}).get(last, 0) for _, other in self.others)
+        return self.who[last] if late[last] - usual >= MOSTLY * excess else NOBODY
 
     def _replica(self, replica: int | None, excess: float) -> int | None:
         """Return ``replica`` if it is the run's only one, or caused half of ``excess`` (microseconds); else None.

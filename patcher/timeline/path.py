@@ -259,13 +259,26 @@ class StepRecords:
 
         Of a span with others of its kind within, only the time after the last of these is returned.
         """
-        spans = (*self.by_kind["sync"], *self.by_kind["sleep"])
-        engines = (span for span in spans if self.roles[span.process] == "engine")
         without_inner = list[KeptSpan]()
-        for span in engines:
-            inner = [child for child in self.nested.get((span.process, span.id), ()) if child.kind == span.kind]
+        for span in self._whole_engine_syncs:
+            inner = self._inner_syncs(span)
             without_inner.append(span._replace(start=max(map(end_of, inner))) if inner else span)
         return [span for span in without_inner if span.start < end_of(span)]
+
+    @cached_property
+    def receivers(self) -> Sequence[KeptSpan]:
+        """Return the engines' syncs in which they first wait for weights and then load them, by others within."""
+        return [span for span in self._whole_engine_syncs if self._inner_syncs(span)]
+
+    @property
+    def _whole_engine_syncs(self) -> Iterator[KeptSpan]:
+        """Yield the engines' spans of weight syncs and sleeps, whatever lies within."""
+        spans = (*self.by_kind["sync"], *self.by_kind["sleep"])
+        return (span for span in spans if self.roles[span.process] == "engine")
+
+    def _inner_syncs(self, span: KeptSpan) -> Sequence[KeptSpan]:
+        """Return the direct children of ``span`` that are of its kind."""
+        return [child for child in self.nested.get((span.process, span.id), ()) if child.kind == span.kind]
 
     @cached_property
     def calls(self) -> Sequence[KeptSpan]:
@@ -601,16 +614,21 @@ class _Walk:
 
     # ------------------------------------------------------------ weight sync
 
-    def explain_sync(self, node: KeptSpan, low: int, high: int, phase: str) -> None:
+    def explain_sync(
+        self, node: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool = False
+    ) -> None:
         """Append pieces for ``node``, a weight sync or sleep of any process without spans within it.
 
-        Syncs of engines within it get their part, and for a server's, the iterations of its engines, which it waits
-        for. The remainder, and all of an engine's own sync, is the node's. Times and ``phase`` are as in `explain`.
+        Syncs of engines within it get their part, with the time before a receiver begins. For a server's, so do the
+        iterations of its engines, which it waits for. The remainder, and all of an engine's own sync, is the node's.
+        Times and ``phase`` are as in `explain`, ``late`` and ``all_ranks`` as in `add`.
         """
         records, role = self.records, self.records.roles[node.process]
         parts = list[KeptSpan | PathPiece]()
         if role != "engine":
             parts += records.within(node, records.engine_syncs)
+        if role == "trainer":
+            parts += self._start_of_receiver(node, phase)
         if role == "server":
             replica = records.replica_of[node.process]
             for at, columns in records.iterations.items():
@@ -618,11 +636,30 @@ class _Walk:
                     parts += iteration_pieces(columns, low, high, phase, at)
         for part, begin, end in walk_back(parts, low, high):
             if part is None:
-                self.add(node, begin, end, phase)
+                self.add(node, begin, end, phase, min(late, end - begin), all_ranks=all_ranks)
+                late = max(late - (end - begin), 0)
             elif isinstance(part, PathPiece):
                 self.pieces.append(part._replace(start=begin, end=end))
             else:
                 self.add(part, begin, end, phase)
+
+    def _start_of_receiver(self, node: KeptSpan, phase: str) -> list[PathPiece]:
+        """Return a piece for the time until the last receiver of a trainer's sync begins.
+
+        ``node`` is the sync; a trainer asks for the receiver before it gathers weights. The piece's delay is the time
+        since the receiver before it began. [] without a receiver, or if the trainer stood still. ``phase`` is that of
+        the driver.
+        """
+        records = self.records
+        receivers = sorted(records.within(node, records.receivers), key=by_start)
+        if not receivers:
+            return []
+        last = receivers[-1]
+        if records.stood_still(node.process, last.process, node.start, last.start):
+            return []
+        before = receivers[-2].start if len(receivers) > 1 else last.start
+        what = _start_of(last).name
+        return [PathPiece(node.start, last.start, "engine", last.kind, what, phase, last.process, last.start - before)]
 
     # ------------------------------------------------------------ training
 
@@ -695,8 +732,10 @@ class _Walk:
             stretches.append((before, at, within, late, not alone))
             before, earlier = at, points
         for begin, end, span, late, together in reversed(stretches):
-            if begin < high and end > low and end > begin:
-                self.add(span, max(begin, low), min(end, high), phase, late, all_ranks=together)
+            if begin >= high or end <= low or end <= begin:
+                continue
+            add = self.explain_sync if span.kind in ("sync", "sleep") else self.add
+            add(span, max(begin, low), min(end, high), phase, late, all_ranks=together)
 
     def _blame_last(self, group: CallGroup, first: int, low: int, high: int) -> None:
         """Spread the delay of the last rank of ``group`` to finish over its pieces: ``self.pieces`` from ``first`` on.

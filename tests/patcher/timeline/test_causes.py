@@ -355,3 +355,15 @@ def test_rare_phases_and_what_stands_out_are_not_regular(more: float, update: fl
     others = [(at + 1, step(more={SAVE: 1} if at < 4 else {})) for at in range(12)]
     comparison = causes._Comparison(step(update, more={SAVE: more} if more else {}), others, WHO)
     assert comparison.regular() == regular * S
+
+
+@pytest.mark.parametrize(
+    ("server", "driver", "verdict"),
+    [(0.3, 0.4, "limited"), (0.5, 0.6, "several"), (0.0, 1.5, "limited")],
+)
+def test_nobody_is_accused_if_several_roles_are_slower_at_once(server: float, driver: float, verdict: str) -> None:
+    """A third role must stand out, and all others together must have a quarter of the largest excess."""
+    more = {What("server", "serve", "generate", "gen"): server, What("driver", "phase", "gen", "gen"): driver}
+    slow = verdicts([*USUAL, step(decode=9, more=more)], WHO)[-1]
+    assert slow.verdict == verdict
+    assert (slow.limited_by is None) == (verdict == "several")

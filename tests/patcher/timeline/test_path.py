@@ -398,8 +398,9 @@ def test_of_a_weight_sync_the_engine_has_what_it_does_with_the_weights_and_the_t
     rows.add(FIRST, "sync", "update_weights", 3, 97, work)
     receives = rows.add(ENGINE, "sync", "update_weights_from_ipc", 5, 96)
     rows.add(ENGINE, "sync", "_update_weights", 30, 90, receives)
-    assert short(rows.path(100))[2:6] == [
-        (3, 30, "trainer", "update_weights", FIRST), (30, 90, "engine", "_update_weights", ENGINE),
+    assert short(rows.path(100))[2:7] == [
+        (3, 5, "engine", "start of update_weights_from_ipc", ENGINE), (5, 30, "trainer", "update_weights", FIRST),
+        (30, 90, "engine", "_update_weights", ENGINE),
         (90, 96, "engine", "update_weights_from_ipc", ENGINE), (96, 97, "trainer", "update_weights", FIRST),
     ]  # fmt: skip
 

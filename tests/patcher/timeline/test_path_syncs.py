@@ -1,0 +1,64 @@
+"""Weight syncs of two ranks, each to an engine of its own: who of the four is waited for, and who is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from patcher.timeline.causes import Who, spent, verdicts
+from patcher.timeline.files import KeptSpan
+from patcher.timeline.intervals import TimeRange
+from patcher.timeline.path import StepRecords, critical_path
+from patcher.timeline.shares import sync_work
+
+MS = 1_000
+DRIVER, FIRST, SECOND, ENGINE, OTHER_ENGINE = range(5)
+ROLES = ("driver", "trainer", "trainer", "engine", "engine")
+REPLICAS = (None, None, None, 0, 1)
+WHO = [Who(None, None), Who(None, 0), Who(None, 1), Who(0, None), Who(1, None)]
+
+
+def step(begins: int = 0, gathers: int = 0, loads: int = 0, stalls: tuple[int, int] | None = None) -> StepRecords:
+    """Return a step of one sync, in which the second rank or engine takes so many milliseconds more.
+
+    Its engine ``begins`` to receive later, its rank ``gathers`` weights for longer, or its engine ``loads`` them for
+    longer. ``stalls`` is when the second rank runs nothing.
+    """
+    spans = list[KeptSpan]()
+
+    def add(process: int, kind: str, name: str, start: int, end: int, parent: int = 0) -> int:
+        spans.append(KeptSpan(start * MS, end * MS, kind, name, None, len(spans) + 1, parent, process))
+        return len(spans)
+
+    end = 102 + begins + gathers + loads
+    add(DRIVER, "call", "update_weights", 0, end)
+    for rank, engine in ((FIRST, ENGINE), (SECOND, OTHER_ENGINE)):
+        later, sends, takes = (begins, gathers, loads) if rank == SECOND else (0, 0, 0)
+        loaded = 90 + later + sends + takes
+        work = add(rank, "work", "update_weights", 2, loaded + 10)
+        add(rank, "sync", "update_weights", 3, loaded + 8, work)
+        receives = add(engine, "sync", "update_weights_from_ipc", 5 + later, loaded + 6)
+        add(engine, "sync", "_update_weights", 70 + later + sends, loaded, receives)
+    stopped = {SECOND: [TimeRange(stalls[0] * MS, stalls[1] * MS)]} if stalls else {}
+    return StepRecords(0, end * MS, DRIVER, spans, {}, ROLES, REPLICAS, stalls=stopped)
+
+
+@pytest.mark.parametrize(
+    ("slow", "role", "what", "who"),
+    [
+        (step(gathers=900), "trainer", "update_weights", Who(None, 1)),
+        (step(loads=900), "engine", "_update_weights", Who(1, None)),
+        (step(begins=900), "engine", "start of update_weights_from_ipc", Who(1, None)),
+        (step(begins=900, stalls=(10, 890)), "trainer", "update_weights", Who(None, 1)),
+    ],
+)
+def test_a_slow_sync_is_of_the_rank_or_the_engine_that_took_longer(
+    slow: StepRecords, role: str, what: str, who: Who
+) -> None:
+    steps = [*[step()] * 4, slow]
+    amounts = [spent(critical_path(records), (None, 0), sync_work(records), "") for records in steps]
+    *_, verdict = verdicts(amounts, WHO)
+    cause = verdict.limited_by
+    assert cause is not None
+    assert (cause.role, cause.what, cause.phase) == (role, what, "")
+    assert (cause.replica, cause.rank) == who
+    assert cause.excess_seconds == pytest.approx(0.9, abs=0.03)
