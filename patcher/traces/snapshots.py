@@ -277,9 +277,12 @@ class _History:
         self.peak = self.totals[self.peak_at]
 
     def ranges(self) -> Iterator[tuple[int, int, int]]:
-        """Yield number, first and last event of each step; the last mark ends the last step, unless memory ran out."""
+        """Yield number, first and last event of each step.
+
+        The last mark ends the last step, unless memory ran out after it.
+        """
         ends = [at for at, _ in self.marks[1:]]
-        if self.oom and self.marks:
+        if self.oom and self.marks and self.oom[-1][0] > self.marks[-1][0]:
             ends.append(len(self.events))
         for (at, number), end in zip(self.marks, ends, strict=False):
             yield number, at, end
