@@ -187,6 +187,11 @@ def _number(values: Mapping[str, Any], key: str) -> int:
     return value if type(value) is int and 0 <= value < 1 << 60 else 0
 
 
+def _text(values: Mapping[str, Any], key: str) -> str:
+    value = values.get(key)
+    return value if isinstance(value, str) else ""
+
+
 def _frames(values: Mapping[str, Any]) -> Sequence[Any]:
     """Return the stack of a block or an event, innermost first; empty if it has none.
 
@@ -211,7 +216,7 @@ def _device(
         address = _number(segment, "address")
         for block in (block for block in _list(segment.get("blocks")) if isinstance(block, dict)):
             size, at = _number(block, "size"), _number(block, "address") or address
-            if str(block.get("state", "")).startswith("active"):
+            if _text(block, "state").startswith("active"):
                 live[at] = _Event(at, size, _frames(block))
             else:
                 free.append(size)
@@ -277,9 +282,12 @@ class _History:
         self.peak = self.totals[self.peak_at]
 
     def ranges(self) -> Iterator[tuple[int, int, int]]:
-        """Yield number, first and last event of each step; the last mark ends the last step, unless memory ran out."""
+        """Yield number, first and last event of each step.
+
+        The last mark ends the last step, unless memory ran out after it.
+        """
         ends = [at for at, _ in self.marks[1:]]
-        if self.oom and self.marks:
+        if self.oom and self.marks and self.oom[-1][0] > self.marks[-1][0]:
             ends.append(len(self.events))
         for (at, number), end in zip(self.marks, ends, strict=False):
             yield number, at, end
@@ -377,7 +385,7 @@ def _origin(frames: Sequence[Mapping[str, Any]]) -> Origin:
     """Return the innermost module, operator and frame outside of torch in a stack; "" for each that is missing."""
     module = operator = outside = ""
     for frame in frames:
-        file, name = str(frame.get("filename", ""))[-200:], str(frame.get("name", ""))[:200]
+        file, name = _text(frame, "filename")[-200:], _text(frame, "name")[:200]
         short = f"{'/'.join(file.split('/')[-2:])}:{_number(frame, 'line')} {name}"
         in_torch = any(part in file for part in _OURS)
         if not operator and name.startswith("at::_ops::"):

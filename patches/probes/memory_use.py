@@ -126,15 +126,26 @@ class MemoryUse(Steerable):
         with contextlib.suppress(OSError, ValueError), open("/proc/meminfo") as file:
             sizes = dict(line.split()[:2] for line in file)
             available, total = (int(sizes.get(name, "0")) >> 10 for name in ("MemAvailable:", "MemTotal:"))
-        with contextlib.suppress(OSError, ValueError, KeyError):  # no cgroup of version 2, or one without a limit
-            with open("/sys/fs/cgroup/memory.max") as file:
-                most = int(file.read()) >> 20
-            with open("/sys/fs/cgroup/memory.current") as file:
-                used = int(file.read()) >> 20
-            with open("/sys/fs/cgroup/memory.stat") as file:
-                cached = dict(line.split() for line in file)
-            if most < total:
-                available, total = max(most - used + (int(cached["inactive_file"]) >> 20), 0), most
+        for prefix, limit, usage, inactive in (
+            ("/sys/fs/cgroup/memory.", "max", "current", "inactive_file"),
+            (
+                "/sys/fs/cgroup/memory/memory.",
+                "limit_in_bytes",
+                "usage_in_bytes",
+                "total_inactive_file",
+            ),  # version 1
+        ):
+            with contextlib.suppress(
+                OSError, ValueError, KeyError
+            ):  # no cgroup of this version, or without a limit
+                with open(prefix + limit) as file:
+                    most = int(file.read()) >> 20
+                with open(prefix + usage) as file:
+                    used = int(file.read()) >> 20
+                with open(prefix + "stat") as file:
+                    cached = dict(line.split() for line in file)
+                if most < total:
+                    available, total = max(most - used + (int(cached[inactive]) >> 20), 0), most
         return available, total
 
     def memory_columns(self, origin_us: int) -> Any:  # docstring goes in

@@ -510,10 +510,20 @@ class SglangTimeline(EngineTimeline):
     batch: Any = ()  # the requests of the last one
 
     def read_cache(self, scheduler: Any) -> Any:
-        """Return how many tokens of the KV cache are in use, and its size in tokens."""
-        pool = getattr(scheduler, "token_to_kv_pool_allocator", None) or scheduler.token_to_kv_pool  # before 0.4.4
-        total = scheduler.max_total_num_tokens  # its blocks are tokens
-        return total - pool.available_size() - scheduler.tree_cache.evictable_size(), total
+        """Return how many tokens of the KV cache are in use, and its size in tokens.
+
+        If other layers of the model have a sliding window or a state, only those of full attention are counted.
+        """
+        pool = (
+            getattr(scheduler, "token_to_kv_pool_allocator", None) or scheduler.token_to_kv_pool
+        )  # before 0.4.3.post3
+        total = getattr(scheduler, "full_tokens_per_layer", None) or scheduler.max_total_num_tokens
+        free = getattr(pool, "full_available_size", pool.available_size)()
+        try:
+            evictable = scheduler.tree_cache.evictable_size()
+        except NotImplementedError:  # before 0.5.21 beside sliding windows or states
+            evictable = scheduler.tree_cache.full_evictable_size()
+        return total - free - evictable, total  # its blocks are tokens
 
     def iteration(self, worker: Any, batch: Any) -> Any:
         """Return the span of ``batch``: its requests, tokens, sum and maximum of contexts; note the KV cache, too.

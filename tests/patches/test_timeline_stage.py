@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fixtures import releases
 from fixtures.cache import REPOSITORY
 from patcher.config import WHOLE
 from patcher.recipe import Upstream
@@ -25,6 +26,8 @@ from tests.patches.probes.timelines import files_of
 pytestmark = pytest.mark.usefixtures("unwatched")
 NAMES = ("areal", "openrlhf", "sglang", "trl", "verl", "vllm", "vllm-ascend")
 CALL = re.compile(r'__import__\("(\w+)"\), "_rlpatch_timeline", None\)\).*\b_rlpatch\.(\w+)\(')
+READS_CACHE = {"vllm": "_rlpatch.blocks(self)", "sglang": "_rlpatch.iteration(self, batch)"}
+"""Project → what the line in its scheduler calls that notes the KV cache in use."""
 LOOP = re.compile(r'_rlpatch\.(\w+)\(.* if .*__import__\("(\w+)"\), "_rlpatch_timeline", None\)\) else ')
 
 
@@ -60,6 +63,7 @@ def test_every_line_calls_what_the_recorder_has_at_the_head_of_its_function(
     recorder, *sites = files(upstream(name), release, "timeline", WHOLE)
     (owner,) = (node for node in ast.parse((root / recorder).read_bytes()).body if _is_recorder(node))
     offered = {node.name for node in owner.body if isinstance(node, ast.FunctionDef)}  # type: ignore[attr-defined]
+    noted_cache = False
     for file in sites:
         lines = (root / file).read_text("utf-8").splitlines()
         ours = [line for line in lines if line.endswith(f"  # rlpatch: {name} timeline")]
@@ -67,10 +71,39 @@ def test_every_line_calls_what_the_recorder_has_at_the_head_of_its_function(
         for line in ours:
             if line.lstrip().startswith("del _rlpatch_wait"):
                 continue
+            if file.endswith("/scheduler.py"):
+                noted_cache = noted_cache or READS_CACHE[name] in line
             match = CALL.search(line)
             package, method = match.groups() if match else LOOP.search(line).groups()[::-1]  # type: ignore[union-attr]
             assert package == upstream(name).project.package
             assert method in offered
+    assert noted_cache is (name in READS_CACHE)
+
+
+READ_OF_VLLM = {
+    "vllm/v1/core/block_pool.py": ("self.num_gpu_blocks = ", "def get_num_free_blocks(self)"),
+    "vllm/v1/core/kv_cache_manager.py": ("self.block_pool = ",),
+    "vllm/v1/core/sched/scheduler.py": ("self.kv_cache_manager = ",),
+}
+"""File → the assignments and methods behind what `VllmTimeline.read_cache` reads."""
+
+
+@MATRIX
+def test_the_kv_cache_of_every_structure_has_what_is_read(pytestconfig: pytest.Config) -> None:
+    everything = pytestconfig.getoption("--all-releases")
+    lacking = [
+        (release, text)
+        for release in releases_of("vllm", everything=everything)
+        for path, texts in READ_OF_VLLM.items()
+        for text in texts
+        if text not in (releases.release(release, "vllm", tuple(READ_OF_VLLM)) / path).read_text("utf-8")
+    ]
+    scheduler = "sglang/srt/managers/scheduler.py"
+    for release in releases_of("sglang", everything=everything):
+        source = releases.release_file(release, scheduler, "sglang").decode()
+        texts = ("self.max_total_num_tokens", "self.tree_cache", "self.token_to_kv_pool")
+        lacking += [(release, text) for text in texts if text not in source]
+    assert lacking == []
 
 
 def _is_recorder(node: ast.AST) -> bool:

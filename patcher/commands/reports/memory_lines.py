@@ -12,6 +12,9 @@ from patcher.traces import memory_tables
 from patcher.traces.snapshots import DeviceMemory, Snapshot
 from patcher.traces.words import size
 
+FAILURES = 3
+"""Failed allocations that are listed; a program that catches them may try again and again."""
+
 
 def report(snapshot: Snapshot) -> Iterator[str]:
     """Yield the lines on a snapshot: for each device the peak, its holders, its steps, and unused cached memory."""
@@ -37,7 +40,7 @@ def report(snapshot: Snapshot) -> Iterator[str]:
 def verdict(device: DeviceMemory) -> Iterator[str]:
     """Yield the sentences on a device: its peak, each failed allocation, memory without a stack, and unused cache."""
     yield from wrapped(memory_tables.peak_line(device), "  ")
-    for failure in device.failures:
+    for failure in device.failures[:FAILURES]:
         free = Text("unknown") if failure.free is None else size(failure.free)
         where = Text("outside of the recorded steps") if failure.unit is None else Text("in step {step}", failure.unit)
         values = (where, size(failure.requested), free, size(failure.unused))
@@ -45,6 +48,8 @@ def verdict(device: DeviceMemory) -> Iterator[str]:
             "out of memory {where}: {size} requested, {free} free on the device, {unused} cached but unused", *values
         )
         yield from wrapped(text, "  ", "    ")
+    if len(device.failures) > FAILURES:
+        yield Text("  … {count:,} more failed allocations in --json", len(device.failures) - FAILURES)
     if device.unknown:
         yield from wrapped(
             Text(

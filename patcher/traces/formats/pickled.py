@@ -112,10 +112,10 @@ class _Loader:
             self.stack.append(_MARK)
         elif code == ord("u"):
             values = self.marked()
-            self.container(dict).update(zip(values[::2], values[1::2], strict=True))
+            self.add_items(values[::2], values[1::2])
         elif code == ord("s"):
             key, value = self.popped(2)
-            self.container(dict)[key] = value
+            self.add_items([key], [value])
         elif code in (ord("e"), 0x90):
             values = self.marked()
             self.container(list).extend(values)
@@ -170,6 +170,15 @@ class _Loader:
         if type(self.stack[-1]) is not kind:
             raise TypeError(kind)
         return self.stack[-1]
+
+    def add_items(self, keys: list[Any], values: list[Any]) -> None:
+        """Add items to the dict on top of the stack. Raises TypeError for a tuple as a key.
+
+        The hash of a tuple that holds another one twice, and so on, takes forever.
+        """
+        if any(type(key) is tuple for key in keys):
+            raise TypeError(tuple)
+        self.container(dict).update(zip(keys, values, strict=True))
 
     def popped(self, count: int) -> list[Any]:
         """Pop ``count`` values and return them.

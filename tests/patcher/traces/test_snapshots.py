@@ -119,6 +119,9 @@ def test_code_in_a_pickle_is_refused_by_its_name(value: object, named: str, prot
     assert "rlpatch" in run("report", path, code=raised.value.kind.exit_code).stderr
 
 
+DOUBLED = b"\x80\x04)\x94" + b"".join(b"h%ch%c\x86\x94" % (index, index) for index in range(60))
+"""Begin of a pickle whose item 60 of the memo is a tuple with 2 ** 60 empty ones."""
+
 BOMBS = {
     "memo": b"\x80\x04}r\xff\xff\xff\x7f.",
     "a long text": b"\x80\x04X\xff\xff\xff\x7fa.",
@@ -135,6 +138,7 @@ BOMBS = {
     "extension": b"\x80\x04\x82\x01.",
     "text": b'{"traceEvents": []}',
     "itself": b"\x80\x04]\x94h\x00a.",
+    "a tuple of tuples as a key": DOUBLED + b"}h\x3cK\x01s.",
     "deep": b"\x80\x04" + b"]" * 100_000 + b"a" * 99_999 + b".",
 }
 
@@ -146,6 +150,37 @@ def test_damaged_and_hostile_files_are_problems(name: str, tmp_path: Path) -> No
     with pytest.raises(Problem) as raised:
         snapshots.read(path)
     assert raised.value.kind is Kind.TRACE
+
+
+def test_texts_that_are_tuples_of_tuples_count_as_missing(tmp_path: Path) -> None:
+    """As a text such a tuple has 2 ** 60 parentheses."""
+    doubled: tuple[Any, ...] = ()
+    for _ in range(60):
+        doubled = (doubled, doubled)
+    frames = [{"filename": doubled, "name": doubled, "line": doubled}]
+    block = {"size": 512, "state": doubled, "frames": frames}
+    path = tmp_path / "a.memory.pickle"
+    path.write_bytes(
+        pickle.dumps(
+            {
+                "segments": [{"device": doubled, "total_size": 1024, "blocks": [block, {**block, "state": "active"}]}],
+                "device_traces": [[{"action": doubled, "addr": doubled, "size": doubled, "frames": frames}]],
+                "rlpatch": {"unit": doubled, "marked": [doubled], "most": doubled},
+            }
+        )
+    )
+    snapshot = snapshots.read(path)
+    assert (snapshot.unit, snapshot.devices[0].in_use) == ("", 512)
+    assert snapshot.devices[0].blocks[0].origin.frame == ""
+
+
+def test_three_failed_allocations_are_listed(tmp_path: Path) -> None:
+    events = [{"action": "oom", "size": number << 30, "device_free": 0} for number in range(1, 9)]
+    path = tmp_path / "a.memory.pickle"
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [events]}))
+    text = run("report", path).stdout
+    assert text.count("out of memory") == 3
+    assert "5 more" in text
 
 
 def test_any_bytes_are_a_value_or_a_problem() -> None:

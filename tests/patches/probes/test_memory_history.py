@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,12 +12,15 @@ from typing import Any
 
 import pytest
 
-from fixtures import memory_history
+from fixtures import memory_history, releases
+from fixtures.cache import REPOSITORY
+from fixtures.environments import variables
 from fixtures.memory_history import Allocator
 from patcher.traces import snapshots
 from patches.probes.memory_history import MemoryHistory
 from patches.probes.tools import TorchProfiler
 from patches.vllm import recipes as vllm
+from tests.matrix import MATRIX, thinned
 from tests.patches.rollout_workers import V1Worker, batch
 from tests.patches.step_metadata import facts, states
 from tests.patches.training_stages import Stage
@@ -191,3 +196,94 @@ def test_a_process_without_a_device_says_so(allocator: Allocator) -> None:
     device = torch.npu if hasattr(torch, "npu") else torch.cuda
     device.is_initialized = lambda: False
     assert "GPU or NPU" in MemoryHistory.__new__(MemoryHistory).conflict()
+
+
+ON_TORCH_NPU = """
+import sys
+
+import torch
+import torch_npu
+
+from patches.probes.memory_history import MemoryHistory
+
+
+class Window(MemoryHistory):
+    UNIT, name, first, end = "decode", "window", 3, 6
+    save_path = sys.argv[1]
+
+    def say(self, text):
+        print(text)
+
+
+def hold(mib):
+    return torch.empty(mib << 20, dtype=torch.uint8, device="npu")
+
+
+before, leaks = hold(40), []
+window = sys._rlpatch_recording = Window()
+print([window.conflict()])
+window.open_window(2)
+for window.unit in range(3, 6):
+    window.next_unit()
+    held = hold(window.unit)
+    leaks.append(hold(1))
+    del held
+print(window.conflict())
+try:
+    hold(1 << 20)
+except torch.OutOfMemoryError:
+    pass
+window.unit = 6
+window.close_window()
+print([window.conflict()])
+"""
+
+
+@MATRIX
+def test_the_allocator_of_torch_npu_writes_what_the_report_reads(npu_python: Path, tmp_path: Path) -> None:
+    """torch_npu 2.13 with its own allocator, above a stand-in for the driver of the NPU."""
+    script, folder = tmp_path / "script.py", tmp_path / "traces"
+    script.write_text(ON_TORCH_NPU)
+    folder.mkdir()
+    done = subprocess.run(
+        [str(npu_python), str(script), str(folder)],
+        env=variables(PYTHONPATH=str(REPOSITORY)), capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-3:] == ["['']", "torch is recording its memory history", "['']"]
+    at_end, failed = sorted(folder.iterdir(), key=lambda path: "out-of-memory" in path.name)
+    for path in (at_end, failed):
+        (device,) = snapshots.read(path).devices
+        assert [(unit.number, unit.allocated // MIB, unit.left // MIB) for unit in device.units] == [
+            (3, 4, 1), (4, 5, 1), (5, 6, 1),
+        ]  # fmt: skip
+        assert (device.peak // MIB, device.peak_unit) == (48, 5)
+        assert [(held.origin.frame, held.units) for held in device.growth] == [
+            (f"{tmp_path.name}/script.py:19 hold", (3, 4, 5))
+        ]
+    (failure,) = device.failures
+    assert (failure.unit, failure.requested >> 40) == (5, 1)
+    assert failure.free is not None
+
+
+CALLED = {
+    "_record_memory_history_impl": ["enabled", "context", "stacks", "max_entries"],
+    "_snapshot": [], "memory_stats_as_nested_dict": ["device"], "mem_get_info": ["device"],
+    "is_initialized": [], "is_available": [], "init": [], "synchronize": [], "current_device": [], "device_count": [],
+    "get_device_name": [], "get_device_properties": [],
+}  # fmt: skip
+"""Function of ``torch.npu`` that memory windows and notes call → the parameters that they pass."""
+
+
+@pytest.mark.parametrize("version", thinned(releases.TORCH_NPU, releases.TORCH_NPU[-1:]))
+def test_every_release_of_torch_npu_has_the_functions_that_are_called(version: str) -> None:
+    parameters = {
+        function.name: [argument.arg for argument in function.args.args]
+        for path in (releases.release(version, "torch-npu") / "torch_npu/npu").glob("*.py")
+        for function in ast.parse(path.read_bytes()).body
+        if isinstance(function, ast.FunctionDef)
+    }
+    assert {
+        name: [word for word in words if word in parameters.get(name, ())] for name, words in CALLED.items()
+    } == CALLED
+    assert parameters.keys() >= CALLED.keys()

@@ -136,6 +136,10 @@ def _engine(kind: type[VllmTimeline] | type[SglangTimeline], monkeypatch: pytest
     return recorder
 
 
+def _unavailable() -> int:
+    raise NotImplementedError
+
+
 @pytest.mark.parametrize(
     ("kind", "scheduler"),
     [
@@ -159,7 +163,17 @@ def _engine(kind: type[VllmTimeline] | type[SglangTimeline], monkeypatch: pytest
                 tree_cache=Some(evictable_size=lambda: 15),
             ),
         ),
+        (
+            SglangTimeline,
+            Some(
+                max_total_num_tokens=80,
+                full_tokens_per_layer=100,
+                token_to_kv_pool_allocator=Some(available_size=lambda: 5, full_available_size=lambda: 45),
+                tree_cache=Some(evictable_size=_unavailable, full_evictable_size=lambda: 15),
+            ),
+        ),
     ],
+    ids=["vllm", "sglang", "sglang before 0.4.3.post3", "sglang with a sliding window"],
 )
 def test_the_kv_cache_in_use_is_read_from_the_scheduler(kind: Any, scheduler: Any, monkeypatch: Any) -> None:
     recorder = _engine(kind, monkeypatch)
@@ -180,6 +194,11 @@ def test_a_scheduler_of_another_form_has_no_blocks_and_is_told_once(monkeypatch:
 MEMINFO = {"/proc/meminfo": "MemTotal:  8192 kB\nMemFree: 1024 kB\nMemAvailable: 6144 kB\nHugePages_Total: 0\n"}
 CGROUP = "/sys/fs/cgroup/memory."
 LIMITED = {f"{CGROUP}current": 3 * MIB, f"{CGROUP}stat": f"anon 7\ninactive_file {MIB}\nslab 9"}
+VERSION_1 = "/sys/fs/cgroup/memory/memory."
+LIMITED_1 = {
+    f"{VERSION_1}usage_in_bytes": 3 * MIB,
+    f"{VERSION_1}stat": f"inactive_file 5\nhierarchical_memory_limit 8\ntotal_inactive_file {MIB}",
+}
 HOSTS: dict[str, tuple[dict[str, Any], tuple[int, int]]] = {
     "without a cgroup": (MEMINFO, (6, 8)),
     "without a limit": ({**MEMINFO, f"{CGROUP}max": "max\n", **LIMITED}, (6, 8)),
@@ -188,6 +207,8 @@ HOSTS: dict[str, tuple[dict[str, Any], tuple[int, int]]] = {
     "a container with as much": ({**MEMINFO, f"{CGROUP}max": 8 * MIB, **LIMITED}, (6, 8)),
     "a container with more": ({**MEMINFO, f"{CGROUP}max": 9 * MIB, **LIMITED}, (6, 8)),
     "a cgroup of another form": ({**MEMINFO, f"{CGROUP}max": 4 * MIB, f"{CGROUP}current": 3 * MIB, f"{CGROUP}stat": "anon 7"}, (6, 8)),
+    "a container of version 1": ({**MEMINFO, f"{VERSION_1}limit_in_bytes": 4 * MIB, **LIMITED_1}, (2, 4)),
+    "version 1 without a limit": ({**MEMINFO, f"{VERSION_1}limit_in_bytes": 9223372036854771712, **LIMITED_1}, (6, 8)),
     "no system of Linux": ({}, (0, 0)),
     "no size": ({"/proc/meminfo": "MemFree: 5 kB\n"}, (0, 0)),
 }  # fmt: skip
