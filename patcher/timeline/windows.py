@@ -277,7 +277,7 @@ class Collector:
         if slowest.slowest.us > SLOW * slowest.median_us:
             number, us = slowest.slowest.first, slowest.slowest.us
             why = Text(
-                "decode step {number} took {time:,.1f} ms, {times:.1f} times the median",
+                "decode step {number} took {time:,.1f} ms, {times:,.0f} times the median",
                 number,
                 us / 1000,
                 us / max(slowest.median_us, 1),
@@ -349,7 +349,7 @@ class Collector:
         role_words = ("--role", role) if role else ()
         ranks = ("--ranks", "all" if rank is None else str(rank)) if micro_batch.rank is not None else ()
         why = Text(
-            "micro-batch {number} of {method} in step {step} took {time:,.2f} s, {times:.1f} times the median",
+            "micro-batch {number} of {method} in step {step} took {time:,.2f} s, {times:,.0f} times the median",
             micro_batch.number,
             micro_batch.method,
             micro_batch.step,

@@ -296,7 +296,7 @@ def test_micro_batches_within_mini_batches_are_counted_through_the_call() -> Non
         made.add(FIRST, "unit", "micro-batch", begin + took, begin + took + 100, mini_batch)
     found = proposed(made)["slow micro-batch"]
     assert "--micro-batch 2:3 " in found.command
-    assert "took 0.40 s, 4.0 times" in found.why
+    assert "took 0.40 s, 4 times" in found.why
 
 
 def test_a_micro_batch_of_trl_that_generates_begins_with_its_loss() -> None:
@@ -321,7 +321,7 @@ def test_the_slowest_decode_step_is_that_of_the_rollout_in_which_it_stands_out_m
     collector.feed(made.records(), 1, 0)
     found = {window.what: window for window in collector.proposals([USUAL])}["slowest decode"]
     assert "--decode 4:9 --rollout 0" in found.command
-    assert "took 60.0 ms, 6.0 times" in found.why
+    assert "took 60.0 ms, 6 times" in found.why
     assert (found.start, found.end) == (0.17, 0.23)
 
 
