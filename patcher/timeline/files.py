@@ -569,7 +569,7 @@ class Reader:
             return
         ends = [min(start + length, latest) for start, length in zip(starts, lengths, strict=True)]
         self.iterations.extend(starts, ends, *amounts, ids)
-        self.highest = max(self.highest, *ids, 0)
+        self.highest = max([self.highest, *ids])
         self.count += count
 
     def _take_notes(self, block: Block, now: int) -> None:

@@ -217,14 +217,14 @@ class MemoryCollector:
     def _moments(self, process: int, note: MemoryNote | HostNote) -> Iterator[tuple[MemoryHome, int]]:
         """Yield the host or device whose use ``note`` tells, with the bytes in use, and add them to its curve.
 
-        Nothing is yielded if its size or free memory is unknown. ``process`` is the index of the process that noted it.
+        Nothing is yielded if the device or its free memory is unknown. ``process`` is the index of the process that
+        noted it.
         """
-        place = self.hosts[process]
-        host = self.host_notes.get(place)
-        if isinstance(note, HostNote) and host:
-            yield from self._moment(place, note.at, host.total - host.available)
+        if isinstance(note, HostNote):
+            yield from self._moment(self.hosts[process], note.at, note.total - note.available)
+            return
         device = self.devices.get(process)
-        if isinstance(note, MemoryNote) and device and note.free is not None:
+        if device and note.free is not None:
             yield from self._moment(device, note.at, max(self.curves[device].total - note.free, 0))
 
     def _moment(self, place: MemoryHome, at: int, used: int) -> Iterator[tuple[MemoryHome, int]]:

@@ -210,7 +210,7 @@ def _part(segment: PathSegment) -> str:
     name = segment.phase or segment.what
     if segment.kind == "sync" or name in SYNC:
         return "sync"
-    if segment.role == "engine" and segment.kind == "iteration":
+    if segment.kind == "iteration":
         return "prefill" if segment.what == "prefill" else "decode"
     if segment.kind in ("poll", "pause"):
         return segment.kind

@@ -185,7 +185,10 @@ def test_columns_that_are_none_give_no_iterations(columns: object, tmp_path: Pat
 def test_a_column_of_another_length_does_not_give_its_place_to_the_next(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     writer.line({"at": [1_000, 1_000], "iterations": [[1, 1], [-50, 10], [5, 5], [2], [7, 0]]})
-    assert list(reader(writer.path).iterations) == [(950, 955, 0, 7), (960, 965, 0, 7)]
+    writer.line({"at": [1_000, 1_000], "iterations": [[], [], []]})
+    found = reader(writer.path)
+    assert list(found.iterations) == [(950, 955, 0, 7), (960, 965, 0, 7)]
+    assert (found.highest, found.count, found.losses.lines) == (2, 2, 0)
 
 
 def test_unknown_keys_kinds_and_columns_are_ignored(tmp_path: Path) -> None:

@@ -508,7 +508,7 @@ FIRST: dict[str, tuple[list[tuple[str, str, int, int | None]], int]] = {
     "a phase named step": ([("phase", "step", 40, 99), ("phase", "gen", 10, 90)], 40),
     "the first ended phase": ([("phase", "a", 20, None), ("phase", "b", 30, 50), ("work", "c", 35, 40)], 30),
     "a phase that ends with the step": (
-        [("phase", "a", 20, None), ("phase", "b", 30, 100), ("poll", "c", 35, 101)],
+        [("phase", "a", 20, None), ("phase", "b", 30, 100), ("poll", "c", 25, 101)],
         30,
     ),
     "none has ended": ([("phase", "a", 20, None), ("poll", "b", 15, None)], 15),

@@ -518,3 +518,17 @@ def test_what_goes_on_is_the_innermost_of_those_that_have_a_name(at: int, doing:
     rows = [(0, 20, "phase", "gen"), (0, 30, "phase", "step"), (5, 9, "work", "update"), (6, 7, "request", "generate")]
     spans = [KeptSpan(start, end, kind, name, None, 1, 0, 0) for start, end, kind, name in rows]
     assert _doing(spans, at) == doing
+
+
+@pytest.mark.parametrize(
+    ("used", "needed"),
+    [([5, 9, 6], [3]), ([5, 9], []), ([9, 4, 5], [0]), ([5, 7, 9, 8], [1]), ([], [])],
+)
+def test_a_weight_sync_needs_what_it_has_beyond_its_start_and_end(used: list[int], needed: list[int]) -> None:
+    memory = collector()
+    device = memory.devices[0] = place_of(memory.processes[0], ProcessDevice(0))
+    memory.curves[device].total = 100
+    notes = [MemoryNote(10 + at, 1, 100 - size) for at, size in enumerate([50, *used, 60], -1)]
+    sync = KeptSpan(10, 9 + len(used), "sync", "send", None, 1, 0, 0)
+    memory._note_syncs({0: [sync]}, {0: Notes(notes, [], [])})
+    assert memory.changes["sync", "", "send"] == needed

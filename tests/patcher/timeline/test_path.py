@@ -643,10 +643,13 @@ def test_a_sender_that_certainly_ran_nothing_for_most_of_the_time_stood_still(
     rows = Rows()
     for process in (AGENT, SERVER):
         for at in range(5, 100, 10):
-            rows.add(process, "sleep", "x", at, at + 1)
-    ranges = {process: [TimeRange(low * MS, high * MS)] for process, (low, high) in stalls.items()}
-    records = StepRecords(0, 200 * MS, DRIVER, rows.spans, {ENGINE: rows.iterations}, ROLES, REPLICAS, stalls=ranges)
-    assert records.stood_still(AGENT, SERVER, 0, 100 * MS) == still
+            rows.add(process, "sleep", "x", MINUTE + at, MINUTE + at + 1)
+    ranges = {
+        process: [TimeRange((MINUTE + low) * MS, (MINUTE + high) * MS)] for process, (low, high) in stalls.items()
+    }
+    end = MINUTE + 200
+    records = StepRecords(0, end * MS, DRIVER, rows.spans, {ENGINE: rows.iterations}, ROLES, REPLICAS, stalls=ranges)
+    assert records.stood_still(AGENT, SERVER, MINUTE * MS, (MINUTE + 100) * MS) == still
 
 
 @pytest.mark.parametrize(
@@ -660,9 +663,10 @@ def test_a_sender_that_started_nothing_for_most_of_the_time_stood_still(
     rows = Rows()
     for process, every in ((AGENT, sender), (SERVER, receiver)):
         for at in range(every, 100, every):
-            rows.add(process, "sleep", "x", at, None)
-    records = StepRecords(0, 200 * MS, DRIVER, rows.spans, {ENGINE: rows.iterations}, ROLES, REPLICAS)
-    assert records.stood_still(AGENT, SERVER, 0, 100 * MS) == still
+            rows.add(process, "sleep", "x", MINUTE + at, None)
+    end = MINUTE + 200
+    records = StepRecords(0, end * MS, DRIVER, rows.spans, {ENGINE: rows.iterations}, ROLES, REPLICAS)
+    assert records.stood_still(AGENT, SERVER, MINUTE * MS, (MINUTE + 100) * MS) == still
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,20 @@ def test_an_engine_has_the_number_of_its_server(parents: tuple[int, int], replic
     assert [known[pid] for pid in (50, 51, 60, 61)] == replicas
 
 
+def test_a_single_engine_has_no_number_if_a_driver_iterates_too(tmp_path: Path) -> None:
+    for pid in (1, 2):
+        writer = Writer(tmp_path, pid=pid, run="r", started_ms=1)
+        writer.iterate(10, 20, 1, 1)
+        if pid == 1:
+            writer.add("call", "generate", 5, 30)
+        writer.close((1_000, 1_000_000))
+    ((_, processes),) = survey(tmp_path).runs
+    assert [(process.roles, process.replica) for process in processes] == [
+        (("driver", "engine"), None),
+        (("engine",), None),
+    ]
+
+
 def test_a_circle_of_parents_ends(tmp_path: Path) -> None:
     for pid, parent in ((1, 2), (2, 1), (3, 3)):
         writer = Writer(tmp_path, pid=pid, parent=parent, started_ms=5)

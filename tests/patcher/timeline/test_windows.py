@@ -198,7 +198,9 @@ def test_the_slow_micro_batch_is_that_of_the_rank_that_took_longer() -> None:
     assert (found.start, found.end, found.rank, found.step) == (8.1, 8.5, 1, 1)
 
 
-@pytest.mark.parametrize(("other", "ranks"), [(400, "all"), (395, "all"), (260, "all"), (240, "0"), (100, "0")])
+@pytest.mark.parametrize(
+    ("other", "ranks"), [(400, "all"), (395, "all"), (260, "all"), (251, "all"), (250, "0"), (100, "0")]
+)
 def test_ranks_that_took_it_alike_are_all_proposed(other: float, ranks: str) -> None:
     """Half of the excess over the usual 100 ms is what one rank must lead by."""
     made = Made().work(FIRST, [100, 400, 100]).work(SECOND, [100, other, 100])
