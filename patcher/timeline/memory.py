@@ -128,9 +128,14 @@ class _Curve:
 class MemoryCollector:
     """Memory of a run, fed step by step."""
 
-    def __init__(self, processes: Sequence[Process], driver: int | None, lanes: RunLanes) -> None:
-        """Prepare for ``processes``, by index; ``driver`` is the one whose phases are named."""
-        self.processes, self.driver = processes, driver
+    def __init__(
+        self, processes: Sequence[Process], driver: int | None, lanes: RunLanes, ends: Mapping[int, int]
+    ) -> None:
+        """Prepare for ``processes``, by index; ``driver`` is the one whose phases are named.
+
+        ``ends`` has the times (microseconds) after which processes hold nothing.
+        """
+        self.processes, self.driver, self.ends = processes, driver, ends
         self.lane_of = [lanes.index(at, process.role) for at, process in enumerate(processes)]
         self.held: dict[int, _Held] = {}
         self.devices: dict[int, MemoryHome] = {}
@@ -207,7 +212,7 @@ class MemoryCollector:
                     held.unmapped, held.asleep = max(held.unmapped + change[0] - change[1], 0), change[0] > 0
             for place, used in self._moments(process, note):
                 if place not in highest or used > highest[place].used:
-                    sizes = [(holder, size, self.held[holder].asleep) for holder, size in self._holders(place)]
+                    sizes = [(holder, size, self.held[holder].asleep) for holder, size in self._holders(place, at)]
                     highest[place] = _Moment(at, used, sizes)
         for place, moment in highest.items():
             key = (place, number)
@@ -230,14 +235,16 @@ class MemoryCollector:
     def _moment(self, place: MemoryHome, at: int, used: int) -> Iterator[tuple[MemoryHome, int]]:
         """Add the bytes ``used`` at time ``at`` (microseconds) to a place's curve, by role; yield place and bytes."""
         roles = defaultdict[str, int](int)
-        for process, size in self._holders(place):
+        for process, size in self._holders(place, at):
             roles[self.processes[process].role] += size
         self.curves[place].add(at, used, dict(roles), max(POINTS // max(len(self.curves), 1), 20))
         yield place, used
 
-    def _holders(self, place: MemoryHome) -> Iterator[tuple[int, int]]:
-        """Yield the index of each process on a host or device, with the bytes that it holds there."""
+    def _holders(self, place: MemoryHome, at: int) -> Iterator[tuple[int, int]]:
+        """Yield the index of each process on a host or device, with the bytes that it holds there at time ``at``."""
         for process, held in self.held.items():
+            if at > self.ends.get(process, at):
+                continue
             if place.of == "host" and self.hosts[process] == place:
                 yield process, held.note.private
             elif self.devices.get(process) == place:
