@@ -103,6 +103,7 @@ class _Series:
 
     private: dict[int | None, int] = field(default_factory=dict)
     allocated: dict[int | None, int] = field(default_factory=dict)
+    unused: dict[int | None, int] = field(default_factory=dict)
     most: dict[int | None, tuple[int, int, int, str]] = field(default_factory=dict)
 
 
@@ -323,7 +324,9 @@ class MemoryCollector:
             return
         series, last = self.series[process], history[-1]
         series.private[number] = last.private
-        series.allocated[number] = next((note.allocated for note in reversed(history) if note.allocated), 0)
+        newest = next((note for note in reversed(history) if note.allocated), last)
+        series.allocated[number] = newest.allocated or 0
+        series.unused[number] = (newest.reserved or 0) - (newest.allocated or 0)
         highest = max(history, key=lambda note: note.private)
         level = (highest.private + min(note.private for note in history)) / 2
         above = 0
@@ -376,18 +379,23 @@ class MemoryCollector:
         )  # fmt: skip
 
     def _growth(self, process: int) -> Iterator[MemoryGrowth]:
-        """Yield the growth per step of a process's device and private memory, from the second step on.
+        """Yield the growth per step of a process's memory, from the second step on.
+
+        It is memory allocated on the device, reserved there but unused, or private memory on the host.
 
         ``process`` is its index. Memory that does not grow yields nothing.
         """
         device, host = self.devices.get(process), self.host_notes.get(self.hosts[process])
         newest = self.held[process].note
-        free = {"device": newest.free if device else None, "host": host.available if host else None}
-        for of, by_step in (("device", self.series[process].allocated), ("host", self.series[process].private)):
+        on_device, series = newest.free if device else None, self.series[process]
+        for of, by_step, left in (
+            ("device", series.allocated, on_device),
+            ("cached", series.unused, on_device),
+            ("host", series.private, host.available if host else None),
+        ):
             values = [value for number, value in by_step.items() if number is not None][1:]
             slope = _slope(values)
             if slope is not None:
-                left = free[of]
                 yield MemoryGrowth(
                     of, self._who(process), self.lane_of[process], values[0], values[-1], round(slope), len(values),
                     None if left is None else int(left // slope),

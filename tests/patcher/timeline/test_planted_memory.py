@@ -227,7 +227,7 @@ def test_a_peak_of_one_step_is_told_for_its_device(tmp_path: Path) -> None:
 def test_fragments_count_for_who_reserved_them(tmp_path: Path) -> None:
     run = play(tmp_path, Plant(leak("trainer 1", 0, reserved=2 * 1024)))
     assert _holders(peaks(run)["node0:1"]) == {"trainer, rank 1": 50}
-    assert told(run) == set()
+    assert told(run) == {("growth", "cached", "trainer, rank 1", 2 * 1024)}
 
 
 @pytest.mark.parametrize("killed", [False, True])
