@@ -106,7 +106,10 @@ class _Join:
         self.tolerance = 1_000 + max(errors, default=0)
         self.lanes = RunLanes(self.processes)
         self.collector = Collector(self.processes)
-        self.memory = MemoryCollector(self.processes, self.driver, self.lanes)
+        ends = runs.ends(self.processes)
+        self.memory = MemoryCollector(
+            self.processes, self.driver, self.lanes, {at: end + self.readers[at].offset for at, end in ends.items()}
+        )
         self.counterparts = missing.Counterparts()
         self.lacking = runs.missing_ranks(self.processes)
 

@@ -103,6 +103,7 @@ class _Series:
 
     private: dict[int | None, int] = field(default_factory=dict)
     allocated: dict[int | None, int] = field(default_factory=dict)
+    unused: dict[int | None, int] = field(default_factory=dict)
     most: dict[int | None, tuple[int, int, int, str]] = field(default_factory=dict)
 
 
@@ -128,9 +129,14 @@ class _Curve:
 class MemoryCollector:
     """Memory of a run, fed step by step."""
 
-    def __init__(self, processes: Sequence[Process], driver: int | None, lanes: RunLanes) -> None:
-        """Prepare for ``processes``, by index; ``driver`` is the one whose phases are named."""
-        self.processes, self.driver = processes, driver
+    def __init__(
+        self, processes: Sequence[Process], driver: int | None, lanes: RunLanes, ends: Mapping[int, int]
+    ) -> None:
+        """Prepare for ``processes``, by index; ``driver`` is the one whose phases are named.
+
+        ``ends`` has the times (microseconds) after which processes hold nothing.
+        """
+        self.processes, self.driver, self.ends = processes, driver, ends
         self.lane_of = [lanes.index(at, process.role) for at, process in enumerate(processes)]
         self.held: dict[int, _Held] = {}
         self.devices: dict[int, MemoryHome] = {}
@@ -207,7 +213,7 @@ class MemoryCollector:
                     held.unmapped, held.asleep = max(held.unmapped + change[0] - change[1], 0), change[0] > 0
             for place, used in self._moments(process, note):
                 if place not in highest or used > highest[place].used:
-                    sizes = [(holder, size, self.held[holder].asleep) for holder, size in self._holders(place)]
+                    sizes = [(holder, size, self.held[holder].asleep) for holder, size in self._holders(place, at)]
                     highest[place] = _Moment(at, used, sizes)
         for place, moment in highest.items():
             key = (place, number)
@@ -230,14 +236,16 @@ class MemoryCollector:
     def _moment(self, place: MemoryHome, at: int, used: int) -> Iterator[tuple[MemoryHome, int]]:
         """Add the bytes ``used`` at time ``at`` (microseconds) to a place's curve, by role; yield place and bytes."""
         roles = defaultdict[str, int](int)
-        for process, size in self._holders(place):
+        for process, size in self._holders(place, at):
             roles[self.processes[process].role] += size
         self.curves[place].add(at, used, dict(roles), max(POINTS // max(len(self.curves), 1), 20))
         yield place, used
 
-    def _holders(self, place: MemoryHome) -> Iterator[tuple[int, int]]:
-        """Yield the index of each process on a host or device, with the bytes that it holds there."""
+    def _holders(self, place: MemoryHome, at: int) -> Iterator[tuple[int, int]]:
+        """Yield the index of each process on a host or device, with the bytes that it holds there at time ``at``."""
         for process, held in self.held.items():
+            if at > self.ends.get(process, at):
+                continue
             if place.of == "host" and self.hosts[process] == place:
                 yield process, held.note.private
             elif self.devices.get(process) == place:
@@ -316,7 +324,9 @@ class MemoryCollector:
             return
         series, last = self.series[process], history[-1]
         series.private[number] = last.private
-        series.allocated[number] = next((note.allocated for note in reversed(history) if note.allocated), 0)
+        newest = next((note for note in reversed(history) if note.allocated), last)
+        series.allocated[number] = newest.allocated or 0
+        series.unused[number] = (newest.reserved or 0) - (newest.allocated or 0)
         highest = max(history, key=lambda note: note.private)
         level = (highest.private + min(note.private for note in history)) / 2
         above = 0
@@ -369,18 +379,23 @@ class MemoryCollector:
         )  # fmt: skip
 
     def _growth(self, process: int) -> Iterator[MemoryGrowth]:
-        """Yield the growth per step of a process's device and private memory, from the second step on.
+        """Yield the growth per step of a process's memory, from the second step on.
+
+        It is memory allocated on the device, reserved there but unused, or private memory on the host.
 
         ``process`` is its index. Memory that does not grow yields nothing.
         """
         device, host = self.devices.get(process), self.host_notes.get(self.hosts[process])
         newest = self.held[process].note
-        free = {"device": newest.free if device else None, "host": host.available if host else None}
-        for of, by_step in (("device", self.series[process].allocated), ("host", self.series[process].private)):
+        on_device, series = newest.free if device else None, self.series[process]
+        for of, by_step, left in (
+            ("device", series.allocated, on_device),
+            ("cached", series.unused, on_device),
+            ("host", series.private, host.available if host else None),
+        ):
             values = [value for number, value in by_step.items() if number is not None][1:]
             slope = _slope(values)
             if slope is not None:
-                left = free[of]
                 yield MemoryGrowth(
                     of, self._who(process), self.lane_of[process], values[0], values[-1], round(slope), len(values),
                     None if left is None else int(left // slope),

@@ -20,7 +20,14 @@ from patcher.timeline.model import (
 from patcher.traces.words import size
 
 BYTES = Unit(size, missing="?")
-_PLACES: dict[str, Text] = {"device": Text("device"), "host": Text("host")}
+_PLACES: dict[str, Text] = {"device": Text("device"), "cached": Text("device, unused"), "host": Text("host")}
+_GROWTH: dict[str, Text] = {
+    "device": Text("{process}: device memory grows by {rate} per step, from {first} to {last} in {count} steps"),
+    "cached": Text(
+        "{process}: reserved but unused device memory grows by {rate} per step, from {first} to {last} in {count} steps"
+    ),
+    "host": Text("{process}: host memory grows by {rate} per step, from {first} to {last} in {count} steps"),
+}
 _CHANGES: dict[str, Text] = {
     "sleep": Text("freed by sleep"),
     "offload": Text("freed when a worker's call ends"),
@@ -89,11 +96,7 @@ def change_line(change: MemoryChange) -> Text:
 def growth_line(growth: MemoryGrowth) -> Text:
     """Return a line on memory that grows: process, bytes per step, and after how many steps no memory is free."""
     values = (growth.who, size(growth.per_step), size(growth.first), size(growth.last), growth.steps)
-    line = (
-        Text("{process}: host memory grows by {rate} per step, from {first} to {last} in {count} steps", *values)
-        if growth.of == "host"
-        else Text("{process}: device memory grows by {rate} per step, from {first} to {last} in {count} steps", *values)
-    )
+    line = Text(_GROWTH[growth.of], *values)
     return (
         line
         if growth.full_in is None

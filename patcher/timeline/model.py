@@ -433,8 +433,8 @@ class MemoryChange:
 class MemoryGrowth:
     """Memory of a process that grows over the steps: bytes at the first and last of ``steps``, and for each step.
 
-    ``of`` is ``device`` (allocated) or ``host`` (private). ``full_in`` is in how many steps that alone fills what is
-    free, None if unknown.
+    ``of`` is ``device`` (allocated), ``cached`` (reserved on the device but not allocated) or ``host`` (private).
+    ``full_in`` is in how many steps that alone fills what is free, None if unknown.
     """
 
     of: str

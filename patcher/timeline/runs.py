@@ -236,6 +236,29 @@ def _continued(groups: Iterable[list[Process]]) -> list[list[Process]]:
     return runs
 
 
+def ends(processes: Sequence[Process]) -> dict[int, int]:
+    """Return when processes ended, by index: the last time (microseconds) of each one by its own clock.
+
+    A process that did not say that it ended was killed if another one came in its place: of the same role, replica,
+    rank and worker group on the same machine, after its last record. Others may be idle, and are left out.
+    """
+    begins = defaultdict[tuple[object, ...], int](int)
+    for process in processes:
+        begins[_part(process)] = max(begins[_part(process)], process.parts[0].begin)
+    return {
+        at: process.head.clocks[0]
+        for at, process in enumerate(processes)
+        if process.head.ended or 0 < process.head.clocks[0] < begins[_part(process)]
+    }
+
+
+def _part(process: Process) -> tuple[object, ...]:
+    """Return the part that a process has in a run; without a rank or replica, nobody else has it."""
+    head, known = process.head, process.rank is not None or process.replica is not None
+    unique = () if known else (head.pid, head.started)
+    return head.boot, head.host, process.roles, process.replica, process.rank, head.environ.get("WG_PREFIX"), unique
+
+
 def _goes_on(earlier: Sequence[Process], later: Sequence[Process]) -> bool:
     """Tell whether two groups of processes with the same run name, which did not overlap in time, are of one run.
 
