@@ -91,7 +91,7 @@ def report(count: int, address: str, site: Path) -> None:
 
 
 def turn(ray: Any, nodes: Sequence[RayNode], site: Path) -> tuple[float, float, float, float]:
-    """The floor, by what `noops` says before and after, and the seconds that our survey takes between."""
+    """Return the seconds of an empty round, measured before and after, and those of rlpatch's survey in between."""
     before = noops(ray, nodes)
     time.sleep(REST_S)
     started = time.perf_counter()
@@ -104,14 +104,14 @@ def turn(ray: Any, nodes: Sequence[RayNode], site: Path) -> tuple[float, float, 
 
 
 def surveyed(ray: Any, nodes: Sequence[RayNode], site: Path) -> RayNodeGroup:
-    """Our actors, each of which has answered."""
+    """Return rlpatch's actors once each of them has answered."""
     group = RayNodeGroup(ray, nodes, SearchOptions(path=(site,)), ("--ray",))
     group.call("survey", all_of(group.names, ["vllm-ascend"], "apply", {}))
     return group
 
 
 def seconds_of(work: Callable[[], object]) -> float:
-    """The median of some rounds, after one that does not count."""
+    """Return the median seconds of a few calls of ``work``, after one to warm up."""
     work()
     times = []
     for _ in range(ROUNDS):
@@ -122,7 +122,7 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 
 def noops(ray: Any, nodes: Sequence[RayNode]) -> tuple[float, float, float]:
-    """Seconds until an actor on each node has answered, of a round of such answers, and of an actor's CPU."""
+    """Return seconds until new actors on all nodes answer, of another round of answers, and of an actor's CPU."""
     time.sleep(REST_S)
     started = time.perf_counter()
     actors = [_noop(ray, node.identity) for node in nodes]
@@ -156,7 +156,7 @@ def _noop(ray: Any, identity: str) -> Any:
 
 
 def install(folder: Path) -> Path:
-    """A package of the size of a worker."""
+    """Write a package of the size of a worker into ``folder``."""
     worker = folder / WORKER
     worker.parent.mkdir(parents=True)
     for package in (worker.parent, worker.parent.parent):
@@ -169,7 +169,7 @@ def install(folder: Path) -> Path:
 
 
 def edit(site: Path) -> Edit:
-    """A patch of 300 lines."""
+    """Return an edit that adds 300 lines."""
     before = (site / WORKER).read_bytes()
     change = Change(PurePosixPath(WORKER), before, before + b"# a line\n" * 300, before)
     record = Record(PatchId("vllm-ascend", "rollout"), "0.11.0rc1", (), (WORKER,), "2026-01-01", "0")

@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def measure(job: dict[str, Any]) -> None:
-    """In the environment with torch: the workers, in turn."""
+    """Measure the workers in turn, in the environment with torch."""
     from fixtures.ascend import drive, standins
 
     modules = drive.prepare({"backend": "torch", "workers": job["files"]})
@@ -124,7 +124,7 @@ def _worker(module: Any, structure: str) -> Any:
 
 
 def _decode(standins: Any, structure: str, live: int, workers: Any) -> Any:
-    """A batch in which ``live`` requests decode, after every worker has seen their prefill."""
+    """Return a batch in which ``live`` requests decode, after every worker has seen their prefill."""
     scheduler = standins.Scheduler(live * 4)
     for number in range(live):
         scheduler.add(standins.Request(f"request-{number}", 4, 1_000_000))
@@ -140,7 +140,7 @@ def _decode(standins: Any, structure: str, live: int, workers: Any) -> Any:
 
 
 def _rollout(standins: Any, structure: str) -> list[Any]:
-    """The batches of a rollout of 256 requests that is two steps longer than the window."""
+    """Return the batches of a rollout of 256 requests that is two steps longer than the window."""
     scheduler = standins.Scheduler(1024)
     for number in range(256):
         scheduler.add(standins.Request(f"request-{number}", 4, STEPS + 4))

@@ -23,7 +23,7 @@ _VARIABLE = "RLPATCH_RATIOS"
 
 
 def tell(name: str, ratio: float, most: float | None = None) -> None:
-    """Print a ratio, and whether it keeps to the most that it may be; the caller may be asked to keep it."""
+    """Print a ratio, and whether it is at most ``most``; append it to the file that the environment names, if any."""
     bound = "" if most is None else f" (at most {most:g}{', MISSED' if ratio > most else ''})"
     print(f"  {name}: ratio {ratio:.3f}{bound}")
     if history_file := os.environ.get(_VARIABLE):
@@ -43,7 +43,7 @@ has to be a small one: a benchmark that has made a large file is not.
 
 
 def measured(command: Sequence[str], env: Mapping[str, str] | None = None) -> tuple[float, float]:
-    """CPU seconds and peak MB of a process, which other work on the machine changes less than the time that passes."""
+    """Return CPU seconds and peak MB of a process; other load changes these less than the wall time."""
     watch = [sys.executable, "-I", "-S", "-c", _WATCH, *command]
     code, seconds, peak = subprocess.run(watch, check=True, capture_output=True, text=True, env=env).stdout.split()
     if code != "0":
@@ -52,7 +52,7 @@ def measured(command: Sequence[str], env: Mapping[str, str] | None = None) -> tu
 
 
 def added(history: dict[str, Any], benchmark: str, version: str, rows: list[list[Any]]) -> dict[str, Any]:
-    """The history with what a run of ``benchmark`` told: name, ratio and most of each; a later run replaces them."""
+    """Return the history with a run's ``rows`` of name, ratio and limit; they replace those of an earlier run."""
     ratios = history.get(benchmark, {})
     for name, ratio, most in rows:
         ratios[name] = {"most": most, "by_version": {**ratios.get(name, {}).get("by_version", {}), version: ratio}}

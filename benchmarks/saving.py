@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def measure(job: dict[str, Any], rounds: int) -> None:
-    """In the environment with the engine."""
+    """Measure in the environment with the engine, and print what saving costs."""
     from vllm.v1.worker.gpu_worker import Worker
 
     from fixtures.engines import drive

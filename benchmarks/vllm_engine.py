@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def measure(job: dict[str, str], rounds: int) -> None:
-    """In the environment with the engine."""
+    """Measure in the environment with the engine, and print what the inserted lines cost."""
     from vllm.v1.worker.gpu_worker import Worker
 
     from fixtures.engines import drive
@@ -146,7 +146,7 @@ def _in_turn(
 
 
 def _shuffled(variants: list[Any]) -> Iterator[Any]:
-    """All of them again and again, each time in another order: what one leaves in the caches meets each of them."""
+    """Yield all variants again and again, each time in another order, so that each follows each of the others."""
     order = random.Random(1)
     while True:
         order.shuffle(variants)
@@ -154,7 +154,7 @@ def _shuffled(variants: list[Any]) -> Iterator[Any]:
 
 
 def _calls(worker: Any, worker_class: Any, patched: Any, rate: Callable[[], float]) -> None:
-    """The line that was inserted, by itself: with a batch of the run before the window, and after it."""
+    """Measure the inserted line by itself: with a batch of the run before the window, and after it."""
     batches: list[Any] = []
 
     def keeping(self: Any, scheduler_output: Any) -> Any:
@@ -193,7 +193,7 @@ def _released(path: str) -> Any:
 
 
 def _by_hand(released: Any) -> Any:
-    """Record as guides write it into the worker: started at once, far from its window."""
+    """Return ``execute_model`` with a profiler as guides add it by hand, started at once, far from its window."""
     import torch
 
     schedule = torch.profiler.schedule(wait=10**9, warmup=1, active=30, repeat=1)

@@ -42,8 +42,8 @@ _TIMELINE = (
     "Record what each process does and when, for `rlpatch timeline`. It needs no profiler and a few KB per step."
 )
 _TOOL = (
-    "Record with torch_npu.profiler, torch.profiler, or nsys (Nsight Systems), which then has to start the run; memory"
-    " records the history of torch's allocator."
+    "What records: torch_npu.profiler (npu), torch.profiler (torch), Nsight Systems (nsys; start the run with it) or"
+    " the history of torch's allocator (memory)."
 )
 _STAGES = Choice(STAGES, others=True, same={"update-actor": "update-policy"})
 _DECLARED = (

@@ -40,12 +40,12 @@ class ProfileConfig(Generic[StageT_co]):
     max_trace_gb: float = option(
         Amount("GB"),
         OUTPUT,
-        "Skip windows whose trace would be larger than this before compression, in GB.",
+        "Largest trace in GB, before compression. A window ends early, or does not open, if its trace would be larger.",
         default=0.0,
         shown="",
     )
     max_stall: float = option(
-        Amount("SECONDS"), OUTPUT, "The longest pause that saving may add to a step; long windows are saved in parts.",
+        Amount("SECONDS"), OUTPUT, "The longest pause that saving may add to a step; long windows are saved in pieces.",
         default=2.0,
     )  # fmt: skip
     live: bool = option(

@@ -26,7 +26,7 @@ def _repeat() -> int:
 def _replicas() -> tuple[int | str, ...] | None:
     """Return the field of the option `--replicas`."""
     about = (
-        "Replicas of verl's rollout engine, such as 0,3, or all; prefill or decode takes the servers for that alone."
+        "Replicas of verl's rollout engine, such as 0,3, or all; prefill or decode selects the servers for that alone."
     )
     return option(ReplicaList(*SERVERS), WHOSE, about, default=(0,))
 

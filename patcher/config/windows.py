@@ -41,16 +41,18 @@ ROLLOUT_UNITS = (
         before=Text("decode steps start at 1, because prefill produces response token 0"),
         instead="--iterations",
     ),
-    WindowUnit("prefill", "Iterations A to B-1 of those that contain prefill, counted from 0."),
+    WindowUnit("prefill", "Iterations that contain prefill, A to B-1, counted from 0."),
     WindowUnit("iterations", "Iterations A to B-1 of any kind, counted from 0."),
-    WindowUnit("aligned", "All iterations, including the dummy batches that keep data-parallel ranks in step."),
+    WindowUnit(
+        "aligned", "Iterations A to B-1, dummy batches included. Number n is the same step on all data-parallel ranks."
+    ),
 )
 TRAINING_UNITS = (
     WindowUnit("micro-batch", "Micro-batches A to B-1 of a training stage, counted from 0."),
     WindowUnit("mini-batch", "Mini-batches A to B-1 of a policy or critic update, counted from 0."),
     WindowUnit(
         "call",
-        "Calls A to B-1 of a training stage in each training step, each recorded as a whole, counted from 0.",
+        "Calls A to B-1 of a training stage, each as a whole, counted from 0 in each training step.",
         loop=False,
     ),
 )

@@ -134,10 +134,10 @@ def _members(kinds: Sequence[type]) -> list[str]:
 
 
 def _for_functions(members: Sequence[str], *, recorded: bool) -> list[str]:
-    """Return the lines of a class with the methods in `members`, of one object, and of a module name for each method.
+    """Return lines through which the functions of a module can call the methods in `members`.
 
-    So the functions of a module can call them. Lines without methods, which define classes, are returned as they are.
-    With `recorded`, the class also holds the recorder.
+    These are a class with the methods, its only object, and a module name for each method. `members` without methods,
+    which only define classes, are returned unchanged. With `recorded`, the class has the recorder as an attribute.
     """
     names = [match[1] for line in members if (match := re.match(r"def (\w+)", line))]
     if not names:  # classes, of which the module makes its own objects
@@ -281,7 +281,10 @@ class _Recorder:
         return {name: layers for name, layers in defined.items() if layers}
 
     def _reached(self, roots: Sequence[str]) -> list[str]:
-        """Return the names reachable from `roots`, then all shared ones, each after those that refer to it."""
+        """Return the names to which `roots` refer, directly or through others, then the other shared names.
+
+        Names that refer to others come before these.
+        """
         order: dict[str, None] = {}
         for start in (roots, self._entries()):
             wave: Sequence[str] = start
@@ -293,7 +296,7 @@ class _Recorder:
         return list(order)
 
     def _entries(self) -> list[str]:
-        """Return the shared names to which no other shared name refers."""
+        """Return the entry points of shared layers: the names to which no other shared name refers."""
         shared = {
             name: {other for definition in definitions for other in _referred(definition.text)} - {name}
             for name, layers in self.defined.items()

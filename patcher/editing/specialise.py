@@ -103,7 +103,7 @@ class Specialiser(ast.NodeVisitor):
     # --- nodes ---
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        """Remove annotations from a function's head, a single line, and its docstring unless marked; visit its body."""
+        """Remove the annotations of a function and, unless a mark keeps it, its docstring; then visit its body."""
         head = _HEAD.match(self.text, self.starts[node.lineno - 1])
         assert head, node.name  # noqa: S101
         fields = {name: _without_annotations(field) for name, field in ast.iter_fields(node.args)}
@@ -122,14 +122,14 @@ class Specialiser(ast.NodeVisitor):
         self.visit(node.value)
 
     def visit_Expr(self, node: ast.Expr) -> None:
-        """Remove a statement that only calls a hook, a method that nothing defines."""
+        """Remove a statement that only calls a hook, a method that does nothing."""
         if self._calls_hook(node):
             self._remove(self._first_line(node), node.end_lineno or 0)
         else:
             self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> None:
-        """Remove an `if`, or its `else`, whose body only calls hooks."""
+        """Remove an `if`, or its `else`, if its body only calls hooks, methods that do nothing."""
         if node.orelse and all(map(self._calls_hook, node.orelse)):
             self._remove((node.body[-1].end_lineno or 0) + 1, node.end_lineno or 0)
             node = ast.copy_location(ast.If(node.test, node.body, []), node)
@@ -140,7 +140,7 @@ class Specialiser(ast.NodeVisitor):
             self.generic_visit(node)
 
     def visit_With(self, node: ast.With) -> None:
-        """Remove a `with` whose body only calls hooks."""
+        """Remove a `with` if its body only calls hooks, methods that do nothing."""
         if all(map(self._calls_hook, node.body)):
             self._remove(self._first_line(node), node.end_lineno or 0)
         else:

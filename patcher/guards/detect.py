@@ -124,9 +124,9 @@ def _result(switch: Switch, state: State, where: str, text: str, reason: str = "
 
 
 def _judged(switch: Switch, state: State, start: Start, where: str, text: str) -> GuardResult:
-    """Build the result for ``text``, in a ``start`` that means ``state``.
+    """Build the result for ``text`` of a ``start``, which sets ``switch`` to ``state``.
 
-    UNKNOWN unless the launch surely gets there.
+    An ON or ARMED state becomes UNKNOWN unless the launch surely comes to this start.
     """
     is_variable, reason = switch.form is Form.VARIABLE, ""
     is_reached = start.sure and (start.program or switch.form in (Form.PROGRAM, Form.REQUEST))
@@ -227,7 +227,7 @@ def _may_be_among(switch: Switch, words: Sequence[str]) -> bool:
 
 
 def _object(switch: Switch, text: str) -> dict[str, str]:
-    """Return a JSON object as key → text; for invalid JSON, each key that decides on the switch → unknown."""
+    """Parse a JSON object into key → text of its value; if it is invalid, each key of ``switch`` → OUTSIDE."""
     try:
         keys = (json.loads(text.strip() or "null") or {}).items()
     except (ValueError, RecursionError, AttributeError):
@@ -248,7 +248,7 @@ def _started(switch: Switch, reading: Reading) -> list[GuardResult]:
 
 
 def _profiled(switch: Switch, reading: Reading) -> Iterator[Start]:
-    """Yield the starts of a program that profiles; not sure if what stands before it may not run it."""
+    """Yield the starts of the switch's program; a start is not sure if the words before it may not run the program."""
     for start in reading.starts:
         for at, word in enumerate(start.words):
             if re.fullmatch(switch.programs, " ".join((basename(word), *start.words[at + 1 :])), re.DOTALL):

@@ -117,7 +117,7 @@ def read(launch: Launch, packages: tuple[str, ...] = ()) -> Reading:
         typed.insert(0, ("python" if is_python else "bash", str(launch.script)))
     for words in typed:
         typed_words = (Word(1, quote(word.replace("\0", ""))) for word in words)
-        _Reader(result).command(ShellCommand((*typed_words,)))
+        _Reader(result).read_command(ShellCommand((*typed_words,)))
     if all(start.words[0] in ("curl", "wget") for start in result.starts):  # what may be started gets the environment
         result.starts.append(Start(ENVIRONMENT, ("python",), sure=True))
     return result
@@ -177,7 +177,7 @@ class _Reader:
 
     # --- texts ---
 
-    def script(self, text: str, line: int = 1) -> None:
+    def read_script(self, text: str, line: int = 1) -> None:
         """Read a shell script that begins at ``line``: first what its commands set and write, then the commands.
 
         A text that cannot be split into commands is only searched, and counts as hidden.
@@ -185,25 +185,25 @@ class _Reader:
         try:
             commands = split(text, line)
             for command in commands:
-                self.learn(command)
+                self.note_assignments(command)
             for command in commands:
-                self.command(command)
+                self.read_command(command)
         except (ValueError, RecursionError):
             self.note(text, line)
             self.hide(Text("rlpatch cannot split this text into commands"), str(self.path or ""))
 
-    def inner(self, text: str, line: int, *, plain: bool = False) -> None:
+    def read_inner_shell(self, text: str, line: int, *, plain: bool = False) -> None:
         """Read shell text of an expansion or an inner shell; ``plain`` if a shell surely runs it, without arguments.
 
         Text nested eight levels deep is hidden.
         """
         if self.nested < _NESTED:
             constants = {} if plain else self.constants  # another shell has only what is exported
-            replace(self, nested=self.nested + 1, plain=plain, constants=constants).script(text, line)
+            replace(self, nested=self.nested + 1, plain=plain, constants=constants).read_script(text, line)
         else:
             self.hide(Text("this text is nested too deeply in quotes and expansions"), text)
 
-    def file(self, word: str, *, plain: bool = False) -> None:
+    def read_file(self, word: str, *, plain: bool = False) -> None:
         """Read the file ``word`` that the launch names: a script, a Python program or settings.
 
         Once only. A file that is missing, written by the launch, larger than 128 KiB, or named only by a file that was
@@ -226,9 +226,9 @@ class _Reader:
             folders = (*self.folders, *path.absolute().parents)
             reader = replace(self, path=path, level=self.level + 1, plain=plain, folders=folders)
             is_shell = path.suffix in (".sh", ".bash", "") or re.match("#!.*sh", text)
-            (reader.script if is_shell else reader.python)(text, 1)
+            (reader.read_script if is_shell else reader.read_python)(text, 1)
 
-    def python(self, text: str, line: int) -> None:
+    def read_python(self, text: str, line: int) -> None:
         """Add the lines of Python code or settings to the texts, also with adjacent strings joined.
 
         Code that runs or sets what only the run tells is hidden. Shell scripts that it names are read.
@@ -243,11 +243,11 @@ class _Reader:
             reason = Text("what this code sets or runs is only known at run time")
             self.hide(reason, match[0], text.count("\n", 0, match.start()) + line)
         for script in re.findall(r"[\"' ]([\w./-]+\.sh)\b", text):
-            self.file(script)
+            self.read_file(script)
 
     # --- words ---
 
-    def learn(self, command: ShellCommand) -> None:
+    def note_assignments(self, command: ShellCommand) -> None:
         """Record the values that a command assigns and the files that it writes, whether it runs or not."""
         self.clear.clear()
         words = _stripped(command)
@@ -268,17 +268,17 @@ class _Reader:
         self.result.written.update(basename(word.text) for direction, word in command.redirects if ">" in direction)
 
     def value(self, raw: str) -> str:
-        """Return the text of an expansion if only one is possible, else a mark.
+        """Return the text to which ``raw`` expands if only one is possible, else a mark.
 
-        The mark is INSIDE if the text is one of those that were read, else OUTSIDE: only the run tells. What keeps the
-        value of PYTHONPATH is marked KEPT, too.
+        The mark is INSIDE if all possible texts are among those that were read, else OUTSIDE. KEPT is added if the
+        expansion keeps the value of PYTHONPATH.
         """
         match = re.fullmatch(_PARAMETER, raw)
         if re.match(_PYTHONPATH, raw):
             is_replaced = match and match[3] == "+"
             return Word(self.line, match[4]).marked(self.value) if match and is_replaced else f"{KEPT}{raw}"
         values = self.values.get(match[1], []) if match else []
-        text = self.fixed(raw) if match is None else self.constant(match, values)
+        text = self.fixed(raw) if match is None else self.only_value(match, values)
         if text is not None:
             return text
         is_kept = values and all(re.search(_PYTHONPATH, word.raw) for word in values)
@@ -297,10 +297,11 @@ class _Reader:
             return "."
         return ":" if raw.startswith(("[[", "((")) else None
 
-    def constant(self, match: re.Match[str], values: Sequence[Word]) -> str | None:
-        """Return the only value of a variable (``match`` is its expansion), else the expansion's default.
+    def only_value(self, match: re.Match[str], values: Sequence[Word]) -> str | None:
+        """Return the value of a variable if only one is possible, else None.
 
-        None if there may be other values than that in ``values``.
+        ``match`` is the expansion, ``values`` are the texts that the launch assigns. The value is a constant, the
+        default in ``${NAME:-default}``, or one that `fixed` knows.
         """
         if len(values) == 1 and match[1] in self.constants:
             return self.constants[match[1]]
@@ -336,64 +337,65 @@ class _Reader:
             self.clear[raw] = is_set
         return self.clear[raw]
 
-    def marks(self, word: Word) -> list[str]:
-        """Return the words to which ``word`` expands: a lone unquoted expansion may be no word or several."""
+    def expanded(self, word: Word) -> list[str]:
+        """Return the words to which ``word`` expands: none or several if it is a single expansion."""
         mark = word.marked(self.value)
         return mark.split() if re.fullmatch(r"\"?\$(\w+|[@*]|\{[^}]*\})\"?", word.raw) else [mark]
 
     # --- commands ---
 
-    def command(self, command: ShellCommand) -> None:
+    def read_command(self, command: ShellCommand) -> None:
         """Record what a command sets and starts, read the files that it names, and update ``plain``.
 
-        ``plain`` is then whether the script surely goes on behind it, with the same meaning.
+        ``plain`` then tells whether the script surely goes on, and its further lines keep their meaning.
         """
         words = _stripped(command)
         sources = [*words, *(word for _, word in command.redirects)]
         self.line = min((word.line for word in sources), default=self.line)
-        start = self.start(command, words)
+        start = self.build_start(command, words)
         self.plain = start.sure and not start.is_emptied
         for word in sources:
             for text in word.commands():
-                self.inner(text, word.line)
+                self.read_inner_shell(text, word.line)
         if not (start.texts or self.nested):
-            self.assign(start)
+            self.note_constants(start)
         if start.words and not (start.texts and re.fullmatch(HARMLESS, start.name)):
             self.result.starts.append(start)
         self.follow(command, start)
         for word in sources:
-            self.note_word(word, plain=start.sure and word in words and self.takes(start))
-        self.plain = start.sure and self.passes(start) and not re.search(_DIVERTS, " ".join(word.raw for word in words))
+            self.note_word(word, plain=start.sure and word in words and self.passes_words_on(start))
+        raw = " ".join(word.raw for word in words)
+        self.plain = start.sure and self.surely_goes_on(start) and not re.search(_DIVERTS, raw)
 
-    def start(self, command: ShellCommand, words: Sequence[Word]) -> Start:
+    def build_start(self, command: ShellCommand, words: Sequence[Word]) -> Start:
         """Build the `Start` of a command, whose ``words`` are expanded.
 
         It is sure if the script surely gets there, outside of branches, lists and pipes (except to ``tee``).
         """
-        marks = (mark for word in words for mark in self.marks(word))
+        marks = (mark for word in words for mark in self.expanded(word))
         start = Start(self.place(self.line), (*marks,), sure=False, folders=self.folders)
         ends = ("\n", ";", "&", "tee") if start.is_python else ("\n", ";")
         is_whole = len(words) == len(command.words) and command.after in ends
         return replace(start, sure=self.plain and is_whole and command.before in ("\n", ";", "&"))
 
-    def takes(self, start: Start) -> bool:
-        """Tell whether what a command gets counts: it exports its words, or starts Python or the script with them."""
+    def passes_words_on(self, start: Start) -> bool:
+        """Tell whether the run gets a command's words: it exports them, or starts Python or the script with them."""
         return start.is_export or start.is_python or bool(self.level == 0 and re.fullmatch(SHELL, start.name))
 
     def note_word(self, word: Word, *, plain: bool) -> None:
         text = word.marked(lambda raw: self.value(raw) if is_known(self.value(raw)) else raw)
         self.note(text, word.line, plain=plain)
 
-    def assign(self, start: Start) -> None:
+    def note_constants(self, start: Start) -> None:
         """Record as constants the variables that a command surely sets, unless the environment has them."""
         for name, value in start.variables.items():
             if value is not None and is_known(value) and len(value) < _LONGEST and name not in self.result.environ:
                 self.constants[name] = value
 
-    def passes(self, start: Start) -> bool:
-        """Tell whether a script surely goes on after a command, with the same meaning.
+    def surely_goes_on(self, start: Start) -> bool:
+        """Tell whether a script surely goes on after a command, and its further lines keep their meaning.
 
-        Note if errors end it from now on.
+        Set ``fails`` if errors end the script from now on.
         """
         is_passed = not start.own or re.fullmatch(_PASSES_ALWAYS if self.fails else _PLAIN, start.shape)
         may_fail = self.fails and not all(map(is_known, start.words))
@@ -408,17 +410,17 @@ class _Reader:
         """
         if re.fullmatch(_COMPUTED, start.shape):
             self.hide(_RUN_TIME, " ".join(start.texts))
-        self.inputs(command, start)
+        self.read_input(command, start)
         if start.name in (".", "source"):
-            self.file("".join(start.own[1:2]))
+            self.read_file("".join(start.own[1:2]))
         elif start.name in ("cd", "pushd"):
             is_here = is_known(" ".join(start.own)) and self.folders
             self.folders = (self.folders[0] / "".join(start.own[1:2]), *self.folders) if is_here else ()
         elif not re.fullmatch(rf"{HARMLESS}|{ENDS}", start.name):
-            self.programs(command, start)
+            self.read_words(command, start)
 
-    def inputs(self, command: ShellCommand, start: Start) -> None:
-        """Read the script of a shell, or the here-documents that a shell or Python runs; hide any other input."""
+    def read_input(self, command: ShellCommand, start: Start) -> None:
+        """Read what a shell or Python runs: a script or a here-document. Any other input counts as hidden."""
         text = " ".join(start.own)
         documents = [word for direction, word in command.redirects if direction == "<<<"]
         is_python = re.fullmatch(RUNS_FILES, start.name) and start.own[1:] in ([], ["-"])
@@ -427,11 +429,12 @@ class _Reader:
             if is_fed or not (documents or re.match(r"ssh|pdsh|[\0\1]", text)):
                 self.hide(_INPUT, text)
             for document in documents:
-                (self.python if is_python else self.inner)(document.raw.replace("\\$", "$"), document.line)
+                read_text = self.read_python if is_python else self.read_inner_shell
+                read_text(document.raw.replace("\\$", "$"), document.line)
         elif re.fullmatch(SHELL, start.name) and not re.match(r"\S+( -\w+)* -\w*c", text):
-            self.shell(start.own[1:])
+            self.read_shell_script(start.own[1:])
 
-    def shell(self, words: Sequence[str]) -> None:
+    def read_shell_script(self, words: Sequence[str]) -> None:
         """Read the script that a shell runs with ``words``; its lines are plain if the user named it alone.
 
         Raises Problem (USAGE) if a script that the user named does not exist.
@@ -440,22 +443,22 @@ class _Reader:
         script = "".join(operands[:1])
         if self.level + self.nested == 0 and not find(script, self.folders):
             text_of(Path(script))  # what the user names is there
-        self.file(script, plain=self.plain and self.level == 0 and words == operands[:1])
+        self.read_file(script, plain=self.plain and self.level == 0 and words == operands[:1])
 
-    def programs(self, command: ShellCommand, start: Start) -> None:
-        """Read the words of a command that are code (Python's or a shell's), and the files that words name."""
+    def read_words(self, command: ShellCommand, start: Start) -> None:
+        """Read words of a command that are Python or shell code, and the files that its words name."""
         is_code = start.is_python and not re.fullmatch(PROFILERS, start.name)
         is_whole = re.fullmatch(SHELL, start.name) and re.fullmatch(r"-\w*c", " ".join(start.own[1:-1]))
         for source in command.words:
             if is_code and re.search(r"\w\s", source.text):
-                self.python(source.text, source.line)
+                self.read_python(source.text, source.line)
             elif not is_code and re.search(r"[\s<;&|]", source.marked(lambda _: "")):
-                self.inner(source.text, source.line, plain=self.plain and bool(is_whole))
+                self.read_inner_shell(source.text, source.line, plain=self.plain and bool(is_whole))
         if "/" in start.name:
-            self.file(start.name)
-        self.named(start)
+            self.read_file(start.name)
+        self.read_named_files(start)
 
-    def named(self, start: Start) -> None:
+    def read_named_files(self, start: Start) -> None:
         """Read the files that the words of a command name, and Ray's runtime environment as settings.
 
         Settings are certain only if they stand in front of the program.
@@ -466,21 +469,24 @@ class _Reader:
                 self.result.settings.append(LaunchText(self.place(self.line), normal(word)))
             if match := re.fullmatch(_FILE, f"{option} {word}"):
                 is_settings = re.match("(--runtime-env|.* --runtime-env=)", match[0])
-                self.file(match["file"], plain=is_sure and bool(is_settings))
+                self.read_file(match["file"], plain=is_sure and bool(is_settings))
             if word.endswith(".py") or option in ("-m", "--module", "-c"):
                 programs.append(word)
                 is_sure = is_sure and not word.endswith(".py")
         if re.fullmatch(RUNS_FILES, start.name):
-            self.modules(start, programs)
+            self.read_modules(start, programs)
 
-    def modules(self, start: Start, programs: Sequence[str]) -> None:
-        """Read the files of ``programs`` that are modules here, except those of the packages; hide unknown words."""
+    def read_modules(self, start: Start, programs: Sequence[str]) -> None:
+        """Read the files of the modules in ``programs`` that are here and not of ``packages``.
+
+        A command whose program is known only at run time is hidden.
+        """
         if not is_known("".join(programs or start.own)):
             self.hide(_INPUT, " ".join(start.own))
         for word in programs:
             path = find(f"{word.replace('.', '/')}.py", self.folders)
             if path and word.partition(".")[0] not in self.result.packages:
-                self.file(str(path))
+                self.read_file(str(path))
 
 
 def _stripped(command: ShellCommand) -> list[Word]:

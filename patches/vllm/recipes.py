@@ -98,7 +98,7 @@ WORKER = Recipe(
 )
 
 CPU_WORKER = Recipe(
-    name=Text("V1 worker for CPUs"),
+    name=Text("V1 CPU worker"),
     stage="rollout",
     class_name="CPUWorker",
     method="execute_model",
@@ -124,7 +124,7 @@ CPU_WORKER = Recipe(
 )
 
 CPU_PROFILE = Recipe(
-    name=Text("V1 worker for CPUs, profile()"),
+    name=Text("profile() of the V1 CPU worker"),
     stage="rollout",
     class_name="CPUWorker",
     method="profile",
@@ -178,7 +178,7 @@ _CAPTURES = Text(
 )
 
 CAPTURE = Recipe(
-    name=Text("V1 worker, graph capture"),
+    name=Text("graph capture of the V1 worker"),
     stage=graphs.STAGE,
     class_name="Worker",
     method="compile_or_warm_up_model",
@@ -216,7 +216,7 @@ CAPTURE = Recipe(
 )  # fmt: skip
 
 INNER_CAPTURE = CAPTURE._replace(
-    name=Text("V1 worker, graph capture in a separate method"),
+    name=Text("graph capture of the V1 worker, in a separate method"),
     method="_compile_or_warm_up_model",
     insertions=(graphs.around("_compile_or_warm_up_model", "capture_model", _CAPTURES),),
     structures=(
@@ -238,7 +238,7 @@ _COMPILE_HOW = Text(
 )
 
 CPU_WARM_UP = Recipe(
-    name=Text("V1 worker for CPUs, warm-up"),
+    name=Text("warm-up of the V1 CPU worker"),
     stage=graphs.STAGE,
     class_name="CPUWorker",
     method="compile_or_warm_up_model",
@@ -262,7 +262,7 @@ CPU_WARM_UP = Recipe(
 )
 
 CPU_COMPILE = CPU_WARM_UP._replace(
-    name=Text("V1 worker for CPUs, compilation"),
+    name=Text("torch.compile in the V1 CPU worker"),
     method="determine_available_memory",
     insertions=(graphs.around("determine_available_memory", "warming_up_model", _COMPILES),),
     structures=(

@@ -21,7 +21,7 @@ RECIPES = _TIMELINE.recipes(
         needed="Worker.execute_model",
     ),
     _TIMELINE.sites(
-        Text("timeline of the V1 worker for CPUs"),
+        Text("timeline of the V1 CPU worker"),
         "v1/worker/cpu_worker.py",
         _CPU_WORKER,
         *vllm_engine.spans("CPUWorker"),

@@ -159,7 +159,7 @@ V0 = Recipe(
 )
 
 CAPTURE = Recipe(
-    name=Text("V1 worker, graph capture"),
+    name=Text("graph capture of the V1 worker"),
     stage=graphs.STAGE,
     class_name="NPUWorker",
     method="compile_or_warm_up_model",

@@ -11,8 +11,9 @@ from patcher.messages import CommandResult
 
 @options.command("recover", groups=(SEARCH, CLUSTER))
 def command(search: SearchOptions, cluster: ClusterOptions) -> CommandResult:
-    """Finish or undo a command that was interrupted (kill -9, power cut). The next command also does this by
-    itself.
+    """Finish or undo a command that was interrupted (kill -9, power cut).
+
+    The next rlpatch command does this, too.
 
     \b
     Example:

@@ -13,7 +13,7 @@ from patcher.options.headings import OUTPUT
 
 RESTORE = options.switch(
     OUTPUT,
-    "Restore the backup of files whose inserted lines were edited. -n shows which edits would be lost.",
+    "If inserted lines were edited, put back the backup of the whole file. All later edits are lost; -n shows them.",
     "--restore",
 )
 

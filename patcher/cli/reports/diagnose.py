@@ -13,7 +13,6 @@ import click
 from patcher.cli import options, terminal
 from patcher.cli.launch import LAUNCH
 from patcher.cli.options import Group, Option, switch
-from patcher.cli.patching.apply import FORCE
 from patcher.cli.reports.report import CSV
 from patcher.cli.search import SEARCH
 from patcher.commands.finding import SearchOptions
@@ -22,7 +21,7 @@ from patcher.config import TrainingStage, Window
 from patcher.guards.result import Launch
 from patcher.messages import CommandResult, Kind, Problem, Text, tables, usage
 from patcher.messages.language import translate
-from patcher.options.headings import OUTPUT, READ
+from patcher.options.headings import OUTPUT, PROFILERS, READ
 from patcher.request import ProfileRequest
 
 STUDIED_SYNC = 2
@@ -88,19 +87,24 @@ OPTIONS = Group(
     CSV,
 )
 
+FORCE = switch(PROFILERS, "Run the command even if another profiler is switched on.", "--force")
+
 
 @options.command("diagnose", options.targets("[DIR | TARGET...]"), FORCE, groups=(OPTIONS, SEARCH, LAUNCH))
 def command(
     targets: tuple[str, ...], chosen: DiagnoseOptions, search: SearchOptions, launch: Launch, force: bool
 ) -> CommandResult:
-    """Show where the time of whole steps went, down to classes of kernels, from a few recorded iterations.
+    """Show which kinds of kernels take the time of whole steps, from a few recorded iterations.
 
-    The timeline gives the duration of each iteration and micro-batch. A few of them are recorded, to show which kernels
-    that time consists of. With a command after `--`, rlpatch runs it with patched TARGETs, chooses the windows while it
-    runs, and asks its workers to record them.
+    The timeline gives the duration of every iteration and micro-batch. The few that a profiler records show which kinds
+    of kernels that time consists of.
 
-    Without a command, read DIR, by default rlpatch_traces. If the run is still going and was patched for a timeline
-    and for windows on demand, ask its workers for the windows that are missing.
+    With a command after `--`, rlpatch runs it with patched TARGETs. While it runs, rlpatch chooses the windows and asks
+    the workers to record them.
+
+    Without a command, rlpatch reads DIR, the folder of the traces; default: rlpatch_traces in the working directory. If
+    the run is still going, rlpatch asks its workers for missing windows. This needs a run that was patched with
+    `--timeline --on-demand`.
 
     Ctrl-C ends the diagnosis, not the run, and shows the results so far. A second Ctrl-C ends the command.
 

@@ -43,7 +43,7 @@ CONDITIONS = ("at_load", "at_tail", "at_context")
 """The options of a rollout that a request has, too."""
 _AT = "Which rollout (counted from 0) or training step (from 1) to record."
 OWN = (
-    OptionSpec("at", Number(0), WHOSE, _AT, None, "the next one of the worker that is furthest"),
+    OptionSpec("at", Number(0), WHOSE, _AT, None, "the next one that no worker has begun"),
     OptionSpec("expires", Number(1), WHOSE, "Seconds after which the request expires.", None, "a day"),
 )
 TRIGGER = Group(

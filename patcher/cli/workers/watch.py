@@ -62,7 +62,9 @@ WATCH = Group(
         " +%s`).",
     ),
     options.switch(WAITED, "Print the state once; do not wait.", "--once"),
-    options.switch(WAITED, "Show what limited each step instead, while the run goes on.", "--timeline"),
+    options.switch(
+        WAITED, "Show what limited each training step, instead of the workers, while the run goes on.", "--timeline"
+    ),
     waiting.TIMEOUT,
 )
 

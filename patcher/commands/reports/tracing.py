@@ -126,7 +126,7 @@ class ParseOptions:
     export: tuple[str, ...] = option(
         ChoiceList(EXPORT_TYPES),
         PARSED,
-        "What to export.",
+        "Formats to export.",
         default=(),
         shown="what the recording asked for",
     )

@@ -651,7 +651,7 @@ def test_explain_names_the_variables_that_a_stage_looks_at(
 
 def test_explain_a_stage_without_a_window(run, site: Path) -> None:
     said = run("explain", "vllm-ascend", "--stage", "graph-capture", "--path", "site").stdout
-    assert "graph-capture: V1 worker, graph capture, no window" in said
+    assert "graph-capture: graph capture of the V1 worker, no window" in said
     assert "around the call `self.model_runner.capture_model()`" in said
     assert '_rlpatch_graph_capture("enter", "capture_model"); self._rlpatch_graph_capture("leave")' in said
     call = SOURCE.splitlines().index("            self.model_runner.capture_model()") + 1
@@ -734,7 +734,7 @@ def test_a_long_listing_is_short_and_begins_with_what_is_installed(
 def test_list_is_the_recipes(run) -> None:
     assert "--decode --prefill --iterations" in run("list").stdout
     said = run("list", "vllm-ascend").stdout
-    assert "V1 worker, graph capture" in said
+    assert "graph capture of the V1 worker" in said
     assert "vllm_ascend/worker/worker_v1.py" in said
     assert "0.7.3rc2 … 0.9.1 (12)" in said
     assert "--decode --prefill --iterations" in said
