@@ -20,7 +20,7 @@ MANY_SIZES = Note(
         " cudagraph_capture_sizes in --compilation-config"
     ),
 )
-"""Note on the length of a trace, the same for every engine."""
+"""Note on the length of a trace, for vLLM and vllm-ascend."""
 
 
 def summary(config: ProfileConfig[WholeStage]) -> str:

@@ -26,7 +26,7 @@ from patches.probes.rollout import RolloutUnits
 from patches.probes.sglang import ForwardThread, NamedReplica, SglangRollout
 from patches.sglang import recipes as sglang
 from patches.sglang import sglang_graphs
-from tests.matrix import ends, of_releases, thinned
+from tests.matrix import MATRIX, ends, of_releases, thinned
 from tests.patcher.guards.detecting import detect
 from tests.patches import sglang_runners
 from tests.patches.command_line import install, run, there_and_back
@@ -55,6 +55,12 @@ def test_the_sample_has_both_ends_of_every_structure() -> None:
 def test_apply_and_revert_restore_every_byte(release: str, tmp_path: Path) -> None:
     root = install(sglang.UPSTREAM, release, tmp_path / "site")
     there_and_back(sglang.UPSTREAM, release, "rollout", "decode", root, tmp_path)
+
+
+@MATRIX
+@pytest.mark.usefixtures("unwatched")
+def test_apply_and_revert_of_the_capture_restore_every_byte(release: str, tmp_path: Path) -> None:
+    root = install(sglang.UPSTREAM, release, tmp_path / "site")
     there_and_back(sglang.UPSTREAM, release, "graph-capture", WHOLE, root, tmp_path)
 
 
