@@ -6,7 +6,7 @@ from patcher.config import WHOLE, ProfileConfig, WholeStage
 from patcher.messages import Note, Text
 from patcher.recipe import Around, Insertion, Probe
 from patches import recording
-from patches.probes.graphs import GraphCapture
+from patches.probes.graphs import VllmGraphCapture
 from patches.probes.members import Calls, Inherited
 from patches.probes.windows import RepeatedCaptures
 
@@ -20,7 +20,7 @@ MANY_SIZES = Note(
         " cudagraph_capture_sizes in --compilation-config"
     ),
 )
-"""Note on the length of a trace, the same for every engine."""
+"""Note on the length of a trace, for vLLM and vllm-ascend."""
 
 
 def summary(config: ProfileConfig[WholeStage]) -> str:
@@ -35,15 +35,15 @@ def settings(config: ProfileConfig[WholeStage]) -> dict[str, object]:
     return {**recording.settings(config), **recording.in_replicas(config), **about}
 
 
-def probe() -> Probe:
-    """Return the probe that records in a vLLM worker what runs between the events "enter" and "leave"."""
+def probe(recorder: type = VllmGraphCapture) -> Probe:
+    """Return the probe whose `recorder` records what runs between the events "enter" and "leave"."""
 
     def layers(config: ProfileConfig[WholeStage], release: str) -> tuple[type, ...]:  # noqa: ARG001
         """Return the layers of the recorder: one for repeated captures if there are several, then those of any."""
         return (*((RepeatedCaptures,) if config.stage.repeat > 1 else ()), *recording.layers(config))
 
     return recording.probe(
-        GraphCapture,
+        recorder,
         (Calls,),
         settings=settings,
         constants=lambda config, _release: recording.repeated(config),
@@ -62,9 +62,17 @@ def around(method: str, function: str, why: str, *, nested: bool = True) -> Inse
 
     With `nested` the call may be at any depth, otherwise it is a statement of the method itself.
     """
+    return enclosing(method, f"self.model_runner.{function}()", function, why, nested=nested)
+
+
+def enclosing(method: str, statement: str, name: str, why: str, *, nested: bool = True) -> Insertion:
+    """Return lines around the only `statement` in `method`; the log calls what it runs `name`, and `why` is the reason.
+
+    With `nested` the statement may be at any depth, otherwise it is one of the method itself.
+    """
     return Insertion(
         method,
-        where=Around(f"self.model_runner.{function}()", after='self._rlpatch_stage("leave")', nested=nested),
-        line=f'self._rlpatch_stage("enter", "{function}")',
+        where=Around(statement, after='self._rlpatch_stage("leave")', nested=nested),
+        line=f'self._rlpatch_stage("enter", "{name}")',
         why=why,
     )

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from patches.probes.recorder import ReplicaRecorder
+from patches.probes.sglang import TargetModel
 from patches.probes.vllm import VllmWorker
 
 
-class GraphCapture(VllmWorker):
+class GraphCapture(ReplicaRecorder):
     """Records what runs between two lines around the call that captures, or compiles.
 
     There is nothing before it that could be a warm-up, so the profiler starts at once.
@@ -62,3 +64,11 @@ class GraphCapture(VllmWorker):
     def contents(self, batch: Any) -> Mapping[str, object]:  # noqa: ARG002
         """Return no step metadata: a capture has no batch."""
         return {}
+
+
+class VllmGraphCapture(GraphCapture, VllmWorker):
+    """The capture of a worker of vLLM or vllm-ascend."""
+
+
+class SglangGraphCapture(GraphCapture, TargetModel):
+    """The capture of a model runner of SGLang."""

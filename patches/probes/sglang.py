@@ -5,10 +5,60 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from patches.probes.recorder import ReplicaRecorder
 from patches.probes.rollout import RolloutUnits
 
 
-class SglangRollout(RolloutUnits):
+class SglangWorker(ReplicaRecorder):
+    """The replica and the global rank of a scheduler or a model runner, which has one accelerator."""
+
+    def __init__(self, worker: Any) -> None:  # docstring goes in
+        """Find the replica and the global rank.
+
+        The replicas of data-parallel attention are parts of one world, all others have one each. Where the number
+        of a replica stands has changed often; before 0.4.9 only the thread of the forward is told.
+        """
+        import sys
+
+        import torch.distributed as dist
+
+        in_a_world = dist.is_available() and dist.is_initialized()
+        world, self.rank = (dist.get_world_size(), dist.get_rank()) if in_a_world else (1, 0)
+        context = sys.modules.get("sglang.srt.runtime_context")
+        parallel = getattr(worker, "ps", worker)
+        if context and not hasattr(parallel, "dp_rank"):  # from 0.5.21 on
+            parallel = context.get_parallel()
+        dp_rank = getattr(parallel, "dp_rank", None)
+        replica = getattr(getattr(worker, "tp_worker", None), "_rlpatch_stage_replica", dp_rank)
+        if worker.server_args.enable_dp_attention or replica is None:
+            self.dp = getattr(parallel, "attn_dp_rank", dp_rank) or 0
+        else:
+            self.dp = replica
+            self.rank += replica * world
+        super().__init__(worker)
+
+    def count_ranks(self, worker: Any) -> int:
+        """Return how many ranks all data-parallel replicas have together."""
+        import torch.distributed as dist
+
+        world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+        apart = not worker.server_args.enable_dp_attention
+        return world * (getattr(worker.server_args, "dp_size", 1) if apart else 1)
+
+
+class TargetModel(SglangWorker):
+    """A model runner; one that runs a draft model records nothing."""
+
+    def __init__(self, worker: Any) -> None:
+        super().__init__(worker)
+        self.done = self.done or getattr(worker, "is_draft_worker", False)  # none before 0.4.1.post4
+
+    def serves(self, worker: Any) -> str:
+        """Return "prefill" or "decode" for a server that serves one alone; any other text otherwise."""
+        return str(getattr(worker.server_args, "disaggregation_mode", ""))
+
+
+class SglangRollout(SglangWorker, RolloutUnits):
     """Tells decode from prefill by the mode of SGLang's ``ScheduleBatch`` (``managers/schedule_batch.py``).
 
     A batch decodes as a whole, or some request of it has prompt tokens left: extended, mixed, or computed again
@@ -133,40 +183,10 @@ class SglangRollout(RolloutUnits):
             self.put(done.set)
             done.wait(60)  # a profiler that hangs must not hang the scheduler, too
 
-    def __init__(self, worker: Any) -> None:  # docstring goes in
-        """The replica and the global rank of a scheduler, which has one accelerator.
-
-        The replicas of data-parallel attention are parts of one world, all others have one each. Where the number
-        of a replica stands has changed often; before 0.4.9 only the thread of the forward is told.
-        """
-        import sys
-
-        import torch.distributed as dist
-
-        scheduler = self.scheduler = worker
-        self.put = getattr(scheduler.tp_worker, "_rlpatch_stage_put", None)
-        in_a_world = dist.is_available() and dist.is_initialized()
-        world, self.rank = (dist.get_world_size(), dist.get_rank()) if in_a_world else (1, 0)
-        context = sys.modules.get("sglang.srt.runtime_context")
-        parallel = getattr(scheduler, "ps", scheduler)
-        if context and not hasattr(parallel, "dp_rank"):  # from 0.5.21 on
-            parallel = context.get_parallel()
-        dp_rank = getattr(parallel, "dp_rank", None)
-        replica = getattr(scheduler.tp_worker, "_rlpatch_stage_replica", dp_rank)
-        if scheduler.server_args.enable_dp_attention or replica is None:
-            self.dp = getattr(parallel, "attn_dp_rank", dp_rank) or 0
-        else:
-            self.dp = replica
-            self.rank += replica * world
+    def __init__(self, worker: Any) -> None:
+        self.scheduler = worker
+        self.put = getattr(worker.tp_worker, "_rlpatch_stage_put", None)
         super().__init__(worker)
-
-    def count_ranks(self, worker: Any) -> int:
-        """Return how many ranks all data-parallel replicas have together."""
-        import torch.distributed as dist
-
-        world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-        apart = not worker.server_args.enable_dp_attention
-        return world * (getattr(worker.server_args, "dp_size", 1) if apart else 1)
 
     def context_growth(self, worker: Any) -> int:
         """Return by how many tokens an iteration makes a context longer, at most: one, and the drafts."""

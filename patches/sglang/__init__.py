@@ -38,6 +38,7 @@ PROJECT = Project(
         "sglang/srt/managers/scheduler_components/weight_updater.py",
         "sglang/srt/managers/scheduler_update_weights_mixin.py",
         "sglang/srt/managers/tp_worker_overlap_thread.py",
+        "sglang/srt/model_executor/model_runner.py",
         "sglang/srt/server_args.py",
     ),
 )

@@ -14,7 +14,7 @@ from patches.probes.sglang import (
     SglangRollout,
 )
 from patches.probes.states import RelativeBatches
-from patches.sglang import PROJECT, RELEASES, replicas, sglang_timeline, sglang_weights
+from patches.sglang import PROJECT, RELEASES, replicas, sglang_graphs, sglang_timeline, sglang_weights
 from patches.sglang.sglang_switches import SWITCHES
 
 _SCHEDULER = "sglang/srt/managers/scheduler.py"
@@ -191,47 +191,6 @@ FORWARD_THREAD = Recipe(
     needs=(SCHEDULER.name,),
 )
 
-REPLICA = Recipe(
-    name=Text("replica number in verl"),
-    stage="rollout",
-    class_name="",
-    method="",
-    windows=rollout.ALIGNED,
-    probe=replicas.probe(rollout.summary),
-    insertions=(),
-    structures=(
-        Structure("", RELEASES, "sglang/__init__.py", (), Text("Python imports this file before the schedulers start")),
-    ),
-    why=Text(
-        "verl and slime start an engine for each replica, but do not tell SGLang the replica number. Without"
-        " it, every replica would record"
-    ),
-    how=Text(
-        "in the actor of verl's server, the package takes the number from the actor's name and sets"
-        " VERL_REPLICA_RANK, as verl does for vLLM. In other processes the package does nothing"
-    ),
-    upstream="verl/workers/rollout/sglang_rollout/async_sglang_server.py, from verl 0.6.1 on",
-    remove_when=Text("verl tells SGLang's schedulers their replica number"),
-    needs=(SCHEDULER.name,),
-)
-
-SERVER = REPLICA._replace(
-    name=replicas.NAME,
-    method=replicas.LINE.method,
-    probe=Probe(summary=rollout.summary),
-    insertions=(replicas.LINE,),
-    structures=(
-        Structure("", RELEASES, f"sglang/{replicas.FILE}", (), Text("the patched function exists in this file")),
-    ),
-    how=Text(
-        "one line where a server is configured. In slime and its forks, the Ray actor that configures it"
-        " knows the replica number"
-    ),
-    upstream="slime/backends/sglang_utils/sglang_engine.py, from slime 0.2.1 on; the same file of miles",
-    remove_when=Text("slime tells SGLang's schedulers their replica number"),
-    needs=(REPLICA.name,),
-)
-
 _ALL_RANKS = Text("This profiler records on every rank, includes prefill and idle batches, and does not mark the steps")
 _BY_STAGE = Text(
     "profile_by_stage=True records only the first num_steps batches of prefill and of decode, and new prefill"
@@ -250,7 +209,14 @@ _OTHER_THREAD = Text(
 
 UPSTREAM = Upstream(
     PROJECT,
-    recipes=(SCHEDULER, FORWARD_THREAD, REPLICA, SERVER, *sglang_timeline.RECIPES, *sglang_weights.RECIPES),
+    recipes=(
+        SCHEDULER,
+        FORWARD_THREAD,
+        *replicas.recipes(SCHEDULER),
+        *sglang_graphs.RECIPES,
+        *sglang_timeline.RECIPES,
+        *sglang_weights.RECIPES,
+    ),
     switches=SWITCHES,
     tool="torch",
     processes=Processes(modules=("sglang",), scripts=("sglang",), titles=("sglang::",)),

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from patcher.messages import Text
-from patcher.recipe import Probe
+from patcher.recipe import Probe, Recipe, Structure
 from patches.package_stage import line
 from patches.probes.sglang import NamedReplica
+from patches.sglang import RELEASES
 
 FILE = "srt/server_args.py"
 NAME = Text("replica number in slime")
@@ -30,3 +31,49 @@ def probe(summary: Callable[[Any], str]) -> Probe:
         summary=summary,
         callers=(LINE.line,),
     )
+
+
+def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
+    """Return the recipes that tell the processes with these `recorders`, all of one stage, their replica."""
+    recorder = recorders[0]
+    summary = recorder.probe.summary
+    named = Recipe(
+        name=Text("replica number in verl"),
+        stage=recorder.stage,
+        class_name="",
+        method="",
+        windows=recorder.windows,
+        probe=probe(summary),
+        insertions=(),
+        structures=(
+            Structure(
+                "", RELEASES, "sglang/__init__.py", (), Text("Python imports this file before the schedulers start")
+            ),
+        ),
+        why=Text(
+            "verl and slime start an engine for each replica, but do not tell SGLang the replica number. Without"
+            " it, every replica would record"
+        ),
+        how=Text(
+            "in the actor of verl's server, the package takes the number from the actor's name and sets"
+            " VERL_REPLICA_RANK, as verl does for vLLM. In other processes the package does nothing"
+        ),
+        upstream="verl/workers/rollout/sglang_rollout/async_sglang_server.py, from verl 0.6.1 on",
+        remove_when=Text("verl tells SGLang's schedulers their replica number"),
+        needs=tuple(recipe.name for recipe in recorders),
+    )
+    configured = named._replace(
+        name=NAME,
+        method=LINE.method,
+        probe=Probe(summary=summary),
+        insertions=(LINE,),
+        structures=(Structure("", RELEASES, f"sglang/{FILE}", (), Text("the patched function exists in this file")),),
+        how=Text(
+            "one line where a server is configured. In slime and its forks, the Ray actor that configures it"
+            " knows the replica number"
+        ),
+        upstream="slime/backends/sglang_utils/sglang_engine.py, from slime 0.2.1 on; the same file of miles",
+        remove_when=Text("slime tells SGLang's schedulers their replica number"),
+        needs=(named.name,),
+    )
+    return named, configured

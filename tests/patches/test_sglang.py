@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import queue
+import re
 import subprocess
 import sys
 import tempfile
@@ -17,13 +19,16 @@ import pytest
 from fixtures import releases
 from fixtures.cache import REPOSITORY
 from fixtures.rays import cluster as rays
+from patcher.config import WHOLE
 from patcher.editing import fingerprint
 from patcher.switches import State
 from patches.probes.rollout import RolloutUnits
 from patches.probes.sglang import ForwardThread, NamedReplica, SglangRollout
 from patches.sglang import recipes as sglang
-from tests.matrix import ends, of_releases, thinned
+from patches.sglang import sglang_graphs
+from tests.matrix import MATRIX, ends, of_releases, thinned
 from tests.patcher.guards.detecting import detect
+from tests.patches import sglang_runners
 from tests.patches.command_line import install, run, there_and_back
 from tests.patches.sglang_schedulers import Scheduler
 from tests.patches.standin import Console, Profiler, rendered
@@ -50,6 +55,36 @@ def test_the_sample_has_both_ends_of_every_structure() -> None:
 def test_apply_and_revert_restore_every_byte(release: str, tmp_path: Path) -> None:
     root = install(sglang.UPSTREAM, release, tmp_path / "site")
     there_and_back(sglang.UPSTREAM, release, "rollout", "decode", root, tmp_path)
+
+
+@MATRIX
+@pytest.mark.usefixtures("unwatched")
+def test_apply_and_revert_of_the_capture_restore_every_byte(release: str, tmp_path: Path) -> None:
+    root = install(sglang.UPSTREAM, release, tmp_path / "site")
+    there_and_back(sglang.UPSTREAM, release, "graph-capture", WHOLE, root, tmp_path)
+
+
+@pytest.mark.usefixtures("stand_in_torch")
+def test_the_capture_of_a_target_model_alone_is_recorded(
+    release: str, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sglang_runners.import_runner(monkeypatch)
+    (recipe,) = (one for one in sglang_graphs.RECIPES if one.class_name and one.structure(release))
+    made: list[Profiler] = []
+    runner = functools.partial(sglang_runners.ModelRunner, recipe, release, made)
+    runner(draft=True).start()
+    without = releases.SGLANG.index(release) < releases.SGLANG.index("0.5.14")
+    if without:  # later releases come to the line in any case
+        runner(graphs=False).start()
+    assert not made
+    assert not console.text
+    target = runner()
+    for _ in range(2):
+        target.start()
+    (profiler,) = made
+    assert profiler.recorded == {0: ["decode"] if without else ["prefill", "decode"]}
+    (line,) = console.messages
+    assert re.search(r"_graph_capture_dp0_rank0_\d+, \w+\(\): complete, recorded: 0$", line)
 
 
 def test_each_fingerprint_belongs_to_a_release_of_its_structure(release: str) -> None:

@@ -105,7 +105,7 @@ def test_bash_lists_the_releases_behind_the_equals_signs(terminal: Callable[[str
         ("apply --strategy f", ["fsdp"]),
         ("apply --stage update-", ["update-policy", "update-critic"]),
         ("watch --stage rollout,update-p", ["rollout,update-policy"]),
-        ("trigger sglang --stage ", ["rollout", "timeline", "weight-sync"]),
+        ("trigger sglang --stage ", ["rollout", "graph-capture", "timeline", "weight-sync"]),
         ("analyse --export text,", ["text,db"]),
     ],
 )

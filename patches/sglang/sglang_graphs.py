@@ -1,0 +1,145 @@
+"""SGLang: the capture of graphs by the model runner of each scheduler."""
+
+from __future__ import annotations
+
+from patcher.messages import Note, Text
+from patcher.recipe import Before, Insertion, Recipe, Structure
+from patches import graphs
+from patches.probes.graphs import SglangGraphCapture
+from patches.sglang import RELEASES, replicas
+
+_FILE = "sglang/srt/model_executor/model_runner.py"
+_CAPTURES = Text(
+    "this statement runs the graph capture and its warm-up, in the scheduler's process and thread. Returns of"
+    " this function come before it: if no graph is captured, nothing is recorded"
+)
+_PREFILL_AND_DECODE = Text(
+    "the graphs of prefill and of decode are captured from here on, in the scheduler's process and thread"
+)
+
+FIRST = Recipe(
+    name=Text("model runner, graph capture {structure}", "A"),
+    stage=graphs.STAGE,
+    class_name="ModelRunner",
+    method="init_cuda_graphs",
+    windows=graphs.WINDOWS,
+    probe=graphs.probe(SglangGraphCapture),
+    insertions=(graphs.enclosing("init_cuda_graphs", "CudaGraphRunner(self)", "init_cuda_graphs", _CAPTURES),),
+    structures=(
+        Structure(
+            "A",
+            RELEASES.until("0.5.0rc2"),
+            _FILE,
+            (
+                *("66f84caf7f4a", "692e49a3707a", "2597754102b2", "12fb17609ae8", "840a0e1ec033", "729a4f621896"),
+                "5d28db8b474a",
+            ),
+            Text("the function creates a CudaGraphRunner, which captures the graphs of decode"),
+        ),
+    ),
+    why=Text(
+        "a replayed graph shows one launch and no operators. Only its capture shows which operator launched which"
+        " kernel, on which shapes (--contents npu,cpu,shapes)"
+    ),
+    how=Text(
+        "one line before the capture and one after it. The model runners of draft models are left out. If the"
+        " capture fails, the engine does not start; the trace is saved when the process ends, or before its next"
+        " capture. Only the first capture of a model runner is recorded. An update of the weights from disk may"
+        " capture again: up to 0.5.13.post1 --repeat N records the first N captures. Up to there, the trace has"
+        " the graphs of decode only. Up to 0.5.0rc2 a model runner is not told its data-parallel rank, so with"
+        " --dp-size each replica has its own rank 0"
+    ),
+    upstream=_FILE,
+    remove_when=Text("SGLang's own profiler can write a trace of the capture for chosen ranks"),
+    notes=(
+        Note(
+            Text("with --disable-cuda-graph no decode graph is captured"),
+            Text("up to 0.5.13.post1 there is no trace then; from 0.5.14 on the trace may be almost empty"),
+        ),
+        Note(
+            Text("leave out --enable-profile-cuda-graph"),
+            Text("with it SGLang profiles the same capture, and two profilers at once lose data or crash"),
+        ),
+        Note(
+            Text("fewer captured batch sizes make the trace smaller"),
+            Text(
+                "the warm-up run of each batch size is in the trace, too. Set the largest one with"
+                " --cuda-graph-max-bs, from 0.5.14 on with --cuda-graph-max-bs-decode"
+            ),
+        ),
+    ),
+)
+
+
+def _later(
+    letter: str,
+    releases: tuple[str, ...],
+    fingerprints: tuple[str, ...],
+    shape: Text,
+    *insertions: Insertion,
+) -> Recipe:
+    """Return the recipe of the structure `letter`: what its `releases` look like, and the lines for them."""
+    return FIRST._replace(
+        name=Text("model runner, graph capture {structure}", letter),
+        method=insertions[0].method,
+        insertions=insertions,
+        structures=(Structure(letter, releases, _FILE, fingerprints, shape),),
+    )
+
+
+BY_DEVICE = _later(
+    "B",
+    RELEASES.between("0.5.1", "0.5.2rc2"),
+    ("ff54ab28afa8",),
+    Text("like A, in init_device_graphs(); NPUs have their own class"),
+    graphs.enclosing(
+        "init_device_graphs",
+        "CudaGraphRunner(self) if not _is_npu else NPUGraphRunner(self)",
+        "init_device_graphs",
+        _CAPTURES,
+    ),
+)
+FROM_TABLE = _later(
+    "C",
+    RELEASES.between("0.5.2", "0.5.10.post1"),
+    ("3db54a85dce9", "9d9f4da1c5c2", "6993a7f08f7d"),
+    Text("like B, but the class is looked up by device"),
+    graphs.enclosing("init_device_graphs", "graph_runners[self.device](self)", "init_device_graphs", _CAPTURES),
+)
+BY_PLATFORM = _later(
+    "D",
+    RELEASES.between("0.5.11", "0.5.13.post1"),
+    ("047a40676e36",),
+    Text("like C, but a platform outside of SGLang may bring its own class"),
+    graphs.enclosing(
+        "init_device_graphs", "if current_platform.is_out_of_tree(): ...", "init_device_graphs", _CAPTURES
+    ),
+)
+BOTH = _later(
+    "E",
+    RELEASES.between("0.5.14", "0.5.15.post1"),
+    ("58d41e2f0efd", "2b830ddec927"),
+    Text("the function calls one function for the graphs of prefill, then one for those of decode"),
+    Insertion(
+        "init_cuda_graphs",
+        where=Before("self.init_prefill_cuda_graph()"),
+        line='self._rlpatch_stage("enter", "init_cuda_graphs")',
+        why=_PREFILL_AND_DECODE,
+    ),
+    Insertion(
+        "init_cuda_graphs",
+        where=Before("if self.server_args.forward_hooks: ..."),
+        line='self._rlpatch_stage("leave")',
+        why=Text("all graphs are captured by then"),
+    ),
+)
+TOGETHER = _later(
+    "F",
+    RELEASES.since("0.5.16"),
+    ("f88f9fd6910b", "ee7687db9c36", "32a52e837ee8", "6448963ed16b", "bbd881528d68"),
+    Text("one call captures the graphs of prefill and of decode, after a warm-up without graphs"),
+    graphs.enclosing("init_cuda_graphs", "capture_cuda_graphs(...)", "capture_cuda_graphs", _PREFILL_AND_DECODE),
+)
+
+_CAPTURING = (FIRST, BY_DEVICE, FROM_TABLE, BY_PLATFORM, BOTH, TOGETHER)
+RECIPES = (*_CAPTURING, *replicas.recipes(*_CAPTURING))
