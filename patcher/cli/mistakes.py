@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise, zip_longest
@@ -117,6 +118,19 @@ def _names(words: Words) -> Words:
     return apart
 
 
+def _near(words: Words) -> Words:
+    """Return the words with the name of a target in place of a word that is almost one."""
+    names = projects.names()
+    near = [*words[:1]]
+    for before, word in pairwise(words):
+        name, equals, version = word.partition("==")
+        typed = versions.normalise(name)
+        meant = difflib.get_close_matches(typed, names, 1, cutoff=0.8)
+        is_name = not before.startswith("--") and not word.startswith("-") and word not in COMMANDS
+        near.append(f"{meant[0]}{equals}{version}" if is_name and meant and typed not in names else word)
+    return near
+
+
 def _stage(words: Words) -> Words:
     """Put --stage in front of the name of a stage that stands alone."""
     stages = (*RolloutStage.NAMES, *TrainingStage.NAMES)
@@ -124,6 +138,33 @@ def _stage(words: Words) -> Words:
         part
         for before, word in pairwise(("", *words))
         for part in (("--stage", word) if word in stages and not before.startswith("--") else (word,))
+    ]
+
+
+_STAGES = {
+    **dict.fromkeys(("actor", "train", "training", "update"), ("update-policy",)),
+    **dict.fromkeys(("generate", "generation", "gen", "decode"), ("rollout",)),
+    **dict.fromkeys(("old-log-prob", "log-prob"), ("compute-log-prob",)),
+    "ref": ("compute-log-prob", "--role", "ref"),
+    "critic": ("update-critic",),
+}
+_OPTIONS = {
+    **dict.fromkeys(("--steps", "--step", "--profile-steps", "--profile_steps"), "--training-steps"),
+    **dict.fromkeys(("--output", "--output-dir", "--dir"), "--save-path"),
+}
+"""Names that the frameworks' own profilers have for stages and options, and rlpatch's."""
+
+
+def _own_names(words: Words) -> Words:
+    """Return the words with rlpatch's names of stages and options in place of those of the frameworks' profilers."""
+    if words[:1] and words[0] not in ("apply", "run", "diff", "bundle"):
+        return words
+    return [
+        part
+        for before, word in pairwise(("", *words))
+        for part in (
+            _STAGES.get(word.lower().replace("_", "-"), (word,)) if before == "--stage" else (_OPTIONS.get(word, word),)
+        )
     ]
 
 
@@ -173,7 +214,7 @@ def _ranges(words: Words) -> Words:
         unit = UNITS.get(option[2:])
         if option in ("--ranks", "--replicas", "--training-steps"):
             meant[at] = re.sub(r"(\d{1,4}):(\d{1,4})", _listed, re.sub(_TO, ":", re.sub(_COMMA, ",", value)))
-        elif unit is not None or option in ("--steps", "--units"):
+        elif unit is not None or option == "--steps":
             ranges = re.sub(_TO, ":", re.sub(_COMMA, ",", value))
             ranges = re.sub(r"(\d{1,9}):(\d{1,9})", _ordered, ranges)
             is_single = re.fullmatch(r"\d{1,8}", ranges) and (unit is None or unit in TrainingStage.UNITS)
@@ -255,6 +296,8 @@ RULES = (
     Rule(_names),
     Rule(_version),
     Rule(_stage),
+    Rule(_near),
+    Rule(_own_names),
     Rule(_place),
     Rule(_repeated),
     Rule(_applied_window),

@@ -161,7 +161,7 @@ class Removal(NamedTuple):
         verb, previous = Text("would revert") if dry_run else Text("reverted"), None
         for patch, file, other_patches in self._files():
             if patch != previous:
-                yield f"{patch} in {self.root.path}"
+                yield Text("{patch} in {folder}", patch, self.root.path)
             previous = patch
             if other_patches is None:
                 yield Text(

@@ -302,8 +302,8 @@ def _say(text: str, stream: TextIO | None, color: bool | None, *, as_it_is: bool
     stream.flush()
 
 
-_WHOLE = re.compile(r"`[^`]*`|(?:(?:^|(?<= ))[^\s:：]+[:：] ?|^)rlpatch .*")
-"""What is copied out of a line, and therefore not broken: code, and a command up to the end, with its label."""
+_WHOLE = re.compile(r"`[^`]*`|(?:^(?:[^\s:：]+[:：] ?)?|(?<=[:：] )|(?<=：))rlpatch .*")
+"""What is copied out of a line, and therefore not broken: code, and a command up to the end; "next:" stays with it."""
 _GAP = re.compile(r"\S {2,}\S")
 
 

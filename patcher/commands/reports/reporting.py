@@ -112,6 +112,8 @@ def compare(
     ]
     if not all(sides):
         return result
+    if same := {path.resolve() for path in before} & {path.resolve() for path in after}:
+        result.warn(Text("the same trace is on both sides, so nothing can differ"), "\n".join(map(str, sorted(same))))
     show(result, analysis.compared(*sides, force=force), options, force=force, fail_above=fail_above)
     return result
 

@@ -32,6 +32,11 @@ MEANT = {
     "apply verl[vllm] --mini-batch 0:1": "apply verl --mini-batch 0:1",
     "apply \u201cvllm-ascend\u201d --decode 1:2": "apply vllm-ascend --decode 1:2",
     "apply vllm-ascend\uff0cverl --decode 1:2 --mini-batch 0:1": "apply vllm-ascend verl --decode 1:2 --mini-batch 0:1",
+    "apply verl --steps 2 --mini-batch 0:1": "apply verl --training-steps 2 --mini-batch 0:1",
+    "apply verl --stage ref --micro-batch 0:1 --path site": (
+        "apply verl --stage compute-log-prob --role ref --micro-batch 0:1 --path site"
+    ),
+    "explain verll": "explain verl",
     "explain verl update-policy": "explain verl --stage update-policy",
     "revert vllm-ascend --decode 1:2": "revert vllm-ascend",
     "status site": "status --path site",
@@ -60,7 +65,13 @@ NOT_MEANT = {
 def test_a_frequent_mistake_is_answered_with_what_was_meant(run, site: Path, typed: str) -> None:
     (site / "verl").mkdir()
     (site / "verl/__init__.py").touch()
-    code = 127 if " -- " in typed else 3 if " 0.11" in typed or "site" in typed.split()[1:2] else 2
+    code = (
+        127
+        if " -- " in typed
+        else 3
+        if " 0.11" in typed or typed.split()[1:2] in (["site"], ["verll"]) or "ref" in typed
+        else 2
+    )
     said = run(*typed.split(), code=code).stderr
     assert said.partition("next: ")[2].splitlines() == [f"rlpatch {MEANT[typed]}"]
 
