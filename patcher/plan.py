@@ -139,7 +139,14 @@ class _Planning(NamedTuple):
         if stage.role and stage.role not in roles:
             works_for = joined(AND, roles)
             cause = Text("--role {role}: the stage {stage} runs only for {roles}", stage.role, stage.name, works_for)
-            raise usage(cause, Text("--role {role}, or leave --role out", next(iter(roles))))
+            others = (recipe.stage for recipe in self.upstream.recipes if stage.role in recipe.roles)
+            stages = dict.fromkeys(f"--stage {other}" for other in others if other != stage.name)
+            hint = Text("--role {role}, or leave --role out", next(iter(roles)))
+            if stages:
+                hint = Text(
+                    "{hint}; or record another stage of the {role}: {stages}", hint, stage.role, joined(OR, stages)
+                )
+            raise usage(cause, hint)
         of_role = [recipe for recipe in counting if not stage.role or stage.role in recipe.roles]
         chosen = [recipe for recipe in of_role if stage.strategy in ("", *recipe.strategies)]
         if not chosen:
@@ -264,7 +271,8 @@ class _Planning(NamedTuple):
             return
         notes = [line for note in lone for line in note.lines]
         hint = Text(
-            "`rlpatch list` shows the supported releases; `rlpatch explain {target}` shows where rlpatch inserts code",
+            "`rlpatch list {target}` shows the supported releases; `rlpatch explain {target}` shows where rlpatch"
+            " inserts code",
             name,
         )
         problems = [problem for _, problem in failures]
@@ -272,9 +280,9 @@ class _Planning(NamedTuple):
             problems = [_no_file(target, recipe) for recipe in lacking]
         if not problems:
             cause = Text(
-                "rlpatch found no place in {target} to record {window}",
-                f"{name} {target.version}".rstrip(),
+                "no place to record {window} was found in {target}",
                 _typed(stage),
+                f"{name} {target.version}".rstrip(),
             )
             raise Problem(Kind.NO_RECIPE, cause, str(target.root), hint, tuple(notes))
         releases = [release for release in self.upstream.releases if any(r.structure(release) for r in recipes)]

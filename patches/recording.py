@@ -84,13 +84,22 @@ def constants(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, ob
     return constants
 
 
-def units(config: ProfileConfig[WindowedStage | WholeStage], name: str) -> str:
-    """Return the window in words, such as "decode steps 30..59"; `name` is the plural of its unit."""
-    spans = (
-        Text("{first} and all later ones", first) if end == OPEN_END else f"{first}..{end - 1}"
-        for first, end in config.stage.window.all
-    )
-    return joined(" ", (name, joined(COMMA, spans)))
+def units(config: ProfileConfig[WindowedStage | WholeStage], one: str, several: str) -> Text:
+    """Return the window in words, such as "decode steps 30..59".
+
+    `one` and `several` are the templates with the place of the `{numbers}`, for a single unit and for more of them.
+    """
+    windows = config.stage.window.all
+    spans = (_span(first, end) for first, end in windows)
+    is_single = [end - first for first, end in windows] == [1]
+    return Text(one if is_single else several, joined(COMMA, spans))
+
+
+def _span(first: int, end: int) -> str:
+    """Return the numbers of the units from `first` to before `end` in words, such as "30..59"."""
+    if end == OPEN_END:
+        return Text("{first} and all later ones", first)
+    return str(first) if end - first == 1 else f"{first}..{end - 1}"
 
 
 def on_ranks(config: ProfileConfig[WindowedStage | WholeStage]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from patcher.config import ProfileConfig, RolloutStage
 from patcher.messages import AND, Text, joined
@@ -60,11 +61,35 @@ def settings(config: ProfileConfig[RolloutStage]) -> dict[str, object]:
     }
 
 
+class _UnitTexts(NamedTuple):
+    """Templates that name a unit: a single one, several, and those of a request."""
+
+    one: Text
+    several: Text
+    requested: Text
+
+
 _UNITS = {
-    "decode": Text("decode steps"),
-    "prefill": Text("prefill iterations"),
-    "iterations": Text("iterations"),
-    "aligned": Text("iterations aligned across ranks"),
+    "decode": _UnitTexts(
+        Text("decode step {numbers}"),
+        Text("decode steps {numbers}"),
+        Text("decode steps that `rlpatch trigger` asks for"),
+    ),
+    "prefill": _UnitTexts(
+        Text("prefill iteration {numbers}"),
+        Text("prefill iterations {numbers}"),
+        Text("prefill iterations that `rlpatch trigger` asks for"),
+    ),
+    "iterations": _UnitTexts(
+        Text("iteration {numbers}"),
+        Text("iterations {numbers}"),
+        Text("iterations that `rlpatch trigger` asks for"),
+    ),
+    "aligned": _UnitTexts(
+        Text("aligned iteration {numbers}"),
+        Text("aligned iterations {numbers}"),
+        Text("aligned iterations that `rlpatch trigger` asks for"),
+    ),
 }
 
 
@@ -76,18 +101,17 @@ def summary(config: ProfileConfig[RolloutStage]) -> str:
     """Return a sentence on what is recorded, for the reader of the patched file."""
     units = _UNITS[config.stage.window.unit]
     stage, ranks = config.stage, recording.on_ranks(config)
-    on_demand = Text("{units} that `rlpatch trigger` asks for", units)
     if stage.window.none:
-        return Text("Records {units}.", on_demand)
+        return Text("Records {units}.", units.requested)
     rollout = str(stage.rollout)
     if stage.repeat > 1:
         rollout = Text("{first} to {last}", stage.rollout, stage.rollout + stage.repeat - 1)
-    values = recording.units(config, units), rollout
+    values = recording.units(config, units.one, units.several), rollout
     recorded = Text("{units} of rollout {rollout} on {ranks}", *values, ranks)
     if states := behind(stage):
         recorded = Text("{units} of rollout {rollout} on {ranks}, counted once {conditions}", *values, ranks, states)
     if stage.on_demand:
-        recorded = Text("{recorded_units}, then {requested_units}", recorded, on_demand)
+        recorded = Text("{recorded_units}, then {requested_units}", recorded, units.requested)
     return Text("Records {units}.", recorded)
 
 

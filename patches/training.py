@@ -66,7 +66,8 @@ def summary(config: ProfileConfig[TrainingStage]) -> str:
     on_demand = Text("{units} that `rlpatch trigger` asks for", name)
     if stage.window.none:
         return Text("Records {units} in {stage}.", on_demand, where)
-    values = recording.units(config, name), _steps(stage), where, recording.on_ranks(config)
+    units = recording.units(config, f"{stage.window.unit} {{numbers}}", f"{name} {{numbers}}")
+    values = units, _steps(stage), where, recording.on_ranks(config)
     recorded = Text("{units} of {steps} in {stage} on {ranks}", *values)
     if stage.on_demand:
         recorded = Text("{recorded_units}, then {requested_units}", recorded, on_demand)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise, zip_longest
+from pathlib import Path
 from typing import NamedTuple
 
 from patcher.cli import COMMANDS
@@ -25,6 +27,16 @@ SYNONYMS = {
     **dict.fromkeys(("ls", "targets", "versions"), "list"),
 }
 """Names that other tools use for rlpatch's commands and options, and rlpatch's own."""
+
+
+_COMMA = r"[,;\uff0c\u3001\uff1b]"
+"""A comma or semicolon, also as a Chinese keyboard types it."""
+
+_QUOTED = r"\[[\w,.-]*\]|[\u201c\u201d\u2018\u2019\u300c\u300d'\"]"
+"""`[extras]` of pip, or a quotation mark."""
+
+_TO = r"(?<=\d)\s*(?:[~-]|\.\.+|[\u2010-\u2015\u2212\uff0d\uff1a\uff5e\u81f3\u5230])\s*"
+"""What people type in place of the colon of a window."""
 
 
 class Rule(NamedTuple):
@@ -52,7 +64,7 @@ def correct(report: CommandResult, typed: Words) -> None:
     for rule in RULES if problems else ():
         words = parts[rule.behind]
         meant = [*rule.rewrite(words)]
-        replaced = [word for word, new in zip(words, meant, strict=False) if word != new]
+        replaced = [word for word, new in zip_longest(words, meant) if word and word != new]
         if replaced and (rule.certain or any(word in said for word in replaced)):
             parts[rule.behind] = meant
     again = [*parts[False], *typed[at : at + 1], *parts[True]]
@@ -66,6 +78,11 @@ def correct(report: CommandResult, typed: Words) -> None:
 def _dashes(words: Words) -> Words:
     """Replace the dash that an editor or a chat made of two hyphens."""
     return [re.sub(r"^[\u2010-\u2015\u2212\uff0d]+(?=[a-z])", "--", word) for word in words]
+
+
+def _help(words: Words) -> Words:
+    """Return `help COMMAND` as `COMMAND --help`."""
+    return [words[1], "--help"] if words[:1] == ["help"] and words[1:2] and words[1] in COMMANDS else words
 
 
 def _options_first(words: Words) -> Words:
@@ -89,17 +106,153 @@ def _version(words: Words) -> Words:
     return joined
 
 
-def _windows(words: Words) -> Words:
-    """Return the words with the ends of windows in order, and a single number of a training window as `N:N+1`."""
+def _names(words: Words) -> Words:
+    """Return the words with targets apart that commas join, and without quotation marks and `[extras]` around them."""
+    names = {versions.normalise(project.name) for project in projects.projects()}
+    apart: list[str] = []
+    for word in words:
+        bare = re.sub(_QUOTED, "", word)
+        targets = [part for part in re.split(_COMMA, bare) if part]
+        are_targets = targets and all(versions.normalise(target.partition("==")[0]) in names for target in targets)
+        apart += targets if are_targets else [word]
+    return apart
+
+
+def _near(words: Words) -> Words:
+    """Return the words with the name of a target in place of a word that is almost one."""
+    names = projects.names()
+    near = [*words[:1]]
+    for before, word in pairwise(words):
+        name, equals, version = word.partition("==")
+        typed = versions.normalise(name)
+        meant = difflib.get_close_matches(typed, names, 1, cutoff=0.8)
+        is_name = not before.startswith("--") and not word.startswith("-") and word not in COMMANDS
+        near.append(f"{meant[0]}{equals}{version}" if is_name and meant and typed not in names else word)
+    return near
+
+
+def _stage(words: Words) -> Words:
+    """Put --stage in front of the name of a stage that stands alone."""
+    stages = (*RolloutStage.NAMES, *TrainingStage.NAMES)
+    return [
+        part
+        for before, word in pairwise(("", *words))
+        for part in (("--stage", word) if word in stages and not before.startswith("--") else (word,))
+    ]
+
+
+_STAGES = {
+    **dict.fromkeys(("actor", "train", "training", "update"), ("update-policy",)),
+    **dict.fromkeys(("generate", "generation", "gen", "decode"), ("rollout",)),
+    **dict.fromkeys(("old-log-prob", "log-prob"), ("compute-log-prob",)),
+    "ref": ("compute-log-prob", "--role", "ref"),
+    "critic": ("update-critic",),
+}
+_OPTIONS = {
+    **dict.fromkeys(("--steps", "--step", "--profile-steps", "--profile_steps"), "--training-steps"),
+    **dict.fromkeys(("--output", "--output-dir", "--dir"), "--save-path"),
+}
+"""Names that the frameworks' own profilers have for stages and options, and rlpatch's."""
+
+
+def _own_names(words: Words) -> Words:
+    """Return the words with rlpatch's names of stages and options in place of those of the frameworks' profilers."""
+    if words[:1] and words[0] not in ("apply", "run", "diff", "bundle"):
+        return words
+    return [
+        part
+        for before, word in pairwise(("", *words))
+        for part in (
+            _STAGES.get(word.lower().replace("_", "-"), (word,)) if before == "--stage" else (_OPTIONS.get(word, word),)
+        )
+    ]
+
+
+def _place(words: Words) -> Words:
+    """Put --path in front of a folder that stands for a target, for a command that needs no target."""
+    if words[:1] and words[0] not in ("status", "diff", "revert", "recover", "check"):
+        return words
+    return [
+        part
+        for before, word in pairwise(("", *words))
+        for part in (("--path", word) if before and not before.startswith("-") and Path(word).is_dir() else (word,))
+    ]
+
+
+def _repeated(words: Words) -> Words:
+    """Return the words with the values of a repeated window or list in its first place, separated by commas."""
+    lists = {*(f"--{unit}" for unit in UNITS), "--ranks", "--replicas", "--training-steps", "--contents", "--nodes"}
+    values: dict[str, list[str]] = {}
+    for option, value in pairwise(words):
+        if option in lists:
+            values.setdefault(option, []).append(value)
+    meant, seen = list[str](), set[str]()
+    for before, word in pairwise(("", *words)):
+        if before in values:
+            meant += [] if before in seen else [",".join(values[before])]
+            seen.add(before)
+        elif word not in seen:
+            meant.append(word)
+    return meant
+
+
+def _applied_window(words: Words) -> Words:
+    """Return the words without the window, for a command that takes what is applied."""
+    if words[:1] and words[0] not in ("revert", "status", "recover"):
+        return words
+    return [word for before, word in pairwise(("", *words)) if not any(part[2:] in UNITS for part in (before, word))]
+
+
+def _ranges(words: Words) -> Words:
+    """Return the words with ranges in rlpatch's notation.
+
+    The ends of a range come in order and with a colon between them. A single number becomes `N:N+1` where a range of
+    training units or steps is needed. `--ranks 0-3` becomes a list.
+    """
     meant = [*words]
     for at, (option, value) in enumerate(pairwise(words), 1):
-        ends = re.fullmatch(r"(\d{1,9}):(\d{1,9})", value)
-        if option[2:] not in UNITS:
-            continue
-        if ends and int(ends[1]) > int(ends[2]):
-            meant[at] = f"{ends[2]}:{ends[1]}"
-        elif re.fullmatch(r"\d{1,8}", value) and UNITS[option[2:]] in TrainingStage.UNITS:
-            meant[at] = f"{value}:{int(value) + 1}"
+        unit = UNITS.get(option[2:])
+        if option in ("--ranks", "--replicas", "--training-steps"):
+            meant[at] = re.sub(r"(\d{1,4}):(\d{1,4})", _listed, re.sub(_TO, ":", re.sub(_COMMA, ",", value)))
+        elif unit is not None or option == "--steps":
+            ranges = re.sub(_TO, ":", re.sub(_COMMA, ",", value))
+            ranges = re.sub(r"(\d{1,9}):(\d{1,9})", _ordered, ranges)
+            is_single = re.fullmatch(r"\d{1,8}", ranges) and (unit is None or unit in TrainingStage.UNITS)
+            meant[at] = f"{ranges}:{int(ranges) + 1}" if is_single else ranges
+    return meant
+
+
+def _ordered(ends: re.Match[str]) -> str:
+    """Return a matched range `A:B` with the smaller end first."""
+    first, last = sorted((int(ends[1]), int(ends[2])))
+    return f"{first}:{last}"
+
+
+def _listed(ends: re.Match[str]) -> str:
+    """Return the numbers of a matched range, both ends included, separated by commas; at most 64 of them."""
+    first, last = sorted((int(ends[1]), int(ends[2])))
+    return ",".join(map(str, range(first, last + 1))) if last - first < 64 else ends[0]
+
+
+_TIME: Mapping[str, float] = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_UNITS_OF: Mapping[str, Mapping[str, float]] = {
+    **dict.fromkeys(("--max-stall", "--timeout", "--expires"), _TIME),
+    "--max-trace-gb": {"mb": 0.001, "m": 0.001, "gb": 1, "g": 1, "tb": 1000},
+    "--max-timeline-mb": {"mb": 1, "m": 1, "gb": 1000, "g": 1000},
+}
+_COUNTED: Mapping[str, float] = {"k": 1000, "m": 1_000_000}
+
+
+def _units(words: Words) -> Words:
+    """Return the words with numbers in the unit that their option has, such as 600 for `--timeout 10m`."""
+    meant = [*words]
+    for at, (option, value) in enumerate(pairwise(words), 1):
+        number = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]{1,3})", value.lower())
+        factor = _UNITS_OF.get(option, _COUNTED).get(number[2]) if number and option.startswith("--") else None
+        if number and factor is not None:
+            meant[at] = f"{float(number[1]) * factor:.9f}".rstrip("0").rstrip(".")
+        elif option[2:] in UNITS:
+            meant[at] = re.sub(r"(\d{1,6})k\b", r"\g<1>000", value.lower())
     return meant
 
 
@@ -138,9 +291,18 @@ def _interpreter(words: Words) -> Words:
 
 RULES = (
     Rule(_dashes, certain=True),
+    Rule(_help),
     Rule(_options_first),
+    Rule(_names),
     Rule(_version),
-    Rule(_windows),
+    Rule(_stage),
+    Rule(_near),
+    Rule(_own_names),
+    Rule(_place),
+    Rule(_repeated),
+    Rule(_applied_window),
+    Rule(_units),
+    Rule(_ranges),
     Rule(_all),
     Rule(_steps),
     Rule(_interpreter, behind=True),

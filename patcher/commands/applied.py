@@ -161,10 +161,12 @@ class Removal(NamedTuple):
         verb, previous = Text("would revert") if dry_run else Text("reverted"), None
         for patch, file, other_patches in self._files():
             if patch != previous:
-                yield f"{patch} in {self.root.path}"
+                yield Text("{patch} in {folder}", patch, self.root.path)
             previous = patch
             if other_patches is None:
-                yield Text("  nothing to revert in {file}: it was replaced since and no longer has the patch", file)
+                yield Text(
+                    "  nothing to revert in {file}: it was replaced or removed since and no longer has the patch", file
+                )
             else:
                 remains = Text("lines of another patch stay") if other_patches else Text("no rlpatch lines left")
                 yield Text("  {verb} {file}: {remainder}", verb, file, remains)
@@ -283,6 +285,8 @@ def restart_lines(running: Sequence[RunningProcess] = ()) -> list[str]:
         return [Text("next: restart the engine; an engine that is already running has the old code")]
     lines: list[str] = [Text("next: restart these processes, which may still run the old code:")] if here else []
     lines += [f"  {line}" for line in here]
-    if elsewhere:
+    if here and elsewhere:
         lines.append(Text("also restart these engines if they use this environment:"))
+    elif elsewhere:
+        lines.append(Text("next: restart these engines if they use this environment:"))
     return lines + [f"  {line}" for line in elsewhere]

@@ -97,7 +97,7 @@ class CommandResult:
             if str(problem) not in map(str, self.problems):
                 self.problems.append(problem)
         for note in step.notes:
-            self.note(note.text, note.detail, level=note.level)
+            self._add_note(note)
 
     @property
     def exit_code(self) -> int:
@@ -111,12 +111,16 @@ class CommandResult:
 
     def note(self, text: str, detail: str = "", *, level: str = "note") -> None:
         """Add a note of a `level`, "note" or "warning"; if it is present, only append a new `detail` to it."""
+        self._add_note(Message(level, text, detail))
+
+    def _add_note(self, note: Message) -> None:
+        """Add `note`; if there is one with its level and text, only append a new detail to that."""
         for at, earlier in enumerate(self.notes):
-            if (earlier.level, earlier.text) == (level, text):
-                if detail not in earlier.detail:
-                    self.notes[at] = earlier._replace(detail=joined("\n", (earlier.detail, detail)))
+            if (earlier.level, earlier.text) == (note.level, note.text):
+                if note.detail not in earlier.detail:
+                    self.notes[at] = earlier._replace(detail=joined("\n", (earlier.detail, note.detail)))
                 return
-        self.notes.append(Message(level, text, detail))
+        self.notes.append(note)
 
     def warn(self, text: str, detail: str = "") -> None:
         """Add a warning."""
@@ -298,8 +302,8 @@ def _say(text: str, stream: TextIO | None, color: bool | None, *, as_it_is: bool
     stream.flush()
 
 
-_WHOLE = re.compile(r"`[^`]*`|(?:(?:^|(?<= ))[^\s:：]+[:：] ?|^)rlpatch .*")
-"""What is copied out of a line, and therefore not broken: code, and a command up to the end, with its label."""
+_WHOLE = re.compile(r"`[^`]*`|(?:^(?:[^\s:：]+[:：] ?)?|(?<=[:：] )|(?<=：))rlpatch .*")
+"""What is copied out of a line, and therefore not broken: code, and a command up to the end; "next:" stays with it."""
 _GAP = re.compile(r"\S {2,}\S")
 
 

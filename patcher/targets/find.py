@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.messages import AND, Kind, Problem, Text, joined, usage
+from patcher.messages import AND, OR, Kind, Problem, Text, joined, usage
 from patcher.store import STORE
 from patcher.targets import interpreters, provenance, sources, versions
 from patcher.targets.interpreters import Environment
@@ -92,7 +93,10 @@ def _expected(targets: Sequence[Target], version: str | None, again: Callable[[s
                 right[0].project.name,
                 roots,
             ),
-            Text("run the command once for each --path"),
+            Text(
+                "run the command once for each place: {options}",
+                joined(OR, (f"--path {shlex.quote(str(target.root))}" for target in right)),
+            ),
         )
     return right[0]
 

@@ -19,22 +19,22 @@ SUMMARIES = {
     f"{POLICY} --micro-batch 2:4": "micro-batches 2..3 of training step 1 in update-policy on rank 0",
     f"{POLICY} --mini-batch 1:": "mini-batches 1 and all later ones of training step 1 in update-policy on rank 0",
     f"{LOG_PROB} --role ref --micro-batch 0:1": (
-        "micro-batches 0..0 of training step 1 in compute-log-prob for the ref on rank 0"
+        "micro-batch 0 of training step 1 in compute-log-prob for the ref on rank 0"
     ),
     f"{POLICY} --micro-batch 0:1,4:6 --training-steps 3,5 --repeat 2": (
-        "micro-batches 0..0, 4..5 of training steps 3, 4, 5, 6 in update-policy on rank 0"
+        "micro-batches 0, 4..5 of training steps 3, 4, 5, 6 in update-policy on rank 0"
     ),
     f"{POLICY} --micro-batch 0:1 --training-steps 3,5": (
-        "micro-batches 0..0 of training steps 3, 5 in update-policy on rank 0"
+        "micro-batch 0 of training steps 3, 5 in update-policy on rank 0"
     ),
     f"{POLICY} --micro-batch 0:1 --repeat 8": (
-        "micro-batches 0..0 of training steps 1, 2, 3, 4, 5, 6, 7, 8 in update-policy on rank 0"
+        "micro-batch 0 of training steps 1, 2, 3, 4, 5, 6, 7, 8 in update-policy on rank 0"
     ),
     f"{POLICY} --micro-batch 0:1 --training-steps 1,20 --repeat 9": (
-        "micro-batches 0..0 of training steps 1..9, 20..28 in update-policy on rank 0"
+        "micro-batch 0 of training steps 1..9, 20..28 in update-policy on rank 0"
     ),
     f"{POLICY} --micro-batch 0:1 --on-demand --ranks all": (
-        "micro-batches 0..0 of training step 1 in update-policy on every rank, then micro-batches that `rlpatch trigger`"
+        "micro-batch 0 of training step 1 in update-policy on every rank, then micro-batches that `rlpatch trigger`"
         " asks for"
     ),
     "--decode 30:60": "decode steps 30..59 of rollout 0 on rank 0",

@@ -155,7 +155,7 @@ def test_several_targets_in_several_roots_are_patched_together(environment: Path
     pristine = picture(environment)
     said = run("apply", *BOTH, *common)
     assert "Records decode steps 30..59 of rollout 0 on rank 0." in said.stdout
-    assert "Records mini-batches 0..0 of training step 1 in update-policy on rank 0." in said.stdout
+    assert "Records mini-batch 0 of training step 1 in update-policy on rank 0." in said.stdout
     assert len(list(environment.rglob(".rlpatch"))) == 2
     shown = run("diff", *common, code=2)
     assert f"--path {environment / 'src'}" in shown.stderr

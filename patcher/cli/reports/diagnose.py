@@ -23,6 +23,7 @@ from patcher.messages import CommandResult, Kind, Problem, Text, tables, usage
 from patcher.messages.language import translate
 from patcher.options.headings import OUTPUT, PROFILERS, READ
 from patcher.request import ProfileRequest
+from patches import projects
 
 STUDIED_SYNC = 2
 """The weight sync that is recorded: the first ones warm up."""
@@ -120,7 +121,8 @@ def command(
     _require_packages()
     if launch.command:
         return _run(targets, chosen, search, launch, force=force)
-    if len(targets) > 1:
+    are_targets = bool(targets) and all(word in projects.names() and not Path(word).exists() for word in targets)
+    if are_targets or len(targets) > 1:
         cause = Text("the command to run is missing: type it after `--`")
         raise usage(cause, f"{search.again({})} -- bash run.sh")
     if chosen.steps is not None:

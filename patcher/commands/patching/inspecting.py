@@ -12,10 +12,10 @@ from patcher.commands.applied import Diff, Files
 from patcher.commands.finding import Search, nothing_found, report_nothing
 from patcher.commands.patching import describing
 from patcher.commands.patching.planning import plan_targets
-from patcher.commands.patching.roots import patched_roots
+from patcher.commands.patching.roots import patched_elsewhere, patched_roots
 from patcher.commands.patching.tampering import with_edited_line
 from patcher.commands.where import Where, searches
-from patcher.messages import CommandResult, Problem, StepResult
+from patcher.messages import CommandLine, CommandResult, Problem, StepResult, Text
 from patcher.request import ProfileRequest
 
 
@@ -69,4 +69,9 @@ def _applied(names: Sequence[str], search: Search) -> tuple[Files, StepResult]:
             raise with_edited_line(problem, root, applied.restore_hint(root)) from None
     if files:
         return files, StepResult()
-    return files, report_nothing(names, discovery) + StepResult.noted([nothing_found(names, discovery)])
+    is_elsewhere = not search.words and bool(patched_elsewhere(names, search, discovery))
+    note = nothing_found(names, discovery, is_elsewhere=is_elsewhere)
+    if is_elsewhere:
+        command = CommandLine("status", *names, "--everywhere")
+        note = note._replace(text=Text("{nothing}; other places are patched: {command}", note.text, command))
+    return files, report_nothing(names, discovery) + StepResult.noted([note])

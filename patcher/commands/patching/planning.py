@@ -196,7 +196,7 @@ def _candidate(search: Search, upstream: Upstream, target: Target, request: Prof
         packages, name = joined(AND, decisive), target.project.name
         options = joined(OR, (f"--tool {tool}" for tool in decisive.values()))
         text = Text(
-            "assuming {profiler}, because {packages} are not installed in the environment of {target}",
+            "assuming {profiler}: {packages} are not installed beside {target}",
             profiler,
             packages,
             name,

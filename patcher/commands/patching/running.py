@@ -10,7 +10,7 @@ from patcher import plan as planning
 from patcher.changes import edits
 from patcher.commands.finding import SearchOptions
 from patcher.commands.guarding import guard
-from patcher.commands.patching import describing
+from patcher.commands.patching import describing, steering
 from patcher.commands.patching.describing import PlanPayload
 from patcher.commands.patching.planning import failures, find, plan
 from patcher.guards.gaps import HookGap, hook_gaps
@@ -95,7 +95,7 @@ def run(
     if dry_run:
         return CommandResult("run", step + StepResult((describing.NEXT_DRY_RUN,)), data=data)
     changed = [candidate.plan for candidate in planned.values if candidate.plan.changed]
-    result = CommandResult("run", step, data=data, aside=True)
+    result = CommandResult("run", step + steering.variables(launch.environ), data=data, aside=True)
     if changed:
         result.lines.append(
             Text("no file is changed: the processes of the command import the patched code from memory")

@@ -17,7 +17,7 @@ from patcher.commands.reports import memory_lines
 from patcher.commands.reports import report_lines as lines
 from patcher.commands.reports.csv_files import Tables, write_tables
 from patcher.commands.reports.writing import write
-from patcher.messages import CommandLine, CommandResult, Kind, Problem, Text, failed
+from patcher.messages import CommandLine, CommandResult, Kind, Problem, StepResult, Text, failed
 from patcher.progress import Display, Progress, silent, whole
 from patcher.traces import analysis, folders, formats, memory_tables, model, page, snapshots, tables
 from patcher.traces.marks import WANTED
@@ -112,6 +112,8 @@ def compare(
     ]
     if not all(sides):
         return result
+    if same := {path.resolve() for path in before} & {path.resolve() for path in after}:
+        result.warn(Text("the same trace is on both sides, so nothing can differ"), "\n".join(map(str, sorted(same))))
     show(result, analysis.compared(*sides, force=force), options, force=force, fail_above=fail_above)
     return result
 
@@ -219,7 +221,7 @@ def each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T]
         try:
             yield read(path)
         except Problem as problem:
-            result.problems.append(problem)
+            result.add(StepResult(problems=(problem,)))
         except OSError as error:
             error.filename = error.filename or str(path)
             result.problems.append(failed(error))

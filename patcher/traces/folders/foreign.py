@@ -56,10 +56,17 @@ _BEGINS = (
             Text("to draw the timeline, call export_memory_timeline with a file name that ends in .html"),
         ),
     ),
+    (
+        re.compile(rb"\s*<(?:!doctype html|html)", re.IGNORECASE),
+        Foreign(
+            Text("an HTML page"),
+            Text("open the page in a browser; `rlpatch report` needs the trace that the page was made from"),
+        ),
+    ),
     (re.compile(rb".{257}ustar", re.DOTALL), _ARCHIVE),
     (re.compile(rb"SQLite format 3\0"), _PACKED),
 )
-"""Begin of a file, unpacked if it is gzip → what it is: of rocprofiler-sdk, torch, or tar."""
+"""Begin of a file, unpacked if it is gzip → what it is: of rocprofiler-sdk, torch, a browser, or tar."""
 
 _ENDS = {
     ".ncu-rep": Foreign(Text("a trace of Nsight Compute"), Text("open the file with ncu-ui or `ncu --import FILE`")),

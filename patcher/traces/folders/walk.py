@@ -144,9 +144,8 @@ def readable(path: Path) -> list[Path]:
     if not path.exists() and (packed := path.with_name(f"{path.name}.gz")).is_file():  # compressed since
         return [packed]
     if not path.exists():
-        raise Problem(
-            Kind.NO_TRACE, Text("{path} does not exist", path), hint=Text("`rlpatch traces` shows what was recorded")
-        )
+        hint = Text("the log of the run and `rlpatch status` show the folder of the traces")
+        raise Problem(Kind.NO_TRACE, Text("{path} does not exist", path), hint=hint, notes=(NOT_RESTARTED,))
     if path.name.endswith(f"{nsys.SUFFIX}{SUFFIX}"):  # the window lies in a report of nsys, whose name nobody knows
         return readable(path.parent)
     if not path.is_dir():

@@ -444,7 +444,7 @@ class TestStatus:
         said = run("status", "--path", "site", code=10).stderr
         assert str(site / WORKER) in said
         assert "next: rlpatch apply vllm-ascend --decode 30:60" in said
-        assert "it was replaced since and no longer has the patch" in run("revert", "--path", "site").stdout
+        assert "it was replaced or removed since and no longer has the patch" in run("revert", "--path", "site").stdout
         assert (site / WORKER).read_text() == newer
         assert not (site / ".rlpatch").exists()
 

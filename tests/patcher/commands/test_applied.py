@@ -38,7 +38,7 @@ def removal(pristine: bytes, after: bytes) -> Removal:
 )
 def test_what_becomes_of_each_file_of_a_patch(after: bytes, dry_run: bool, line: str) -> None:
     found = removal(b"pristine", after)
-    forgotten = "  nothing to revert in b.py: it was replaced since and no longer has the patch"
+    forgotten = "  nothing to revert in b.py: it was replaced or removed since and no longer has the patch"
     assert list(found.lines(dry_run=dry_run)) == ["vllm rollout in /site", line, forgotten]
     assert list(found.payload(("n1",))) == [
         RevertedFile("/site", "a.py", True, ("n1",)),

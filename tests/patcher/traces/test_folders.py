@@ -364,6 +364,7 @@ OTHERS: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "nsys": ("a.nsys-rep", lambda file: file.write_bytes(b"x"), "is a report of Nsight Systems"),
     "Perfetto": ("a.pftrace", lambda file: file.write_bytes(b"x"), "is a trace of Perfetto"),
     "memory of any name": ("a.bin", lambda file: file.write_bytes(pickle.dumps({})), "is a memory snapshot of torch"),
+    "page of any name": ("a.bin", lambda file: file.write_bytes(b"<!DOCTYPE html>"), "is an HTML page"),
     "zip of any name": ("a.json", lambda file: file.write_bytes(b"PK\3\4rest"), "is a zip archive"),
 }
 

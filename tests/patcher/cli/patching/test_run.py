@@ -120,6 +120,12 @@ def test_quiet_leaves_the_command_alone(lent: Run) -> None:
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
+def test_quiet_keeps_the_warning_that_nothing_was_patched(lent: Run) -> None:
+    said = lent(*TARGET, "-q", "--", "true").stderr
+    assert said.splitlines()[0] == "warning: no process of the run imported the patched vllm-ascend"
+    assert "  next: " in said
+
+
 def test_what_is_patched_on_disk_already_runs_as_it_is(lent: Run, run, site: Path) -> None:
     run("apply", *TARGET)
     done = lent(*TARGET, "--", "python", "-B", "-c", SHOW + "; raise SystemExit(3)", code=3)

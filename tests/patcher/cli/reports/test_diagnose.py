@@ -89,6 +89,7 @@ def test_a_trace_that_cannot_be_read_is_named(run: Run, recorded: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (("vllm",), "the command to run is missing"),
         (("vllm", "verl"), "the command to run is missing"),
         (("vllm", "--", "no-such-program"), "no-such-program does not exist"),
         (("--rounds", "0"), "--rounds"),

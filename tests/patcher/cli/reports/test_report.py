@@ -621,6 +621,7 @@ def test_a_comparison_says_what_changed_and_how_sure_that_is(tmp_path: Path) -> 
     assert "With one capture per side" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert data(typed("compare", before, after, "--json"))["median_ns"] == [10 * MS, 13 * MS]
+    assert "warning: the same trace is on both sides" in typed("compare", before, before).stderr
 
 
 @pytest.mark.parametrize(
