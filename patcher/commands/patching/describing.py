@@ -150,7 +150,10 @@ def _lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
     if config.profiler.STARTED_BY:
         yield from starting.commands(config.save_path)
         return
-    yield Text("  traces of {module} go to {save_path}", config.profiler.MODULE, config.save_path)
+    if config.profiler.TOOL == "memory":
+        yield Text("  memory snapshots go to {save_path}", config.save_path)
+    else:
+        yield Text("  traces of {module} go to {save_path}", config.profiler.MODULE, config.save_path)
     yield Text("    set RLPATCH_SAVE_PATH to use another folder for one run")
 
 

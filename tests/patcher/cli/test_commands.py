@@ -54,7 +54,8 @@ def test_the_same_again_changes_nothing_and_another_window_replaces(run, site: P
     before = picture(site)
     assert f"unchanged {WORKER}" in run(*APPLY).stdout
     assert picture(site) == before
-    run("apply", "vllm-ascend", "--decode", "5:9", "--path", "site")
+    replaced = run("apply", "vllm-ascend", "--decode", "5:9", "--tool", "memory", "--path", "site")
+    assert f"memory snapshots go to {Path.cwd()}/rlpatch_traces" in replaced.stdout
     text = (site / WORKER).read_text()
     assert text.count("# >>> rlpatch") == 1
     assert 'WINDOW = "5:9"' in text

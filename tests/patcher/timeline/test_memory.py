@@ -245,6 +245,8 @@ def test_a_sentence_names_four_holders_and_sums_the_others() -> None:
         memory_tables.holders(peak)
         == "p0 1.0 GB, p1 1.0 GB although asleep, p2 1.0 GB, p3 1.0 GB, 2 more processes 2.0 GB"
     )
+    five = memory_tables.holders(replace(peak, holders=holders[:5]))
+    assert five.endswith("p4 1.0 GB")
     growth = MemoryGrowth("device", "p", 0, 10**9, 3 * 10**9, 5 * 10**8, 5)
     assert "fills" not in memory_tables.growth_line(growth)
     assert memory_tables.growth_line(growth).startswith("p: device ")
