@@ -169,12 +169,30 @@ def test_the_ranks_of_one_window_are_one_sample() -> None:
     assert any("may be chance" in note for note in compared(ranks, ranks).notes)
 
 
-def test_two_single_units_have_no_interval() -> None:
-    found = compared([capture(5)], [capture(7)])
-    assert (found.median_ns, found.change) == ((5, 7), None)
-    assert any(
-        "only one step was recorded, so the difference has no confidence interval." in note for note in found.notes
-    )
+@pytest.mark.parametrize(
+    ("before", "after", "who"),
+    [
+        ([(5,)], [(7,)], "Before and After: "), ([(5, 6)], [(7,)], "After: "), ([(5,)], [(7, 8)], "Before: "),
+        ([(5, 6)], [(7, 8)], ""), ([(5,)], [(7,)] * 3, ""), ([(5,), (6,)], [(7,)], "After: "),
+    ],
+)  # fmt: skip
+def test_the_sides_with_a_single_step_are_named_unless_there_are_captures_enough(
+    before: list[tuple[int, ...]], after: list[tuple[int, ...]], who: str
+) -> None:
+    found = compared(*([capture(*times) for times in side] for side in (before, after)), force=True)
+    heads = [note.partition("only one step was recorded")[0] for note in found.notes if "only one step" in note]
+    assert heads == ([who] if who else [])
+    assert (found.change is None) == bool(who)
+
+
+def test_models_are_told_by_kernels_that_compute_or_by_the_host_if_nothing_does() -> None:
+    rows = (Kernel("mm", "compute", 1, 10), Kernel("all_reduce", "communication", 1, 30), Kernel("mm", "compute", 1, 5))
+    assert compare._times_by_name([capture(1, kernels=rows)], "kernels") == {"mm": 15}
+    for ns, times in ((10, {"A": 20}), (0, {"A": 14, "B": 7})):
+        modules = (CallSums("A", 1, 1, ns, 7), CallSums("B", 1, 1, 0, 7))
+        assert (
+            compare._times_by_name([capture(1, modules=modules), capture(1, modules=modules[:1])], "modules") == times
+        )
 
 
 @pytest.mark.parametrize(
