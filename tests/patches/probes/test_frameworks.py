@@ -432,7 +432,7 @@ def test_what_transformers_loop_calls_is_told_and_still_done() -> None:
             log.extend([*words, *options])
 
     class Patched(trl.TransformersLoop, Trainer):
-        def _rlpatch_stage(self, event: str) -> None:  # type: ignore[override]
+        def _rlpatch_stage(self, event: str) -> None:
             log.append(event)
 
     patched = Patched()
