@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import chain
 from random import Random
 from typing import Any
 
@@ -183,6 +184,16 @@ def test_the_sides_with_a_single_step_are_named_unless_there_are_captures_enough
     heads = [note.partition("only one step was recorded")[0] for note in found.notes if "only one step" in note]
     assert heads == ([who] if who else [])
     assert (found.change is None) == bool(who)
+
+
+def test_a_bootstrap_draws_captures_then_steps_within_each() -> None:
+    def drawn(side: list[list[int]]) -> set[tuple[int, ...]]:
+        draw = Random(0)
+        return {tuple(sorted(chain.from_iterable(compare._drawn(side, draw)))) for _ in range(99)}
+
+    assert drawn([[1], [9]]) == {(1, 1), (1, 9), (9, 9)}
+    assert drawn([[1, 9]]) == {(1, 1), (1, 9), (9, 9)}
+    assert drawn([[1, 1], [9]]) == {(1, 1, 1, 1), (1, 1, 9), (9, 9)}
 
 
 def test_models_are_told_by_kernels_that_compute_or_by_the_host_if_nothing_does() -> None:

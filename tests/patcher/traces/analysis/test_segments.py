@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace as Some
+from typing import Any
+
 import pytest
 
 from patcher.traces.analysis import segments
-from patcher.traces.marks import Mark
+from patcher.traces.marks import NUMBERED, UNCOUNTED, WANTED, Mark
 
 STEP = Mark("ProfilerStep#", "step", 10, 20, 7)
+
+
+@pytest.mark.parametrize(
+    ("marks", "family", "begins"),
+    [
+        ([], "", []), ([(1, NUMBERED, 0, 9), (1, NUMBERED, 9, 20)], NUMBERED, [0, 9]), ([(1, NUMBERED, 0, 20), (1, "mark", 3, 9)], NUMBERED, [0]),
+        ([(1, NUMBERED, 0, 20), (1, "mark", 0, 9), (1, "mark", 9, 20)], "mark", [0, 9]),
+        ([(1, NUMBERED, 0, 20), (1, "step[", 0, 9), (1, "mark", 0, 5), (1, "mark", 5, 9)], "mark", [0, 5]),
+        ([(1, "mark", 4, 9), (1, "mark", 1, 4), (2, "mark", 2, 3)], "mark", [1, 4]),
+        ([(1, WANTED, 0, 9), (1, WANTED, 2, 5), (1, NUMBERED, 0, 4), (1, NUMBERED, 4, 9)], WANTED, [0]),
+        ([(1, "mark", 0, 9), (1, "mark", 2, 5)], "mark", [0, 2]),
+    ],
+)  # fmt: skip
+def test_the_steps_are_the_marks_of_the_first_family_unless_that_is_one_around_several(
+    marks: list[tuple[int, str, int, int]], family: str, begins: list[int]
+) -> None:
+    uncounted = Mark(UNCOUNTED, "x", 50, 60)
+    trace: Any = Some(marks=[(9, uncounted), *((thread, Mark(key, "x", *ends)) for thread, key, *ends in marks)])
+    chosen, steps, others = segments.marks_of(trace)
+    assert (chosen, [mark.begin for mark in steps]) == (family, begins)
+    assert others == [uncounted]
 
 
 @pytest.mark.parametrize(
