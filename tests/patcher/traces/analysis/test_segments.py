@@ -28,7 +28,9 @@ def test_the_steps_are_the_marks_of_the_first_family_unless_that_is_one_around_s
     marks: list[tuple[int, str, int, int]], family: str, begins: list[int]
 ) -> None:
     uncounted = Mark(UNCOUNTED, "x", 50, 60)
-    trace: Any = Some(marks=[(9, uncounted), *((thread, Mark(key, "x", *ends)) for thread, key, *ends in marks)])
+    trace: Any = Some(
+        marks=[(9, uncounted), *((thread, Mark(key, "x", begin, end)) for thread, key, begin, end in marks)]
+    )
     chosen, steps, others = segments.marks_of(trace)
     assert (chosen, [mark.begin for mark in steps]) == (family, begins)
     assert others == [uncounted]
