@@ -83,7 +83,10 @@ class TimelineRecorder(MemoryUse):
 
         def __del__(self) -> None:
             """End the span: put its row into the queue, and note the memory."""
-            row, timeline = self.row, self.timeline
+            try:
+                row, timeline = self.row, self.timeline
+            except AttributeError:  # an exception came before it had begun
+                return
             if timeline.open.pop(row[0], None) is row:  # else it began in the process of which this is a fork
                 if row[8] is not None:
                     row[8] = timeline.waited() - row[8]

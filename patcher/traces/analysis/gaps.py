@@ -178,7 +178,7 @@ class GapSums:
         gap_sum = self.sums[key]
         gap_sum.add(gap)
         if held:
-            gap_sum.held[call, host] += held.ns
+            gap_sum.held[call] += held.ns
         elif gap.part not in _STARTED:
             gap_sum.returned[self.holds.returned_in(gap)] += gap.ns
 
@@ -214,12 +214,10 @@ class GapSums:
         A call is named only if it covers at least half of the time.
         """
         texts = self.trace.names.texts
-        place, host, call, within = key
-        (call, around), held = max(gap_sum.held.items(), key=lambda item: item[1], default=((call, host), 0))
+        place, host, _, within = key
+        call, held = max(gap_sum.held.items(), key=itemgetter(1), default=(UNKNOWN, 0))
         if 2 * held < gap_sum.ns:
             call, held = UNKNOWN, 0
-        elif place.part != "free_waiting_ns":
-            host = around
         (returned, _) = max(gap_sum.returned.items(), key=itemgetter(1), default=(UNKNOWN, 0))
         numbers = {"before": place.before, "after": place.after, "stream": place.stream, "call": call,
                    "returned_from": returned, "operator": host.operator, "module": host.module}  # fmt: skip
@@ -239,7 +237,7 @@ class GapSums:
 
 
 class _GapSum:
-    """Sum of gaps with one key: per segment their ns and the longest gap, per call and host state the ns covered.
+    """Sum of gaps with one key: per segment their ns and the longest gap, per call the ns covered.
 
     ``returned`` has the ns of gaps that nothing covers, by the synchronising call from which the host had returned.
     """
@@ -247,7 +245,7 @@ class _GapSum:
     def __init__(self) -> None:
         self.ns = self.count = 0
         self.units: dict[int, tuple[int, Idle]] = {}
-        self.held = Counter[tuple[int, HostAround]]()
+        self.held = Counter[int]()
         self.returned = Counter[int]()
 
     def add(self, gap: Idle) -> None:

@@ -25,7 +25,10 @@ from tests.patches.standin import Profiler
 from tests.patches.step_metadata import Traces, with_lists
 from tests.patches.training_stages import Stage
 
-pytestmark = pytest.mark.usefixtures("stand_in_torch")
+pytestmark = [
+    pytest.mark.usefixtures("stand_in_torch"),
+    pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning"),
+]
 
 FAULTS: tuple[type[Exception], ...] = (ValueError, OSError, StopIteration, MemoryError)
 PASSING_ON = {"_rlpatch_stage", "_rlpatch_stage_units", "prepare_input"}

@@ -112,6 +112,28 @@ def test_the_steps_of_areal_are_its_versions_or_calls(
     assert (steps.calls, begun) == ({"actor": calls}, ["actor"])
 
 
+@pytest.mark.parametrize(
+    ("reached", "chosen", "window"),
+    [(0, True, (2, "waiting")), (3, True, (3, "waiting")), (4, True, (4, "waiting")), (5, True, (2, None)), (3, False, (2, None))],
+)  # fmt: skip
+def test_a_call_of_verl_that_goes_on_in_a_step_has_what_is_left_of_the_window(
+    reached: int, chosen: bool, window: tuple[int, str | None]
+) -> None:
+    notes: list[str] = []
+    values = {
+        "goes_on": True,
+        "role": "actor",
+        "reached": {"actor": reached, "ref": 9},
+        "first": 2,
+        "open_at": None,
+        "window": "2:5",
+    }
+    steps = probe(verl.LoggedSteps, **values, is_chosen=lambda: chosen, note=notes.append)
+    steps.begin_step()
+    assert (steps.unit, steps.first, next(iter(notes), None)) == (reached, *window)
+    assert (steps.open_at is not None) == bool(notes)
+
+
 def test_a_call_of_nemo_rl_has_mini_batches_until_none_is_left(events: list[str]) -> None:
     steps = probe(nemo_rl.PolicyUpdate, ROLES=("actor",))
     steps.begin(False)
@@ -120,6 +142,7 @@ def test_a_call_of_nemo_rl_has_mini_batches_until_none_is_left(events: list[str]
     assert events == ["enter False", "start mini-batch None", "start mini-batch None", "leave"]
     assert [steps.whose(evaluates) for evaluates in (False, True)] == ["actor", ""]
     log_probs = probe(nemo_rl.PolicyLogProbs)
+    assert log_probs.whose() == "actor"
     log_probs.reference()
     assert [log_probs.whose(), log_probs.whose()] == ["ref", "actor"]
 
@@ -396,6 +419,26 @@ def test_log_probs_of_trl_count_once_a_step_and_without_gradients(
     steps.go_on(True)
     steps.go_on(False)
     assert events[-2:] == ["start micro-batch None", "leave"]
+
+
+def test_what_transformers_loop_calls_is_told_and_still_done() -> None:
+    log: list[str] = []
+
+    class Trainer:
+        def floating_point_ops(self, inputs: int) -> int:
+            return 2 * inputs
+
+        def _maybe_log_save_evaluate(self, *words: str, **options: str) -> None:
+            log.extend([*words, *options])
+
+    class Patched(trl.TransformersLoop, Trainer):
+        def _rlpatch_stage(self, event: str) -> None:
+            log.append(event)
+
+    patched = Patched()
+    assert patched.floating_point_ops(21) == 42
+    patched._maybe_log_save_evaluate("loss", start="now")
+    assert log == ["computed", "updated", "loss", "start"]
 
 
 def test_log_probs_that_no_role_computed_are_told_at_the_end(events: list[str]) -> None:

@@ -17,6 +17,7 @@ import pytest
 from fixtures.ascend import standins
 from patcher.changes.change import SHARED, PatchId
 from patcher.editing.rendering import render
+from patches.probes.facts import CompressedMetadata
 from patches.probes.pauses import NamedIterations
 from patches.vllm import recipes as vllm
 from patches.vllm_ascend import recipes as vllm_ascend
@@ -347,6 +348,28 @@ def test_of_several_windows_each_is_named_by_its_own_facts(
     assert [one["window"] for one in facts(tmp_path)] == ["2:3", "5:6"]
     (known,) = states(tmp_path).values()
     assert (known["window"], known.get("origin")) == ("5:6", 1 if relative else None)
+
+
+@pytest.mark.parametrize(
+    ("traces", "renamed"),
+    [
+        (["a", "b"], ["a.gz", "b.gz"]),
+        (["before", "a", "b"], ["before", "a.gz", "b.gz"]),
+        (["b", "next"], ["b", "next"]),
+    ],
+)
+def test_traces_that_were_compressed_are_renamed_unless_the_next_window_has_begun(
+    tmp_path: Path, traces: list[str], renamed: list[str]
+) -> None:
+    state, metadata = tmp_path / "state", tmp_path / "a.json.rlpatch.json"
+    for file in (state, metadata):
+        file.write_text(json.dumps({"traces": traces}))
+    files = [str(file) for file in (state, tmp_path / "none", metadata)]
+    CompressedMetadata.__new__(CompressedMetadata).rename_traces(["a", "b"], files, str(tmp_path / "new"))
+    assert json.loads(state.read_text()) == {"traces": renamed}
+    assert [file.name for file in tmp_path.iterdir() if file != state] == ["a.json.gz.rlpatch.json"] * (
+        renamed != traces
+    )
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["before all", "between"])

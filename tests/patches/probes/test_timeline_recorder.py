@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import time
 from itertools import accumulate
 from pathlib import Path
+from types import ModuleType
 from types import SimpleNamespace as Some
+from typing import Any
 
 import pytest
 
-from patches.probes.timeline_recorder import SglangTimeline, TimelineRecorder, VllmTimeline
+from patches.probes.timeline_recorder import LoopTimeline, SglangTimeline, TimelineRecorder, VllmTimeline
 from tests.matrix import CRASH, thinned
 from tests.patches.probes.timelines import files_of, left_by, start
 from tests.patches.standin import Console
@@ -631,6 +634,101 @@ def test_a_rollout_of_sglang_begins_where_no_request_is_older(monkeypatch: pytes
         batch = Some(reqs=requests, forward_mode=mode, extend_num_tokens=9, seq_lens_sum=90)
         rollouts.append(recorder.iteration(Some(running_batch=Some(reqs=running)), batch).row[5])
     assert rollouts == [1, 1, 1, 1, 1, 2]
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> LoopTimeline:
+    """A recorder of this process that is on, and has neither a thread nor a file."""
+    monkeypatch.setitem(sys.__dict__, "_rlpatch_timeline_1", None)
+    del sys.__dict__["_rlpatch_timeline_1"]
+    monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
+    recorder = LoopTimeline()
+    recorder.state = "on"
+    return recorder
+
+
+@pytest.mark.parametrize(
+    "kind", ["phase", "call", "work", "unit", "sync", "sleep", "request", "iteration", "poll", "step"]
+)
+def test_the_memory_is_noted_at_both_ends_of_a_span_and_a_step_or_work_is_written_soon(
+    recorder: LoopTimeline, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    notes: list[bool] = []
+    monkeypatch.setattr(recorder, "note", notes.append)
+    span = recorder.span(kind, "x")
+    noted = kind in ("phase", "call", "work", "unit", "sync", "sleep")
+    assert notes == [kind == "unit"] * noted
+    assert (recorder.wake.is_set(), len(recorder.rows), len(recorder.open)) == (kind == "step", 0, 1)
+    del span
+    assert notes == [kind == "unit"] * noted * 2
+    assert (recorder.wake.is_set(), len(recorder.rows), len(recorder.open)) == (kind in ("step", "work"), 1, 0)
+    assert recorder.current.get() == 0
+
+
+def test_a_call_of_a_loop_lasts_as_long_as_its_frame(recorder: LoopTimeline) -> None:
+    call = recorder.called(Some(role="critic"), "fit")
+    inner = recorder.span("phase", "x")
+    assert ([row[3] for row in recorder.rows], inner.row[1]) == ([], call.span.row[0])
+    del inner, call
+    assert [row[3] for row in recorder.rows] == ["x", "critic.fit"]
+
+
+def test_a_unit_has_the_cpu_time_of_its_body_in_microseconds(
+    recorder: LoopTimeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "thread_time_ns", iter([5_000_000, 8_000_999, 9_000_000, 9_000_999]).__next__)
+    assert len([*recorder.units("micro-batch", [1, 2])]) == 2
+    assert [row[7] for row in recorder.rows] == [[None, None, 3000], [None, None, 0]]
+
+
+@pytest.mark.parametrize(
+    ("missing", "measured"), [("the module", None), ("is_available", None), ("is_initialized", None), ("", False)]
+)
+def test_waits_are_looked_for_once_there_is_a_world(
+    recorder: LoopTimeline, monkeypatch: pytest.MonkeyPatch, missing: str, measured: bool | None
+) -> None:
+    dist: Any = ModuleType("torch.distributed")
+    for name in ("is_available", "is_initialized"):
+        setattr(dist, name, lambda name=name: name != missing)
+    dist.get_world_size, dist.get_backend_config = lambda: 1, lambda: "cpu:gloo"
+    monkeypatch.setitem(sys.modules, "torch.distributed", None if missing == "the module" else dist)
+    assert recorder.waited() is None
+    assert recorder.measured is measured
+
+
+@pytest.mark.parametrize(
+    ("rows", "changed", "in_use", "last", "is_open", "written"),
+    [
+        (0, False, 0, False, True, False), (1, False, 0, False, False, True), (0, True, 0, False, False, True),
+        (0, False, 1, False, False, True), (0, False, 0, True, True, True), (0, False, 0, True, False, False),
+    ],
+)  # fmt: skip
+def test_a_line_is_written_if_there_is_something_new(
+    recorder: LoopTimeline,
+    tmp_path: Path,
+    rows: int,
+    changed: bool,
+    in_use: int,
+    last: bool,
+    is_open: bool,
+    written: bool,
+) -> None:
+    recorder.folder, recorder.pid, recorder.most_bytes = str(tmp_path / "timeline"), 7, 10**6
+    if is_open:
+        recorder.open_file(1)
+    for _ in range(rows):
+        recorder.span("phase", "x")
+    for _ in range(in_use):
+        recorder.in_use.append((recorder.clock(), 5))
+    recorder.changed = changed
+    recorder.write(last)
+    if recorder.file is not None:
+        if recorder.state == "on":
+            recorder.put(recorder.stream.flush())
+        os.close(recorder.file)
+    lines = [line for lines in files_of(tmp_path) for line in lines[1:]]
+    assert (len(lines), recorder.state) == (written, "off" if last and written else "on")
+    assert [line.get("end") for line in lines] == ["off" if last else None] * written
 
 
 def test_records_are_written_in_microseconds_before_their_block() -> None:

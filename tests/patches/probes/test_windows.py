@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from patches.probes import windows
+from patches.probes import on_demand, windows
 from patches.probes.graphs import GraphCapture
 from patches.probes.recorder import MovedWindow, Recorder
 from patches.probes.rollout import RolloutUnits
@@ -125,6 +125,13 @@ def test_weight_syncs_are_repeated_from_the_chosen_one_on(
     repeated.exit()
     repeated.reopen()
     assert (repeated.done, calls) == (True, ["close the process ends", "exit", "reopen"])
+
+
+@pytest.mark.parametrize("kind", [on_demand.OnDemandRollouts, on_demand.OnDemandSteps])
+def test_a_recorder_on_demand_stays_ready_behind_a_window(kind: Any) -> None:
+    ready = probe(kind, done=True)
+    ready.reopen()
+    assert not ready.done
 
 
 def test_captures_and_training_steps_are_repeated(calls: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import chain
 from random import Random
 from typing import Any
 
@@ -169,12 +170,40 @@ def test_the_ranks_of_one_window_are_one_sample() -> None:
     assert any("may be chance" in note for note in compared(ranks, ranks).notes)
 
 
-def test_two_single_units_have_no_interval() -> None:
-    found = compared([capture(5)], [capture(7)])
-    assert (found.median_ns, found.change) == ((5, 7), None)
-    assert any(
-        "only one step was recorded, so the difference has no confidence interval." in note for note in found.notes
-    )
+@pytest.mark.parametrize(
+    ("before", "after", "who"),
+    [
+        ([(5,)], [(7,)], "Before and After: "), ([(5, 6)], [(7,)], "After: "), ([(5,)], [(7, 8)], "Before: "),
+        ([(5, 6)], [(7, 8)], ""), ([(5,)], [(7,)] * 3, ""), ([(5,), (6,)], [(7,)], "After: "),
+    ],
+)  # fmt: skip
+def test_the_sides_with_a_single_step_are_named_unless_there_are_captures_enough(
+    before: list[tuple[int, ...]], after: list[tuple[int, ...]], who: str
+) -> None:
+    found = compared(*([capture(*times) for times in side] for side in (before, after)), force=True)
+    heads = [note.partition("only one step was recorded")[0] for note in found.notes if "only one step" in note]
+    assert heads == ([who] if who else [])
+    assert (found.change is None) == bool(who)
+
+
+def test_a_bootstrap_draws_captures_then_steps_within_each() -> None:
+    def drawn(side: list[list[int]]) -> set[tuple[int, ...]]:
+        draw = Random(0)
+        return {tuple(sorted(chain.from_iterable(compare._drawn(side, draw)))) for _ in range(99)}
+
+    assert drawn([[1], [9]]) == {(1, 1), (1, 9), (9, 9)}
+    assert drawn([[1, 9]]) == {(1, 1), (1, 9), (9, 9)}
+    assert drawn([[1, 1], [9]]) == {(1, 1, 1, 1), (1, 1, 9), (9, 9)}
+
+
+def test_models_are_told_by_kernels_that_compute_or_by_the_host_if_nothing_does() -> None:
+    rows = (Kernel("mm", "compute", 1, 10), Kernel("all_reduce", "communication", 1, 30), Kernel("mm", "compute", 1, 5))
+    assert compare._times_by_name([capture(1, kernels=rows)], "kernels") == {"mm": 15}
+    for ns, times in ((10, {"A": 20}), (0, {"A": 14, "B": 7})):
+        modules = (CallSums("A", 1, 1, ns, 7), CallSums("B", 1, 1, 0, 7))
+        assert (
+            compare._times_by_name([capture(1, modules=modules), capture(1, modules=modules[:1])], "modules") == times
+        )
 
 
 @pytest.mark.parametrize(
@@ -477,7 +506,7 @@ def test_units_are_those_of_windows_and_of_ranks_the_slowest(name: str) -> None:
     ("first", "second", "differ"),
     [
         ((100, 100), (100, 100), []), ((100, 100), (110, 112), ["112"]), ((100, 100), (111, 111), []), ((100, 100), (112, 112), ["112", "112"]),
-        ((112, 100), (100, 100), ["112"]), ((100, None), (150, 150), ["150"]), ((100, 100), (None, 100), []),
+        ((112, 100), (100, 100), ["112"]), ((150, 100), (135, 100), []), ((100, None), (150, 150), ["150"]), ((100, 100), (None, 100), []),
     ],
 )  # fmt: skip
 def test_loads_that_differ_by_more_than_a_tenth_of_the_larger_are_told(

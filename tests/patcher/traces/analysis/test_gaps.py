@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace as Some
 from typing import Any
 
 import pytest
 
 from patcher.traces import analysis, folders, formats
 from patcher.traces.analysis import gaps
+from patcher.traces.analysis.hosts import HostAround
 from patcher.traces.analysis.idle import Idle
 from patcher.traces.analysis.nested import host_thread
 from patcher.traces.analysis.segments import split
-from patcher.traces.model import RankProfile
+from patcher.traces.model import RankProfile, RecordedUnit
 from patcher.traces.places import behind, first_place, place_of, why
 from tests.patcher.traces.recorded import MS, NO_CAPTURES, SHARED, Range, Run, Task, free_ns, shared, timeline
 
@@ -542,6 +544,54 @@ def test_of_equally_long_gaps_the_first_is_kept() -> None:
     for begin in (10, 20):
         gap_sum.add(stretch(5, begin=begin))
     assert gap_sum.units[0] == (10, stretch(5, begin=10))
+
+
+def sums_of(*keys: int) -> gaps.GapSums:
+    """Sums of a trace whose tasks have these keys of their launches, in the order of their begin; it has no gaps yet."""
+    sums = object.__new__(gaps.GapSums)
+    texts = ["before", "after", "stream", "wait", "copy", "item", "Layer"]
+    sums.trace = Some(names=Some(texts=texts), tasks=Some(key=keys))  # type: ignore[assignment]
+    sums.cuts = Some(order=range(len(keys)))  # type: ignore[assignment]
+    sums.replays = True
+    return sums
+
+
+@pytest.mark.parametrize(
+    ("held", "call", "call_ns"),
+    [
+        ({}, "", 0), ({3: 49}, "", 0), ({3: 50}, "wait", 50), ({3: 50, 4: 50}, "wait", 50), ({3: 40, 4: 60}, "copy", 60),
+        ({3: 40, 4: 45}, "", 0), ({-1: 100}, "", 100),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("part", [LATE, WAITING])
+def test_the_call_of_a_place_covers_half_of_its_time(part: str, held: dict[int, int], call: str, call_ns: int) -> None:
+    gap_sum = gaps._GapSum()
+    gap_sum.add(stretch(100, begin=7))
+    gap_sum.held.update(held)
+    units = {0: RecordedUnit(number=4, host_ns=1, kernels=1, begin_ns=5)}
+    place = sums_of()._gap((gaps.GapPlace("", 0, 1, 2, part), HostAround(5, 6), 3, False), gap_sum, units, {4})
+    assert (place.call, place.call_ns, place.operator, place.module, place.returned_from) == (
+        call, call_ns, "item", "Layer", ""
+    )  # fmt: skip
+    assert (place.unit, place.begin_ns, place.at_ns, place.spots) == (4, 2, 7, {4: (2, 100)})
+
+
+@pytest.mark.parametrize(
+    ("keys", "at", "continues", "where"),
+    [
+        ((5, 5, 5), 1, True, "within"), ((5, 5, 5), 2, True, "within"), ((5, 5, 1), 1, False, ""), ((-1, -1, -1), 1, False, ""),
+        ((5, 1, 5, 5), 3, False, "within"), ((5, 5, 1, 5), 1, False, "within"), ((5, 1, 5, 5, 5), 3, True, "within"),
+        ((5, 5, 5, 6, 6, 6), 3, False, "between"), ((5, 5, 5, 6, 6), 3, False, "behind"), ((5, 5, 6, 6, 6), 2, False, "before"),
+        ((5, 5, *[-1] * 5, 5, -1), 8, False, "behind"), ((5, 5, *[-1] * 6, 5, -1), 9, False, ""),
+        ((-1, 5, *[-1] * 5, 5, 5), 1, False, "before"), ((-1, 5, *[-1] * 6, 5, 5), 1, False, ""),
+    ],
+)  # fmt: skip
+def test_a_gap_lies_within_or_beside_a_replay_of_three_tasks(
+    keys: tuple[int, ...], at: int, continues: bool, where: str
+) -> None:
+    gap = Idle(0, 1, 1, at - 1, at, 0, LATE)
+    sums = sums_of(*keys)
+    assert (sums._continues(gap), sums._graph(gap)) == (continues, where)
 
 
 @pytest.mark.parametrize("drawn", [{0}, {1}, {0, 1}, set()])

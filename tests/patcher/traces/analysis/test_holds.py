@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace as Some
+
 import pytest
 
-from patcher.traces.analysis.holds import covering
+from patcher.traces.analysis.holds import HostHolds, covering
 from patcher.traces.analysis.hosts import _outermost
+from patcher.traces.analysis.idle import LATE_NS, Idle
 from patcher.traces.analysis.nested import NestedRanges
+from patcher.traces.rank_trace import LONG_CALL
 from patcher.traces.trace_columns import UNKNOWN, RangeColumns
 
 LETTERS = "abcdefgh"
@@ -43,6 +47,32 @@ def test_the_inner_ranges_of_a_name_that_cover_half_are_named(name: str) -> None
     held = covering(nested(*ranges), 100, 200, 7)
     assert (held and (LETTERS[held.name], held.ns, held.begin)) == expected
     assert held is None or (held.thread, held.is_operator) == (7, False)
+
+
+AT = 10 * LONG_CALL
+SYNCHRONISED: dict[str, tuple[int, list[tuple[str, int, int]], list[tuple[str, int, int]], str]] = {
+    "no call": (9, [], [], ""),
+    "one that ended long before": (9, [("a", 0, AT - LONG_CALL - 1)], [], ""),
+    "one that ended right before": (9, [("a", 0, AT - LONG_CALL)], [], "a"),
+    "one that ends within": (9, [("a", AT, AT + 5)], [], "a"),
+    "one that begins later": (9, [("a", AT + 1, AT + 5)], [], ""),
+    "the last that waits": (9, [("a", AT - 9, AT - 7), ("b", AT - 6, AT - 5), ("c", AT - 4, AT - 3)], [], "b"),
+    "the main thread, a short gap": (9, [], [("a", 0, AT)], ""),
+    "the main thread, a long gap": (LATE_NS, [], [("a", 0, AT)], "a"),
+    "the launching thread first": (LATE_NS, [("b", 0, AT)], [("a", 0, AT)], "b"),
+}
+
+
+@pytest.mark.parametrize("name", SYNCHRONISED)
+def test_the_host_returned_from_the_last_call_that_waits(name: str) -> None:
+    ns, launching, main, returned = SYNCHRONISED[name]
+    holds = HostHolds.__new__(HostHolds)
+    holds.main, holds.calls = 1, {2: nested(*launching), 1: nested(*main)} if launching else {1: nested(*main)}
+    names = ["cudaStreamSynchronize", "hipMemcpyWithStream", "cudaLaunchKernel"]
+    holds.trace = Some(tasks=Some(thread=[2]), names=Some(texts=names))  # type: ignore[assignment]
+    holds.cuts = Some(order=[0])  # type: ignore[assignment]
+    number = holds.returned_in(Idle(AT, AT + ns, ns, 0, 0, 0, ""))
+    assert number == (LETTERS.index(returned) if returned else UNKNOWN)
 
 
 @pytest.mark.parametrize(

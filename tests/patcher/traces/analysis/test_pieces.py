@@ -24,6 +24,7 @@ from patcher.traces.analysis.pieces import (
     _summed,
 )
 from patcher.traces.measured import KernelUse, OperatorRate
+from patcher.traces.sidecar import parsed
 from tests.patcher.traces.recorded import MS, steps
 from tests.patcher.workers.maker import Saved
 
@@ -196,11 +197,28 @@ def test_the_drawn_units_are_named_by_what_they_are_in_the_whole_window() -> Non
     ]
     drawn = [
         model.RankProfile("piece", "torch", 0, "GPU", (), lanes=(model.Lanes(at, "median", units[at].device_ns, {}),))
-        for at in (1, 4)
+        for at in (0, 1, 3, 4)
     ]
-    assert [(lanes.number, lanes.why) for lanes in _lanes(drawn, units)] == [(1, "typical"), (4, "slowest")]
-    assert [(lanes.number, lanes.why) for lanes in _lanes(drawn, units[:3])] == [(1, "median")]
+    assert [(lanes.number, lanes.why) for lanes in _lanes(drawn[1::2], units)] == [(1, "typical"), (4, "slowest")]
+    assert [(lanes.number, lanes.why) for lanes in _lanes(drawn[::2], units)] == [(3, "typical")]
+    assert [(lanes.number, lanes.why) for lanes in _lanes(drawn[1:], units[:3])] == [(1, "median")]
+    assert [(lanes.number, lanes.why) for lanes in _lanes(drawn[3:], units)] == [(4, "typical")]
     assert not [*_lanes([], units)]
+    assert not [*_lanes(drawn, [])]
+
+
+@pytest.mark.parametrize(
+    ("rows", "joined_rows"),
+    [((None, None), None), (({}, None), None), (({"3": {"a": 1}}, None), {"3": {"a": 1}}), (({"3": {}}, {"4": {}}), {"3": {}, "4": {}})],
+)  # fmt: skip
+def test_the_vendors_sums_are_those_of_all_pieces(rows: tuple[Any, ...], joined_rows: Any) -> None:
+    metadata = [parsed({"piece": number, "units": []}) for number in (1, 2)]
+    unit = model.RecordedUnit(number=3, host_ns=1, kernels=1)
+    pieces = [
+        model.RankProfile("a", "ascend-text", 0, "Ascend", (unit,), vendor=row, metadata=facts)
+        for row, facts in zip(rows, metadata, strict=True)
+    ]
+    assert [profile.vendor for profile in joined(pieces)] == [joined_rows]
 
 
 def test_gaps_and_checks_of_pieces_are_put_together_and_shares_are_weighed() -> None:

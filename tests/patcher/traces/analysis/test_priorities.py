@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from patcher.traces.analysis import priorities
-from patcher.traces.model import Diagnosis, RankProfile, RecordedUnit
+from patcher.traces.analysis.ranks import Meetings
+from patcher.traces.model import Diagnosis, Rank, RankProfile, RecordedUnit
 
 
 def finding(id_: str, saving: int | None, severity: str = "warning", **fields: object) -> Diagnosis:
@@ -59,6 +60,33 @@ def test_findings_of_one_profile_and_of_all_are_kept() -> None:
         finding("e", 0, source="y"),
     ]
     assert [one.id for one in priorities._of_source(findings, "x")] == ["a", "c", "d", "e"]
+
+
+ACROSS_RANKS: dict[str, tuple[str, list[int], set[tuple[str, str]]]] = {
+    "ranks that do not meet": ("communication", [], {("communication", "x"), ("dispatch", "y"), ("copies", "y")}),
+    "ranks that meet": ("communication", [5, 5], {("communication", "x"), ("dispatch", "x"), ("copies", "x")}),
+    "a straggler": ("slow-rank", [5, 99], {("slow-rank", "x"), ("dispatch", "y"), ("copies", "y")}),
+    "an outlier beside a straggler": (
+        "communication",
+        [5, 99],
+        {("communication", "x"), ("dispatch", "x"), ("copies", "x")},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ACROSS_RANKS)
+def test_of_ranks_that_meet_the_findings_of_one_are_kept(name: str) -> None:
+    waiting, awaited, kept = ACROSS_RANKS[name]
+    findings = [
+        finding(waiting, 9, source="x", parts={"transfer": 9}), finding("communication", 8, source="y", parts={"transfer": 1}),
+        finding("dispatch", 1, source="x"), finding("dispatch", 2, source="y"),
+        finding("copies", 1, source="x"), finding("copies", 2, source="y"),
+    ]  # fmt: skip
+    ranks = tuple(Rank(at, "xy"[at], 1, 100, 3, 5, ns, 1, 0) for at, ns in enumerate(awaited))
+    met = Meetings(ranks, True, {}, frozenset(), ())
+    found = {(one.id, one.source) for one in priorities.ordered(findings, [profile("x", 1), profile("y", 2)], met)}
+    assert found == kept
+    assert priorities.ordered([], [], met) == []
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,12 @@ from patcher.commands.reports import reporting
 from patcher.messages.report import json_of
 from patcher.traces import analysis, formats, page
 from patcher.traces.analysis import replays
+from patcher.traces.analysis.nested import HostThread, NestedRanges
 from patcher.traces.analysis.replays import CapturedCall
 from patcher.traces.analysis.segments import Split
 from patcher.traces.model import RankProfile
 from patcher.traces.rank_trace import RankTrace
-from patcher.traces.trace_columns import UNKNOWN
+from patcher.traces.trace_columns import UNKNOWN, CapturedLaunches, RangeColumns
 from tests.patcher.traces.recorded import NO_CAPTURES, SHARED
 
 KERNELS = ("ampere_gemm", "rms_norm_kernel", "Memcpy DtoD (Device -> Device)", "ampere_gemm")
@@ -196,6 +197,32 @@ def test_shapes_that_nobody_can_read_tell_no_size(tmp_path: Path, dims: str) -> 
     found.shapes = {number: (dims, *others) for number, (_, *others) in found.shapes.items()}
     assert found.shapes
     assert analysis.captured(found) == ()
+
+
+def test_a_captured_launch_has_the_operator_and_the_modules_around_it() -> None:
+    operators, modules = RangeColumns(), RangeColumns()
+    for begin, end, name in ((10, 30, 0), (15, 20, 1)):
+        operators.add(begin, end, name)
+    for begin, end, name in ((0, 99, 2), (10, 18, 3)):
+        modules.add(begin, end, name)
+    launches = CapturedLaunches(1, 5)
+    for time, kernel, copies in ((16, 4, False), (18, UNKNOWN, True), (40, UNKNOWN, False)):
+        launches.add(time, kernel, copy=copies)
+    trace: Any = SimpleNamespace(
+        names=SimpleNamespace(texts=["aten::linear", "aten::mm", "Model", "Linear", "gemm"]), shapes={1: ("[[4, 8]]",)}
+    )
+    around = HostThread(NestedRanges(operators), NestedRanges(modules))
+    inner, outer, matmul = ("Linear", 10), ("Model", UNKNOWN), ("aten::mm", "[[4, 8]]")
+    first, second, third = replays._calls(trace, around, launches)
+    assert (first.kernel, first.copy, first.operator, first.call, {*first.modules}) == (
+        "gemm",
+        False,
+        matmul,
+        15,
+        {inner, outer},
+    )
+    assert second == CapturedCall("", True, matmul, 15, (outer,))
+    assert third == CapturedCall("", False, (), UNKNOWN, (outer,))
 
 
 @pytest.mark.parametrize(
