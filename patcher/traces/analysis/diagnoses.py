@@ -23,6 +23,9 @@ LOSS, HOST_LOSS = 0.05, 0.5
 There other processes on the cores make single steps longer, too: a verdict takes most of the time.
 """
 
+_ALIKE = 4
+"""Part of the largest excess of a step from which on another one counts as slow, too."""
+
 _EXACT = Text("measured; the saving is an upper bound")
 
 
@@ -53,6 +56,8 @@ def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.Trace
         for diagnosis in (*_diagnoses(profile), exposed.finding(profile, profiles, meetings))
         if diagnosis is not None and diagnosis.id not in profile.withdrawn
     ]  # fmt: skip
+    if slow := host_only.straggler(profiles):
+        diagnoses = [slow, *_beside_straggler(diagnoses, slow.source)]
     if len(profiles) > 1 and (missing_ranks := missing(profiles)):
         evidence = Text(
             "{count} of {total} ranks were reported. How long these wait for the missing ranks is unknown: {ranks}.",
@@ -65,6 +70,15 @@ def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.Trace
         for diagnosis in priorities.ordered(diagnoses, profiles, meetings)
     ]
     return model.TraceReport(tuple(profiles), tuple(ordered), _verdict(profiles, ordered, whose), meetings.ranks)
+
+
+def _beside_straggler(diagnoses: Sequence[model.Diagnosis], source: str) -> Iterator[model.Diagnosis]:
+    """Yield the diagnoses without the idle time of ranks that wait; that of the straggler ``source`` is the cause."""
+    for diagnosis in diagnoses:
+        if diagnosis.id != "host-idle":
+            yield diagnosis
+        elif diagnosis.source == source:
+            yield dataclasses.replace(diagnosis, same_as="slow-rank")
 
 
 def _of(profile: str | None, evidence: str) -> str:
@@ -110,15 +124,15 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     advice: str = Text(
         "check what is special about this step: its requests, a copy, garbage collection, another process"
     )
-    headline = ""
+    late = [time(unit) - time(usual) for unit in units if time(unit) > SLOW * time(usual)]
+    headline = _slow_steps(profile, slowest, sum(_ALIKE * excess >= max(late) for excess in late))
     if profile.on_host:
         more, cause, better = host_only.excess(profile, slowest.number, usual.number)
         advice = better or advice
-        headline = Text("{title}: {cause}", model.TITLES["outlier"], cause) if cause else ""
+        headline = Text("{title}: {cause}", headline or model.TITLES["outlier"], cause) if cause else headline
     else:
         more = _excess(profile, slowest, usual)
     evidence = sentences(evidence, more, cold)
-    late = [time(unit) - time(usual) for unit in units if time(unit) > SLOW * time(usual)]
     saving = sum(late) // len(profile.units)
     # A few slow units among many lose little: that is worth knowing, and no verdict.
     loss = HOST_LOSS if profile.on_host else LOSS
@@ -127,6 +141,15 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     return model.Diagnosis(
         "outlier", severity, evidence, saving, _EXACT, advice, profile.source, parts=longer, headline=headline
     )
+
+
+def _slow_steps(profile: model.RankProfile, slowest: model.RecordedUnit, count: int) -> str:
+    """Return the headline for ``count`` slow steps, the slowest of which is given; "" for a single one of many."""
+    if count > 1:
+        return Text("{count} of {total} steps take much longer than the others", count, len(profile.units))
+    if slowest is profile.units[0]:
+        return Text("The first recorded step takes much longer than the others")
+    return ""
 
 
 def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:

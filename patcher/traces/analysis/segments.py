@@ -111,7 +111,8 @@ def marks_of(trace: RankTrace) -> tuple[str, list[Mark], list[Mark]]:
     if chosen == WANTED:
         marks[chosen] = list(_outermost(marks[chosen]))
     elif len(marks[chosen]) == 1:
-        chosen = next((family for family in families[1:] if len(marks[family]) > 1), chosen)
+        several = (family for family in families[1:] if family != NAMED and len(marks[family]) > 1)
+        chosen = next(several, chosen)
     engine = [mark for family in families for mark in marks[family] if family != chosen and mark.contents]
     uncounted += _missing(marks[chosen])
     return chosen, list(_completed(marks[chosen], engine)), uncounted
