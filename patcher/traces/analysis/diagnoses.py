@@ -129,9 +129,10 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     if profile.on_host:
         more, cause, better = host_only.excess(profile, slowest.number, usual.number)
         advice = better or advice
-        headline = Text("{title}: {cause}", headline or model.TITLES["outlier"], cause) if cause else headline
     else:
-        more = _excess(profile, slowest, usual)
+        more, cause = _excess(profile, slowest, usual)
+    if cause:
+        headline = Text("{title}: {cause}", headline or model.TITLES["outlier"], cause)
     evidence = sentences(evidence, more, cold)
     saving = sum(late) // len(profile.units)
     # A few slow units among many lose little: that is worth knowing, and no verdict.
@@ -152,25 +153,26 @@ def _slow_steps(profile: model.RankProfile, slowest: model.RecordedUnit, count: 
     return ""
 
 
-def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
-    """Return sentences on why the step ``slowest`` takes longer on the device than the step ``usual``.
+def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> tuple[str, str]:
+    """Return sentences on why the step ``slowest`` takes longer on the device than the step ``usual``, and the cause.
 
     They name the part of the time that grew most, the place if it is idle time at one place, and other numbers of
-    kernels.
+    kernels. The cause is "" if no part has most of the additional time.
     """
     part = _longer_part(slowest, usual)
-    excess = slowest.parts[part] - usual.parts[part]
-    share = min(excess / (slowest.device_ns - usual.device_ns), 1)
-    most = Text("{share} of the difference is {part}.", percent(share, 0), model.PARTS[part])
+    excess, whole = slowest.parts[part] - usual.parts[part], slowest.device_ns - usual.device_ns
+    most = Text("{share} of the difference is {part}.", percent(min(excess / whole, 1), 0), model.PARTS[part])
+    label = model.FREE.get(part, model.PARTS[part])
+    cause = Text("most of the additional time is this part: {part}", label) if 2 * excess > whole else ""
     gap = next((gap for gap in profile.gaps if (gap.unit, gap.part, gap.kind) == (slowest.number, part, "place")), None)
     if gap is not None and 2 * gap.unit_ns > excess:
         most = sentences(most, Text("Most of this difference is at one place: {place}.", place_in_words(gap)))
-    if slowest.kernels == usual.kernels:
-        return most
-    kernels = Text(
-        "The slow step launched {count:,} kernels, the median step {median:,}.", slowest.kernels, usual.kernels
-    )
-    return sentences(most, kernels)
+    if slowest.kernels != usual.kernels:
+        kernels = Text(
+            "The slow step launched {count:,} kernels, the median step {median:,}.", slowest.kernels, usual.kernels
+        )
+        most = sentences(most, kernels)
+    return most, cause
 
 
 def _longer_part(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
