@@ -122,3 +122,22 @@ def test_a_collective_explains_a_stretch_in_which_the_host_only_waits(
     threads = [host_thread(trace, thread) for thread in range(len(trace.operators))]
     (made,) = host_steps(trace, split(trace), [0], threads)
     assert made.places == {place: 8 * MS}
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (({"aten::mm": 30}, {SORT: 50}), "from 10.00 ms to 50.00 ms"),
+        (({"aten::mm": 30}, {SORT: 5}), "from 10.00 ms to 5.00 ms"),
+        (({"aten::mm": 60}, {SORT: 30}), ""),
+        (({"aten::mm": 70}, {SORT: 1}), ""),
+        (({"aten::mm": 30}, {SORT: 10}), ""),
+    ],
+)
+def test_a_comparison_says_when_the_change_lies_outside_of_operators(
+    after: tuple[Mapping[str, int], Mapping[HostPlace, int]], said: str
+) -> None:
+    sides = [[rank(steps(*side))] for side in (({"aten::mm": 30}, {SORT: 10}), after)]
+    notes = " ".join(analysis.compared(*sides).notes)
+    assert ("time without operators" in notes) == bool(said)
+    assert said in notes
