@@ -32,6 +32,9 @@ UNCOUNTED = "rlpatch:uncounted"
 WANTED = "--marks"
 """Family of the marks whose names fit the pattern of a user: where it is there, it gives the units."""
 
+NAMED = "numbered ranges"
+"""Family of a program's own ranges that count steps, as ``record_function("train_step 3")``: the last choice."""
+
 RANGE = "rlpatch:"
 """Prefix of the ranges of rlpatch's probe; those of a weight sync are its phases, and count as modules."""
 
@@ -53,6 +56,7 @@ FAMILIES = {
         r"(?P<listed>(?:, \d{1,12} (?:requests|tokens|drafts|longest|context|sequences))*)"
     ),
     UNCOUNTED: re.escape(UNCOUNTED) + "|uncounted(?: decode| prefill| iteration)?",
+    NAMED: r"(?i:(?:.*[\W_])?[a-z]*(?:step|iter|iteration|batch)[\W_]*)(?P<number>\d{1,18})\W*",
 }
 """Family of marks → the pattern of a name; the first family in a trace gives its units.
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
+from typing import NamedTuple
+
 from patcher.messages import COMMA, Text, joined
 from patcher.traces.model import FREE, LEAD_IN, PARTS, FreeGap, RankProfile
 from patcher.traces.words import apart, duration, host_name, in_ms, percent, short
@@ -91,6 +95,28 @@ def first_place(profile: RankProfile, *parts: str) -> str:
     return Text(
         "{place}: {time} per step, in {steps:,} of {count:,} steps", place, in_ms(gap.ns / count), gap.units, count
     )
+
+
+class HostCause(NamedTuple):
+    """Call, frame, range or operator that covers ``ns`` of the idle time of all steps; ``gap`` is its longest place."""
+
+    name: str
+    ns: int
+    gap: FreeGap
+
+
+def host_cause(profile: RankProfile, parts: Collection[str]) -> HostCause | None:
+    """Return what the host did during most of the idle time of some parts, at whatever places; None if unknown."""
+    sums, longest = Counter[str](), dict[str, FreeGap]()
+    for gap in profile.gaps:
+        name = gap.call or (gap.operator if gap.within else "")
+        if name and gap.part in parts:
+            sums[name] += gap.call_ns
+            longest.setdefault(name, gap)
+    for name, ns in sums.most_common(1):
+        if 2 * ns > profile.sum_ns(*parts):
+            return HostCause(name, ns, longest[name])
+    return None
 
 
 def place_in_words(gap: FreeGap) -> str:

@@ -16,6 +16,9 @@ from patcher.traces.words import in_ms, percent, short, spread
 NOTABLE, LITTLE = 0.01, 0.05
 """The share of the time from which on a part is named, and below which nothing done about it is worth the trouble."""
 
+_LARGE = 0.2  # the share of the time from which on a single kernel is named beside another verdict
+_KERNEL_ROOM = 48  # characters of its name
+
 _OF_KERNELS = ("compute", "copies")  # verdicts of which the families of kernels tell more
 _MOST = 5  # families that are named
 _FEW = 3  # units below which a spread tells nothing
@@ -80,14 +83,17 @@ def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
     names = len(report.captures) > 1
     for profile in _profiles_shown(report, focus, leading):
         yield from _indented(_breakdown(profile, profile.label if names else ""))
-    if leading is not None and not focus.total_ns:  # the breakdown of a trace without a device is the evidence
+    slow_step = leading is not None and leading.id == "outlier"
+    if leading is not None and (slow_step or not focus.total_ns):  # the breakdown without a device is the evidence
         yield from _indented(leading.evidence)
     if leading is None or leading.id in _OF_KERNELS:
         yield from _indented(_families(focus))
+    else:
+        yield from _indented(_longest_kernel(focus, leading))
     at_one_place = leading is not None and leading.culprit and leading.id != "slow-rank"
     late = lateness(focus) if leading is not None and leading.id == "dispatch" and not at_one_place else ""
-    yield from _indented(late, "" if late or at_one_place else _idle(focus), _to_do(leading))
-    yield from _indented(_not_worth(focus, leading), _sure(focus, leading))
+    yield from _indented(late, "" if late or at_one_place or slow_step else _idle(focus), _to_do(leading))
+    yield from _indented(_beside(report, leading), _not_worth(focus, leading), _sure(focus, leading))
     yield Text("  {line}", _next(report, focus, command))  # not wrapped, for a command is copied whole
 
 
@@ -289,6 +295,25 @@ def _idle(profile: model.RankProfile) -> str:
     return Text(
         "largest idle time: {time} per step ({share}), {place}", time, percent(gap.ns / (profile.total_ns or 1)), place
     )
+
+
+def _longest_kernel(profile: model.RankProfile, leading: model.Diagnosis) -> str:
+    """Return a line on the kernel that takes a fifth of the time, and more than ``leading`` saves; "" without one."""
+    kernel = next((kernel for kernel in profile.kernels if kernel.kind == model.COMPUTE), None)
+    count = len(profile.units)
+    if kernel is None or kernel.ns < _LARGE * profile.total_ns or kernel.ns < (leading.saving_ns or 0) * count:
+        return ""
+    name = short(kernel.name, _KERNEL_ROOM)
+    share = percent(kernel.ns / (profile.total_ns or 1), 0)
+    return Text("longest kernel: {kernel}, {time} per step ({share})", name, in_ms(kernel.ns / count), share)
+
+
+def _beside(report: model.TraceReport, leading: model.Diagnosis | None) -> str:
+    """Return a line on slow steps beside the verdict; "" if they are the verdict, or lose little of the time."""
+    slow = next((finding for finding in report.findings if finding.id == "outlier"), None)
+    if leading is None or slow is None or slow.severity != "warning" or not slow.saving_ns:
+        return ""
+    return Text("also: {title}; averaged over all steps, this costs {time}", slow.title, in_ms(slow.saving_ns))
 
 
 def _to_do(leading: model.Diagnosis | None) -> str:

@@ -16,7 +16,7 @@ from patcher.traces import model
 from patcher.traces.analysis.checks import mark_name
 from patcher.traces.analysis.loads import at_equal_load, spread_of_captures
 from patcher.traces.sidecar import CONTENTS
-from patcher.traces.words import uncounted_between
+from patcher.traces.words import in_ms, uncounted_between
 
 RESAMPLES = 2000
 """Resamples of the bootstrap; fewer for a side with more than a thousand steps, where each is more certain."""
@@ -351,12 +351,32 @@ def _notes(before: Profiles, after: Profiles, samples: Sequence[Captures]) -> It
             "The sides come from {names}, whose kernels have different names: compare the breakdown, not kernels.", both
         )
     yield from _loads(before, after)
+    yield from _outside_operators(before, after)
     for side, profiles in zip(names, (before, after), strict=True):
         for profile in profiles:
             if profile.uncounted:
                 whose = Text("{side}, {profile}", side, profile.label or profile.source)
                 yield Text("{side}: {sentence}.", whose, uncounted_between(profile.uncounted))
         yield from _failed(side, profiles, lambda check: not _carries_none(check))
+
+
+def _outside_operators(before: Profiles, after: Profiles) -> Iterator[str]:
+    """Yield a sentence if most of the change on the CPU is time without operators, of which no table tells."""
+    steps = [[step for profile in side for step in profile.host_steps] for side in (before, after)]
+    if not all(steps) or not all(profile.on_host for profile in (*before, *after)):
+        return
+    times, idle = ([model.lower_median([of(step) for step in side]) for side in steps] for of in _HOST_TIMES)
+    change, outside = times[1] - times[0], idle[1] - idle[0]
+    if change and change * outside > 0 and 2 * abs(outside) > abs(change):
+        yield Text(
+            "In the median step, the time without operators changes from {before} to {after}. `rlpatch report` on each"
+            " capture shows where it passes.",
+            in_ms(idle[0]), in_ms(idle[1]),
+        )  # fmt: skip
+
+
+_HOST_TIMES = operator.attrgetter("ns"), operator.attrgetter("idle_ns")
+"""Values of the time of a step on the host, and of that without operators."""
 
 
 def _loads(before: Profiles, after: Profiles) -> Iterator[str]:

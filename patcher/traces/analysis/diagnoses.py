@@ -23,6 +23,9 @@ LOSS, HOST_LOSS = 0.05, 0.5
 There other processes on the cores make single steps longer, too: a verdict takes most of the time.
 """
 
+_ALIKE = 4
+"""Part of the largest excess of a step from which on another one counts as slow, too."""
+
 _EXACT = Text("measured; the saving is an upper bound")
 
 
@@ -53,6 +56,8 @@ def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.Trace
         for diagnosis in (*_diagnoses(profile), exposed.finding(profile, profiles, meetings))
         if diagnosis is not None and diagnosis.id not in profile.withdrawn
     ]  # fmt: skip
+    if slow := host_only.straggler(profiles):
+        diagnoses = [slow, *_beside_straggler(diagnoses, slow.source)]
     if len(profiles) > 1 and (missing_ranks := missing(profiles)):
         evidence = Text(
             "{count} of {total} ranks were reported. How long these wait for the missing ranks is unknown: {ranks}.",
@@ -65,6 +70,15 @@ def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.Trace
         for diagnosis in priorities.ordered(diagnoses, profiles, meetings)
     ]
     return model.TraceReport(tuple(profiles), tuple(ordered), _verdict(profiles, ordered, whose), meetings.ranks)
+
+
+def _beside_straggler(diagnoses: Sequence[model.Diagnosis], source: str) -> Iterator[model.Diagnosis]:
+    """Yield the diagnoses without the idle time of ranks that wait; that of the straggler ``source`` is the cause."""
+    for diagnosis in diagnoses:
+        if diagnosis.id != "host-idle":
+            yield diagnosis
+        elif diagnosis.source == source:
+            yield dataclasses.replace(diagnosis, same_as="slow-rank")
 
 
 def _of(profile: str | None, evidence: str) -> str:
@@ -110,15 +124,16 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     advice: str = Text(
         "check what is special about this step: its requests, a copy, garbage collection, another process"
     )
-    headline = ""
+    late = [time(unit) - time(usual) for unit in units if time(unit) > SLOW * time(usual)]
+    headline = _slow_steps(profile, slowest, sum(_ALIKE * excess >= max(late) for excess in late))
     if profile.on_host:
         more, cause, better = host_only.excess(profile, slowest.number, usual.number)
         advice = better or advice
-        headline = Text("{title}: {cause}", model.TITLES["outlier"], cause) if cause else ""
     else:
-        more = _excess(profile, slowest, usual)
+        more, cause = _excess(profile, slowest, usual)
+    if cause:
+        headline = Text("{title}: {cause}", headline or model.TITLES["outlier"], cause)
     evidence = sentences(evidence, more, cold)
-    late = [time(unit) - time(usual) for unit in units if time(unit) > SLOW * time(usual)]
     saving = sum(late) // len(profile.units)
     # A few slow units among many lose little: that is worth knowing, and no verdict.
     loss = HOST_LOSS if profile.on_host else LOSS
@@ -129,25 +144,35 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     )
 
 
-def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
-    """Return sentences on why the step ``slowest`` takes longer on the device than the step ``usual``.
+def _slow_steps(profile: model.RankProfile, slowest: model.RecordedUnit, count: int) -> str:
+    """Return the headline for ``count`` slow steps, the slowest of which is given; "" for a single one of many."""
+    if count > 1:
+        return Text("{count} of {total} steps take much longer than the others", count, len(profile.units))
+    if slowest is profile.units[0]:
+        return Text("The first recorded step takes much longer than the others")
+    return ""
+
+
+def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> tuple[str, str]:
+    """Return sentences on why the step ``slowest`` takes longer on the device than the step ``usual``, and the cause.
 
     They name the part of the time that grew most, the place if it is idle time at one place, and other numbers of
-    kernels.
+    kernels. The cause is "" if no part has most of the additional time.
     """
     part = _longer_part(slowest, usual)
-    excess = slowest.parts[part] - usual.parts[part]
-    share = min(excess / (slowest.device_ns - usual.device_ns), 1)
-    most = Text("{share} of the difference is {part}.", percent(share, 0), model.PARTS[part])
+    excess, whole = slowest.parts[part] - usual.parts[part], slowest.device_ns - usual.device_ns
+    most = Text("{share} of the difference is {part}.", percent(min(excess / whole, 1), 0), model.PARTS[part])
+    label = model.FREE.get(part, model.PARTS[part])
+    cause = Text("most of the additional time is this part: {part}", label) if 2 * excess > whole else ""
     gap = next((gap for gap in profile.gaps if (gap.unit, gap.part, gap.kind) == (slowest.number, part, "place")), None)
     if gap is not None and 2 * gap.unit_ns > excess:
         most = sentences(most, Text("Most of this difference is at one place: {place}.", place_in_words(gap)))
-    if slowest.kernels == usual.kernels:
-        return most
-    kernels = Text(
-        "The slow step launched {count:,} kernels, the median step {median:,}.", slowest.kernels, usual.kernels
-    )
-    return sentences(most, kernels)
+    if slowest.kernels != usual.kernels:
+        kernels = Text(
+            "The slow step launched {count:,} kernels, the median step {median:,}.", slowest.kernels, usual.kernels
+        )
+        most = sentences(most, kernels)
+    return most, cause
 
 
 def _longer_part(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:

@@ -8,7 +8,7 @@ from patcher.messages import SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis.checks import HOST, NOTABLE
 from patcher.traces.analysis.holds import WAITS
-from patcher.traces.places import begin_of, first_place, place_in_words
+from patcher.traces.places import begin_of, first_place, host_cause, place_in_words
 from patcher.traces.words import host_name, in_ms, percent
 
 HOST_PARTS = HOST["dispatch"]
@@ -73,6 +73,14 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
     if longest and 2 * longest.ns > profile.sum_ns(*HOST_PARTS):
         evidence = sentences(evidence, Text("Most of this time is in one place: {place}.", place))
         advice = _about_place(profile, longest)
+    elif cause := host_cause(profile, HOST_PARTS):
+        most = Text(
+            "Most of this time the host was in {call}: {time} per step.",
+            host_name(cause.name),
+            in_ms(cause.ns / len(profile.units)),
+        )
+        evidence = sentences(evidence, most)
+        advice = _about_place(profile, cause.gap)
     else:
         evidence = sentences(evidence, lateness(profile))
         if place:

@@ -10,10 +10,14 @@ from typing import NamedTuple
 from patcher.messages import COMMA, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis.checks import NOTABLE
+from patcher.traces.analysis.exposed import BLAMED
 from patcher.traces.analysis.host_steps import COLLECTION, SMALL_NS
+from patcher.traces.families import COLLECTIVE, ELEMENTWISE, FAMILIES
+from patcher.traces.operator_families import operator_family
 from patcher.traces.words import duration, host_name, in_ms, percent
 from patcher.traces.work import inputs_of
 
+_RECOMPILES = Text("TORCH_LOGS=recompiles shows why torch.compile compiles again, for example because a shape changes")
 _STACKS = "rlpatch apply … --contents npu,cpu,stack"
 _SHAPES = "rlpatch apply … --contents npu,cpu,shapes"
 _NAMED = 3  # operators or places that a sentence names
@@ -45,6 +49,42 @@ def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
     yield _operators(profile)
 
 
+def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
+    """Diagnose the rank for which the others wait in collectives on the CPU: it spends least time in these itself.
+
+    None if the others don't spend at least 1.5 times as long, and 10 % of their steps longer. The saving in ns is per
+    step.
+    """
+    waits = sorted(
+        (_typical([_communicating(step) for step in profile.host_steps]), profile.source, profile)
+        for profile in profiles
+        if profile.on_host and profile.host_steps
+    )
+    if len(waits) < 2:
+        return None
+    (least, _, slow), *others = waits
+    usual, _, typical = others[(len(others) - 1) // 2]
+    saving, name = usual - least, slow.name or slow.source
+    if usual < BLAMED * least or saving < NOTABLE * _typical([step.ns for step in typical.host_steps]):
+        return None
+    evidence: str = Text(
+        "Per step, {rank} spends {least} in collectives, the other ranks {usual}: it arrives last.",
+        name, in_ms(least), in_ms(usual),
+    )  # fmt: skip
+    advice: str = Text("check what {rank} does before the collectives: its load, its host, its CPU cores", name)
+    if (own := _idle(slow)) is not None and own.severity == "warning":
+        evidence, advice = sentences(evidence, own.evidence), own.advice
+    return model.Diagnosis(
+        "slow-rank", "warning", evidence, saving, Text("upper bound; heuristic: collectives include their transfer"),
+        advice, slow.source, culprit=name, headline=Text("Ranks wait for {rank}", name),
+    )  # fmt: skip
+
+
+def _communicating(step: model.HostStep) -> int:
+    """Return for how many ns of a step no operator runs during a collective."""
+    return sum(ns for place, ns in step.places.items() if _communicates(place))
+
+
 class HostExcess(NamedTuple):
     """By what a step exceeds another one, in sentences; the cause for the headline, and advice, "" where unknown."""
 
@@ -63,20 +103,14 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
         return HostExcess("")
     slow, typical = steps[slowest], steps[usual]
     whole = slow.ns - typical.ns
+    compiling = slow.compiling_ns - typical.compiling_ns
+    if 2 * compiling >= whole:
+        took = Text("torch.compile takes {time} of the difference.", in_ms(compiling))
+        return HostExcess(took, Text("torch.compile compiles in it"), _RECOMPILES)
     outside = Counter({place: ns - typical.places.get(place, 0) for place, ns in slow.places.items()})
     for place, ns in outside.most_common(1):
         if 2 * ns >= whole:
-            stretch = Text(
-                "{time} of the difference is a single stretch without operators: {place}.",
-                in_ms(ns),
-                place_words(place),
-            )
-            if _names_cause(place):
-                return HostExcess(
-                    stretch, Text("most of the additional time passes {place}", place_words(place)), shorten(place)
-                )
-            see = Text("{command} also records what Python does in this stretch.", _STACKS)
-            return HostExcess(sentences(stretch, see))
+            return _place_excess(place, ns)
     inside = Counter({name: ns - typical.operators.get(name, 0) for name, ns in slow.operators.items()})
     most = Counter({host_name(name): ns for name, ns in inside.items()})
     most.update({place_words(place): ns for place, ns in outside.items()})
@@ -85,9 +119,21 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     calls, usual_calls = sum(slow.calls.values()), sum(typical.calls.values())
     if calls != usual_calls:
         counts = Text("The slow step ran {count:,} operators, the median step {median:,}.", calls, usual_calls)
-        return HostExcess(sentences(sentence, counts))
+        (name, ns), *_ = inside.most_common(1) or [("", 0)]
+        cause = Text("most of the additional time passes in {place}", host_name(name)) if 2 * ns >= whole else ""
+        return HostExcess(sentences(sentence, counts), cause)
     more = _inputs(slow, typical, inside)
     return more._replace(evidence=sentences(sentence, more.evidence))
+
+
+def _place_excess(place: model.HostPlace, ns: int) -> HostExcess:
+    """Return the excess of a step that has most of it, ``ns``, at one place without operators."""
+    evidence: str = Text("{time} of the difference passes without operators: {place}.", in_ms(ns), place_words(place))
+    cause = Text("most of the additional time passes {place}", place_words(place))
+    if not _names_cause(place):
+        see = Text("{command} also records what Python does there.", _STACKS)
+        evidence, cause = sentences(evidence, see), Text("{headline}; what runs there was not recorded", cause)
+    return HostExcess(evidence, cause, shorten(place))
 
 
 def _inputs(slow: model.HostStep, typical: model.HostStep, inside: Counter[str]) -> HostExcess:
@@ -112,7 +158,7 @@ def _inputs(slow: model.HostStep, typical: model.HostStep, inside: Counter[str])
             "This step ran as many operators as the median step, on inputs of the same sizes:"
             " something else held the CPU core, for example another process."
         )
-        return HostExcess(same)
+        return HostExcess(same, Text("the same operators on inputs of the same sizes took longer"))
     unknown = Text(
         "This step ran as many operators as the median step: its inputs were larger, or another"
         " process held the CPU core. {command} also records the sizes of inputs.",
@@ -133,6 +179,8 @@ def _typical(values: Sequence[int]) -> int:
 
 def place_words(place: model.HostPlace) -> str:
     """Return where a place without an operator is, in words: in a frame, or between which operators."""
+    if _communicates(place):
+        return Text("during {collective}", host_name(place.inside))
     inside = Text("Python's garbage collection") if place.inside in _COLLECTORS else host_name(place.inside)
     if place.inside and place.around:
         return Text("in {inside} (within {around})", inside, host_name(place.around))
@@ -150,52 +198,68 @@ def place_words(place: model.HostPlace) -> str:
     return Text("before {after}, the first operator", host_name(place.after))
 
 
+def _communicates(place: model.HostPlace) -> bool:
+    """Tell whether a collective on the CPU runs at a place, for which the host waits."""
+    return bool(place.inside) and operator_family(place.inside) == COLLECTIVE
+
+
 def _names_cause(place: model.HostPlace) -> bool:
     """Tell whether a place says what happens there, and not only between which operators it lies."""
     return bool(place.inside) or place.saving
 
 
 def _idle(profile: model.RankProfile) -> model.Diagnosis | None:
-    """Diagnose the longest place without an operator, if it takes at least 10 % of a typical step; else None.
+    """Diagnose the places without an operator that take at least 10 % of a typical step; None without any.
 
-    A place counts with its median time over the steps. The diagnosis is a warning if it takes half of the step, else a
-    note. If its time is equal in all steps, it is called a wait for a fixed time. The saving in ns is per step.
+    A place counts with its median time over the steps. The longest one is the cause if it has half of the time without
+    operators, else up to three are. The diagnosis is a warning if these take half of the step, or half of the time
+    without operators where that is half of the step; else a note. If the time is equal in all steps, it is called a
+    wait for a fixed time. The saving in ns is per step.
     """
     steps = profile.host_steps
     whole, idle = (_typical(values) for values in zip(*((step.ns, step.idle_ns) for step in steps), strict=True))
     places = [(place, ns) for place, ns in _typical_places(steps) if ns >= NOTABLE * whole]
     if not places:
         return None
-    (first, longest), *further = places
+    (first, saving), *further = places
     share = percent(idle / (whole or 1), 0)
-    evidence = Text(
-        "No operator ran on the host for {time} of a step of {step_time} ({share}). Longest"
-" stretch: {place}, {longest}.",
-        in_ms(idle), in_ms(whole), share, place_words(first), in_ms(longest),
+    evidence: str = Text(
+        "No operator ran on the host for {time} of a step of {step_time} ({share}). Largest part: {place}, {longest}.",
+        in_ms(idle), in_ms(whole), share, place_words(first), in_ms(saving),
     )  # fmt: skip
     certainty: str = Text("upper bound; exact for operators that the profiler recorded")
     headline: str = Text(
         "No device: for {share} of the time no operator runs, mostly {place}", share, place_words(first)
     )
-    if not _names_cause(first):
+    spread = "" if _names_cause(first) else _timer(steps, first)
+    if 2 * saving < idle:
+        saving = sum(ns for _, ns in places[:_NAMED])
+        headline = Text(
+            "No device: for {share} of the time no operator runs: {places}", share, _timed_places(places[:_NAMED])
+        )
+    elif spread:
+        headline = Text("No device: in each step the host waits for a fixed time, {time}", in_ms(saving))
+        equal = Text(
+            "The shorter half of these times differs by only {difference}: the host waits for a"
+            " fixed time (a sleep, a poll, a timeout) instead of computing.",
+            spread,
+        )
+        evidence = sentences(evidence, equal)
+        certainty = Text("upper bound; rlpatch concludes from equal times that the host waits")
+    elif not _names_cause(first):
         headline = Text("{headline}; what runs there was not recorded", headline)
-        if spread := _timer(steps, first):
-            headline = Text("No device: in each step the host waits for a fixed time, {time}", in_ms(longest))
-            equal = Text(
-                "The shorter half of these stretches differs by only {difference}: the host waits for a"
-                " fixed time (a sleep, a poll, a timeout) instead of computing.",
-                spread,
-            )
-            evidence = sentences(evidence, equal)
-            certainty = Text("upper bound; rlpatch concludes from equal times that the host waits")
     if further:
-        names = (Text("{place} {time}", place_words(place), in_ms(ns)) for place, ns in further[: _NAMED - 1])
-        evidence = sentences(evidence, Text("Other stretches without operators: {places}.", joined(COMMA, names)))
-    severity = "warning" if 2 * longest >= whole else "note"
+        others = Text("Other places without operators: {places}.", _timed_places(further[: _NAMED - 1]))
+        evidence = sentences(evidence, others)
+    severity = "warning" if 2 * saving >= whole or (2 * idle >= whole and 2 * saving >= idle) else "note"
     return model.Diagnosis(
-        "host-idle", severity, evidence, longest, certainty, shorten(first), profile.source,
-        headline=headline if 2 * longest >= idle else "",
-    )  # fmt: skip
+        "host-idle", severity, evidence, saving, certainty, shorten(first), profile.source, headline=headline
+    )
+
+
+def _timed_places(places: Sequence[tuple[model.HostPlace, int]]) -> str:
+    """Return places with their ns in words."""
+    return joined(COMMA, (Text("{place} {time}", place_words(place), in_ms(ns)) for place, ns in places))
 
 
 def _timer(steps: Sequence[model.HostStep], place: model.HostPlace) -> str:
@@ -230,6 +294,11 @@ def shorten(place: model.HostPlace) -> str:
     """Return what to do about a place without an operator: advice by what runs there."""
     if "DataLoader" in f"{place.inside} {place.around}":
         return Text("increase num_workers or prefetch_factor of the data loader, or do less work per sample")
+    if _communicates(place):
+        return Text(
+            "compare the ranks: the last one to arrive keeps the others waiting; then send fewer and larger messages,"
+            " or overlap them with computing"
+        )
     if place.saving:
         return Text("save or send weights less often, or in another thread or process")
     if place.inside in _COLLECTORS:
@@ -276,9 +345,10 @@ def _compiling(profile: model.RankProfile) -> model.Diagnosis | None:
         "torch.compile takes {time} in {affected} of {count} steps, {share} of the time of all steps.",
         in_ms(compiling), affected, len(steps), percent(compiling / whole, 0),
     )  # fmt: skip
-    advice = Text("TORCH_LOGS=recompiles shows why torch.compile compiles again, for example because a shape changes")
     saving = compiling // len(steps)
-    return model.Diagnosis("host-compile", "warning", evidence, saving, Text("upper bound"), advice, profile.source)
+    return model.Diagnosis(
+        "host-compile", "warning", evidence, saving, Text("upper bound"), _RECOMPILES, profile.source
+    )
 
 
 def _operators(profile: model.RankProfile) -> model.Diagnosis:
@@ -299,23 +369,43 @@ def _operators(profile: model.RankProfile) -> model.Diagnosis:
         percent(ran / whole, 0), in_ms(ran / len(profile.units)), longest,
     )  # fmt: skip
     advice = Text(
-        "use more threads (OMP_NUM_THREADS), dedicated cores, fewer and larger operators, or another precision"
+        "compare the number of threads (OMP_NUM_THREADS) with the cores that this process has; then try fewer and"
+        " larger operators, or another precision"
     )
-    return model.Diagnosis("host-operators", "note", evidence, None, "exact", advice, profile.source)
+    return model.Diagnosis(
+        "host-operators", "note", evidence, None, "exact", advice, profile.source, headline=_largest(profile, whole)
+    )
+
+
+def _largest(profile: model.RankProfile, whole: int) -> str:
+    """Return a headline with the operator, else the family of operators, that takes half of ``whole`` (ns); else ""."""
+    times = Counter({call.name: call.host_ns for call in profile.operators})
+    families = Counter[str]()
+    for name, ns in times.items():
+        families[operator_family(name)] += ns
+    del families[ELEMENTWISE]  # also the family of operators that no pattern fits
+    labels = [(host_name(name), ns) for name, ns in times.most_common(1)]
+    labels += [(FAMILIES[family], ns) for family, ns in families.most_common(1)]
+    for label, ns in labels:
+        if 2 * ns >= whole:
+            return Text("No device: {share} of the time passes in {operators}", percent(ns / whole, 0), label)
+    return ""
 
 
 def _scattered(profile: model.RankProfile, whole: int, idle: int) -> model.Diagnosis:
     """Diagnose steps in which no operator runs for most of the time, at no place of most steps, as a note.
 
-    ``whole`` is the time of all steps in ns, ``idle`` that without an operator. The evidence names the longest stretch.
+    ``whole`` is the time of all steps in ns, ``idle`` that without an operator. The evidence names the longest place.
     """
     share = percent(idle / whole, 0)
     places = ((ns, step.number, place) for step in profile.host_steps for place, ns in step.places.items())
     longest, number, place = max(places, default=(0, 0, None))
     evidence: str = Text("No operator ran on the host for {share} of the time.", share)
     if place is not None:
-        stretch = Text("Longest stretch: {place}, {time} in step {number}.", place_words(place), in_ms(longest), number)
+        stretch = Text("Largest part: {place}, {time} in step {number}.", place_words(place), in_ms(longest), number)
         evidence = sentences(evidence, stretch)
-    headline = Text("No device: for {share} of the time no operator runs, in each step at other places", share)
+    headline = Text("No device: for {share} of the time no operator runs, at places that differ between steps", share)
+    if len(profile.host_steps) == 1:
+        headline = Text("No device: for {share} of the time no operator runs, at many places", share)
     advice = shorten(place) if place is not None else ""
     return model.Diagnosis("host-operators", "note", evidence, None, "exact", advice, profile.source, headline=headline)

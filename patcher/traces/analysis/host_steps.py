@@ -9,14 +9,20 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from patcher.traces.analysis.holds import covering, main_thread
 from patcher.traces.analysis.nested import HostThread, NestedRanges
 from patcher.traces.analysis.segments import Split
+from patcher.traces.families import COLLECTIVE
 from patcher.traces.model import HostPlace, HostStep
+from patcher.traces.operator_families import operator_family
 from patcher.traces.rank_trace import RankTrace
 from patcher.traces.trace_columns import UNKNOWN, RangeColumns
 
 SMALL_NS, SHORT_NS = 20_000, 100_000
 """Mean time from one operator to the next below which their number counts, and the length below which one is short."""
 
-COMPILES = re.compile(r"\(dynamo_timed\)$|^dynamo$|^Torch-?Compile|^inductor_", re.IGNORECASE)
+COMPILES = re.compile(
+    r"\(dynamo_timed\)$|^dynamo$|^Torch-?Compile|^inductor_|^entire_\w+_compile$|^backend_compile$"
+    r"|^compile_attempt",
+    re.IGNORECASE,
+)
 """Ranges within which torch.compile works (``torch/_dynamo/utils.py`` names them)."""
 
 _RANGES = re.compile(
@@ -33,6 +39,9 @@ _DETACH, _TENSORS = "aten::detach", 4
 
 COLLECTION = "Python GC"
 """The range of a garbage collection of Python (torch's ``record_python_gc_info``)."""
+
+_WAITS = re.compile(r"wait|synchronize")
+"""Frames that only wait, for example for the work of a collective."""
 
 _NO_SHAPES = ("",)
 
@@ -91,7 +100,7 @@ def _beginning_before(stretches: Sequence[_Stretch], first: int, end: int) -> It
 def _around(trace: RankTrace, threads: Sequence[HostThread], main: int) -> Mapping[str, NestedRanges]:
     """Return what can cover a gap on the thread ``main``: "frames" → Python frames, "ranges" → ranges around operators.
 
-    Frames include the ranges, so that the inner one of both is found.
+    Frames include the ranges, so that the inner one of both is found. "collectives" → those of all threads.
     """
     ranges, frames = RangeColumns(), RangeColumns()
     operators, texts = threads[main].operators, trace.names.texts
@@ -107,7 +116,24 @@ def _around(trace: RankTrace, threads: Sequence[HostThread], main: int) -> Mappi
     frames.extend(ranges)
     if main in trace.functions:
         frames.extend(trace.functions[main])
-    return {"frames": NestedRanges(frames), "ranges": NestedRanges(ranges)}
+    return {"frames": NestedRanges(frames), "ranges": NestedRanges(ranges), "collectives": _collectives(trace)}
+
+
+def _collectives(trace: RankTrace) -> NestedRanges:
+    """Return the ranges of collectives on the CPU, such as ``gloo:all_reduce``, of all threads; none overlap."""
+    texts, merged = trace.names.texts, RangeColumns()
+    spans = sorted(
+        (begin, end, name)
+        for columns in trace.frames.values()
+        for begin, end, name in zip(columns.begin, columns.end, columns.name, strict=True)
+        if operator_family(texts[name]) == COLLECTIVE
+    )
+    reach = spans[0][0] if spans else 0
+    for begin, end, name in spans:
+        if end > reach:
+            merged.add(max(begin, reach), end, name)
+            reach = end
+    return NestedRanges(merged)
 
 
 def _step(
@@ -153,10 +179,13 @@ def _place(
 ) -> HostPlace:
     """Return the frame or range that covers most of a stretch without an operator, else the operators around it.
 
-    ``stretch`` is begin and end in ns, ``around`` as in `_around`; ``neighbours`` are the names of the operators before
-    and after, "" at the edge of the step.
+    A collective that covers most of it comes first, if no frame does or one that waits. ``stretch`` is begin and end in
+    ns, ``around`` as in `_around`; ``neighbours`` are the names of the operators before and after, "" at the edge of
+    the step.
     """
-    frame, inside = (covering(around[kind], *stretch, 0) for kind in ("frames", "ranges"))
+    collective, frame, inside = (covering(around[kind], *stretch, 0) for kind in ("collectives", "frames", "ranges"))
+    if collective is not None and (frame is None or _WAITS.search(texts[frame.name])):
+        return HostPlace(texts[collective.name])
     if frame is None:
         return HostPlace("", "", *neighbours)
     name, around_name = texts[frame.name], texts[inside.name] if inside else ""

@@ -11,7 +11,8 @@ from patcher.traces import model
 from patcher.traces.analysis import exposed
 from patcher.traces.analysis.pipelines import per_unit
 from patcher.traces.analysis.ranks import Meetings
-from patcher.traces.places import host_of, place_of
+from patcher.traces.places import host_cause, host_of, place_of
+from patcher.traces.words import host_name
 
 SEVERITIES = ("problem", "warning", "note")
 """Severities of diagnoses, the most severe first."""
@@ -29,15 +30,23 @@ PARTS_OF: Mapping[str, tuple[str, ...]] = {
 def _at_one_place(diagnosis: model.Diagnosis, profile: model.RankProfile | None) -> model.Diagnosis:
     """Return a diagnosis of idle time that names the place with over half of its time in its headline.
 
-    The saving is then at most the time of that place. Without such a place, or a ``profile``, the diagnosis is returned
-    unchanged.
+    If a call, frame or operator keeps the host for that long at several places, it is named. The saving is then at most
+    that time. Without either, or a ``profile``, the diagnosis is returned unchanged.
     """
     parts = _parts_of(diagnosis)
     if profile is None or diagnosis.saving_ns is None:
         return diagnosis
     gap = next((gap for gap in profile.gaps if gap.part in parts and gap.kind == "place"), None)
     if gap is None or 2 * gap.ns <= profile.sum_ns(*parts):
-        return diagnosis
+        cause = host_cause(profile, parts) if diagnosis.id == "dispatch" else None
+        if cause is None:
+            return diagnosis
+        return dataclasses.replace(
+            diagnosis,
+            headline=Text("{title}, mostly while the host was in {call}", diagnosis.title, host_name(cause.name)),
+            saving_ns=min(diagnosis.saving_ns, cause.ns // len(profile.units)),
+            culprit=cause.name,
+        )
     return dataclasses.replace(
         diagnosis,
         headline=Text(
@@ -76,6 +85,7 @@ def ordered(
         communication = next(iter(_of_source(_about_communication(diagnoses), source)), None)
     by_source = {profile.source: profile for profile in profiles}
     chosen = [*([communication] if communication else []), *_worst(remaining)]
+    chosen = [_without_slow_steps(diagnosis, chosen) for diagnosis in chosen]
     chosen = [_at_one_place(diagnosis, by_source.get(diagnosis.source)) for diagnosis in chosen]
     return _by_severity([_same_part(diagnosis, chosen) for diagnosis in chosen])
 
@@ -88,13 +98,35 @@ def _about_communication(diagnoses: Sequence[model.Diagnosis]) -> list[model.Dia
 def _same_part(diagnosis: model.Diagnosis, chosen: Sequence[model.Diagnosis]) -> model.Diagnosis:
     """Mark the diagnosis of the slowest step with the id of the finding that explains its additional time.
 
-    Any other diagnosis is returned unchanged. ``chosen`` are all findings.
+    Any other diagnosis is returned unchanged, and one that is a warning by itself if slow steps have most of the
+    finding's time. ``chosen`` are all findings.
     """
-    part = next(iter(diagnosis.parts), "") if diagnosis.id == "outlier" else ""
     for finding in chosen:
-        about = ("communication_ns",) if finding.id in exposed.IDS else _parts_of(finding)
-        if part in about and finding.source == diagnosis.source:
+        reduced = diagnosis.severity == "warning" and (finding.saving_ns or 0) < (diagnosis.saving_ns or 0)
+        if _of_slow_steps(finding, diagnosis) and not reduced:
             return dataclasses.replace(diagnosis, same_as=finding.id)
+    return diagnosis
+
+
+def _of_slow_steps(finding: model.Diagnosis, outlier: model.Diagnosis) -> bool:
+    """Tell whether slow steps, of which ``outlier`` tells, are longer by time that ``finding`` is of, too."""
+    part = next(iter(outlier.parts), "") if outlier.id == "outlier" else ""
+    about = ("communication_ns",) if finding.id in exposed.IDS else _parts_of(finding)
+    return part in about and finding.source == outlier.source
+
+
+def _without_slow_steps(diagnosis: model.Diagnosis, chosen: Sequence[model.Diagnosis]) -> model.Diagnosis:
+    """Return a diagnosis without the time of slow steps, if these have most of it; else unchanged.
+
+    Then only few steps have the cause, and the diagnosis of the slowest step comes first. Communication keeps its time,
+    because other ranks explain it. ``chosen`` are all findings.
+    """
+    if diagnosis.id not in PARTS_OF:
+        return diagnosis
+    for outlier in chosen:
+        saving, longer = diagnosis.saving_ns or 0, outlier.saving_ns or 0
+        if outlier.severity == "warning" and _of_slow_steps(diagnosis, outlier) and 2 * longer > saving:
+            return dataclasses.replace(diagnosis, saving_ns=max(saving - longer, 0))
     return diagnosis
 
 

@@ -8,6 +8,7 @@ the first one has a lead-in, too.
 from __future__ import annotations
 
 import itertools
+import re
 from array import array
 from bisect import bisect_right
 from collections import Counter
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from patcher.messages import Text
-from patcher.traces.marks import FAMILIES, UNCOUNTED, WANTED, Mark
+from patcher.traces.marks import FAMILIES, NAMED, UNCOUNTED, WANTED, Mark
 from patcher.traces.model import COMPUTE, KINDS
 from patcher.traces.rank_trace import RankTrace
 from patcher.traces.trace_columns import UNKNOWN
@@ -101,16 +102,49 @@ def marks_of(trace: RankTrace) -> tuple[str, list[Mark], list[Mark]]:
         busiest: list[Mark] = max(by_thread.values(), key=len)
         marks[family] = sorted(busiest, key=lambda mark: (mark.begin, -mark.end))
     uncounted = marks.pop(UNCOUNTED, [])
-    families = [family for family in (WANTED, *FAMILIES) if family in marks]
+    if NAMED in marks:
+        marks[NAMED] = _counting(marks[NAMED])
+    families = [family for family in (WANTED, *FAMILIES) if marks.get(family)]
     if not families:
         return "", [], uncounted
     chosen = families[0]
     if chosen == WANTED:
         marks[chosen] = list(_outermost(marks[chosen]))
     elif len(marks[chosen]) == 1:
-        chosen = next((family for family in families[1:] if len(marks[family]) > 1), chosen)
+        several = (family for family in families[1:] if family != NAMED and len(marks[family]) > 1)
+        chosen = next(several, chosen)
     engine = [mark for family in families for mark in marks[family] if family != chosen and mark.contents]
+    uncounted += _missing(marks[chosen])
     return chosen, list(_completed(marks[chosen], engine)), uncounted
+
+
+def _counting(marks: Sequence[Mark]) -> list[Mark]:
+    """Return the marks of the name that most time has, if these are steps; else an empty list.
+
+    Steps are not nested, their numbers rise, and they cover at least half of the time from the first to the last.
+    """
+    names: dict[str, list[Mark]] = {}
+    for mark in _outermost(marks):
+        names.setdefault(re.sub(r"\d+", "", mark.name), []).append(mark)
+    steps = max(names.values(), key=_covered)
+    rises = all((mark.number or 0) < (following.number or 0) for mark, following in itertools.pairwise(steps))
+    return steps if len(steps) > 1 and rises and 2 * _covered(steps) >= steps[-1].end - steps[0].begin else []
+
+
+def _covered(marks: Sequence[Mark]) -> int:
+    """Return the ns of marks that don't overlap."""
+    return sum(mark.end - mark.begin for mark in marks)
+
+
+def _missing(marks: Sequence[Mark]) -> Iterator[Mark]:
+    """Yield a mark of `UNCOUNTED` for each stretch between two marks in which the numbers and the time skip a step.
+
+    Otherwise the step before such a stretch would reach to its end, and take as long as several steps.
+    """
+    for mark, following in itertools.pairwise(marks):
+        skips = mark.number is not None and following.number is not None and following.number > mark.number + 1
+        if skips and 2 * (following.begin - mark.end) > mark.end - mark.begin:
+            yield Mark(UNCOUNTED, UNCOUNTED, mark.end, following.begin)
 
 
 def _outermost(marks: Sequence[Mark]) -> Iterator[Mark]:

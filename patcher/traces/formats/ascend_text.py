@@ -17,7 +17,7 @@ from patcher.progress import Progress, ignore
 from patcher.traces.formats import ascend
 from patcher.traces.formats.ascend_kernels import KernelTable
 from patcher.traces.formats.chrome import Args, ChromeEvents, Event, nanoseconds, times
-from patcher.traces.marks import NUMBERED, UNCOUNTED
+from patcher.traces.marks import NAMED, NUMBERED, UNCOUNTED
 from patcher.traces.measured import KernelUse
 from patcher.traces.messages import message
 from patcher.traces.rank_trace import LONG_CALL, NN_MODULE, RankTrace, several
@@ -46,7 +46,7 @@ class TextTrace(RankTrace):
 
         Takes all steps if the marks are not the profiler's own steps. The segments of the tasks are not needed.
         """
-        families = {mark.family for _, mark in self.marks} - {UNCOUNTED}
+        families = {mark.family for _, mark in self.marks} - {UNCOUNTED, NAMED}
         return self.table.uses(units.values() if families == {NUMBERED} else None)
 
 

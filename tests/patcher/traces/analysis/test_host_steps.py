@@ -19,6 +19,7 @@ COMPILING: dict[str, tuple[list[tuple[str, int, int]], int]] = {
     "nested ones": ([(DYNAMO, 120, 150), ("inductor_codegen", 130, 140)], 30), "two": ([(DYNAMO, 120, 150), (DYNAMO, 160, 165)], 35),
     "overlapping ones": ([(DYNAMO, 120, 150), ("dynamo", 140, 170)], 50), "beyond both ends": ([(DYNAMO, 50, 250)], 100),
     "before": ([(DYNAMO, 50, 100)], 0), "behind": ([(DYNAMO, 200, 250)], 0), "into it": ([(DYNAMO, 50, 110), (DYNAMO, 190, 250)], 20),
+    "torch 2.13": ([("entire_frame_compile", 120, 150), ("TorchDynamo Cache Lookup", 160, 170)], 30),
     "an outer one that ends first": ([(DYNAMO, 120, 130), ("Torch-Compiled Region: 0/0", 125, 160)], 40),
 }  # fmt: skip
 

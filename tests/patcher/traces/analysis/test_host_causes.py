@@ -1,0 +1,143 @@
+"""Headlines of traces without a device: which operator, rank or step they name, and where the data ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from patcher.traces import analysis
+from patcher.traces.analysis.host_steps import host_steps
+from patcher.traces.analysis.nested import host_thread
+from patcher.traces.analysis.segments import split
+from patcher.traces.model import CPU, CallSums, Diagnosis, HostPlace, HostStep, RankProfile, RecordedUnit, TraceReport
+from tests.patcher.traces.recorded import MS, Range, Run, timeline
+
+GLOO = HostPlace("gloo:all_reduce")
+UNKNOWN = HostPlace("", "", "aten::add_", "")
+SORT, RANDOM, STACK = (HostPlace(f"built-in function {name}") for name in ("sort", "random", "stack"))
+
+
+def step(number: int, operators: Mapping[str, int], places: Mapping[HostPlace, int], **fields: Any) -> HostStep:
+    """Return a step with the ms of its operators and of its places without one."""
+    times = {name: ms * MS for name, ms in operators.items()}
+    return HostStep(
+        number=number, ns=sum(times.values()) + sum(places.values()) * MS, operators=times, calls=dict.fromkeys(times, 1),
+        places={place: ms * MS for place, ms in places.items()},
+        **{"small_ns": 0, "compiling_ns": 0, **fields},
+    )  # fmt: skip
+
+
+def rank(steps: Sequence[HostStep], number: int = 0) -> RankProfile:
+    operators = {name: sum(step.operators.get(name, 0) for step in steps) for name in steps[0].operators}
+    return RankProfile(
+        f"rank{number}", "torch", number, CPU,
+        tuple(RecordedUnit(number=step.number, host_ns=step.ns, kernels=0) for step in steps),
+        host_steps=tuple(steps), operators=tuple(CallSums(name, 1, 0, 0, ns) for name, ns in operators.items()),
+    )  # fmt: skip
+
+
+def headline(*profiles: RankProfile) -> Diagnosis:
+    report: TraceReport = analysis.reported(profiles)
+    return next(finding for finding in report.findings if finding.title == report.verdict.title)
+
+
+def steps(operators: Mapping[str, int], places: Mapping[HostPlace, int]) -> list[HostStep]:
+    return [step(number, operators, places) for number in range(4)]
+
+
+STEADY: dict[str, tuple[Mapping[str, int], Mapping[HostPlace, int], str, int | None]] = {
+    "one operator": ({"aten::_linalg_svd": 60, "aten::mm": 30}, {}, "67 % of the time passes in aten::_linalg_svd", None),
+    "several matmuls": ({"aten::mm": 40, "aten::addmm": 30, "aten::relu": 30}, {}, "70 % of the time passes in matmuls", None),
+    "no operator alone": ({"aten::mm": 30, "aten::relu": 40, "aten::copy_": 30}, {}, "operators on the host take", None),
+    "three functions": (
+        {"aten::mm": 30}, {SORT: 30, RANDOM: 25, STACK: 15},
+        "no operator runs: in built-in function sort 30.00 ms, in built-in function random 25.00 ms", 70 * MS,
+    ),
+    "half of the time without operators": ({"aten::mm": 47}, {SORT: 48, RANDOM: 5}, "mostly in built-in function sort", 48 * MS),
+    "a collective": ({"aten::mm": 30}, {GLOO: 70}, "mostly during gloo:all_reduce", 70 * MS),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("operators", "places", "title", "saving"), STEADY.values(), ids=STEADY)
+def test_the_headline_names_what_takes_half_of_the_time(
+    operators: Mapping[str, int], places: Mapping[HostPlace, int], title: str, saving: int | None
+) -> None:
+    first = headline(rank(steps(operators, places)))
+    assert title in first.title
+    assert first.saving_ns == saving
+
+
+SLOW: dict[str, tuple[Mapping[int, Mapping[HostPlace, int]], int, str]] = {
+    "one of eight": ({5: {UNKNOWN: 300}}, 0, "One step takes much longer than the others: most of the additional time passes after aten::add_"),
+    "the first": ({0: {SORT: 300}}, 0, "The first recorded step takes much longer than the others: most of"),
+    "three of eight": ({1: {SORT: 300}, 3: {SORT: 300}, 5: {SORT: 300}}, 0, "3 of 8 steps take much longer"),
+    "one, beside two that are a little longer": ({1: {SORT: 20}, 3: {SORT: 20}, 5: {SORT: 300}}, 0, "One step takes"),
+    "torch.compile": ({5: {SORT: 300}}, 5, "One step takes much longer than the others: torch.compile compiles in it"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("slow", "compiles", "title"), SLOW.values(), ids=SLOW)
+def test_the_headline_says_which_steps_are_slow_and_why(
+    slow: Mapping[int, Mapping[HostPlace, int]], compiles: int, title: str
+) -> None:
+    made = [
+        step(number, {"aten::mm": 10}, slow.get(number, {}), compiling_ns=290 * MS if number == compiles != 0 else 0)
+        for number in range(8)
+    ]
+    first = headline(rank(made))
+    assert first.title.startswith(title)
+    assert ("was not recorded" in first.title) == any(UNKNOWN in places for places in slow.values())
+
+
+@pytest.mark.parametrize(
+    ("waits", "culprit"),
+    [([49, 7], "rank 1"), ([49, 20, 52], "rank 1"), ([36, 44, 46, 41], ""), ([49, 34], ""), ([3, 1], ""), ([49], "")],
+)
+def test_the_rank_that_waits_least_in_collectives_keeps_the_others_waiting(waits: list[int], culprit: str) -> None:
+    ranks = [rank(steps({"aten::mm": 10}, {GLOO: wait, UNKNOWN: 52 - wait}), at) for at, wait in enumerate(waits)]
+    first = headline(*ranks)
+    assert (first.id == "slow-rank", first.culprit) == (bool(culprit), culprit)
+    if culprit:
+        assert first.title == f"Ranks wait for {culprit}"
+        assert first.saving_ns == (49 - min(waits)) * MS
+
+
+COLLECTIVE = Range("gloo:all_reduce", 2 * MS, 9 * MS, thread=9)
+FRAMES: list[tuple[tuple[Range, ...], HostPlace]] = [
+    ((), GLOO),
+    ((Range("built-in method wait", MS, 9 * MS),), GLOO),
+    ((Range("loop.py(7): reward", MS, 9 * MS),), HostPlace("loop.py(7): reward")),
+]
+
+
+@pytest.mark.parametrize(("frames", "place"), FRAMES)
+def test_a_collective_explains_a_stretch_in_which_the_host_only_waits(
+    frames: tuple[Range, ...], place: HostPlace
+) -> None:
+    operators = (Range("c10d::allreduce_", 0, MS), Range("aten::add_", 9 * MS, 10 * MS))
+    trace = timeline(Run((), (Range("ProfilerStep#1", 0, 10 * MS),), operators, functions=frames))
+    trace.add_frame(COLLECTIVE.name, COLLECTIVE.begin, COLLECTIVE.end, trace.thread(1, COLLECTIVE.thread))
+    threads = [host_thread(trace, thread) for thread in range(len(trace.operators))]
+    (made,) = host_steps(trace, split(trace), [0], threads)
+    assert made.places == {place: 8 * MS}
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (({"aten::mm": 30}, {SORT: 50}), "from 10.00 ms to 50.00 ms"),
+        (({"aten::mm": 30}, {SORT: 5}), "from 10.00 ms to 5.00 ms"),
+        (({"aten::mm": 60}, {SORT: 30}), ""),
+        (({"aten::mm": 70}, {SORT: 1}), ""),
+        (({"aten::mm": 30}, {SORT: 10}), ""),
+    ],
+)
+def test_a_comparison_says_when_the_change_lies_outside_of_operators(
+    after: tuple[Mapping[str, int], Mapping[HostPlace, int]], said: str
+) -> None:
+    sides = [[rank(steps(*side))] for side in (({"aten::mm": 30}, {SORT: 10}), after)]
+    notes = " ".join(analysis.compared(*sides).notes)
+    assert ("time without operators" in notes) == bool(said)
+    assert said in notes

@@ -1,0 +1,93 @@
+"""Slow steps beside other findings, and causes of idle time at several places: what becomes the headline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from patcher.commands.reports.first_screen import first_screen
+from patcher.traces import analysis
+from patcher.traces.model import FreeGap, Kernel, RankProfile, RecordedUnit, TraceReport
+from patcher.traces.places import host_cause
+from tests.patcher.traces.recorded import MS, steps, timeline
+
+
+def report(late: Mapping[int, int]) -> TraceReport:
+    """Return the report on six steps of which some launch their sixth kernel so many ms late.
+
+    Each step is host-bound for 5 ms, for the host takes 10 ms and its kernels 5 ms.
+    """
+    trace = timeline(steps(6, late={number: ms * MS for number, ms in late.items()}))
+    return analysis.reported([analysis.checked(trace, analysis.attributed(trace))])
+
+
+STALLS: dict[str, tuple[Mapping[int, int], str, str]] = {
+    "none": ({}, "dispatch", ""),
+    "a short one": ({32: 20}, "dispatch", "One step takes much longer"),
+    "a long one": ({32: 90}, "outlier", "One step takes much longer"),
+    "three": ({31: 60, 33: 60, 35: 60}, "outlier", "3 of 6 steps take much longer"),
+    "the first": ({30: 90}, "outlier", "The first recorded step takes much longer"),
+}
+
+
+@pytest.mark.parametrize(("late", "first", "title"), STALLS.values(), ids=STALLS)
+def test_slow_steps_are_the_verdict_if_they_have_most_of_the_idle_time(
+    late: Mapping[int, int], first: str, title: str
+) -> None:
+    made = report(late)
+    savings = {finding.id: finding.saving_ns or 0 for finding in made.findings if not finding.same_as}
+    assert made.findings[0].id == first
+    if first == "outlier":  # the savings are of different times
+        assert made.findings[0].title.startswith(f"{title} than the others: most of the additional time is this part")
+        assert sum(savings.values()) <= sum(late.values()) * MS // 6 + 6 * MS
+    screen = " ".join(first_screen(made))
+    assert ("also: " in screen) == (first == "dispatch" and bool(late))
+    assert title in screen
+    assert ("times as long as the median step" in screen) == (first == "outlier")
+
+
+def gap(ns: int, call: str = "", operator: str = "", covered: int | None = None) -> FreeGap:
+    """Return a gap of so many ns at a place of its own, within the operator if it has no call."""
+    return FreeGap(
+        before="", after=f"kernel {ns}", stream="7", part="free_host_late_ns", kind="place", graph="", call=call,
+        returned_from="", operator=operator, module="", within=bool(operator) and not call,
+        call_ns=ns if covered is None else covered, ns=ns, count=1, units=1, unit=0, unit_ns=ns, longest_ns=ns, begin_ns=0,
+        at_ns=0, spots={},
+    )  # fmt: skip
+
+
+CAUSES: dict[str, tuple[list[FreeGap], str]] = {
+    "one call at several places": ([gap(30, "wait", "aten::mm"), gap(25, "wait", "aten::sum")], "wait"),
+    "one operator": ([gap(30, operator="aten::item"), gap(25, operator="aten::item")], "aten::item"),
+    "half of the time": ([gap(30, "wait"), gap(20, "wait")], ""),
+    "several calls": ([gap(30, "wait"), gap(25, "read"), gap(24, "write")], ""),
+    "a call that covers less": ([gap(30, "wait", covered=25), gap(30, "wait", covered=25)], ""),
+    "an operator that only launches": ([gap(90)], ""),
+}
+
+
+@pytest.mark.parametrize(("gaps", "name"), CAUSES.values(), ids=CAUSES)
+def test_what_keeps_the_host_at_several_places_is_the_cause(gaps: list[FreeGap], name: str) -> None:
+    """All steps are idle for 100 ns."""
+    unit = RecordedUnit(number=0, host_ns=200, kernels=1, free_host_late_ns=100)
+    profile = RankProfile("a", "torch", 0, "H100", (unit,), gaps=tuple(gaps))
+    cause = host_cause(profile, ("free_host_late_ns",))
+    assert (cause.name if cause else "") == name
+    if cause:
+        assert (cause.ns, cause.gap.ns) == (55, 30)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "shown"),
+    [
+        ([("slow", "compute", 40), ("copy", "copy", 5)], True), ([("slow", "compute", 19)], False),
+        ([("slow", "copy", 40)], False), ([], False),
+    ],
+)  # fmt: skip
+def test_a_long_kernel_is_named_beside_a_smaller_finding(kernels: list[tuple[str, str, int]], shown: bool) -> None:
+    unit = RecordedUnit(number=0, host_ns=100 * MS, kernels=1, free_host_late_ns=20 * MS, compute_ns=80 * MS)
+    sums = tuple(Kernel(name, kind, 2, 2 * ms * MS) for name, kind, ms in kernels)
+    made = analysis.reported([RankProfile("a", "torch", 0, "H100", (unit, unit), kernels=sums)])
+    screen = " ".join(first_screen(made))
+    assert ("longest kernel: slow, 40.00 ms per step (40 %)" in screen) == shown
