@@ -215,7 +215,9 @@ def test_tables_and_sentences_have_the_bytes_of_the_run(tmp_path: Path) -> None:
         ("engine", "wake_up", 8, -40 * GIB, -40 * GIB), ("", "update_weights", 8, 6 * GIB, 6 * GIB),
     ]  # fmt: skip
     assert [str(row[0]).split()[0] for row in changes.rows] == ["freed", "freed", "freed", "needed"]
-    assert [changes.columns[4].unit.text(number) for number in (1_500_000, -1_500_000)] == ["1.5 MB", "−1.5 MB"]
+    assert [changes.columns[4].unit.text(number) for number in (1_500_000, -1_500_000, 0, -1)] == [
+        "1.5 MB", "−1.5 MB", "0 B", "−1 B"
+    ]  # fmt: skip
     assert cache.rows == [("engine, replica 0", 8, 458, 1000, 0.458)]
     assert growth.rows == [
         ("trainer, rank 0", "host", None, 100 << 20, 700 << 20, 1_300 << 20, None, ""),
