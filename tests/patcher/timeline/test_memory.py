@@ -279,6 +279,7 @@ def _noise(seed: int, count: int, spread: int) -> list[int]:
         ([1000 * MB + MB * at for at in range(20)], None),  # as much as allocators keep
         ([9000 * MB - 50 * MB * at for at in range(20)], None),
         ([1000 * MB + 100 * MB * (at // 3) for at in range(30)], 33 * MB),  # noted now and then
+        ([1000 * MB + 300 * MB * (at // 6) for at in range(24)], 46 * MB),  # even more rarely
         ([value + 50 * MB * at for at, value in enumerate(_noise(1, 40, 60))], 50 * MB),
         ([1000 * MB + 10 * MB * at for at in range(1000)], 10 * MB),
         *((_noise(seed, 12, 300), None) for seed in range(20)),
@@ -534,3 +535,15 @@ def test_a_weight_sync_needs_what_it_has_beyond_its_start_and_end(used: list[int
     sync = KeptSpan(10, 9 + len(used), "sync", "send", None, 1, 0, 0)
     memory._note_syncs({0: [sync]}, {0: Notes(notes, [], [])})
     assert memory.changes["sync", "", "send"] == needed
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "freed"),
+    [(10, 30, [40]), (11, 30, [40]), (10, 31, []), (5, 20, [-20]), (20, 30, [40]), (10, None, [])],
+)
+def test_a_work_gives_back_what_it_reserved_until_its_end(start: int, end: int | None, freed: list[int]) -> None:
+    memory = collector()
+    notes = [MemoryNote(at, 1, 1, 1, reserved) for at, reserved in ((0, 90), (10, 30), (20, 50), (30, 10))]
+    work = KeptSpan(start, end, "work", "update", None, 1, 0, 0)
+    memory._note_changes(0, [work], [*notes[:3], MemoryNote(25, 1), *notes[3:]])
+    assert memory.changes["offload", "trainer", "update"] == freed

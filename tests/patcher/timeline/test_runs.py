@@ -194,6 +194,17 @@ def test_what_the_rights_hide_is_named_with_the_reason(tmp_path: Path, monkeypat
     assert len(found.runs) == 1
 
 
+def test_a_file_that_cannot_be_read_is_named_with_the_words_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def survey_file(path: Path, progress: object) -> None:
+        raise OSError("no words") if path.name == "a" else OSError(5, "Input/output error")
+
+    monkeypatch.setattr(files, "survey", survey_file)
+    found = runs.survey([tmp_path / "a", tmp_path / "b"])
+    assert [unread.why for unread in found.unread] == ["no words", "Input/output error"]
+
+
 @pytest.mark.parametrize(("size", "named"), [(0, False), (200, False), (201, True)])
 def test_a_file_that_is_no_timeline_is_named_unless_its_header_may_come(size: int, named: bool, tmp_path: Path) -> None:
     small(tmp_path)
