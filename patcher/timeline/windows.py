@@ -293,8 +293,8 @@ class Collector:
 
         Nothing is yielded if none of ``rollouts`` is of this step and replica.
         """
-        done = [dict(imbalance.done) for imbalance in step.imbalance if imbalance.of == "replicas"]
-        last = max(done[0], key=lambda replica: done[0][replica]) if done else None
+        done = next((dict(imbalance.done) for imbalance in step.imbalance if imbalance.of == "replicas"), {})
+        last = max(done, key=lambda replica: done[replica], default=None)
         of_step = [rollout for rollout in rollouts if rollout.step == step.step and last in (None, rollout.replica)]
         tail = step.tail
         if of_step and tail:

@@ -64,6 +64,27 @@ def test_a_span_waits_no_longer_than_it_lasts(waited: Any, expected: int | None,
     assert [span.waited for span in reader(writer.path).spans] == [expected]
 
 
+@pytest.mark.parametrize(
+    ("kind", "amount", "expected"),
+    [
+        ("unit", [7, 9, 80, 3], (7, (9, 80))), ("unit", [7, "x"], (7, (None,))), ("unit", [], (None, ())), ("unit", 7, (7, ())),
+        ("step", [7, 0.5], (7, ())), ("work", "x", (None, ())),
+    ],
+)  # fmt: skip
+def test_only_a_unit_has_more_than_one_amount(kind: str, amount: object, expected: tuple[object, ...]) -> None:
+    found = Reader((), 0)
+    found._take_row(files.RecordRow(1, 0, kind, "x", -5, 1, None, amount), 100)
+    (span,) = found.spans
+    assert (span.amount, span.more) == expected
+
+
+def test_lines_that_are_no_block_are_counted(tmp_path: Path) -> None:
+    path, losses = tmp_path / "a", Losses()
+    path.write_bytes(gzip.compress(b'{"at":[1,1]}\nx\n[]\n{"at":[2,2]}\n'))
+    assert [block.at for block in files.blocks(path, losses)] == [(1, 1), (2, 2)]
+    assert (losses.lines, losses.cut) == (2, False)
+
+
 def test_a_file_that_is_still_written_reads_up_to_its_last_flush(tmp_path: Path) -> None:
     small(tmp_path, ended=False)
     assert [step.step for step in only(tmp_path).steps] == [1, 2, 3, 4, 5]

@@ -215,7 +215,9 @@ def test_tables_and_sentences_have_the_bytes_of_the_run(tmp_path: Path) -> None:
         ("engine", "wake_up", 8, -40 * GIB, -40 * GIB), ("", "update_weights", 8, 6 * GIB, 6 * GIB),
     ]  # fmt: skip
     assert [str(row[0]).split()[0] for row in changes.rows] == ["freed", "freed", "freed", "needed"]
-    assert [changes.columns[4].unit.text(number) for number in (1_500_000, -1_500_000)] == ["1.5 MB", "−1.5 MB"]
+    assert [changes.columns[4].unit.text(number) for number in (1_500_000, -1_500_000, 0, -1)] == [
+        "1.5 MB", "−1.5 MB", "0 B", "−1 B"
+    ]  # fmt: skip
     assert cache.rows == [("engine, replica 0", 8, 458, 1000, 0.458)]
     assert growth.rows == [
         ("trainer, rank 0", "host", None, 100 << 20, 700 << 20, 1_300 << 20, None, ""),
@@ -279,6 +281,7 @@ def _noise(seed: int, count: int, spread: int) -> list[int]:
         ([1000 * MB + MB * at for at in range(20)], None),  # as much as allocators keep
         ([9000 * MB - 50 * MB * at for at in range(20)], None),
         ([1000 * MB + 100 * MB * (at // 3) for at in range(30)], 33 * MB),  # noted now and then
+        ([1000 * MB + 300 * MB * (at // 6) for at in range(24)], 46 * MB),  # even more rarely
         ([value + 50 * MB * at for at, value in enumerate(_noise(1, 40, 60))], 50 * MB),
         ([1000 * MB + 10 * MB * at for at in range(1000)], 10 * MB),
         *((_noise(seed, 12, 300), None) for seed in range(20)),
@@ -534,3 +537,15 @@ def test_a_weight_sync_needs_what_it_has_beyond_its_start_and_end(used: list[int
     sync = KeptSpan(10, 9 + len(used), "sync", "send", None, 1, 0, 0)
     memory._note_syncs({0: [sync]}, {0: Notes(notes, [], [])})
     assert memory.changes["sync", "", "send"] == needed
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "freed"),
+    [(10, 30, [40]), (11, 30, [40]), (10, 31, []), (5, 20, [-20]), (20, 30, [40]), (10, None, [])],
+)
+def test_a_work_gives_back_what_it_reserved_until_its_end(start: int, end: int | None, freed: list[int]) -> None:
+    memory = collector()
+    notes = [MemoryNote(at, 1, 1, 1, reserved) for at, reserved in ((0, 90), (10, 30), (20, 50), (30, 10))]
+    work = KeptSpan(start, end, "work", "update", None, 1, 0, 0)
+    memory._note_changes(0, [work], [*notes[:3], MemoryNote(25, 1), *notes[3:]])
+    assert memory.changes["offload", "trainer", "update"] == freed

@@ -405,6 +405,16 @@ def test_of_a_weight_sync_the_engine_has_what_it_does_with_the_weights_and_the_t
     ]  # fmt: skip
 
 
+def test_of_engines_that_begin_their_weight_sync_together_the_one_that_ends_last_was_waited_for() -> None:
+    rows = Rows()
+    rows.add(DRIVER, "phase", "update_weights", 0, 100)
+    for process, end in ((AGENT, 50), (ENGINE, 90)):
+        rows.add(process, "sync", "receive", 10, end)
+    roles = tuple("engine" if process == AGENT else role for process, role in enumerate(ROLES))
+    records = StepRecords(0, 100 * MS, DRIVER, rows.spans, {}, roles, REPLICAS)
+    assert short(critical_path(records))[1] == (10, 90, "engine", "receive", ENGINE)
+
+
 def test_an_engine_that_does_nothing_for_its_requests_is_what_was_waited_for() -> None:
     assert (60, 360, "engine", "no iteration", ENGINE) in short(rollout(frozen=300).path(400))
 

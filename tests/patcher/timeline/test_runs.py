@@ -132,22 +132,23 @@ def block(folder: Path, pid: int, started_s: int, *, kind: str = "work", host: s
     writer.flush((started_s * 1_000_000, started_s * 1_000_000))
 
 
-STARTING: dict[str, tuple[tuple[dict[str, Any], ...], int]] = {
-    "below one raylet": (({"kind": "call"}, {}), 1),
-    "below raylets of two clusters": (({"kind": "call"}, {"parent": 8}), 2),
-    "adopted orphans": (({"kind": "call", "parent": 1}, {"parent": 1}), 2),
-    "a pid that was given anew": (({"kind": "call", "pid": 3}, {"pid": 3}), 2),
-    "the first worker on another machine": (({"kind": "call"}, {"host": "b"}), 1),
-    "two drivers on two machines": (({"kind": "call"}, {"kind": "call", "host": "b"}), 2),
+STARTING: dict[str, tuple[tuple[dict[str, Any], ...], list[int]]] = {
+    "below one raylet": (({"kind": "call"}, {}), [2]),
+    "below raylets of two clusters": (({"kind": "call"}, {"parent": 8}), [1, 1]),
+    "adopted orphans": (({"kind": "call", "parent": 1}, {"parent": 1}), [1, 1]),
+    "a pid that was given anew": (({"kind": "call", "pid": 3}, {"pid": 3}), [1, 1]),
+    "the first worker on another machine": (({"kind": "call"}, {"host": "b"}), [2]),
+    "two drivers on two machines": (({"kind": "call"}, {"kind": "call", "host": "b"}), [1, 1]),
+    "a run that was started anew": (({"kind": "call"}, {"kind": "call", "parent": 8}, {"parent": 8}), [1, 2]),
 }
 
 
 @pytest.mark.parametrize("name", STARTING)
 def test_processes_of_a_run_that_starts_are_silent_for_minutes(name: str, tmp_path: Path) -> None:
-    groups, count = STARTING[name]
+    groups, sizes = STARTING[name]
     for at, words in enumerate(groups):
         block(tmp_path, **{"pid": 20 + at, "started_s": 1_000 + 100 * at, **words})
-    assert len(survey(tmp_path).runs) == count
+    assert [len(processes) for _, processes in survey(tmp_path).runs] == sizes
 
 
 def test_a_name_that_is_also_a_kind_makes_no_role(tmp_path: Path) -> None:
@@ -191,6 +192,17 @@ def test_what_the_rights_hide_is_named_with_the_reason(tmp_path: Path, monkeypat
     found = survey(tmp_path)
     assert found.unread == (runs.Unread(hidden, "Permission denied"),)
     assert len(found.runs) == 1
+
+
+def test_a_file_that_cannot_be_read_is_named_with_the_words_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def survey_file(path: Path, progress: object) -> None:
+        raise OSError("no words") if path.name == "a" else OSError(5, "Input/output error")
+
+    monkeypatch.setattr(files, "survey", survey_file)
+    found = runs.survey([tmp_path / "a", tmp_path / "b"])
+    assert [unread.why for unread in found.unread] == ["no words", "Input/output error"]
 
 
 @pytest.mark.parametrize(("size", "named"), [(0, False), (200, False), (201, True)])

@@ -301,6 +301,13 @@ def test_micro_batches_within_mini_batches_are_counted_through_the_call() -> Non
     assert "took 0.40 s, 4 times" in found.why
 
 
+def test_spans_that_are_parents_of_each_other_have_no_micro_batches() -> None:
+    made = Made()
+    made.add(FIRST, "work", "update_actor", 8_000, 9_000, parent=2)
+    made.add(FIRST, "phase", "fit", 8_000, 9_000, parent=1)
+    assert proposed(made) == {}
+
+
 def test_a_micro_batch_of_trl_that_generates_begins_with_its_loss() -> None:
     made = Made()
     work = made.add(FIRST, "work", "train", 8_000, 9_000, amount=3)

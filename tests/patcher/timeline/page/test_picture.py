@@ -36,6 +36,7 @@ from patcher.timeline.page.picture import (
     _data,
     _label,
     _legend,
+    _requests,
     _strokes,
     _ways,
     step_cause,
@@ -224,6 +225,20 @@ def test_segments_of_the_path_that_are_too_short_to_see_are_no_data(run: RunTime
 def test_without_requests_there_is_no_curve(run: RunTimeline) -> None:
     assert 'class="curve">' in page.page(run)
     assert 'class="curve">' not in page.page(replace(run, requests=()))
+
+
+@pytest.mark.parametrize(
+    ("requests", "line"),
+    [
+        (((1, 8), (5, 4)), "M0 144V104H1500000V124H4000000V144"), (((1, 4), (2, 8), (3, 8)), "M0 144V104H4000000V144"),
+        (((3, 4), (10, 8)), "M0 144V144H500000V124H4000000V144"), (((1, 8), (2, 0), (12, 3)), "M0 144V144H4000000V144"),
+    ],
+)  # fmt: skip
+def test_the_curve_of_requests_begins_with_those_that_run_already(
+    requests: tuple[tuple[float, int], ...], line: str, run: RunTimeline
+) -> None:
+    (curve,) = _requests(replace(run, steps=(), requests=requests), Frame(2, 8, 0.01), 100)
+    assert re.findall(r' d="([^"]*)"', curve) == [line]
 
 
 LABELS_OF_ROWS: dict[str, tuple[list[tuple[str, int | None, int | None]], list[str]]] = {

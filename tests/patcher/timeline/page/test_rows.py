@@ -104,6 +104,17 @@ def test_what_is_many_times_at_once_is_paler_where_it_is_few() -> None:
     assert drawn(row)[1] == ("prompt", 0, False, [(0, 7)])
 
 
+def test_kinds_that_go_on_at_once_lie_below_each_other_and_below_what_nests() -> None:
+    crowds = [(0, 2, "trajectory", "prompt"), (0, 1, "request", "generate"), (1, 2, "reward", "score")]
+    (row,) = rows.rows(timeline(lane("agent", *crowds)), NAMES)
+    assert [(bars.name, bars.top, bars.height) for bars in row.bars] == [
+        ("prompt", 0, 8), ("generate", 9, 8), ("score", 18, 8)
+    ]  # fmt: skip
+    assert row.height == 31
+    (row,) = rows.rows(timeline(lane("reward", (0, 2, "phase", "x"), (0, 1, "phase", "y"), crowds[2])), NAMES)
+    assert [(bars.name, bars.top, bars.height) for bars in row.bars] == [("x", 0, 12), ("y", 13, 6), ("score", 20, 10)]
+
+
 def test_rows_are_in_the_order_of_roles_replicas_and_ranks() -> None:
     span = (0, 1, "work", "x")
     places = [

@@ -252,6 +252,17 @@ def test_names_that_are_too_many_are_drawn_as_one(form: str) -> None:
     shape(text)
 
 
+@pytest.mark.parametrize(("most", "said"), [(3, []), (2, ["2 of 3"]), (1, ["1 of 3"])])
+def test_a_list_is_cut_if_it_has_more_entries_than_are_shown(
+    most: int, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "MOST_LISTED", most)
+    found = replace(made.run(steps=0), clocks=(), recorded=())
+    short = page._shortened(found)
+    assert len(short.windows) == most
+    assert [re.findall(r"\d of \d", text) for text in short.missing] == [*([text] for text in said), []]
+
+
 @pytest.mark.parametrize("field", ["missing", "notes", "recorded", "windows"])
 def test_of_a_list_that_is_too_long_the_first_are_shown(field: str) -> None:
     found = made.run()
