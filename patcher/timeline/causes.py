@@ -330,7 +330,8 @@ class _Comparison:
             seconds(longer),
         )
         also = [other for other in standing[1:] if other.role != "unrecorded"]
-        return "limited", hidden if longer < MOSTLY * excess else self.longer_answers(key), [key, *also]
+        is_hidden = longer < MOSTLY * excess and excess - longer > least
+        return "limited", hidden if is_hidden else self.longer_answers(key), [key, *also]
 
     def _is_clear(self, key: What) -> bool:
         """Tell whether an activity's excess cannot be chance, however much the lengths of whole steps vary."""

@@ -371,14 +371,17 @@ def test_nobody_is_accused_if_several_roles_are_slower_at_once(server: float, dr
 
 @pytest.mark.parametrize(
     ("extra", "verdict"),
-    [(2.5, "limited"), (1.9, "typical")],
+    [(2.5, "limited"), (1.2, "typical")],
 )
 def test_what_takes_a_third_of_its_step_counts_however_uneven_the_steps_are(extra: float, verdict: str) -> None:
-    """Whole steps vary by seconds, a reward by hardly anything; below a third of the step it may be chance."""
+    """Whole steps vary by seconds, a reward by hardly anything; below a third of the step it may be chance.
+
+    A step that is only a little longer than the others may just be a short one: nothing needs to hide the excess.
+    """
     reward = What("reward", "reward", "score", "gen")
     uneven = [step(update=2 + (at % 7) / 2, decode=1, more={reward: 0.01 + (at % 3) / 100}) for at in range(20)]
-    found = verdicts([*uneven, step(update=4, decode=1, more={reward: extra})], WHO)[-1]
-    assert (found.verdict, found.limited_by is None) == (verdict, verdict == "typical")
+    found = verdicts([*uneven, step(update=2, decode=1, more={reward: extra})], WHO)[-1]
+    assert (found.verdict, bool(found.why)) == (verdict, verdict == "typical")
 
 
 def test_a_short_rare_phase_hides_no_cause() -> None:
