@@ -380,7 +380,7 @@ def test_what_takes_a_third_of_its_step_counts_however_uneven_the_steps_are(extr
     """
     reward = What("reward", "reward", "score", "gen")
     uneven = [step(update=2 + (at % 7) / 2, decode=1, more={reward: 0.01 + (at % 3) / 100}) for at in range(20)]
-    found = verdicts([*uneven, step(update=2, decode=1, more={reward: extra})], WHO)[-1]
+    found = verdicts([*uneven, step(update=1.8, decode=1, more={reward: extra})], WHO)[-1]
     assert (found.verdict, bool(found.why)) == (verdict, verdict == "typical")
 
 
