@@ -38,6 +38,12 @@ SPREADS = 4
 STEP_SPREADS = 3
 """Multiple of the usual spread of whole steps by which a step and a cause must exceed the typical step."""
 
+CLEAR_SPREADS = 12
+"""Multiple of its usual spread by which an activity must exceed the typical step to stand out of uneven steps."""
+
+CLEAR = 0.3
+"""Share of its step that such an excess must have."""
+
 SHARE = 0.05
 """Share of the typical step that an excess must have to stand out."""
 
@@ -273,11 +279,12 @@ class _Comparison:
     def _longer(self, typical: float) -> float:
         """Return by how many microseconds the step is longer than a typical one with the same rare phases.
 
-        ``typical`` is the length of a typical step without rare phases, in microseconds.
+        ``typical`` is the length of a typical step without rare phases, in microseconds. A rare phase that takes less
+        than usual does not hide what takes longer.
         """
         rare = {*self.with_phase, *self.incomparable}
         expected = sum(
-            us if key.phase in self.incomparable else self.usual[key][0]
+            us if key.phase in self.incomparable else min(us, self.usual[key][0])
             for key, us in self.step.us.items()
             if key.phase in rare
         )
@@ -296,7 +303,9 @@ class _Comparison:
         typical, spread = usual(regular)
         longer, least = self._longer(typical), STEP_SPREADS * spread
         ordered = sorted(self.excesses, key=self.excesses.__getitem__, reverse=True)
-        standing = [key for key in ordered if self.excesses[key] > least or self.longer_answers(key)]
+        standing = [
+            key for key in ordered if self.excesses[key] > least or self._is_clear(key) or self.longer_answers(key)
+        ]
         if not standing or longer < LEAST * self.excesses[standing[0]]:
             return TYPICAL, Text("the step took no longer than the others"), ()
         key, excess = standing[0], self.excesses[standing[0]]
@@ -321,7 +330,13 @@ class _Comparison:
             seconds(longer),
         )
         also = [other for other in standing[1:] if other.role != "unrecorded"]
-        return "limited", hidden if longer < MOSTLY * excess else self.longer_answers(key), [key, *also]
+        is_hidden = longer < MOSTLY * excess and excess - longer > least
+        return "limited", hidden if is_hidden else self.longer_answers(key), [key, *also]
+
+    def _is_clear(self, key: What) -> bool:
+        """Tell whether an activity's excess cannot be chance, however much the lengths of whole steps vary."""
+        excess = self.excesses[key]
+        return excess > max(CLEAR_SPREADS * self.usual[key][1], CLEAR * self.step.total)
 
     def _slower_together(self, key: What) -> Sequence[str]:
         """Return the names of all roles that took longer in the phase of ``key``, the role with most of it first.

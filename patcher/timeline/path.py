@@ -523,8 +523,11 @@ class _Walk:
             role = "trainer" if records.roles[records.driver] == "trainer" else "driver"
             self.pieces.append(PathPiece(low, high, role, "gap", what, "", records.driver))
         elif node.process == records.driver:
-            for cover, begin, end in walk_back(records.remote(node), low, high):
-                if cover is not None:
+            remote: list[KeptSpan | PathPiece] = [*records.remote(node), *self._starts_of_trajectories(node, phase)]
+            for cover, begin, end in walk_back(remote, low, high):
+                if isinstance(cover, PathPiece):
+                    self.pieces.append(cover._replace(start=begin, end=end))
+                elif cover is not None:
                     self.explain(cover, begin, end, phase, 1)
                 elif node.kind == "call" and records.lacks(node):
                     self.pieces.append(PathPiece(begin, end, "unrecorded", "gap", node.name, phase, None))
@@ -537,6 +540,34 @@ class _Walk:
                 self.add(cover or node, begin, end, phase)
         else:
             self.add(node, low, high, phase)
+
+    def _starts_of_trajectories(self, node: KeptSpan, phase: str) -> list[PathPiece]:
+        """Return a piece for each agent loop from the start of ``node`` until it begins its first trajectory.
+
+        [] if ``node`` is no phase in which the driver generates. An agent loop that was at work before, or that a
+        driver which stood still called late, has no piece. ``phase`` is that of the driver.
+        """
+        records = self.records
+        if node.kind != "phase" or node.name not in GENERATING:
+            return []
+        firsts = dict[int, KeptSpan]()
+        for root in sorted(records.roots, key=by_start):
+            if root.kind == "trajectory" and end_of(root) > node.start:
+                firsts.setdefault(root.process, root)
+        return [
+            PathPiece(
+                node.start,
+                first.start,
+                "agent",
+                first.kind,
+                _start_of(first._replace(name=first.kind)).name,
+                phase,
+                process,
+            )
+            for process, first in firsts.items()
+            if node.start < first.start < end_of(node)
+            and not records.stood_still(node.process, process, node.start, first.start)
+        ]
 
     def add(self, node: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool = False) -> None:
         """Append one piece, from ``low`` to ``high`` in the driver's ``phase``: the step waited for ``node``.

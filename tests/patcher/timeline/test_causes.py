@@ -176,7 +176,7 @@ def test_more_decode_steps_count_where_times_vary(count: int, verdict: str) -> N
         replace(step(update=2 + (at % 7) / 4, decode=1 + (at % 3) / 100), amounts=Amounts(100 + at % 2, 1_000))
         for at in range(20)
     ]
-    found = verdicts([*usual, replace(step(update=2, decode=2.5), amounts=Amounts(count, 1_000))], WHO)[-1]
+    found = verdicts([*usual, replace(step(update=2, decode=2.2), amounts=Amounts(count, 1_000))], WHO)[-1]
     assert found.verdict == verdict
     assert ("400 decode steps" in str(found.why)) == (verdict == "limited")
 
@@ -367,3 +367,25 @@ def test_nobody_is_accused_if_several_roles_are_slower_at_once(server: float, dr
     slow = verdicts([*USUAL, step(decode=9, more=more)], WHO)[-1]
     assert slow.verdict == verdict
     assert (slow.limited_by is None) == (verdict == "several")
+
+
+@pytest.mark.parametrize(
+    ("extra", "verdict"),
+    [(2.5, "limited"), (1.2, "typical")],
+)
+def test_what_takes_a_third_of_its_step_counts_however_uneven_the_steps_are(extra: float, verdict: str) -> None:
+    """Whole steps vary by seconds, a reward by hardly anything; below a third of the step it may be chance.
+
+    A step that is only a little longer than the others may just be a short one: nothing needs to hide the excess.
+    """
+    reward = What("reward", "reward", "score", "gen")
+    uneven = [step(update=2 + (at % 7) / 2, decode=1, more={reward: 0.01 + (at % 3) / 100}) for at in range(20)]
+    found = verdicts([*uneven, step(update=1.8, decode=1, more={reward: extra})], WHO)[-1]
+    assert (found.verdict, bool(found.why)) == (verdict, verdict == "typical")
+
+
+def test_a_short_rare_phase_hides_no_cause() -> None:
+    saves = [step(more={SAVE: 4}) if at % 4 == 3 else step() for at in range(16)]
+    found = verdicts([*saves, step(update=5, more={SAVE: 1})], WHO)[-1].limited_by
+    assert found is not None
+    assert (found.what, found.excess_seconds) == ("micro-batch", 3.0)

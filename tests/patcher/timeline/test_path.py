@@ -348,7 +348,8 @@ def rollout(*, kept: float = 0, frozen: float = 0, others: bool = True) -> Rows:
 
 def test_a_rollout_goes_to_its_last_trajectory_its_request_and_the_iterations() -> None:
     assert short(rollout().path(100)) == [
-        (0, 1, "driver", "gen", DRIVER), (1, 2, "agent", "trajectory", AGENT), (2, 3, "server", "start of generate", SERVER),
+        (0, 1, "agent", "start of trajectory", AGENT), (1, 2, "agent", "trajectory", AGENT),
+        (2, 3, "server", "start of generate", SERVER),
         (3, 10, "server", "generate", SERVER), (10, 30, "engine", "prefill", ENGINE), (30, 90, "engine", "decode", ENGINE),
         (90, 91, "server", "generate", SERVER), (91, 92, "agent", "request", AGENT),
         (92, 95, "reward", "compute_score", AGENT), (95, 100, "driver", "gen", DRIVER),
