@@ -169,10 +169,10 @@ class ChangeBuilder:
             self.moves.append(Move(key, node, written))
 
     def _expected(self, key: str, change: Change, entry: Entry | None) -> str:
-        """Return the sha256 that the registry shall expect of the file ``key``; `status` compares with it.
+        """Return the sha256 of the file ``key`` to put into the registry, with which `status` compares the file.
 
-        That is the digest after ``change``. If somebody edited the lines of another patch in the file, it is the one in
-        the present registry ``entry``, so that the edit still shows.
+        It is that of the file after ``change``. If somebody edited the lines of a patch that stays in the file, it is
+        that in the present registry's ``entry``, so that `status` still shows the edit.
         """
         expected = entry and entry.expected
         if expected and key in self._standing and expected.digest != digest(change.before):
