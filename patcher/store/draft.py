@@ -104,7 +104,7 @@ def _require_rest_unpatched(store: StoreFolder, entries: Mapping[str, Entry]) ->
     cannot be read pass. The error is due if another command was still applying the patch when this one planned.
     """
     for key, entry in entries.items():
-        with suppress(OSError):  # a file that cannot be read is no longer ours to judge
+        with suppress(OSError):  # rlpatch cannot judge a file that it cannot read
             present, _ = observe(store.root / key)
             if present and entry.expected and present.digest == entry.expected.digest != entry.digest:
                 raise not_as_planned(store.root / key)
@@ -176,7 +176,7 @@ class ChangeBuilder:
         """
         expected = entry and entry.expected
         if expected and key in self._standing and expected.digest != digest(change.before):
-            return expected.digest  # somebody has moved lines of ours, and those that stay are still not in place
+            return expected.digest  # somebody has moved inserted lines, and those that stay are still not in place
         return digest(change.after)
 
 
