@@ -3,7 +3,7 @@
     python benchmarks/cluster.py [NODES...]
 
 For each number of nodes (default 1, 8 and 32) it starts Ray's nodes on this machine, with one folder of packages
-for all, and prints how long `ray.init` takes, an actor with a no-op on every node (the floor, before and after ours),
+for all. It prints how long `ray.init` takes, an actor with a no-op on every node (the floor, twice),
 the same with rlpatch's survey, a round of calls against a round of no-ops by actors that are there, and a change
 of all nodes. All nodes share the cores of this machine, so the floor is what it needs to start the processes, which
 differs from turn to turn: each of some turns is held against its own floor, and the median counts. The nodes look into
@@ -69,7 +69,7 @@ def report(count: int, address: str, site: Path) -> None:
     connected = time.perf_counter() - began
     noops(ray, nodes)  # takes the processes that Ray has started already, which nobody waits for
     turns = [turn(ray, nodes, site) for _ in range(TURNS)]
-    floor, noop, noop_cpu, ours = map(statistics.median, zip(*turns, strict=True))
+    floor, noop, noop_cpu, survey_seconds = map(statistics.median, zip(*turns, strict=True))
     over = statistics.median(times[3] - times[0] for times in turns)
     group = surveyed(ray, nodes, site)
     stats: list[Any] = [answer.value for answer in group.call("contents", all_of(group.names, [STAT])).values()]
@@ -82,8 +82,8 @@ def report(count: int, address: str, site: Path) -> None:
     group.close()
     print(
         f"{count} nodes: ray.init {connected:.1f} s; an actor and a no-op on each {floor:.1f} s,"
-        f" with rlpatch's survey {ours:.1f} s ({over:+.1f}); a round of no-ops {noop * 1000:.0f} ms,"
-        f" of ours {ping * 1000:.0f} ms; a change of all {changed * 1000:.0f} ms",
+        f" with rlpatch's survey {survey_seconds:.1f} s ({over:+.1f}); a round of no-ops {noop * 1000:.0f} ms,"
+        f"of rlpatch {ping * 1000:.0f} ms; a change of all {changed * 1000:.0f} ms",
         flush=True,
     )
     print(f"  CPU of a node's actor: with a no-op {noop_cpu:.3f} s, with rlpatch's survey {cpu - noop_cpu:+.3f} s")
@@ -96,11 +96,11 @@ def turn(ray: Any, nodes: Sequence[RayNode], site: Path) -> tuple[float, float, 
     time.sleep(REST_S)
     started = time.perf_counter()
     group = surveyed(ray, nodes, site)
-    ours = time.perf_counter() - started
+    survey_seconds = time.perf_counter() - started
     for name in group.names:
         ray.kill(group._actor(name))
     floor, noop, cpu = map(statistics.mean, zip(before, noops(ray, nodes), strict=True))
-    return floor, noop, cpu, ours
+    return floor, noop, cpu, survey_seconds
 
 
 def surveyed(ray: Any, nodes: Sequence[RayNode], site: Path) -> RayNodeGroup:

@@ -42,7 +42,7 @@ import sys, libcst
 source = open(sys.argv[1], "rb").read()
 open(sys.argv[2], "wb").write(libcst.parse_module(source).bytes)
 """
-# Bytecode is there in every installation; a shell that forbids to write it would make us compile at every start.
+# Bytecode is there in every installation; a shell that forbids to write it would make Python compile at every start.
 ENVIRON = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 WORKER = "vllm_ascend/worker/worker_v1.py"
 

@@ -40,8 +40,8 @@ def end_wrong(error: BaseException, ctx: click.Context, command: str) -> None:
 
 def _color(typed: Sequence[str]) -> bool | None:
     """Return the colour choice of `--color` in an unparsable command line; None if it is absent or "auto"."""
-    ours = "\n".join(typed).partition("\n--\n")[0]
-    colors = re.findall(r"^--color[=\n](.*)$", ours, re.MULTILINE)
+    before_separator = "\n".join(typed).partition("\n--\n")[0]
+    colors = re.findall(r"^--color[=\n](.*)$", before_separator, re.MULTILINE)
     return COLORS.get(colors[-1]) if colors else None
 
 

@@ -19,7 +19,7 @@ class NodeActor:
         # A file without a name: nothing is left on the node, however this process ends.
         descriptor = os.memfd_create("rlpatch")
         os.write(descriptor, archive)
-        # Ray puts the folders of the driver on the path, and a node may have a rlpatch of its own: ours comes first.
+        # Ray puts the folders of the driver on the path, and a node may have another rlpatch: this one comes first.
         sys.path.insert(0, f"/proc/self/fd/{descriptor}")
         sys.argv = typed  # a lock says who holds it
         from patcher.cluster import node_worker
@@ -29,4 +29,4 @@ class NodeActor:
 
     def answer(self, call: bytes) -> bytes:
         """Return the pickled (value, problem) of a pickled call, which is (method name, arguments)."""
-        return pickle.dumps(self._answer(self._worker, *pickle.loads(call)))  # noqa: S301  (of our own driver)
+        return pickle.dumps(self._answer(self._worker, *pickle.loads(call)))  # noqa: S301  (of rlpatch's own driver)

@@ -119,7 +119,7 @@ class RayNodeGroup:
     def _answer(self, reference: Any) -> Answer:
         """Return the answer that a Ray reference holds; `lost` if Ray failed to deliver it."""
         try:
-            value, problem = pickle.loads(self._ray.get(reference))  # noqa: S301  (of our own actor)
+            value, problem = pickle.loads(self._ray.get(reference))  # noqa: S301  (of rlpatch's own actor)
         except self._ray.exceptions.RayError as error:
             return Answer(lost=_first_line(_text(error)))
         return Answer(value, problem)

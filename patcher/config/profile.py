@@ -145,8 +145,8 @@ class ProfileConfig(Generic[StageT_co]):
     @property
     def notes(self) -> tuple[Note, ...]:
         """Notes for the report on what this choice leads to: window, saving, folder, replicas, ranks, profiler."""
-        ours = () if isinstance(self.stage, BuiltinStage) else (*self._window_notes(), *self._place_notes())
-        return (*ours, *self.profiler.notes(self.ranges))
+        stage_notes = () if isinstance(self.stage, BuiltinStage) else (*self._window_notes(), *self._place_notes())
+        return (*stage_notes, *self.profiler.notes(self.ranges))
 
     def _window_notes(self) -> Iterator[Note]:
         """Yield notes on a window: requests, warm-up, length, and stalls while saving; nothing without a window."""

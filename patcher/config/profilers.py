@@ -1,4 +1,4 @@
-"""The tools that record, torch_npu.profiler or torch.profiler, the contents of their traces, and our ranges."""
+"""The tools that record, torch_npu.profiler or torch.profiler, the contents of their traces, and ranges."""
 
 from __future__ import annotations
 

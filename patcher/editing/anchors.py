@@ -174,13 +174,14 @@ def _matches(node: cst.CSTNode, pattern: cst.CSTNode) -> bool:
     """Tell whether `node` equals `pattern` except for layout; a final `...` in a part of `pattern` matches any rest."""
     if type(node) is not type(pattern):
         return False
-    theirs, ours = ([child for child in block.children if not isinstance(child, _LAYOUT)] for block in (node, pattern))
-    if not ours:
-        return not theirs and getattr(node, "value", None) == getattr(pattern, "value", None)
-    if _is_any(ours[-1]):
-        ours.pop()
-        theirs = theirs[: len(ours)]
-    return len(theirs) == len(ours) and all(map(_matches, theirs, ours))
+    children = [child for child in node.children if not isinstance(child, _LAYOUT)]
+    expected = [child for child in pattern.children if not isinstance(child, _LAYOUT)]
+    if not expected:
+        return not children and getattr(node, "value", None) == getattr(pattern, "value", None)
+    if _is_any(expected[-1]):
+        expected.pop()
+        children = children[: len(expected)]
+    return len(children) == len(expected) and all(map(_matches, children, expected))
 
 
 def _is_any(node: cst.CSTNode) -> bool:

@@ -32,8 +32,8 @@ def insert(
     """
     search = AnchorSearch(recipe, sources.read(source, where))
     target, patch = search.only_owner(), blocks[-1][0]
-    ours = {name for _, text in blocks for name in _defined(text)}
-    if clash := sorted(ours.intersection(sources.names(target))):
+    new_names = {name for _, text in blocks for name in _defined(text)}
+    if clash := sorted(new_names.intersection(sources.names(target))):
         present = ", ".join(clash)
         if recipe.class_name:
             raise search.unlike(Text("the class already has {names}, but without rlpatch's marks", present))
@@ -58,7 +58,7 @@ def insert(
     after = changing.file.written(pieces, changing.only_owner(), block)
     for owner, _ in blocks:
         after = markers.seal(after, owner)
-    _verify(search, after, [owner for owner, _ in blocks], ours)
+    _verify(search, after, [owner for owner, _ in blocks], new_names)
     return after
 
 
@@ -127,7 +127,7 @@ class _Lines(cst.CSTTransformer):
     def __init__(self, at: Statement, lines: Sequence[str]) -> None:
         super().__init__()
         self.at = at
-        self.ours, *self.behind = map(cst.parse_statement, lines)
+        self.line_before, *self.lines_after = map(cst.parse_statement, lines)
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         """Tell whether `node` may contain statements; skipping all others saves most of the time."""
@@ -137,8 +137,8 @@ class _Lines(cst.CSTTransformer):
         """Return the statement `at` between the new lines; its blank lines and comments stay above them."""
         if original_node is not self.at:
             return updated_node
-        ours = self.ours.with_changes(leading_lines=self.at.leading_lines)
-        return cst.FlattenSentinel([ours, updated_node.with_changes(leading_lines=[]), *self.behind])
+        line_before = self.line_before.with_changes(leading_lines=self.at.leading_lines)
+        return cst.FlattenSentinel([line_before, updated_node.with_changes(leading_lines=[]), *self.lines_after])
 
 
 def _verify(search: AnchorSearch, after: bytes, patches: Sequence[PatchId], names: Collection[str]) -> None:

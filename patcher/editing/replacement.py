@@ -209,8 +209,8 @@ class _Text:
         """
         mark = f"  {markers.tag(patch)}".encode()
         return [
-            Piece(first, end, [*self._comments(first, end, patch), *(_tagged(line, mark) for line in ours)])
-            for first, end, ours in (*self._alone(edits), *self._replaced(edits))
+            Piece(first, end, [*self._comments(first, end, patch), *(_tagged(line, mark) for line in new_lines)])
+            for first, end, new_lines in (*self._alone(edits), *self._replaced(edits))
         ]
 
     def _comments(self, first: int, end: int, patch: PatchId) -> Iterator[bytes]:

@@ -55,10 +55,10 @@ class SourceFile(NamedTuple):
         if isinstance(target, ast.ClassDef):
             at, steps, inner = self._end(target), 1, self.lines[target.body[0].lineno - 1]
             step = inner[: len(inner) - len(inner.lstrip())]
-        ours = [_indented(line, step, steps) + self.line_end(at - 1) for line in block]
+        block_lines = [_indented(line, step, steps) + self.line_end(at - 1) for line in block]
         after: list[bytes] = []
         start = 0
-        for first, end, text in sorted([*pieces, Piece(at, at, ours)], key=lambda piece: piece[:2]):
+        for first, end, text in sorted([*pieces, Piece(at, at, block_lines)], key=lambda piece: piece[:2]):
             after += [*self.lines[start:first], *text]
             start = end
         after += self.lines[start:]
@@ -128,7 +128,7 @@ def nested_too_deeply(where: str) -> Problem:
 def _parsed(source: bytes) -> ast.Module | Exception:
     """Return the syntax tree of `source`, or the exception that parsing raised; two answers are cached."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what Python finds odd in somebody else's code is not our news
+        warnings.simplefilter("ignore")  # what Python finds odd in somebody else's code is no news here
         try:
             return ast.parse(source)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -176,7 +176,7 @@ def _erase(path: Path) -> None:
 
 def _clear(folder: Opened) -> None:
     """Remove the files and folders that a run creates in ``folder``, the marker file last; ignore errors."""
-    for name in sorted(folder.names(), key=lambda name: name == _ALIVE):  # what proves that it is ours goes last
+    for name in sorted(folder.names(), key=lambda name: name == _ALIVE):  # the proof that it is a run's goes last
         with contextlib.suppress(OSError):
             if not folder.is_folder(name):
                 if _FILES.fullmatch(name):
@@ -217,7 +217,7 @@ def _users(package: Path) -> tuple[int, ...]:
     """Return the ids of this user's processes on this machine that use ``package``, including forks."""
     users = []
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # gone, or not ours to see
+        with contextlib.suppress(OSError):  # gone, or hidden from this user
             if _uses(process, package):
                 users.append(int(process.name))
     return tuple(users)

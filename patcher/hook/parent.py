@@ -73,7 +73,7 @@ def run(command: Sequence[str], environ: Mapping[str, str], companion: Companion
     the command has a process group of its own, and cannot read from the terminal. Raises Problem (NO_COMMAND or
     NOT_EXECUTABLE) if the command does not start.
     """
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would take the status from us
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would take the status away
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _OURS)
     try:
         pid = _spawn(command, environ, before) if companion is None else _spawn_apart(command, environ, before)

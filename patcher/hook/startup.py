@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NAME = "_rlpatch_run"
 """This module, in whatever process: ``sitecustomize`` may become the name of another one."""
-HOOK, OURS = "RAY_RUNTIME_ENV_HOOK", "RLPATCH_RAY_HOOK"
+HOOK, RUN_HOOK = "RAY_RUNTIME_ENV_HOOK", "RLPATCH_RAY_HOOK"
 RAY = "/ray/_private/ray_constants.py"
 """The module in which Ray keeps the name of the variable that it looks for, ``HOOK``."""
 
@@ -116,7 +116,7 @@ def _planned(loader: "SourceFileLoader", path: str, read: "Any") -> "bytes | Non
         return None
     real = os.path.realpath(path)
     if real not in files and real.endswith(RAY):
-        return _with_our_hook(read(loader, path))
+        return _with_run_hook(read(loader, path))
     if real not in files:
         name = str(getattr(loader, "name", ""))
         for planned, file in files.items():
@@ -207,7 +207,7 @@ def _tracebacks() -> None:
         threading.excepthook = in_thread
 
 
-def _with_our_hook(constants: bytes) -> "bytes | None":
+def _with_run_hook(constants: bytes) -> "bytes | None":
     """Return Ray's constants module with the variable name of rlpatch's runtime hook; None if it has no such name.
 
     Set this variable. With Ray's own name, a process that inherits the variable but lacks this module would fail in
@@ -215,8 +215,8 @@ def _with_our_hook(constants: bytes) -> "bytes | None":
     """
     if HOOK.encode() not in constants:
         return None
-    os.environ[OURS] = NAME + ".hook"
-    return constants + f'\n{HOOK} = "{OURS}"  # rlpatch run\n'.encode()
+    os.environ[RUN_HOOK] = NAME + ".hook"
+    return constants + f'\n{HOOK} = "{RUN_HOOK}"  # rlpatch run\n'.encode()
 
 
 def hook(runtime_env: "Any") -> "dict[str, Any]":
@@ -242,12 +242,12 @@ def hook(runtime_env: "Any") -> "dict[str, Any]":
     return chosen
 
 
-def chain(ours: str) -> None:
-    """Import the next ``sitecustomize`` on the path behind ``ours``; do nothing if there is none.
+def chain(package: str) -> None:
+    """Import the next ``sitecustomize`` on the path behind ``package``; do nothing if there is none.
 
     Earlier entries would lead back to this module. Python reports errors of that module as usual.
     """
-    folder = os.path.dirname(ours)
+    folder = os.path.dirname(package)
     behind = sys.path[sys.path.index(folder) + 1 :] if folder in sys.path else []
     for entry in behind:
         spec = _frozen_importlib_external.PathFinder.find_spec("sitecustomize", [entry])
@@ -263,17 +263,17 @@ def _begin() -> None:
 
     If the plan cannot be read, print that this process is not patched, and go on.
     """
-    ours = os.path.dirname(os.path.abspath(__file__))
+    package = os.path.dirname(os.path.abspath(__file__))
     first: Any = sys.modules.setdefault(NAME, sys.modules[__name__])
-    if ours not in first.packages:
+    if package not in first.packages:
         try:
-            first.add(ours)
+            first.add(package)
         except (OSError, ValueError) as error:
             print(f"rlpatch run: this process is not patched: {error}", file=sys.stderr)
         else:
             if len(first.packages) == 1:
                 first.install()
-    first.chain(ours)
+    first.chain(package)
 
 
 if __name__ == "sitecustomize":

@@ -48,7 +48,7 @@ class StepResult(NamedTuple):
     done: tuple[str, ...] = ()
 
     def __add__(self, other: StepResult) -> StepResult:  # type: ignore[override]  # no tuple of eight
-        return StepResult._make(ours + theirs for ours, theirs in zip(self, other))
+        return StepResult._make(first + second for first, second in zip(self, other))
 
     @classmethod
     def noted(cls, notes: Iterable[Note], level: str = "note") -> StepResult:

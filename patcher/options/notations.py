@@ -160,7 +160,7 @@ class Choice(Notation[str]):
         self.spellings = _spellings(self.words, same)
 
     def read(self, option: str, text: str) -> str:
-        """Return the word in its own spelling, "" for `unset`. Raises Problem (USAGE) for an unknown word.
+        """Return the word as spelled in `words`, "" for the word `unset`. Raises Problem (USAGE) for an unknown word.
 
         With `others`, an unknown word is returned in lower case with hyphens.
         """

@@ -104,7 +104,7 @@ def _require_rest_unpatched(store: StoreFolder, entries: Mapping[str, Entry]) ->
     cannot be read pass. The error is due if another command was still applying the patch when this one planned.
     """
     for key, entry in entries.items():
-        with suppress(OSError):  # a file that cannot be read is no longer ours to judge
+        with suppress(OSError):  # rlpatch cannot judge a file that it cannot read
             present, _ = observe(store.root / key)
             if present and entry.expected and present.digest == entry.expected.digest != entry.digest:
                 raise not_as_planned(store.root / key)
@@ -169,14 +169,14 @@ class ChangeBuilder:
             self.moves.append(Move(key, node, written))
 
     def _expected(self, key: str, change: Change, entry: Entry | None) -> str:
-        """Return the sha256 that the registry shall expect of the file ``key``; `status` compares with it.
+        """Return the sha256 of the file ``key`` to put into the registry, with which `status` compares the file.
 
-        That is the digest after ``change``. If somebody edited the lines of another patch in the file, it is the one in
-        the present registry ``entry``, so that the edit still shows.
+        It is that of the file after ``change``. If somebody edited the lines of a patch that stays in the file, it is
+        that in the present registry's ``entry``, so that `status` still shows the edit.
         """
         expected = entry and entry.expected
         if expected and key in self._standing and expected.digest != digest(change.before):
-            return expected.digest  # somebody has moved lines of ours, and those that stay are still not in place
+            return expected.digest  # somebody has moved inserted lines, and those that stay are still not in place
         return digest(change.after)
 
 

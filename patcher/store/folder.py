@@ -63,7 +63,7 @@ class StoreFolder:
             status = os.lstat(self.path)
         except (FileNotFoundError, NotADirectoryError):
             return False
-        self._believe(status)
+        self._require_trusted(status)
         return True
 
     @contextlib.contextmanager
@@ -75,7 +75,7 @@ class StoreFolder:
         """
         try:
             with opened(self.path) as folder:
-                self._believe(folder.status())
+                self._require_trusted(folder.status())
                 yield folder
         except NotADirectoryError:
             self.exists()
@@ -90,7 +90,7 @@ class StoreFolder:
             )
             raise Problem(Kind.ENVIRONMENT, cause, str(self.path), hint) from error
 
-    def _believe(self, status: os.stat_result) -> None:
+    def _require_trusted(self, status: os.stat_result) -> None:
         """Raise Problem (ENVIRONMENT) unless the store folder with this ``status`` can be trusted.
 
         The store must be a real folder that only users who may change the root can have written.
@@ -148,7 +148,7 @@ class StoreFolder:
                 if shared and folder.status().st_gid != status.st_gid:
                     try:
                         os.fchown(folder.descriptor, -1, status.st_gid)
-                    except OSError:  # we write here as somebody else, or the container lacks the group
+                    except OSError:  # this user differs from the owner, or the container lacks the group
                         mode &= 0o755
                 rights.plain_folder(folder.descriptor, root.descriptor if mode & 0o020 else None)
                 os.fchmod(folder.descriptor, mode)
@@ -276,7 +276,7 @@ class StoreFolder:
         try:
             pristine = self.blob(entry.digest)
         except Problem as problem:
-            if not isinstance(problem.__cause__, PermissionError):  # kept from us as the file was
+            if not isinstance(problem.__cause__, PermissionError):  # this user may not read the original either
                 raise
             pristine = None
         expected, present = entry.expected, observe(self.locate(path))[0]

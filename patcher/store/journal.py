@@ -228,5 +228,5 @@ def _remove_bytecode(store: StoreFolder, moves: Sequence[Move]) -> None:
             sync(folder)
         for source in (path, store.alias / move.path):  # the prefix has folders by either name of the root
             for place in bytecode.elsewhere(source):
-                with contextlib.suppress(OSError, Problem):  # perhaps not ours; its time makes it stale in any case
+                with contextlib.suppress(OSError, Problem):  # of another user; its time makes it stale anyway
                     remove(resolved(place.parent) / place.name)

@@ -25,20 +25,24 @@ def commit(edits: Sequence[Edit], verb: str, on_wait: Callable[[str], None]) -> 
     return StepResult.noted(outcome.notes) + written + ended(outcome.recovered)
 
 
-def ended(runs: Iterable[Recovered], node: str = "") -> StepResult:
-    """Return messages on interrupted commands that were undone or finished.
+def ended(recovered: Iterable[Recovered], node: str = "") -> StepResult:
+    """Return messages on the ``recovered`` roots, whose interrupted commands were undone or finished.
 
     A warning names each file that was left alone. ``node`` names the machine, "" for a single machine.
     """
     lines: list[Text] = []
     warnings: list[Message] = []
-    for run in runs:
-        line = Text("undid a command that was interrupted in {root}", run.root)
-        if run.forward:
-            line = Text("finished a command that was interrupted in {root}", run.root)
+    for outcome in recovered:
+        line = Text("undid a command that was interrupted in {root}", outcome.root)
+        if outcome.forward:
+            line = Text("finished a command that was interrupted in {root}", outcome.root)
         lines.append(Text("{node}: {message}", node, line) if node else line)
-        where = Text("root folder: {root} on {node}", run.root, node) if node else Text("root folder: {root}", run.root)
-        for path in run.left:
+        where = (
+            Text("root folder: {root} on {node}", outcome.root, node)
+            if node
+            else Text("root folder: {root}", outcome.root)
+        )
+        for path in outcome.left:
             text = Text("rlpatch did not touch {path}, because somebody has changed it since", path)
             warnings.append(Message("warning", text, where))
     return StepResult(tuple(lines), tuple(warnings), done=tuple(lines))

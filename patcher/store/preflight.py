@@ -85,7 +85,7 @@ def lost_link(path: Path, entry: Entry | None) -> str:
         os.stat(path.parent / (link or "."))
     except (FileNotFoundError, NotADirectoryError):
         return link or ""
-    except OSError:  # not ours to see
+    except OSError:  # this user may not see it
         pass
     return ""
 

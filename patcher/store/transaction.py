@@ -177,7 +177,7 @@ def _require(store: StoreFolder) -> None:
 
 def _sweep(store: StoreFolder) -> None:
     """Remove what the store does not need; ignore errors."""
-    with contextlib.suppress(OSError, Problem):  # what stays lies in our folder and harms nobody
+    with contextlib.suppress(OSError, Problem):  # what stays lies in the store and harms nobody
         store.sweep()
 
 

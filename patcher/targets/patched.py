@@ -1,4 +1,4 @@
-"""The roots that hold patches of ours, registered in their store or only marked in their files."""
+"""The roots that hold patches, registered in their store or only marked in their files."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ NSYS = ".nsys"
 """End of the name of a window that nsys recorded: its step metadata are all that lies here by this name."""
 
 LARGEST = 1 << 26
-"""Bytes of a file of ours: a state may tell of every unit of its last window."""
+"""Bytes of a file that a worker wrote: a state may have every step of its last window."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class Fields:
         except (ValueError, RecursionError):
             raise ValueError(Text("the file is not JSON, or incomplete")) from None
         if not isinstance(content, dict):
-            raise ValueError(Text("the file is not a JSON object"))  # noqa: TRY004  (as for any file that is none of ours)
+            raise ValueError(Text("the file is not a JSON object"))  # noqa: TRY004  (as for any file that no worker wrote)
         if content.get("format") != FORMAT:
             raise ValueError(
                 Text(

@@ -59,7 +59,7 @@ class WorkerState:
 
     @property
     def span(self) -> tuple[int, float] | None:
-        """Return start and exclusive end (may be infinite) of the first window, in the units that the worker counts.
+        """Return start and exclusive end (may be infinite) of the first window, in the steps that the worker counts.
 
         With a condition, the window counts from the step in which the condition came true; None until that is known.
         """

@@ -60,7 +60,7 @@ def command(shell: str) -> CommandResult:
     kind = get_completion_class(shell)
     assert kind is not None  # noqa: S101  (the choice lists click's own shells)
     source = kind(rlpatch, {}, "rlpatch", "_RLPATCH_COMPLETE").source()
-    for theirs, ours in _MENDED.get(shell, {}).items():
-        source = source.replace(theirs, ours)
+    for original, mended in _MENDED.get(shell, {}).items():
+        source = source.replace(original, mended)
     source += _BASH * (shell == "bash")
     return CommandResult("completion", data=Completion(source), raw=f"{source}\n".encode())

@@ -162,7 +162,7 @@ def _explanation(upstream: Upstream, recipes: Sequence[Recipe], release: str, pl
             yield from _here(recipe, structures, places)
     yield ""
     yield from _by_itself(upstream, release, {recipe.stage for recipe in recipes})
-    steered = {recipe.stage for recipe in recipes if not recipe.calls}  # nothing of ours looks at one in the others
+    steered = {recipe.stage for recipe in recipes if not recipe.calls}  # others insert nothing that reads a variable
     yield from STEERING if steered else ()
     yield from STEERING_WINDOWS if steered - {*TimelineStage.NAMES} else ()
     yield from STEERING_TIMELINE if steered & {*TimelineStage.NAMES} else ()

@@ -94,9 +94,9 @@ def _applied(
     A `dry_run` ends with how to apply. `committed` has what was written on each node.
     """
     verb = describing.WOULD if dry_run else describing.DONE
-    for search, ours in groupby(plans, key=lambda planned: planned.search):
+    for search, search_plans in groupby(plans, key=lambda planned: planned.search):
         step = sum(
-            (describing.described(planned.upstream, planned.plan, verb) for planned in ours),
+            (describing.described(planned.upstream, planned.plan, verb) for planned in search_plans),
             step + StepResult(node_header(search)),
         )
     data = Applied(

@@ -241,9 +241,9 @@ def _missing(folder: Path) -> Problem:
 
 
 def _unreadable(folder: Path, surveyed: runs.Surveyed) -> Problem:
-    """Return the problem that no file in `folder` gives a run.
+    """Return the problem that explains why no timeline in `folder` can be shown.
 
-    All are from a newer rlpatch, cannot be read, or have no record yet.
+    All files are from a newer rlpatch, cannot be read, or have no record yet.
     """
     if surveyed.newer:
         cause = Text("a newer rlpatch wrote all files in this folder")

@@ -25,7 +25,7 @@ TEMPORARY = ".rlpatch-tmp-"
 BYTECODE = "__pycache__"
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 CLOSED = (*_ABSENT, PermissionError)
-"""Nothing of ours is in a folder that is not there, or that another user has closed (a ``__pycache__``)."""
+"""rlpatch has nothing in a folder that does not exist, or that another user has closed (a ``__pycache__``)."""
 
 
 class FolderState(NamedTuple):

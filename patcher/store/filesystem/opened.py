@@ -1,6 +1,6 @@
 """A folder that stays the one that was opened, whatever somebody makes of its name meanwhile.
 
-Where the tree belongs to somebody else, its owner can make a name lead elsewhere between two calls of ours, and what
+Where the tree belongs to somebody else, its owner can make a name lead elsewhere between two calls of rlpatch, and what
 root then writes is written there. So a folder is reached from the top without following any link, and all that is
 done in it goes through its descriptor.
 """

@@ -257,7 +257,7 @@ def lost_group(gid: int, path: Path) -> str:
 
 
 def _id_words(kind: str, number: int) -> str:
-    """Return the words for a message on the "user" or "group" (``kind``) ``number``, to whom no file can be given."""
+    """Return words for a "user" or "group" (``kind``) that rlpatch cannot make the owner of a file."""
     if kind == "user":
         return (
             Text("user {uid}", number)
@@ -283,8 +283,8 @@ def can_own(uid: int) -> bool:
 def in_group(gid: int, folder: os.stat_result) -> bool:
     """Tell whether this process can create a file of the group ``gid`` in ``folder``."""
     inherited = bool(folder.st_mode & stat.S_ISGID) and folder.st_gid == gid
-    ours = os.geteuid() == 0 or gid in (os.getegid(), *os.getgroups())
-    return inherited or (ours and is_mapped("group", gid))
+    is_usable = os.geteuid() == 0 or gid in (os.getegid(), *os.getgroups())
+    return inherited or (is_usable and is_mapped("group", gid))
 
 
 def is_mapped(kind: str, number: int) -> bool:
@@ -320,10 +320,10 @@ def distrust(store: os.stat_result, root: os.stat_result) -> str:
 
     ``store`` and ``root`` are the status of the two folders.
     """
-    ours = shared(root) and store.st_gid == root.st_gid
-    if store.st_mode & 0o002 or (store.st_mode & 0o020 and not ours):
+    of_shared_group = shared(root) and store.st_gid == root.st_gid
+    if store.st_mode & 0o002 or (store.st_mode & 0o020 and not of_shared_group):
         return Text("other users can write to this folder")
-    if not ours and store.st_uid not in (0, os.geteuid(), root.st_uid):
+    if not of_shared_group and store.st_uid not in (0, os.geteuid(), root.st_uid):
         return Text(
             "this folder belongs to {owner}, who is neither you, nor root, nor the owner of the parent folder",
             _id_words("user", store.st_uid),

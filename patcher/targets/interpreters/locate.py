@@ -11,7 +11,7 @@ import sys
 from importlib.machinery import PathFinder
 from typing import Any
 
-# What sitecustomize or a .pth file prints comes before our answer on the same stream.
+# What sitecustomize or a .pth file prints comes before this script's answer on the same stream.
 MARKER = "<<rlpatch-locate>>"
 
 
@@ -34,7 +34,7 @@ def _spec(name: str, path: list[str]) -> Any:
     """Return the import spec of a top-level name, searched along `path`; None if no finder has it."""
     for finder in list(sys.meta_path):
         try:
-            # The hooks of editable installs are finders of their own; only that for sys.path takes our path.
+            # The hooks of editable installs are finders of their own; only that for sys.path takes this path.
             spec = finder.find_spec(name, None) if finder is not PathFinder else finder.find_spec(name, path)
         except Exception:  # noqa: S112  (somebody else's hook; the import system asks the next one)
             continue

@@ -422,7 +422,7 @@ def test_a_sleep_gives_back_what_is_free_behind_it_and_was_not_before(case: str)
     ],
 )
 def test_changes_of_a_hundred_megabytes_are_told(sizes: list[int], change: tuple[int, int] | None) -> None:
-    collector = MemoryCollector([], None, RunLanes([]))
+    collector = MemoryCollector([], None, RunLanes([]), {})
     collector.changes["sleep", "engine", "sleep"] = sizes
     found = [(row.median, row.most, row.times) for row in collector.built().changes]
     assert found == ([(*change, len(sizes))] if change else [])
@@ -435,7 +435,7 @@ def collector() -> MemoryCollector:
         package="verl", host="node0", boot="b",
     )  # fmt: skip
     processes = [Process((head,), ("trainer",), None, 0)]
-    return MemoryCollector(processes, None, RunLanes(processes))
+    return MemoryCollector(processes, None, RunLanes(processes), {})
 
 
 @pytest.mark.parametrize(
