@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from patcher.diagnosis import rollout, sync
 from patcher.diagnosis.loads import LOADS
 from patcher.diagnosis.model import CLASSES, Action, ClassShare, LoadPart, RunDiagnosis, StageDiagnosis
-from patcher.diagnosis.rollout import STAGE
 from patcher.messages import COMMA, CommandLine, Detail, Text, joined
 from patcher.messages import tables as drawn
 from patcher.messages.notes import wrapped
@@ -29,7 +29,7 @@ def report(diagnosis: RunDiagnosis, next_command: CommandLine | None, width: int
     lines = list(_steps(diagnosis, width))
     for stage in diagnosis.stages:
         windows = sum(window.stage == stage.stage for window in diagnosis.windows)
-        lines += _stage(stage, windows, width) if stage.stage == STAGE else _micro_batches(stage)
+        lines += _stage(stage, windows, width) if stage.stage == rollout.STAGE else _details(stage)
     if diagnosis.actions:
         lines.append(Text("upper bounds of the savings (they overlap)"))
         for number, action in enumerate(diagnosis.actions, 1):
@@ -56,16 +56,22 @@ def _steps(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
     yield from filter(str.strip, drawn.drawn(titles, rows, width))
 
 
-def _micro_batches(stage: StageDiagnosis) -> Iterator[str]:
-    """Yield the details of a training stage: what was recorded, its classes, and its micro-batches by length."""
+def _details(stage: StageDiagnosis) -> Iterator[str]:
+    """Yield the details of a training stage, with its micro-batches by length, or of the weight sync."""
     if not stage.iterations:
         return
-    values = stage.stage, stage.turns, stage.seconds, stage.iterations, stage.recorded, stage.between_seconds
-    yield Detail(
-        "{stage}: {calls} calls, {seconds:,.1f} s in {count:,} micro-batches, {recorded} recorded; {between:,.1f}"
-        " s between the micro-batches",
-        *values,
-    )
+    values = stage.stage, stage.turns, stage.seconds
+    if stage.stage == sync.STAGE:
+        yield Detail("{stage}: {calls} calls, {seconds:,.1f} s; one call was recorded", *values)
+    else:
+        yield Detail(
+            "{stage}: {calls} calls, {seconds:,.1f} s in {count:,} micro-batches, {recorded} recorded; {between:,.1f}"
+            " s between the micro-batches",
+            *values,
+            stage.iterations,
+            stage.recorded,
+            stage.between_seconds,
+        )
     if stage.classes:
         shares = (_share(part, with_interval=True) for part in stage.classes if part.share >= LEAST_SHARE)
         yield Detail("  where the time went: {shares}", joined(COMMA, shares))
