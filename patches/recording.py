@@ -84,7 +84,7 @@ def constants(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, ob
     return constants
 
 
-def units(config: ProfileConfig[WindowedStage | WholeStage], one: str, several: str) -> Text:
+def units(config: ProfileConfig[WindowedStage | WholeStage], one: Text, several: Text) -> Text:
     """Return the window in words, such as "decode steps 30..59".
 
     `one` and `several` are the templates with the place of the `{numbers}`, for a single unit and for more of them.
@@ -92,7 +92,7 @@ def units(config: ProfileConfig[WindowedStage | WholeStage], one: str, several: 
     windows = config.stage.window.all
     spans = (_span(first, end) for first, end in windows)
     is_single = [end - first for first, end in windows] == [1]
-    return Text(one if is_single else several, joined(COMMA, spans))
+    return (one if is_single else several).filled(joined(COMMA, spans))
 
 
 def _span(first: int, end: int) -> str:

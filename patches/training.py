@@ -56,6 +56,14 @@ def plural(unit: str) -> str:
     return f"{unit}es" if unit.endswith("ch") else f"{unit}s"
 
 
+_UNITS = {
+    "micro-batch": (Text("micro-batch {numbers}"), Text("micro-batches {numbers}")),
+    "mini-batch": (Text("mini-batch {numbers}"), Text("mini-batches {numbers}")),
+    "call": (Text("call {numbers}"), Text("calls {numbers}")),
+}
+"""Unit of a window → the templates that name a single one, and several."""
+
+
 def summary(config: ProfileConfig[TrainingStage]) -> str:
     """Return a sentence on what is recorded, for the reader of the patched file."""
     stage = config.stage
@@ -66,7 +74,7 @@ def summary(config: ProfileConfig[TrainingStage]) -> str:
     on_demand = Text("{units} that `rlpatch trigger` asks for", name)
     if stage.window.none:
         return Text("Records {units} in {stage}.", on_demand, where)
-    units = recording.units(config, f"{stage.window.unit} {{numbers}}", f"{name} {{numbers}}")
+    units = recording.units(config, *_UNITS[stage.window.unit])
     values = units, _steps(stage), where, recording.on_ranks(config)
     recorded = Text("{units} of {steps} in {stage} on {ranks}", *values)
     if stage.on_demand:

@@ -38,6 +38,10 @@ class Text(str):
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self), self.template, *self.values.values())
 
+    def filled(self, *values: Any) -> Text:
+        """Return this text, which is a template so far, with its values."""
+        return Text(self, *values)
+
     def rendered(self, translations: Mapping[str, str]) -> str:
         """Return the text in another language; `translations` maps English templates to translated ones.
 

@@ -97,7 +97,7 @@ def change_line(change: MemoryChange) -> Text:
 def growth_line(growth: MemoryGrowth) -> Text:
     """Return a line on memory that grows: process, bytes per step, and after how many steps no memory is free."""
     values = (growth.who, size(growth.per_step), size(growth.first), size(growth.last), growth.steps)
-    line = Text(_GROWTH[growth.of], *values)
+    line = _GROWTH[growth.of].filled(*values)
     return (
         line
         if growth.full_in is None

@@ -75,7 +75,7 @@ def test_all_stages_stand_in_one_file_and_go_in_any_order(tmp_path: Path) -> Non
 
 def _another_project(root: Path) -> tuple[int, str]:
     (root / MODEL).unlink()
-    return 3, "no place in slime to record --micro-batch windows of update-policy"
+    return 3, "no place to record --micro-batch windows of update-policy was found in slime"
 
 
 def _another_schedule(root: Path) -> tuple[int, str]:
@@ -97,7 +97,7 @@ def test_what_has_another_structure_is_refused(change: Callable[[Path], tuple[in
 @pytest.mark.parametrize(
     ("version", "code", "said_of_it"),
     [
-        ("0.1.0", 3, "no place in slime 0.1.0 to record --mini-batch windows of update-policy"),
+        ("0.1.0", 3, "no place to record --mini-batch windows of update-policy was found in slime 0.1.0"),
         (RELEASE, 4, "model.py is missing here"),
     ],
 )

@@ -39,7 +39,7 @@ def test_apply_and_revert_restore_every_byte(ascend_release: str, tmp_path: Path
         there_and_back(upstream, ascend_release, "graph-capture", WHOLE, root, tmp_path)
     else:
         refused = run("apply", "vllm-ascend", "--stage", "graph-capture", "--path", root, code=3)
-        assert f"vllm-ascend {ascend_release} " in refused.stderr
+        assert f"vllm-ascend {ascend_release}\n" in refused.stderr
         assert "graph-capture" in refused.stderr
 
 
