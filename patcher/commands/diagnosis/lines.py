@@ -143,7 +143,7 @@ def _check(diagnosis: RunDiagnosis, next_command: CommandLine | None) -> Iterato
     Loads that lack windows, and the report of each window, are details (-v).
     """
     recordable = [stage for stage in diagnosis.stages if stage.iterations]
-    supported = [stage for stage in recordable if stage.supported]
+    supported = [stage for stage in recordable if stage.supported and stage.by_load]  # a weight sync has no loads
     if supported:
         error = max(100 * abs(part.error or 0) * part.share for stage in supported for part in stage.by_load)
         names = joined(COMMA, (stage.stage for stage in supported))

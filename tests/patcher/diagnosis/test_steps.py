@@ -8,7 +8,7 @@ import pytest
 
 from fixtures.timeline.small import small
 from patcher.commands.diagnosis import lines, reading
-from patcher.diagnosis.model import RunDiagnosis
+from patcher.diagnosis.model import RunDiagnosis, StageDiagnosis
 from patcher.messages import CommandResult
 from patcher.progress import silent
 
@@ -45,6 +45,15 @@ def test_the_text_has_a_row_for_each_stage_and_stays_short(tmp_path: Path) -> No
     text = lines.report(diagnosed(tmp_path), None, 100)
     assert len(text) <= 25
     assert all(any(line.strip().startswith(name) for line in text) for name in ("rollout", "adv", "weight-sync"))
+
+
+@pytest.mark.parametrize(("name", "has_micro_batches"), [("update-policy", True), ("weight-sync", False)])
+def test_only_a_training_stage_has_micro_batches(name: str, has_micro_batches: bool) -> None:
+    stage = StageDiagnosis(
+        name, 1.2, supported=True, why="", turns=7, iterations=4, recorded=2, recording_seconds=0, waiting_seconds=0
+    )
+    detail = lines.report(RunDiagnosis((stage,), (), ()), None, 80)[0]
+    assert ("7 calls, 1.2 s" in detail, "micro-batches" in detail) == (True, has_micro_batches)
 
 
 def test_a_run_without_an_engine_has_its_training_stages(tmp_path: Path) -> None:
