@@ -126,18 +126,12 @@ class MemoryUse(Steerable):
         with contextlib.suppress(OSError, ValueError), open("/proc/meminfo") as file:
             sizes = dict(line.split()[:2] for line in file)
             available, total = (int(sizes.get(name, "0")) >> 10 for name in ("MemAvailable:", "MemTotal:"))
+        # Version 2 of cgroups, then version 1.
         for prefix, limit, usage, inactive in (
             ("/sys/fs/cgroup/memory.", "max", "current", "inactive_file"),
-            (
-                "/sys/fs/cgroup/memory/memory.",
-                "limit_in_bytes",
-                "usage_in_bytes",
-                "total_inactive_file",
-            ),  # version 1
+            ("/sys/fs/cgroup/memory/memory.", "limit_in_bytes", "usage_in_bytes", "total_inactive_file"),
         ):
-            with contextlib.suppress(
-                OSError, ValueError, KeyError
-            ):  # no cgroup of this version, or without a limit
+            with contextlib.suppress(OSError, ValueError, KeyError):  # another version, or no limit
                 with open(prefix + limit) as file:
                     most = int(file.read()) >> 20
                 with open(prefix + usage) as file:
