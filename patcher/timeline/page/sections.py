@@ -51,14 +51,14 @@ def _sentence(timeline: RunTimeline) -> str:
     if not timeline.steps:
         return Text("No training step has been recorded yet.")
     regular = [step for step in timeline.steps if not step.warm_up] or timeline.steps
-    count, typical = len(timeline.steps), seconds(statistics.median(step.seconds for step in regular))
+    count, median = len(timeline.steps), seconds(statistics.median(step.seconds for step in regular))
+    steps = Text("1 step, {median}", median) if count == 1 else Text("{count} steps, median {median}", count, median)
     if not timeline.causes:
-        return Text("{count} steps, typically {typical} each. No step or cause stands out.", count, typical)
+        return Text("{steps}. No step or cause stands out.", steps)
     most = timeline.causes[0]
     return Text(
-        "{count} steps, typically {typical} each. Largest cost: {cause} ({time}, {share} of the run).",
-        count,
-        typical,
+        "{steps}. Largest cost: {cause} ({time}, {share} of the run).",
+        steps,
         _title(most),
         seconds(most.seconds),
         share(most.share),

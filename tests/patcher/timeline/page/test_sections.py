@@ -37,8 +37,8 @@ def test_the_head_has_the_packages_the_length_and_the_name_of_the_run(run: RunTi
 
 def test_a_typical_step_is_the_median_without_the_warm_up(run: RunTimeline) -> None:
     steps = tuple(replace(STEP, step=at, seconds=at, warm_up=at == 1) for at in range(1, 5))
-    assert "4 steps, typically 3.00 s each. No" in said(sections.head(replace(run, steps=steps)))
-    assert "1 steps, typically 1.00 s each. No" in said(sections.head(replace(run, steps=steps[:1])))
+    assert "4 steps, median 3.00 s. No" in said(sections.head(replace(run, steps=steps)))
+    assert "1 step, 1.00 s. No" in said(sections.head(replace(run, steps=steps[:1])))
     cause = RunCause("", 9.0, 0.25, (), "", UPDATE)
     text = said(sections.head(replace(run, steps=steps, causes=(cause, replace(cause, title="another")))))
     assert text.endswith("Largest cost: trainer, rank 1: micro-batch in update (9.00 s, 25 % of the run).")

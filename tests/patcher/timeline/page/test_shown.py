@@ -104,7 +104,7 @@ def test_what_it_says_first() -> None:
     """Who is missing, one sentence, the causes with what to do next, then the picture, then the steps."""
     text = page.page(made.run())
     order = [
-        "engine, replica 1, rank 1: no file", "6 steps, typically 8.87 s each. Largest cost: trainer, rank 1",
+        "engine, replica 1, rank 1: no file", "6 steps, median 8.87 s. Largest cost: trainer, rank 1",
         "18.4 s, 31 % of the run · in steps ", "lower poll_interval", "<h2>The run</h2>",
     ]  # fmt: skip
     places = [text.index(one) for one in order]
@@ -141,7 +141,7 @@ def test_a_step_that_was_slower_in_many_parts_is_not_called_unknown() -> None:
 def test_what_stands_out_nowhere_is_said_calmly() -> None:
     found = made.run(steps=3)
     text = Seen(page.page(replace(found, causes=(), missing=()))).text
-    assert "3 steps, typically 8.23 s each. No step or cause stands out." in text
+    assert "3 steps, median 8.23 s. No step or cause stands out." in text
     assert "The recording is incomplete" not in text
 
 
