@@ -154,7 +154,7 @@ def _title(report: model.TraceReport, focus: model.RankProfile, leading: model.D
     of = next((profile for profile in report.captures if profile.source == leading.source), focus)
     if leading.saving_ns:
         return Text(
-            "{title}: a fix saves at most {saving} of {time} per {step} ({share})", title, in_ms(leading.saving_ns),
+            "{title}; a fix saves at most {saving} of {time} per {step} ({share})", title, in_ms(leading.saving_ns),
             in_ms(of.total_ns / len(of.units)), unit_word(of),
             percent(leading.saving_ns * len(of.units) / (of.total_ns or 1), 0),
         )  # fmt: skip
