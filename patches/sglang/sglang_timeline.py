@@ -52,7 +52,7 @@ RECIPES = _TIMELINE.recipes(
     _TIMELINE.sites(
         Text("weight updates in the scheduler"),
         f"{_MANAGERS}/scheduler_update_weights_mixin.py",
-        RELEASES.between("0.5.3", "0.5.12.post1"),
+        RELEASES.between("0.4.10", "0.5.12.post1"),
         *_requests("SchedulerUpdateWeightsMixin"),
     ),
     _TIMELINE.sites(

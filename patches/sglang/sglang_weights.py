@@ -31,7 +31,7 @@ RECIPES = _WEIGHTS.recipes(
     _WEIGHTS.sites(
         Text("weight syncs in the scheduler's mixin"),
         f"{_MANAGERS}/scheduler_update_weights_mixin.py",
-        RELEASES.between("0.5.3", "0.5.12.post1"),
+        RELEASES.between("0.4.10", "0.5.12.post1"),
         *_calls("SchedulerUpdateWeightsMixin"),
     ),
     _WEIGHTS.sites(
