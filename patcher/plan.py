@@ -137,21 +137,25 @@ class _Planning(NamedTuple):
             raise usage(Text("the stage {stage} does not support --{unit}", stage.name, unit), ", ".join(offered))
         roles = dict.fromkeys(role for recipe in counting for role in recipe.roles)
         if stage.role and stage.role not in roles:
-            works_for = joined(AND, roles)
-            cause = Text("--role {role}: the stage {stage} runs only for {roles}", stage.role, stage.name, works_for)
-            others = (recipe.stage for recipe in self.upstream.recipes if stage.role in recipe.roles)
-            stages = dict.fromkeys(f"--stage {other}" for other in others if other != stage.name)
-            hint = Text("--role {role}, or leave --role out", next(iter(roles)))
-            if stages:
-                hint = Text(
-                    "{hint}; or record another stage of the {role}: {stages}", hint, stage.role, joined(OR, stages)
-                )
-            raise usage(cause, hint)
+            raise self.no_role(stage.role, tuple(roles))
         of_role = [recipe for recipe in counting if not stage.role or stage.role in recipe.roles]
         chosen = [recipe for recipe in of_role if stage.strategy in ("", *recipe.strategies)]
         if not chosen:
             raise self.no_strategy(staged, of_role)
         return chosen
+
+    def no_role(self, role: str, roles: Sequence[str]) -> Problem:
+        """Return the problem that the stage does not run for `role`, but for `roles`.
+
+        Its hint names the first of these, and the other stages that run for `role`.
+        """
+        stage = self.config.stage.name
+        cause = Text("--role {role}: the stage {stage} runs only for {roles}", role, stage, joined(AND, roles))
+        hint = Text("--role {role}, or leave --role out", roles[0])
+        others = (recipe.stage for recipe in self.upstream.recipes if role in recipe.roles)
+        if stages := dict.fromkeys(f"--stage {other}" for other in others if other != stage):
+            hint = Text("{hint}; or record another stage of the {role}: {stages}", hint, role, joined(OR, stages))
+        return usage(cause, hint)
 
     def no_strategy(self, staged: Sequence[Recipe], of_role: Sequence[Recipe]) -> Problem:
         """Return the problem that no recipe has the strategy.
