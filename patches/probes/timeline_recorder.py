@@ -517,9 +517,8 @@ class SglangTimeline(EngineTimeline):
 
         If other layers of the model have a sliding window or a state, only those of full attention are counted.
         """
-        pool = (
-            getattr(scheduler, "token_to_kv_pool_allocator", None) or scheduler.token_to_kv_pool
-        )  # before 0.4.3.post3
+        pool = getattr(scheduler, "token_to_kv_pool_allocator", None)  # none before 0.4.3.post3
+        pool = pool or scheduler.token_to_kv_pool
         total = getattr(scheduler, "full_tokens_per_layer", None) or scheduler.max_total_num_tokens
         free = getattr(pool, "full_available_size", pool.available_size)()
         try:
