@@ -9,24 +9,24 @@ from collections.abc import Iterator, Mapping
 from patcher.config import STAGES
 from patcher.messages import Note, StepResult, Text
 
-_NUMBER, _NUMBERS, _AMOUNT = r"\d+", r"\d+(,\d+)*", r"(?=.*[1-9])\d{1,9}(\.\d*)?"
+_NUMBER, _AMOUNT = r"\d+", r"(?=.*[1-9])\d{1,9}(\.\d*)?"
 _VALUES = {
     "": "[01]",
     "_WINDOW": r"\d+:\d*(,\d+:\d*)*",
     "_AT_LOAD": _NUMBER,
     "_AT_TAIL": _NUMBER,
     "_AT_CONTEXT": _NUMBER,
-    "_RANKS": f"all|{_NUMBERS}",
+    "_RANKS": r"all|\d+(,\d+)*",
     "_REPLICAS": r"\w+(,\w+)*",
     "_ROLLOUT": _NUMBER,
     "_SYNC": _NUMBER,
-    "_TRAINING_STEPS": _NUMBERS,
+    "_TRAINING_STEPS": r"[1-9]\d*(,[1-9]\d*)*",
     "_SAVE_PATH": "/.*",
     "_MAX_TRACE_GB": _AMOUNT,
     "_MAX_STALL": _AMOUNT,
-    "_MAX_TIMELINE_MB": _AMOUNT,
+    "_MAX_TIMELINE_MB": r"0*[1-9]\d*",
 }
-"""End of the name of a variable that a recorder reads, and the pattern of its value."""
+"""End of the name of a variable that a recorder reads → the pattern of its value (patches/probes)."""
 
 _OTHERS = ("RLPATCH_REQUEST", "RLPATCH_LANG", "RLPATCH_RUN", "RLPATCH_RAY_HOOK")
 
