@@ -27,6 +27,9 @@ TOLERANCE_US = 3_000
 
 SHARE = 0.02
 
+ABOUT_AS_LONG = 0.9
+"""From this share of the longer of two silences on, both are about as long."""
+
 GAP_US = 20_000
 """Iterations that follow each other sooner are head to head, and also those that do within thrice the usual length."""
 
@@ -157,14 +160,14 @@ class StepRecords:
         """Tell whether the sender stood still from ``low`` to ``high`` (microseconds), before the receiver began.
 
         ``sender`` and ``receiver`` are indices of processes. A process stands still if it certainly ran nothing in most
-        of that time, or started and ended no span in most of it. If both stood still, this returns False: a message is
-        under way as soon as its span begins.
+        of that time, or started and ended no span in most of it. If both stood still about as long, this returns False:
+        a message is under way as soon as its span begins. A receiver that went on for a while did not get it.
         """
         certain = [self._overlap(self.stalls.get(process, ()), low, high) for process in (sender, receiver)]
         if max(certain) * 2 > high - low:
             return certain[0] > certain[1]
-        silent = [self._silence(process, low, high) * 2 > high - low for process in (sender, receiver)]
-        return silent[0] and not silent[1]
+        of_sender, of_receiver = (self._silence(process, low, high) for process in (sender, receiver))
+        return of_sender * 2 > high - low and of_receiver < ABOUT_AS_LONG * of_sender
 
     def _silence(self, process: int, low: int, high: int) -> int:
         """Return the longest time in which no span of a process starts or ends; times are in microseconds."""

@@ -665,7 +665,15 @@ def test_a_sender_that_certainly_ran_nothing_for_most_of_the_time_stood_still(
 
 @pytest.mark.parametrize(
     ("sender", "receiver", "still"),
-    [(51, 10, True), (50, 10, False), (51, 51, False), (10, 51, False), (10, 10, False)],
+    [
+        (51, 10, True),
+        (50, 10, False),
+        (51, 51, False),
+        (10, 51, False),
+        (10, 10, False),
+        (99, 60, True),
+        (60, 56, False),
+    ],
 )
 def test_a_sender_that_started_nothing_for_most_of_the_time_stood_still(
     sender: int, receiver: int, still: bool
