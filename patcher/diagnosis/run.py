@@ -126,7 +126,7 @@ def _notes(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator[s
     recorded = sum(window.iterations for window in rollouts.windows)
     if joined < recorded:
         yield Text(
-            "{count} of {recorded} recorded iterations were left out, because they include the profiler's start"
+            "{count} of {recorded} recorded iterations were left out: they include the profiler's start, end a rollout"
             " or are not in the timeline",
             recorded - joined,
             recorded,

@@ -75,10 +75,18 @@ def join(engine: Engine, profiles: Iterable[RankProfile]) -> Joined:
 
     Metadata name an iteration by its id in the timeline. Those of an older rlpatch do not: there it is the iteration
     with the same requests, tokens and context that began nearest by the host's clock. Profiles of other processes,
-    iterations without metadata, and those that carry the profiler's start are left out.
+    iterations without metadata, and those that carry the profiler's start are left out. So is the last iteration of a
+    rollout, since its window may last until the next rollout begins.
     """
     mine = [profile for profile in profiles if _of_engine(profile, engine)]
-    return join_units(mine, lambda unit, entry: _place(engine, unit, entry), LONGEST_WINDOW)
+    last_of_rollouts = set(np.flatnonzero(np.diff(engine.iterations.rollout, append=-1)).tolist())
+
+    def place_of(unit: RecordedUnit, entry: Mapping[str, Any]) -> int | None:
+        """Return the index of a recorded iteration, None if it is the last of a rollout or not in the timeline."""
+        place = _place(engine, unit, entry)
+        return None if place in last_of_rollouts else place
+
+    return join_units(mine, place_of, LONGEST_WINDOW)
 
 
 def join_units(

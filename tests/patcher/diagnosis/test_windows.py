@@ -96,6 +96,14 @@ def test_a_unit_that_is_no_iteration_is_left_out(changed: dict[str, int], places
     assert len(joined(tmp_path, engine)) == places
 
 
+def test_the_last_iteration_of_a_rollout_is_left_out(tmp_path: Path) -> None:
+    """Its window may last until the next rollout begins."""
+    simulation, engine = engine_of(tmp_path)
+    first, second = map(len, simulation.rollouts[:2])
+    simulation.write_window(tmp_path, 1, second - 5, second)
+    assert joined(tmp_path, engine) == [first + number for number in range(second - 5, second - 1)]
+
+
 def test_clocks_may_differ_a_little(tmp_path: Path) -> None:
     simulation, engine = engine_of(tmp_path)
     path = simulation.write_window(tmp_path, 1, 40, 45)
