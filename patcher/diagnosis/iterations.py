@@ -11,8 +11,13 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
-FEATURES = ("iteration", "requests", "prefill tokens", "context", "prefill tokens by mean context")
-"""Features of an iteration: its time grows with each of them, and none makes it shorter."""
+FEATURES = (
+    "iteration", "requests", "prefill tokens", "context", "prefill tokens by mean context", "square root of requests",
+)  # fmt: skip
+"""Features of an iteration: its time grows with each of them, and none makes it shorter.
+
+The square root is there because a matmul of twice as many requests takes less than twice as long.
+"""
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,10 @@ class Iterations:
     def features(self) -> Floats:
         """`FEATURES` of each iteration: an array of shape (iterations, features)."""
         mean_context = self.context / np.maximum(self.requests, 1)
-        columns = (np.ones(len(self)), self.requests, self.prefill, self.context, self.prefill * mean_context)
+        columns = (
+            np.ones(len(self)), self.requests, self.prefill, self.context, self.prefill * mean_context,
+            np.sqrt(self.requests),
+        )  # fmt: skip
         return np.stack(columns, axis=1)
 
 

@@ -65,7 +65,7 @@ def test_it_asks_for_windows_and_says_what_the_rollouts_consist_of(folder: Path)
 def test_the_recorded_iterations_are_found_again_and_the_classes_add_up(folder: Path) -> None:
     result = json.loads((folder / "result").read_text())["result"]
     (stage,) = result["stages"]
-    assert len(result["windows"]) in (5, 10, 15)
+    assert len(result["windows"]) in (6, 12, 18)
     assert all(window["iterations"] == window["joined"] == 5 for window in result["windows"])
     assert stage["recorded"] == 5 * len(result["windows"])
     for part in stage["by_load"]:

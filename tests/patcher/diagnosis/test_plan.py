@@ -11,7 +11,7 @@ from fixtures.rollouts import Request, SimulatedEngine, requests
 from patcher.diagnosis.iterations import Iterations, concatenated, iterations
 from patcher.diagnosis.loads import by_load
 from patcher.diagnosis.model import PlannedWindows
-from patcher.diagnosis.plan import choose_windows, load_condition
+from patcher.diagnosis.plan import WINDOWS, choose_windows, load_condition
 
 
 def rollout(of: list[Request], seed: int = 0) -> Iterations:
@@ -27,7 +27,7 @@ def rollout(of: list[Request], seed: int = 0) -> Iterations:
 def test_windows_are_apart_in_order_and_hold_prompts_and_the_tail(seed: int) -> None:
     of = rollout(requests(seed), seed)
     windows = choose_windows(of, first=1)
-    assert len(windows) == 5
+    assert len(windows) == WINDOWS
     assert all(end - first == 5 for first, end in windows)
     assert all(end < following for (_, end), (following, _) in pairwise(windows))
     assert windows[0][0] >= 1
@@ -56,7 +56,7 @@ def test_windows_complement_what_is_recorded(seed: int) -> None:
     first = choose_windows(of, first=1)
     taken = [number for start, end in first for number in range(start, end)]
     second = choose_windows(of, first=1, recorded=of.features[taken], taken=taken)
-    assert len(second) == 5
+    assert len(second) == WINDOWS
     assert not any(start - 5 <= number < end + 5 for start, end in second for number in taken)
     all_prefills = [at for at, tokens in enumerate(of.prefill) if tokens > 300]
     third = choose_windows(of, first=1, windows=1, recorded=of.features[all_prefills])
@@ -69,7 +69,7 @@ def test_windows_lie_where_something_is_lacking(load: str) -> None:
     lacking = by_load(of)[load]
     windows = choose_windows(of, first=1, lacking=lacking)
     assert sum(2 * lacking[first:end].sum() >= 5 for first, end in windows) >= 3
-    assert len(windows) == 5
+    assert len(windows) == WINDOWS
 
 
 def test_a_load_begins_behind_the_first_iteration_in_its_state() -> None:

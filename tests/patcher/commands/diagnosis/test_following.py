@@ -16,6 +16,7 @@ from fixtures.rollouts import START_S, SimulatedEngine, requests
 from fixtures.timeline.writer import Writer
 from patcher.commands.diagnosis import asked, following, reading
 from patcher.commands.diagnosis.following import Follower
+from patcher.diagnosis.plan import WINDOWS
 from tests.patcher.workers.maker import ON_DEMAND, Saved, here
 
 
@@ -70,7 +71,7 @@ def test_it_asks_once_the_first_rollout_behind_the_warm_up_has_ended(live: LiveR
     follower.look()
     request = live.asked()
     assert (request["RLPATCH_ROLLOUT"], request["RLPATCH_RANKS"]) == ("4", "0")
-    assert request["RLPATCH_WINDOW"].count(":") == 5
+    assert request["RLPATCH_WINDOW"].count(":") == WINDOWS
     assert len(said) == 1
     follower.look()  # it waits
     assert (live.asked()["RLPATCH_REQUEST"], len(said)) == (request["RLPATCH_REQUEST"], 1)
