@@ -186,10 +186,10 @@ class RankTrace:
         return ()
 
 
-def several(path: Path, what: str, values: Iterable[object]) -> Problem:
-    """Build the Problem (TRACE) that a path holds several "ranks" or "devices" (``what``).
+def several_problem(path: Path, what: str, values: Iterable[object]) -> Problem:
+    """Build the Problem (TRACE) that a path holds several ranks, or devices, of which only one is allowed.
 
-    It names up to 64 of them.
+    ``what`` is "ranks" or "devices"; ``values`` are their names, of which up to 64 are listed.
     """
     names = sorted(map(str, values))
     if len(names) > _MOST_NAMES:

@@ -163,7 +163,7 @@ class HostCalls:
         self.thread.append(thread)
 
     def earliest(self, keys: array[int]) -> Iterator[tuple[int, int, int]]:
-        """Yield (place in ``keys``, time in ns, thread) of the earliest call with that key; skips keys without one."""
+        """Yield (index in ``keys``, time in ns, thread) of the earliest call with each key; skip keys without any."""
         order = sorted_places(len(self.key), lambda call: (self.key[call], self.time[call]))
         ordered_keys = array("q", map(self.key.__getitem__, order))
         for place, key in enumerate(keys):
@@ -193,10 +193,9 @@ class CapturedLaunches:
 
 
 def sorted_places(count: int, key: Callable[[int], Any]) -> Sequence[int]:
-    """Return the numbers from 0 to ``count`` - 1, sorted by ``key``; equal ones keep their order.
+    """Return the numbers from 0 to ``count`` - 1, sorted by ``key``, which gets such a number; the sort is stable.
 
-    Stretches are sorted, and then merged stretch by stretch. That is several times as fast as `heapq.merge`, and takes
-    little memory.
+    Blocks are sorted and then merged. That is several times as fast as `heapq.merge`, and takes little memory.
     """
     if all(starmap(operator.le, pairwise(map(key, range(count))))):
         return range(count)

@@ -44,10 +44,10 @@ class AlikeTasks:
         self.columns = ", ".join(expressions)
 
     def add(self, task: int | None, key: Key) -> None:
-        """Append the kind of the next task, by the values of its columns (``key``); ``task`` is its id.
+        """Note the kind of the next task; tasks whose columns have equal values (``key``) are of one kind.
 
-        A task of None does not compute, and gets the kind UNKNOWN. Beyond 20,000 kinds, only type and core tell tasks
-        apart. The ids of the first eight tasks of a kind are kept as samples.
+        ``task`` is its id, None for a task that does not compute, whose kind is UNKNOWN. Beyond 20,000 kinds, only type
+        and core tell tasks apart. The ids of the first eight tasks of a kind are kept as samples.
         """
         if task is None:
             self.kind_of.append(UNKNOWN)

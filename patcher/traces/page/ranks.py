@@ -11,7 +11,7 @@ from patcher.messages import Text, sentences
 from patcher.page.markup import Content, Markup, faint, section, tag
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY, Lanes, RankProfile, RecordedUnit
 from patcher.traces.page import svg
-from patcher.traces.page.lanes import LANE, TICKS, LaneRow, legend, merged, picture, strokes
+from patcher.traces.page.lanes import LANE, TICKS, LaneRow, legend, merge_spans, picture, strokes
 from patcher.traces.page.limits import PageLimits
 from patcher.traces.page.svg import WIDTH
 from patcher.traces.words import cut, duration, percent, sign
@@ -76,7 +76,7 @@ def _bars(profile: RankProfile, lanes: Lanes, longest: int, top: int, near: floa
             for spans in lanes.streams.values() for span in spans if span.kind == kind
         )  # fmt: skip
         title = Text("{rank}, #{number}: {time}", _name(profile), lanes.number, duration(lanes.device_ns))
-        yield strokes(merged(bars, near), top + below, 6, kind, title)
+        yield strokes(merge_spans(bars, near), top + below, 6, kind, title)
 
 
 Measure = tuple[str, str, Callable[[RecordedUnit], int]]
@@ -96,9 +96,10 @@ def _measures(profiles: Sequence[RankProfile]) -> Iterator[Measure]:
 
 
 def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
-    """Draw maps of the steps of all ranks, coloured by the difference from the median of the ranks in a step.
+    """Draw maps of the steps of all ranks, whose colours show the difference from the median of the ranks in a step.
 
-    None for fewer than 3 ranks or 3 steps. ``limits`` bounds the columns; a column may then hold several steps.
+    Each map is of one measure, such as computing time. None for fewer than 3 ranks or 3 steps. ``limits`` bounds the
+    columns; a column may then hold several steps.
     """
     chosen = _chosen(profiles)
     numbers = sorted({unit.number for profile in chosen for unit in profile.units})
