@@ -178,7 +178,7 @@ class RankTrace:
         }  # fmt: skip
 
     def kernel_uses(self, _segments: Sequence[int], _units: Mapping[int, int]) -> tuple[KernelUse, ...]:
-        """Return the profiler's measures of the kernels in the steps; empty for a format without measures.
+        """Return calls, time and pipeline ratios of the kernels in the steps; empty for a format that has no ratios.
 
         The first argument has the index of each task's segment (a step, or the time between two steps), the second maps
         the segments that count to the numbers of their steps.

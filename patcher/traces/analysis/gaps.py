@@ -72,10 +72,11 @@ class GapSums:
         self._sum_overflow()
 
     def _keep_or_sum(self, gap: Idle) -> None:
-        """Keep a gap, to be summed later by its place; if it is one of many short ones, sum it as such now.
+        """Keep a gap, to be summed later by its place; if it is one of many short ones, sum it with these now.
 
-        It is short under 100 µs, if no call on the host covers it, and the next task was not launched before. Of 65,536
-        kept gaps (twice `KEPT`), only the longest half stays; the others are summed in ``overflow``, by place.
+        These take under 100 µs, lie outside of replayed graphs, mostly before the next launch, and no call on the host
+        covers them. Of 65,536 kept gaps (twice `KEPT`), only the longest half stays; the others are summed in
+        ``overflow``, by place.
         """
         waits = gap.part in _STARTED or self._graph_position(gap) == "within"
         if gap.ns < LATE_NS and not waits and self.holds.call_in(gap) is None:

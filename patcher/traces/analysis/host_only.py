@@ -52,8 +52,8 @@ def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
 def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     """Diagnose the rank for which the others wait in collectives on the CPU: it spends least time in these itself.
 
-    None if the others don't spend at least 1.5 times as long, and 10 % of their steps longer. The saving in ns is per
-    step.
+    None unless the others spend at least 1.5 times as long there, and longer by at least 10 % of their step. The saving
+    in ns is per step.
     """
     waits = sorted(
         (_median([_communicating(step) for step in profile.host_steps]), profile.source, profile)

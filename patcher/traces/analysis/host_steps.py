@@ -183,9 +183,9 @@ def _place_of_gap(
 ) -> HostPlace:
     """Return the frame or range that covers most of a stretch without an operator, else the operators around it.
 
-    A collective that covers most of it takes precedence, unless a frame does that is no mere wait. ``stretch`` is begin
-    and end in ns, ``covering_ranges`` the result of `_covering_ranges`. ``neighbours`` are the names of the operators
-    before and after, "" at the edge of the step.
+    A collective that covers most of it takes precedence, unless a frame covers it that does more than wait. ``stretch``
+    is begin and end in ns, ``covering_ranges`` the result of `_covering_ranges`. ``neighbours`` are the names of the
+    operators before and after, "" at the edge of the step.
     """
     collective, frame, inside = (
         covering(covering_ranges[kind], *stretch, 0) for kind in ("collectives", "frames", "ranges")

@@ -166,8 +166,8 @@ def _mean(weighted: Sequence[tuple[float, int]]) -> float:
 def _joined_gaps(pieces: Sequence[RankProfile]) -> Iterator[FreeGap]:
     """Yield the places at which the device was free over all pieces, longest first; times and counts are summed.
 
-    Of the pieces, the one with the longest time of a place in one step provides that step (``unit``) and the longest
-    gap.
+    The longest gap at a place, and the step with most of its time (``unit``), are those of the piece where this step
+    has most time there.
     """
     key = ("kind", "before", "after", "stream", "graph", "part", "call", "operator", "within", "module")
     groups = _group_rows(pieces, "gaps", key)

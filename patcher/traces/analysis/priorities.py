@@ -99,8 +99,7 @@ def _on_communication(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagno
 def _mark_explained(diagnosis: model.Diagnosis, findings: Sequence[model.Diagnosis]) -> model.Diagnosis:
     """Return the diagnosis of the slowest step with the id of the finding that explains its additional time.
 
-    A diagnosis that is not of the slowest step is returned unchanged. So is one that stays a warning of its own,
-    because slow steps have most of the time of that finding.
+    It is unchanged if it is a warning, and slow steps have most of that finding's time. So is any other diagnosis.
     """
     for finding in findings:
         reduced = diagnosis.severity == "warning" and (finding.saving_ns or 0) < (diagnosis.saving_ns or 0)

@@ -91,9 +91,9 @@ def split(trace: RankTrace) -> Split:
 def step_marks(trace: RankTrace) -> tuple[str, list[Mark], list[Mark]]:
     """Return the family of the marks that stand for steps, these marks in order, and the marks of uncounted stretches.
 
-    They are the marks of the most preferred family that the trace has, on the thread with most of them. But if that is
-    a single ``ProfilerStep#``, and an engine has several marks, the engine's are taken. Without any, the family is "",
-    and the list of marks empty.
+    A family is a kind of mark, such as ``ProfilerStep#``. The first one in the order of preference that the trace has
+    is taken, on the thread with most of its marks. But a single ``ProfilerStep#`` gives way to several marks of an
+    engine. Without step marks, the family is "", and the list of marks empty.
     """
     threads: dict[str, dict[int, list[Mark]]] = {}
     for thread, mark in trace.marks:

@@ -71,9 +71,10 @@ def _read_nsys(path: Path, mark_pattern: re.Pattern[str] | None) -> Iterator[Ran
 
 
 def tables(path: Path) -> tuple[RankProfile, tuple[str, ...]] | None:
-    """Return the profile and the doubts of a rank from its ``step_trace_time.csv``; None for a file of another name.
+    """Return the profile of a rank from its ``step_trace_time.csv``, and doubts; None for a file of another name.
 
-    Doubts say what the step metadata beside the table contradict. Raises Problem (TRACE) if the table has no step.
+    Doubts are sentences on contradictions between the table and the step metadata beside it. Raises Problem (TRACE) if
+    the table has no step.
     """
     if path.name != ascend_tables.STEPS:
         return None

@@ -238,7 +238,7 @@ def _pieces(links: Mapping[str, Any]) -> Iterator[LinkPiece]:
 
 
 def piece(megabytes: object, count: object, milliseconds: object) -> LinkPiece:
-    """Build the `LinkPiece` of ``count`` messages of one size in MB (millions of bytes) and their time in all.
+    """Build the `LinkPiece` of ``count`` messages of ``megabytes`` (10**6 bytes) each, sent in ``milliseconds`` in all.
 
     Raises ValueError if a value is no valid number.
     """

@@ -87,10 +87,11 @@ class DatabaseTrace(RankTrace):
             raise Problem(Kind.TRACE, cause, str(self.file), _PARSE_AGAIN) from None
 
     def kernel_uses(self, segments: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
-        """Return the measures of the kernels in ``units``, by shape; ratios are means of the first few kernels.
+        """Return calls, time and pipeline ratios of the kernels in the steps ``units``, for each type and shape.
 
-        ``segments`` has the index of each task's segment (a step, or the time between two steps); ``units`` maps the
-        segments that count to the numbers of their steps. Raises Problem (TRACE).
+        Ratios are means of the first eight kernels. ``segments`` has the index of each task's segment (a step, or the
+        time between two steps). ``units`` maps the segments that count to the numbers of their steps. Raises Problem
+        (TRACE) if the database cannot be read.
         """
         if not self.alike.kinds:
             return ()
@@ -233,9 +234,9 @@ class DatabaseTrace(RankTrace):
             self.add_call(texts.get(name, "call"), begin, end, self.threads.get((0, thread), UNKNOWN))
 
     def _calls(self, db: sqlite3.Connection, query: str) -> HostCalls:
-        """Return the calls on the host that ``query`` gives: connection id, begin in ns, thread.
+        """Return the calls on the host that the SQL ``query`` selects, by connection id, begin in ns, and thread.
 
-        Its ``{}`` becomes the query for the connection ids of all tasks and collectives.
+        ``{}`` in the query is replaced by a query for the connection ids of all tasks and collectives.
         """
         tables = {"TASK", "COMMUNICATION_OP"} & self.tables.keys()
         launching = " UNION ".join(f"SELECT connectionId FROM {table}" for table in tables)  # noqa: S608

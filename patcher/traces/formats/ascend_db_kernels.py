@@ -64,10 +64,10 @@ class AlikeTasks:
     def uses(
         self, db: sqlite3.Connection, tasks: Tasks, segments: Sequence[int], units: Mapping[int, int]
     ) -> tuple[KernelUse, ...]:
-        """Return the measures of the kernels in ``units``, by shape, longest first.
+        """Return calls, time and pipeline ratios of the kernels in the steps ``units``, for each type and shape.
 
-        ``segments`` has the index of each task's segment (a step, or the time between two steps); ``units`` maps the
-        segments that count to the numbers of their steps.
+        The longest come first. ``segments`` has the index of each task's segment (a step, or the time between two
+        steps). ``units`` maps the segments that count to the numbers of their steps.
         """
         calls, ns = Counter[int](), Counter[int]()
         for kind, segment, begin, end in zip(self.kind_of, segments, tasks.begin, tasks.end, strict=False):

@@ -70,7 +70,7 @@ def _recorded_unit(number: int, row: Mapping[str, int], calls: int) -> RecordedU
 
 
 def _sums_by_type(output: Path) -> dict[str, KernelSums]:
-    """Return type of kernel → its sums in ``op_statistic.csv``; collectives are left out, and no file gives none."""
+    """Return type of kernel → its sums in ``op_statistic.csv``, without collectives; empty without the file."""
     kernels: dict[str, KernelSums] = {}
     for row in rows(output / "op_statistic.csv"):
         calls, name = row.get("Count") or "", row.get("OP Type") or ""

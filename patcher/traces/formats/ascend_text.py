@@ -42,9 +42,10 @@ class TextTrace(RankTrace):
         self.table = KernelTable(file.parent)
 
     def kernel_uses(self, _segments: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
-        """Return the kernels by shape in the steps that are values of ``units`` (segment → step number).
+        """Return calls, time and pipeline ratios of the kernels in the steps of ``units``, for each type and shape.
 
-        Takes all steps if the marks are not the profiler's own steps. The segments of the tasks are not needed.
+        ``units`` maps segments to step numbers. All steps of the trace count if the marks are not the profiler's own
+        steps. The segments of the tasks are not needed.
         """
         families = {mark.family for _, mark in self.marks} - {UNCOUNTED, NAMED}
         return self.table.uses(units.values() if families == {NUMBERED} else None)

@@ -424,9 +424,10 @@ class Scan(NamedTuple):
 
 
 def scan(path: Path, progress: Progress = ignore) -> Scan:
-    """Scan a trace for step numbers and its end in one pass, plain or gzip, without decoding events. Raises OSError.
+    """Scan a trace, plain or gzip, for its step numbers, and for whether it is complete.
 
-    ``progress`` is called with the number of bytes read.
+    The file is read once, without decoding events. ``progress`` is called with the number of bytes read. Raises
+    OSError.
     """
     steps: set[int] = set()
     head = tail = unparsed = b""
