@@ -14,7 +14,7 @@ from patcher.messages import COMMA, Text, joined
 from patcher.timeline.model import ROLES, Cause, PathSegment, RunTimeline, TrainingStep
 from patcher.timeline.path import GENERATING
 from patcher.timeline.shares import SYNC
-from patcher.traces.analysis.loads import fitted, student
+from patcher.traces.analysis.loads import fit_change, student_half_width
 
 PARTS = {
     "decode": Text("decode"),
@@ -276,10 +276,10 @@ def _change(
     steps = [step for side in sides for step in side]
     loads = {load: [getattr(step, load) for step in steps] for load in LOADS}
     after = [at >= len(sides[0]) for at in range(len(steps))]
-    fit = fitted(loads, after, [*seconds[0], *seconds[1]]) if raw else None
+    fit = fit_change(loads, after, [*seconds[0], *seconds[1]]) if raw else None
     equal = None
     if fit is not None:
-        reach = student(fit.free, z) * fit.error
+        reach = student_half_width(fit.free, z) * fit.error
         equal = ChangeInterval(fit.change - reach, fit.change, fit.change + reach)
     return SecondsChange(
         name, first, second, second - first, raw, equal, raw.direction if raw else UNKNOWN,
@@ -298,7 +298,7 @@ def _interval(first: Sequence[float], second: Sequence[float], z: float) -> Chan
     if not sum(squares):
         return ChangeInterval(change, change, change)
     parts = (square**2 / (len(side) - 1) for square, side in zip(squares, (first, second), strict=True))
-    reach = student(sum(squares) ** 2 / sum(parts), z) * math.sqrt(sum(squares))
+    reach = student_half_width(sum(squares) ** 2 / sum(parts), z) * math.sqrt(sum(squares))
     return ChangeInterval(change - reach, change, change + reach)
 
 

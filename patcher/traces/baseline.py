@@ -46,11 +46,11 @@ def new_file(folder: Path) -> Path:
 
 def summary(profiles: Sequence[RankProfile]) -> str:
     """Return the content of the file for a run."""
-    return json.dumps({"format": FORMAT, "profiles": [*map(_stored, profiles)]}, separators=(",", ":")) + "\n"
+    return json.dumps({"format": FORMAT, "profiles": [*map(_for_storage, profiles)]}, separators=(",", ":")) + "\n"
 
 
-def _stored(profile: RankProfile) -> dict[str, Any]:
-    """Return what a baseline keeps of a profile, for JSON: the counts of its steps, and the rows that are compared.
+def _for_storage(profile: RankProfile) -> dict[str, Any]:
+    """Return what a baseline keeps of a profile, for JSON: the times and counts of its steps, and the compared rows.
 
     Of the step metadata, only the first step stays.
     """
@@ -81,7 +81,7 @@ def read(file: Path) -> list[RankProfile]:
                 FORMAT,
             )
             raise ValueError(why)
-        profiles = [_restored(profile, file) for profile in content["profiles"]]
+        profiles = [_profile_from(profile, file) for profile in content["profiles"]]
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
         cause = Text("{file} of the baseline cannot be read: {reason}", file.name, why)
         raise Problem(
@@ -90,18 +90,18 @@ def read(file: Path) -> list[RankProfile]:
     return profiles
 
 
-def _restored(stored: Mapping[str, Any], file: Path) -> RankProfile:
-    """Return the profile in an entry of ``file``, named after that.
+def _profile_from(stored: Mapping[str, Any], file: Path) -> RankProfile:
+    """Build the profile of an entry in the baseline's ``file``; its source begins with that file's name.
 
-    Raises LookupError, TypeError, ValueError or AttributeError.
+    Raises LookupError, TypeError, ValueError or AttributeError if the entry is invalid.
     """
-    units = [RecordedUnit(**_counts(unit)) for unit in stored["units"]]
-    kernels, operators, modules = (tuple(_row(*_ROWS[field], row) for row in stored[field]) for field in _ROWS)
+    units = [RecordedUnit(**_unit_fields(unit)) for unit in stored["units"]]
+    kernels, operators, modules = (tuple(_row_from(*_ROWS[field], row) for row in stored[field]) for field in _ROWS)
     form, device, marks = (_text(stored[name]) for name in _TEXTS)
     if not units or form not in model.FORMS:
         raise ValueError(form)
     settings = {_text(name): _text(value) for name, value in stored["settings"].items()}
-    metadata = stored["metadata"] and sidecar.parsed({**stored["metadata"]})
+    metadata = stored["metadata"] and sidecar.metadata_from({**stored["metadata"]})
     rank, world = (None if stored[name] is None else _count(stored[name]) for name in ("rank", "world"))
     return RankProfile(
         f"{file}:{_text(stored['source'])}", form, rank, device, tuple(units), kernels, operators, modules,
@@ -109,17 +109,17 @@ def _restored(stored: Mapping[str, Any], file: Path) -> RankProfile:
     )  # fmt: skip
 
 
-def _counts(unit: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored step's numbers by field name.
+def _unit_fields(unit: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a stored step by name, whole numbers of at least 0.
 
-    Raises ValueError for an unknown name, or for no whole number of 0 or more.
+    Raises ValueError for an unknown name or any other value.
     """
     if not unit.keys() <= {*_COUNTS}:
         raise ValueError(unit.keys())
     return {name: _count(value) for name, value in unit.items()}
 
 
-def _row(kind: type[Any], names: Sequence[str], values: Sequence[Any]) -> Any:
+def _row_from(kind: type[Any], names: Sequence[str], values: Sequence[Any]) -> Any:
     """Build a ``kind``, such as `Kernel`, from the stored values of its fields ``names``.
 
     Raises TypeError, ValueError or KeyError for an invalid value.

@@ -79,17 +79,17 @@ def mark_named(name: str, mark_pattern: re.Pattern[str] | None = None) -> Mark |
         if match := re.fullmatch(pattern, name):
             groups = match.groupdict()
             listed = re.findall(r"(\d+) (\w+)", groups.pop("listed", None) or "")
-            contents = _summed(groups) | {word: int(digits) for digits, word in listed}
+            contents = _numbers_in_groups(groups) | {word: int(digits) for digits, word in listed}
             if name.startswith("step[DECODE ") and contents["tokens"] is None:  # a token for each request
                 contents["tokens"] = contents["requests"]
             return Mark(family, name, 0, 0, contents.pop("number", None), contents)
     return None
 
 
-def _summed(groups: Mapping[str, str | None]) -> dict[str, int | None]:
-    """Return name → number of a pattern's groups; those whose names differ only in a final 1 or 2 are summed.
+def _numbers_in_groups(groups: Mapping[str, str | None]) -> dict[str, int | None]:
+    """Return name → number of the groups that a pattern matched, such as "requests" → 4.
 
-    A name is None if one of its groups did not match.
+    Groups whose names differ only in a final 1 or 2 are added up. A number is None if one of its groups did not match.
     """
     sums: dict[str, int | None] = {}
     for group, text in groups.items():

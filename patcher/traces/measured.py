@@ -125,10 +125,10 @@ class OperatorRate:
 
 
 def bound_of(ratios: Mapping[str, float]) -> str | None:
-    """Return the common name of the busiest pipe if it works for 80 % of the cycles or more; None without ratios.
+    """Return what bounds a kernel, by the shares of cycles in which its pipes work; None without ratios.
 
-    ``ratios`` maps CANN's names of pipes to shares from 0 to 1. Else `IN_TURN` if the pipes of a vector core come to 90
-    % together, else `NOTHING`.
+    It is the common name of the busiest pipe if that works for 80 % or more. Else it is `IN_TURN` if the pipes of a
+    vector core come to 90 % together, else `NOTHING`. ``ratios`` maps CANN's names of pipes to shares from 0 to 1.
     """
     if not ratios:
         return None

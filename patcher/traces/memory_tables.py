@@ -15,7 +15,10 @@ _NAME = NameUnit(cut)
 
 
 def of_snapshots(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Yield each table of each device in the snapshots, with the ``source`` and ``device`` of its rows before it."""
+    """Yield each table of each device in the snapshots, as (origin of its rows, table).
+
+    The origin maps "source" and "device" to that of the snapshot and the device.
+    """
     for snapshot in snapshots:
         for device in snapshot.devices:
             origin = {"source": snapshot.source, "device": device.device}

@@ -80,10 +80,10 @@ def of(path: Path) -> Name:
 
 
 def _fields(worker: str) -> dict[str, Any]:
-    """Return the fields in the first part of a trace's name: of rlpatch's probe, else torch's ``HOST_PID``.
+    """Return the fields in the first part of a trace's name, as rlpatch's probe or torch (``HOST_PID``) writes it.
 
-    ``ours`` tells which; the probe's are host, stage, role, and the numbers replica, rank, pid, step and sync that
-    occur.
+    ``ours`` is True for the probe's, which has host, stage, role, and those numbers of replica, rank, pid, step and
+    sync that the name contains. Torch's has host and pid.
     """
     if match := _TRAINING.fullmatch(worker) or _SYNC.fullmatch(worker) or _ROLLOUT.fullmatch(worker):
         words = match.groupdict()

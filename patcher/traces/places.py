@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from patcher.messages import COMMA, Text, joined
 from patcher.traces.model import FREE, LEAD_IN, PARTS, FreeGap, RankProfile
-from patcher.traces.words import apart, duration, host_name, in_ms, percent, short
+from patcher.traces.words import duration, host_name, in_ms, percent, short, shorten_distinct
 
 _SHORT = {
     "free_host_late_ns": Text("between kernels that are launched one by one"),
@@ -30,7 +30,10 @@ _ROOM = 51  # characters: what a line of the terminal has beside its numbers
 
 
 def place_of(gap: FreeGap) -> str:
-    """Return in words before which kernel, on which stream, a gap lies; for a sum of short gaps, between what."""
+    """Return in words where a gap lies: before which kernel, on which stream.
+
+    For a sum of short gaps, it is what kind of kernels they lie between.
+    """
     if gap.kind == "place":
         stream = short(gap.stream, 20)
         return Text("before {kernel} on {stream}", short(gap.after, _ROOM - len("before  on ") - len(stream)), stream)
@@ -41,17 +44,20 @@ def place_of(gap: FreeGap) -> str:
     )
 
 
-def behind(gap: FreeGap) -> str:
-    """Return in words after which kernel and replayed graph a gap lies; for a sum of short gaps, their number."""
+def preceding_words(gap: FreeGap) -> str:
+    """Return in words what comes before a gap: a kernel, and a replayed graph, if any.
+
+    For a sum of short gaps, it is their number.
+    """
     if gap.kind != "place":
         return Text("1 short gap") if gap.count == 1 else Text("{count:,} short gaps", gap.count)
-    before, _ = apart([gap.before, gap.after])
+    before, _ = shorten_distinct([gap.before, gap.after])
     return joined(COMMA, (gap.before and Text("after {kernel}", before), _GRAPH.get(gap.graph, "")))
 
 
 def why(gap: FreeGap) -> str:
     """Return why the device was free, and what the host did meanwhile, in words."""
-    return joined(COMMA, (reason_of(gap), host_of(gap)))
+    return joined(COMMA, (reason_of(gap), host_activity(gap)))
 
 
 def reason_of(gap: FreeGap) -> str:
@@ -59,7 +65,7 @@ def reason_of(gap: FreeGap) -> str:
     return FREE.get(gap.part) or (_BEFORE if gap.part == LEAD_IN else PARTS[gap.part])
 
 
-def host_of(gap: FreeGap) -> str:
+def host_activity(gap: FreeGap) -> str:
     """Return in words what the host did during most of a gap, else what launched the next task; "" if unknown."""
     operator, module = (host_name(name) for name in (gap.operator, gap.module))
     around = operator or module
@@ -106,7 +112,7 @@ class HostCause(NamedTuple):
 
 
 def host_cause(profile: RankProfile, parts: Collection[str]) -> HostCause | None:
-    """Return what the host did during most of the idle time of some parts, at whatever places; None if unknown."""
+    """Return what the host did during most of the idle time of the given parts, at any place; None if unknown."""
     sums, longest = Counter[str](), dict[str, FreeGap]()
     for gap in profile.gaps:
         name = gap.call or (gap.operator if gap.within else "")
@@ -121,7 +127,7 @@ def host_cause(profile: RankProfile, parts: Collection[str]) -> HostCause | None
 
 def place_in_words(gap: FreeGap) -> str:
     """Return where a gap lies and what the host did meanwhile, in words."""
-    return joined(COMMA, (place_of(gap), behind(gap), host_of(gap)))
+    return joined(COMMA, (place_of(gap), preceding_words(gap), host_activity(gap)))
 
 
 def begin_of(gap: FreeGap) -> str:

@@ -178,7 +178,7 @@ class RankTrace:
         }  # fmt: skip
 
     def kernel_uses(self, _segments: Sequence[int], _units: Mapping[int, int]) -> tuple[KernelUse, ...]:
-        """Return the profiler's measures of the kernels in the steps; empty for a format without measures.
+        """Return calls, time and pipeline ratios of the kernels in the steps; empty for a format that has no ratios.
 
         The first argument has the index of each task's segment (a step, or the time between two steps), the second maps
         the segments that count to the numbers of their steps.
@@ -186,10 +186,10 @@ class RankTrace:
         return ()
 
 
-def several(path: Path, what: str, values: Iterable[object]) -> Problem:
-    """Build the Problem (TRACE) that a path holds several "ranks" or "devices" (``what``).
+def several_problem(path: Path, what: str, values: Iterable[object]) -> Problem:
+    """Build the Problem (TRACE) that a path holds several ranks, or devices, of which only one is allowed.
 
-    It names up to 64 of them.
+    ``what`` is "ranks" or "devices"; ``values`` are their names, of which up to 64 are listed.
     """
     names = sorted(map(str, values))
     if len(names) > _MOST_NAMES:

@@ -135,7 +135,7 @@ class Metadata(TraceOrigin):
 
 
 def unit_contents(units: Collection[UnitMetadata]) -> dict[str, list[int]]:
-    """Return name in `CONTENTS` → the known values of the given steps.
+    """Return name in `CONTENTS`, such as requests → the known values of the given steps.
 
     Names without a value other than 0 are left out.
     """
@@ -147,13 +147,13 @@ _TEXTS = ("target", "release", "stage", "role", "host", "ranks", "unit", "backen
 _NUMBERS = ("rollout", "step", "sync", "rank", "pid", "world")
 
 
-def parsed(raw: Mapping[str, Any]) -> Metadata:
+def metadata_from(raw: Mapping[str, Any]) -> Metadata:
     """Build the metadata from the JSON object of a file; a value of the wrong type counts as missing."""
     texts = {name: _text(raw.get(name)) for name in _TEXTS}
     numbers = {name: _number(raw.get(name)) for name in _NUMBERS}
-    units, typed = _units(raw), _text(raw.get("window"))
+    units, typed = _units_by_number(raw), _text(raw.get("window"))
     conditions = tuple((name, value) for name in _CONDITIONS if (value := _number(raw.get(name))))
-    extent = _extent(typed, None if conditions else min(units, default=None))
+    extent = _window_of_step(typed, None if conditions else min(units, default=None))
     window = UnitWindow(extent, "" if extent else typed, conditions)
     closed = _text(raw.get("why")).partition(", recorded")[0]  # behind the reason stands what was recorded
     replica = raw.get("replica")
@@ -177,7 +177,7 @@ def _number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63 else None
 
 
-def _shape(value: object) -> tuple[int, ...] | None:
+def _sizes(value: object) -> tuple[int, ...] | None:
     """Return a list of up to 8 whole numbers as a tuple; None for anything else."""
     if not isinstance(value, list):
         return None
@@ -185,10 +185,10 @@ def _shape(value: object) -> tuple[int, ...] | None:
     return tuple(sizes) if sizes and len(sizes) == len(value) <= 8 else None
 
 
-def _extent(typed: str, recorded: int | None) -> Extent | None:
-    """Return the window in ``typed``, such as ``30:60``; of several, the one that holds step ``recorded``.
+def _window_of_step(typed: str, recorded: int | None) -> Extent | None:
+    """Return the window in ``typed``, such as ``30:60``, as (first step, end or None); None without one.
 
-    None without one.
+    The end is the step after the last. If ``typed`` has several windows, it is the one that contains step ``recorded``.
     """
     windows = [(int(begin), int(end) if end else None) for begin, end in _WINDOW.findall(typed)]
     if len(windows) > 1:
@@ -198,11 +198,11 @@ def _extent(typed: str, recorded: int | None) -> Extent | None:
     return windows[0] if windows else None
 
 
-def _units(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
+def _units_by_number(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
     """Return step number → its metadata.
 
     A probe writes the uncounted iterations since the window was opened; each step gets those since the step before. For
-    the first step of a later part of a window, the part before is needed (:func:`uncounted_total`).
+    the first step of a later piece of a window, the piece before is needed (:func:`uncounted_total`).
     """
     entries = {number: entry for entry in listed_units(raw) if (number := _number(entry.get("number"))) is not None}
     units, before = dict[int, UnitMetadata](), 0
@@ -212,7 +212,7 @@ def _units(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
         contents = {name: _number(unit.get(name)) for name in CONTENTS}
         total = _number(unit.get("uncounted"))
         uncounted = None if total is None else max(total - before, 0)
-        start, padded = unit.get("profiler_start") is True, _shape(unit.get("padded"))
+        start, padded = unit.get("profiler_start") is True, _sizes(unit.get("padded"))
         units[number] = UnitMetadata(**contents, padded=padded, uncounted=uncounted, profiler_start=start)
         before = total or 0
     return units
@@ -260,10 +260,10 @@ def read(file: Path) -> Metadata:
                 FORMAT,
             )
         )
-    return parsed(content)
+    return metadata_from(content)
 
 
-def beside(trace: Path) -> Metadata | None:
+def read_beside(trace: Path) -> Metadata | None:
     """Return the step metadata beside a trace, also if that was compressed or unpacked since; None without such a file.
 
     Raises ValueError if the file is damaged or of another format.
@@ -276,23 +276,23 @@ def beside(trace: Path) -> Metadata | None:
     return None
 
 
-def checked(trace: Path, form: str, steps: Sequence[int] | None) -> tuple[Metadata | None, tuple[str, ...]]:
+def read_and_check(trace: Path, form: str, steps: Sequence[int] | None) -> tuple[Metadata | None, tuple[str, ...]]:
     """Return the step metadata beside a trace, or None, and sentences on what is wrong with them.
 
     ``form`` is npu, torch or other, ``steps`` are the step numbers in the trace, None if unknown.
     """
     try:
-        metadata = beside(trace)
+        metadata = read_beside(trace)
     except ValueError as error:
         return None, (error.args[0],)
     return metadata, tuple(contradictions(metadata, trace, form, steps)) if metadata else ()
 
 
 def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[int] | None) -> Iterator[str]:
-    """Yield a sentence for each field in which the step metadata contradict the trace.
+    """Yield a sentence for each contradiction between the step metadata and the trace.
 
-    That is its name, its format (``form``), its step numbers (``steps``, None if unknown), or the requested number of
-    steps.
+    Compared are the trace's name, its format (``form``), its step numbers (``steps``, None if unknown), and the
+    requested number of steps.
     """
     fields_of_name = names.of(trace).fields
     for name in _IDENTITY if fields_of_name["ours"] else ():
@@ -313,8 +313,8 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
     if steps is not None and recorded and recorded != sorted(steps):
         yield Text(
             "the step metadata lists {listed_steps}, but the trace has {traced_steps}",
-            _range(recorded),
-            _range(sorted(steps)),
+            _steps_in_words(recorded),
+            _steps_in_words(sorted(steps)),
         )
     count = (metadata.window.length if metadata.window else None) or 0
     whole = metadata.closed == "complete" and (metadata.piece or 1) == 1
@@ -326,7 +326,7 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
         )
 
 
-def _range(units: Sequence[int]) -> str:
+def _steps_in_words(units: Sequence[int]) -> str:
     """Return ascending step numbers in words, as ``3 steps, 5 to 7``, or ``2 of 5 to 9`` with gaps."""
     if len(units) < 2:
         return Text("step {number}", units[0]) if units else Text("no steps")

@@ -129,14 +129,14 @@ def read(path: Path, progress: Progress = ignore) -> Snapshot:
 
     ``progress`` is called with the bytes read. Raises Problem (TRACE) for any other file, OSError if it cannot be read.
     """
-    segments, traces, about = _content(path, progress)
+    segments, traces, about = _load_content(path, progress)
     marked = [number for number in _list(about.get("marked")) if type(number) is int]
     by_device = defaultdict[int, list[Mapping[str, Any]]](list)
     for segment in segments:
         by_device[_number(segment, "device")].append(segment)
     numbers = sorted({*by_device, *(at for at, trace in enumerate(traces) if trace)})
     devices = tuple(
-        _device(number, by_device[number], _list(traces[number]) if number < len(traces) else [], marked)
+        _device_memory(number, by_device[number], _list(traces[number]) if number < len(traces) else [], marked)
         for number in numbers
     )
     unit, most = about.get("unit"), about.get("most")
@@ -144,7 +144,9 @@ def read(path: Path, progress: Progress = ignore) -> Snapshot:
     return Snapshot(str(path), unit if isinstance(unit, str) else "", devices, cut)
 
 
-def _content(path: Path, progress: Progress) -> tuple[Sequence[Mapping[str, Any]], Sequence[Any], Mapping[str, Any]]:
+def _load_content(
+    path: Path, progress: Progress
+) -> tuple[Sequence[Mapping[str, Any]], Sequence[Any], Mapping[str, Any]]:
     """Return the segments in a snapshot, the history of each device, and rlpatch's own fields. Raises as `read`."""
     if path.stat().st_size > pickled.MOST_BYTES:
         cause = Text(
@@ -162,8 +164,8 @@ def _content(path: Path, progress: Progress) -> tuple[Sequence[Mapping[str, Any]
     return segments, _list(fields.get("device_traces")), about if isinstance(about, dict) else {}
 
 
-def find(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
-    """Return the memory snapshots among ``paths`` and in folders that hold only snapshots, and all other paths."""
+def split_off_snapshots(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
+    """Return the memory snapshots among ``paths`` and in folders that hold nothing else, and all other paths."""
     snapshots, others = list[Path](), list[Path]()
     for path in map(sidecar.trace_of, paths):
         if path.is_dir():
@@ -192,7 +194,7 @@ def _text(values: Mapping[str, Any], key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _frames(values: Mapping[str, Any]) -> Sequence[Any]:
+def _stack_of(values: Mapping[str, Any]) -> Sequence[Any]:
     """Return the stack of a block or an event, innermost first; empty if it has none.
 
     Older snapshots keep the stack in a block's history.
@@ -203,7 +205,7 @@ def _frames(values: Mapping[str, Any]) -> Sequence[Any]:
     return _list(frames)
 
 
-def _device(
+def _device_memory(
     number: int, segments: Sequence[Mapping[str, Any]], trace: Sequence[Any], marked: Sequence[int]
 ) -> DeviceMemory:
     """Return the memory of device ``number`` at the end, and over its history.
@@ -217,7 +219,7 @@ def _device(
         for block in (block for block in _list(segment.get("blocks")) if isinstance(block, dict)):
             size, at = _number(block, "size"), _number(block, "address") or address
             if _text(block, "state").startswith("active"):
-                live[at] = _Event(at, size, _frames(block))
+                live[at] = _Event(at, size, _stack_of(block))
             else:
                 free.append(size)
             address = at + size
@@ -229,8 +231,8 @@ def _device(
     return DeviceMemory(
         number, history.peak, history.unit_at(history.peak_at), reserved, in_use, max(reserved - in_use, 0), max(free),
         sum(event.size for event, _ in held if not event.frames),
-        tuple(_grouped(held, names)[:LISTED]),
-        tuple(group for group in _grouped(grown, names) if len(group.units) > 1)[:LISTED],
+        tuple(_sum_by_origin(held, names)[:LISTED]),
+        tuple(group for group in _sum_by_origin(grown, names) if len(group.units) > 1)[:LISTED],
         tuple(
             LiveMemory(names.origin(event.frames), event.size, 1)
             for event in sorted(live.values(), key=lambda event: -event.size)[:LISTED]
@@ -256,7 +258,7 @@ class _History:
         allocated = dict[int, _Event]()
         before = dict(live)  # then what was allocated before the history began
         for entry in entries:
-            action, frames = entry.get("action"), _frames(entry)
+            action, frames = entry.get("action"), _stack_of(entry)
             event = _Event(_number(entry, "addr"), _number(entry, "size"), frames)
             if action == "alloc":
                 if any(isinstance(frame, dict) and frame.get("name") == MARK for frame in frames[:3]):
@@ -281,10 +283,10 @@ class _History:
         self.peak_at = max(range(len(self.totals)), key=self.totals.__getitem__)
         self.peak = self.totals[self.peak_at]
 
-    def ranges(self) -> Iterator[tuple[int, int, int]]:
-        """Yield number, first and last event of each step.
+    def unit_ranges(self) -> Iterator[tuple[int, int, int]]:
+        """Yield each step as (number, index of its first event, index after its last event).
 
-        The last mark ends the last step, unless memory ran out after it.
+        The last mark only ends the last step, unless memory ran out after it; then a step begins there, too.
         """
         ends = [at for at, _ in self.marks[1:]]
         if self.oom and self.marks and self.oom[-1][0] > self.marks[-1][0]:
@@ -294,24 +296,24 @@ class _History:
 
     def unit_at(self, at: int) -> int | None:
         """Return the number of the step in which an event (its index) lies; None outside of steps."""
-        return next((number for number, start, end in self.ranges() if start < at <= end), None)
+        return next((number for number, start, end in self.unit_ranges() if start < at <= end), None)
 
     def units(self) -> Iterator[UnitMemory]:
-        """Yield the memory of each step that has an end, in order."""
+        """Yield the memory of each step whose end is known, in order."""
         left = defaultdict[int, int](int)
         for event, unit in self.left_behind():
             if unit is not None:
                 left[unit] += event.size
-        for number, start, end in self.ranges():
+        for number, start, end in self.unit_ranges():
             grown = [event.size for event in self.events[start:end] if event.size > 0 and not _is_mark(event)]
             yield UnitMemory(
                 number, self.totals[start], self.totals[end], max(self.totals[start : end + 1]), sum(grown), len(grown),
                 left[number],
             )  # fmt: skip
 
-    def _live(self, until: int) -> list[tuple[_Event, int | None]]:
+    def _live_after(self, until: int) -> list[tuple[_Event, int | None]]:
         """Return what is live after the first ``until`` events, each with the step that allocated it, or None."""
-        ranges = iter(self.ranges())
+        ranges = iter(self.unit_ranges())
         number, start, end = next(ranges, (None, len(self.events), len(self.events)))
         live = dict[int, tuple[_Event, int | None]]()
         freed = set[int]()
@@ -326,12 +328,12 @@ class _History:
 
     def held_at_peak(self) -> list[tuple[_Event, int | None]]:
         """Return what is live at the peak, with the unit that allocated it."""
-        return self._live(self.peak_at)
+        return self._live_after(self.peak_at)
 
     def left_behind(self) -> list[tuple[_Event, int | None]]:
         """Return what is live at the end of the last step, each with the step that allocated it, or None."""
-        end = max((end for *_, end in self.ranges()), default=len(self.events))
-        return [(event, unit) for event, unit in self._live(end) if not _is_mark(event)]
+        end = max((end for *_, end in self.unit_ranges()), default=len(self.events))
+        return [(event, unit) for event, unit in self._live_after(end) if not _is_mark(event)]
 
     def failures(self, unused: int) -> Iterator[Failure]:
         """Yield the allocations that failed; ``unused`` is how many bytes the allocator cached at the end."""
@@ -344,7 +346,7 @@ def _is_mark(event: _Event) -> bool:
     return any(isinstance(frame, dict) and frame.get("name") == MARK for frame in event.frames[:3])
 
 
-def _grouped(live: Iterable[tuple[_Event, int | None]], names: _Names) -> list[LiveMemory]:
+def _sum_by_origin(live: Iterable[tuple[_Event, int | None]], names: _Names) -> list[LiveMemory]:
     """Return live memory by origin, the largest first.
 
     ``live`` has events with the step that allocated each, or None.
@@ -370,18 +372,18 @@ class _Names:
         self.origins: dict[int, Origin] = {}
 
     def origin(self, frames: Sequence[Any]) -> Origin:
-        """Return the code that a stack (innermost frame first) says allocated memory.
+        """Return the code in which a stack (innermost frame first) allocated memory: module, operator and frame.
 
         Results are remembered per stack.
         """
         if not frames:
             return Origin()
         if id(frames) not in self.origins:
-            self.origins[id(frames)] = _origin([frame for frame in frames[:_DEEP] if isinstance(frame, dict)])
+            self.origins[id(frames)] = _origin_of_stack([frame for frame in frames[:_DEEP] if isinstance(frame, dict)])
         return self.origins[id(frames)]
 
 
-def _origin(frames: Sequence[Mapping[str, Any]]) -> Origin:
+def _origin_of_stack(frames: Sequence[Mapping[str, Any]]) -> Origin:
     """Return the innermost module, operator and frame outside of torch in a stack; "" for each that is missing."""
     module = operator = outside = ""
     for frame in frames:

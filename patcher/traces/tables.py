@@ -21,9 +21,9 @@ from patcher.traces.model import (
     TimeChange,
     TraceReport,
 )
-from patcher.traces.places import behind, host_of, place_of, reason_of
+from patcher.traces.places import host_activity, place_of, preceding_words, reason_of
 from patcher.traces.sidecar import CONTENTS
-from patcher.traces.words import cut, duration, micros, millis, percent, size, uncounted_between
+from patcher.traces.words import cut, duration, micros, millis, percent, size, uncounted_phrase
 
 CSV, TERMINAL = Shown.CSV, Shown.TERMINAL
 NAME = NameUnit(cut)
@@ -42,7 +42,10 @@ _AVERAGE = Column("average_ns", Text("average µs"), MICROS)
 
 
 def of_report(report: TraceReport) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Yield each table of a report, with the stage, source and rank of its rows before it, for CSV files."""
+    """Yield each table of a report for CSV files, as (origin of its rows, table).
+
+    The origin maps "stage" to a value, and "source" and "rank" if the table is about one profile.
+    """
     for stage in report.stages or (report,):
         name = {"stage": stage.captures[0].part if stage.captures else ""}
         yield name, ranks(stage.ranks)
@@ -55,7 +58,7 @@ def of_report(report: TraceReport) -> Iterator[tuple[Mapping[str, object], Table
 
 
 def of_comparison(comparison: Comparison) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Yield each table of a comparison; the mapping before it, which says where its rows are from, is empty."""
+    """Yield each table of a comparison for CSV files, as (origin of its rows, table); the origin is empty."""
     yield {}, part_changes(comparison)
     titles = (
         ("kernels", Text("Kernels, per step"), Text("Kernels are sorted by their contribution to the difference.")),
@@ -121,7 +124,7 @@ def units(profile: RankProfile) -> Table:
             unit.lead_in_ns,
         )
 
-    about = Text("{sentence}.", uncounted_between(profile.uncounted)) if profile.uncounted else ""
+    about = Text("{sentence}.", uncounted_phrase(profile.uncounted)) if profile.uncounted else ""
     return Table("units", Text("All steps"), columns, [*map(row, profile.units)], about)
 
 
@@ -175,9 +178,9 @@ def gaps(profile: RankProfile) -> Table:
     )
     rows = [
         (
-            place_of(gap), host_of(gap) or reason_of(gap), gap.ns / count,
+            place_of(gap), host_activity(gap) or reason_of(gap), gap.ns / count,
             None if gap.part == LEAD_IN else gap.ns / total, gap.units, gap.unit,
-            gap.count, gap.longest_ns, reason_of(gap), behind(gap), *(getattr(gap, name) for name in plain),
+            gap.count, gap.longest_ns, reason_of(gap), preceding_words(gap), *(getattr(gap, name) for name in plain),
         )
         for gap in profile.gaps
     ]  # fmt: skip
@@ -388,7 +391,7 @@ _MEETING = (
 
 
 def vendor(profile: RankProfile) -> Table:
-    """Return the table of the profiler's own step file, a row for each step; without rows if there is no such file."""
+    """Return the table of torch_npu's own step times (step_trace_time), a row for each step; empty without a file."""
     steps = profile.vendor or {}
     names = list(dict.fromkeys(name for row in steps.values() for name in row))
     columns = (
@@ -427,9 +430,9 @@ def ranks(sums: Sequence[Rank]) -> Table:
 
 
 def meetings(profiles: Sequence[RankProfile]) -> Table:
-    """Return the table of collectives that several ranks recorded, by how far their times differ.
+    """Return the table of collectives that several ranks recorded, those with the largest differences in time first.
 
-    No clocks are compared.
+    Only durations are compared, because ranks need not have one clock.
     """
     together: dict[tuple[str, int, int], list[tuple[int, str, str]]] = {}
     for profile in profiles:
@@ -470,7 +473,7 @@ def part_changes(comparison: Comparison) -> Table:
 
 
 def changes(name: str, title: str, changed: Sequence[TimeChange], about: str) -> Table:
-    """Return the table ``name`` of the ``changed`` kernels, operators or modules: their time per step on both sides.
+    """Return the table ``name`` with the time per step of kernels, operators or modules (``changed``) on both sides.
 
     ``about`` is the text below the table.
     """

@@ -85,8 +85,8 @@ class AllocationColumns:
     def add(self, thread: int, time: int, size: int, total: int | None) -> None:
         """Add an allocation of ``size`` bytes, or a free if below 0, by a host thread at ``time`` (ns).
 
-        ``total`` is in use after it, None means the sum so far. Sizes and totals of 2**60 bytes or more, and totals
-        below 0, are left out.
+        ``total`` is how many bytes are in use afterwards; None adds ``size`` to the total before. Sizes and totals of
+        2**60 bytes or more, and totals below 0, are left out.
         """
         before = self.total[-1] if self.total else 0
         total = before + size if total is None else total
@@ -163,7 +163,7 @@ class HostCalls:
         self.thread.append(thread)
 
     def earliest(self, keys: array[int]) -> Iterator[tuple[int, int, int]]:
-        """Yield (place in ``keys``, time in ns, thread) of the earliest call with that key; skips keys without one."""
+        """Yield (index in ``keys``, time in ns, thread) of the earliest call with each key; skip keys without any."""
         order = sorted_places(len(self.key), lambda call: (self.key[call], self.time[call]))
         ordered_keys = array("q", map(self.key.__getitem__, order))
         for place, key in enumerate(keys):
@@ -193,10 +193,9 @@ class CapturedLaunches:
 
 
 def sorted_places(count: int, key: Callable[[int], Any]) -> Sequence[int]:
-    """Return the numbers from 0 to ``count`` - 1, sorted by ``key``; equal ones keep their order.
+    """Return the numbers from 0 to ``count`` - 1, sorted by ``key``, which gets such a number; the sort is stable.
 
-    Stretches are sorted, and then merged stretch by stretch. That is several times as fast as `heapq.merge`, and takes
-    little memory.
+    Blocks are sorted and then merged. That is several times as fast as `heapq.merge`, and takes little memory.
     """
     if all(starmap(operator.le, pairwise(map(key, range(count))))):
         return range(count)

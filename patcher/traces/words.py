@@ -83,8 +83,8 @@ def short(name: str, room: int = _ROOM) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
-def apart(names: Sequence[str], room: int = _ROOM) -> list[str]:
-    """Return names shortened to ``room`` characters; names that would look alike are cut around where they differ."""
+def shorten_distinct(names: Sequence[str], room: int = _ROOM) -> list[str]:
+    """Return names shortened to ``room`` characters; names that would look alike are cut where they differ."""
     labels = Counter(kernel_label(name) for name in dict.fromkeys(names))
     names = [kernel_label(name) if len(name) > room and labels[kernel_label(name)] == 1 else name for name in names]
     shortened = [short(name, room) for name in names]
@@ -129,7 +129,7 @@ def listed(numbers: Sequence[object]) -> str:
     return ", ".join(map(str, numbers[:_LISTED])) + (" …" if len(numbers) > _LISTED else "")
 
 
-def uncounted_between(uncounted: Mapping[int, int]) -> str:
+def uncounted_phrase(uncounted: Mapping[int, int]) -> str:
     """Return a phrase on uncounted iterations: how many, and before which steps.
 
     ``uncounted`` maps the number of a step to the iterations right before it.
@@ -140,7 +140,7 @@ def uncounted_between(uncounted: Mapping[int, int]) -> str:
     return Text("{count:,} uncounted iterations between the steps, before {steps}", count, units)
 
 
-def cold_units(numbers: Sequence[int]) -> str:
+def cold_start_phrase(numbers: Sequence[int]) -> str:
     """Return a phrase that these steps carry the profiler's start-up cost, as no step came before to warm up in."""
     if len(numbers) == 1:
         return Text(
@@ -155,10 +155,10 @@ def cold_units(numbers: Sequence[int]) -> str:
     )
 
 
-def joined_replays(count: int, complete: int, why: Sequence[str]) -> str:
+def replays_phrase(count: int, complete: int, why: Sequence[str]) -> str:
     """Return a phrase on how many of ``count`` graph replays were matched with their capture (``complete``).
 
-    ``why`` has the reasons why others were not.
+    ``why`` has the reasons why the other ones were not.
     """
     text = Text(
         "{complete:,} of {count:,} graph replays were matched with the operators, modules and shapes of their capture",

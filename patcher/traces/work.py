@@ -94,11 +94,11 @@ def _moved(call: Inputs) -> Work:
 def _attention(
     first: int, causal: int, *, heads: int = 2, times: float = 1, lengths: int = 0
 ) -> Callable[[Inputs], Work]:
-    """Return the work function of attention, whose query, key and value are the inputs from position ``first`` on.
+    """Return the work function of an attention operator, whose query, key and value are the inputs from ``first`` on.
 
-    ``causal`` is the position of the value that tells whether attention is causal; the mask ends with the last key
-    then. ``heads`` is the dimension of heads, and ``times`` how many times the forward's operations it takes. If the
-    input ``lengths`` is a tensor, the lengths of sequences, and so the work, are unknown.
+    ``causal`` is the position of the argument that tells whether attention is causal; the mask then ends with the last
+    key. ``heads`` is the dimension of the heads. ``times`` is the number of operations as a multiple of the forward's.
+    If the input at position ``lengths`` is a tensor, the lengths of sequences, and so the work, are unknown.
     """
 
     def work(call: Inputs) -> Work:
@@ -157,9 +157,9 @@ def inputs_of(shapes: str, types: str, values: str = "") -> Inputs | None:
 
 
 def work_of(operator: str, inputs: Inputs) -> tuple[int, int, int] | None:
-    """Return operations and bytes of an operator's call, and the bytes of an element of its first tensor.
+    """Return (operations, bytes moved, bytes of an element) of an operator's call; None if unknown.
 
-    None if unknown.
+    The element is that of the first tensor.
     """
     try:
         operations, moved = WORK[operator](inputs)

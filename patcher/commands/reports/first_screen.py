@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.messages.notes import wrapped
 from patcher.traces import model
-from patcher.traces.analysis.host_bound import lateness
+from patcher.traces.analysis.host_bound import slow_launchers
 from patcher.traces.families import FAMILIES, HOST_BOUND, OUTSIDE_FORWARD
-from patcher.traces.places import host_of, place_of
+from patcher.traces.places import host_activity, place_of
 from patcher.traces.sidecar import CONTENTS, unit_contents
 from patcher.traces.words import in_ms, percent, short, spread
 
@@ -91,7 +91,7 @@ def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
     else:
         yield from _indented(_longest_kernel(focus, leading))
     at_one_place = leading is not None and leading.culprit and leading.id != "slow-rank"
-    late = lateness(focus) if leading is not None and leading.id == "dispatch" and not at_one_place else ""
+    late = slow_launchers(focus) if leading is not None and leading.id == "dispatch" and not at_one_place else ""
     yield from _indented(late, "" if late or at_one_place or slow_step else _idle(focus), _to_do(leading))
     yield from _indented(_beside(report, leading), _not_worth(focus, leading), _sure(focus, leading))
     yield Text("  {line}", _next(report, focus, command))  # not wrapped, for a command is copied whole
@@ -289,7 +289,7 @@ def _idle(profile: model.RankProfile) -> str:
     gap = next((gap for gap in profile.gaps if gap.part != model.LEAD_IN), None)
     if gap is None or gap.ns < NOTABLE * profile.total_ns:
         return ""
-    on_host = host_of(gap)
+    on_host = host_activity(gap)
     place = on_host if gap.call or gap.within else joined(COMMA, (place_of(gap), on_host))
     time = in_ms(gap.ns / len(profile.units))
     return Text(

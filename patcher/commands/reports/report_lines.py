@@ -10,18 +10,18 @@ from patcher.messages import AND, COMMA, SEMICOLON, Detail, Text, joined
 from patcher.messages.notes import wrapped
 from patcher.traces import model, tables
 from patcher.traces.measured import COVERED, bounds, rate_words, states
-from patcher.traces.places import begin_of, behind, why
+from patcher.traces.places import begin_of, preceding_words, why
 from patcher.traces.sidecar import CONTENTS, unit_contents
 from patcher.traces.tables import CHANGE
 from patcher.traces.words import (
     baseline_words,
-    cold_units,
+    cold_start_phrase,
     in_ms,
-    joined_replays,
     percent,
+    replays_phrase,
     short,
     spread,
-    uncounted_between,
+    uncounted_phrase,
 )
 
 MANY = 4
@@ -101,11 +101,11 @@ def _described(profile: model.RankProfile) -> Iterator[str]:
     origin = " · ".join(filter(None, (model.FORMS[profile.form], short(profile.device), short(profile.rank_name))))
     yield from _indented(origin, _times(profile), *_metadata(profile))
     if (replays := profile.replays) is not None:
-        yield from _indented(joined_replays(replays.count, replays.joined, replays.why))
+        yield from _indented(replays_phrase(replays.count, replays.joined, replays.why))
     if profile.pieces:
         yield from _indented(Text("the recording window was saved in {count} parts", len(profile.pieces)))
     if profile.cold:
-        yield from _indented(cold_units(profile.cold))
+        yield from _indented(cold_start_phrase(profile.cold))
     if profile.total_ns:
         yield from _parts(profile)
     else:
@@ -154,7 +154,7 @@ def _metadata(profile: model.RankProfile) -> Iterator[str]:
     if ranges:
         yield Text("in each step: {contents}", joined(COMMA, ranges))
     if profile.uncounted:
-        yield uncounted_between(profile.uncounted)
+        yield uncounted_phrase(profile.uncounted)
 
 
 def _parts(profile: model.RankProfile) -> Iterator[str]:
@@ -221,7 +221,9 @@ def _gaps(profile: model.RankProfile, label: str) -> Iterator[str]:
         entry = [
             row,
             *wrapped(
-                joined(SEMICOLON, (behind(gap), why(gap), main_step, begin_of(gap) if gap.kind == "place" else "")),
+                joined(
+                    SEMICOLON, (preceding_words(gap), why(gap), main_step, begin_of(gap) if gap.kind == "place" else "")
+                ),
                 "    ",
                 "    ",
             ),

@@ -53,7 +53,7 @@ def report(paths: Sequence[Path], options: ReadOptions, display: Display = silen
     Memory snapshots get a report of their own if there is nothing else, and are left out with a note otherwise.
     """
     result = CommandResult("report")
-    snapshot_paths, trace_paths = snapshots.find(paths)
+    snapshot_paths, trace_paths = snapshots.split_off_snapshots(paths)
     if snapshot_paths and not trace_paths:
         return _memory(result, snapshot_paths, options, display)
     if snapshot_paths:
@@ -269,10 +269,10 @@ def _reader(
             Text("--json lists the operators of the trace; a trace viewer shows all ranges"),
         )
     if tables:
-        return lambda units: [report for report in [analysis.tabled(*tables, units)] if report.units]
+        return lambda units: [report for report in [analysis.check_tables(*tables, units)] if report.units]
 
     for timeline in timelines:
-        graphs[timeline.rank] = (*graphs.get(timeline.rank, ()), *analysis.captured(timeline))
+        graphs[timeline.rank] = (*graphs.get(timeline.rank, ()), *analysis.captured_sets(timeline))
 
     def profiles(units: tuple[int, int] | None) -> list[model.RankProfile]:
         """Return the profiles of the ranks that have a step in the range `units` (None: any)."""

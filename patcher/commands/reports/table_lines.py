@@ -8,7 +8,7 @@ from patcher.messages import Text
 from patcher.messages.language import cell, translate
 from patcher.messages.notes import WIDTH
 from patcher.table import NameUnit, Shown, Table, TextUnit
-from patcher.traces.words import apart
+from patcher.traces.words import shorten_distinct
 
 SHOWN = 10
 """Most rows of a table with names; the page and --json have all."""
@@ -33,7 +33,7 @@ def lines(table: Table, hidden: Collection[str] = ()) -> Iterator[str]:
     for column, values in columns:
         unit = column.unit
         if isinstance(unit, NameUnit):
-            texts = apart([translate(value) for value in values[:count]], room)
+            texts = shorten_distinct([translate(value) for value in values[:count]], room)
         else:
             texts = [unit.missing if value is None else unit.text(value) for value in values[:count]]
         cells = [*map(cell, (column.title, *texts))]

@@ -30,7 +30,7 @@ from patcher.traces.sidecar import unit_contents
 from patcher.traces.tools import parsing
 from patcher.traces.tools.parsing import ParseResult
 from patcher.traces.tools.viewers import ANALYZE, Viewer, viewers
-from patcher.traces.words import spread, uncounted_between
+from patcher.traces.words import spread, uncounted_phrase
 from patcher.workers import progress
 from patcher.workers.folder import StateFolder
 
@@ -101,7 +101,7 @@ def _below_table(number: int, group: TraceGroup) -> Iterator[str]:
     if group.closed not in ("", "complete"):
         yield Text("  {number}  the recording window ended early: {reason}", number, group.closed)
     if group.uncounted:
-        yield Text("  {number}  {line}", number, uncounted_between(group.uncounted))
+        yield Text("  {number}  {line}", number, uncounted_phrase(group.uncounted))
     nothing = (
         group.first.why
         if group.state == states.FOREIGN
@@ -194,7 +194,7 @@ def _contents(report: CommandResult, trace: RecordedTrace) -> dict[str, Any]:
             )
         )
     if uncounted:
-        report.lines.append(Text("  {line}", uncounted_between(uncounted)))
+        report.lines.append(Text("  {line}", uncounted_phrase(uncounted)))
     asked = {"path": trace.path, "asked": trace.requested}
     return {**asked, **contents, "uncounted": uncounted, "doubts": trace.doubts}
 

@@ -14,17 +14,18 @@ from patcher.traces.measured import AllocatingCode, DeviceAllocations, UnitAlloc
 from patcher.traces.rank_trace import RankTrace
 from patcher.traces.trace_columns import UNKNOWN, AllocationColumns, sorted_places
 
-MOST = 200
+MOST_ROWS = 200
 """Largest number of rows of code."""
 
 
-def allocated(
+def device_allocations(
     trace: RankTrace, cuts: Split, chosen: Sequence[int], threads: Sequence[HostThread]
 ) -> Iterator[DeviceAllocations]:
-    """Yield the memory of each device in the ``chosen`` segments (indices of steps in ``cuts``): the peak, and by step.
+    """Yield for each device its memory in each chosen step, its highest peak, and the code that allocated most.
 
-    ``threads`` tell the operator and the module around each allocation. The device with most events comes first; a
-    device that allocated nothing in these segments is left out.
+    ``chosen`` has the indices of the steps' segments in ``cuts``. ``threads`` tell the operator and the module around
+    each allocation. The device with most events comes first; a device that allocated nothing in these steps is left
+    out.
     """
     for device, columns in sorted(trace.allocations.items(), key=lambda item: -len(item[1])):
         order = sorted_places(len(columns), columns.time.__getitem__)
@@ -35,18 +36,19 @@ def allocated(
             end = segment.end if mark is None else min(max(mark.end, segment.begin), segment.end)
             first, last = bisect_left(times, segment.begin), bisect_left(times, end)
             number = (mark.number if mark else None) or 0
-            units.append(_unit(columns, order, (first, last), number))
+            units.append(_step_memory(columns, order, (first, last), number))
             inside += order[first:last]
         highest = max(units, key=lambda unit: unit.peak, default=None)
         if highest is not None and any(unit.allocations for unit in units):
-            code = _code(trace, columns, inside, threads)
+            code = _allocating_code(trace, columns, inside, threads)
             yield DeviceAllocations(device, highest.peak, highest.number, tuple(units), code)
 
 
-def joined(pieces: Iterable[Sequence[DeviceAllocations]]) -> Iterator[DeviceAllocations]:
-    """Yield one `DeviceAllocations` a device for a window that was saved in pieces, with its steps in a row.
+def join_pieces(pieces: Iterable[Sequence[DeviceAllocations]]) -> Iterator[DeviceAllocations]:
+    """Yield one `DeviceAllocations` for each device of a window that was saved in several traces (pieces).
 
-    ``pieces`` has the devices of each piece; the peak is the highest of all pieces, code is summed.
+    ``pieces`` has the devices of each piece, in order. The steps are concatenated, the peak is the highest of all
+    pieces, and the bytes and numbers of allocations of the same code are added up.
     """
     by_device = defaultdict[int, list[DeviceAllocations]](list)
     for memory in chain.from_iterable(pieces):
@@ -58,24 +60,26 @@ def joined(pieces: Iterable[Sequence[DeviceAllocations]]) -> Iterator[DeviceAllo
             sums[row.module, row.operator][1] += row.allocations
         highest = max(parts, key=lambda part: part.peak)
         units = tuple(chain.from_iterable(part.units for part in parts))
-        yield DeviceAllocations(device, highest.peak, highest.peak_unit, units, _sorted(sums))
+        yield DeviceAllocations(device, highest.peak, highest.peak_unit, units, _most_allocating(sums))
 
 
-def _sorted(sums: Mapping[tuple[str, str], Sequence[int]]) -> tuple[AllocatingCode, ...]:
-    """Return at most 200 rows of code, that with most bytes first.
+def _most_allocating(sums: Mapping[tuple[str, str], Sequence[int]]) -> tuple[AllocatingCode, ...]:
+    """Return at most 200 rows of allocating code, most bytes first.
 
-    ``sums`` maps (module, operator) to bytes and number of allocations.
+    ``sums`` maps (module, operator) to [bytes, number of allocations].
     """
     rows = (AllocatingCode(*names, *values) for names, values in sums.items())
-    return tuple(sorted(rows, key=lambda row: (-row.bytes, row.module, row.operator))[:MOST])
+    return tuple(sorted(rows, key=lambda row: (-row.bytes, row.module, row.operator))[:MOST_ROWS])
 
 
-def _unit(columns: AllocationColumns, order: Sequence[int], span: tuple[int, int], number: int) -> UnitAllocations:
-    """Return the memory of step ``number`` in bytes: at its start and end, its peak, and what it allocated in sum.
+def _step_memory(
+    columns: AllocationColumns, order: Sequence[int], span: tuple[int, int], number: int
+) -> UnitAllocations:
+    """Return the memory of step ``number`` in bytes: in use at its start, its end and its peak, and newly allocated.
 
-    ``order`` has the indices of events in ``columns`` by time; ``span`` is the half-open range of the step in
-    ``order``. The start is the total after the event before the step; for the first event of all, the total that it
-    found.
+    ``order`` has the indices of all events in ``columns`` by time; ``span`` is the half-open range of the step's events
+    in ``order``. In use at the start is the total after the last event before the step. If there is none, it is the
+    total after the first event less that event's size.
     """
     first, last = span
     start = columns.total[order[first - 1]] if first else 0
@@ -87,12 +91,13 @@ def _unit(columns: AllocationColumns, order: Sequence[int], span: tuple[int, int
     return UnitAllocations(number, start, end, peak, sum(sizes), len(sizes))
 
 
-def _code(
+def _allocating_code(
     trace: RankTrace, columns: AllocationColumns, places: Sequence[int], threads: Sequence[HostThread]
 ) -> tuple[AllocatingCode, ...]:
-    """Return bytes and number of allocations of each operator within each module, at most 200, the most bytes first.
+    """Return bytes and number of allocations of each operator within each module, at most 200 rows, most bytes first.
 
-    ``places`` are indices of events in ``columns``; frees among them do not count. A name is "" if nothing was around.
+    ``places`` are indices of events in ``columns``; frees among them do not count. An operator or module is "" if an
+    allocation lies in none.
     """
     places = [place for place in places if columns.size[place] > 0]
     moments = [(columns.thread[place], columns.time[place]) for place in places]
@@ -102,4 +107,4 @@ def _code(
         row = sums[module, operator]
         row[0] += columns.size[place]
         row[1] += 1
-    return _sorted(sums)
+    return _most_allocating(sums)

@@ -13,17 +13,17 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from patcher.traces import model
-from patcher.traces.analysis.allocations import allocated
+from patcher.traces.analysis.allocations import device_allocations
 from patcher.traces.analysis.gaps import GapSums
 from patcher.traces.analysis.host_steps import host_steps
 from patcher.traces.analysis.hosts import HostSums
 from patcher.traces.analysis.idle import idle_parts
 from patcher.traces.analysis.lanes import lanes
 from patcher.traces.analysis.nested import host_thread
-from patcher.traces.analysis.rates import rated
-from patcher.traces.analysis.replays import CapturedSet, replayed
+from patcher.traces.analysis.rates import rates_by_operator
+from patcher.traces.analysis.replays import CapturedSet, join_replays
 from patcher.traces.analysis.segments import Segment, Split, split
-from patcher.traces.analysis.unit_classes import of_units
+from patcher.traces.analysis.unit_classes import classes_by_segment
 from patcher.traces.messages import CollectiveMessage
 from patcher.traces.rank_trace import RankTrace
 from patcher.traces.sidecar import UnitMetadata
@@ -57,16 +57,16 @@ class Attribution(NamedTuple):
 
 
 def attributed(
-    trace: RankTrace, only: tuple[int, int] | None = None, sets: Sequence[CapturedSet] = (), *, classes: bool = True
+    trace: RankTrace, only: tuple[int, int] | None = None, captured: Sequence[CapturedSet] = (), *, classes: bool = True
 ) -> Attribution:
     """Attribute the time of each step of a trace to parts, and return its profile with its segments and launches.
 
-    ``only`` is a half-open range of step numbers; None takes all steps. ``sets`` are captured graphs: kernels of their
-    replays get the operators and modules of the capture. With ``classes`` each step's time is also divided among
-    classes of work, such as attention or communication.
+    ``only`` is a half-open range of step numbers; None takes all steps. ``captured`` has the graphs that were captured:
+    kernels of their replays get the operators and modules of the capture. With ``classes`` each step's time is also
+    divided among classes of work, such as attention or communication.
     """
     cuts = split(trace)
-    parts = _parts(trace, cuts)
+    parts = _parts_by_segment(trace, cuts)
     chosen = [
         number for number, segment in enumerate(cuts.segments)
         if segment.mark and (only is None or only[0] <= (segment.mark.number or 0) < only[1])
@@ -74,20 +74,21 @@ def attributed(
     threads = [host_thread(trace, thread) for thread in range(len(trace.operators))]
     gaps = GapSums(trace, cuts, chosen, threads)
     metadata = trace.metadata.units if trace.metadata else {}
-    contents = {number: _contents(cuts.segments[number], metadata) for number in chosen}
+    contents = {number: _step_contents(cuts.segments[number], metadata) for number in chosen}
     tokens = {number: held["tokens"] for number, held in contents.items()}
-    replays = replayed(trace, cuts, set(chosen), tokens, sets)
+    replays = join_replays(trace, cuts, set(chosen), tokens, captured)
     hosts = HostSums(trace, cuts, chosen, threads, replays)
     units = {
-        number: _unit(cuts.segments[number], parts[number], hosts.times[number], contents[number]) for number in chosen
+        number: _recorded_unit(cuts.segments[number], parts[number], hosts.times[number], contents[number])
+        for number in chosen
     }
     if classes:
-        divided = of_units(trace, cuts, units, threads)
+        divided = classes_by_segment(trace, cuts, units, threads)
         units = {number: replace(unit, classes=divided[number]) for number, unit in units.items()}
     calls = {"calls": gaps.holds.calls, "Python": gaps.holds.functions}
     drawn = tuple(lanes(trace, units, cuts, calls))
-    kernels, launches, prompt_share = _kernels(trace, cuts.owner, units)
-    shaped = {
+    kernels, launches, prompt_share = _sum_kernels(trace, cuts.owner, units)
+    sums_by_inputs = {
         (trace.names.texts[name], *trace.shapes[name]): row
         for name, row in hosts.operator_calls.items() if name in trace.shapes
     }  # fmt: skip
@@ -97,18 +98,19 @@ def attributed(
         late_modules=hosts.late_modules, host_steps=host_steps(trace, cuts, chosen, threads),
         settings=trace.settings, vendor=trace.vendor, marks=cuts.family, lanes=drawn,
         collectives=tuple(_collectives(trace, units, cuts)), prompt_share=prompt_share,
-        gaps=gaps.gaps(units, {picture.number for picture in drawn}), rates=rated(shaped, trace.device),
+        gaps=gaps.gaps(units, {picture.number for picture in drawn}),
+        rates=rates_by_operator(sums_by_inputs, trace.device),
         kernel_uses=trace.kernel_uses(cuts.owner, {segment: unit.number for segment, unit in units.items()}),
-        replays=replays.result, graph_share=_graph_share(trace, cuts.owner, units),
-        memory=tuple(allocated(trace, cuts, chosen, threads)),
+        replays=replays.result, graph_share=_share_in_graphs(trace, cuts.owner, units),
+        memory=tuple(device_allocations(trace, cuts, chosen, threads)),
     )  # fmt: skip
     return Attribution(profile, tuple(cuts.segments[number] for number in chosen), launches)
 
 
-def _parts(trace: RankTrace, cuts: Split) -> list[list[int]]:
+def _parts_by_segment(trace: RankTrace, cuts: Split) -> list[list[int]]:
     """Return for each segment of ``cuts`` the nanoseconds of each of ``PARTS``, in that order.
 
-    The walk visits tasks by begin. Between two begins no task starts, so the latest end of each kind so far tells until
+    Tasks are visited by begin. Between two begins no task starts, so the latest end of each kind so far tells until
     when that kind runs: no list of running tasks is needed.
     """
     parts = [[0] * len(model.PARTS) for _ in cuts.segments]
@@ -140,11 +142,11 @@ def _parts(trace: RankTrace, cuts: Split) -> list[list[int]]:
 def _add_stretch(
     parts: list[int], now: int, until: int, reach: Sequence[int], launched: int, blocked: Mapping[int, int]
 ) -> None:
-    """Add the stretch from ``now`` to ``until`` to ``parts``, the ns of each of ``PARTS``, in place.
+    """Divide the stretch of a step from ``now`` to ``until`` among ``parts``, the ns of each of ``PARTS``, in place.
 
-    No task begins within the stretch. ``reach`` is the latest end of the tasks of each kind so far, ``launched`` the
-    time at which the next task was launched, ``blocked`` the end of each long launch call, by its begin. All are ns of
-    one clock.
+    No task begins within the stretch. ``reach`` is the latest end of the computing, communicating and copying tasks so
+    far, ``launched`` the time at which the next task was launched. ``blocked`` maps the begin of each long launch call
+    to its end. All are ns of one clock.
     """
     # Each task takes this step: comparisons are several times as fast as min and max.
     compute, communication, copy = reach
@@ -174,7 +176,7 @@ def _add_stretch(
             parts[part] += ns
 
 
-def _contents(segment: Segment, metadata: Mapping[int, UnitMetadata]) -> dict[str, Any]:
+def _step_contents(segment: Segment, metadata: Mapping[int, UnitMetadata]) -> dict[str, Any]:
     """Return the `UnitMetadata` fields of a step, such as requests and tokens; None for what is not known.
 
     ``metadata`` maps step numbers to what a probe wrote beside the trace. What it lacks is taken from the step's mark.
@@ -185,12 +187,13 @@ def _contents(segment: Segment, metadata: Mapping[int, UnitMetadata]) -> dict[st
     return fields | {name: value for name, value in mark.contents.items() if fields[name] is None}
 
 
-def _unit(
+def _recorded_unit(
     segment: Segment, parts: Sequence[int], phases: dict[str, int], contents: Mapping[str, Any]
 ) -> model.RecordedUnit:
-    """Build the step of a segment with a mark: ``parts`` has the ns of each of ``PARTS``, in that order.
+    """Return the record of the step that a segment of the trace is: its times, kernels and contents.
 
-    ``phases`` maps forward, backward and optimizer to ns, ``contents`` has the fields of `_contents`.
+    ``parts`` has the ns of each of ``PARTS``, in that order. ``phases`` maps forward, backward and optimizer to ns,
+    ``contents`` is the result of `_step_contents`.
     """
     mark = segment.mark
     assert mark is not None  # noqa: S101  (what does not count is no unit)
@@ -201,13 +204,13 @@ def _unit(
     )  # fmt: skip
 
 
-def _kernels(
+def _sum_kernels(
     trace: RankTrace, owner: Sequence[int], chosen: Container[int]
 ) -> tuple[tuple[model.Kernel, ...], Launches, float | None]:
-    """Sum the tasks of the ``chosen`` segments by name and kind, and count how closely they follow their launches.
+    """Return the kernels of the ``chosen`` segments, the counts of their launches, and the share that starts promptly.
 
-    ``owner`` has the segment of each task. Returns the kernels, longest total first, the counts, and the share (0 to 1)
-    of linked compute kernels that begin within 20 µs of their launch. The share is None without any such kernel.
+    ``owner`` has the segment of each task. Kernels are summed by name and kind, longest total first. The share, 0 to 1,
+    is that of linked compute kernels that begin within 20 µs after their launch; None without such kernels.
     """
     tasks = trace.tasks
     sums = defaultdict[tuple[int, int], list[int]](lambda: [0, 0, 0])
@@ -238,11 +241,11 @@ def _kernels(
     return tuple(kernels), Launches(count, linked, early, lead), prompt / computing if computing else None
 
 
-def _graph_share(trace: RankTrace, owner: Sequence[int], chosen: Container[int]) -> float | None:
-    """Return the share (0 to 1) of kernels in the ``chosen`` segments whose launch started several: those in graphs.
+def _share_in_graphs(trace: RankTrace, owner: Sequence[int], chosen: Container[int]) -> float | None:
+    """Return the share (0 to 1) of kernels in the ``chosen`` segments that a replayed CUDA or HIP graph launched.
 
-    None if no kernel has a launch, and for other traces than those of CUDA and HIP, in which all kernels of a replayed
-    graph have the correlation of its launch. ``owner`` has the segment of each task.
+    These share the correlation id of their launch with other kernels. ``owner`` has the segment of each task. None if
+    no kernel has a launch, and for traces of other devices.
     """
     if trace.form not in ("torch", "nsys"):
         return None
@@ -258,7 +261,8 @@ def _graph_share(trace: RankTrace, owner: Sequence[int], chosen: Container[int])
 def _collectives(trace: RankTrace, units: Mapping[int, model.RecordedUnit], cuts: Split) -> Iterator[model.Collective]:
     """Yield the collectives of the steps in order of their begin; ``units`` maps segments to steps.
 
-    ``index`` counts the collectives of a group within a step, from 0. Size, transit and waiting are None if unknown.
+    Each gets as its ``index`` how many collectives of its group began before in the same step. Size, transit and
+    waiting are None if unknown.
     """
     tasks, numbers = trace.tasks, Counter[tuple[int, str]]()
     for task in cuts.order:

@@ -39,11 +39,11 @@ def checked(trace: RankTrace, attribution: Attribution) -> RankProfile:
     return dataclasses.replace(attribution.profile, checks=tuple(_checks(trace, attribution)))
 
 
-def tabled(profile: RankProfile, doubts: Sequence[str], only: tuple[int, int] | None = None) -> RankProfile:
-    """Return the profile of torch_npu's own tables with its checks, limited to the half-open range ``only`` of steps.
+def check_tables(profile: RankProfile, doubts: Sequence[str], only: tuple[int, int] | None = None) -> RankProfile:
+    """Return the profile of torch_npu's own tables with the results of its checks.
 
-    ``doubts`` are contradictions between the step metadata and the trace. If ``only`` leaves out steps, kernels are
-    dropped, because the tables sum them over all steps.
+    Only the steps in the half-open range ``only`` stay; None keeps all. If steps are left out, kernels are, too,
+    because the tables sum them over all steps. ``doubts`` are contradictions between step metadata and trace.
     """
     chosen = [unit for unit in profile.units if only is None or only[0] <= unit.number < only[1]]
     numbers = {unit.number for unit in chosen}
@@ -55,7 +55,7 @@ def tabled(profile: RankProfile, doubts: Sequence[str], only: tuple[int, int] | 
         "torch_npu's tables contain no launches, and their Free time includes copies, so it is"
         " unknown why the device was idle"
     )
-    checks = [Check("launches", False, unknown, tuple(HOST)), _exposed_check(chosen_profile)]
+    checks = [Check("launches", False, unknown, tuple(HOST)), _exposed_communication_check(chosen_profile)]
     if chosen_profile.facts or doubts:
         checks.append(_check("facts", joined(SEMICOLON, doubts), Text("the step metadata agrees with the trace")))
     return dataclasses.replace(chosen_profile, checks=tuple(checks))
@@ -81,15 +81,15 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
             "{count} of {total} steps launched no kernel: {step_numbers}", len(idle), len(units), _numbers(idle)
         )
     yield _check("kernels", wrong, Text("every step launched kernels"), ON_DEVICE if profile.on_host else EVERY)
-    yield _count_check(units)
+    yield _kernel_count_check(units)
     yield _launches_check(attribution.launches)
     yield _clock_check(attribution)
-    yield _alone_check(attribution)
-    yield _host_check(units)
-    yield _exposed_check(profile)
+    yield _single_kernel_check(attribution)
+    yield _host_time_check(units)
+    yield _exposed_communication_check(profile)
     yield _overlap_check(attribution.segments)
-    yield from _computing_check(trace)
-    yield from _events_check(trace)
+    yield from _computing_time_check(trace)
+    yield from _unknown_events_check(trace)
     if profile.facts or trace.doubts:
         yield _check("facts", joined(SEMICOLON, trace.doubts), Text("the step metadata agrees with the trace"))
     if trace.unknown:
@@ -110,7 +110,7 @@ def mark_name(family: str) -> str:
     return family.rstrip("#_[")
 
 
-def _count_check(units: Sequence[RecordedUnit]) -> Check:
+def _kernel_count_check(units: Sequence[RecordedUnit]) -> Check:
     """Check that each step launched 0.5 to 2 times the median number of kernels; always ok for at most two steps.
 
     A failure withdraws the diagnosis of the slowest step.
@@ -152,9 +152,9 @@ def _launches_check(launches: Launches) -> Check:
 def _clock_check(attribution: Attribution) -> Check:
     """Check that the clocks of host and device agree: that few kernels begin over 10 µs before their launch.
 
-    Some µs are normal on NPUs. It fails if at least 1 % of the tasks begin early, and if moving all tasks by the mean
-    lead of these would move at least 5 % of the steps' time. It withdraws each diagnosis of the host whose parts take
-    less than twice that time.
+    Some µs are normal on NPUs. It fails if at least 1 % of the tasks begin that early, and if moving every task by
+    their mean lead would move at least 5 % of the steps' time. A failure withdraws each diagnosis of the host whose
+    parts take less than twice the time that would move.
     """
     tasks, _, early, lead = attribution.launches
     if not early:
@@ -178,7 +178,7 @@ def _clock_check(attribution: Attribution) -> Check:
     return Check("clocks", early < EARLY * tasks or moved < NOTABLE / 2, evidence, withdraws)
 
 
-def _alone_check(attribution: Attribution) -> Check:
+def _single_kernel_check(attribution: Attribution) -> Check:
     """Check that no single kernel takes over 90 % of the device time of its step.
 
     A failure withdraws all diagnoses of the device.
@@ -198,11 +198,11 @@ def _alone_check(attribution: Attribution) -> Check:
     return _check("alone", wrong if alone else "", Text("no single kernel takes most of its step"), DEVICE)
 
 
-def _host_check(units: Sequence[RecordedUnit]) -> Check:
+def _host_time_check(units: Sequence[RecordedUnit]) -> Check:
     """Check that steps do not take much longer on the host than on the device.
 
-    It fails if the steps that took over twice as long on the host exceed their device time, in sum, by over 10 % of the
-    device time of all steps. A failure withdraws the diagnosis of computing.
+    Take the steps that took over twice as long on the host. The check fails if their excess over their device time adds
+    up to over 10 % of the device time of all steps. A failure withdraws the diagnosis of computing.
     """
     longer = [unit for unit in units if unit.device_ns and _host_excess(unit) > (LONGER - 1) * unit.device_ns]
     beside = sum(map(_host_excess, longer))
@@ -230,7 +230,7 @@ def _host_excess(unit: RecordedUnit) -> int:
     return unit.host_ns - unit.device_ns - unit.lead_in_ns
 
 
-def _exposed_check(profile: RankProfile) -> Check:
+def _exposed_communication_check(profile: RankProfile) -> Check:
     """Check that no step of torch_npu's own table has more exposed than total communication; ok without the table.
 
     A failure withdraws the diagnoses of communication.
@@ -252,7 +252,7 @@ def _exposed_check(profile: RankProfile) -> Check:
     return Check("exposed", True, fine, ("communication",))
 
 
-def _events_check(trace: RankTrace) -> Iterator[Check]:
+def _unknown_events_check(trace: RankTrace) -> Iterator[Check]:
     """Yield a failed check if the trace has events of categories that rlpatch does not know; else nothing.
 
     It withdraws all diagnoses if the trace has no tasks of a device besides these, else none.
@@ -270,7 +270,7 @@ def _events_check(trace: RankTrace) -> Iterator[Check]:
     yield Check("events", False, evidence, EVERY)
 
 
-def _computing_check(trace: RankTrace) -> Iterator[Check]:
+def _computing_time_check(trace: RankTrace) -> Iterator[Check]:
     """Check that computing time agrees within 2 % with the Overlap Analysis that torch_npu wrote into the trace.
 
     Yields one check, which withdraws all diagnoses if it fails; nothing if the trace has no Overlap Analysis.

@@ -41,8 +41,8 @@ def with_usual_times(profiles: Sequence[RankProfile], waits: Mapping[Key, int]) 
 def _with_usual_times(profile: RankProfile, waits: Mapping[Key, int]) -> Iterator[Collective]:
     """Yield the collectives of a profile with ``waits_ns`` and ``usual_ns`` filled in, each None if unknown.
 
-    ``waits`` maps a collective's key to the ns that its rank waited for others. The usual time is that of collectives
-    of the same kind and about the same size in this profile.
+    ``waits`` maps a collective's key to the ns that its rank waited in it for other ranks. The usual time is estimated
+    from collectives of the same kind and about the same size in this profile.
     """
     kinds: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     every = [
@@ -54,7 +54,7 @@ def _with_usual_times(profile: RankProfile, waits: Mapping[Key, int]) -> Iterato
     for collective in every:
         if collective.size and collective.moving_ns:
             kinds[_kind(collective)][collective.size].append(collective.moving_ns)
-    usual = {kind: _usual(times) for kind, times in kinds.items()}
+    usual = {kind: _usual_times(times) for kind, times in kinds.items()}
     for collective in every:
         yield dataclasses.replace(collective, usual_ns=usual.get(_kind(collective), {}).get(collective.size or 0))
 
@@ -64,7 +64,7 @@ def _kind(collective: Collective) -> tuple[str, str]:
     return collective.kind or collective.name, collective.group
 
 
-def _usual(times: Mapping[int, list[int]]) -> dict[int, int]:
+def _usual_times(times: Mapping[int, list[int]]) -> dict[int, int]:
     """Return size → expected ns of the collectives of one kind; empty for fewer than three collectives.
 
     ``times`` maps a size in bytes to the measured times in ns.
@@ -72,13 +72,14 @@ def _usual(times: Mapping[int, list[int]]) -> dict[int, int]:
     if sum(map(len, times.values())) < FEWEST:
         return {}
     sizes = sorted(times)
-    return {size: lower_median(list(_bounds(sizes, at, times))) for at, size in enumerate(sizes)}
+    return {size: lower_median(list(_upper_bounds(sizes, at, times))) for at, size in enumerate(sizes)}
 
 
-def _bounds(sizes: Sequence[int], index: int, times: Mapping[int, Sequence[int]]) -> Iterator[int]:
-    """Yield upper bounds in ns on the time of a message of ``sizes[index]``, its own size first, then the nearest ones.
+def _upper_bounds(sizes: Sequence[int], index: int, times: Mapping[int, Sequence[int]]) -> Iterator[int]:
+    """Yield upper bounds in ns on the time of a message of ``sizes[index]``, derived from messages of similar size.
 
-    A message of size s that took t gives the bound t * max(1, size / s). Sizes are added until they hold 9 messages.
+    A message of size s that took t gives the bound t * max(1, size / s). Its own size comes first, then the nearest
+    ones, until these sizes hold 9 messages. ``times`` maps a size in bytes to the measured ns.
     """
     size, count, low, high = sizes[index], 0, index, index + 1
     while count < NEAREST and (low >= 0 or high < len(sizes)):
@@ -90,7 +91,7 @@ def _bounds(sizes: Sequence[int], index: int, times: Mapping[int, Sequence[int]]
         yield from (round(ns * max(size / near, 1)) for ns in times[near])
 
 
-def outlier(profile: RankProfile) -> Diagnosis | None:
+def slow_collectives(profile: RankProfile) -> Diagnosis | None:
     """Diagnose collectives that took over twice their usual time; None if they cost under 5 % of the time.
 
     The evidence describes the collective with the largest excess. The saving in ns is per step; in a step it is at most
@@ -111,7 +112,7 @@ def outlier(profile: RankProfile) -> Diagnosis | None:
     worst = max(slow, key=lambda collective: collective.excess_ns)
     values = short(worst.kind or worst.name), size(worst.size or 0), worst.unit, duration(worst.ns)
     took = Text("{collective} of {size} in step {step} took {time}.", *values)
-    if (neighbour := _neighbour(profile.collectives, worst)) is not None:
+    if (neighbour := _faster_neighbour(profile.collectives, worst)) is not None:
         took = Text(
             "{collective} of {size} in step {step} took {time}; another one, of {other_size}, took {other_time}.",
             *values,
@@ -121,7 +122,7 @@ def outlier(profile: RankProfile) -> Diagnosis | None:
     less = Text(
         "At the rate of similar collectives, this collective would take {time} less.", duration(worst.excess_ns)
     )
-    evidence = sentences(took, _split(worst), less)
+    evidence = sentences(took, _waiting_sentence(worst), less)
     if more_slow := len(slow) - 1:
         several = Text(
             "{count:,} more of {total:,} collectives are also unusually slow.", more_slow, len(profile.collectives)
@@ -135,7 +136,7 @@ def outlier(profile: RankProfile) -> Diagnosis | None:
     )  # fmt: skip
 
 
-def _neighbour(collectives: Iterable[Collective], worst: Collective) -> Collective | None:
+def _faster_neighbour(collectives: Iterable[Collective], worst: Collective) -> Collective | None:
     """Return the fastest comparable collective with at least the bytes of ``worst``; None if that is ``worst``."""
     alike = [
         collective
@@ -146,7 +147,7 @@ def _neighbour(collectives: Iterable[Collective], worst: Collective) -> Collecti
     return None if best is worst else best
 
 
-def _split(collective: Collective) -> str:
+def _waiting_sentence(collective: Collective) -> str:
     """Return a sentence on how much of a collective is waiting and how much transfer.
 
     torch_npu's own division comes first, then the waits that the other ranks show; with neither, the sentence says that
@@ -182,8 +183,8 @@ def is_unaligned(collective: Collective) -> bool:
     return any(map(_is_odd, collective.pieces))
 
 
-def on_links(collective: Collective) -> tuple[int, int, int]:
-    """Return (bytes, ns, unaligned ns) of a collective's pieces on links within the node.
+def link_transfer(collective: Collective) -> tuple[int, int, int]:
+    """Return (bytes, ns, ns of unaligned pieces) that a collective moved over links within the node.
 
     A piece is unaligned if it has over 512 bytes, and no multiple of 512.
     """
@@ -195,7 +196,7 @@ def on_links(collective: Collective) -> tuple[int, int, int]:
     )
 
 
-def unaligned(profile: RankProfile) -> Diagnosis | None:
+def unaligned_collectives(profile: RankProfile) -> Diagnosis | None:
     """Diagnose collectives that move pieces of over 512 bytes and no multiple of 512, as a note; None without any.
 
     There is no saving. Padding is advised unless unaligned pieces move at 80 % or more of the rate of the other pieces.
@@ -205,7 +206,7 @@ def unaligned(profile: RankProfile) -> Diagnosis | None:
         return None
     pieces = [piece for collective in profile.collectives for piece in collective.pieces]
     odd, even = ([piece for piece in pieces if _is_odd(piece) is odd_ones] for odd_ones in (True, False))
-    most = max(odd_collectives, key=lambda collective: on_links(collective)[2])
+    most = max(odd_collectives, key=lambda collective: link_transfer(collective)[2])
     largest = max(filter(_is_odd, most.pieces), key=lambda piece: piece.ns)
     whole = sum(piece.ns for piece in pieces) or 1
     share = sum(piece.ns for piece in odd) / whole

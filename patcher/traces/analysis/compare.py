@@ -16,7 +16,7 @@ from patcher.traces import model
 from patcher.traces.analysis.checks import mark_name
 from patcher.traces.analysis.loads import at_equal_load, spread_of_captures
 from patcher.traces.sidecar import CONTENTS
-from patcher.traces.words import in_ms, uncounted_between
+from patcher.traces.words import in_ms, uncounted_phrase
 
 RESAMPLES = 2000
 """Resamples of the bootstrap; fewer for a side with more than a thousand steps, where each is more certain."""
@@ -58,38 +58,42 @@ def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model
     """
     clock = "device" if all(any(profile.total_ns for profile in side) for side in (before, after)) else "host"
     time = operator.attrgetter(f"{clock}_ns")
-    samples = [_captures(side, time) for side in (before, after)]
-    flat = [[*chain.from_iterable(captures)] for captures in samples]
+    captures_by_side = [_steps_by_capture(side, time) for side in (before, after)]
+    flat = [[*chain.from_iterable(captures)] for captures in captures_by_side]
     first, second = (model.median_unit(units) for units in flat)
     comparison = model.Comparison(
-        _side(before, samples[0], time), _side(after, samples[1], time),
+        _describe_side(before, captures_by_side[0], time), _describe_side(after, captures_by_side[1], time),
         (time(first) if first else 0, time(second) if second else 0), None,
-        refused=tuple(_reasons(before, after)), clock=clock, reports=(tuple(before), tuple(after)),
+        refused=tuple(_refusals(before, after)), clock=clock, reports=(tuple(before), tuple(after)),
     )  # fmt: skip
     if comparison.refused and not force:
         return comparison
     parts = model.PARTS if first and second else ()
-    change, otherwise, unlike = _change(samples, time), tuple(_settings(before, after)), tuple(_models(before, after))
-    sizes = [[*map(len, captures)] for captures in samples]
-    by_run = sum(map(len, samples)) >= model.ENOUGH_CAPTURES and bool(before[0].baseline_run)
-    verdict = _undecided(before, after, unlike, otherwise) or _verdict(change, sizes, by_run=by_run)
+    change = _median_change(captures_by_side, time)
+    setting_differences = tuple(_setting_differences(before, after))
+    model_differences = tuple(_model_difference(before, after))
+    sizes = [[*map(len, captures)] for captures in captures_by_side]
+    by_run = sum(map(len, captures_by_side)) >= model.ENOUGH_CAPTURES and bool(before[0].baseline_run)
+    verdict = _incomparable(before, after, model_differences, setting_differences) or _verdict(
+        change, sizes, by_run=by_run
+    )
     return dataclasses.replace(
         comparison, change=change, verdict=verdict,
-        differs=(*otherwise, *_places(before, after), *unlike),
+        differs=(*setting_differences, *_environment_differences(before, after), *model_differences),
         equal_load=at_equal_load(flat, [*map(time, chain(*flat))], sizes),
         parts=tuple(model.PartChange(name, getattr(first, name), getattr(second, name)) for name in parts),
-        kernels=_changes(before, after, "kernels"), modules=_changes(before, after, "modules", clock),
-        operators=_changes(before, after, "operators", clock) if clock == "host" else (),
-        notes=tuple(_notes(before, after, samples)),
+        kernels=_changes_by_name(before, after, "kernels"), modules=_changes_by_name(before, after, "modules", clock),
+        operators=_changes_by_name(before, after, "operators", clock) if clock == "host" else (),
+        notes=tuple(_caveats(before, after, captures_by_side)),
     )  # fmt: skip
 
 
-def _captures(profiles: Profiles, time: Time) -> Captures:
-    """Return the steps of each recorded window of a side; of ranks that recorded the same step, the longest one.
+def _steps_by_capture(profiles: Profiles, time: Time) -> Captures:
+    """Return the steps of each capture of a side: of ranks that recorded the same step, only the longest one.
 
-    The n-th profile of each rank belongs to the n-th window; a profile without a rank is a window of its own. The
-    windows of one run of a baseline count as a single one. Steps without work on a device are left out if others have
-    some.
+    A capture is a recorded window, or one run of a baseline with all its windows. The n-th profile of each rank belongs
+    to the n-th window; a profile without a rank is a window of its own. Steps without work on a device are left out if
+    others have some. ``time`` returns the ns of a step.
     """
     turns = Counter[tuple[str, int | None]]()
     windows: dict[tuple[str, object], dict[int, list[model.RecordedUnit]]] = {}
@@ -105,26 +109,27 @@ def _captures(profiles: Profiles, time: Time) -> Captures:
     return [*captures.values()]
 
 
-def _undecided(before: Profiles, after: Profiles, unlike: Sequence[str], otherwise: Sequence[str]) -> str:
-    """Return the verdict that sides on different devices, of other models or with other settings are not comparable.
+def _incomparable(
+    before: Profiles, after: Profiles, model_differences: Sequence[str], setting_differences: Sequence[str]
+) -> str:
+    """Return the verdict for sides that cannot be compared: other devices, models or settings; "" if they can.
 
-    ``unlike`` and ``otherwise`` have a sentence for each difference of models and of settings. Without a difference the
-    verdict is "".
+    ``model_differences`` and ``setting_differences`` have a sentence for each difference.
     """
     if _on_different_devices(before, after):
         return model.OTHER_DEVICE
-    if unlike:
+    if model_differences:
         return model.OTHER_MODEL
-    return model.OTHER if otherwise else ""
+    return model.OTHER if setting_differences else ""
 
 
 def _verdict(change: tuple[int, int, int] | None, sizes: Sequence[Sequence[int]], *, by_run: bool) -> str:
     """Return the verdict: slower or faster if the interval of the change excludes 0, else alike.
 
-    It is `FEW` (not enough data) for so few steps that chance could explain the change. ``change`` is (low, change,
-    high) in ns, ``sizes`` has for each side the number of steps of each capture. With few captures the verdict is
-    limited to these captures, because the next one may differ. ``by_run`` says that there are enough runs of a
-    baseline, whatever their number of steps.
+    It is `FEW` (not enough data) if there are so few steps that chance could explain the change. With few captures,
+    slower and faster are said of these captures only, because the next one may differ. ``change`` is (low, change,
+    high) in ns, ``sizes`` has for each side the number of steps of each capture. ``by_run`` says that there are enough
+    runs of a baseline, whatever their number of steps.
     """
     counts = [*map(sum, sizes)]
     if change is None or (not by_run and math.comb(sum(counts), counts[0]) < CHANCE):
@@ -140,7 +145,7 @@ def _verdict(change: tuple[int, int, int] | None, sizes: Sequence[Sequence[int]]
     return model.SLOWER_IN_TWO if low > 0 else model.FASTER_IN_TWO
 
 
-def _settings(before: Profiles, after: Profiles) -> Iterator[str]:
+def _setting_differences(before: Profiles, after: Profiles) -> Iterator[str]:
     """Yield a sentence for each profiler setting that differs between the sides; releases are left out.
 
     A profiler records a switch only if it is on. So a missing switch counts as off, unless the capture has no settings.
@@ -155,7 +160,7 @@ def _settings(before: Profiles, after: Profiles) -> Iterator[str]:
                 [value or ("off" if _tells_settings(profile) else "") for value, profile in zip(of, side, strict=True)]
                 for of, side in zip(values, (before, after), strict=True)
             ]
-        yield from _unlike(name, *values)
+        yield from _difference(name, *values)
 
 
 def _setting(profile: model.RankProfile, name: str) -> str:
@@ -183,7 +188,7 @@ def _kind(device: str) -> str:
     return "Ascend NPU" if device.startswith("Ascend") else device if device == model.CPU else "GPU"
 
 
-def _models(before: Profiles, after: Profiles) -> Iterator[str]:
+def _model_difference(before: Profiles, after: Profiles) -> Iterator[str]:
     """Yield one sentence if the sides seem to run different models; nothing otherwise.
 
     They do if less than half of the time is in modules that both sides have. Without modules, a third of the time in
@@ -207,9 +212,10 @@ def _models(before: Profiles, after: Profiles) -> Iterator[str]:
 
 
 def _times_by_name(side: Profiles, field: str) -> dict[str, int]:
-    """Return name → ns, on the host if none is on a device, of the rows of a side in ``field``.
+    """Return name → ns of one kind of rows of a side: device time, or host time if none ran on a device.
 
-    ``field`` is "kernels" (computing ones only), "modules" or "operators".
+    ``field`` names the attribute of a profile with the rows: "kernels" (only computing ones count), "modules" or
+    "operators".
     """
     rows = [row for profile in side for row in getattr(profile, field)]
     computing = [row for row in rows if not isinstance(row, model.Kernel) or row.kind == model.COMPUTE]
@@ -225,7 +231,7 @@ def _release(profile: model.RankProfile) -> str:
     return f"{profile.metadata.target} {profile.metadata.release}".strip() if profile.metadata else ""
 
 
-def _places(before: Profiles, after: Profiles) -> Iterator[str]:
+def _environment_differences(before: Profiles, after: Profiles) -> Iterator[str]:
     """Yield a sentence for each difference in device, rank, number of ranks, and release of the target or a library."""
     columns: dict[str, Callable[[model.RankProfile], object]] = {
         Text("ranks of the run"): operator.attrgetter("world"),
@@ -234,22 +240,22 @@ def _places(before: Profiles, after: Profiles) -> Iterator[str]:
         **{name: operator.methodcaller("setting", name) for name in RELEASES},
     }  # fmt: skip
     if _on_different_devices(before, after):
-        yield from _unlike(Text("device"), *([profile.device for profile in side] for side in (before, after)))
+        yield from _difference(Text("device"), *([profile.device for profile in side] for side in (before, after)))
     for name, of in columns.items():
-        yield from _unlike(name, *([of(profile) for profile in side] for side in (before, after)))
+        yield from _difference(name, *([of(profile) for profile in side] for side in (before, after)))
 
 
-def _unlike(name: str, *sides: Sequence[object]) -> Iterator[str]:
+def _difference(name: str, *sides: Sequence[object]) -> Iterator[str]:
     """Yield the values of both sides, in words, if they differ; nothing if a side has only None and ""."""
     first, second = ({str(value) for value in side if value not in (None, "")} for side in sides)
     if first and second and first != second:
-        yield Text("{property}: {before} before, {after} after", name, _joined(first), _joined(second))
+        yield Text("{property}: {before} before, {after} after", name, _list_sorted(first), _list_sorted(second))
 
 
-def _side(profiles: Profiles, captures: Captures, time: Time) -> model.Side:
+def _describe_side(profiles: Profiles, captures: Captures, time: Time) -> model.Side:
     """Describe a side: its sources, formats and devices, the times of all its steps, and the median of each capture.
 
-    ``captures`` has the steps of each window, ``time`` returns the ns of a step on the host or the device.
+    ``captures`` has the steps of each capture, ``time`` returns the ns of a step on the host or the device.
     """
     forms = ", ".join(dict.fromkeys(profile.form for profile in profiles))
     devices = ", ".join(dict.fromkeys(profile.device for profile in profiles))
@@ -261,49 +267,51 @@ def _side(profiles: Profiles, captures: Captures, time: Time) -> model.Side:
 # ---------------------------------------------------------------- whether
 
 
-def _reasons(before: Profiles, after: Profiles) -> Iterator[str]:
+def _refusals(before: Profiles, after: Profiles) -> Iterator[str]:
     """Yield a sentence for each reason why the sides cannot be compared; nothing if they can.
 
-    Reasons are failed checks, kernels on a device in a part of the captures only, and another stage, kind of marks or
-    window.
+    Reasons are failed checks, kernels on a device in only some of the captures, and another stage, kind of step marks
+    or recording window.
     """
     both = [*before, *after]
     on_host = [profile for profile in both if profile.on_host]
     if 0 < len(on_host) < len(both):
-        yield Text("no kernel ran on a device in {captures}, but kernels ran in the other captures", _names(on_host))
+        yield Text(
+            "no kernel ran on a device in {captures}, but kernels ran in the other captures", _capture_names(on_host)
+        )
     for name, side in ((Text("before"), before), (Text("after"), after)):
-        yield from _failed(name, side, _carries_none)
+        yield from _failed_checks(name, side, _carries_none)
     stages = [{profile.stage for profile in side} - {""} for side in (before, after)]
     marks = [{mark_name(profile.marks) or "nothing" for profile in side} for side in (before, after)]
-    windows = [{_window(profile) for profile in side} for side in (before, after)]
+    windows = [{_window_text(profile) for profile in side} for side in (before, after)]
     if all(stages) and stages[0] != stages[1]:
-        yield Text("different stages: {before} before, {after} after", *map(_joined, stages))
+        yield Text("different stages: {before} before, {after} after", *map(_list_sorted, stages))
     if marks[0] != marks[1]:
-        yield Text("steps are marked differently: by {before} before, by {after} after", *map(_joined, marks))
+        yield Text("steps are marked differently: by {before} before, by {after} after", *map(_list_sorted, marks))
     elif windows[0] != windows[1] and "" not in windows[0] | windows[1]:
-        yield Text("different recording windows: {before} before, {after} after", *map(_joined, windows))
+        yield Text("different recording windows: {before} before, {after} after", *map(_list_sorted, windows))
 
 
-def _names(profiles: Profiles) -> str:
+def _capture_names(profiles: Profiles) -> str:
     return ", ".join(profile.label or profile.source for profile in profiles)
 
 
-def _failed(name: str, side: Profiles, matters: Callable[[model.Check], bool]) -> Iterator[str]:
-    """Yield a sentence for each failure of a check for which ``matters`` is True, beginning with ``name`` of the side.
+def _failed_checks(name: str, side: Profiles, is_counted: Callable[[model.Check], bool]) -> Iterator[str]:
+    """Yield a sentence for each failed check of a side for which ``is_counted`` is True.
 
-    Equal failures come once, with the captures that failed, unless all captures of the side did. A run without a device
-    that launched no kernel did not fail.
+    Each begins with the ``name`` of the side. Equal failures are merged into one sentence, which names the captures,
+    unless all captures of the side failed. A run without a device that launched no kernel did not fail.
     """
     failures: dict[str, list[model.RankProfile]] = {}
     for profile in side:
         for check in profile.failed:
-            if matters(check) and not (profile.on_host and check.id == "kernels"):
+            if is_counted(check) and not (profile.on_host and check.id == "kernels"):
                 failures.setdefault(check.evidence, []).append(profile)
     for evidence, profiles in failures.items():
         if len(profiles) == len(side):
             yield Text("{side}: {failed_check}", name, evidence)
         else:
-            yield Text("{side}, {captures}: {failed_check}", name, _names(profiles), evidence)
+            yield Text("{side}, {captures}: {failed_check}", name, _capture_names(profiles), evidence)
 
 
 def _carries_none(check: model.Check) -> bool:
@@ -311,7 +319,7 @@ def _carries_none(check: model.Check) -> bool:
     return {"communication", "dispatch"} <= set(check.withdraws)
 
 
-def _window(profile: model.RankProfile) -> str:
+def _window_text(profile: model.RankProfile) -> str:
     """Return the recording window of a profile as text, else the range of its step numbers; "" without numbers."""
     if profile.metadata and profile.metadata.window:
         return profile.metadata.window.text
@@ -321,14 +329,15 @@ def _window(profile: model.RankProfile) -> str:
     return f"{min(numbers)}:{max(numbers) + 1}"
 
 
-def _notes(before: Profiles, after: Profiles, samples: Sequence[Captures]) -> Iterator[str]:
+def _caveats(before: Profiles, after: Profiles, captures_by_side: Sequence[Captures]) -> Iterator[str]:
     """Yield caveats of the comparison as sentences: few steps or captures, two profilers, unlike loads, and more.
 
-    ``samples`` has for each side the steps of each capture. Uncounted iterations and failed checks are named, too.
+    ``captures_by_side`` has for each side the steps of each capture. Uncounted iterations and failed checks are named,
+    too.
     """
     names = Text("Before"), Text("After")
-    few_captures = sum(map(len, samples)) < model.ENOUGH_CAPTURES
-    few = [name for name, captures in zip(names, samples, strict=True) if sum(map(len, captures)) < 2]
+    few_captures = sum(map(len, captures_by_side)) < model.ENOUGH_CAPTURES
+    few = [name for name, captures in zip(names, captures_by_side, strict=True) if sum(map(len, captures)) < 2]
     if few and few_captures:
         yield Text(
             "{sides}: only one step was recorded, so the difference has no confidence interval.", joined(AND, few)
@@ -337,7 +346,7 @@ def _notes(before: Profiles, after: Profiles, samples: Sequence[Captures]) -> It
         yield Text(
             "The baseline has {count} of the {least} runs that are needed to tell how much runs differ"
 " from night to night.",
-            len(samples[0]), model.ENOUGH_CAPTURES - 1,
+            len(captures_by_side[0]), model.ENOUGH_CAPTURES - 1,
         )  # fmt: skip
     elif few_captures:
         yield Text(
@@ -350,18 +359,21 @@ def _notes(before: Profiles, after: Profiles, samples: Sequence[Captures]) -> It
         yield Text(
             "The sides come from {names}, whose kernels have different names: compare the breakdown, not kernels.", both
         )
-    yield from _loads(before, after)
-    yield from _outside_operators(before, after)
+    yield from _load_difference(before, after)
+    yield from _time_outside_operators(before, after)
     for side, profiles in zip(names, (before, after), strict=True):
         for profile in profiles:
             if profile.uncounted:
                 whose = Text("{side}, {profile}", side, profile.label or profile.source)
-                yield Text("{side}: {sentence}.", whose, uncounted_between(profile.uncounted))
-        yield from _failed(side, profiles, lambda check: not _carries_none(check))
+                yield Text("{side}: {sentence}.", whose, uncounted_phrase(profile.uncounted))
+        yield from _failed_checks(side, profiles, lambda check: not _carries_none(check))
 
 
-def _outside_operators(before: Profiles, after: Profiles) -> Iterator[str]:
-    """Yield a sentence if most of the change on the CPU is time without operators, of which no table tells."""
+def _time_outside_operators(before: Profiles, after: Profiles) -> Iterator[str]:
+    """Yield one sentence if time outside of operators makes up most of the change on the CPU; else nothing.
+
+    No table of a comparison shows that time.
+    """
     steps = [[step for profile in side for step in profile.host_steps] for side in (before, after)]
     if not all(steps) or not all(profile.on_host for profile in (*before, *after)):
         return
@@ -379,8 +391,8 @@ _HOST_TIMES = operator.attrgetter("ns"), operator.attrgetter("idle_ns")
 """Values of the time of a step on the host, and of that without operators."""
 
 
-def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
-    """Yield one sentence if median contents of steps (requests, tokens, …) differ by over 10 % between the sides."""
+def _load_difference(before: Profiles, after: Profiles) -> Iterator[str]:
+    """Yield one sentence if the load of the median steps, such as requests, differs by over 10 % between the sides."""
     differing = []
     for name in CONTENTS:
         sides = [[getattr(unit, name) for profile in side for unit in profile.units] for side in (before, after)]
@@ -396,16 +408,16 @@ def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
 # ---------------------------------------------------------------- how much
 
 
-def _change(samples: Sequence[Captures], time: Time) -> tuple[int, int, int] | None:
+def _median_change(captures_by_side: Sequence[Captures], time: Time) -> tuple[int, int, int] | None:
     """Return (low, change, high) in ns: the change of the median step in its 95 % interval; None for too few steps.
 
-    ``samples`` has for each side the steps of each capture. Too few is one step on a side, unless there are enough
-    captures. A bootstrap with a fixed seed draws captures, then steps within them. With enough captures the interval is
-    at least as wide as Student's for the medians of the captures.
+    Too few is one step on a side, unless there are enough captures. ``captures_by_side`` has for each side the steps of
+    each capture. A bootstrap with a fixed seed draws captures, then steps within them. With enough captures the
+    interval is at least as wide as Student's for the medians of the captures.
     """
-    first, second = ([[*map(time, steps)] for steps in captures] for captures in samples)
+    first, second = ([[*map(time, steps)] for steps in captures] for captures in captures_by_side)
     counts = [sum(map(len, side)) for side in (first, second)]
-    if min(counts) < 2 and sum(map(len, samples)) < model.ENOUGH_CAPTURES:
+    if min(counts) < 2 and sum(map(len, captures_by_side)) < model.ENOUGH_CAPTURES:
         return None
     estimate = _median(second) - _median(first)
     draw = random.Random(0)  # noqa: S311  (no secret: the same data gives the same interval)
@@ -431,7 +443,9 @@ def _median(side: Sequence[Sequence[int]]) -> int:
 # ---------------------------------------------------------------- where from
 
 
-def _changes(before: Profiles, after: Profiles, field: str, clock: str = "device") -> tuple[model.TimeChange, ...]:
+def _changes_by_name(
+    before: Profiles, after: Profiles, field: str, clock: str = "device"
+) -> tuple[model.TimeChange, ...]:
     """Return calls and ns per step of each row of ``field`` on both sides, largest change first.
 
     ``field`` is "kernels", "operators" or "modules". With the ``clock`` "host", operators and modules count their host
@@ -440,7 +454,7 @@ def _changes(before: Profiles, after: Profiles, field: str, clock: str = "device
     units = [max(sum(len(profile.units) for profile in side), 1) for side in (before, after)]
     kind, on_host = field.removesuffix("s"), clock == "host"
     first, second = (
-        _sums((row for profile in side for row in getattr(profile, field)), kind, on_host=on_host)
+        _sums_by_name((row for profile in side for row in getattr(profile, field)), kind, on_host=on_host)
         for side in (before, after)
     )
     rows = []
@@ -450,17 +464,18 @@ def _changes(before: Profiles, after: Profiles, field: str, clock: str = "device
         rates = round(calls_before / units[0], 3), round(calls_after / units[1], 3)
         state = "gone" if calls_before else "new"
         if calls_before and calls_after:
-            state = _state(*rates, ns_before / calls_before, ns_after / calls_after)
+            state = _kernel_change(*rates, ns_before / calls_before, ns_after / calls_after)
         rows.append(model.TimeChange(name, ns_before // units[0], ns_after // units[1], kind, state, *rates))
     return tuple(sorted(rows, key=lambda row: (-abs(row.change_ns), row.name, row.kind)))
 
 
-def _sums(
+def _sums_by_name(
     rows: Iterable[model.Kernel | model.CallSums], kind: str, *, on_host: bool
 ) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return (name, kind) → (calls, ns), summed over all rows; a kernel has its own kind, any other row ``kind``.
+    """Return (name, kind) → (calls, ns), summed over all rows.
 
-    With ``on_host`` the ns of operators and modules are those on the host.
+    A kernel has its own kind (computing, communication, copy), any other row ``kind``. If ``on_host``, the ns of
+    operators and modules are those on the host.
     """
     sums: dict[tuple[str, str], tuple[int, int]] = {}
     for row in rows:
@@ -475,8 +490,11 @@ def _sums(
     return sums
 
 
-def _state(calls_before: float, calls_after: float, ns_before: float, ns_after: float) -> str:
-    """Return in a word what changed of a kernel by over 5 %: calls per step, else ns per call; "alike" if neither."""
+def _kernel_change(calls_before: float, calls_after: float, ns_before: float, ns_after: float) -> str:
+    """Return what changed of a kernel in a word, such as "slower"; "alike" for changes up to 5 %.
+
+    The number of calls per step comes first (more often, less often), then the ns per call.
+    """
     if abs(calls_after - calls_before) > ALIKE * calls_before:
         return Text("more often") if calls_after > calls_before else Text("less often")
     if abs(ns_after - ns_before) > ALIKE * ns_before:
@@ -484,5 +502,5 @@ def _state(calls_before: float, calls_after: float, ns_before: float, ns_after: 
     return Text("alike")
 
 
-def _joined(names: set[str]) -> str:
+def _list_sorted(names: set[str]) -> str:
     return ", ".join(sorted(names))

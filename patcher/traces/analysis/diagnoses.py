@@ -10,9 +10,9 @@ from patcher.messages import COMMA, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis import collectives, copying, exposed, host_bound, host_only, priorities
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
-from patcher.traces.analysis.ranks import match_collectives, missing
+from patcher.traces.analysis.ranks import match_collectives, missing_ranks
 from patcher.traces.places import place_in_words
-from patcher.traces.words import apart, cold_units, in_ms, listed, percent
+from patcher.traces.words import cold_start_phrase, in_ms, listed, percent, shorten_distinct
 
 SLOW = 1.3
 """A step that takes so many times the median is an outlier."""
@@ -36,18 +36,18 @@ def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
     """
     parts = list(dict.fromkeys(profile.part for profile in profiles))
     if len(parts) < 2:
-        return _stage(profiles, named=len(profiles) > 1)
-    stages = [_stage([profile for profile in profiles if profile.part == part], named=True) for part in parts]
+        return _report_stage(profiles, labelled=len(profiles) > 1)
+    stages = [_report_stage([profile for profile in profiles if profile.part == part], labelled=True) for part in parts]
     findings = tuple(finding for stage in stages for finding in stage.findings)
     verdict = model.Verdict(Text("{count} stages, each reported separately", len(stages)))
     return model.TraceReport(tuple(profiles), findings, verdict, stages=tuple(stages))
 
 
-def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.TraceReport:
-    """Return the report of the ranks of one stage: findings in order of their weight, and the verdict.
+def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> model.TraceReport:
+    """Return the report of the ranks of one stage: findings, most important first, and the verdict.
 
-    Findings that a failed check withdraws are left out; ranks that were not reported are a finding. If ``named``, each
-    evidence begins with the label of its profile.
+    Findings that a failed check withdraws are left out; ranks that were not reported are a finding. If ``labelled``,
+    each evidence begins with the label of its profile.
     """
     meetings = match_collectives(profiles)
     profiles = collectives.with_usual_times(profiles, meetings.waits)
@@ -57,23 +57,27 @@ def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.Trace
         if diagnosis is not None and diagnosis.id not in profile.withdrawn
     ]  # fmt: skip
     if slow := host_only.straggler(profiles):
-        diagnoses = [slow, *_beside_straggler(diagnoses, slow.source)]
-    if len(profiles) > 1 and (missing_ranks := missing(profiles)):
+        diagnoses = [slow, *_blame_straggler(diagnoses, slow.source)]
+    if len(profiles) > 1 and (missing := missing_ranks(profiles)):
         evidence = Text(
             "{count} of {total} ranks were reported. How long these wait for the missing ranks is unknown: {ranks}.",
-            len(profiles), len(profiles) + len(missing_ranks), listed(missing_ranks),
+            len(profiles), len(profiles) + len(missing), listed(missing),
         )  # fmt: skip
         diagnoses.append(model.Diagnosis("missing-ranks", "note", evidence, None, "exact"))
-    whose = {profile.source: profile.label or profile.source for profile in profiles} if named else {}
+    labels = {profile.source: profile.label or profile.source for profile in profiles} if labelled else {}
     ordered = [
-        dataclasses.replace(diagnosis, evidence=_of(whose.get(diagnosis.source), diagnosis.evidence))
+        dataclasses.replace(diagnosis, evidence=_with_label(labels.get(diagnosis.source), diagnosis.evidence))
         for diagnosis in priorities.ordered(diagnoses, profiles, meetings)
     ]
-    return model.TraceReport(tuple(profiles), tuple(ordered), _verdict(profiles, ordered, whose), meetings.ranks)
+    return model.TraceReport(tuple(profiles), tuple(ordered), _verdict(profiles, ordered, labels), meetings.ranks)
 
 
-def _beside_straggler(diagnoses: Sequence[model.Diagnosis], source: str) -> Iterator[model.Diagnosis]:
-    """Yield the diagnoses without the idle time of ranks that wait; that of the straggler ``source`` is the cause."""
+def _blame_straggler(diagnoses: Sequence[model.Diagnosis], source: str) -> Iterator[model.Diagnosis]:
+    """Yield the diagnoses, without that of an idle host on any rank but the straggler.
+
+    On the other ranks the host is idle because it waits for the straggler. The straggler's is marked as the cause of
+    this waiting. ``source`` is that of the straggler's profile.
+    """
     for diagnosis in diagnoses:
         if diagnosis.id != "host-idle":
             yield diagnosis
@@ -81,7 +85,7 @@ def _beside_straggler(diagnoses: Sequence[model.Diagnosis], source: str) -> Iter
             yield dataclasses.replace(diagnosis, same_as="slow-rank")
 
 
-def _of(profile: str | None, evidence: str) -> str:
+def _with_label(profile: str | None, evidence: str) -> str:
     """Return the evidence, after the name of its profile if that is given."""
     return Text("{profile}: {evidence}", profile, evidence) if profile else evidence
 
@@ -96,12 +100,13 @@ def _diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
     yield from filter(
         None,
         (
-            copying.finding(profile), collectives.unaligned(profile), _outlier(profile), _compute(profile),
+            copying.finding(profile), collectives.unaligned_collectives(profile), _slowest_step(profile),
+            _computing(profile),
         ),
     )  # fmt: skip
 
 
-def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
+def _slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose the slowest step if it took over 1.3 times the median; None otherwise, and for under 3 steps.
 
     The time before the first kernel does not count, and a step that starts the profiler is left out. The diagnosis is
@@ -120,17 +125,17 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     evidence = Text("Step {number} took {time}, {times:.1f} times as long as the median step.", *values)
     if profile.on_host:
         evidence = Text("Step {number} took {time} on the host, {times:.1f} times as long as the median step.", *values)
-    cold = Text("{sentence}.", cold_units([slowest.number])) if slowest.number in profile.cold else ""
+    cold = Text("{sentence}.", cold_start_phrase([slowest.number])) if slowest.number in profile.cold else ""
     advice: str = Text(
         "check what is special about this step: its requests, a copy, garbage collection, another process"
     )
     late = [time(unit) - time(usual) for unit in units if time(unit) > SLOW * time(usual)]
-    headline = _slow_steps(profile, slowest, sum(_ALIKE * excess >= max(late) for excess in late))
+    headline = _slow_steps_headline(profile, slowest, sum(_ALIKE * excess >= max(late) for excess in late))
     if profile.on_host:
         more, cause, better = host_only.excess(profile, slowest.number, usual.number)
         advice = better or advice
     else:
-        more, cause = _excess(profile, slowest, usual)
+        more, cause = _why_slower(profile, slowest, usual)
     if cause:
         headline = Text("{title}: {cause}", headline or model.TITLES["outlier"], cause)
     evidence = sentences(evidence, more, cold)
@@ -144,8 +149,11 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     )
 
 
-def _slow_steps(profile: model.RankProfile, slowest: model.RecordedUnit, count: int) -> str:
-    """Return the headline for ``count`` slow steps, the slowest of which is given; "" for a single one of many."""
+def _slow_steps_headline(profile: model.RankProfile, slowest: model.RecordedUnit, count: int) -> str:
+    """Return the headline on ``count`` slow steps of a profile; "" if only one is slow, and it is not the first step.
+
+    ``slowest`` is the slowest of them.
+    """
     if count > 1:
         return Text("{count} of {total} steps take much longer than the others", count, len(profile.units))
     if slowest is profile.units[0]:
@@ -153,11 +161,11 @@ def _slow_steps(profile: model.RankProfile, slowest: model.RecordedUnit, count: 
     return ""
 
 
-def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> tuple[str, str]:
-    """Return sentences on why the step ``slowest`` takes longer on the device than the step ``usual``, and the cause.
+def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> tuple[str, str]:
+    """Return the evidence why the step ``slowest`` takes longer on the device than ``usual``, and a text on the cause.
 
-    They name the part of the time that grew most, the place if it is idle time at one place, and other numbers of
-    kernels. The cause is "" if no part has most of the additional time.
+    The evidence names the part of the time that grew most, the place if most of that is idle time at one place, and
+    different numbers of kernels. The cause is "" if no part has most of the additional time.
     """
     part = _longer_part(slowest, usual)
     excess, whole = slowest.parts[part] - usual.parts[part], slowest.device_ns - usual.device_ns
@@ -180,7 +188,7 @@ def _longer_part(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
     return max(model.PARTS, key=lambda part: slowest.parts[part] - usual.parts[part])
 
 
-def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
+def _computing(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose a device that computes for 80 % of the time or more, as a note; None below that.
 
     The evidence names the longest kernels, and how much faster the device's roofline would be where it is known.
@@ -190,7 +198,7 @@ def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
         return None
     kernels = [kernel for kernel in profile.kernels if kernel.kind == model.COMPUTE]
     whole = sum(kernel.ns for kernel in kernels) or 1
-    largest = zip(kernels[:3], apart([kernel.name for kernel in kernels[:3]]), strict=True)
+    largest = zip(kernels[:3], shorten_distinct([kernel.name for kernel in kernels[:3]]), strict=True)
     longest = ", ".join(f"{name} ({percent(kernel.ns / whole, 0)})" for kernel, name in largest)
     advice = Text("make kernels faster or fewer: fusion, another precision, larger batches")
     evidence = Text("{share} of the time is computing. Longest kernels: {longest}.", percent(share), longest)
@@ -211,12 +219,13 @@ def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
 
 
 def _verdict(
-    profiles: Sequence[model.RankProfile], diagnoses: Sequence[model.Diagnosis], whose: Mapping[str, str]
+    profiles: Sequence[model.RankProfile], diagnoses: Sequence[model.Diagnosis], labels: Mapping[str, str]
 ) -> model.Verdict:
-    """Return the verdict: the title of the first problem, else of computing or of the host's operators.
+    """Return the verdict of a report, whose title is that of the first diagnosis that is a problem.
 
-    Without any of these, nothing stands out; if failed checks withdraw everything, there is no verdict. ``diagnoses``
-    are in order of their weight, ``whose`` maps the source of a profile to its label.
+    Without a problem it is that of the diagnosis on computing, or on the operators of a run without a device; without
+    these, nothing stands out. If failed checks withdraw all diagnoses of the device, there is no verdict. ``diagnoses``
+    are in the order of the report, ``labels`` maps the source of a profile to its label.
     """
     withdrawn = {diagnosis for profile in profiles if not profile.on_host for diagnosis in profile.withdrawn}
     first = next((diagnosis for diagnosis in diagnoses if diagnosis.severity == "problem"), None)
@@ -229,18 +238,18 @@ def _verdict(
             if diagnosis is first or diagnosis.id in ("compute", "host-operators")
         )
         title = next(titles, Text("Nothing stands out"))
-    return model.Verdict(title, *_guide(profiles, first), tuple(_withdrawals(profiles, whose)))
+    return model.Verdict(title, *_ascend_rule(profiles, first), tuple(_withdrawals(profiles, labels)))
 
 
-def _withdrawals(profiles: Sequence[model.RankProfile], whose: Mapping[str, str]) -> Iterator[str]:
+def _withdrawals(profiles: Sequence[model.RankProfile], labels: Mapping[str, str]) -> Iterator[str]:
     """Yield for each failed check a sentence with its evidence and the diagnoses that it withdraws.
 
-    ``whose`` maps the source of a profile to the label that begins the sentence.
+    ``labels`` maps the source of a profile to the label that begins the sentence.
     """
     for profile in profiles:
         for check in profile.failed:
             if not (profile.on_host and check.id == "kernels"):  # there is nothing that could launch one
-                yield _of(whose.get(profile.source), _withdrawal(check))
+                yield _with_label(labels.get(profile.source), _withdrawal(check))
 
 
 def _withdrawal(check: model.Check) -> str:
@@ -254,12 +263,11 @@ def _withdrawal(check: model.Check) -> str:
     )
 
 
-def _guide(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None) -> tuple[str, str]:
-    """Return what the Ascend guide says of a rank's Free time, and why the verdict differs, in sentences.
+def _ascend_rule(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None) -> tuple[str, str]:
+    """Return what the Ascend guide concludes from the largest Free time of a rank, and why the verdict differs.
 
-    Free is what torch_npu's step_trace_time calls idle; the rank is that with the largest share of it. The guide takes
-    over 10 % for a host that launches late. The second text is "" if the verdict does not differ; both are without a
-    device.
+    Free is what torch_npu's step_trace_time calls idle; above 10 %, the guide blames a host that launches late. Both
+    texts are sentences. The second one is "" if the verdict does not differ, and both are "" without a device.
     """
     with_time = [profile for profile in profiles if profile.total_ns]
     if not with_time:

@@ -66,7 +66,7 @@ def parts_of(profile: model.RankProfile, meetings: Meetings) -> dict[str, int]:
     raw = {unit: dict.fromkeys(PARTS, 0) for unit in exposed}
     for collective in profile.collectives:
         if collective.unit in raw:
-            for part, ns in _split(profile, collective, meetings).items():
+            for part, ns in _parts_of_collective(profile, collective, meetings).items():
                 raw[collective.unit][part] += ns
     for unit, budget in exposed.items():
         remaining = budget
@@ -78,18 +78,20 @@ def parts_of(profile: model.RankProfile, meetings: Meetings) -> dict[str, int]:
     return sums
 
 
-def _split(profile: model.RankProfile, collective: model.Collective, meetings: Meetings) -> dict[str, int]:
-    """Return the ns of one collective by part: bubble of the pipeline or waiting, and idle.
+def _parts_of_collective(
+    profile: model.RankProfile, collective: model.Collective, meetings: Meetings
+) -> dict[str, int]:
+    """Return the ns of one collective by part: the pipeline's bubble or waiting for ranks, and idle time.
 
-    Transfer has no entry: it is what remains of the collective. A send or receive is all bubble. Waiting counts as
-    bubble, too, if ranks of several stages meet in the collective.
+    What remains of the collective is transfer, without an entry. A send or receive is bubble throughout. Waiting counts
+    as bubble, too, if ranks of several stages meet in the collective.
     """
     if between_two(collective):
         return {PIPELINE: collective.ns}
     key = profile.source, collective.unit, collective.group, collective.index
-    told = meetings.waits.get(key)
+    ranks_wait = meetings.waits.get(key)
     vendor_wait = collective.wait_ns or 0
-    waits = min(vendor_wait if told is None else told, collective.ns)
+    waits = min(vendor_wait if ranks_wait is None else ranks_wait, collective.ns)
     # The vendor calls it idle, too, where a rank waits without a notify: what the ranks tell is waiting.
     idle = min(max((collective.idle_ns or 0) - max(waits - vendor_wait, 0), 0), collective.ns - waits)
     return {PIPELINE if key in meetings.across else WAITING: waits, IDLE: idle}
@@ -98,14 +100,14 @@ def _split(profile: model.RankProfile, collective: model.Collective, meetings: M
 def finding(
     profile: model.RankProfile, profiles: Sequence[model.RankProfile], meetings: Meetings
 ) -> model.Diagnosis | None:
-    """Diagnose the exposed communication of a profile by its largest part; None if it is small.
+    """Diagnose the exposed communication of a profile by its largest part; None if there is little of it.
 
-    Small is under 10 % of the time, waiting for ranks under 2.5 %, and no collective that takes much longer than usual.
-    ``profiles`` are all ranks of the stage; the saving in ns is per step.
+    Little is under 10 % of the time, with under 2.5 % waiting for ranks, and without a collective that takes much
+    longer than usual. ``profiles`` are all ranks of the stage; the saving in ns is per step.
     """
     sums, total = parts_of(profile, meetings), profile.total_ns or 1
     exposed = sum(sums.values())
-    outlier = collectives.outlier(profile)
+    outlier = collectives.slow_collectives(profile)
     if exposed < NOTABLE * total and sums[WAITING] < WAITS * total and outlier is None:
         return None
     largest = max(sums, key=lambda part: sums[part])
@@ -113,32 +115,32 @@ def finding(
         largest = WAITING
     count = len(profile.units)
     saving, name = sums[largest] // count, PARTS[largest]
-    said = _finding_text(largest, profile, profiles, meetings)
+    text = _finding_text(largest, profile, profiles, meetings)
     by_outlier = ""
     if outlier is not None:
         by_outlier = outlier.evidence
         if largest == TRANSFER and 2 * (outlier.saving_ns or 0) > saving:
             name, saving = outlier.id, min(saving, outlier.saving_ns or 0)
-            said = FindingText(outlier.evidence, outlier.advice, outlier.certainty)
+            text = FindingText(outlier.evidence, outlier.advice, outlier.certainty)
             by_outlier = ""
     ranks_evidence = ""
     if largest not in (WAITING, PIPELINE) and sums[WAITING] >= WAITS * total and straggler(meetings) is not None:
-        ranks_evidence = _waiting(profile, profiles, meetings).evidence
-    evidence = sentences(_whole(profile, sums), said.evidence, ranks_evidence, by_outlier)
+        ranks_evidence = _straggler_text(profile, profiles, meetings).evidence
+    evidence = sentences(_breakdown(profile, sums), text.evidence, ranks_evidence, by_outlier)
     return model.Diagnosis(
-        name, "warning", evidence, saving, said.certainty, said.advice, profile.source,
-        parts={part: ns // count for part, ns in sums.items() if ns}, culprit=said.culprit, headline=said.headline,
+        name, "warning", evidence, saving, text.certainty, text.advice, profile.source,
+        parts={part: ns // count for part, ns in sums.items() if ns}, culprit=text.culprit, headline=text.headline,
     )  # fmt: skip
 
 
-def _whole(profile: model.RankProfile, sums: Mapping[str, int]) -> Text:
-    """Return a sentence on the shares of exposed and of hidden communication, with the time per step of each part.
+def _breakdown(profile: model.RankProfile, sums: Mapping[str, int]) -> Text:
+    """Return a sentence with the shares of exposed and hidden communication, and each exposed part's time per step.
 
     ``sums`` has the ns of each exposed part over all steps.
     """
     count = len(profile.units)
-    told = _tells_waiting(profile)
-    times = joined(COMMA, (_part_words(part, in_ms(ns / count), told) for part, ns in sums.items() if ns))
+    tells_waiting = _tells_waiting(profile)
+    times = joined(COMMA, (_part_words(part, in_ms(ns / count), tells_waiting) for part, ns in sums.items() if ns))
     return Text(
         "{share} of the time is exposed communication ({times}), {hidden} is hidden behind computing.",
         percent(sum(sums.values()) / (profile.total_ns or 1)),
@@ -147,10 +149,11 @@ def _whole(profile: model.RankProfile, sums: Mapping[str, int]) -> Text:
     )
 
 
-def _part_words(part: str, time: str, told: bool) -> Text:
-    """Return a part of exposed communication with its ``time`` in words, such as "1.20 ms waiting for ranks".
+def _part_words(part: str, time: str, tells_waiting: bool) -> Text:
+    """Return the ``time`` of a part of exposed communication with its name, such as "1.20 ms waiting for ranks".
 
-    ``told`` is False if transfer may include waiting, because nothing tells them apart.
+    ``tells_waiting`` is False if nothing separates waiting from transfer; then transfer is called "transfer or
+    waiting".
     """
     if part == PIPELINE:
         return Text("{time} between pipeline stages", time)
@@ -158,7 +161,7 @@ def _part_words(part: str, time: str, told: bool) -> Text:
         return Text("{time} waiting for ranks", time)
     if part == IDLE:
         return Text("{time} idle", time)
-    return Text("{time} transfer", time) if told else Text("{time} transfer or waiting", time)
+    return Text("{time} transfer", time) if tells_waiting else Text("{time} transfer or waiting", time)
 
 
 def _tells_waiting(profile: model.RankProfile) -> bool:
@@ -176,9 +179,9 @@ def _finding_text(
     ``profiles`` are all ranks of the stage.
     """
     if largest == PIPELINE:
-        return _bubble(profile, meetings)
+        return _bubble_text(profile, meetings)
     if largest == WAITING:
-        return _waiting(profile, profiles, meetings)
+        return _straggler_text(profile, profiles, meetings)
     if largest == IDLE:
         return FindingText(
             Text("torch_npu counts this time as idle time within collectives."),
@@ -199,17 +202,17 @@ def _finding_text(
 # ---------------------------------------------------------------- pipelines
 
 
-def _bubble(profile: model.RankProfile, meetings: Meetings) -> FindingText:
+def _bubble_text(profile: model.RankProfile, meetings: Meetings) -> FindingText:
     """Return evidence and advice on the bubble of a pipeline.
 
-    If the stages differ, they name the stage that takes longest and the part of its time that is longer than in the
-    fastest stage.
+    If the stages take different times, both name the slowest stage, and the part of its time that exceeds the fastest
+    stage most.
     """
     count = sum(map(between_two, profile.collectives)) / (len(profile.units) or 1)
     evidence: str = Text("This rank sends and receives {count:,.0f} times per step.", count)
     advice = Text("use more micro-batches or an interleaved schedule; the transfer itself is the smaller part")
     certainty = Text("upper bound; includes the transfer")
-    slowest, fastest = _stages(meetings)
+    slowest, fastest = _slowest_and_fastest(meetings)
     if slowest is None or fastest is None:
         return FindingText(evidence, advice, certainty)
     values = slowest.name, in_ms(slowest.computing_ns), fastest.name, in_ms(fastest.computing_ns)
@@ -232,7 +235,7 @@ def _bubble(profile: model.RankProfile, meetings: Meetings) -> FindingText:
     return FindingText(evidence, advice, certainty, slowest.name, headline)
 
 
-def _stages(meetings: Meetings) -> tuple[PipelineStage | None, PipelineStage | None]:
+def _slowest_and_fastest(meetings: Meetings) -> tuple[PipelineStage | None, PipelineStage | None]:
     """Return the stages of the pipeline that take longest and shortest without the bubble.
 
     Both are None if there are fewer than two stages, or if these take about equally long.
@@ -264,7 +267,9 @@ def straggler(meetings: Meetings) -> model.Rank | None:
     return slow if slow.awaited_ns and slow.awaited_ns >= BLAMED * second.awaited_ns else None
 
 
-def _waiting(profile: model.RankProfile, profiles: Sequence[model.RankProfile], meetings: Meetings) -> FindingText:
+def _straggler_text(
+    profile: model.RankProfile, profiles: Sequence[model.RankProfile], meetings: Meetings
+) -> FindingText:
     """Return evidence and advice on the straggler: how long the others wait for it, and what takes it longer.
 
     Without a single straggler, the text names up to two ranks for which the others wait most.

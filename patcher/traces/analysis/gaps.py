@@ -58,51 +58,53 @@ class GapSums:
         self.trace, self.cuts = trace, cuts
         self.sums: dict[_Key, _GapSum] = defaultdict(_GapSum)
         self.short: dict[tuple[str, str], _GapSum] = {}
-        self.rest: dict[GapPlace, _GapSum] = defaultdict(_GapSum)
+        self.overflow: dict[GapPlace, _GapSum] = defaultdict(_GapSum)
         keys = trace.tasks.key
         self.replays = any(map(eq, keys, islice(keys, 1, None))) and any(key != UNKNOWN for key in keys)
         self.holds = HostHolds(trace, cuts, threads)
-        self.places: list[tuple[Idle, Held | None]] = []
+        self.kept: list[tuple[Idle, Held | None]] = []
         for gap in idle(trace, cuts, set(chosen)):
             if gap.ns < WAITING_NS:
-                self._add_short(gap)
+                self._sum_short(gap)
             else:
-                self._add_long(gap)
-        self._add_places(threads)
-        self._add_rest()
+                self._keep_or_sum(gap)
+        self._sum_kept(threads)
+        self._sum_overflow()
 
-    def _add_long(self, gap: Idle) -> None:
-        """Keep a gap for `_add_places`; sum it as a short gap if it is under 100 µs and no call on the host covers it.
+    def _keep_or_sum(self, gap: Idle) -> None:
+        """Keep a gap, to be summed later by its place; if it is one of many short ones, sum it with these now.
 
-        If twice ``KEPT`` gaps are kept, only the longest half stays; the others are summed in ``rest``, by place.
+        These take under 100 µs, lie outside of replayed graphs, mostly before the next launch, and no call on the host
+        covers them. Of 65,536 kept gaps (twice `KEPT`), only the longest half stays; the others are summed in
+        ``overflow``, by place.
         """
-        waits = gap.part in _STARTED or self._graph(gap) == "within"
+        waits = gap.part in _STARTED or self._graph_position(gap) == "within"
         if gap.ns < LATE_NS and not waits and self.holds.call_in(gap) is None:
-            self._add_short(gap)
+            self._sum_short(gap)
             return
         held = None
         if gap.part != "free_latency_ns":  # then the host waits for the device, if for anything
             held = self.holds.call_in(gap) if waits else self.holds.held_in(gap)
-        self.places.append((gap, held))
-        if len(self.places) > 2 * KEPT:
-            longest = sorted(self.places, key=lambda place: -place[0].ns)
+        self.kept.append((gap, held))
+        if len(self.kept) > 2 * KEPT:
+            longest = sorted(self.kept, key=lambda place: -place[0].ns)
             for other, _ in longest[KEPT:]:
-                self.rest[self._place(other)].add(other)
-            self.places = sorted(longest[:KEPT], key=lambda place: place[0].place)
+                self.overflow[self._place(other)].add(other)
+            self.kept = sorted(longest[:KEPT], key=lambda place: place[0].place)
 
-    def _add_short(self, gap: Idle) -> None:
-        """Add a gap to the sum of short gaps of the same part of the step, inside or outside of replayed graphs.
+    def _sum_short(self, gap: Idle) -> None:
+        """Add a gap to the sum of all short gaps of the same part of the step, whatever kernels it lies between.
 
-        The kernels around it do not count.
+        Gaps within replayed graphs have a sum of their own.
         """
-        graph = "within" if self.replays and self._continues(gap) else ""
+        graph = "within" if self.replays and self._is_within_replay(gap) else ""
         gap_sum = self.short.get((graph, gap.part))
         if gap_sum is None:
             place = GapPlace(graph, UNKNOWN, UNKNOWN, UNKNOWN, gap.part)
             gap_sum = self.short[graph, gap.part] = self.sums[place, NOWHERE, UNKNOWN, False]
         gap_sum.add(gap)
 
-    def _continues(self, gap: Idle) -> bool:
+    def _is_within_replay(self, gap: Idle) -> bool:
         """Tell whether a short gap lies within a replayed graph: tasks on both sides and one more share a launch."""
         order, key = self.cuts.order, self.trace.tasks.key
         own_key = key[order[gap.place]]
@@ -111,8 +113,8 @@ class GapSums:
         near = (*order[max(gap.place - 2, 0) : gap.place - 1], *order[gap.place + 1 : gap.place + 2])
         return any(key[task] == own_key for task in near)
 
-    def _graph(self, gap: Idle) -> str:
-        """Return where a gap lies: "within" a replayed graph, "between" two, "behind" or "before" one, or "".
+    def _graph_position(self, gap: Idle) -> str:
+        """Return how a gap lies to replayed graphs: "within" one, "between" two, "behind" or "before" one, or "".
 
         A graph is replayed where at least 3 tasks near the gap share the key of one launch.
         """
@@ -137,13 +139,14 @@ class GapSums:
         """Return where a gap lies: between which kernels, on which stream, in which part of the step."""
         tasks, task = self.trace.tasks, self.cuts.order[gap.place]
         before = UNKNOWN if gap.before == UNKNOWN else tasks.name[gap.before]
-        return GapPlace(self._graph(gap), before, tasks.name[task], tasks.stream[task], gap.part)
+        return GapPlace(self._graph_position(gap), before, tasks.name[task], tasks.stream[task], gap.part)
 
-    def _moments(self, gap: Idle, held: Held | None, working: Collection[int]) -> Iterator[tuple[int, int]]:
-        """Yield two (thread, time): the call that enqueued the task after a gap, then what covers the gap, ``held``.
+    def _lookup_moments(self, gap: Idle, held: Held | None, working: Collection[int]) -> Iterator[tuple[int, int]]:
+        """Yield the two moments, as (thread, ns), at which to look up the operator and module around the host.
 
-        The second is the first again if nothing covers the gap, or if that is on a thread outside of ``working``, the
-        threads that launch tasks and the main one. Times are ns.
+        The first is when the task after the gap was enqueued, the second when ``held`` began, which covers the gap. The
+        second is the first again if nothing covers the gap, or if ``held`` is on a thread outside of ``working``: the
+        threads that launch tasks, and the main one.
         """
         tasks, task = self.trace.tasks, self.cuts.order[gap.place]
         launch = tasks.thread[task], tasks.enqueued[task]
@@ -151,26 +154,26 @@ class GapSums:
         # A thread outside of ``working`` runs nothing but calls that others ask for.
         yield (held.thread, held.begin) if held and held.thread in working else launch
 
-    def _add_places(self, threads: Sequence[HostThread]) -> None:
+    def _sum_kept(self, threads: Sequence[HostThread]) -> None:
         """Add the kept gaps to the sums of their places, with the operator and the module around them on the host."""
         working = {*self.trace.tasks.thread, self.holds.main}
-        moments = [moment for gap, held in self.places for moment in self._moments(gap, held, working)]
+        moments = [moment for gap, held in self.kept for moment in self._lookup_moments(gap, held, working)]
         around = iter(host_around(self.trace, threads, moments))
-        for (gap, held), launch, meanwhile in zip(self.places, around, around, strict=True):
-            self._add_place(gap, held, launch, meanwhile)
+        for (gap, held), launch, around_held in zip(self.kept, around, around, strict=True):
+            self._sum_at_place(gap, held, launch, around_held)
 
-    def _add_place(self, gap: Idle, held: Held | None, launch: HostAround, meanwhile: HostAround) -> None:
-        """Add a gap to the sum of its place, and name what covers most of it on the host.
+    def _sum_at_place(self, gap: Idle, held: Held | None, launch: HostAround, around_held: HostAround) -> None:
+        """Add a gap to the sum of its place, with the call that covers most of it on the host.
 
-        ``launch`` has the operator and module around the call that enqueued the next task; ``meanwhile`` has those
+        ``launch`` has the operator and module around the call that enqueued the next task. ``around_held`` has those
         around ``held``, the call or operator that covers most of the gap. If ``held`` is None, or the next task was
         launched before the gap, ``launch`` alone identifies the place.
         """
         place = self._place(gap)
         host = launch
         if held:
-            module = launch.module if meanwhile.module == UNKNOWN else meanwhile.module
-            host = HostAround(meanwhile.operator, module)
+            module = launch.module if around_held.module == UNKNOWN else around_held.module
+            host = HostAround(around_held.operator, module)
         within = held is not None and held.is_operator
         call = held.name if held and not within else UNKNOWN
         # Whatever the host does while the device waits is not what its place is known by.
@@ -182,36 +185,37 @@ class GapSums:
         elif gap.part not in _STARTED:
             gap_sum.returned[self.holds.returned_in(gap)] += gap.ns
 
-    def _add_rest(self) -> None:
-        """Add the shorter gaps in ``rest`` to the sum of the longer ones at their place.
+    def _sum_overflow(self) -> None:
+        """Add the sums of the gaps that were not kept to the sums of the kept gaps between the same kernels.
 
-        If longer gaps there had several operators or modules around them, the shorter ones get a sum of their own
-        without any.
+        Of these gaps, the operator and module are unknown. If the kept gaps there have several, the sum stays separate.
         """
         keys_of: dict[GapPlace, list[_Key]] = defaultdict(list)
         for key in self.sums:
             keys_of[key[0]].append(key)
-        for place, gap_sum in self.rest.items():
+        for place, gap_sum in self.overflow.items():
             (key, *more) = keys_of[place] or [(place, NOWHERE, UNKNOWN, False)]
             self.sums[(place, NOWHERE, UNKNOWN, False) if more else key].merge(gap_sum)
 
-    def gaps(self, units: Mapping[int, model.RecordedUnit], drawn: Collection[int]) -> tuple[model.FreeGap, ...]:
-        """Return the 100 places with the most free time, longest first.
+    def gaps(
+        self, units: Mapping[int, model.RecordedUnit], drawn_numbers: Collection[int]
+    ) -> tuple[model.FreeGap, ...]:
+        """Return the 100 places with the most free time of the device, longest first.
 
-        ``units`` maps segments to steps. ``drawn`` has the numbers of the steps that the page draws: for these each
-        place tells where its longest gap lies.
+        ``units`` maps segments to steps. ``drawn_numbers`` has the numbers of the steps that the page draws: for these,
+        each place has the begin and length of its longest gap.
         """
-        gaps = [self._gap(key, gap_sum, units, drawn) for key, gap_sum in self.sums.items()]
+        gaps = [self._free_gap(key, gap_sum, units, drawn_numbers) for key, gap_sum in self.sums.items()]
         gaps.sort(key=lambda gap: (-gap.ns, gap.before, gap.after, gap.stream))
         return tuple(gaps[:SHOWN])
 
-    def _gap(
-        self, key: _Key, gap_sum: _GapSum, units: Mapping[int, model.RecordedUnit], drawn: Collection[int]
+    def _free_gap(
+        self, key: _Key, gap_sum: _GapSum, units: Mapping[int, model.RecordedUnit], drawn_numbers: Collection[int]
     ) -> model.FreeGap:
         """Return the `FreeGap` of one place from its sum; begins are ns from the begin of the step.
 
-        ``units`` maps segments to steps, ``drawn`` has the numbers of the steps for which it tells where the gap lies.
-        A call is named only if it covers at least half of the time.
+        ``units`` maps segments to steps, ``drawn_numbers`` has the numbers of the steps for which the longest gap is
+        located. A call is named only if it covers at least half of the time.
         """
         texts = self.trace.names.texts
         place, host, _, within = key
@@ -226,7 +230,7 @@ class GapSums:
         spots = {}
         for segment, (_, gap) in gap_sum.units.items():
             unit = units[segment]
-            if unit.number in drawn and place.stream != UNKNOWN:
+            if unit.number in drawn_numbers and place.stream != UNKNOWN:
                 spots[unit.number] = (gap.begin - unit.begin_ns, gap.ns)
         return model.FreeGap(
             **fields, kind="several" if place.stream == UNKNOWN else "place", graph=place.graph, part=place.part,

@@ -40,7 +40,7 @@ class HostHolds:
         self.trace, self.cuts, self.threads = trace, cuts, threads
         self.calls = {thread: NestedRanges(ranges) for thread, ranges in trace.calls.items()}
         self.functions = {thread: NestedRanges(ranges) for thread, ranges in trace.functions.items()}
-        self.frames = dict(_merged(trace.functions, trace.frames))
+        self.frames = dict(_nested_by_thread(trace.functions, trace.frames))
         self.main = main_thread(trace)
 
     def call_in(self, gap: Idle) -> Held | None:
@@ -52,21 +52,21 @@ class HostHolds:
         """
         if self.trace.tasks.launched[self.cuts.order[gap.place]] == UNKNOWN:
             return None
-        threads = [*self.calls] if self._handed_over(gap) else self._asking(gap)
+        threads = [*self.calls] if self._waited_in_queue(gap) else self._searched_threads(gap)
         held = (covering(self.calls[thread], gap.begin, gap.end, thread) for thread in threads if thread in self.calls)
-        if self._handed_over(gap):
+        if self._waited_in_queue(gap):
             return max(filter(None, held), key=attrgetter("ns"), default=None)
         return next(filter(None, held), None)
 
     def held_in(self, gap: Idle) -> Held | None:
         """Return the call that covers at least half of a gap, else the Python frame or operator that does; else None.
 
-        If both a frame and an operator do, the shorter one, which is the inner one, is returned. It looks at the thread
-        that launched the task, then at the main one.
+        If both a frame and an operator do, the shorter one, which is the inner one, is returned. The thread that
+        launched the task is searched first, then the main one.
         """
-        if (call := self.call_in(gap)) or self._handed_over(gap):
+        if (call := self.call_in(gap)) or self._waited_in_queue(gap):
             return call
-        for thread in self._asking(gap):
+        for thread in self._searched_threads(gap):
             frame = operator = None
             if thread in self.frames:
                 frame = covering(self.frames[thread], gap.begin, gap.end, thread)
@@ -78,11 +78,11 @@ class HostHolds:
         return None
 
     def returned_in(self, gap: Idle) -> int:
-        """Return the number of the name of a synchronising call that ended in the gap or right before it.
+        """Return the synchronising call that ended in the gap or right before it, as its number in the trace's names.
 
         The device ran empty because the host waited in that call. UNKNOWN without such a call.
         """
-        for thread in self._asking(gap):
+        for thread in self._searched_threads(gap):
             calls = self.calls.get(thread)
             if calls is None:
                 continue
@@ -93,12 +93,12 @@ class HostHolds:
                     return name
         return UNKNOWN
 
-    def _asking(self, gap: Idle) -> list[int]:
+    def _searched_threads(self, gap: Idle) -> list[int]:
         """Return the thread that called for the task after a gap, then for a long gap the main one."""
         thread = self.trace.tasks.thread[self.cuts.order[gap.place]]
         return [thread, self.main] if thread != self.main and gap.ns >= LATE_NS else [thread]
 
-    def _handed_over(self, gap: Idle) -> bool:
+    def _waited_in_queue(self, gap: Idle) -> bool:
         """Tell whether the task after a gap waited in a queue of the host for over half of the gap."""
         tasks, task = self.trace.tasks, self.cuts.order[gap.place]
         asked, launched = tasks.enqueued[task], tasks.launched[task]
@@ -106,10 +106,10 @@ class HostHolds:
 
 
 def covering(ranges: NestedRanges, begin: int, end: int, thread: int) -> Held | None:
-    """Return the longest range of the name that covers at least half of ``begin`` to ``end`` (ns); None without any.
+    """Return the innermost activity that covers at least half of ``begin`` to ``end`` (ns); None without any.
 
-    Ranges of one name count together, without counting a nested range twice. Of several names the one with least time,
-    that is the innermost one, is taken. ``thread`` goes into the result.
+    Ranges of one name count as one activity, and time within several of them counts once. If several names cover half,
+    that with least time is the innermost one. ``thread`` is only noted in the result.
     """
     sums: dict[int, list[int]] = {}  # by name: ns, end of what is counted, ns and index of the longest range
     for index in _overlapping(ranges, begin, end):
@@ -134,8 +134,8 @@ def _overlapping(ranges: NestedRanges, begin: int, end: int) -> Iterator[int]:
     yield from range(first, last)
 
 
-def _merged(*sources: Mapping[int, RangeColumns]) -> Iterator[tuple[int, NestedRanges]]:
-    """Yield for each thread the ranges that ``sources`` have of it, nested in one another.
+def _nested_by_thread(*sources: Mapping[int, RangeColumns]) -> Iterator[tuple[int, NestedRanges]]:
+    """Yield each thread with the ranges of all ``sources``, nested in one another.
 
     Each source maps a thread to ranges.
     """

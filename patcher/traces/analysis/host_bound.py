@@ -42,7 +42,7 @@ def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
     kernel.
     """
     weighed = (
-        (_host_bound, HOST_PARTS), (_blocked, ("free_blocked_ns",)), (_stream_wait, ("free_waiting_ns",)),
+        (_host_bound, HOST_PARTS), (_blocked_launches, ("free_blocked_ns",)), (_stream_wait, ("free_waiting_ns",)),
     )  # fmt: skip
     for diagnose, parts in weighed:
         if profile.share(*parts) >= NOTABLE:
@@ -72,7 +72,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
     longest = _largest(profile, *HOST_PARTS)
     if longest and 2 * longest.ns > profile.sum_ns(*HOST_PARTS):
         evidence = sentences(evidence, Text("Most of this time is in one place: {place}.", place))
-        advice = _about_place(profile, longest)
+        advice = _advice_on_place(profile, longest)
     elif cause := host_cause(profile, HOST_PARTS):
         most = Text(
             "Most of this time the host was in {call}: {time} per step.",
@@ -80,9 +80,9 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
             in_ms(cause.ns / len(profile.units)),
         )
         evidence = sentences(evidence, most)
-        advice = _about_place(profile, cause.gap)
+        advice = _advice_on_place(profile, cause.gap)
     else:
-        evidence = sentences(evidence, lateness(profile))
+        evidence = sentences(evidence, slow_launchers(profile))
         if place:
             evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
     saving = profile.sum_ns(*HOST_PARTS) // len(profile.units)
@@ -94,7 +94,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
     )  # fmt: skip
 
 
-def _about_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
+def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
     """Return what to do about ``gap``, the place that takes most of the host-bound time.
 
     The advice depends on what covers it: launch latency, a synchronising call, another call or operator, or nothing
@@ -122,10 +122,10 @@ def _about_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
     return Text("no recorded event covers this place; {command} also records Python frames", _STACKS)
 
 
-def lateness(profile: model.RankProfile) -> str:
-    """Return a sentence on the modules, else the operators, that keep the host longest beyond their kernels' time.
+def slow_launchers(profile: model.RankProfile) -> str:
+    """Return a sentence on the modules, else the operators, that take the host longer than the device.
 
-    Times are per step. "" if none of them matters.
+    It names up to two, those with the largest difference, with their times per step; "" if the differences are small.
     """
     count = len(profile.units)
     chosen = [module for module in profile.modules if module.name in profile.late_modules]
@@ -141,7 +141,7 @@ def lateness(profile: model.RankProfile) -> str:
     return Text("Per step: {module_times}.", joined(SEMICOLON, names)) if names else ""
 
 
-def _blocked(profile: model.RankProfile) -> model.Diagnosis:
+def _blocked_launches(profile: model.RankProfile) -> model.Diagnosis:
     """Diagnose time in which the device was idle while the call that launches the next task was blocked.
 
     The evidence names the longest such call, on which the advice depends. The saving in ns is per step.
@@ -203,7 +203,9 @@ def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diag
         evidence = sentences(evidence, place)
     if len(profile.units) > 1:
         return model.Diagnosis("lead-in", "note", evidence, None, certainty, "", profile.source)
-    advice = _about_place(profile, longest) if longest else Text("look at what the host does before the first kernel")
+    advice = (
+        _advice_on_place(profile, longest) if longest else Text("look at what the host does before the first kernel")
+    )
     return model.Diagnosis("lead-in", "warning", evidence, lead_in, certainty, advice, profile.source)
 
 

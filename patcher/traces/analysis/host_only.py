@@ -42,21 +42,21 @@ def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
     """
     if not profile.on_host or not profile.host_steps:
         return
-    small, idle = _small(profile), _idle(profile)
+    small, idle = _many_small(profile), _without_operators(profile)
     if small and idle and (small.saving_ns or 0) >= (idle.saving_ns or 0):
         idle = None  # the pauses between the same small operators
-    yield from filter(None, (_compiling(profile), small, idle))
-    yield _operators(profile)
+    yield from filter(None, (_compilation(profile), small, idle))
+    yield _longest_operators(profile)
 
 
 def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     """Diagnose the rank for which the others wait in collectives on the CPU: it spends least time in these itself.
 
-    None if the others don't spend at least 1.5 times as long, and 10 % of their steps longer. The saving in ns is per
-    step.
+    None unless the others spend at least 1.5 times as long there, and longer by at least 10 % of their step. The saving
+    in ns is per step.
     """
     waits = sorted(
-        (_typical([_communicating(step) for step in profile.host_steps]), profile.source, profile)
+        (_median([_communicating(step) for step in profile.host_steps]), profile.source, profile)
         for profile in profiles
         if profile.on_host and profile.host_steps
     )
@@ -65,14 +65,14 @@ def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     (least, _, slow), *others = waits
     usual, _, typical = others[(len(others) - 1) // 2]
     saving, name = usual - least, slow.name or slow.source
-    if usual < BLAMED * least or saving < NOTABLE * _typical([step.ns for step in typical.host_steps]):
+    if usual < BLAMED * least or saving < NOTABLE * _median([step.ns for step in typical.host_steps]):
         return None
     evidence: str = Text(
         "Per step, {rank} spends {least} in collectives, the other ranks {usual}: it arrives last.",
         name, in_ms(least), in_ms(usual),
     )  # fmt: skip
     advice: str = Text("check what {rank} does before the collectives: its load, its host, its CPU cores", name)
-    if (own := _idle(slow)) is not None and own.severity == "warning":
+    if (own := _without_operators(slow)) is not None and own.severity == "warning":
         evidence, advice = sentences(evidence, own.evidence), own.advice
     return model.Diagnosis(
         "slow-rank", "warning", evidence, saving, Text("upper bound; heuristic: collectives include their transfer"),
@@ -96,7 +96,7 @@ class HostExcess(NamedTuple):
 def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     """Return why the step with number ``slowest`` takes longer than the step ``usual``: place, operators or inputs.
 
-    The result is empty if the profile does not have both steps.
+    All texts are "" if the profile does not have both steps.
     """
     steps = {step.number: step for step in profile.host_steps}
     if slowest not in steps or usual not in steps:
@@ -110,38 +110,39 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     outside = Counter({place: ns - typical.places.get(place, 0) for place, ns in slow.places.items()})
     for place, ns in outside.most_common(1):
         if 2 * ns >= whole:
-            return _place_excess(place, ns)
-    inside = Counter({name: ns - typical.operators.get(name, 0) for name, ns in slow.operators.items()})
-    most = Counter({host_name(name): ns for name, ns in inside.items()})
+            return _excess_at_place(place, ns)
+    longer_by_operator = Counter({name: ns - typical.operators.get(name, 0) for name, ns in slow.operators.items()})
+    most = Counter({host_name(name): ns for name, ns in longer_by_operator.items()})
     most.update({place_words(place): ns for place, ns in outside.items()})
     named = [Text("{name} {time}", name, in_ms(ns)) for name, ns in most.most_common(_NAMED) if ns >= NOTABLE * whole]
     sentence = Text("Most of the difference: {names}.", joined(COMMA, named)) if named else ""
     calls, usual_calls = sum(slow.calls.values()), sum(typical.calls.values())
     if calls != usual_calls:
         counts = Text("The slow step ran {count:,} operators, the median step {median:,}.", calls, usual_calls)
-        (name, ns), *_ = inside.most_common(1) or [("", 0)]
+        (name, ns), *_ = longer_by_operator.most_common(1) or [("", 0)]
         cause = Text("most of the additional time passes in {place}", host_name(name)) if 2 * ns >= whole else ""
         return HostExcess(sentences(sentence, counts), cause)
-    more = _inputs(slow, typical, inside)
+    more = _excess_by_inputs(slow, typical, longer_by_operator)
     return more._replace(evidence=sentences(sentence, more.evidence))
 
 
-def _place_excess(place: model.HostPlace, ns: int) -> HostExcess:
-    """Return the excess of a step that has most of it, ``ns``, at one place without operators."""
+def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
+    """Return the explanation of a step that is longer mainly by ``ns`` at one place without operators."""
     evidence: str = Text("{time} of the difference passes without operators: {place}.", in_ms(ns), place_words(place))
     cause = Text("most of the additional time passes {place}", place_words(place))
     if not _names_cause(place):
         see = Text("{command} also records what Python does there.", _STACKS)
         evidence, cause = sentences(evidence, see), Text("{headline}; what runs there was not recorded", cause)
-    return HostExcess(evidence, cause, shorten(place))
+    return HostExcess(evidence, cause, advice_on(place))
 
 
-def _inputs(slow: model.HostStep, typical: model.HostStep, inside: Counter[str]) -> HostExcess:
-    """Return whether a ``slow`` step had larger inputs than the ``typical`` one, else what to suspect, with advice.
+def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_operator: Counter[str]) -> HostExcess:
+    """Return the explanation of a ``slow`` step with as many operators as the ``typical`` one: larger inputs, if any.
 
-    ``inside`` maps the name of each operator to the ns by which it took longer; both steps ran equally many operators.
+    Otherwise it says what to suspect. ``longer_by_operator`` maps the name of each operator to the ns by which it took
+    longer.
     """
-    for name, _ in inside.most_common():
+    for name, _ in longer_by_operator.most_common():
         new, old = (set(step.inputs.get(name, ())) for step in (slow, typical))
         if new - old and old - new:
             shapes = max(new - old, key=_elements), max(old - new, key=_elements)
@@ -173,7 +174,7 @@ def _elements(shapes: str) -> int:
     return sum(math.prod(shape) for shape in inputs.shapes if shape) if inputs else 0
 
 
-def _typical(values: Sequence[int]) -> int:
+def _median(values: Sequence[int]) -> int:
     return model.lower_median(values) if values else 0
 
 
@@ -208,16 +209,16 @@ def _names_cause(place: model.HostPlace) -> bool:
     return bool(place.inside) or place.saving
 
 
-def _idle(profile: model.RankProfile) -> model.Diagnosis | None:
-    """Diagnose the places without an operator that take at least 10 % of a typical step; None without any.
+def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
+    """Diagnose the places at which no operator runs for at least 10 % of a typical step; None without any.
 
-    A place counts with its median time over the steps. The longest one is the cause if it has half of the time without
-    operators, else up to three are. The diagnosis is a warning if these take half of the step, or half of the time
-    without operators where that is half of the step; else a note. If the time is equal in all steps, it is called a
-    wait for a fixed time. The saving in ns is per step.
+    A place counts with its median time over the steps. The longest place is the cause if it has half of the time
+    without operators; else up to three are. The diagnosis is a warning if they take half of the step, or half of the
+    time without operators if that is half of the step; else a note. If a place takes the same time in all steps, the
+    diagnosis calls it a wait for a fixed time. The saving in ns is per step.
     """
     steps = profile.host_steps
-    whole, idle = (_typical(values) for values in zip(*((step.ns, step.idle_ns) for step in steps), strict=True))
+    whole, idle = (_median(values) for values in zip(*((step.ns, step.idle_ns) for step in steps), strict=True))
     places = [(place, ns) for place, ns in _typical_places(steps) if ns >= NOTABLE * whole]
     if not places:
         return None
@@ -231,11 +232,11 @@ def _idle(profile: model.RankProfile) -> model.Diagnosis | None:
     headline: str = Text(
         "No device: for {share} of the time no operator runs, mostly {place}", share, place_words(first)
     )
-    spread = "" if _names_cause(first) else _timer(steps, first)
+    spread = "" if _names_cause(first) else _timer_spread(steps, first)
     if 2 * saving < idle:
         saving = sum(ns for _, ns in places[:_NAMED])
         headline = Text(
-            "No device: for {share} of the time no operator runs: {places}", share, _timed_places(places[:_NAMED])
+            "No device: for {share} of the time no operator runs: {places}", share, _places_with_times(places[:_NAMED])
         )
     elif spread:
         headline = Text("No device: in each step the host waits for a fixed time, {time}", in_ms(saving))
@@ -249,30 +250,31 @@ def _idle(profile: model.RankProfile) -> model.Diagnosis | None:
     elif not _names_cause(first):
         headline = Text("{headline}; what runs there was not recorded", headline)
     if further:
-        others = Text("Other places without operators: {places}.", _timed_places(further[: _NAMED - 1]))
+        others = Text("Other places without operators: {places}.", _places_with_times(further[: _NAMED - 1]))
         evidence = sentences(evidence, others)
     severity = "warning" if 2 * saving >= whole or (2 * idle >= whole and 2 * saving >= idle) else "note"
     return model.Diagnosis(
-        "host-idle", severity, evidence, saving, certainty, shorten(first), profile.source, headline=headline
+        "host-idle", severity, evidence, saving, certainty, advice_on(first), profile.source, headline=headline
     )
 
 
-def _timed_places(places: Sequence[tuple[model.HostPlace, int]]) -> str:
+def _places_with_times(places: Sequence[tuple[model.HostPlace, int]]) -> str:
     """Return places with their ns in words."""
     return joined(COMMA, (Text("{place} {time}", place_words(place), in_ms(ns)) for place, ns in places))
 
 
-def _timer(steps: Sequence[model.HostStep], place: model.HostPlace) -> str:
-    """Return by how much the shorter half of the stretches at a place differ, as a duration; "" if it is no timer.
+def _timer_spread(steps: Sequence[model.HostStep], place: model.HostPlace) -> str:
+    """Return how little the times at a place differ if the host waits there for a timer, as a duration; else "".
 
-    A timer has stretches that differ far less than the time of the operators in the same steps, in enough steps.
+    Only the shorter half of the times counts. They are a timer's if they differ far less than the time of the operators
+    in the same steps, and if there are enough steps.
     """
     times = sorted(step.places[place] for step in steps if place in step.places)
     ran = sorted(sum(step.operators.values()) for step in steps)
     if len(times) < _TIMED_UNITS or not ran[0]:
         return ""
-    spread = _typical(times) - times[0]
-    varies = (_typical(ran) - ran[0]) / ran[0]
+    spread = _median(times) - times[0]
+    varies = (_median(ran) - ran[0]) / ran[0]
     return duration(spread) if spread <= min(_STEADY, varies / 10 or _STEADY) * times[0] else ""
 
 
@@ -283,15 +285,15 @@ def _typical_places(steps: Sequence[model.HostStep]) -> list[tuple[model.HostPla
     """
     times = Counter(
         {
-            place: _typical([step.places.get(place, 0) for step in steps])
+            place: _median([step.places.get(place, 0) for step in steps])
             for place in dict.fromkeys(place for step in steps for place in step.places)
         }
     )
     return times.most_common()
 
 
-def shorten(place: model.HostPlace) -> str:
-    """Return what to do about a place without an operator: advice by what runs there."""
+def advice_on(place: model.HostPlace) -> str:
+    """Return what to do about a place at which no operator runs, by what runs there."""
     if "DataLoader" in f"{place.inside} {place.around}":
         return Text("increase num_workers or prefetch_factor of the data loader, or do less work per sample")
     if _communicates(place):
@@ -308,14 +310,14 @@ def shorten(place: model.HostPlace) -> str:
     return Text("look at what Python does in this stretch; {command} also records Python's stack frames", _STACKS)
 
 
-def _small(profile: model.RankProfile) -> model.Diagnosis | None:
-    """Diagnose many small operators: steps of a median of at most 20 µs per operator; else None.
+def _many_small(profile: model.RankProfile) -> model.Diagnosis | None:
+    """Diagnose many small operators if the median step takes at most 20 µs for each of its operators; else None.
 
     The saving in ns is the time of the short operators and the short pauses between them in a typical step.
     """
     steps = profile.host_steps
     whole, small, usual_calls = (
-        _typical(values)
+        _median(values)
         for values in zip(*((step.ns, step.small_ns, sum(step.calls.values())) for step in steps), strict=True)
     )
     if usual_calls < _MANY or whole > SMALL_NS * usual_calls:
@@ -331,7 +333,7 @@ def _small(profile: model.RankProfile) -> model.Diagnosis | None:
     return model.Diagnosis("host-small", "warning", evidence, small, Text("upper bound"), advice, profile.source)
 
 
-def _compiling(profile: model.RankProfile) -> model.Diagnosis | None:
+def _compilation(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose torch.compile if it works for at least 10 % of the steps' time; else None.
 
     The saving in ns is the mean per step.
@@ -351,10 +353,10 @@ def _compiling(profile: model.RankProfile) -> model.Diagnosis | None:
     )
 
 
-def _operators(profile: model.RankProfile) -> model.Diagnosis:
+def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
     """Diagnose the operators that take most time on the host, as a note without a saving.
 
-    If operators run for less than half of the time, it tells where none runs instead.
+    If operators run for less than half of the time, the note is on the places without operators instead.
     """
     calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
     own = sum(call.host_ns for call in calls) or 1
@@ -362,7 +364,7 @@ def _operators(profile: model.RankProfile) -> model.Diagnosis:
     ran = sum(sum(step.operators.values()) for step in profile.host_steps)
     whole = sum(step.ns for step in profile.host_steps) or 1
     if 2 * ran < whole:
-        return _scattered(profile, whole, whole - ran)
+        return _scattered_places(profile, whole, whole - ran)
     evidence = Text(
         "No device was recorded. Operators ran on the host for {share} of the time, {time} per step. The longest:"
         " {longest}.",
@@ -373,12 +375,19 @@ def _operators(profile: model.RankProfile) -> model.Diagnosis:
         " larger operators, or another precision"
     )
     return model.Diagnosis(
-        "host-operators", "note", evidence, None, "exact", advice, profile.source, headline=_largest(profile, whole)
+        "host-operators",
+        "note",
+        evidence,
+        None,
+        "exact",
+        advice,
+        profile.source,
+        headline=_dominant_operator(profile, whole),
     )
 
 
-def _largest(profile: model.RankProfile, whole: int) -> str:
-    """Return a headline with the operator, else the family of operators, that takes half of ``whole`` (ns); else ""."""
+def _dominant_operator(profile: model.RankProfile, whole: int) -> str:
+    """Return a headline on the operator that takes half of ``whole`` (ns), else on the family that does; else ""."""
     times = Counter({call.name: call.host_ns for call in profile.operators})
     families = Counter[str]()
     for name, ns in times.items():
@@ -392,10 +401,11 @@ def _largest(profile: model.RankProfile, whole: int) -> str:
     return ""
 
 
-def _scattered(profile: model.RankProfile, whole: int, idle: int) -> model.Diagnosis:
-    """Diagnose steps in which no operator runs for most of the time, at no place of most steps, as a note.
+def _scattered_places(profile: model.RankProfile, whole: int, idle: int) -> model.Diagnosis:
+    """Diagnose steps in which mostly no operator runs, but at different places in each step, as a note.
 
-    ``whole`` is the time of all steps in ns, ``idle`` that without an operator. The evidence names the longest place.
+    ``whole`` is the time of all steps in ns, ``idle`` the part of it without an operator. The evidence names the
+    longest place.
     """
     share = percent(idle / whole, 0)
     places = ((ns, step.number, place) for step in profile.host_steps for place, ns in step.places.items())
@@ -407,5 +417,5 @@ def _scattered(profile: model.RankProfile, whole: int, idle: int) -> model.Diagn
     headline = Text("No device: for {share} of the time no operator runs, at places that differ between steps", share)
     if len(profile.host_steps) == 1:
         headline = Text("No device: for {share} of the time no operator runs, at many places", share)
-    advice = shorten(place) if place is not None else ""
+    advice = advice_on(place) if place is not None else ""
     return model.Diagnosis("host-operators", "note", evidence, None, "exact", advice, profile.source, headline=headline)

@@ -63,7 +63,7 @@ def host_steps(
     busiest = max(range(len(threads)), key=lambda thread: len(threads[thread].operators.begin))
     main = main_thread(trace)
     main = busiest if main == UNKNOWN else main
-    around = _around(trace, threads, main)
+    covering_ranges = _covering_ranges(trace, threads, main)
     steps, first = [], 0
     for number in sorted(chosen):
         segment = cuts.segments[number]
@@ -73,7 +73,7 @@ def host_steps(
         while first < len(outermost) and outermost[first][1] <= begin:
             first += 1
         within = [stretch for stretch in _beginning_before(outermost, first, end) if stretch[1] > begin]
-        steps.append(_step(segment.mark.number or 0, (begin, end), within, around, trace.names.texts))
+        steps.append(_host_step(segment.mark.number or 0, (begin, end), within, covering_ranges, trace.names.texts))
     return tuple(steps)
 
 
@@ -97,10 +97,11 @@ def _beginning_before(stretches: Sequence[_Stretch], first: int, end: int) -> It
         yield stretches[at]
 
 
-def _around(trace: RankTrace, threads: Sequence[HostThread], main: int) -> Mapping[str, NestedRanges]:
-    """Return what can cover a gap on the thread ``main``: "frames" → Python frames, "ranges" → ranges around operators.
+def _covering_ranges(trace: RankTrace, threads: Sequence[HostThread], main: int) -> Mapping[str, NestedRanges]:
+    """Return the ranges that may tell what runs on the thread ``main`` while no operator does, by kind.
 
-    Frames include the ranges, so that the inner one of both is found. "collectives" → those of all threads.
+    Kinds are "ranges", which only surround operators; "frames", the Python frames and the ranges, so that the inner one
+    is found; and "collectives", those on all threads.
     """
     ranges, frames = RangeColumns(), RangeColumns()
     operators, texts = threads[main].operators, trace.names.texts
@@ -136,14 +137,14 @@ def _collectives(trace: RankTrace) -> NestedRanges:
     return NestedRanges(merged)
 
 
-def _step(
-    number: int, window: tuple[int, int], within: Sequence[_Stretch], around: Mapping[str, NestedRanges],
+def _host_step(
+    number: int, window: tuple[int, int], within: Sequence[_Stretch], covering_ranges: Mapping[str, NestedRanges],
     texts: Sequence[str],
 ) -> HostStep:  # fmt: skip
     """Return where the time of step ``number`` goes on the host: operators, places without any, and torch.compile.
 
     ``window`` is its begin and end in ns, ``within`` has the outermost operators that overlap it, of all threads, by
-    begin. ``around`` has the frames and ranges of `_around`, ``texts`` the names by number.
+    begin. ``covering_ranges`` is the result of `_covering_ranges`, ``texts`` the names by number.
     """
     begin, end = window
     operators, count = Counter[str](), Counter[str]()
@@ -153,7 +154,7 @@ def _step(
     for first, last, name, shapes in (*within, (end, end, "", "")):
         first, last = max(first, begin), min(last, end)
         if first - reach >= SMALL_NS:
-            place = _place(around, (reach, first), (before, name), texts)
+            place = _place_of_gap(covering_ranges, (reach, first), (before, name), texts)
             saving = not place.inside and before == _DETACH and same >= _TENSORS
             places[place._replace(saving=saving)] += first - reach
         same = same + 1 if name == before else 1
@@ -167,23 +168,28 @@ def _step(
         if shapes:
             inputs.setdefault(name, set()).add(shapes)
     del count[""]
-    compiling = _compiling_ns(around["ranges"], window, texts)
+    compiling = _compiling_ns(covering_ranges["ranges"], window, texts)
     return HostStep(
         number=number, ns=end - begin, operators=operators, calls=count, places=places, small_ns=small,
         compiling_ns=compiling, inputs=inputs,
     )  # fmt: skip
 
 
-def _place(
-    around: Mapping[str, NestedRanges], stretch: tuple[int, int], neighbours: tuple[str, str], texts: Sequence[str]
+def _place_of_gap(
+    covering_ranges: Mapping[str, NestedRanges],
+    stretch: tuple[int, int],
+    neighbours: tuple[str, str],
+    texts: Sequence[str],
 ) -> HostPlace:
     """Return the frame or range that covers most of a stretch without an operator, else the operators around it.
 
-    A collective that covers most of it comes first, if no frame does or one that waits. ``stretch`` is begin and end in
-    ns, ``around`` as in `_around`; ``neighbours`` are the names of the operators before and after, "" at the edge of
-    the step.
+    A collective that covers most of it takes precedence, unless a frame covers it that does more than wait. ``stretch``
+    is begin and end in ns, ``covering_ranges`` the result of `_covering_ranges`. ``neighbours`` are the names of the
+    operators before and after, "" at the edge of the step.
     """
-    collective, frame, inside = (covering(around[kind], *stretch, 0) for kind in ("collectives", "frames", "ranges"))
+    collective, frame, inside = (
+        covering(covering_ranges[kind], *stretch, 0) for kind in ("collectives", "frames", "ranges")
+    )
     if collective is not None and (frame is None or _WAITS.search(texts[frame.name])):
         return HostPlace(texts[collective.name])
     if frame is None:

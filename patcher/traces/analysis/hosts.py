@@ -65,15 +65,15 @@ def host_around(
         indices = zip(places, operators.innermost(times), modules.innermost(times), strict=True)
         for place, index, module in indices:
             name = UNKNOWN if module == UNKNOWN else modules.name[module]
-            around[place] = HostAround(_outermost(operators, index, libraries), name)
+            around[place] = HostAround(_outermost_in_library(operators, index, libraries), name)
     return around
 
 
-def _outermost(operators: NestedRanges, index: int, libraries: Sequence[str]) -> int:
-    """Return the number of the name of the outermost operator around operator ``index`` in the same library.
+def _outermost_in_library(operators: NestedRanges, index: int, libraries: Sequence[str]) -> int:
+    """Return the outermost operator of the same library around operator ``index``, as the number of its name.
 
-    The library is what stands before :: in a name, such as aten; ``libraries`` has it by number of the name. UNKNOWN if
-    ``index`` is UNKNOWN.
+    The library is what stands before :: in a name, such as aten; ``libraries`` has it for each number of a name.
+    UNKNOWN if ``index`` is UNKNOWN.
     """
     name = UNKNOWN
     library = None
@@ -105,15 +105,15 @@ class HostSums:
         phase_names = {number: 1 for number, text in enumerate(texts) if _BACKWARD.match(text)}
         phase_names |= {number: 2 for number, text in enumerate(texts) if text.startswith(OPTIMIZER)}
         backward = trace.backward - {thread for thread, _ in trace.marks}
-        for thread, tasks in enumerate(self._enqueued()):
+        for thread, tasks in enumerate(self._tasks_by_thread()):
             operators, modules = threads[thread]
             self._add_operators(operators, _without(replays.tasks, tasks), phase_names, int(thread in backward))
             if modules.begin:
                 self._add_modules(modules, _without(replays.placed, tasks))
         _add_joined(self.operator_calls, replays.operators)
         _add_joined(self.module_calls, replays.modules)
-        self.operators = _rows(self.operator_calls, texts)
-        self.modules = _rows(self.module_calls, texts)
+        self.operators = _call_sums(self.operator_calls, texts)
+        self.modules = _call_sums(self.module_calls, texts)
         self.late_modules = tuple(late_modules(self._nested_modules(texts), self.modules))
         trains = any(backward or optimizer for _, backward, optimizer, _ in self.phases.values())
         self.times = {segment: _named_phases(sums) if trains else {} for segment, sums in self.phases.items()}
@@ -124,7 +124,7 @@ class HostSums:
             ("" if outer == UNKNOWN else texts[outer], texts[name]): ns for (outer, name), ns in self.nested.items()
         }
 
-    def _enqueued(self) -> list[array[int]]:
+    def _tasks_by_thread(self) -> list[array[int]]:
         """Return for each thread the tasks that it enqueued in the chosen segments, by time."""
         tasks = self.trace.tasks
         threads = [array("i") for _ in self.trace.threads]
@@ -133,7 +133,7 @@ class HostSums:
                 threads[thread].append(task)
         return [array("i", sorted(enqueued, key=tasks.enqueued.__getitem__)) for enqueued in threads]
 
-    def _counted(self, ranges: NestedRanges) -> bytearray:
+    def _begin_in_chosen(self, ranges: NestedRanges) -> bytearray:
         """Return a byte for each range: 1 if it began in a chosen segment, else 0."""
         counted = bytearray(len(ranges.begin))
         for window in self.windows:
@@ -144,14 +144,14 @@ class HostSums:
     def _add_operators(
         self, operators: NestedRanges, tasks: Sequence[int], phase_names: Mapping[int, int], thread_phase: int
     ) -> None:
-        """Add the ``tasks`` of a thread to the innermost operator around each, and host time to its ``operators``.
+        """Count the calls of a thread's operators with their host time, and the ``tasks`` that each launched.
 
-        Host time excludes nested operators. The time of a task is also added to its phase: the latest in
-        ``phase_names`` (name → phase) of the operators around it, at least ``thread_phase``. Without an operator around
-        it, the phase is ``thread_phase``, or unknown if that is 0.
+        A task counts for the innermost operator around its launch; host time excludes nested operators. The time of a
+        task is also added to its phase of training, as `_phases_of_operators` tells. Without an operator around it, the
+        phase is ``thread_phase``, or unknown if that is 0 (forward).
         """
-        sums, counted = self.operator_calls, self._counted(operators)
-        phases = _phases(operators, phase_names, thread_phase)
+        sums, counted = self.operator_calls, self._begin_in_chosen(operators)
+        phases = _phases_of_operators(operators, phase_names, thread_phase)
         columns = self.trace.tasks
         for task, index in zip(tasks, operators.innermost(map(columns.enqueued.__getitem__, tasks)), strict=True):
             ns = columns.end[task] - columns.begin[task]
@@ -180,10 +180,10 @@ class HostSums:
                 sums[names[parent]][3] -= (end if end < parent_end else parent_end) - begin
 
     def _add_modules(self, modules: NestedRanges, tasks: Sequence[int]) -> None:
-        """Add the ``tasks`` of a thread to each module around them, once for each name, and count the calls of modules.
+        """Count the calls of a thread's modules with their host time, and the ``tasks`` launched within each.
 
-        Host time of a module includes all that it calls; of modules of one name within one another only the outermost
-        counts.
+        Host time of a module includes all that it calls. If a module lies within another one of its name, only the
+        outer one gets the time and the tasks.
         """
         count, ns = array("q", bytes(8 * len(modules.begin))), array("q", bytes(8 * len(modules.begin)))
         columns = self.trace.tasks
@@ -197,7 +197,7 @@ class HostSums:
                 count[parent] += count[index]
                 ns[parent] += ns[index]
         open_until = dict[int, int]()  # by name: a module within another of its name counts as a call of it, no more
-        counted = self._counted(modules)
+        counted = self._begin_in_chosen(modules)
         for index, (begin, end, name) in enumerate(zip(modules.begin, modules.end, modules.name, strict=True)):
             row = self.module_calls[name]
             row[0] += counted[index]
@@ -215,11 +215,12 @@ def _without(joined: Collection[int], tasks: Sequence[int]) -> Sequence[int]:
     return [task for task in tasks if task not in joined] if joined else tasks
 
 
-def _phases(operators: NestedRanges, phase_names: Mapping[int, int], thread_phase: int) -> bytearray:
-    """Return the phase of each operator: the highest number of the phases around it, at least ``thread_phase``.
+def _phases_of_operators(operators: NestedRanges, phase_names: Mapping[int, int], thread_phase: int) -> bytearray:
+    """Return the training phase of each operator: the latest phase that it, or an operator around it, belongs to.
 
-    Phases are 0 for forward, 1 for backward and 2 for the optimizer; ``phase_names`` maps the number of a name to a
-    phase. Empty if it is empty, because then nothing trains.
+    Phases are 0 for forward, 1 for backward and 2 for the optimizer. ``phase_names`` maps the number of an operator's
+    name to its phase. No phase is below ``thread_phase``, that of the thread. The result is empty without
+    ``phase_names``, because then nothing trains.
     """
     if not phase_names:
         return bytearray()
@@ -244,7 +245,7 @@ def _add_joined(sums: CallTable, joined: Mapping[int, Iterable[int]]) -> None:
         sums[name][0] = sums[name][0] or 1
 
 
-def _rows(sums: CallTable, texts: Sequence[str]) -> tuple[CallSums, ...]:
+def _call_sums(sums: CallTable, texts: Sequence[str]) -> tuple[CallSums, ...]:
     """Return the sums by name, longest device time first; names that were never called are left out.
 
     Operators of one name with different shapes have several numbers, which are added up.
@@ -258,10 +259,11 @@ def _rows(sums: CallTable, texts: Sequence[str]) -> tuple[CallSums, ...]:
 
 
 def late_modules(children: Mapping[tuple[str, str], int], modules: Iterable[CallSums]) -> Sequence[str]:
-    """Return the classes of modules that tell best where the host's time goes; none of them lies within another.
+    """Return the classes of modules, as specific as makes sense, in which the host spends its time.
 
-    ``children`` maps (class around, class) to ns on the host, with "" around the outermost. A class gives way to the
-    classes within it if the two largest of these have three quarters of its time.
+    ``children`` maps (class around, class) to ns on the host, with "" around the outermost. A class is replaced by the
+    classes within it if the two largest of these have three quarters of its time; so none of the result lies within
+    another.
     """
     host = {module.name: module.host_ns for module in modules}
     within: dict[str, dict[str, int]] = {}

@@ -32,9 +32,9 @@ class Idle(NamedTuple):
 
 
 def idle(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> Iterator[Idle]:
-    """Yield every stretch of the ``chosen`` segments in which no task runs, in order, with the reason for it.
+    """Yield every stretch of the ``chosen`` segments in which no task runs on the device, in order, with its reason.
 
-    ``chosen`` has indices of segments in ``cuts``. Stretches add up to the free time of the segments and the time
+    ``chosen`` has indices of segments in ``cuts``. The stretches add up to the free time of the segments and the time
     before their first kernels. None reaches from one segment into the next.
     """
     tasks, segments, blocked = trace.tasks, cuts.segments, trace.blocking_calls()
@@ -62,11 +62,10 @@ def idle(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> Iterator[Idl
 
 
 def idle_parts(begin: int, end: int, launched: int, blocked: Mapping[int, int]) -> tuple[int, int, int, int, int]:
-    """Return the ns of a stretch without a task by the reasons of `FREE`, in that order.
+    """Divide a stretch of an idle device by the reasons of `FREE`, and return the ns of each, in that order.
 
-    ``launched`` is when the call began that launched the next task, or UNKNOWN, which gives all time to the last
-    reason. ``blocked`` maps the begin of each long launch call to its end. Time within such a call is that of a blocked
-    call.
+    ``launched`` is when the call that launched the next task began. If that is UNKNOWN, all time has the last reason.
+    ``blocked`` maps the begin of each long launch call to its end; time within such a call is that of a blocked call.
     """
     if launched == UNKNOWN:
         return 0, 0, 0, 0, end - begin

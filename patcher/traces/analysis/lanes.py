@@ -35,14 +35,14 @@ class _Window(NamedTuple):
         first, last = max(begin, self.begin), min(end, self.end)
         return model.Span(first - self.begin, last - first, kind, name, own) if first < last else None
 
-    def merged(self, spans: Iterable[model.Span | None]) -> tuple[model.Span, ...]:
-        """Return the spans of one row, in order, without None; neighbours too near to be told apart become one."""
+    def merge_near(self, spans: Iterable[model.Span | None]) -> tuple[model.Span, ...]:
+        """Return the spans of one row, in order, without None; spans too near to be told apart are merged."""
         merged_spans: list[model.Span] = []
         near = (self.end - self.begin) // _PIXELS
         for span in spans:
             if span is None:
                 continue
-            if merged_spans and (joined := _merged(merged_spans[-1], span, near)):
+            if merged_spans and (joined := _merge_two(merged_spans[-1], span, near)):
                 merged_spans[-1] = joined
             else:
                 merged_spans.append(span)
@@ -66,13 +66,13 @@ def lanes(
     for at, why in pictures.items():
         if units[at].device_ns:
             window = _Window(trace, cuts, at, cuts.segments[at].leads, cuts.segments[at].ends)
-            streams, launches = _device(window)
-            host = {"step": _marks(window), **dict(_calls(window, calls)), "launches": launches}
+            streams, launches = _streams_and_launches(window)
+            host = {"step": _mark_spans(window), **dict(_call_rows(window, calls)), "launches": launches}
             host_rows = {name: spans for name, spans in host.items() if spans}
             yield model.Lanes(units[at].number, why, window.end - window.begin, streams, host_rows)
 
 
-def _device(window: _Window) -> tuple[dict[str, tuple[model.Span, ...]], tuple[model.Span, ...]]:
+def _streams_and_launches(window: _Window) -> tuple[dict[str, tuple[model.Span, ...]], tuple[model.Span, ...]]:
     """Return stream → its spans in the window, and the launches in the window as spans of 1 ns.
 
     Neighbours too near to be told apart are merged. A span is marked as foreign if another step launched it.
@@ -89,23 +89,26 @@ def _device(window: _Window) -> tuple[dict[str, tuple[model.Span, ...]], tuple[m
             span = window.span(tasks.begin[at], tasks.end[at], kind, name, own=is_own)
             streams.setdefault(texts[tasks.stream[at]], []).append(span)
     launches = (window.span(time, time + 1, model.LAUNCH, "", own=is_own) for time, is_own in sorted(launched))
-    return {stream: window.merged(spans) for stream, spans in streams.items()}, window.merged(launches)
+    return {stream: window.merge_near(spans) for stream, spans in streams.items()}, window.merge_near(launches)
 
 
-def _marks(window: _Window) -> tuple[model.Span, ...]:
-    """Return the marks of all steps in the window as spans, "own" for its step; empty if the trace has none."""
+def _mark_spans(window: _Window) -> tuple[model.Span, ...]:
+    """Return the marks of all steps in the window as spans; the window's own step is flagged ``own``.
+
+    Empty if the trace has no marks.
+    """
     marks = (
         (at, segment, segment.mark)
         for at, segment in enumerate(window.cuts.segments)
         if segment.mark and window.cuts.family
     )
-    return window.merged(
+    return window.merge_near(
         window.span(piece.begin, min(mark.end, piece.end), model.MARK, mark.name, own=at == window.segment)
         for at, piece, mark in marks
     )
 
 
-def _calls(window: _Window, calls: HostCalls) -> Iterator[tuple[str, tuple[model.Span, ...]]]:
+def _call_rows(window: _Window, calls: HostCalls) -> Iterator[tuple[str, tuple[model.Span, ...]]]:
     """Yield (label of a row, spans) of the outermost long calls in the window.
 
     ``calls`` maps a label to the calls of each thread. Of each label the two threads with most time get a row.
@@ -119,13 +122,13 @@ def _calls(window: _Window, calls: HostCalls) -> Iterator[tuple[str, tuple[model
                 if end > until and begin < window.end:
                     spans.append(window.span(max(begin, until), end, model.CALL, texts[name], own=True))
                     until = end
-            rows.append(window.merged(spans))
+            rows.append(window.merge_near(spans))
         rows.sort(key=lambda row: -sum(span.ns for span in row))
         for number, row in enumerate(rows[:_THREADS]):
             yield f"{kind} {number + 1}" if number else kind, row
 
 
-def _merged(last: model.Span, span: model.Span, near: int) -> model.Span | None:
+def _merge_two(last: model.Span, span: model.Span, near: int) -> model.Span | None:
     """Return two successive spans of a row as one; None if they must stay apart.
 
     They stay apart if their kinds differ, if they are over ``near`` ns apart, or if both are longer than 4 * ``near``.

@@ -44,12 +44,14 @@ class Fit(NamedTuple):
     unexplained: Sequence[float]
 
 
-def fitted(loads: Mapping[str, Sequence[float | None]], after: Sequence[bool], values: Sequence[float]) -> Fit | None:
-    """Fit ``values`` by least squares to ``loads`` and to the side that each value is from.
+def fit_change(
+    loads: Mapping[str, Sequence[float | None]], is_after: Sequence[bool], values: Sequence[float]
+) -> Fit | None:
+    """Estimate by least squares how far ``values`` change between two sides at equal ``loads``.
 
-    ``loads`` maps a name, such as requests, to one number a value, None if unknown; ``after`` tells for each value
-    whether it is from the side after. None if no load is known and differs, if the load differs with the side alone, or
-    if there are too few values.
+    ``is_after`` tells for each value whether it is from the side after. ``loads`` maps a name, such as requests, to one
+    number for each value, None if unknown. None if no load is known and varies, if the loads tell the sides apart so
+    that their effects cannot be separated, or if there are too few values.
     """
     base = [_scaled([1.0] * len(values))] if values else []
     used = []
@@ -62,7 +64,7 @@ def fitted(loads: Mapping[str, Sequence[float | None]], after: Sequence[bool], v
             base.append(_scaled(residual))
             used.append(name)
     free = len(values) - len(base) - 1
-    which = [*map(float, after)]
+    which = [*map(float, is_after)]
     side, beyond = _residual(which, base), _residual(values, base)
     if not used or free < FREEDOM or _square(side) <= APART * _square(_residual(which, base[:1])):
         return None
@@ -79,37 +81,37 @@ def at_equal_load(
     """Estimate the change of a step's time between the sides at equal load, with its 95 % interval, by regression.
 
     ``times`` has the ns of each step of both sides; ``sizes`` has for each side the number of steps of each capture.
-    None if no load is known, no load differs, the load differs with the side alone, or there are too few steps.
+    None if no load is known and varies, if the loads tell the sides apart, or if there are too few steps.
     """
     units = [unit for side in sides for unit in side]
     loads = {name: [getattr(unit, name) for unit in units] for name in BY}
-    fit = fitted(loads, [at >= len(sides[0]) for at in range(len(units))], times)
+    fit = fit_change(loads, [at >= len(sides[0]) for at in range(len(units))], times)
     if fit is None:
         return None
     unexplained = iter(fit.unexplained)
     captures = [[statistics.fmean(itertools.islice(unexplained, size)) for size in of_side] for of_side in sizes]
-    reach = max(student(fit.free, Z95) * fit.error, spread_of_captures(*captures))
+    reach = max(student_half_width(fit.free, Z95) * fit.error, spread_of_captures(*captures))
     change = round(fit.change - reach), round(fit.change), round(fit.change + reach)
     return EqualLoad(change, fit.share, fit.by)
 
 
 def spread_of_captures(first: Sequence[float] = (), second: Sequence[float] = ()) -> float:
-    """Return the half-width of a 98 % interval of the difference of the means of ``first`` and ``second``.
+    """Return the half-width of a 98 % interval of the difference of two sides' means, from how their captures differ.
 
-    Both have one value for each capture of a side. It uses Student's t with the pooled variance, so that a single
-    capture is judged by how the captures of the other side differ. 0 with fewer than four captures. It is not 95 %,
-    because a busy machine slows captures by turns, and at most one comparison in twenty of a program with itself shall
-    see a difference.
+    ``first`` and ``second`` have one value for each capture of a side. The variance is pooled, so a single capture is
+    judged by how those of the other side differ. 0 with fewer than four captures. The interval is not one of 95 %,
+    because a busy machine slows captures by turns: at most one comparison in twenty of a program with itself may see a
+    difference.
     """
     if not first or not second or len(first) + len(second) < ENOUGH_CAPTURES:
         return 0.0
     free = len(first) + len(second) - 2
     squares = sum((len(side) - 1) * statistics.variance(side) for side in (first, second) if len(side) > 1)
-    errors = EXACT98.get(free) or student(free, Z98)
+    errors = EXACT98.get(free) or student_half_width(free, Z98)
     return errors * math.sqrt(squares / free * (1 / len(first) + 1 / len(second)))
 
 
-def student(degrees: float, z: float) -> float:
+def student_half_width(degrees: float, z: float) -> float:
     """Return the half-width of an interval in standard errors, by Student's t with that many ``degrees`` of freedom.
 
     ``z`` is the half-width for infinitely many degrees of freedom.

@@ -30,7 +30,7 @@ class NestedRanges:
             open_ends.append(end)
 
     def innermost(self, times: Iterable[int]) -> Iterator[int]:
-        """Yield for each of ``times`` (ns, ascending) the index of the innermost range around it, or UNKNOWN."""
+        """Yield for each of ``times`` (ns, ascending) the index of the innermost range that contains it, or UNKNOWN."""
         started, index = 0, UNKNOWN
         for time in times:
             if started < len(self.begin) and self.begin[started] <= time:

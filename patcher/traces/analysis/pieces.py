@@ -15,14 +15,14 @@ from patcher.traces.sidecar import Metadata, uncounted_total
 
 
 def joined(profiles: Iterable[RankProfile]) -> list[RankProfile]:
-    """Return one profile for each recorded window; a window that was saved in several traces has one for each (piece).
+    """Return one profile for each recorded window, also for those that were saved in several traces (pieces).
 
     Only pieces whose numbers follow each other are joined. Profiles that are no pieces stay as they are.
     """
     windows: list[list[RankProfile]] = []
     open_windows: dict[Hashable, list[RankProfile]] = {}
     for profile in sorted(profiles, key=_number):
-        key = _window(profile)
+        key = _window_key(profile)
         pieces = open_windows.get(key, [])
         if pieces and _number(profile) == _number(pieces[-1]) + 1:
             pieces.append(profile)
@@ -30,7 +30,7 @@ def joined(profiles: Iterable[RankProfile]) -> list[RankProfile]:
         windows.append([profile])
         if key is not None:
             open_windows[key] = windows[-1]
-    return [_join(pieces) if len(pieces) > 1 else pieces[0] for pieces in windows]
+    return [_join_window(pieces) if len(pieces) > 1 else pieces[0] for pieces in windows]
 
 
 def _number(profile: RankProfile) -> int:
@@ -38,7 +38,7 @@ def _number(profile: RankProfile) -> int:
     return (profile.metadata.piece if profile.metadata else None) or 0
 
 
-def _window(profile: RankProfile) -> Hashable:
+def _window_key(profile: RankProfile) -> Hashable:
     """Return a key that the pieces of one window of one process share; None for a trace that is no piece."""
     metadata = profile.metadata
     if metadata is None or metadata.piece is None:
@@ -50,48 +50,48 @@ def _window(profile: RankProfile) -> Hashable:
     )
 
 
-def _join(pieces: Sequence[RankProfile]) -> RankProfile:
+def _join_window(pieces: Sequence[RankProfile]) -> RankProfile:
     """Return one profile for the pieces of one window, given in order.
 
-    Steps are put in a row, calls and times are summed, checks and gaps merged. Identity and device are those of the
-    first.
+    Steps are concatenated, calls and times summed, checks and gaps merged. Identity and device are those of the first
+    piece.
     """
-    units = tuple(_units(pieces))
+    units = tuple(_joined_units(pieces))
     sums = {"calls": sum, "kernels": sum, "ns": sum, "host_ns": sum}
     return dataclasses.replace(
         pieces[0],
         units=units,
-        kernels=_summed(pieces, "kernels", ("name", "kind"), {"calls": sum, "ns": sum, "longest_ns": max}),
-        operators=_summed(pieces, "operators", ("name",), sums),
-        modules=_summed(pieces, "modules", ("name",), sums),
-        rates=_summed(
+        kernels=_sum_rows(pieces, "kernels", ("name", "kind"), {"calls": sum, "ns": sum, "longest_ns": max}),
+        operators=_sum_rows(pieces, "operators", ("name",), sums),
+        modules=_sum_rows(pieces, "modules", ("name",), sums),
+        rates=_sum_rows(
             pieces, "rates", ("operator", "shapes", "types", "bound", "flops", "bytes"),
             {"calls": sum, "kernels": sum, "ns": sum, "least_ns": _known_sum},
         ),
-        kernel_uses=tuple(_kernel_uses(pieces)),
-        gaps=tuple(_gaps(pieces)),
-        memory=tuple(allocations.joined(piece.memory for piece in pieces)),
-        checks=tuple(_checks(pieces)),
+        kernel_uses=tuple(_joined_kernel_uses(pieces)),
+        gaps=tuple(_joined_gaps(pieces)),
+        memory=tuple(allocations.join_pieces(piece.memory for piece in pieces)),
+        checks=tuple(_joined_checks(pieces)),
         collectives=tuple(collective for piece in pieces for collective in piece.collectives),
         vendor={step: row for piece in pieces for step, row in (piece.vendor or {}).items()} or None,
         prompt_share=_prompt_share(pieces),
-        replays=_replays([piece.replays for piece in pieces if piece.replays]),
-        lanes=tuple(_lanes(pieces, units)),
+        replays=_joined_replays([piece.replays for piece in pieces if piece.replays]),
+        lanes=tuple(_joined_lanes(pieces, units)),
         metadata=_metadata([piece.metadata for piece in pieces if piece.metadata]),
         pieces=tuple(piece.source for piece in pieces),
         host_steps=tuple(step for piece in pieces for step in piece.host_steps),
     )  # fmt: skip
 
 
-def _units(pieces: Sequence[RankProfile]) -> Iterator[RecordedUnit]:
-    """Yield the steps of all pieces in order.
+def _joined_units(pieces: Sequence[RankProfile]) -> Iterator[RecordedUnit]:
+    """Yield the steps of all pieces in order, each with the uncounted iterations since the step before.
 
-    A piece counts uncounted iterations from the begin of the window. For the first step of each later piece this
-    becomes the number since the last step of the piece before.
+    Within a piece they have these already. The first step of a piece has their number since the begin of the window, so
+    those up to the last step of the previous piece are subtracted.
     """
     before: int | None = None  # in the window, up to the last unit of the piece before
     for piece in pieces:
-        assert piece.metadata is not None  # noqa: S101  (`_window` looked)
+        assert piece.metadata is not None  # noqa: S101  (`_window_key` looked)
         first, *later = piece.units
         if before is None:
             yield first
@@ -113,16 +113,19 @@ def _group_rows(pieces: Sequence[RankProfile], field: str, key: Sequence[str]) -
     return list(groups.values())
 
 
-def _summed(
-    pieces: Sequence[RankProfile], field: str, key: Sequence[str], how: Mapping[str, Callable[[list[Any]], Any]]
+def _sum_rows(
+    pieces: Sequence[RankProfile],
+    field: str,
+    key: Sequence[str],
+    merge_functions: Mapping[str, Callable[[list[Any]], Any]],
 ) -> tuple[Any, ...]:
-    """Return one row for all rows of the attribute ``field`` that agree in the attributes ``key``, longest ns first.
+    """Merge the rows in the attribute ``field`` of all pieces that agree in the attributes ``key``; longest ns first.
 
-    ``how`` maps the other attributes to the function that makes one value of the values of all rows, such as sum.
+    ``merge_functions`` maps each other attribute of a row to the function that merges its values, such as sum.
     """
     rows = [
         dataclasses.replace(
-            group[0], **{name: make([getattr(row, name) for row in group]) for name, make in how.items()}
+            group[0], **{name: merge([getattr(row, name) for row in group]) for name, merge in merge_functions.items()}
         )
         for group in _group_rows(pieces, field, key)
     ]
@@ -135,7 +138,7 @@ def _known_sum(values: list[int | None]) -> int | None:
     return sum(numbers) if len(numbers) == len(values) else None
 
 
-def _kernel_uses(pieces: Sequence[RankProfile]) -> Iterator[KernelUse]:
+def _joined_kernel_uses(pieces: Sequence[RankProfile]) -> Iterator[KernelUse]:
     """Yield kernels by shape over all pieces, longest first.
 
     Ratios of pipelines are means weighted by calls, and what bounds a kernel follows from these.
@@ -160,10 +163,11 @@ def _mean(weighted: Sequence[tuple[float, int]]) -> float:
     return sum(value * weight for value, weight in weighted) / (sum(weight for _, weight in weighted) or 1)
 
 
-def _gaps(pieces: Sequence[RankProfile]) -> Iterator[FreeGap]:
+def _joined_gaps(pieces: Sequence[RankProfile]) -> Iterator[FreeGap]:
     """Yield the places at which the device was free over all pieces, longest first; times and counts are summed.
 
-    ``unit`` and the longest gap are those of the piece whose step has most of it.
+    The longest gap at a place, and the step with most of its time (``unit``), are those of the piece where this step
+    has most time there.
     """
     key = ("kind", "before", "after", "stream", "graph", "part", "call", "operator", "within", "module")
     groups = _group_rows(pieces, "gaps", key)
@@ -178,10 +182,10 @@ def _gaps(pieces: Sequence[RankProfile]) -> Iterator[FreeGap]:
         )
 
 
-def _checks(pieces: Sequence[RankProfile]) -> Iterator[Check]:
+def _joined_checks(pieces: Sequence[RankProfile]) -> Iterator[Check]:
     """Yield each check once, by its id: the first result that failed, else the first result.
 
-    Its evidence adds in how many pieces the check failed.
+    The evidence also says in how many pieces the check failed.
     """
     for group in _group_rows(pieces, "checks", ("id",)):
         failed = next((check for check in group if not check.ok), group[0])
@@ -205,7 +209,7 @@ def _prompt_share(pieces: Sequence[RankProfile]) -> float | None:
     return _mean([(share, count) for share, count in shares if share is not None]) if shares[0][0] is not None else None
 
 
-def _replays(replays: Sequence[ReplayJoin]) -> ReplayJoin | None:
+def _joined_replays(replays: Sequence[ReplayJoin]) -> ReplayJoin | None:
     """Return the sums of the replays of all pieces, with each reason once; None without any."""
     if not replays:
         return None
@@ -213,10 +217,10 @@ def _replays(replays: Sequence[ReplayJoin]) -> ReplayJoin | None:
     return ReplayJoin(sum(join.count for join in replays), sum(join.joined for join in replays), why)
 
 
-def _lanes(pieces: Sequence[RankProfile], units: Sequence[RecordedUnit]) -> Iterator[Lanes]:
+def _joined_lanes(pieces: Sequence[RankProfile], units: Sequence[RecordedUnit]) -> Iterator[Lanes]:
     """Yield the lanes of the drawn step nearest to the median of all steps, then those of the slowest step.
 
-    Each piece has drawn two steps of its own. The slowest step is left out if no piece has drawn it.
+    Each piece has lanes of up to two steps. The slowest step is left out if no piece has its lanes.
     """
     drawn = [lanes for piece in pieces for lanes in piece.lanes]
     median, slowest = model.median_unit(units), max(units, key=model.duration_of, default=None)

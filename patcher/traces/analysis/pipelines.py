@@ -61,25 +61,25 @@ def per_unit(profile: RankProfile, *parts: str) -> int:
 
 
 def stages(profiles: Sequence[RankProfile]) -> tuple[PipelineStage, ...]:
-    """Return the stages of a pipeline, in order; empty if the sends and receives of the profiles don't tell them.
+    """Return the stages of the pipelines that ``profiles`` form, in order; empty if sends and receives don't tell them.
 
     Ranks that send in one group are one pipeline, and the n-th of them by rank is stage n, as Megatron and torch number
-    ranks. All pipelines must be equally long, and every profile must be in one.
+    ranks. A stage has the ranks of all pipelines. These must be equally long, and every profile must be in one.
     """
-    pipelines = _pipelines(profiles)
+    pipelines = _sources_by_pipeline(profiles)
     lengths = {len(pipeline) for pipeline in pipelines}
     if len(lengths) != 1 or lengths == {1} or sum(map(len, pipelines)) != len(profiles):
         return ()
     if any(profile.rank is None for profile in profiles):
         return ()
-    columns = ([profile for profile in _by_rank(profiles) if profile.source in pipeline] for pipeline in pipelines)
+    columns = ([profile for profile in _sort_by_rank(profiles) if profile.source in pipeline] for pipeline in pipelines)
     return tuple(
-        PipelineStage(number, tuple(_by_rank(ranks))) for number, ranks in enumerate(zip(*columns, strict=True))
+        PipelineStage(number, tuple(_sort_by_rank(ranks))) for number, ranks in enumerate(zip(*columns, strict=True))
     )
 
 
-def _pipelines(profiles: Sequence[RankProfile]) -> list[set[str]]:
-    """Return the pipelines, each as the set of the sources of its profiles.
+def _sources_by_pipeline(profiles: Sequence[RankProfile]) -> list[set[str]]:
+    """Return the pipelines of a run, each as the set of the sources of its profiles.
 
     Profiles that send or receive in the same group belong together; groups with a common profile are merged.
     """
@@ -95,7 +95,7 @@ def _pipelines(profiles: Sequence[RankProfile]) -> list[set[str]]:
     return pipelines
 
 
-def _by_rank(profiles: Iterable[RankProfile]) -> list[RankProfile]:
+def _sort_by_rank(profiles: Iterable[RankProfile]) -> list[RankProfile]:
     return sorted(profiles, key=lambda profile: profile.rank or 0)
 
 
@@ -104,11 +104,11 @@ def stage_of(pipeline: Sequence[PipelineStage]) -> Mapping[str, int]:
     return {profile.source: stage.number for stage in pipeline for profile in stage.profiles}
 
 
-def excess(profiles: Collection[RankProfile], other_profiles: Collection[RankProfile]) -> Excess | None:
-    """Return the part of the time in which the mean of ``profiles`` exceeds the median of ``other_profiles`` most.
+def excess(profiles: Collection[RankProfile], others: Collection[RankProfile]) -> Excess | None:
+    """Return the part of a step in which ``profiles`` spend most additional time; None if no part is longer.
 
-    Times are ns per step. Communication does not count, because ranks wait in it; the time before the first kernel
-    does. None if no part is longer.
+    Compared are the mean of ``profiles`` and the median of ``others``, in ns per step. Communication does not count,
+    because ranks wait in it; the time before the first kernel does.
     """
     parts = [part for part in (*model.PARTS, model.LEAD_IN) if part != "communication_ns"]
     parts.remove("overlap_ns")
@@ -116,7 +116,7 @@ def excess(profiles: Collection[RankProfile], other_profiles: Collection[RankPro
     for part in parts:
         names = ("compute_ns", "overlap_ns") if part == "compute_ns" else (part,)
         mean = statistics.fmean(per_unit(profile, *names) for profile in profiles)
-        more = round(mean - statistics.median(per_unit(profile, *names) for profile in other_profiles))
+        more = round(mean - statistics.median(per_unit(profile, *names) for profile in others))
         if more > 0 and (best is None or more > best.ns):
             best = Excess(part, more)
     return best

@@ -11,7 +11,7 @@ from patcher.traces import model
 from patcher.traces.analysis import exposed
 from patcher.traces.analysis.pipelines import per_unit
 from patcher.traces.analysis.ranks import Meetings
-from patcher.traces.places import host_cause, host_of, place_of
+from patcher.traces.places import host_activity, host_cause, place_of
 from patcher.traces.words import host_name
 
 SEVERITIES = ("problem", "warning", "note")
@@ -27,11 +27,11 @@ PARTS_OF: Mapping[str, tuple[str, ...]] = {
 """Id of a diagnosis → the parts of the time that it is of."""
 
 
-def _at_one_place(diagnosis: model.Diagnosis, profile: model.RankProfile | None) -> model.Diagnosis:
-    """Return a diagnosis of idle time that names the place with over half of its time in its headline.
+def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | None) -> model.Diagnosis:
+    """Return a diagnosis of idle time with the place in its headline that has over half of this time.
 
-    If a call, frame or operator keeps the host for that long at several places, it is named. The saving is then at most
-    that time. Without either, or a ``profile``, the diagnosis is returned unchanged.
+    Without such a place, it is the call, frame or operator that keeps the host for over half of this time. The saving
+    is then at most the time there. Without either, or without a ``profile``, the diagnosis is returned unchanged.
     """
     parts = _parts_of(diagnosis)
     if profile is None or diagnosis.saving_ns is None:
@@ -52,7 +52,7 @@ def _at_one_place(diagnosis: model.Diagnosis, profile: model.RankProfile | None)
         headline=Text(
             "{title}, mostly at one place: {place}",
             diagnosis.title,
-            host_of(gap) if gap.call or gap.within else place_of(gap),
+            host_activity(gap) if gap.call or gap.within else place_of(gap),
         ),
         saving_ns=min(diagnosis.saving_ns, gap.ns // len(profile.units)),
         culprit=gap.call or gap.operator or gap.module or place_of(gap),
@@ -67,65 +67,65 @@ def _parts_of(diagnosis: model.Diagnosis) -> tuple[str, ...]:
 def ordered(
     diagnoses: Sequence[model.Diagnosis], profiles: Sequence[model.RankProfile], meetings: Meetings
 ) -> list[model.Diagnosis]:
-    """Return the diagnoses to report, by severity and saving, so that no time is reported twice.
+    """Return the findings to report, most severe first, then by saving; each stretch of time counts in only one.
 
-    Where ranks wait for each other, the diagnoses of a single rank are kept: the straggler's, beside the waiting of the
-    others; without a straggler those of the rank with the largest saving. The heaviest warning becomes a problem.
+    If ranks wait for each other, only the straggler's diagnoses are kept, next to the finding on the waiting. Without a
+    straggler, they are those of the rank with the largest saving. The warning with the largest saving becomes a
+    problem.
     """
-    communication = max(_about_communication(diagnoses), key=_exposed_and_waiting, default=None)
+    communication = max(_on_communication(diagnoses), key=_exposed_and_waiting, default=None)
     slow = exposed.straggler(meetings) if communication is not None and communication.id == "slow-rank" else None
     remaining = [diagnosis for diagnosis in diagnoses if diagnosis.id not in exposed.IDS]
     if slow is not None:
         remaining = [
-            _mark_waited_for(diagnosis, profiles, slow.source) for diagnosis in _of_source(remaining, slow.source)
+            _mark_cause_of_waiting(diagnosis, profiles, slow.source) for diagnosis in _of_source(remaining, slow.source)
         ]
     elif diagnoses and (meetings.ranks or meetings.pipeline):
         source = max(diagnoses, key=lambda diagnosis: diagnosis.saving_ns or 0).source
         remaining = _of_source(remaining, source)
-        communication = next(iter(_of_source(_about_communication(diagnoses), source)), None)
+        communication = next(iter(_of_source(_on_communication(diagnoses), source)), None)
     by_source = {profile.source: profile for profile in profiles}
-    chosen = [*([communication] if communication else []), *_worst(remaining)]
-    chosen = [_without_slow_steps(diagnosis, chosen) for diagnosis in chosen]
-    chosen = [_at_one_place(diagnosis, by_source.get(diagnosis.source)) for diagnosis in chosen]
-    return _by_severity([_same_part(diagnosis, chosen) for diagnosis in chosen])
+    findings = [*([communication] if communication else []), *_largest_by_id(remaining)]
+    findings = [_subtract_slow_steps(diagnosis, findings) for diagnosis in findings]
+    findings = [_name_main_place(diagnosis, by_source.get(diagnosis.source)) for diagnosis in findings]
+    return _sort_by_severity([_mark_explained(diagnosis, findings) for diagnosis in findings])
 
 
-def _about_communication(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
+def _on_communication(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
     """Return the diagnoses of exposed communication, one of each profile that has some."""
     return [diagnosis for diagnosis in diagnoses if diagnosis.id in exposed.IDS]
 
 
-def _same_part(diagnosis: model.Diagnosis, chosen: Sequence[model.Diagnosis]) -> model.Diagnosis:
-    """Mark the diagnosis of the slowest step with the id of the finding that explains its additional time.
+def _mark_explained(diagnosis: model.Diagnosis, findings: Sequence[model.Diagnosis]) -> model.Diagnosis:
+    """Return the diagnosis of the slowest step with the id of the finding that explains its additional time.
 
-    Any other diagnosis is returned unchanged, and one that is a warning by itself if slow steps have most of the
-    finding's time. ``chosen`` are all findings.
+    It is unchanged if it is a warning, and slow steps have most of that finding's time. So is any other diagnosis.
     """
-    for finding in chosen:
+    for finding in findings:
         reduced = diagnosis.severity == "warning" and (finding.saving_ns or 0) < (diagnosis.saving_ns or 0)
-        if _of_slow_steps(finding, diagnosis) and not reduced:
+        if _is_in_slow_steps(finding, diagnosis) and not reduced:
             return dataclasses.replace(diagnosis, same_as=finding.id)
     return diagnosis
 
 
-def _of_slow_steps(finding: model.Diagnosis, outlier: model.Diagnosis) -> bool:
-    """Tell whether slow steps, of which ``outlier`` tells, are longer by time that ``finding`` is of, too."""
+def _is_in_slow_steps(finding: model.Diagnosis, outlier: model.Diagnosis) -> bool:
+    """Tell whether the ``finding`` is about time by which slow steps are longer; ``outlier`` is their diagnosis."""
     part = next(iter(outlier.parts), "") if outlier.id == "outlier" else ""
     about = ("communication_ns",) if finding.id in exposed.IDS else _parts_of(finding)
     return part in about and finding.source == outlier.source
 
 
-def _without_slow_steps(diagnosis: model.Diagnosis, chosen: Sequence[model.Diagnosis]) -> model.Diagnosis:
-    """Return a diagnosis without the time of slow steps, if these have most of it; else unchanged.
+def _subtract_slow_steps(diagnosis: model.Diagnosis, findings: Sequence[model.Diagnosis]) -> model.Diagnosis:
+    """Return a diagnosis with a saving less the time of the slow steps if these have most of it; else unchanged.
 
-    Then only few steps have the cause, and the diagnosis of the slowest step comes first. Communication keeps its time,
-    because other ranks explain it. ``chosen`` are all findings.
+    Then only few steps have the cause, and the diagnosis of the slowest step comes first. Communication keeps its
+    saving, because other ranks explain it.
     """
     if diagnosis.id not in PARTS_OF:
         return diagnosis
-    for outlier in chosen:
+    for outlier in findings:
         saving, longer = diagnosis.saving_ns or 0, outlier.saving_ns or 0
-        if outlier.severity == "warning" and _of_slow_steps(diagnosis, outlier) and 2 * longer > saving:
+        if outlier.severity == "warning" and _is_in_slow_steps(diagnosis, outlier) and 2 * longer > saving:
             return dataclasses.replace(diagnosis, saving_ns=max(saving - longer, 0))
     return diagnosis
 
@@ -140,31 +140,32 @@ def _of_source(diagnoses: Sequence[model.Diagnosis], source: str) -> list[model.
     return [diagnosis for diagnosis in diagnoses if diagnosis.source in (source, "") or not diagnosis.saving_ns]
 
 
-def _worst(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
-    """Return for each id the diagnosis with the largest saving, largest first; of equal ones the first."""
+def _largest_by_id(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
+    """Return for each id the diagnosis with the largest saving, largest first; of equal savings the first."""
     worst: dict[str, model.Diagnosis] = {}
     for diagnosis in sorted(diagnoses, key=lambda diagnosis: diagnosis.saving_ns or 0, reverse=True):
         worst.setdefault(diagnosis.id, diagnosis)
     return list(worst.values())
 
 
-def _mark_waited_for(
-    diagnosis: model.Diagnosis, profiles: Sequence[model.RankProfile], straggler: str
+def _mark_cause_of_waiting(
+    diagnosis: model.Diagnosis, profiles: Sequence[model.RankProfile], straggler_source: str
 ) -> model.Diagnosis:
-    """Mark a diagnosis of the ``straggler`` (a source) as the cause of the others' waiting.
+    """Mark a diagnosis of the straggler as the cause of the waiting of the other ranks, if it is.
 
-    This holds if over half of its saving is time that the other ranks do not spend; else it is returned unchanged.
+    It is if over half of its saving is time that the other ranks do not spend; else it is returned unchanged.
+    ``straggler_source`` is that of the straggler's profile.
     """
-    more = _beyond_others(diagnosis, profiles, straggler)
+    more = _excess_over_others(diagnosis, profiles, straggler_source)
     if diagnosis.saving_ns is None or 2 * more <= diagnosis.saving_ns:
         return diagnosis
     return dataclasses.replace(diagnosis, same_as="slow-rank")
 
 
-def _beyond_others(diagnosis: model.Diagnosis, profiles: Sequence[model.RankProfile], source: str) -> int:
-    """Return by how many ns per step the profile of ``source`` spends more on the parts of a diagnosis.
+def _excess_over_others(diagnosis: model.Diagnosis, profiles: Sequence[model.RankProfile], source: str) -> int:
+    """Return how many ns per step the profile of ``source`` spends more on the parts of a diagnosis than the others.
 
-    It is compared with the median of the other profiles; at least 0.
+    They count with their median; at least 0.
     """
     parts = _parts_of(diagnosis)
     usual = [per_unit(profile, *parts) for profile in profiles if profile.source != source]
@@ -172,10 +173,10 @@ def _beyond_others(diagnosis: model.Diagnosis, profiles: Sequence[model.RankProf
     return max(spent[0] - round(statistics.median(usual)), 0) if usual and spent else 0
 
 
-def _by_severity(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
-    """Return the diagnoses by severity, then by saving; in a severity, those with ``same_as`` come last.
+def _sort_by_severity(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
+    """Return the diagnoses by severity, then by saving, after the largest warning was made a problem.
 
-    The heaviest warning becomes a problem.
+    Within a severity, those with ``same_as`` (explained by another finding) come last.
     """
     by_saving = sorted(diagnoses, key=lambda diagnosis: (bool(diagnosis.same_as), -(diagnosis.saving_ns or 0)))
     heaviest = next((diagnosis for diagnosis in by_saving if diagnosis.severity == "warning"), None)

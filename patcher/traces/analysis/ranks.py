@@ -51,35 +51,35 @@ def match_collectives(profiles: Sequence[RankProfile]) -> Meetings:
     it together, so a rank waited by as much as its collective took longer than the shortest one. If ranks have
     different collectives of a group in a step, these are left out.
     """
-    together = _collectives_by_group(profiles)
+    by_group = _collectives_by_group(profiles)
     pipeline = stages(profiles)
     stage = stage_of(pipeline)
     waits: dict[Key, int] = {}
     across: set[Key] = set()
     within: list[_Meeting] = []
-    for meeting in _meetings(together, profiles):
+    for meeting in _meetings(by_group, profiles):
         keys = {source: (source, *_place(collective)) for source, collective in meeting.members.items()}
         waits.update((keys[source], ns) for source, ns in meeting.waits.items())
         if len({stage.get(source) for source in keys}) > 1:
             across.update(keys.values())
         else:
             within.append(meeting)
-    exact = all(group for (_, group), members in together.items() if _alike(members))
-    ranks = _summed(within, profiles) if within else ()
+    exact = all(group for (_, group), members in by_group.items() if _same_order(members))
+    ranks = _sum_by_rank(within, profiles) if within else ()
     return Meetings(ranks, exact, waits, frozenset(across), pipeline)
 
 
-def _summed(meetings: Sequence[_Meeting], profiles: Sequence[RankProfile]) -> tuple[Rank, ...]:
-    """Return the sums of each rank over ``meetings``: its waits, and how long the others waited for it.
+def _sum_by_rank(meetings: Sequence[_Meeting], profiles: Sequence[RankProfile]) -> tuple[Rank, ...]:
+    """Return the sums of each rank over ``meetings``: its waits, and how long the other ranks waited for it.
 
-    The first meeting of the recording contains the different start times of the profilers. So it counts at most as much
-    as the first meeting of any later step.
+    The profilers of the ranks start at different times, which lengthens the first meeting of the recording. So it
+    counts at most as much as the first meeting of any later step.
     """
-    usual = _usual_first(meetings, profiles)
+    usual = _usual_first_waits(meetings, profiles)
     sums = count, waited, awaited, last, at_first = tuple(Counter[str]() for _ in range(5))
     for meeting in meetings:
         more = meeting.waits
-        starts = meeting.first and any(_starts(profiles, source, meeting.members[source]) for source in more)
+        starts = meeting.first and any(_is_in_first_step(profiles, source, meeting.members[source]) for source in more)
         if starts and usual:
             more = {source: min(ns, usual.get(source, ns)) for source, ns in more.items()}
         count.update(more.keys())
@@ -107,31 +107,36 @@ def _place(collective: Collective) -> tuple[int, str, int]:
 
 
 def _meetings(
-    together: Mapping[tuple[int, str], Mapping[str, Sequence[Collective]]], profiles: Sequence[RankProfile]
+    by_group: Mapping[tuple[int, str], Mapping[str, Sequence[Collective]]], profiles: Sequence[RankProfile]
 ) -> Iterator[_Meeting]:
-    """Yield the collectives that ranks share, as a `_Meeting` each, in the steps and groups in which the ranks agree.
+    """Yield each collective that several ranks share as a `_Meeting`, if the ranks' collectives match in that step.
 
-    ``together`` maps (step, group) to the collectives of each source.
+    ``by_group`` maps (step, group) to the collectives of each source.
     """
     firsts: dict[tuple[str, int], tuple[int, str, int]] = {}
     for profile in profiles:
         for collective in profile.collectives:
             if not between_two(collective):
                 firsts.setdefault((profile.source, collective.unit), _place(collective))
-    for members in itertools.chain(*(_agreeing(group, members) for (_, group), members in together.items())):
+    for members in itertools.chain(
+        *(_matching_collectives(group, members) for (_, group), members in by_group.items())
+    ):
         for row in zip(*members.values(), strict=True):
             meeting = dict(zip(members, row, strict=True))
             first = any(firsts[source, collective.unit] == _place(collective) for source, collective in meeting.items())
             yield _Meeting(meeting, first)
 
 
-def _agreeing(group: str, members: Mapping[str, Sequence[Collective]]) -> Iterator[Mapping[str, Sequence[Collective]]]:
-    """Yield collectives of a group on which its ranks agree: source → collectives, equally many in the same order.
+def _matching_collectives(
+    group: str, members: Mapping[str, Sequence[Collective]]
+) -> Iterator[Mapping[str, Sequence[Collective]]]:
+    """Yield source → collectives of a group that all its ranks have in the same order, equally many of each.
 
-    ``members`` maps each rank's source to its collectives. In a group without a name, those of each kernel name may
-    agree by themselves, because kernels on parallel streams begin in another order on each rank. Nothing if none agree.
+    ``members`` maps the source of each rank to its collectives. If the group has no name, and its ranks don't agree,
+    the collectives of each kernel name are compared separately, because kernels on parallel streams begin in another
+    order on each rank. Nothing if none agree.
     """
-    if _alike(members):
+    if _same_order(members):
         yield members
     elif not group:
         names = dict.fromkeys(collective.name for member in members.values() for collective in member)
@@ -140,24 +145,24 @@ def _agreeing(group: str, members: Mapping[str, Sequence[Collective]]) -> Iterat
                 source: [collective for collective in member if collective.name == name]
                 for source, member in members.items()
             }
-            if _alike(chosen):
+            if _same_order(chosen):
                 yield chosen
 
 
-def _starts(profiles: Sequence[RankProfile], source: str, collective: Collective) -> bool:
+def _is_in_first_step(profiles: Sequence[RankProfile], source: str, collective: Collective) -> bool:
     """Tell whether a collective is in the first step of the profile with that source."""
     return any(profile.source == source and profile.units[0].number == collective.unit for profile in profiles)
 
 
-def _usual_first(meetings: Iterable[_Meeting], profiles: Sequence[RankProfile]) -> dict[str, int]:
-    """Return source → the longest wait in ns in the first meeting of a step, without that of the first step.
+def _usual_first_waits(meetings: Iterable[_Meeting], profiles: Sequence[RankProfile]) -> dict[str, int]:
+    """Return source → the longest wait in ns in the first meeting of any step but the first.
 
     Empty if there is only one step.
     """
     usual: dict[str, int] = {}
     for meeting in meetings:
         for source, ns in meeting.waits.items():
-            if meeting.first and not _starts(profiles, source, meeting.members[source]):
+            if meeting.first and not _is_in_first_step(profiles, source, meeting.members[source]):
                 usual[source] = max(usual.get(source, 0), ns)
     return usual
 
@@ -169,24 +174,24 @@ def _collectives_by_group(
 
     Empty for a single profile, or if several profiles are of one rank, because these did not meet.
     """
-    together: dict[tuple[int, str], dict[str, list[Collective]]] = defaultdict(lambda: defaultdict(list))
+    by_group: dict[tuple[int, str], dict[str, list[Collective]]] = defaultdict(lambda: defaultdict(list))
     ranks = [profile.rank for profile in profiles]
     if len(profiles) > 1 and len(set(ranks)) == len(ranks):  # several profiles of one rank did not meet
         for profile in profiles:
             for collective in profile.collectives:
                 if not between_two(collective):
-                    together[collective.unit, collective.group][profile.source].append(collective)
-    return together
+                    by_group[collective.unit, collective.group][profile.source].append(collective)
+    return by_group
 
 
-def missing(profiles: Sequence[RankProfile]) -> list[int]:
+def missing_ranks(profiles: Sequence[RankProfile]) -> list[int]:
     """Return the ranks of the run that are in none of ``profiles``; empty if their number, or a rank, is unknown."""
     reported, worlds = [profile.rank for profile in profiles], {profile.world for profile in profiles}
     world = worlds.pop() if len(worlds) == 1 else None
     return sorted(set(range(world or 0)).difference(reported)) if None not in reported else []
 
 
-def _alike(members: Mapping[str, Sequence[Collective]]) -> bool:
+def _same_order(members: Mapping[str, Sequence[Collective]]) -> bool:
     """Tell whether there are several ranks with the same collectives in the same order."""
     return (
         len(members) > 1 and len({tuple(collective.name for collective in member) for member in members.values()}) == 1
@@ -194,7 +199,7 @@ def _alike(members: Mapping[str, Sequence[Collective]]) -> bool:
 
 
 def labelled(profiles: Iterable[RankProfile]) -> list[RankProfile]:
-    """Return the profiles with labels that differ, the shortest that do; a single profile gets none.
+    """Return the profiles with labels that tell them apart, as short as possible; a single profile gets none.
 
     Candidates are the rank, stage and rank, rank and steps, and ever longer ends of the paths.
     """

@@ -73,13 +73,13 @@ class Replays:
         """
         columns, names = self.trace.tasks, self.trace.names
         for operator, _ in {(call.operator, call.call) for call in graph if call.operator}:
-            self.operators[self._number(operator)][0] += 1
+            self.operators[self._number_of_name(operator)][0] += 1
         for name, begin in {module for call in graph for module in call.modules}:
             self.modules[names[name]][0] += begin != UNKNOWN
         for task, call in zip(tasks, graph, strict=True):
             rows = [self.modules[names[name]] for name in {name for name, _ in call.modules}]
             if call.operator:
-                rows.append(self.operators[self._number(call.operator)])
+                rows.append(self.operators[self._number_of_name(call.operator)])
             for row in rows:
                 row[1] += 1
                 row[2] += columns.end[task] - columns.begin[task]
@@ -87,8 +87,8 @@ class Replays:
                 self.placed.add(task)
         self.tasks.update(tasks)
 
-    def _number(self, operator: tuple[str, ...]) -> int:
-        """Return the number of the name of an operator with its captured inputs; a new one is added to the trace."""
+    def _number_of_name(self, operator: tuple[str, ...]) -> int:
+        """Return the number of an operator's name with its captured inputs; a new name is added to the trace."""
         name, *inputs = operator
         if not inputs:
             return self.trace.names[name]
@@ -98,26 +98,26 @@ class Replays:
         return self.numbers[operator]
 
 
-def captured(trace: RankTrace) -> tuple[CapturedSet, ...]:
-    """Return the graphs that were captured during a trace, by batch size in tokens.
+def captured_sets(trace: RankTrace) -> tuple[CapturedSet, ...]:
+    """Return the graphs that were captured during a trace, grouped by their batch size in tokens.
 
-    Graphs of a single launch are left out, because their replay looks like any other launch; so are graphs of unknown
+    Graphs with a single launch are left out, because their replay looks like any other launch; so are graphs of unknown
     size.
     """
     around = {thread: host_thread(trace, thread) for thread in {launches.thread for launches in trace.captured}}
-    graphs = [tuple(_calls(trace, around[launches.thread], launches)) for launches in trace.captured]
+    graphs = [tuple(_captured_calls(trace, around[launches.thread], launches)) for launches in trace.captured]
     graphs = [graph for graph in graphs if len(graph) > 1]
-    sizes = [_size(graph) for graph in graphs]
+    sizes = [_batch_size(graph) for graph in graphs]
     size = next(filter(None, sizes), None)
     sized = []
     for own_size, graph in zip(sizes, graphs, strict=True):
         size = own_size or size  # a piece without a tensor is of the batch of the one before
         sized.append((size, graph))
-    sets = groupby(sized, key=itemgetter(0))
-    return tuple(CapturedSet(size, tuple(graph for _, graph in group)) for size, group in sets if size)
+    by_size = groupby(sized, key=itemgetter(0))
+    return tuple(CapturedSet(size, tuple(graph for _, graph in group)) for size, group in by_size if size)
 
 
-def _calls(trace: RankTrace, around: HostThread, launches: CapturedLaunches) -> Iterator[CapturedCall]:
+def _captured_calls(trace: RankTrace, around: HostThread, launches: CapturedLaunches) -> Iterator[CapturedCall]:
     """Yield each launch of a captured graph with the operator and the modules around it on the host.
 
     ``around`` has operators and modules of the thread that captured the graph.
@@ -138,10 +138,10 @@ def _calls(trace: RankTrace, around: HostThread, launches: CapturedLaunches) -> 
         yield CapturedCall(kernel_name, bool(copy), operator, began, tuple(within))
 
 
-def _size(graph: Iterable[CapturedCall]) -> int | None:
-    """Return the batch size of a graph in tokens: the rows of their first matrix that most operators have.
+def _batch_size(graph: Iterable[CapturedCall]) -> int | None:
+    """Return the batch size of a graph in tokens; None if no operator has a matrix.
 
-    None if no operator has a matrix.
+    It is the number of rows that most operators have in the first matrix among their inputs.
     """
     rows = Counter[int]()
     for _, shapes in {(call.call, call.operator[1]) for call in graph if len(call.operator) > 1}:
@@ -152,12 +152,12 @@ def _size(graph: Iterable[CapturedCall]) -> int | None:
     return max(rows, key=lambda size: (rows[size], size), default=None)
 
 
-def replayed(
+def join_replays(
     trace: RankTrace,
     cuts: Split,
     chosen: Collection[int],
     tokens: Mapping[int, int | None],
-    sets: Sequence[CapturedSet],
+    captured: Sequence[CapturedSet],
 ) -> Replays:
     """Join the replays of graphs in the ``chosen`` segments with what was captured, and return the sums.
 
@@ -165,16 +165,16 @@ def replayed(
     (by segment, None if unknown). If any differs, no replay of the segment is joined, and the reason is counted.
     """
     joined = Replays(trace)
-    if not sets:
+    if not captured:
         return joined
     for segment, replays in _replays(trace, cuts, chosen).items():
         joined.count += len(replays)
         size = min(
-            (captured_set.size for captured_set in sets if captured_set.size >= (tokens[segment] or _NEVER)),
+            (captured_set.size for captured_set in captured if captured_set.size >= (tokens[segment] or _NEVER)),
             default=None,
         )
         why: str = Text("no graph was captured for the number of tokens of a step")
-        for graphs in (captured_set.graphs for captured_set in sets if captured_set.size == size):
+        for graphs in (captured_set.graphs for captured_set in captured if captured_set.size == size):
             why = _difference(trace, replays, graphs)
             if not why:
                 joined.joined += len(replays)
@@ -208,7 +208,7 @@ def _replays(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> dict[int
 def _difference(trace: RankTrace, replays: Sequence[Sequence[int]], graphs: Sequence[Sequence[CapturedCall]]) -> str:
     """Return how the replays of a step differ from the captured ``graphs``, in words; "" if they match.
 
-    Numbers of replays and of kernels, copies, and the names of kernels must be the same.
+    Compared are the numbers of replays and kernels, the copies, and the names of kernels.
     """
     if len(replays) != len(graphs):
         return Text(

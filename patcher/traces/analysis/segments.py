@@ -62,13 +62,13 @@ class Split(NamedTuple):
 
 
 def split(trace: RankTrace) -> Split:
-    """Split a trace at the marks of its steps, and find the segment to which each task belongs.
+    """Split a trace at the marks of its steps into segments, and find the segment to which each task belongs.
 
     A task belongs to the segment in which the host enqueued it. Without a mark the whole trace is one step.
     """
-    family, marks, uncounted = marks_of(trace)
+    family, marks, uncounted = step_marks(trace)
     order, enqueued = trace.tasks.in_order(), trace.tasks.enqueued
-    segments = [Segment(mark.begin, mark.end, mark) for mark in marks or _whole(trace)]
+    segments = [Segment(mark.begin, mark.end, mark) for mark in marks or _mark_of_trace(trace)]
     segments += [Segment(mark.begin, mark.end, None) for mark in uncounted]
     segments.sort(key=lambda segment: segment.begin)
     for segment, following in itertools.pairwise(segments):
@@ -82,17 +82,18 @@ def split(trace: RankTrace) -> Split:
     _place_on_device(trace, segments, owner, order)
     unlinked = [at for at in order if enqueued[at] == UNKNOWN]
     if unlinked and not is_whole:
-        _own_unlinked(trace, segments, owner, unlinked)
+        _assign_unlinked(trace, segments, owner, unlinked)
         segments = [Segment(segment.begin, segment.end, segment.mark) for segment in segments]
         _place_on_device(trace, segments, owner, order)
     return Split(family, segments, owner, order)
 
 
-def marks_of(trace: RankTrace) -> tuple[str, list[Mark], list[Mark]]:
-    """Return the family of the marks of the steps, these marks in order, and the marks of uncounted stretches.
+def step_marks(trace: RankTrace) -> tuple[str, list[Mark], list[Mark]]:
+    """Return the family of the marks that stand for steps, these marks in order, and the marks of uncounted stretches.
 
-    Marks are those of the thread that has most. A single ``ProfilerStep#`` gives way to several marks of an engine.
-    Without marks of steps, the family is "", and there are none.
+    A family is a kind of mark, such as ``ProfilerStep#``. The first one in the order of preference that the trace has
+    is taken, on the thread with most of its marks. But a single ``ProfilerStep#`` gives way to several marks of an
+    engine. Without step marks, the family is "", and the list of marks empty.
     """
     threads: dict[str, dict[int, list[Mark]]] = {}
     for thread, mark in trace.marks:
@@ -103,7 +104,7 @@ def marks_of(trace: RankTrace) -> tuple[str, list[Mark], list[Mark]]:
         marks[family] = sorted(busiest, key=lambda mark: (mark.begin, -mark.end))
     uncounted = marks.pop(UNCOUNTED, [])
     if NAMED in marks:
-        marks[NAMED] = _counting(marks[NAMED])
+        marks[NAMED] = _numbered_steps(marks[NAMED])
     families = [family for family in (WANTED, *FAMILIES) if marks.get(family)]
     if not families:
         return "", [], uncounted
@@ -113,15 +114,16 @@ def marks_of(trace: RankTrace) -> tuple[str, list[Mark], list[Mark]]:
     elif len(marks[chosen]) == 1:
         several = (family for family in families[1:] if family != NAMED and len(marks[family]) > 1)
         chosen = next(several, chosen)
-    engine = [mark for family in families for mark in marks[family] if family != chosen and mark.contents]
-    uncounted += _missing(marks[chosen])
-    return chosen, list(_completed(marks[chosen], engine)), uncounted
+    engine_marks = [mark for family in families for mark in marks[family] if family != chosen and mark.contents]
+    uncounted += _uncounted_between(marks[chosen])
+    return chosen, list(_with_numbers(marks[chosen], engine_marks)), uncounted
 
 
-def _counting(marks: Sequence[Mark]) -> list[Mark]:
-    """Return the marks of the name that most time has, if these are steps; else an empty list.
+def _numbered_steps(marks: Sequence[Mark]) -> list[Mark]:
+    """Return the marks of the name that covers the most time, if they can be steps; else an empty list.
 
-    Steps are not nested, their numbers rise, and they cover at least half of the time from the first to the last.
+    They can be if there are several, their numbers rise, and they cover at least half of the time from the first to the
+    last. Digits of a name do not count.
     """
     names: dict[str, list[Mark]] = {}
     for mark in _outermost(marks):
@@ -136,10 +138,10 @@ def _covered(marks: Sequence[Mark]) -> int:
     return sum(mark.end - mark.begin for mark in marks)
 
 
-def _missing(marks: Sequence[Mark]) -> Iterator[Mark]:
-    """Yield a mark of `UNCOUNTED` for each stretch between two marks in which the numbers and the time skip a step.
+def _uncounted_between(marks: Sequence[Mark]) -> Iterator[Mark]:
+    """Yield an `UNCOUNTED` mark for each stretch between two marks whose numbers skip a step, if it is long enough.
 
-    Otherwise the step before such a stretch would reach to its end, and take as long as several steps.
+    Without it, the step before would reach to the end of the stretch, and seem to take as long as several steps.
     """
     for mark, following in itertools.pairwise(marks):
         skips = mark.number is not None and following.number is not None and following.number > mark.number + 1
@@ -156,18 +158,18 @@ def _outermost(marks: Sequence[Mark]) -> Iterator[Mark]:
             end = mark.end
 
 
-def _completed(marks: Sequence[Mark], engine: Sequence[Mark]) -> Iterator[Mark]:
-    """Yield the marks of the steps with a number; those without one are numbered from 0.
+def _with_numbers(marks: Sequence[Mark], engine_marks: Sequence[Mark]) -> Iterator[Mark]:
+    """Yield the marks of the steps, numbered from 0 if they have no numbers, and with contents such as requests.
 
-    A mark within which there is exactly one of the ``engine``'s marks gets that one's contents, such as requests.
+    These are from the engine's mark within, if there is exactly one.
     """
     for number, mark in enumerate(marks):
-        within = [other for other in engine if mark.begin <= other.begin < mark.end]
+        within = [other for other in engine_marks if mark.begin <= other.begin < mark.end]
         numbered = mark if mark.number is not None else mark._replace(number=number)
         yield numbered._replace(contents=within[0].contents) if len(within) == 1 else numbered
 
 
-def _whole(trace: RankTrace) -> list[Mark]:
+def _mark_of_trace(trace: RankTrace) -> list[Mark]:
     """Return one mark, numbered 0, around the whole trace; an empty list if the trace has no events."""
     times = list(trace.spans())
     first = min((time for time in trace.tasks.enqueued if time != UNKNOWN), default=None)
@@ -175,11 +177,11 @@ def _whole(trace: RankTrace) -> list[Mark]:
     return [Mark("", Text("the whole trace"), min(b for b, _ in times), max(e for _, e in times), 0)] if times else []
 
 
-def _own_unlinked(trace: RankTrace, segments: Sequence[Segment], owner: array[int], unlinked: Sequence[int]) -> None:
-    """Set the ``owner`` of the ``unlinked`` tasks, whose launch is unknown, to the segment in which they begin.
+def _assign_unlinked(trace: RankTrace, segments: Sequence[Segment], owner: array[int], unlinked: Sequence[int]) -> None:
+    """Set the ``owner`` of tasks whose launch is unknown (``unlinked``), in place, to the segment in which they begin.
 
-    Segments are taken as they lie on the device, or on the host if no task at all has a link. A task outside of all
-    gets UNKNOWN. ``owner`` is changed in place.
+    A segment's stretch on the device counts, or if no task at all has a launch, that on the host. A task outside of all
+    segments gets UNKNOWN.
     """
     begin = trace.tasks.begin
     stretches = [
@@ -194,12 +196,12 @@ def _own_unlinked(trace: RankTrace, segments: Sequence[Segment], owner: array[in
 
 
 def _place_on_device(trace: RankTrace, segments: Sequence[Segment], owner: Sequence[int], order: Sequence[int]) -> None:
-    """Set where each segment lies on the device, in place: up to the next one's first kernel, the last to its end.
+    """Set in place from when to when each segment ran on the device, and the number of its tasks and its longest one.
 
-    Also sets the number of tasks and the longest one; a segment without tasks stays as it is. ``owner`` has the segment
-    of each task, ``order`` the tasks by begin.
+    A segment ends at the first kernel of the next one, the last segment at the end of its last task. A segment without
+    tasks stays as it is. ``owner`` has the segment of each task, ``order`` the tasks by begin.
     """
-    tasks, busiest = trace.tasks, _busiest(trace, owner)
+    tasks, busiest = trace.tasks, _busiest_stream(trace, owner)
     ranked = [4] * len(segments)  # how good a beginning is: of the busiest stream, compute, communication, a copy
     for at in order:
         if owner[at] == UNKNOWN:
@@ -221,8 +223,8 @@ def _place_on_device(trace: RankTrace, segments: Sequence[Segment], owner: Seque
         real[0].leads = _device_begin(trace, real[0], segments.index(real[0]), owner, order)
 
 
-def _busiest(trace: RankTrace, owner: Sequence[int]) -> int:
-    """Return the stream that computes most in segments; UNKNOWN if none does.
+def _busiest_stream(trace: RankTrace, owner: Sequence[int]) -> int:
+    """Return the stream whose tasks compute longest, among the tasks that belong to a segment; UNKNOWN without any.
 
     ``owner`` has the segment of each task, or UNKNOWN.
     """

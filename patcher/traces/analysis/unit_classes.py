@@ -40,7 +40,7 @@ TRANSPARENT = re.compile(
 """Operators that only stand around those of compiled code, or of a backward."""
 
 
-def of_units(
+def classes_by_segment(
     trace: RankTrace, cuts: Split, units: Mapping[int, RecordedUnit], threads: Sequence[HostThread]
 ) -> dict[int, dict[str, int]]:
     """Return segment → class of work → ns for each step; the classes of a step add up to its time.
@@ -49,15 +49,15 @@ def of_units(
     step.
     """
     if any(unit.device_ns for unit in units.values()):
-        return _on_device(trace, cuts, units)
+        return _classes_on_device(trace, cuts, units)
     return {
-        segment: _on_host(trace, cuts.segments[segment], threads, samples=unit.sequences is None)
+        segment: _classes_on_host(trace, cuts.segments[segment], threads, has_sampling=unit.sequences is None)
         for segment, unit in units.items()
     }
 
 
-def _on_device(trace: RankTrace, cuts: Split, units: Mapping[int, RecordedUnit]) -> dict[int, dict[str, int]]:
-    """Return segment → class → ns: the nine parts of each step, with computing divided among families of kernels.
+def _classes_on_device(trace: RankTrace, cuts: Split, units: Mapping[int, RecordedUnit]) -> dict[int, dict[str, int]]:
+    """Return segment → class of work → ns of each step: its nine parts, with computing divided among kernel families.
 
     Host-bound time after the last kernel of a step counts as outside of the forward pass.
     """
@@ -75,7 +75,7 @@ def _on_device(trace: RankTrace, cuts: Split, units: Mapping[int, RecordedUnit])
                 families[name] = family_of(texts[name], COMPUTE)
             kernels[segment][families[name]] += end - begin
     return {
-        number: _divided(unit, kernels[number], _late_at_end(cuts.segments[number], launched))
+        number: _divide_device_time(unit, kernels[number], _late_at_end(cuts.segments[number], launched))
         for number, unit in units.items()
     }
 
@@ -85,15 +85,15 @@ def _late_at_end(segment: Segment, launched: Mapping[int, int]) -> int:
     return max(min(launched[segment.ends], segment.ends) - max(segment.last, segment.starts), 0)
 
 
-def _divided(unit: RecordedUnit, kernels: Counter[str], late_at_end: int) -> dict[str, int]:
-    """Return class → ns of a step on the device; they add up to its time, and classes without time are left out.
+def _divide_device_time(unit: RecordedUnit, kernels: Counter[str], late_at_end: int) -> dict[str, int]:
+    """Return class of work → ns of a step on the device; they add up to its time, and empty classes are left out.
 
-    ``kernels`` has the ns of its compute kernels by family, which may overlap: computing time is divided in proportion.
-    ``late_at_end`` is the host-bound time in ns after its last kernel.
+    ``kernels`` has the ns of its compute kernels by family. Kernels may overlap, so its computing time is divided in
+    proportion. ``late_at_end`` is the host-bound time in ns after its last kernel.
     """
     computing = unit.compute_ns + unit.overlap_ns
     late_at_end = min(late_at_end, unit.free_host_late_ns)
-    classes = Counter(_proportional(computing, kernels or Counter({OTHER: 1})))
+    classes = Counter(_divide_proportionally(computing, kernels or Counter({OTHER: 1})))
     classes[COLLECTIVE] += unit.communication_ns
     classes[COPIES] += unit.copy_ns
     classes[HOST_BOUND] += unit.free_host_late_ns - late_at_end + unit.free_latency_ns + unit.free_blocked_ns
@@ -102,7 +102,7 @@ def _divided(unit: RecordedUnit, kernels: Counter[str], late_at_end: int) -> dic
     return {name: ns for name, ns in classes.items() if ns}
 
 
-def _proportional(total: int, amounts: Counter[str]) -> dict[str, int]:
+def _divide_proportionally(total: int, amounts: Counter[str]) -> dict[str, int]:
     """Divide ``total`` in proportion to ``amounts``, which has at least one name, into whole numbers with that sum."""
     whole = sum(amounts.values()) or 1
     parts = {name: total * amount // whole for name, amount in amounts.items()}
@@ -118,12 +118,14 @@ class OutermostOperator(NamedTuple):
     end: int
 
 
-def _on_host(trace: RankTrace, segment: Segment, threads: Sequence[HostThread], *, samples: bool) -> dict[str, int]:
-    """Return class → ns of a step that ran on the host; empty for a stretch that is no step.
+def _classes_on_host(
+    trace: RankTrace, segment: Segment, threads: Sequence[HostThread], *, has_sampling: bool
+) -> dict[str, int]:
+    """Return class of work → ns of a step that ran on the host; empty for a stretch that is no step.
 
     The forward pass, with its backward, reaches from the first to the last operator that multiplies matrices, before
-    any sampling. Time between its operators is host-bound; before it and after sampling is outside of it. ``samples``
-    is False for a micro-batch, where what follows the forward is elementwise instead of sampling.
+    any sampling. Time between its operators is host-bound; before it and after sampling is outside of it.
+    ``has_sampling`` is False for a micro-batch, where what follows the forward is elementwise instead of sampling.
     """
     mark = segment.mark
     if mark is None:
@@ -131,13 +133,13 @@ def _on_host(trace: RankTrace, segment: Segment, threads: Sequence[HostThread], 
     begin, end = segment.begin, min(mark.end, segment.end)
     thread = next((thread for thread, other in trace.marks if other.begin == mark.begin), UNKNOWN)
     operators = list(_outermost(trace, threads[thread].operators, begin, end)) if thread != UNKNOWN else []
-    first, last, sampled = _forward(operators)
+    first, last, sampled = _forward_bounds(operators)
     classes, before = Counter[str](), begin
     for place, operator in enumerate(operators):
         if place < first or place > sampled:
             around = name = OUTSIDE_FORWARD
         elif place > last:
-            around = name = SAMPLING if samples else ELEMENTWISE
+            around = name = SAMPLING if has_sampling else ELEMENTWISE
         else:
             around, name = HOST_BOUND if place > first else OUTSIDE_FORWARD, operator.family
             name = ELEMENTWISE if name == SAMPLING else name
@@ -148,10 +150,10 @@ def _on_host(trace: RankTrace, segment: Segment, threads: Sequence[HostThread], 
     return {name: ns for name, ns in classes.items() if ns}
 
 
-def _forward(operators: Sequence[OutermostOperator]) -> tuple[int, int, int]:
-    """Return the indices of the first and the last operator of the forward pass, and of the last one of sampling.
+def _forward_bounds(operators: Sequence[OutermostOperator]) -> tuple[int, int, int]:
+    """Return the indices of the first and last operator of the forward pass, and of the last one of sampling.
 
-    Without sampling the last two are the same.
+    Without sampling, the third index equals the second. ``operators`` are those of a step by begin.
     """
     matmuls = [place for place, operator in enumerate(operators) if operator.family == GEMM]
     first, last = (matmuls[0], matmuls[-1]) if matmuls else (0, len(operators) - 1)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from patcher.messages import Text
 from patcher.store.filesystem.opened import reading
-from patcher.traces.formats.chrome import begin_of
+from patcher.traces.formats.chrome import first_bytes
 
 
 class Foreign(NamedTuple):
@@ -80,8 +80,8 @@ _ENDS = {
 """End of the name → what it is, where the name alone says so."""
 
 
-def named(file: Path) -> Foreign | None:
-    """Return what another tool's file is, and what reads it, by the end of its name; None for any other file."""
+def by_name(file: Path) -> Foreign | None:
+    """Return what the file of another tool is, and what reads it, by the end of its name; None for any other file."""
     if file.name.endswith((".nsys-rep", ".qdrep")):
         export, read = shlex.quote(str(file)), shlex.quote(str(file.with_suffix(".sqlite")))
         hint = Text("run nsys export --type sqlite {report}, then rlpatch report {export}", export, read)
@@ -89,21 +89,21 @@ def named(file: Path) -> Foreign | None:
     return next((foreign for end, foreign in _ENDS.items() if file.name.endswith(end)), None)
 
 
-def begun(file: Path) -> Foreign | None:
-    """Return what another tool's file is, and what reads it, by its text, unpacked if it is gzip.
+def by_content(file: Path) -> Foreign | None:
+    """Return what the file of another tool is, and what reads it, by the text at its begin; None for any other file.
 
-    None for any other file.
+    A gzip file is unpacked. A file that cannot be read counts as any other.
     """
-    begin = begin_of(file)
+    begin = first_bytes(file)
     return next((foreign for pattern, foreign in _BEGINS if pattern.match(begin.lstrip(b" \r\n\t"))), None)
 
 
-def known(file: Path) -> Foreign | None:
-    """Return what another tool's file is, and what reads it, by its name or first bytes; None for any other file.
+def by_name_or_content(file: Path) -> Foreign | None:
+    """Return what the file of another tool is, and what reads it, by its name or first bytes; None for any other file.
 
-    Raises OSError.
+    Raises OSError if the file cannot be read.
     """
-    if foreign := named(file):
+    if foreign := by_name(file):
         return foreign
     with reading(file) as stream:
         head = stream.read(16)
@@ -113,4 +113,4 @@ def known(file: Path) -> Foreign | None:
         return None
     if head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5"):
         return _SNAPSHOT
-    return begun(file)
+    return by_content(file)

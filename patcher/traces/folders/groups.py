@@ -31,7 +31,7 @@ class TraceGroup:
         """Return the fields of the group that ``--json`` promises, for `json_of` to turn into JSON."""
         return {
             **{key: getattr(self.first, key) for key in _COMMON},
-            "asked": self.first.requested, "got": self.got, "units": self.steps, "uncounted": self.uncounted,
+            "asked": self.first.requested, "got": self.recorded_steps, "units": self.steps, "uncounted": self.uncounted,
             "closed": self.closed, "ranks": ranks(self), "ranks_found": self.ranks, "state": self.state,
             "size": self.size, "next": self.next_command, "traces": self.traces,
         }  # fmt: skip
@@ -76,14 +76,15 @@ class TraceGroup:
         return tuple(sorted(set.intersection(*map(set, by_worker)))) if by_worker else None
 
     @property
-    def got(self) -> str:
+    def recorded_steps(self) -> str:
         """Recorded steps as text, such as ``30:60``; "" if unknown.
 
-        Only how many each worker has if a condition let the window begin at another step on each replica.
+        A window with a condition may begin at another step on each replica. Then it is only how many steps each worker
+        has.
         """
         by_worker, window = set(self._steps()), self.first.window
         if len(by_worker) < 2 or not window or not window.conditions:
-            return got(self.steps, window.length if window else None)
+            return step_range_text(self.steps, window.length if window else None)
         counts = sorted(map(len, by_worker))
         return Text("{count} steps per worker", spread(counts[0], counts[-1]))
 
@@ -119,10 +120,11 @@ class TraceGroup:
         return commands.get(self.state, "")
 
 
-def got(units: Iterable[int] | None, requested: int | None) -> str:
-    """Return recorded step numbers as text, such as ``30:60``, with counts if some are missing; "" for None.
+def step_range_text(units: Iterable[int] | None, requested: int | None) -> str:
+    """Return recorded step numbers as text, such as ``30:60``; "none" without steps, "" for None.
 
-    ``requested`` is the number of steps in the window, None if unknown. No step gives "none".
+    If some are missing, the text has counts: ``30:60 (28 of 30 steps)``. ``requested`` is the number of steps in the
+    window, None if unknown.
     """
     if units is None:
         return ""
@@ -139,10 +141,9 @@ def got(units: Iterable[int] | None, requested: int | None) -> str:
 
 
 def ranks(group: TraceGroup) -> str:
-    """Return the ranks that left a trace as text, such as ``0-3``.
+    """Return the ranks that left a trace as text, such as ``0-3``; also the expected number, or missing ranks, if any.
 
-    With the missing or expected ones if some are missing. For example ``4 of 8: 0-3``, or ``2, missing 6`` if certain
-    ranks were requested.
+    For example ``4 of 8: 0-3``, or ``2, missing 6`` if certain ranks were requested.
     """
     text = _spans(group.ranks)
     requested, world = group.first.ranks, group.first.world
@@ -170,9 +171,9 @@ def common(paths: Iterable[Path]) -> Path:
 
 
 def trace_groups(folder: Path, display: Display = silent) -> list[TraceGroup]:
-    """Return the groups of the traces below ``folder``, or of the trace that it is, oldest first. Raises OSError.
+    """Return the groups of the traces below ``folder``, oldest first; ``folder`` may also be a trace itself.
 
-    Several traces are read at a time; ``display`` shows the progress.
+    Several traces are read at a time; ``display`` shows the progress. Raises OSError.
     """
     paths = walk.recorded(folder)
     with display("looking", sum(map(walk.to_scan, paths))) as progress, ThreadPoolExecutor(os.cpu_count()) as pool:

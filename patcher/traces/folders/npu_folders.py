@@ -14,7 +14,7 @@ from patcher.store.filesystem.opened import opened
 from patcher.traces import names
 from patcher.traces.folders import states
 from patcher.traces.formats import ascend, ascend_tables, database
-from patcher.traces.formats.chrome import closed, scan
+from patcher.traces.formats.chrome import is_closed, scan
 from patcher.traces.names import OUTPUT
 from patcher.traces.sidecar import NEVER, Extent, UnitWindow
 
@@ -31,12 +31,12 @@ def inspect(path: Path, progress: Progress = ignore) -> states.RecordedTrace:
     """
     name = names.of(path)
     info = next(iter(sorted(path.glob("profiler_info*.json"))), None)
-    settings = ascend.loaded(info) if info else None
+    settings = ascend.read_json(info) if info else None
     settings = settings if isinstance(settings, dict) else None
     steps = steps_of(path, progress)
     fields = dict(name.fields)
     if settings:
-        extent = _scheduled(settings)
+        extent = _scheduled_window(settings)
         fields["window"] = extent and UnitWindow(extent)
         if fields.get("rank") is None and isinstance(settings.get("rank_id"), int):
             fields["rank"] = max(settings["rank_id"], 0)
@@ -62,10 +62,10 @@ def _state(
     ``info`` is its profiler_info.json, ``settings`` the content of that, and ``steps`` are the recorded step numbers;
     each is None if missing.
     """
-    if parsing(path):
+    if is_being_parsed(path):
         return states.WRITING, Text("another `rlpatch analyse` or torch_npu is parsing this folder")
     if info is None and not exported(path) and not tables(path):
-        return _without_info(path, name)
+        return _state_without_info(path, name)
     if info is not None and settings is None:
         if not info.stat().st_size:
             return states.EMPTY, Text("{name} is empty", info.name)
@@ -76,14 +76,14 @@ def _state(
             BEFORE,
         )
     if (path / OUTPUT).is_dir():
-        why = missing(path)
+        why = parsing_defect(path)
         return (states.HALF_PARSED, why) if why else (states.WHOLE, "")
     if not steps and not _device_data(path):
         return states.EMPTY, Text("the folder has no steps and no device data")
     return states.NOT_PARSED, ""
 
 
-def _without_info(path: Path, name: names.Name) -> tuple[str, str]:
+def _state_without_info(path: Path, name: names.Name) -> tuple[str, str]:
     """Return the state of a folder without profiler_info.json and the reason: still written, empty, or killed."""
     pid = name.fields["pid"]
     if pid and name.here and alive(pid, states.changed(path)):
@@ -111,8 +111,8 @@ def tables(path: Path) -> Path | None:
     return file if file.is_file() and not has_raw(path) else None
 
 
-def missing(path: Path) -> str:
-    """Return a sentence on what is missing in the result of a parsing; "" if the result is whole.
+def parsing_defect(path: Path) -> str:
+    """Return a sentence on what is missing or incomplete in the parsed output of a rank's folder; "" if it is complete.
 
     ``analyse.done`` is ignored: newer torch_npu leaves it even if a part failed, and older releases never do.
     """
@@ -120,11 +120,11 @@ def missing(path: Path) -> str:
     view, databases = output / "trace_view.json", database.parsed_into(output)
     if not view.is_file() and not databases:
         return "" if tables(path) else Text("trace_view.json and ascend_pytorch_profiler.db are both missing")
-    if view.is_file() and not closed(view):
+    if view.is_file() and not is_closed(view):
         return Text("trace_view.json ends in the middle")
     if any((output / f"{file.name}-journal").exists() for file in databases):
         return Text("{name} was not closed, so it may be incomplete", databases[0].name)
-    if any(database.broken(file) for file in databases):
+    if any(database.is_broken(file) for file in databases):
         return Text("{name} is not a database", databases[0].name)
     if _device_data(path) and view.is_file() and not any(output.glob("kernel_details*.csv")):
         return Text("the folder has device data, but no kernel_details.csv")
@@ -161,7 +161,7 @@ def _marked(path: Path) -> Path | None:
     return next(filter(Path.is_file, files), None)
 
 
-def _scheduled(settings: Any) -> Extent | None:
+def _scheduled_window(settings: Any) -> Extent | None:
     """Return the window of the profiler's schedule in the content of ``profiler_info.json``; None without a valid one.
 
     The end is None for a schedule without an end.
@@ -175,7 +175,7 @@ def _scheduled(settings: Any) -> Extent | None:
     return first, None if end >= NEVER else end
 
 
-def parsing(path: Path) -> bool:
+def is_being_parsed(path: Path) -> bool:
     """Tell whether a running `rlpatch analyse` is working on this trace; False, too, if that cannot be read."""
     with suppress(OSError), opened(path.parent.resolve() / STORE) as store, store.reading(LOCK) as file:
         try:

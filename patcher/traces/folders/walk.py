@@ -18,7 +18,7 @@ from patcher.traces.folders.states import FOREIGN, WHOLE, RecordedTrace, size
 from patcher.traces.formats import ascend_tables, database, is_ascend_text, nsys
 from patcher.traces.formats.chrome import has_events
 from patcher.traces.names import OUTPUT
-from patcher.traces.rank_trace import several
+from patcher.traces.rank_trace import several_problem
 from patcher.traces.sidecar import SUFFIX, TraceOrigin
 
 NPU, CANN, CHROME, DATABASE, NSYS, OTHER = "npu", "cann", "chrome", "database", "nsys", "other"
@@ -56,7 +56,7 @@ def _file_kind(file: Path) -> str:
         return SNAPSHOT
     if names.is_torch(file.name) or (file.name.endswith(names.JSON) and has_events(file)):
         return CHROME
-    if foreign.named(file) or (file.name.endswith(names.JSON) and foreign.begun(file)):
+    if foreign.by_name(file) or (file.name.endswith(names.JSON) and foreign.by_content(file)):
         return OTHER
     if file.name.endswith(".sqlite") and nsys.is_export(file):
         return NSYS
@@ -85,13 +85,10 @@ def recorded(folder: Path) -> list[Path]:
 
 
 def to_scan(path: Path) -> int:
-    """Return the bytes that `inspect` will read of a trace, for a progress bar.
-
-    0 if it looks only at names and tables.
-    """
+    """Return how many bytes `inspect` will read of a trace, for a progress bar; 0 if it needs only names and tables."""
     if path.is_dir():
         return npu_folders.to_scan(path) if _folder_kind(path) == NPU else 0
-    return 0 if _file_kind(path) in (NSYS, SNAPSHOT, OTHER) or foreign.begun(path) else path.stat().st_size
+    return 0 if _file_kind(path) in (NSYS, SNAPSHOT, OTHER) or foreign.by_content(path) else path.stat().st_size
 
 
 def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
@@ -115,14 +112,14 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
             size(path),
             Text("nsys recorded the trace, and rlpatch cannot tell whether it is complete"),
         )
-    elif other := foreign.named(path) or foreign.begun(path):
+    elif other := foreign.by_name(path) or foreign.by_content(path):
         trace = RecordedTrace(path, "other", FOREIGN, size(path), other.what)
     else:
         trace = chrome_files.inspect(path, progress)
         if trace.state == FOREIGN and is_ascend_text(path):
             why = Text("torch_npu or msprof exported this file, but the folder that belongs to it is missing")
             trace = replace(trace, form="npu", exports=("text",), why=why)
-    metadata, doubts = sidecar.checked(path, trace.form, trace.steps)
+    metadata, doubts = sidecar.read_and_check(path, trace.form, trace.steps)
     if metadata is None:
         return replace(trace, doubts=doubts)
     origin = {field.name: getattr(metadata, field.name) for field in fields(TraceOrigin)}
@@ -135,11 +132,11 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
 
 
 def readable(path: Path) -> list[Path]:
-    """Return the paths that a report reads for ``path``: the file, or the traces below the folder.
+    """Return the files or folders that a report on ``path`` reads: ``path`` itself, or the traces below it.
 
-    A folder of torch_npu is one trace: its db export, which is exact, else its text. A missing file is looked for as
-    .gz, and step metadata stand for their trace. Raises Problem: TRACE for a format that rlpatch does not read,
-    NO_TRACE if there is nothing, or only raw data to parse. Raises OSError for a folder that cannot be listed.
+    A folder of torch_npu is one trace: its db export, which is exact, else its text. For a missing file, its compressed
+    copy (.gz) is returned, and for step metadata their trace. Raises Problem: TRACE for a format that rlpatch does not
+    read, NO_TRACE if there is nothing, or only raw data to parse. Raises OSError for a folder that cannot be listed.
     """
     if not path.exists() and (packed := path.with_name(f"{path.name}.gz")).is_file():  # compressed since
         return [packed]
@@ -150,7 +147,7 @@ def readable(path: Path) -> list[Path]:
         return readable(path.parent)
     if not path.is_dir():
         trace = sidecar.trace_of(path)
-        if trace == path and (other := foreign.known(path)):
+        if trace == path and (other := foreign.by_name_or_content(path)):
             raise Problem(
                 Kind.TRACE,
                 Text("{file} is {format}, which rlpatch cannot read", path.name, other.what),
@@ -158,7 +155,7 @@ def readable(path: Path) -> list[Path]:
                 other.hint,
             )
         return [path] if trace == path else readable(trace)
-    if export := _export(path) or _msprof(path):
+    if export := _exported_file(path) or _msprof(path):
         return [export]
     trace_kind = NPU if names.is_npu(path) else CANN if _folder_kind(path) == CANN else ""
     everything = [(path, trace_kind)] if trace_kind else sorted(walk(path, _raised))
@@ -169,14 +166,14 @@ def readable(path: Path) -> list[Path]:
 
 
 def _nothing(path: Path, unparsed: Path | None, foreign_files: Sequence[Path]) -> Problem:
-    """Build the Problem (NO_TRACE) that a folder has nothing to read, with a hint on what to do instead.
+    """Build the Problem (NO_TRACE) on a folder without anything to read, with a hint on what to do instead.
 
     ``unparsed`` is the first trace in it, if any, which must be parsed or exported; ``foreign_files`` are files of
     other tools.
     """
     hint = f"rlpatch analyse {shlex.quote(str(path))}"
     if unparsed is None and not (_folder_kind(path) or npu_folders.has_raw(path)):
-        if other := next(filter(None, map(foreign.named, foreign_files)), None):
+        if other := next(filter(None, map(foreign.by_name, foreign_files)), None):
             cause = Text("{folder} contains {format}, which rlpatch cannot read", path.name or path, other.what)
             return Problem(Kind.NO_TRACE, cause, str(path), other.hint)
         return empty(path)
@@ -214,7 +211,7 @@ def _raised(error: OSError) -> None:
     raise error
 
 
-def _export(folder: Path) -> Path | None:
+def _exported_file(folder: Path) -> Path | None:
     """Return the file to read in a rank's folder or its parsed output; None without one.
 
     The database comes before trace_view.json and the table of steps. Raises Problem (TRACE) for several databases.
@@ -222,7 +219,7 @@ def _export(folder: Path) -> Path | None:
     output = folder if folder.name == OUTPUT else folder / OUTPUT
     databases = database.parsed_into(output)
     if len(databases) > 1:
-        raise several(output.parent, "ranks", [file.name for file in databases])
+        raise several_problem(output.parent, "ranks", [file.name for file in databases])
     view = next((file for file in (*databases, output / "trace_view.json") if file.is_file()), None)
     return view or npu_folders.tables(output.parent)
 
@@ -234,7 +231,7 @@ def _msprof(folder: Path) -> Path | None:
 
 
 _EXPORTS: Mapping[str, Callable[[Path], Path | None]] = {
-    NPU: _export,
+    NPU: _exported_file,
     CANN: _msprof,
     CHROME: Path,
     DATABASE: Path,

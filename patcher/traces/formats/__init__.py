@@ -11,7 +11,7 @@ from patcher.progress import Progress, ignore
 from patcher.store.filesystem.opened import reading
 from patcher.traces import sidecar
 from patcher.traces.formats import ascend_db, ascend_tables, ascend_text, nsys, torch
-from patcher.traces.formats.chrome import begin_of
+from patcher.traces.formats.chrome import first_bytes
 from patcher.traces.marks import NUMBERED
 from patcher.traces.model import RankProfile
 from patcher.traces.names import JSON, OUTPUT
@@ -34,7 +34,7 @@ def is_ascend_text(path: Path) -> bool:
         return False
     if path.name.startswith(_TEXTS):
         return True
-    head = begin_of(path)
+    head = first_bytes(path)
     return head.lstrip()[:1] == b"[" and _ASCEND.search(head) is not None
 
 
@@ -48,7 +48,7 @@ def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Prog
         head = file.read(16)
     if head.startswith(b"SQLite format 3\0"):
         if nsys.is_export(path):
-            return [*_exported(path, mark_pattern)]
+            return [*_read_nsys(path, mark_pattern)]
         traces = [ascend_db.read(path, mark_pattern)]
     elif is_ascend_text(path):
         traces = [ascend_text.read(path, mark_pattern, progress)]
@@ -59,7 +59,7 @@ def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Prog
     return traces
 
 
-def _exported(path: Path, mark_pattern: re.Pattern[str] | None) -> Iterator[RankTrace]:
+def _read_nsys(path: Path, mark_pattern: re.Pattern[str] | None) -> Iterator[RankTrace]:
     """Yield the traces in an SQLite export of nsys, each with the step metadata of its window.
 
     Tables that the export lacks are added to the ``doubts`` of each trace.
@@ -71,14 +71,15 @@ def _exported(path: Path, mark_pattern: re.Pattern[str] | None) -> Iterator[Rank
 
 
 def tables(path: Path) -> tuple[RankProfile, tuple[str, ...]] | None:
-    """Return the profile and the doubts of a rank from its ``step_trace_time.csv``; None for a file of another name.
+    """Return the profile of a rank from its ``step_trace_time.csv``, and doubts; None for a file of another name.
 
-    Doubts say what the step metadata beside the table contradict. Raises Problem (TRACE) if the table has no step.
+    Doubts are sentences on contradictions between the table and the step metadata beside it. Raises Problem (TRACE) if
+    the table has no step.
     """
     if path.name != ascend_tables.STEPS:
         return None
     profile = ascend_tables.read(path)
-    metadata, doubts = sidecar.checked(Path(profile.source), "npu", [unit.number for unit in profile.units])
+    metadata, doubts = sidecar.read_and_check(Path(profile.source), "npu", [unit.number for unit in profile.units])
     rank = metadata.rank if metadata and profile.rank is None else profile.rank
     return dataclasses.replace(profile, metadata=metadata, rank=rank), doubts
 
@@ -95,7 +96,7 @@ def _add_metadata(trace: RankTrace, path: Path) -> None:
         trace.source = str(place)
     steps = {mark.number for _, mark in trace.marks if mark.number is not None and mark.family == NUMBERED}
     form = trace.form.partition("-")[0].replace("ascend", "npu")
-    trace.metadata, trace.doubts = sidecar.checked(place, form, sorted(steps) or None)
+    trace.metadata, trace.doubts = sidecar.read_and_check(place, form, sorted(steps) or None)
     if trace.metadata:
         trace.rank = trace.metadata.rank if trace.rank is None else trace.rank
         trace.world = trace.metadata.world or trace.world

@@ -17,7 +17,7 @@ from patcher.traces.formats.csv_tables import rows
 from patcher.traces.messages import CollectiveMessage, LinkPiece
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY
 from patcher.traces.names import OUTPUT
-from patcher.traces.rank_trace import RankTrace, several
+from patcher.traces.rank_trace import RankTrace, several_problem
 
 COLUMNS = {
     "Computing": "computing_ns",
@@ -104,11 +104,11 @@ def add_collective(
     trace: RankTrace, span: tuple[int, int], name: str, group: str, transits: Transits, key: int | None,
     message: CollectiveMessage,
 ) -> None:  # fmt: skip
-    """Add a collective to a trace, with the vendor's times, which are removed from ``transits``.
+    """Add a collective to a trace, with the next measures of ``transits`` under its name, which are removed there.
 
-    ``span`` is its begin and end in ns, ``key`` the connection id of its launch, ``message`` what it carried; the
-    vendor's bytes and pieces are added to that. The name holds the operator and, in short, the ``group``:
-    ``hcom_allReduce__586_0_1`` is allReduce of 586.
+    ``span`` is its begin and end in ns, ``key`` the connection id of its launch, ``message`` what it carried, to which
+    the measured bytes and pieces are added. The name has the form ``hcom_allReduce__586_0_1``: an allReduce in the
+    ``group`` whose id ends in 586.
     """
     operator, short = parted(name)
     task = len(trace.tasks)
@@ -154,13 +154,13 @@ def rank_folder(folder: Path) -> RankFolder:
     """
     files = sorted(folder.glob("profiler_info*.json"))
     if len(files) > 1:
-        raise several(folder, "ranks", [file.name for file in files])
-    info = mapping(loaded(files[0])) if files else {}
+        raise several_problem(folder, "ranks", [file.name for file in files])
+    info = mapping(read_json(files[0])) if files else {}
     rank = info.get("rank_id")
     if files and not (isinstance(rank, int) and rank >= 0):
         digits = re.search(r"_(\d+)$", files[0].stem)
         rank = int(digits[1]) if digits else None
-    distributed = mapping(mapping(loaded(folder / "profiler_metadata.json")).get("distributed_args"))
+    distributed = mapping(mapping(read_json(folder / "profiler_metadata.json")).get("distributed_args"))
     world = distributed.get("world_size")
     config = mapping(info.get("config"))
     values = {**mapping(config.get("common_config")), **mapping(config.get("experimental_config")), **info}
@@ -200,12 +200,12 @@ class TimedCollective(NamedTuple):
     times: CollectiveTimes
 
 
-def timed(output: Path) -> Iterator[TimedCollective]:
+def timed_collectives(output: Path) -> Iterator[TimedCollective]:
     """Yield the collectives of ``communication.json`` in a folder; nothing without the file.
 
     A step without a number counts as step 0. Entries without the vendor's times are skipped.
     """
-    for step, kinds in mapping(loaded(output / "communication.json")).items():
+    for step, kinds in mapping(read_json(output / "communication.json")).items():
         number = re.fullmatch(r"step(\d{1,18})", step)
         for kind in ("collective", "p2p"):
             for name, details in mapping(mapping(kinds).get(kind)).items():
@@ -238,7 +238,7 @@ def _pieces(links: Mapping[str, Any]) -> Iterator[LinkPiece]:
 
 
 def piece(megabytes: object, count: object, milliseconds: object) -> LinkPiece:
-    """Build the `LinkPiece` of ``count`` messages of one size in MB (millions of bytes) and their time in all.
+    """Build the `LinkPiece` of ``count`` messages of ``megabytes`` (10**6 bytes) each, sent in ``milliseconds`` in all.
 
     Raises ValueError if a value is no valid number.
     """
@@ -248,18 +248,20 @@ def piece(megabytes: object, count: object, milliseconds: object) -> LinkPiece:
     return LinkPiece(size, count, ns)
 
 
-def transits(output: Path) -> Transits:
+def measures_by_name(output: Path) -> Transits:
     """Return the measures of the collectives in ``communication.json``, by name without ``@…``, in order of begin.
 
     Empty without the file.
     """
     by_name: Transits = {}
-    for collective in sorted(timed(output), key=lambda collective: (collective.begin, collective.times.parts)):
+    for collective in sorted(
+        timed_collectives(output), key=lambda collective: (collective.begin, collective.times.parts)
+    ):
         by_name.setdefault(collective.name.partition("@")[0], []).append(collective.times)
     return by_name
 
 
-def loaded(file: Path) -> object:
+def read_json(file: Path) -> object:
     """Return the content of a small JSON file; None if it is missing or no JSON."""
     try:
         with reading(file) as stream:

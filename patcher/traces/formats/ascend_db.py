@@ -19,7 +19,7 @@ from patcher.traces.marks import NUMBERED
 from patcher.traces.measured import KernelUse
 from patcher.traces.messages import LinkPiece, message
 from patcher.traces.model import COMPUTE
-from patcher.traces.rank_trace import LONG_CALL, NN_MODULE, RankTrace, several
+from patcher.traces.rank_trace import LONG_CALL, NN_MODULE, RankTrace, several_problem
 from patcher.traces.trace_columns import UNKNOWN, HostCalls
 
 if TYPE_CHECKING:
@@ -87,10 +87,11 @@ class DatabaseTrace(RankTrace):
             raise Problem(Kind.TRACE, cause, str(self.file), _PARSE_AGAIN) from None
 
     def kernel_uses(self, segments: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
-        """Return the measures of the kernels in ``units``, by shape; ratios are means of the first few kernels.
+        """Return calls, time and pipeline ratios of the kernels in the steps ``units``, for each type and shape.
 
-        ``segments`` has the index of each task's segment (a step, or the time between two steps); ``units`` maps the
-        segments that count to the numbers of their steps. Raises Problem (TRACE).
+        Ratios are means of the first eight kernels. ``segments`` has the index of each task's segment (a step, or the
+        time between two steps). ``units`` maps the segments that count to the numbers of their steps. Raises Problem
+        (TRACE) if the database cannot be read.
         """
         if not self.alike.kinds:
             return ()
@@ -105,7 +106,7 @@ class DatabaseTrace(RankTrace):
         self.rank = self._rank(db)
         names = _column(db, "SELECT name FROM NPU_INFO LIMIT 1") if "NPU_INFO" in self.tables else []
         self.device = str(names[0]) if names else "Ascend NPU"
-        self.vendor = _vendor(self.analysis) or ascend.vendor_steps(self.file.parent)
+        self.vendor = _vendor_steps(self.analysis) or ascend.vendor_steps(self.file.parent)
         if "TASK" in self.tables:
             self._add_tasks(db)
             if "COMMUNICATION_OP" in self.tables:
@@ -161,7 +162,7 @@ class DatabaseTrace(RankTrace):
         has_map = "RANK_DEVICE_MAP" in self.tables
         ranks = _column(db, "SELECT DISTINCT rankId FROM RANK_DEVICE_MAP") if has_map else []
         if len(ranks) > 1:
-            raise several(self.file, "ranks", ranks)
+            raise several_problem(self.file, "ranks", ranks)
         return next((rank for rank in ranks if isinstance(rank, int) and rank >= 0), self.rank)
 
     def _add_tasks(self, db: sqlite3.Connection) -> None:
@@ -171,7 +172,7 @@ class DatabaseTrace(RankTrace):
         """
         devices = _column(db, "SELECT DISTINCT deviceId FROM TASK WHERE taskType IS NOT NULL")
         if len(devices) > 1:
-            raise several(self.file, "devices", devices)
+            raise several_problem(self.file, "devices", devices)
         columns, join, types = f"NULL, NULL, {self.alike.columns}", "", "SELECT taskType FROM TASK"
         computing = "COMPUTE_TASK_INFO" in self.tables and _column(db, "SELECT 1 FROM COMPUTE_TASK_INFO LIMIT 1")
         if computing:
@@ -233,9 +234,9 @@ class DatabaseTrace(RankTrace):
             self.add_call(texts.get(name, "call"), begin, end, self.threads.get((0, thread), UNKNOWN))
 
     def _calls(self, db: sqlite3.Connection, query: str) -> HostCalls:
-        """Return the calls on the host that ``query`` gives: connection id, begin in ns, thread.
+        """Return the calls on the host that the SQL ``query`` selects, by connection id, begin in ns, and thread.
 
-        Its ``{}`` becomes the query for the connection ids of all tasks and collectives.
+        ``{}`` in the query is replaced by a query for the connection ids of all tasks and collectives.
         """
         tables = {"TASK", "COMMUNICATION_OP"} & self.tables.keys()
         launching = " UNION ".join(f"SELECT connectionId FROM {table}" for table in tables)  # noqa: S608
@@ -249,7 +250,7 @@ def _column(db: sqlite3.Connection, query: str) -> list[Any]:
     return [value for (value,) in db.execute(query)]
 
 
-def _vendor(analysis: Path) -> dict[str, dict[str, int]] | None:
+def _vendor_steps(analysis: Path) -> dict[str, dict[str, int]] | None:
     """Return the vendor's times of each step in ``analysis.db``; None without any.
 
     Maps a step to the names in `ascend.COLUMNS`, and these to nanoseconds.
@@ -267,7 +268,7 @@ def _transits(analysis: Path) -> ascend.Transits:
     """Return the measures of collectives in ``analysis.db``, by name without ``@…``, in order of begin."""
     query = "SELECT hccl_op_name, step, transit_time, wait_time, idle_time FROM CommAnalyzerTime WHERE type != 'total'"
     by_name: ascend.Transits = {}
-    sent, pieces = _sent(analysis), _pieces(analysis)
+    sent, pieces = _sent_bytes(analysis), _pieces(analysis)
     for name, step, *values in database.rows(analysis, f"{query} ORDER BY start_timestamp") or ():
         if all(isinstance(value, int | float) for value in values):
             transit, wait, idle = (round(value * 1_000_000) for value in values)
@@ -289,7 +290,7 @@ def _pieces(analysis: Path) -> dict[tuple[object, object], list[LinkPiece]]:
     return pieces
 
 
-def _sent(analysis: Path) -> dict[tuple[object, object], int]:
+def _sent_bytes(analysis: Path) -> dict[tuple[object, object], int]:
     """Return (collective, step) → the bytes that it moved over links, summed over kinds of links.
 
     Rows for each message size repeat the sum, so the largest row counts.

@@ -44,10 +44,10 @@ class AlikeTasks:
         self.columns = ", ".join(expressions)
 
     def add(self, task: int | None, key: Key) -> None:
-        """Append the kind of the next task, by the values of its columns (``key``); ``task`` is its id.
+        """Note the kind of the next task; tasks whose columns have equal values (``key``) are of one kind.
 
-        A task of None does not compute, and gets the kind UNKNOWN. Beyond 20,000 kinds, only type and core tell tasks
-        apart. The ids of the first eight tasks of a kind are kept as samples.
+        ``task`` is its id, None for a task that does not compute, whose kind is UNKNOWN. Beyond 20,000 kinds, only type
+        and core tell tasks apart. The ids of the first eight tasks of a kind are kept as samples.
         """
         if task is None:
             self.kind_of.append(UNKNOWN)
@@ -64,10 +64,10 @@ class AlikeTasks:
     def uses(
         self, db: sqlite3.Connection, tasks: Tasks, segments: Sequence[int], units: Mapping[int, int]
     ) -> tuple[KernelUse, ...]:
-        """Return the measures of the kernels in ``units``, by shape, longest first.
+        """Return calls, time and pipeline ratios of the kernels in the steps ``units``, for each type and shape.
 
-        ``segments`` has the index of each task's segment (a step, or the time between two steps); ``units`` maps the
-        segments that count to the numbers of their steps.
+        The longest come first. ``segments`` has the index of each task's segment (a step, or the time between two
+        steps). ``units`` maps the segments that count to the numbers of their steps.
         """
         calls, ns = Counter[int](), Counter[int]()
         for kind, segment, begin, end in zip(self.kind_of, segments, tasks.begin, tasks.end, strict=False):

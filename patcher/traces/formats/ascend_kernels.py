@@ -96,7 +96,7 @@ class KernelTable:
         return in_order(self._uses(steps_of_rows))
 
     def _uses(self, steps: Collection[str] | None) -> Iterator[KernelUse]:
-        """Yield the kernels by shape, calls and ns summed over the steps, measures averaged over calls.
+        """Yield the kernels by type and shape: calls and ns summed over the steps, pipeline ratios averaged over calls.
 
         ``steps`` are step ids as in the table; None takes all.
         """
@@ -115,7 +115,7 @@ class KernelTable:
         """
         rows = cells(file)
         heads = next(rows, [])
-        columns = _columns(heads)
+        columns = _column_places(heads)
         if columns.alike[0] < 0:
             return
         measured = columns.took >= 0 and (not self._alike or self._measures == (*columns.measures,))
@@ -151,8 +151,8 @@ class KernelTable:
         by_step[step] = list(values if before is None else map(operator.add, before, values))
 
 
-def _columns(heads: Sequence[str]) -> _Columns:
-    """Return the places of the read columns in a table with these heads; -1 for a missing column."""
+def _column_places(heads: Sequence[str]) -> _Columns:
+    """Return the index of each column that rlpatch reads in a table with these ``heads``; -1 for a missing column."""
     places = {head: place for place, head in enumerate(heads)}
     *alike, name, step, took = (
         next((places[head] for head in names if head in places), -1) for names in (*_ALIKE, _NAME, _STEP, _TOOK)
@@ -191,9 +191,10 @@ def nanoseconds_in(microseconds: str | None) -> int:
 
 
 def kernel_use(alike: Alike, calls: int, ns: int, means: Mapping[str, float]) -> KernelUse:
-    """Build the measures of alike kernels from ``means``: pipe → mean ratio per call.
+    """Build the `KernelUse` of kernels of one type and shape (``alike``), with what bounds them.
 
-    ``calls`` and ``ns`` are their number and total time. A pipe that never worked is left out.
+    ``calls`` and ``ns`` are their number and total time, ``means`` maps a measure, such as a pipe's ratio, to its mean
+    over the calls. A pipe that never worked is left out.
     """
     ratios = {pipe: round(mean, 4) for pipe, mean in sorted(means.items()) if 0 < mean < 100 and pipe != _CUBE}
     cube = round(means.get(_CUBE, 0) / 100, 4) if "aic_mac" in ratios else 0

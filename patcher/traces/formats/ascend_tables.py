@@ -31,13 +31,13 @@ def read(file: Path) -> RankProfile:
     vendor = ascend.vendor_steps(output) or {}
     table = KernelTable(output)
     collectives = tuple(_collectives(output))
-    kernels = _kernels(table.kernels or _statistic(output), collectives)
+    kernels = _kernels(table.kernels or _sums_by_type(output), collectives)
     calls: Mapping[str, int] = table.steps
     if not calls and len(vendor) == 1:
         calls = dict.fromkeys(vendor, sum(kernel.calls for kernel in kernels))
     spare = count()  # without steps the column is empty
     units = [
-        _unit(int(step) if step.isdigit() else next(spare), row, calls.get(step, 0))
+        _recorded_unit(int(step) if step.isdigit() else next(spare), row, calls.get(step, 0))
         for step, row in vendor.items()
         if row
     ]
@@ -56,7 +56,7 @@ def read(file: Path) -> RankProfile:
     )  # fmt: skip
 
 
-def _unit(number: int, row: Mapping[str, int], calls: int) -> RecordedUnit:
+def _recorded_unit(number: int, row: Mapping[str, int], calls: int) -> RecordedUnit:
     """Build the record of a step from the vendor's columns in ns; ``calls`` is how many kernels it launched.
 
     Copies are part of its free time, whose reason is unknown.
@@ -69,8 +69,8 @@ def _unit(number: int, row: Mapping[str, int], calls: int) -> RecordedUnit:
     )  # fmt: skip
 
 
-def _statistic(output: Path) -> dict[str, KernelSums]:
-    """Return type of kernel → its sums in ``op_statistic.csv``; collectives are left out, and no file gives none."""
+def _sums_by_type(output: Path) -> dict[str, KernelSums]:
+    """Return type of kernel → its sums in ``op_statistic.csv``, without collectives; empty without the file."""
     kernels: dict[str, KernelSums] = {}
     for row in rows(output / "op_statistic.csv"):
         calls, name = row.get("Count") or "", row.get("OP Type") or ""
@@ -97,7 +97,7 @@ def _kernels(computing: Mapping[str, KernelSums], collectives: Iterable[Collecti
 def _collectives(output: Path) -> Iterator[Collective]:
     """Yield the collectives of ``communication.json`` by begin, numbered from 0 within their step and group."""
     numbers = Counter[tuple[int, str]]()
-    for collective in sorted(ascend.timed(output), key=lambda collective: collective.begin):
+    for collective in sorted(ascend.timed_collectives(output), key=lambda collective: collective.begin):
         operator, group = ascend.parted(collective.name)
         parts, sent, pieces = collective.times
         index = numbers[collective.step, group]

@@ -20,7 +20,7 @@ from patcher.traces.formats.chrome import Args, ChromeEvents, Event, nanoseconds
 from patcher.traces.marks import NAMED, NUMBERED, UNCOUNTED
 from patcher.traces.measured import KernelUse
 from patcher.traces.messages import message
-from patcher.traces.rank_trace import LONG_CALL, NN_MODULE, RankTrace, several
+from patcher.traces.rank_trace import LONG_CALL, NN_MODULE, RankTrace, several_problem
 from patcher.traces.trace_columns import UNKNOWN, HostCalls, RangeColumns, StringTable
 
 _COMPUTING = "Computing"
@@ -42,9 +42,10 @@ class TextTrace(RankTrace):
         self.table = KernelTable(file.parent)
 
     def kernel_uses(self, _segments: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
-        """Return the kernels by shape in the steps that are values of ``units`` (segment → step number).
+        """Return calls, time and pipeline ratios of the kernels in the steps of ``units``, for each type and shape.
 
-        Takes all steps if the marks are not the profiler's own steps. The segments of the tasks are not needed.
+        ``units`` maps segments to step numbers. All steps of the trace count if the marks are not the profiler's own
+        steps. The segments of the tasks are not needed.
         """
         families = {mark.family for _, mark in self.marks} - {UNCOUNTED, NAMED}
         return self.table.uses(units.values() if families == {NUMBERED} else None)
@@ -58,7 +59,10 @@ class _Flows:
         self.ends, self.ids = array("q"), array("q")
 
     def add(self, event: Event, flow: int, thread: Callable[[Event], int]) -> None:
-        """Add the begin or the end of a flow with the id ``flow``; ``thread`` returns the thread number of an event."""
+        """Add the begin (``ph`` "s") or the end ("f") of the flow with the id ``flow``, an arrow from a call to a task.
+
+        ``thread`` returns the thread number of an event.
+        """
         if event.ph == "s":
             self.begins.add(flow, nanoseconds(event.ts), thread(event))
         elif event.ph == "f":
@@ -82,7 +86,7 @@ class _Reader:
         ascend.set_rank(self.trace, file.parent)
         self.trace.device = "Ascend NPU"
         self.trace.vendor = ascend.vendor_steps(file.parent)
-        self.transits = ascend.transits(file.parent)
+        self.transits = ascend.measures_by_name(file.parent)
         self.calls = HostCalls()  # of CANN, with threads numbered as in ``cann_threads``
         self.long: dict[int, RangeColumns] = {}  # the long ones, likewise
         self.enqueued, self.handed = _Flows(), _Flows()  # from operators, and from CANN
@@ -163,7 +167,7 @@ class _Reader:
         """
         trace, tasks = self.trace, self.trace.tasks
         if len(self.devices) > 1:
-            raise several(self.source.path, "devices", self.devices)
+            raise several_problem(self.source.path, "devices", self.devices)
         trace.cut, trace.lost = self.source.cut, self.source.lost
         numbers = {str(tid): number for (_, tid), number in trace.threads.items()}
         callers = [numbers.get(tid, UNKNOWN) for tid in self.cann_threads.texts]

@@ -242,19 +242,19 @@ class ChromeEvents:
     def __iter__(self) -> Iterator[list[Event]]:
         with reading(self.path) as raw:
             file = _Stream(raw, self.progress)
-            unparsed, ended, goes_on = self._begin(file), False, True
+            unparsed, ended, goes_on = self._read_header(file), False, True
             while goes_on and not ended:
-                events, at, ended = self._decoded(unparsed)
+                events, at, ended = self._decode_whole(unparsed)
                 yield events
                 more = file.read(self.block if at else max(self.block, len(unparsed)))  # a long event stays linear
                 unparsed = (unparsed[at:] + more).lstrip(_BETWEEN_EVENTS)
                 goes_on = bool(at or more)
             if ended:
                 unparsed = b"".join((unparsed, *iter(lambda: file.read(self.block), b""))).strip()
-                self.header.update(_loaded(b"{" + unparsed.removesuffix(b"}") + b"}") or {})
+                self.header.update(_parse_object(b"{" + unparsed.removesuffix(b"}") + b"}") or {})
             self.cut = file.cut or ("" if ended else Text("the file is cut off within its list of events"))
 
-    def _begin(self, file: _Stream) -> bytes:
+    def _read_header(self, file: _Stream) -> bytes:
         """Read up to the opening of the list of events, set ``header``, and return the text read after it.
 
         Raises Problem (TRACE) if the file is no such JSON.
@@ -269,7 +269,7 @@ class ChromeEvents:
             )
         while True:
             for head in islice(_HEAD.finditer(unparsed), _MOST_HEADS):
-                header = _loaded(unparsed[: head.end()] + b"]}")
+                header = _parse_object(unparsed[: head.end()] + b"]}")
                 if header is not None:
                     self.header = header
                     return unparsed[head.end() :]
@@ -292,7 +292,7 @@ class ChromeEvents:
         hint = Text("`rlpatch traces {parent}` shows which traces are complete", shlex.quote(str(self.path.parent)))
         return Problem(Kind.TRACE, cause, str(self.path), hint)
 
-    def _decoded(self, unparsed: bytes) -> tuple[list[Event], int, bool]:
+    def _decode_whole(self, unparsed: bytes) -> tuple[list[Event], int, bool]:
         """Return the whole events of ``unparsed``, the offset after the last one, and whether the list ends there.
 
         An offset of 0 means that more text is needed. Events that cannot be read are counted as lost.
@@ -301,14 +301,14 @@ class ChromeEvents:
             return self._skipped(unparsed)
         cuts = list(_BETWEEN.finditer(unparsed, max(len(unparsed) - _NEAR, 0)))
         for cut in reversed(cuts[-2:]):  # one that the decoder takes is right; what looks like one can lie in an event
-            events = self._attempt(unparsed[: cut.start() + 1])
+            events = self._decode_or_repair(unparsed[: cut.start() + 1])
             if events is not None:
                 return events, cut.end(), False
         whole, end = _whole_events(unparsed)
         if not whole and (end < 0 or (end == 0 and len(unparsed) > LARGEST)):
             self.lost += 1
             return self._skipped(unparsed)
-        each = [self._attempt(unparsed[begin:after]) for begin, after in whole]
+        each = [self._decode_or_repair(unparsed[begin:after]) for begin, after in whole]
         self.lost += each.count(None)
         return (
             [event for events in each for event in events or ()],
@@ -317,12 +317,12 @@ class ChromeEvents:
         )
 
     def _skipped(self, unparsed: bytes) -> tuple[list[Event], int, bool]:
-        """Skip text in which no event ends, up to where one seems to begin; returns the values of `_decoded`."""
+        """Skip text in which no event ends, up to where one seems to begin; returns the values of `_decode_whole`."""
         between, last = _BETWEEN.search(unparsed), unparsed.rfind(b"}", max(len(unparsed) - _NEAR, 0))
         self._skipping = not between
         return [], between.end() if between else last if last >= 0 else len(unparsed), False
 
-    def _attempt(self, events: bytes) -> list[Event] | None:
+    def _decode_or_repair(self, events: bytes) -> list[Event] | None:
         """Return the events in a text; None if one of them cannot be read.
 
         If decoding fails, it is tried once more with control characters and NaN replaced.
@@ -339,11 +339,11 @@ class ChromeEvents:
 
 def has_events(path: Path) -> bool:
     """Tell whether a file begins like a Chrome trace, plain or gzip; False if it cannot be read."""
-    head = begin_of(path)
+    head = first_bytes(path)
     return _HEAD.search(head) is not None or (_LIST.match(head) is not None and _PHASE.search(head) is not None)
 
 
-def begin_of(path: Path) -> bytes:
+def first_bytes(path: Path) -> bytes:
     """Return the first 64 KiB of a regular file, unpacked if it is gzip; empty if it cannot be read."""
     try:
         if not path.is_file():  # a pipe would be waited for
@@ -424,9 +424,10 @@ class Scan(NamedTuple):
 
 
 def scan(path: Path, progress: Progress = ignore) -> Scan:
-    """Scan a trace for step numbers and its end in one pass, plain or gzip, without decoding events. Raises OSError.
+    """Scan a trace, plain or gzip, for its step numbers, and for whether it is complete.
 
-    ``progress`` is called with the number of bytes read.
+    The file is read once, without decoding events. ``progress`` is called with the number of bytes read. Raises
+    OSError.
     """
     steps: set[int] = set()
     head = tail = unparsed = b""
@@ -454,10 +455,10 @@ def _is_ended(head: bytes, tail: bytes) -> bool:
     if not head.lstrip(_BLANK).startswith(b"{"):
         return text.endswith(b"]")
     lists = [*re.finditer(rb"[}\[]\s*\](?=\s*[,}])\s*,?", text)]
-    return any(_loaded(b"{" + text[match.end() :]) is not None for match in reversed(lists))
+    return any(_parse_object(b"{" + text[match.end() :]) is not None for match in reversed(lists))
 
 
-def closed(path: Path) -> bool:
+def is_closed(path: Path) -> bool:
     """Tell whether a plain trace ends as JSON should, by its first bytes and last 64 KiB alone. Raises OSError."""
     with reading(path) as file:
         head = file.read(64)
@@ -497,7 +498,7 @@ def _repaired(data: bytes) -> bytes:
     return _NO_NUMBER.sub(rb"\1null", data.translate(_PRINTABLE)).decode("utf-8", "replace").encode()
 
 
-def _loaded(data: bytes) -> dict[str, Any] | None:
+def _parse_object(data: bytes) -> dict[str, Any] | None:
     """Return a JSON object, with control characters and NaN replaced; None if the text is no object.
 
     Numbers with a fraction stay texts.

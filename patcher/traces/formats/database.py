@@ -141,7 +141,7 @@ def _allow_tables(db: sqlite3.Connection) -> None:
     db.set_authorizer(authorize)
 
 
-def broken(file: Path) -> bool:
+def is_broken(file: Path) -> bool:
     """Tell whether a file is no SQLite database, or shorter than its header says. Raises OSError."""
     with reading(file) as stream:
         head = stream.read(100)

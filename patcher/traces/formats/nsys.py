@@ -79,7 +79,7 @@ def read(file: Path, mark_pattern: re.Pattern[str] | None = None) -> list[NsysTr
     A range whose name matches ``mark_pattern`` marks a step.
     """
     export = _Export(file, mark_pattern)
-    with _reading(file, Text("the database schema")), database.opened(file) as db:
+    with _as_trace_problem(file, Text("the database schema")), database.opened(file) as db:
         export.fill(db)
     return export.traces()
 
@@ -127,7 +127,7 @@ class _Export:
     def _each(self, db: sqlite3.Connection, table: str, add: Callable[[sqlite3.Connection, str], None]) -> None:
         """Call ``add`` with the connection and a table if the export has it. Raises Problem (TRACE) if that fails."""
         if table in self.tables:
-            with _reading(self.file, Text("the table {table}", table)):
+            with _as_trace_problem(self.file, Text("the table {table}", table)):
                 add(db, table)
 
     def _check(self, db: sqlite3.Connection) -> None:
@@ -304,7 +304,7 @@ def _check_whole(*values: object) -> None:
 
 
 @contextmanager
-def _reading(file: Path, what: str) -> Iterator[None]:
+def _as_trace_problem(file: Path, what: str) -> Iterator[None]:
     """Turn errors of SQLite, and values of another type, into a Problem (TRACE) about the part named ``what``."""
     import sqlite3
 

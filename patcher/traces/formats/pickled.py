@@ -111,21 +111,21 @@ class _Loader:
         if code == ord("("):
             self.stack.append(_MARK)
         elif code == ord("u"):
-            values = self.marked()
+            values = self.pop_to_mark()
             self.add_items(values[::2], values[1::2])
         elif code == ord("s"):
-            key, value = self.popped(2)
+            key, value = self.pop(2)
             self.add_items([key], [value])
         elif code in (ord("e"), 0x90):
-            values = self.marked()
+            values = self.pop_to_mark()
             self.container(list).extend(values)
         elif code == ord("a"):
-            (value,) = self.popped(1)
+            (value,) = self.pop(1)
             self.container(list).append(value)
         elif code in _TUPLES:
-            self.stack.append(tuple(self.popped(_TUPLES[code])))
+            self.stack.append(tuple(self.pop(_TUPLES[code])))
         elif code == ord("t"):
-            self.stack.append(tuple(self.marked()))
+            self.stack.append(tuple(self.pop_to_mark()))
         elif code in _IGNORED:
             self.at += _IGNORED[code]
         else:
@@ -180,7 +180,7 @@ class _Loader:
             raise TypeError(tuple)
         self.container(dict).update(zip(keys, values, strict=True))
 
-    def popped(self, count: int) -> list[Any]:
+    def pop(self, count: int) -> list[Any]:
         """Pop ``count`` values and return them.
 
         Raises IndexError for a short stack, ValueError if a mark is among them.
@@ -193,7 +193,7 @@ class _Loader:
             raise ValueError("mark")
         return values
 
-    def marked(self) -> list[Any]:
+    def pop_to_mark(self) -> list[Any]:
         """Pop the values above the last mark, and the mark; return the values. Raises StopIteration without one."""
         at = next(at for at in range(len(self.stack) - 1, -1, -1) if self.stack[at] is _MARK)
         values = self.stack[at + 1 :]

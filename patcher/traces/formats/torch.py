@@ -21,7 +21,7 @@ from patcher.traces.families import is_collective
 from patcher.traces.formats.chrome import BEYOND, Args, ChromeEvents, Event, nanoseconds, times
 from patcher.traces.messages import message
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY, CPU
-from patcher.traces.rank_trace import LONG_CALL, NN_MODULE, OPTIMIZER, RankTrace, Thread, several
+from patcher.traces.rank_trace import LONG_CALL, NN_MODULE, OPTIMIZER, RankTrace, Thread, several_problem
 from patcher.traces.trace_columns import (
     UNKNOWN,
     AllocationColumns,
@@ -114,7 +114,7 @@ class _Reader:
 
     def __init__(self, path: Path, mark_pattern: re.Pattern[str] | None, progress: Progress) -> None:
         self.source, self.mark_pattern = ChromeEvents(path, progress), mark_pattern
-        self.category_of = functools.cache(self._category_marked) if mark_pattern else _category
+        self.category_of = functools.cache(self._category_by_pattern) if mark_pattern else _category_of
         self.names = StringTable()
         self.operators: dict[str, int] = {}  # of operators alone, by name
         self.stream_of = functools.cache(lambda stream: self.names[f"stream {stream}"])
@@ -141,7 +141,7 @@ class _Reader:
         Raises ValueError, OverflowError or TypeError for a time that is no number.
         """
         # This runs a million times for each GB: what it needs is bound before, and nothing is called that need not be.
-        category_of, operators, shaped, work = self.category_of, self.operators, self._shaped, WORK
+        category_of, operators, shaped, work = self.category_of, self.operators, self._number_with_shapes, WORK
         pid = tid = None
         dot = ord(".")
         low, high = -BEYOND, BEYOND
@@ -181,10 +181,11 @@ class _Reader:
             if args.forward:
                 thread.rank.trace.backward.add(thread.number)
 
-    def _shaped(self, name: str, args: Args) -> int:
-        """Return the name number of an operator with its shapes and types.
+    def _number_with_shapes(self, name: str, args: Args) -> int:
+        """Return the number of an operator's name for calls with the same shapes and types of inputs.
 
-        Without them beyond 20,000 different shapes, or if they are longer than 2000 bytes, or have no types.
+        It is the number of the plain name beyond 20,000 different shapes, for texts of over 2000 bytes, and without
+        types.
         """
         concrete = bytes(args.concrete) if name in CONCRETE else b""
         key = name, bytes(args.dims), bytes(args.kinds), concrete
@@ -195,13 +196,15 @@ class _Reader:
             number = self.shaped[key] = self.names.add_again(name)
         return number
 
-    def _category_marked(self, text: str, name: str) -> int:
-        """Return the category of an event with the category ``text`` in JSON, when there is a ``mark_pattern``.
+    def _category_by_pattern(self, category: str, name: str) -> int:
+        """Return the number of an event's category, as `_category_of` does, for a trace read with a ``mark_pattern``.
 
-        A host range whose name matches the pattern is an annotation.
+        A range of the host whose name matches the pattern is an annotation, so that it can mark a step.
         """
-        host = text.lower() == "python_function" or _CATEGORIES.get(text.lower()) == _OPERATOR
-        return _ANNOTATION if host and self.mark_pattern and self.mark_pattern.search(name) else _category(text, name)
+        host = category.lower() == "python_function" or _CATEGORIES.get(category.lower()) == _OPERATOR
+        if host and self.mark_pattern and self.mark_pattern.search(name):
+            return _ANNOTATION
+        return _category_of(category, name)
 
     def _thread(self, event: Event) -> _HostThread:
         """Return the host thread of an event; a new one is added to the trace of its rank."""
@@ -334,12 +337,12 @@ class _Reader:
         header_rank, world = (
             value if type(value := fields.get(name)) is int else None for name in ("rank", "world_size")
         )
-        numbers = _numbers(self.ranks)
+        numbers = _ranks_of_labels(self.ranks)
         shapes = {number: tuple(text.decode() for text in inputs) for (_, *inputs), number in self.shaped.items()}
         for label, rank in sorted(self.ranks.items()) or [("", self._rank(0))]:
             trace = rank.trace
             if len(rank.devices) > 1:
-                raise several(self.source.path, "devices", rank.devices)
+                raise several_problem(self.source.path, "devices", rank.devices)
             trace.cut, trace.lost = self.source.cut, self.source.lost
             trace.shapes = shapes
             trace.settings = {word: str(header[name]) for name, word in _SETTINGS.items() if name in header}
@@ -353,7 +356,7 @@ class _Reader:
             yield trace
 
 
-def _numbers(labels: Collection[str]) -> dict[str, int]:
+def _ranks_of_labels(labels: Collection[str]) -> dict[str, int]:
     """Return SGLang's label, such as ``TP00-PP01`` → rank, with TP counted within PP; empty if two labels share one."""
     places = [{name[:2]: int(name[2:]) for name in label.split("-") if name} for label in labels]
     size = 1 + max((place.get("TP", 0) for place in places), default=0)
@@ -362,19 +365,20 @@ def _numbers(labels: Collection[str]) -> dict[str, int]:
 
 
 @functools.cache
-def _category(text: str, name: str) -> int:
-    """Return the number of the category that an event has by its category in JSON (``text``) and its name.
+def _category_of(category: str, name: str) -> int:
+    """Return the number of the category in which rlpatch reads an event, by its name and its ``category`` in JSON.
 
-    UNKNOWN is skipped; _UNREAD is counted, because rlpatch does not know that category.
+    Events with UNKNOWN are skipped. Those with _UNREAD are counted, because rlpatch does not know their category.
     """
-    category = _LAUNCH if text.lower().endswith(("_runtime", "_driver")) else _CATEGORIES.get(text.lower(), UNKNOWN)
-    if category == _OPERATOR and name.startswith(_STEP):
+    category = category.lower()
+    number = _LAUNCH if category.endswith(("_runtime", "_driver")) else _CATEGORIES.get(category, UNKNOWN)
+    if number == _OPERATOR and name.startswith(_STEP):
         return _ANNOTATION
-    if category == _LAUNCH and not _LAUNCHES.search(name):
+    if number == _LAUNCH and not _LAUNCHES.search(name):
         return _CAPTURE if _CAPTURES.search(name) else _CALL
-    if category == _MODULE and not name.startswith(NN_MODULE):
+    if number == _MODULE and not name.startswith(NN_MODULE):
         return _BUILT_IN if name.startswith("<built-in ") else _FRAME
-    return _UNREAD if category == UNKNOWN and text.lower() not in _LEFT_OUT else category
+    return _UNREAD if number == UNKNOWN and category not in _LEFT_OUT else number
 
 
 def _device(header: Mapping[str, Any], number: object) -> str:

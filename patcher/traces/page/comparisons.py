@@ -11,7 +11,7 @@ from patcher.traces import tables
 from patcher.traces.model import ALIKE, DECIDED, FEW, OTHER, Comparison
 from patcher.traces.page.drawings import waterfall
 from patcher.traces.page.limits import PageLimits, tiled
-from patcher.traces.page.profiles import described, origin
+from patcher.traces.page.profiles import origin, profile_section
 from patcher.traces.words import baseline_words, duration, percent, sign, signed
 
 _BEFORE, _AFTER = Text("before"), Text("after")
@@ -40,7 +40,7 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
         waterfall(comparison),
         [table_section(table, limits.rows) for _, table in [*tables.of_comparison(comparison)][1:]],
         [
-            described(profile, limits, opened=False, side=side)
+            profile_section(profile, limits, opened=False, side=side)
             for side, profiles in zip(sides, comparison.reports, strict=True)
             for profile in profiles[:2]
         ],

@@ -45,11 +45,11 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
         about = Text("There are too many steps to draw each: a bar is the mean of {each} steps. {about}", each, about)
     legend = [tag("li", svg.icon(svg.swatch(part, rx=2)), PARTS[part]) for part in PARTS if profile.sum_ns(part)]
     legend.append(tag("li", svg.icon(svg.path([svg.stroke(0, 5, 10)], "host")), Text("time on the host")))
-    figure = tag("figure", _stack(groups, profile.median_ns), tag("figcaption", about))
+    figure = tag("figure", _stacked_bars(groups, profile.median_ns), tag("figcaption", about))
     return section(Text("Time of each step"), tag("ul", legend, class_="legend"), figure)
 
 
-def _stack(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Markup:
+def _stacked_bars(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Markup:
     """Draw a bar of mean parts for each group of steps, a line at its mean host time, and a rule at ``median`` (ns)."""
     bottom = 226
     means = [{part: sum(getattr(unit, part) for unit in group) / len(group) for part in PARTS} for group in groups]
@@ -67,7 +67,7 @@ def _stack(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Markup:
                 y -= up.length(value)
                 boxes[part].append(svg.box(x, y, wide, up.length(value)))
         marks.append(svg.stroke(x, up(host), wide))
-        title = _title(group, mean, host)
+        title = _bar_tooltip(group, mean, host)
         titles.append(svg.shape("rect", title=title, x=x, y=8.0, width=wide, height=bottom - 8.0, class_="hover"))
         if at % every == 0:
             labels.append(svg.shape("text", group[0].number, x=x + wide / 2, y=bottom + 15, text_anchor="middle"))
@@ -79,7 +79,7 @@ def _stack(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Markup:
     return svg.drawing(content, 250, Text("Breakdown of {count} steps, one bar each", len(groups)))
 
 
-def _title(group: Sequence[RecordedUnit], mean: Mapping[str, float], host: float) -> str:
+def _bar_tooltip(group: Sequence[RecordedUnit], mean: Mapping[str, float], host: float) -> str:
     """Return the tooltip of a bar: numbers of its steps, their mean time, its parts, and the mean time on the host.
 
     ``mean`` maps parts to ns, ``host`` is in ns.
@@ -119,16 +119,16 @@ def load_charts(profile: RankProfile) -> Content:
             caption = Text("Step time by {load}", about)
             if not on_device:
                 caption = Text("Step time on the host by {load}", about)
-            if explained := _explained(values, times):
+            if explained := _growth_in_words(values, times):
                 caption = Text("{caption}: {explained}", caption, explained)
             drawn.append(tag("figure", tag("figcaption", caption), _scatter(points, about)))
     return section(Text("Step time and load"), drawn) if drawn else None
 
 
-def _explained(values: Sequence[int], times: Sequence[int]) -> str:
-    """Return in words how ``times`` (ns) grow with ``values``: the slope of a linear fit, and how much it explains.
+def _growth_in_words(values: Sequence[int], times: Sequence[int]) -> str:
+    """Return in words how ``times`` (ns) grow with ``values``: by how much for each additional one, in a linear fit.
 
-    "" for too few values, or equal times.
+    The text also has the share of the variation that the fit explains. "" for too few values, or equal times.
     """
     if len(values) < FITTED or len(set(times)) < 2:
         return ""
@@ -147,13 +147,13 @@ def _explained(values: Sequence[int], times: Sequence[int]) -> str:
     )
 
 
-def _fit(points: Sequence[tuple[int, int, int]], across: Scale, up: Scale) -> Markup | None:
-    """Draw the regression line of ``points`` (value, time in ns, step number); None if `_explained` returns "".
+def _regression_line(points: Sequence[tuple[int, int, int]], across: Scale, up: Scale) -> Markup | None:
+    """Draw the regression line of ``points`` (value, time in ns, step number); None for too few, or equal times.
 
     ``across`` and ``up`` map values and times to the drawing.
     """
     values, times = [value for value, _, _ in points], [time for _, time, _ in points]
-    if not _explained(values, times):
+    if not _growth_in_words(values, times):
         return None
     slope, start = statistics.linear_regression(values, times)
     low, high = (min(max(start + slope * value, up.low), up.high) for value in (min(values), max(values)))
@@ -181,7 +181,7 @@ def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
         svg.shape("text", f"{value:,}", x=across(value), y=bottom + 16, text_anchor="middle") for value in (low, high)
     ]
     return svg.drawing(
-        (_axis(up), _fit(points, across, up), dots, ends), bottom + 22, Text("Step time by {load}", about)
+        (_axis(up), _regression_line(points, across, up), dots, ends), bottom + 22, Text("Step time by {load}", about)
     )
 
 

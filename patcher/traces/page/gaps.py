@@ -25,7 +25,7 @@ def free_places(profile: RankProfile, limits: PageLimits) -> Content:
 
 
 def _spot_link(profile: RankProfile, at: int, gap: FreeGap) -> Content:
-    """Return step and time of a place as a link to its frame in the picture, or as text if no picture shows it.
+    """Return the step and time of a place as a link to its frame in a picture; as text if no picture shows the place.
 
     ``at`` is the index of the place in the profile.
     """

@@ -90,8 +90,8 @@ def legend(spans: Iterable[Span]) -> Markup:
 def picture(rows: Sequence[LaneRow], ns: int, label: str, under: Iterable[Markup] = (), *, hint: bool = True) -> Markup:
     """Draw labelled ``rows`` of bars on one scale of ``ns`` nanoseconds, with buttons to zoom.
 
-    ``under`` has shapes that lie behind the bars, ``label`` is for screen readers, ``hint`` adds a sentence on how to
-    zoom.
+    ``under`` has shapes that lie under the bars. ``label`` describes the picture for screen readers. If ``hint``, a
+    sentence says how to zoom.
     """
     height = LANE * len(rows) + _AXIS
     names = [
@@ -118,8 +118,11 @@ def strokes(spans: Iterable[tuple[float, float]], top: int, height: int, kind: s
     return drawn and tag("path", title and tag("title", title), d="".join(drawn), class_=kind)
 
 
-def merged(spans: Iterable[tuple[float, float]], near: float) -> list[tuple[int, int]]:
-    """Merge ascending (begin, end) at most ``near`` ticks apart; rounds, and clips to 0 and ``TICKS``."""
+def merge_spans(spans: Iterable[tuple[float, float]], near: float) -> list[tuple[int, int]]:
+    """Merge spans at most ``near`` ticks apart, rounded and clipped to the range from 0 to ``TICKS``.
+
+    A span is (begin, end) in ticks; ``spans`` are in ascending order.
+    """
     joined: list[tuple[int, int]] = []
     for begin, end in spans:
         first, last = round(min(max(begin, 0), TICKS)), round(min(max(end, 0), TICKS))
@@ -146,11 +149,12 @@ def _rows(lanes: Lanes, across: Scale, limits: PageLimits) -> list[LaneRow]:
     shortest = longest[: limits.spans][-1] if longest else 0
     near = TICKS / (10 * limits.spans)
     return [
-        LaneRow(name, list(_spans(spans, across, at * LANE, shortest, near))) for at, (name, spans) in enumerate(rows)
+        LaneRow(name, list(_shapes_of_row(spans, across, at * LANE, shortest, near)))
+        for at, (name, spans) in enumerate(rows)
     ]
 
 
-def _spans(spans: Iterable[Span], across: Scale, y: int, shortest: int, near: float) -> Iterable[Content]:
+def _shapes_of_row(spans: Iterable[Span], across: Scale, y: int, shortest: int, near: float) -> Iterable[Content]:
     """Yield the shapes of one row at height ``y``.
 
     Spans of at least ``shortest`` ns get a shape with a tooltip each. The shorter ones, and launches, become one path
@@ -161,7 +165,7 @@ def _spans(spans: Iterable[Span], across: Scale, y: int, shortest: int, near: fl
         ends = (across(span.begin_ns), across(span.begin_ns + span.ns))
         kind = f"{_kind(span)}{'' if span.own else ' others'}"
         if span.ns >= shortest and span.kind != LAUNCH:
-            ((begin, end),) = merged([ends], 0)
+            ((begin, end),) = merge_spans([ends], 0)
             values = cut(span.name), duration(span.ns), duration(span.begin_ns)
             title = Text("{name}\n{time} at {begin}", *values)
             if span.count > 1 and span.kind in KINDS:
@@ -172,4 +176,4 @@ def _spans(spans: Iterable[Span], across: Scale, y: int, shortest: int, near: fl
         else:
             small.setdefault(kind, []).append(ends)
     for kind, drawn in small.items():
-        yield strokes(merged(drawn, near), y, _BAR, kind)
+        yield strokes(merge_spans(drawn, near), y, _BAR, kind)

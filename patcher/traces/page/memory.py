@@ -21,14 +21,14 @@ def page(snapshots: Sequence[Snapshot]) -> str:
     devices = [(snapshot, device) for snapshot in snapshots for device in snapshot.devices]
     body = (
         tag("header", tag("h1", Text("rlpatch: memory"))),
-        [_device(snapshot, device) for snapshot, device in devices[:MOST]],
+        [_device_section(snapshot, device) for snapshot, device in devices[:MOST]],
         len(devices) > MOST
         and faint(Text("{count:,} more devices are not shown here; `--json` has them.", len(devices) - MOST)),
     )
     return document(Text("rlpatch: memory"), body)
 
 
-def _device(snapshot: Snapshot, device: DeviceMemory) -> object:
+def _device_section(snapshot: Snapshot, device: DeviceMemory) -> object:
     """Return the section on the memory of a device: its peak, its end and its tables."""
     return section(
         Text("{name}, device {device}", Path(snapshot.source).name, device.device),

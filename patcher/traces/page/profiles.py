@@ -16,20 +16,21 @@ from patcher.traces.page.gaps import free_places
 from patcher.traces.page.lanes import device_lanes
 from patcher.traces.page.limits import PageLimits
 from patcher.traces.sidecar import CONTENTS
-from patcher.traces.words import cold_units, duration, joined_replays
+from patcher.traces.words import cold_start_phrase, duration, replays_phrase
 
 
-def described(
-    profile: RankProfile, limits: PageLimits, *, opened: bool, alone: bool = False, side: str = ""
+def profile_section(
+    profile: RankProfile, limits: PageLimits, *, opened: bool, without_heading: bool = False, side: str = ""
 ) -> Content:
-    """Return everything about one profile for a page, in a fold that is open if ``opened``.
+    """Return everything about one profile for a page, as a section that can be folded, and is open if ``opened``.
 
-    ``alone`` leaves the fold and its heading out; ``side`` (before, after, or "") goes before the name in the heading.
+    ``without_heading`` leaves the fold and its heading out. ``side`` (before, after, or "") goes before the name in the
+    heading.
     """
     replays = profile.replays
     inner = (
-        profile.cold and faint(Text("{sentence}.", cold_units(profile.cold))),
-        replays and faint(Text("{sentence}.", joined_replays(replays.count, replays.joined, replays.why))),
+        profile.cold and faint(Text("{sentence}.", cold_start_phrase(profile.cold))),
+        replays and faint(Text("{sentence}.", replays_phrase(replays.count, replays.joined, replays.why))),
         unit_bars(profile, limits),
         len(profile.units) == 1 and profile.total_ns and table_section(tables.parts(profile)),
         device_lanes(profile, limits),
@@ -38,12 +39,12 @@ def described(
         table_section(tables.phases(profile)),
         load_charts(profile),
         map(faint, rate_words(profile.rates, profile.device, profile.computing_ns)),
-        [table_section(table, limits.rows) for table in _of_calls(profile)],
+        [table_section(table, limits.rows) for table in _call_tables(profile)],
         _units(profile, limits),
         _checks(profile),
         table_section(tables.vendor(profile), limits.rows),
     )
-    if alone:
+    if without_heading:
         return inner
     name = joined(COMMA, (side, profile.name or profile.source))
     median = (
@@ -54,7 +55,7 @@ def described(
     return tag("details", tag("summary", Text("{capture}: median step {median}", name, median)), inner, open=opened)
 
 
-def _of_calls(profile: RankProfile) -> Iterator[Table]:
+def _call_tables(profile: RankProfile) -> Iterator[Table]:
     """Yield the tables of kernels, shapes, rates, collectives, operators, modules and allocations."""
     for table in (tables.kernels, tables.kernel_uses, tables.rates, tables.collectives):
         yield table(profile)

@@ -11,7 +11,7 @@ from patcher.messages import Text, sentences
 from patcher.page.markup import Content, Markup, faint, section, tag
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY, Lanes, RankProfile, RecordedUnit
 from patcher.traces.page import svg
-from patcher.traces.page.lanes import LANE, TICKS, LaneRow, legend, merged, picture, strokes
+from patcher.traces.page.lanes import LANE, TICKS, LaneRow, legend, merge_spans, picture, strokes
 from patcher.traces.page.limits import PageLimits
 from patcher.traces.page.svg import WIDTH
 from patcher.traces.words import cut, duration, percent, sign
@@ -76,7 +76,7 @@ def _bars(profile: RankProfile, lanes: Lanes, longest: int, top: int, near: floa
             for spans in lanes.streams.values() for span in spans if span.kind == kind
         )  # fmt: skip
         title = Text("{rank}, #{number}: {time}", _name(profile), lanes.number, duration(lanes.device_ns))
-        yield strokes(merged(bars, near), top + below, 6, kind, title)
+        yield strokes(merge_spans(bars, near), top + below, 6, kind, title)
 
 
 Measure = tuple[str, str, Callable[[RecordedUnit], int]]
@@ -84,7 +84,7 @@ Measure = tuple[str, str, Callable[[RecordedUnit], int]]
 
 
 def _measures(profiles: Sequence[RankProfile]) -> Iterator[Measure]:
-    """Yield what maps compare: the time of steps and of computing, or without a device the time on the host."""
+    """Yield the times that have a heat map: of steps and of computing, or without a device the time on the host."""
     if not any(profile.total_ns for profile in profiles):
         about = Text("Host time of each step, because the trace has no events of a known device.")
         yield Text("Step time on the host"), about, lambda unit: unit.host_ns
@@ -96,9 +96,10 @@ def _measures(profiles: Sequence[RankProfile]) -> Iterator[Measure]:
 
 
 def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
-    """Draw maps of the steps of all ranks, coloured by the difference from the median of the ranks in a step.
+    """Draw maps of the steps of all ranks, whose colours show the difference from the median of the ranks in a step.
 
-    None for fewer than 3 ranks or 3 steps. ``limits`` bounds the columns; a column may then hold several steps.
+    Each map is of one measure, such as computing time. None for fewer than 3 ranks or 3 steps. ``limits`` bounds the
+    columns; a column may then hold several steps.
     """
     chosen = _chosen(profiles)
     numbers = sorted({unit.number for profile in chosen for unit in profile.units})
@@ -107,7 +108,7 @@ def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
     each = math.ceil(len(numbers) * len(chosen) / min(8 * limits.bars, _CELLS))
     columns = [numbers[at : at + each] for at in range(0, len(numbers), each)]
     figures = [
-        tag("figure", tag("figcaption", Text("{title}. {about}", *measure[:2])), _map(chosen, columns, measure))
+        tag("figure", tag("figcaption", Text("{title}. {about}", *measure[:2])), _heat_map_of(chosen, columns, measure))
         for measure in _measures(chosen)
     ]
     about = Text(
@@ -117,11 +118,11 @@ def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
     if each > 1:
         several = Text("A column covers {count} steps and shows the largest deviation of each rank.", each)
         about = sentences(about, several)
-    return section(Text("Ranks and steps"), _legend(), figures, faint(about), _left_out(profiles))
+    return section(Text("Ranks and steps"), _heat_map_legend(), figures, faint(about), _left_out(profiles))
 
 
-def _map(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], measure: Measure) -> Markup:
-    """Draw a map of one measure: a row for each profile, a column for each group of step numbers in ``columns``.
+def _heat_map_of(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], measure: Measure) -> Markup:
+    """Draw the heat map of one measure: a row for each profile, a column for each group of step numbers in ``columns``.
 
     A cell shows the step of its group that differs most from the median of all ranks.
     """
@@ -168,8 +169,8 @@ def shade(change: float) -> str:
     return f"{'more' if change > 0 else 'less'} s{step}" if step else "s0"
 
 
-def _legend() -> Markup:
-    """Return the legend of the colours of a map: the deviation from the median for each colour."""
+def _heat_map_legend() -> Markup:
+    """Return the legend of a heat map: the deviation from the median for each colour."""
     steps = [(step + 1, percent(least, 0)) for step, least in enumerate(STEPS)]
     swatches = [
         *((f"less s{step}", f"\N{MINUS SIGN}{least}") for step, least in reversed(steps)),

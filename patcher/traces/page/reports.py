@@ -10,7 +10,7 @@ from patcher.page.table import table_section
 from patcher.traces import tables
 from patcher.traces.model import LEAD_IN, Diagnosis, RankProfile, TraceReport
 from patcher.traces.page.limits import PageLimits, tiled
-from patcher.traces.page.profiles import described, origin
+from patcher.traces.page.profiles import origin, profile_section
 from patcher.traces.page.ranks import heat_map, ranks_below_each_other
 from patcher.traces.words import duration, percent
 
@@ -19,15 +19,16 @@ def content(report: TraceReport, limits: PageLimits) -> tuple[str, Content]:
     """Return the title and the body of the page of a report; ``limits`` bounds rows, bars and profiles."""
     profiles = report.captures
     stages = (
-        (tag("h2", stage.captures[0].part or Text("Stage unknown")), _stage(stage, limits)) for stage in report.stages
+        (tag("h2", stage.captures[0].part or Text("Stage unknown")), _stage_section(stage, limits))
+        for stage in report.stages
     )
-    body = (_head(profiles), list(stages) or _stage(report, limits))
+    body = (_header(profiles), list(stages) or _stage_section(report, limits))
     return Text(
         "rlpatch report: {profile}", profiles[0].label or profiles[0].source
     ) if profiles else "rlpatch report", body
 
 
-def _stage(report: TraceReport, limits: PageLimits) -> Content:
+def _stage_section(report: TraceReport, limits: PageLimits) -> Content:
     """Return what a page says of one stage: verdict, diagnoses, ranks, and the slowest profiles in detail."""
     profiles, verdict = report.captures, report.verdict
     # The rank that is looked at first is the slowest one: the others wait for it.
@@ -48,7 +49,7 @@ def _stage(report: TraceReport, limits: PageLimits) -> Content:
         many and heat_map(profiles, limits),
         many and ranks_below_each_other(profiles, limits),
         many and table_section(tables.meetings(profiles), limits.rows),
-        [described(profile, limits, opened=not at, alone=not many) for at, profile in enumerate(first)],
+        [profile_section(profile, limits, opened=not at, without_heading=not many) for at, profile in enumerate(first)],
         hidden > 0
         and faint(
             Text("{count} more captures are not shown; run `rlpatch report` on a single capture to see it.", hidden)
@@ -56,7 +57,7 @@ def _stage(report: TraceReport, limits: PageLimits) -> Content:
     )
 
 
-def _head(profiles: Sequence[RankProfile]) -> Content:
+def _header(profiles: Sequence[RankProfile]) -> Content:
     """Return the heading of a page, with the origin of the first four profiles and the number of the others."""
     more = len(profiles) - 4
     origins = [
@@ -70,15 +71,15 @@ def _head(profiles: Sequence[RankProfile]) -> Content:
     )
 
 
-def _tiles(profile: RankProfile, many: bool) -> Content:
-    """Return the tiles of a profile: number of steps, times, and shares of the time.
+def _tiles(profile: RankProfile, is_slowest_of_many: bool) -> Content:
+    """Return the tiles of a profile: number of steps, times, and shares of the time; a sentence without steps.
 
-    ``many`` adds a heading that names it as the slowest rank. Without steps it is a sentence.
+    ``is_slowest_of_many`` adds a heading that names the profile as the slowest rank.
     """
     units = profile.units
     if not units:
         return faint(Text("No step was found."))
-    title = many and tag("h2", Text("{profile}, the slowest rank", profile.name))
+    title = is_slowest_of_many and tag("h2", Text("{profile}, the slowest rank", profile.name))
     about = (
         Text("recorded steps ({step_numbers})", profile.span)
         if len(units) > 1
@@ -89,7 +90,7 @@ def _tiles(profile: RankProfile, many: bool) -> Content:
     if not profile.total_ns:
         on_host = (duration(profile.host_median_ns), Text("{median} on the host", median))
         return (title, faint(Text("The trace has no events of a known device.")), tiled([count, on_host]))
-    tiles = [count, (duration(profile.median_ns), median), *_spread(profile)]
+    tiles = [count, (duration(profile.median_ns), median), *_spread_tiles(profile)]
     tiles += [
         (percent(profile.share("compute_ns", "overlap_ns")), Text("computing")),
         (percent(profile.share("communication_ns")), Text("exposed communication")),
@@ -101,7 +102,7 @@ def _tiles(profile: RankProfile, many: bool) -> Content:
     return (title, tiled(tiles))
 
 
-def _spread(profile: RankProfile) -> Iterator[tuple[str, str]]:
+def _spread_tiles(profile: RankProfile) -> Iterator[tuple[str, str]]:
     """Yield (value, caption) of the tiles of the 95th percentile and the slowest step; nothing for a single step."""
     if len(profile.units) > 1:
         slowest = profile.slowest_unit

@@ -67,7 +67,7 @@ class ToolProcess:
     def idles(self, watched: Path, patience: float) -> bool:
         """Tell whether the process neither computed, nor wrote below ``watched``, for over ``patience`` seconds.
 
-        It is looked at every 2 s at most, and counts as busy in between.
+        Only every 2 s, the process is checked; in between it counts as busy.
         """
         now = time.monotonic()
         if now - self.looked < min(_LOOK_S, patience / 2):
@@ -117,7 +117,7 @@ class Parser:
             self._restore()
             raise
 
-    def ended(self, patience: float) -> ParseResult | None:
+    def result_if_ended(self, patience: float) -> ParseResult | None:
         """Return the result when the parser has ended, else None; a parser idle for ``patience`` seconds is killed.
 
         A failed parsing restores the folder as it was. A result that is not whole stays if there was none before.
@@ -130,7 +130,7 @@ class Parser:
             why: str = Text("the parser did nothing for {seconds:g} s and was stopped", patience)
             return self._result(BACK, why)
         self.child.stop()
-        why = npu_folders.missing(self.path)
+        why = npu_folders.parsing_defect(self.path)
         if not why:
             shutil.rmtree(self.before, ignore_errors=True)
             return self._result(DONE, "")
@@ -183,7 +183,7 @@ def parse(
     waiting, ended = list(paths), list[ParseResult]()
     working: list[Parser] = []
     # An exception between any two steps would leave a parser that nobody ends, or a folder half moved.
-    with interrupts.deferred(terminated=True), locked(paths) as locks, contextlib.ExitStack() as logs:
+    with interrupts.deferred(terminated=True), lock_folders(paths) as locks, contextlib.ExitStack() as logs:
         try:
             while waiting or working:
                 interrupts.look()
@@ -194,7 +194,7 @@ def parse(
                     working.append(Parser(path, words, log, locks))
                 at_work([parser.path for parser in working])
                 for parser in list(working):
-                    how = parser.ended(patience)
+                    how = parser.result_if_ended(patience)
                     if how is not None:
                         working.remove(parser)
                         ended.append(how)
@@ -207,7 +207,7 @@ def parse(
 
 
 @contextlib.contextmanager
-def locked(paths: Sequence[Path]) -> Iterator[tuple[int, ...]]:
+def lock_folders(paths: Sequence[Path]) -> Iterator[tuple[int, ...]]:
     """Hold the lock of each folder in which one of the traces ``paths`` lies; yield the lock files' descriptors.
 
     A lock file has the names of the traces while it is held, and is empty afterwards. Raises Problem (ENVIRONMENT) if
@@ -261,15 +261,15 @@ def _written(path: Path) -> object:
 
 def _alive(session: int) -> list[int]:
     """Return the ids of the processes of a session that have not ended; zombies count as ended."""
-    return [pid for pid, state, _ in _stats(session) if state not in "ZX"]
+    return [pid for pid, state, _ in _process_stats(session) if state not in "ZX"]
 
 
 def _cpu(session: int) -> float:
     """Return the seconds of CPU that the processes of a session have used, with the children they waited for."""
-    return sum(ticks for _, _, ticks in _stats(session)) / os.sysconf("SC_CLK_TCK")
+    return sum(ticks for _, _, ticks in _process_stats(session)) / os.sysconf("SC_CLK_TCK")
 
 
-def _stats(session: int) -> Iterator[tuple[int, str, int]]:
+def _process_stats(session: int) -> Iterator[tuple[int, str, int]]:
     """Yield id, state letter and CPU ticks (with those of ended children) of each process in a session, from /proc."""
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:

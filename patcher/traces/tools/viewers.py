@@ -86,18 +86,21 @@ def viewers(traces: Sequence[RecordedTrace]) -> Iterator[Viewer]:
     """
     npu = [trace for trace in traces if trace.form == "npu" and trace.exports]
     if npu:
-        files = tuple(file for trace in npu for file in _files(trace))
+        files = tuple(file for trace in npu for file in _expected_files(trace))
         where = common(trace.path for trace in npu)
-        yield Viewer(INSIGHT, where, Text("choose Import Data, then this folder"), tuple(_missing(files)), files)
-        yield _analyze(npu, where)
+        yield Viewer(INSIGHT, where, Text("choose Import Data, then this folder"), tuple(_missing_files(files)), files)
+        yield _analyze_viewer(npu, where)
     for trace in traces:
         if trace.form == "torch" and trace.size:
             yield Viewer(
-                PERFETTO, trace.path, Text("go to ui.perfetto.dev and choose Open trace file"), tuple(_limits(trace))
+                PERFETTO,
+                trace.path,
+                Text("go to ui.perfetto.dev and choose Open trace file"),
+                tuple(_perfetto_limits(trace)),
             )
 
 
-def _files(trace: RecordedTrace) -> Iterator[FileCheck]:
+def _expected_files(trace: RecordedTrace) -> Iterator[FileCheck]:
     """Yield each file that the trace's exports should have, and whether it exists and is not empty."""
     for export, files in EXPECTED.items():
         for name, shows, _ in files if export in trace.exports else ():
@@ -105,7 +108,7 @@ def _files(trace: RecordedTrace) -> Iterator[FileCheck]:
             yield FileCheck(trace.path, name, there, shows)
 
 
-def _missing(files: Sequence[FileCheck]) -> Iterator[str]:
+def _missing_files(files: Sequence[FileCheck]) -> Iterator[str]:
     """Yield a sentence for each file that traces lack: what it would show, and when its absence is normal."""
     for name, shows, unless in (file for export in EXPECTED.values() for file in export):
         checks = [file for file in files if file.name == name]
@@ -123,10 +126,10 @@ def _missing(files: Sequence[FileCheck]) -> Iterator[str]:
             yield Text("{problem}. This is normal if {condition}", lack, unless) if unless else lack
 
 
-def _analyze(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
+def _analyze_viewer(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
     """Return the viewer msprof-analyze with its command for the folder ``where`` of some NPU traces.
 
-    Its ``lacks`` names traces without a rank in a file name, and says if ranks repeat.
+    Its ``lacks`` names traces whose profiler_info.json has no rank in its name, and says if ranks repeat.
     """
     ranks: list[str] = []
     lacks = []
@@ -150,7 +153,7 @@ def _analyze(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
     return Viewer(ANALYZE, where, command, tuple(lacks))
 
 
-def _limits(trace: RecordedTrace) -> Iterator[str]:
+def _perfetto_limits(trace: RecordedTrace) -> Iterator[str]:
     """Yield sentences on what keeps Perfetto from showing a trace: it is incomplete, or larger than 2 GB."""
     if trace.state not in (WHOLE, FOREIGN):
         yield Text("the trace is {state}: {reason}", trace.state, trace.why)

@@ -102,7 +102,7 @@ def test_the_report_finds_what_the_advisor_finds(tmp_path: Path, form: str) -> N
     (found,) = result.data.captures
     rows = [(int(row[1]), *(round(1000 * float(us)) for us in row[2:4])) for row in advised["Byte Alignment Analysis"]]
     assert len(rows) == 2
-    own = [collectives.on_links(one) for one in found.collectives if collectives.is_unaligned(one)]
+    own = [collectives.link_transfer(one) for one in found.collectives if collectives.is_unaligned(one)]
     for one, row in zip(own, rows, strict=True):
         assert one == pytest.approx(row, abs=5)
     assert any(one.id == "collective-unaligned" for one in result.data.findings)

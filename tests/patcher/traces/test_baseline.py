@@ -17,7 +17,7 @@ from patcher.progress import silent
 from patcher.traces import analysis, baseline, model
 from patcher.traces.analysis import compare, compared
 from patcher.traces.model import RankProfile, RecordedUnit
-from patcher.traces.sidecar import parsed
+from patcher.traces.sidecar import metadata_from
 from tests.patcher.traces.recorded import MS, NO_CAPTURES, SHARED, steps, timeline
 
 VALUES: list[Any] = [None, 7, -1, "x", [], {}, [[1]], [None], {"x": []}]
@@ -51,10 +51,12 @@ def assert_alike(restored: list[RankProfile], original: list[RankProfile], after
 
 
 def test_a_stored_run_compares_as_its_captures(tmp_path: Path) -> None:
-    ranks = [profile(rank, rank=rank, metadata=parsed({**METADATA, "units": [{"number": 30}]})) for rank in range(2)]
+    ranks = [
+        profile(rank, rank=rank, metadata=metadata_from({**METADATA, "units": [{"number": 30}]})) for rank in range(2)
+    ]
     restored = baseline.read(stored(tmp_path, *ranks))
     for other in ({}, {"tail": 9}, {"release": "0.13"}, {"stage": "update-policy"}):
-        assert_alike(restored, ranks, [profile(2, metadata=parsed({**METADATA, **other}))])
+        assert_alike(restored, ranks, [profile(2, metadata=metadata_from({**METADATA, **other}))])
     assert restored[0].units[0].kernels == ranks[0].units[0].kernels > 0
 
 
@@ -84,7 +86,7 @@ def problem_of(file: Path) -> Problem | None:
 
 def test_a_damaged_file_is_named_whatever_is_wrong_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "RESAMPLES", 200)
-    text = stored(tmp_path, profile(metadata=parsed(METADATA))).read_text()
+    text = stored(tmp_path, profile(metadata=metadata_from(METADATA))).read_text()
     file, draw, damaged = tmp_path / "20260101T000000000000Z.json", Random(0), 0
     whole = json.loads(text)
     texts = ["", "null", "[]", "{}", text[: len(text) // 2], json.dumps({**whole, "format": 2}), "9" * 10_000]

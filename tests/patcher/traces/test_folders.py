@@ -594,7 +594,7 @@ def test_a_capture_is_as_bad_as_its_worst_trace() -> None:
     ],
 )
 def test_what_was_got(asked, units, text: str) -> None:
-    assert groups.got(units, asked) == text
+    assert groups.step_range_text(units, asked) == text
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ from patcher.traces.model import (
     Verdict,
 )
 from patcher.traces.page import lanes
-from patcher.traces.sidecar import parsed
+from patcher.traces.sidecar import metadata_from
 from tests.matrix import MATRIX, examples
 from tests.pages import HOSTILE, Seen, shape
 
@@ -92,7 +92,7 @@ def capture(
         operators=tuple(CallSums(f"{name} {at}", 12, 24, (9 - at) * MS, at * MS) for at in range(9)),
         modules=(CallSums(name, 12, 24, 9 * MS, MS),),
         checks=(Check(name, True, name), Check("kernel-count", False, name)),
-        metadata=parsed({"target": name, "window": name, "rollout": 3, "units": [{"number": 30}], "ok": True}),
+        metadata=metadata_from({"target": name, "window": name, "rollout": 3, "units": [{"number": 30}], "ok": True}),
         vendor={name: {"Computing": MS, name: 2 * MS}}, label=name, marks=name,
         lanes=(
             Lanes(31, "median", 70 * MS, {name: spans, "another stream": spans[:9]}, host(name)),

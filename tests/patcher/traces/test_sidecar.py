@@ -67,11 +67,11 @@ def test_every_form_of_a_trace_finds_its_facts(saved: Saved) -> None:
     packed = saved.trace(f"{NAME}.gz", "x")
     saved.facts(folder, backend="npu")
     for trace in (folder, packed):
-        found = sidecar.beside(trace)
+        found = sidecar.read_beside(trace)
         assert found is not None
         assert found.units
     saved.facts(saved.path / NAME)
-    assert sidecar.beside(packed.with_suffix("")) is not None
+    assert sidecar.read_beside(packed.with_suffix("")) is not None
 
 
 WINDOWS: dict[str, tuple[dict[str, Any], str, tuple[int, int | None] | None]] = {
@@ -88,13 +88,13 @@ WINDOWS: dict[str, tuple[dict[str, Any], str, tuple[int, int | None] | None]] = 
 @pytest.mark.parametrize(("more", "words", "span"), WINDOWS.values(), ids=WINDOWS)
 def test_the_window_that_was_asked_for(more: dict[str, Any], words: str, span: object) -> None:
     content = {name: value for name, value in {**ROLLOUT, **more}.items() if value is not None}
-    found = sidecar.parsed(content)
+    found = sidecar.metadata_from(content)
     assert (found.window.text if found.window else "", found.window and found.window.extent) == (words, span)
 
 
 def test_uncounted_iterations_are_told_since_the_window_was_opened() -> None:
     units = [{"number": at, "uncounted": count} for at, count in ((30, 0), (31, 2), (32, 2), (33, 5))]
-    assert sidecar.parsed({"units": units}).uncounted == {31: 2, 33: 3}
+    assert sidecar.metadata_from({"units": units}).uncounted == {31: 2, 33: 3}
 
 
 def test_what_a_probe_says_in_other_words() -> None:
@@ -102,7 +102,7 @@ def test_what_a_probe_says_in_other_words() -> None:
         "window": "30:60,100:110", "ranks": ["0", "3"], "units": [{"number": at} for at in range(100, 104)],
         "why": "all requests have finished, recorded 4 of 10 decode steps with 0 uncounted iterations between them: /t/a",
     }  # fmt: skip
-    found = sidecar.parsed(told)
+    found = sidecar.metadata_from(told)
     assert (found.window, found.ranks) == (sidecar.UnitWindow((100, 110)), "0,3")
     assert found.closed == "all requests have finished"
 
@@ -202,7 +202,7 @@ def test_training_stages_have_step_and_role(saved: Saved) -> None:
         None,
     )
     assert report.messages == ()
-    assert sidecar.unit_contents(sidecar.parsed(content).units.values()) == {"sequences": [4]}
+    assert sidecar.unit_contents(sidecar.metadata_from(content).units.values()) == {"sequences": [4]}
 
 
 @pytest.mark.parametrize(

@@ -53,14 +53,14 @@ ALIKE: list[tuple[list[str], list[str]]] = [
 
 @pytest.mark.parametrize(("names", "shown"), ALIKE)
 def test_names_that_would_look_alike_are_told_apart(names: list[str], shown: list[str]) -> None:
-    assert words.apart(names) == shown
+    assert words.shorten_distinct(names) == shown
     assert len(set(shown)) == len(set(names))
     assert all(len(name) <= 40 for name in shown)
 
 
 def test_what_is_alike_but_for_its_last_character_is_told_apart() -> None:
     names = ["k" * 200 + end for end in "abcdefgh"]
-    assert len(set(words.apart(names, 30))) == len(names)
+    assert len(set(words.shorten_distinct(names, 30))) == len(names)
 
 
 @pytest.mark.parametrize(

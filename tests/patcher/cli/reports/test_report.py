@@ -98,7 +98,7 @@ def test_json_is_the_promise_within_the_envelope_of_every_command(trace: Path) -
 
 def test_units_are_divided_among_classes_only_for_json(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(unit["classes"] for unit in data(typed("report", trace, "--json"))["captures"][0]["units"])
-    monkeypatch.setattr(attribution, "of_units", None)
+    monkeypatch.setattr(attribution, "classes_by_segment", None)
     assert typed("report", trace).exit_code == 0
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from patcher.traces import analysis, formats, tables
 from patcher.traces.analysis import allocations
-from patcher.traces.analysis.allocations import joined
+from patcher.traces.analysis.allocations import join_pieces
 from patcher.traces.measured import AllocatingCode, DeviceAllocations, UnitAllocations
 from patcher.traces.model import RankProfile
 from patcher.traces.trace_columns import AllocationColumns
@@ -126,7 +126,7 @@ def test_a_trace_without_memory_has_none(tmp_path: Path) -> None:
 
 def test_pieces_of_a_window_are_put_together(tmp_path: Path) -> None:
     memory = profile(tmp_path, *events()).memory
-    (both,) = joined([memory, memory])
+    (both,) = join_pieces([memory, memory])
     assert isinstance(both, DeviceAllocations)
     assert len(both.units) == 4
     assert [row.bytes for row in both.code] == [120 * MB, 8 * MB]
@@ -149,13 +149,13 @@ UNITS: dict[tuple[int, int], tuple[int, int, int, int, int]] = {
 
 @pytest.mark.parametrize("places", UNITS)
 def test_a_unit_has_memory_at_its_start_and_end_and_its_peak(places: tuple[int, int]) -> None:
-    unit = allocations._unit(columns(*ROWS), range(5), places, 7)
+    unit = allocations._step_memory(columns(*ROWS), range(5), places, 7)
     assert (unit.number, unit.start, unit.end, unit.peak, unit.allocated, unit.allocations) == (7, *UNITS[places])
 
 
 def test_before_the_first_event_there_is_no_less_than_nothing() -> None:
-    assert allocations._unit(columns((10, 50, 20)), range(1), (0, 1), 0).start == 0
-    assert allocations._unit(columns(), range(0), (0, 0), 0) == UnitAllocations(0, 0, 0, 0, 0, 0)
+    assert allocations._step_memory(columns((10, 50, 20)), range(1), (0, 1), 0).start == 0
+    assert allocations._step_memory(columns(), range(0), (0, 0), 0) == UnitAllocations(0, 0, 0, 0, 0, 0)
 
 
 def test_pieces_of_a_window_are_joined_by_device() -> None:
@@ -167,7 +167,7 @@ def test_pieces_of_a_window_are_joined_by_device() -> None:
         [piece(0, 5, 1, ("m", "a", 10, 1), ("m", "b", 3, 1)), piece(1, 9, 1)], [piece(0, 7, 2, ("m", "b", 9, 2), ("", "a", 10, 5))],
         [piece(0, 6, 3)],
     ]  # fmt: skip
-    first, second = joined(pieces)
+    first, second = join_pieces(pieces)
     assert (first.device, first.peak, first.peak_unit, [unit.number for unit in first.units]) == (0, 7, 2, [1, 2, 3])
     assert [(row.module, row.operator, row.bytes, row.allocations) for row in first.code] == [
         ("m", "b", 12, 3), ("", "a", 10, 5), ("m", "a", 10, 1)

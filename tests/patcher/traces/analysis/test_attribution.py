@@ -650,7 +650,7 @@ def test_kernels_of_the_chosen_segments_are_summed_and_held_against_their_launch
     for _, begin, end, _ in tasks:
         trace.add_task(begin, end, "compute", "k", "stream 7", 0)
     trace.tasks.launched = array("q", [launched for *_, launched in tasks])
-    kernels, counts, share = attribution._kernels(trace, [segment for segment, *_ in tasks], {0, 1})
+    kernels, counts, share = attribution._sum_kernels(trace, [segment for segment, *_ in tasks], {0, 1})
     assert [(kernel.kind, kernel.calls, kernel.ns, kernel.longest_ns) for kernel in kernels] == sums
     assert (counts, share) == (launches, prompt)
 
@@ -677,7 +677,7 @@ def test_what_still_runs_divides_the_time_to_the_next_task(name: str) -> None:
 
 def test_rows_of_the_host_are_added_up_by_name_and_those_never_called_are_left_out() -> None:
     sums = {0: [1, 2, 30, 4], 1: [0, 0, 0, -9], 2: [2, 1, 5, 6], 3: [1, 1, 35, 1], 4: [1, 0, 0, 7], 5: [1, 0, 0, 9]}
-    rows = hosts._rows(sums, ["a", "gone", "a", "b", "c", "d"])
+    rows = hosts._call_sums(sums, ["a", "gone", "a", "b", "c", "d"])
     assert [(row.name, row.calls, row.kernels, row.ns, row.host_ns) for row in rows] == [
         ("a", 3, 3, 35, 10), ("b", 1, 1, 35, 1), ("d", 1, 0, 0, 9), ("c", 1, 0, 0, 7)
     ]  # fmt: skip

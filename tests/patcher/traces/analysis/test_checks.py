@@ -32,7 +32,7 @@ def profile(*units: RecordedUnit, **fields: object) -> RankProfile:
     ],
 )  # fmt: skip
 def test_a_unit_has_half_to_twice_the_median_of_kernels(kernels: list[int], far: list[int]) -> None:
-    check = checks._count_check([unit(number, count) for number, count in enumerate(kernels)])
+    check = checks._kernel_count_check([unit(number, count) for number, count in enumerate(kernels)])
     assert (check.id, check.ok, check.withdraws) == ("count", not far, ("outlier",))
     assert [number for number in range(len(kernels)) if f"#{number}" in check.evidence] == far
 
@@ -69,7 +69,7 @@ def test_early_kernels_withdraw_what_the_clocks_can_move(name: str) -> None:
 @pytest.mark.parametrize(("longest", "device", "ok"), [(90, 100, True), (91, 100, False), (0, 100, True), (9, 0, True)])
 def test_a_kernel_has_nine_tenths_of_its_unit_at_most(longest: int, device: int, ok: bool) -> None:
     segment = Segment(0, 100, None, longest_ns=longest, longest="gemm")
-    check = checks._alone_check(Attribution(profile(unit(3, compute=device)), (segment,), Launches()))
+    check = checks._single_kernel_check(Attribution(profile(unit(3, compute=device)), (segment,), Launches()))
     assert (check.id, check.ok, check.withdraws) == ("alone", ok, checks.DEVICE)
     assert ("#3" in check.evidence, "gemm" in check.evidence) == (not ok, not ok)
 
@@ -87,7 +87,7 @@ HOSTS: dict[str, tuple[list[RecordedUnit], str]] = {
 @pytest.mark.parametrize("name", HOSTS)
 def test_a_unit_is_twice_as_long_on_the_host_at_most(name: str) -> None:
     units, numbers = HOSTS[name]
-    check = checks._host_check(units)
+    check = checks._host_time_check(units)
     assert (check.id, check.ok, check.withdraws) == ("host", not numbers, ("compute",))
     assert ", ".join(re.findall(r"#\d+", check.evidence.partition("host")[0])) == numbers
     assert name != "the longest of two" or "#2 took" in check.evidence
@@ -102,7 +102,7 @@ def test_a_unit_is_twice_as_long_on_the_host_at_most(name: str) -> None:
     ],
 )  # fmt: skip
 def test_no_more_communication_is_exposed_than_there_is(rows: dict[str, dict[str, int]] | None, ok: bool) -> None:
-    check = checks._exposed_check(profile(vendor=rows))
+    check = checks._exposed_communication_check(profile(vendor=rows))
     assert (check.id, check.ok) == ("exposed", ok)
     assert ok or check.withdraws == checks._COMMUNICATION
 
@@ -126,16 +126,16 @@ def trace(*tasks: tuple[int, int, str], **fields: object) -> RankTrace:
     ],
 )  # fmt: skip
 def test_the_vendor_counts_the_same_computing_time(tasks: list[tuple[int, int, str]], vendor: int, ok: bool) -> None:
-    (check,) = checks._computing_check(trace(*tasks, vendor_computing_ns=vendor))
+    (check,) = checks._computing_time_check(trace(*tasks, vendor_computing_ns=vendor))
     assert (check.id, check.ok, check.withdraws) == ("computing", ok, checks.EVERY)
-    assert [*checks._computing_check(trace(*tasks))] == []
+    assert [*checks._computing_time_check(trace(*tasks))] == []
 
 
 def test_unknown_events_withdraw_all_without_a_device() -> None:
     task = (0, 9, "compute")
-    assert [*checks._events_check(trace(task))] == []
-    (with_device,) = checks._events_check(trace(task, unread=Counter(a=1)))
-    (without,) = checks._events_check(trace(unread=Counter(a=1)))
+    assert [*checks._unknown_events_check(trace(task))] == []
+    (with_device,) = checks._unknown_events_check(trace(task, unread=Counter(a=1)))
+    (without,) = checks._unknown_events_check(trace(unread=Counter(a=1)))
     assert [(check.id, check.ok, check.withdraws) for check in (with_device, without)] == [
         ("events", False, ()), ("events", False, checks.EVERY)
     ]  # fmt: skip
@@ -174,9 +174,9 @@ def test_five_numbers_are_named(count: int, more: str) -> None:
 def test_of_tables_the_units_that_were_asked_for_are_kept(
     only: tuple[int, int] | None, numbers: list[int], kernels: bool
 ) -> None:
-    made = checks.tabled(profile(unit(1), unit(2), unit(3), kernels=("k",)), [], only)
+    made = checks.check_tables(profile(unit(1), unit(2), unit(3), kernels=("k",)), [], only)
     assert [one.number for one in made.units] == numbers
     assert bool(made.kernels) == kernels
     assert [check.id for check in made.checks] == ["launches", "exposed"]
-    doubted = checks.tabled(profile(unit(1)), ["x"], only)
+    doubted = checks.check_tables(profile(unit(1)), ["x"], only)
     assert doubted.checks[-1] == Check("facts", False, "x", ())

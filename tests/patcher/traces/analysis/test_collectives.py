@@ -91,7 +91,7 @@ def test_a_slow_collective_is_held_against_the_fastest_that_carries_as_much(
     others: list[tuple[float, float]], fastest: tuple[float, float] | None
 ) -> None:
     worst, *alike = made((10, 50), *others)
-    neighbour = collectives._neighbour((worst, *alike, *made((90, 0.1), kind="broadcast")), worst)
+    neighbour = collectives._faster_neighbour((worst, *alike, *made((90, 0.1), kind="broadcast")), worst)
     assert (neighbour and (neighbour.bytes / MB, neighbour.ns / MS)) == fastest  # type: ignore[operator]
 
 
@@ -193,7 +193,7 @@ def test_pieces_of_odd_sizes_are_a_note_with_what_they_cost(
 def test_what_msprof_analyzes_advisor_said_of_alignment(form: str, told: dict[int, tuple[int, float, float]]) -> None:
     """Of rank 0, by ``n-th there``: bytes, µs, and those of unaligned pieces; `test_against_msprof_analyze` asks it."""
     (found,) = reported(SHARED / "npu" / form / "rank0_ascend_pt")
-    own = {one.index: collectives.on_links(one) for one in found.collectives if collectives.is_unaligned(one)}
+    own = {one.index: collectives.link_transfer(one) for one in found.collectives if collectives.is_unaligned(one)}
     assert own.keys() == told.keys()
     for at, (size, us, odd) in told.items():
         assert own[at] == pytest.approx((size, 1000 * us, 1000 * odd), abs=5)
@@ -282,7 +282,7 @@ def test_an_outlier_saves_what_is_exposed_of_each_unit(units: list[int], exposed
         for at in range(2 if units[1] else 1)
     )
     (sized,) = collectives.with_usual_times([replace(profile(*usual, *slow), units=recorded)], {})
-    found = collectives.outlier(sized)
+    found = collectives.slow_collectives(sized)
     assert found is not None
     assert (found.saving_ns or 0) / MS == saving
 
@@ -316,6 +316,6 @@ def test_pieces_on_links_have_bytes_time_and_a_rate(
 ) -> None:
     of_links = tuple(LinkPiece(bytes_, count, ns) for bytes_, count, ns in pieces)
     (collective,) = made((10, 1), pieces=of_links)
-    assert collectives.on_links(collective) == sums
+    assert collectives.link_transfer(collective) == sums
     assert collectives._rate(of_links) == pytest.approx(rate)
     assert collectives.is_unaligned(collective) == odd

@@ -15,7 +15,7 @@ from patcher.messages.text import Text
 from patcher.traces import analysis, model
 from patcher.traces.analysis import compare, compared
 from patcher.traces.model import PARTS, SCHEMA, CallSums, Check, Kernel, RankProfile, RecordedUnit
-from patcher.traces.sidecar import parsed
+from patcher.traces.sidecar import metadata_from
 from tests.patcher.traces.recorded import MS, steps, timeline
 
 
@@ -101,22 +101,22 @@ BAD = Check("kernels", False, "30 of 32 steps launched no kernel", ("communicati
 REFUSED = {
     "another window": (capture(1, 2), capture(1, 2, first=100), "different recording windows: 30:32 before, 100:102 after"),
     "another window by the facts": (
-        capture(1, 2, metadata=parsed({"window": "30:60"})), capture(1, 2, metadata=parsed({"window": "30:61"})), "different recording windows: 30:60 before, 30:61 after",
+        capture(1, 2, metadata=metadata_from({"window": "30:60"})), capture(1, 2, metadata=metadata_from({"window": "30:61"})), "different recording windows: 30:60 before, 30:61 after",
     ),
     "another one of several windows": (
-        capture(1, 2, metadata=parsed({"window": "30:32,90:92", "units": [{"number": 31}]})),
-        capture(1, 2, metadata=parsed({"window": "30:32,90:92", "units": [{"number": 90}]})), "different recording windows: 30:32 before, 90:92 after",
+        capture(1, 2, metadata=metadata_from({"window": "30:32,90:92", "units": [{"number": 31}]})),
+        capture(1, 2, metadata=metadata_from({"window": "30:32,90:92", "units": [{"number": 90}]})), "different recording windows: 30:32 before, 90:92 after",
     ),
     "another condition": (
-        capture(1, 2, metadata=parsed({"window": "0:2", "tail": 8})),
-        capture(1, 2, metadata=parsed({"window": "0:2", "load": 256})),
+        capture(1, 2, metadata=metadata_from({"window": "0:2", "tail": 8})),
+        capture(1, 2, metadata=metadata_from({"window": "0:2", "load": 256})),
         "different recording windows: 0:2 at tail 8 before, 0:2 at load 256 after",
     ),
     "another stage by the name": (
         capture(1, 2), capture(1, 2, source="/traces/a_update_policy_actor_step1_rank0_9"), "different stages: rollout before, update-policy after",
     ),
     "another stage by the facts": (
-        capture(1, 2, metadata=parsed({"stage": "compute-log-prob"})), capture(1, 2, metadata=parsed({"stage": "update-policy"})),
+        capture(1, 2, metadata=metadata_from({"stage": "compute-log-prob"})), capture(1, 2, metadata=metadata_from({"stage": "update-policy"})),
         "different stages: compute-log-prob before, update-policy after",
     ),
     "other marks": (capture(1, 2), capture(1, 2, marks="step["), "steps are marked differently: by ProfilerStep before, by step after"),
@@ -373,7 +373,7 @@ def test_a_failed_check_of_several_captures_is_said_once() -> None:
 
 def test_releases_and_devices_are_named() -> None:
     sides = [
-        capture(1, 2, metadata=parsed({"target": "vllm", "release": release}), device=device)
+        capture(1, 2, metadata=metadata_from({"target": "vllm", "release": release}), device=device)
         for release, device in (("0.11.0", "NVIDIA H100"), ("0.12.0", "NVIDIA H200"))
     ]
     assert [
@@ -408,7 +408,8 @@ def loaded(*held: dict[str, Any], **more: Any) -> RankProfile:
 
 def test_the_same_condition_is_the_same_window_wherever_it_lies() -> None:
     sides = [
-        capture(1, 2, metadata=parsed({"window": "0:2", "tail": 8, "units": [{"number": at}]})) for at in (1999, 2063)
+        capture(1, 2, metadata=metadata_from({"window": "0:2", "tail": 8, "units": [{"number": at}]}))
+        for at in (1999, 2063)
     ]
     assert compared(sides[:1], sides[1:]).refused == ()
 
@@ -459,7 +460,7 @@ def test_the_verdict_follows_from_the_interval_and_the_captures(
     ],
 )  # fmt: skip
 def test_a_kernel_is_alike_within_a_twentieth(numbers: tuple[float, float, float, float], state: str) -> None:
-    assert compare._state(*numbers) == state
+    assert compare._kernel_change(*numbers) == state
 
 
 def test_rows_are_summed_by_name_and_kind_on_the_clock() -> None:
@@ -468,10 +469,16 @@ def test_rows_are_summed_by_name_and_kind_on_the_clock() -> None:
         model.Kernel("a", "copy", 1, 5),
         model.Kernel("a", "compute", 3, 40),
     )
-    assert compare._sums(kernels, "kernel", on_host=False) == {("a", "compute"): (5, 70), ("a", "copy"): (1, 5)}
+    assert compare._sums_by_name(kernels, "kernel", on_host=False) == {("a", "compute"): (5, 70), ("a", "copy"): (1, 5)}
     modules = (model.CallSums("a", 2, 1, 30, 300), model.CallSums("a", 1, 1, 3, 30), model.CallSums("b", 1, 1, 3, 30))
-    assert compare._sums(modules, "module", on_host=True) == {("a", "module"): (3, 330), ("b", "module"): (1, 30)}
-    assert compare._sums(modules, "module", on_host=False) == {("a", "module"): (3, 33), ("b", "module"): (1, 3)}
+    assert compare._sums_by_name(modules, "module", on_host=True) == {
+        ("a", "module"): (3, 330),
+        ("b", "module"): (1, 30),
+    }
+    assert compare._sums_by_name(modules, "module", on_host=False) == {
+        ("a", "module"): (3, 33),
+        ("b", "module"): (1, 3),
+    }
 
 
 CAPTURES: dict[str, tuple[list[tuple[str, int | None, str, list[tuple[int, int]]]], list[list[int]]]] = {
@@ -498,7 +505,7 @@ def test_units_are_those_of_windows_and_of_ranks_the_slowest(name: str) -> None:
         )
         for source, rank, run, units in rows
     ]  # fmt: skip
-    found = compare._captures(profiles, lambda unit: unit.device_ns)
+    found = compare._steps_by_capture(profiles, lambda unit: unit.device_ns)
     assert [[unit.device_ns for unit in capture] for capture in found] == expected
 
 
@@ -517,6 +524,6 @@ def test_loads_that_differ_by_more_than_a_tenth_of_the_larger_are_told(
         [RankProfile("a", "torch", 0, "H100", (RecordedUnit(number=0, host_ns=9, kernels=1, requests=requests, tokens=tokens),))]
         for requests, tokens in (first, second)
     ]  # fmt: skip
-    told = [*compare._loads(*sides)]
+    told = [*compare._load_difference(*sides)]
     assert re.findall(r"\b1[15][0-9]\b", " ".join(told)) == differ
     assert len(told) == bool(differ)

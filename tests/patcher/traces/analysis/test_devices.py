@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from patcher.traces.analysis.devices import device_of
-from patcher.traces.analysis.rates import _least
+from patcher.traces.analysis.rates import _roofline_time
 
 ROWS: dict[str, tuple[float, float] | None] = {
     "NVIDIA H100 80GB HBM3": (989.4, 3.35), "NVIDIA H800 SXM": (989.4, 3.35), "NVIDIA H100 PCIe": (756, 2.0), "NVIDIA H100 NVL": (835, 3.9),
@@ -34,6 +34,6 @@ def test_the_least_time_of_a_call_is_that_of_its_roofline(
     operations: int, moved: int, size: int, least: float | None, bound: str | None
 ) -> None:
     device = device_of("NVIDIA H100 80GB HBM3")
-    ns, by = _least(device, operations, moved, size)
+    ns, by = _roofline_time(device, operations, moved, size)
     assert (ns and round(ns, 9), by) == (least, bound)
-    assert _least(None, operations, moved, size) == (None, None)
+    assert _roofline_time(None, operations, moved, size) == (None, None)

@@ -27,7 +27,7 @@ from patcher.traces.model import (
     RecordedUnit,
     TraceReport,
 )
-from patcher.traces.sidecar import parsed
+from patcher.traces.sidecar import metadata_from
 from tests.patcher.traces.recorded import MARKS, MS, Range, Run, Task, steps, timeline
 
 
@@ -161,14 +161,14 @@ def test_of_tables_only_the_units_that_were_asked_for_count(
     made = capture(
         *(unit(at, compute=9) for at in (3, 4, 5)), collectives=collectives, kernels=(Kernel("a", "compute", 3, MS),)
     )
-    found = checks.tabled(made, ("one doubt", "another"), only)
+    found = checks.check_tables(made, ("one doubt", "another"), only)
     assert [one.number for one in found.units] == [one.unit for one in found.collectives] == numbers
     assert len(found.kernels) == kernels
     assert [(check.id, check.ok, check.withdraws) for check in found.checks] == [
         ("launches", False, ("dispatch", "launch-blocked", "waiting")), ("exposed", True, ("communication",)), ("facts", False, ()),
     ]  # fmt: skip
     assert "one doubt; another" in found.checks[2].evidence
-    assert [check.id for check in checks.tabled(made, ()).checks] == ["launches", "exposed"]
+    assert [check.id for check in checks.check_tables(made, ()).checks] == ["launches", "exposed"]
 
 
 def test_clocks_withdraw_only_what_they_can_move() -> None:
@@ -842,6 +842,6 @@ def test_the_json_of_a_report_is_what_is_promised() -> None:
 def test_the_facts_beside_a_trace_tell_what_a_step_held(tmp_path: Path) -> None:
     found = timeline(Run((Task(10, 20, launch=1), Task(110, 120, launch=101)), MARKS))
     listed = [{"number": 1, "requests": 8, "tokens": 9, "context": 4000}, {"number": 2, "requests": "8"}, 7]
-    found.metadata = parsed({"units": listed})
+    found.metadata = metadata_from({"units": listed})
     told = analysis.attributed(found).profile.units
     assert [(one.requests, one.tokens, one.context) for one in told] == [(8, 9, 4000), (None, None, None)]

@@ -17,7 +17,7 @@ from patcher.traces.analysis.idle import Idle
 from patcher.traces.analysis.nested import host_thread
 from patcher.traces.analysis.segments import split
 from patcher.traces.model import RankProfile, RecordedUnit
-from patcher.traces.places import behind, first_place, place_of, why
+from patcher.traces.places import first_place, place_of, preceding_words, why
 from tests.patcher.traces.recorded import MS, NO_CAPTURES, SHARED, Range, Run, Task, free_ns, shared, timeline
 
 US = 1000
@@ -422,7 +422,7 @@ SENTENCES = {
 @pytest.mark.parametrize(("name", "says"), SENTENCES.items(), ids=SENTENCES)
 def test_a_place_in_words(tmp_path: Path, name: str, says: tuple[str, str, str]) -> None:
     first = profile(recorded({**CASES, **GRAPHS}[name][0], graph=name in GRAPHS), "torch", tmp_path).gaps[0]
-    assert (place_of(first), behind(first), why(first)) == says
+    assert (place_of(first), preceding_words(first), why(first)) == says
 
 
 def test_the_evidence_names_the_first_place_of_its_kind(tmp_path: Path) -> None:
@@ -569,7 +569,7 @@ def test_the_call_of_a_place_covers_half_of_its_time(part: str, held: dict[int, 
     gap_sum.add(stretch(100, begin=7))
     gap_sum.held.update(held)
     units = {0: RecordedUnit(number=4, host_ns=1, kernels=1, begin_ns=5)}
-    place = sums_of()._gap((gaps.GapPlace("", 0, 1, 2, part), HostAround(5, 6), 3, False), gap_sum, units, {4})
+    place = sums_of()._free_gap((gaps.GapPlace("", 0, 1, 2, part), HostAround(5, 6), 3, False), gap_sum, units, {4})
     assert (place.call, place.call_ns, place.operator, place.module, place.returned_from) == (
         call, call_ns, "item", "Layer", ""
     )  # fmt: skip
@@ -591,7 +591,7 @@ def test_a_gap_lies_within_or_beside_a_replay_of_three_tasks(
 ) -> None:
     gap = Idle(0, 1, 1, at - 1, at, 0, LATE)
     sums = sums_of(*keys)
-    assert (sums._continues(gap), sums._graph(gap)) == (continues, where)
+    assert (sums._is_within_replay(gap), sums._graph_position(gap)) == (continues, where)
 
 
 @pytest.mark.parametrize("drawn", [{0}, {1}, {0, 1}, set()])

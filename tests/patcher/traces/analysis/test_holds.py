@@ -7,7 +7,7 @@ from types import SimpleNamespace as Some
 import pytest
 
 from patcher.traces.analysis.holds import HostHolds, covering
-from patcher.traces.analysis.hosts import _outermost
+from patcher.traces.analysis.hosts import _outermost_in_library
 from patcher.traces.analysis.idle import LATE_NS, Idle
 from patcher.traces.analysis.nested import NestedRanges
 from patcher.traces.rank_trace import LONG_CALL
@@ -81,5 +81,5 @@ def test_the_host_returned_from_the_last_call_that_waits(name: str) -> None:
 def test_the_outermost_operator_is_of_the_library_of_the_innermost(names: str, outermost: str) -> None:
     """Names are from the outer to the inner one; a and b are of one library."""
     operators = nested(*((name, at, 100 - at) for at, name in enumerate(names)))
-    name = _outermost(operators, len(names) - 1 if names else UNKNOWN, ["aten", "aten", "vllm", "c10d"])
+    name = _outermost_in_library(operators, len(names) - 1 if names else UNKNOWN, ["aten", "aten", "vllm", "c10d"])
     assert name == (LETTERS.index(outermost) if outermost else UNKNOWN)

@@ -462,8 +462,8 @@ PLACES: dict[HostPlace, tuple[str, str]] = {
 def test_each_place_without_an_operator_has_words_and_advice(place: HostPlace) -> None:
     words, advice = PLACES[place]
     assert words in host_only.place_words(place)
-    assert advice in host_only.shorten(place)
-    assert sum(word in host_only.shorten(place) for word in {advice for _, advice in PLACES.values()}) == 1
+    assert advice in host_only.advice_on(place)
+    assert sum(word in host_only.advice_on(place) for word in {advice for _, advice in PLACES.values()}) == 1
 
 
 @pytest.mark.parametrize("others", [0, 1, 2])
@@ -483,10 +483,10 @@ def test_units_that_wait_at_no_common_place_are_told_with_the_longest_stretch(tm
         for step in made.host_steps
     ]
     whole = replace(made, host_steps=tuple(steps))
-    finding = host_only._scattered(whole, 800, 480)
+    finding = host_only._scattered_places(whole, 800, 480)
     assert re.findall(r"\b7\b|f.py\(7\): g|\b60 %", finding.evidence) == ["60 %", "f.py(7): g", "7"]
     assert "shorten" in finding.advice
-    nowhere = host_only._scattered(replace(made, host_steps=()), 800, 480)
+    nowhere = host_only._scattered_places(replace(made, host_steps=()), 800, 480)
     assert (nowhere.advice, re.findall(r"\d+", nowhere.evidence)) == ("", ["60"])
 
 

@@ -76,4 +76,4 @@ MERGED: dict[str, tuple[Span, Span, Span | None]] = {
 @pytest.mark.parametrize("name", MERGED)
 def test_neighbours_that_a_screen_cannot_show_apart_are_one(name: str) -> None:
     last, following, expected = MERGED[name]
-    assert rows._merged(last, following, 10) == expected
+    assert rows._merge_two(last, following, 10) == expected

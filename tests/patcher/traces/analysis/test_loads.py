@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from patcher.traces.analysis.loads import Z95, Z98, at_equal_load, fitted, spread_of_captures, student
+from patcher.traces.analysis.loads import Z95, Z98, at_equal_load, fit_change, spread_of_captures, student_half_width
 from patcher.traces.model import RecordedUnit
 
 
@@ -55,7 +55,7 @@ def test_the_interval_holds_the_change_as_often_as_it_says() -> None:
 )
 def test_half_widths_are_those_of_student(free: int, exact: float, z: float) -> None:
     """By the tables of its distribution, of which the formula keeps the first terms."""
-    assert student(free, z) == pytest.approx(exact, rel=0.005)
+    assert student_half_width(free, z) == pytest.approx(exact, rel=0.005)
 
 
 def test_captures_of_a_side_that_differ_widen_the_interval() -> None:
@@ -92,7 +92,7 @@ SPREADS: dict[str, tuple[list[float], list[float], float]] = {
     "one capture each": ([1], [2], 0), "three in all": ([1], [2, 3], 0), "none on a side": ([], [1, 2, 3, 4], 0),
     "four": ([0, 2], [5, 7], 6.964557 * 2**0.5), "one and three": ([9], [5, 7, 9], 6.964557 * (4 * 4 / 3) ** 0.5),
     "they are alike": ([1, 1], [2, 2], 0), "five": ([0, 2], [5, 7, 9], 4.540703 * (10 / 3 * 5 / 6) ** 0.5),
-    "seven": ([0, 2, 4], [5, 7, 9, 9], student(5, Z98) * ((8 + 11) / 5 * 7 / 12) ** 0.5),
+    "seven": ([0, 2, 4], [5, 7, 9, 9], student_half_width(5, Z98) * ((8 + 11) / 5 * 7 / 12) ** 0.5),
 }  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def test_a_fit_has_change_error_freedom_and_share() -> None:
     off = [1, -1, -1, 1] * 2
     after = [False] * 4 + [True] * 4
     values = [10 + number + 5 * late + more for number, late, more in zip(load, after, off, strict=True)]
-    fit = fitted({"load": load, "unknown": [None, *load[1:]], "same": [3.0] * 8}, after, values)
+    fit = fit_change({"load": load, "unknown": [None, *load[1:]], "same": [3.0] * 8}, after, values)
     assert fit is not None
     assert fit.change == pytest.approx(5)
     assert (fit.free, fit.by) == (5, ("load",))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patcher.traces.analysis.segments import marks_of, split
+from patcher.traces.analysis.segments import split, step_marks
 from tests.patcher.traces.recorded import MS, Range, Run, timeline
 
 
@@ -33,7 +33,7 @@ SERIES = {
 
 @pytest.mark.parametrize(("marks", "numbers"), SERIES.values(), ids=SERIES)
 def test_numbered_ranges_are_steps_if_they_make_up_the_time(marks: list[Range], numbers: list[int]) -> None:
-    _, steps, _ = marks_of(timeline(Run((), tuple(marks))))
+    _, steps, _ = step_marks(timeline(Run((), tuple(marks))))
     assert [mark.number for mark in steps] == numbers
 
 

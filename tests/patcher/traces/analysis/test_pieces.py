@@ -14,17 +14,17 @@ from patcher.cli import rlpatch
 from patcher.traces import folders, formats, model
 from patcher.traces.analysis import joined
 from patcher.traces.analysis.pieces import (
-    _checks,
-    _gaps,
-    _kernel_uses,
+    _joined_checks,
+    _joined_gaps,
+    _joined_kernel_uses,
+    _joined_lanes,
+    _joined_replays,
     _known_sum,
-    _lanes,
     _prompt_share,
-    _replays,
-    _summed,
+    _sum_rows,
 )
 from patcher.traces.measured import KernelUse, OperatorRate
-from patcher.traces.sidecar import parsed
+from patcher.traces.sidecar import metadata_from
 from tests.patcher.traces.recorded import MS, steps
 from tests.patcher.workers.maker import Saved
 
@@ -142,7 +142,7 @@ def test_a_comparison_takes_the_pieces_of_a_side_for_one_window(pieces: list[Pat
 
 def test_traces_shows_them_in_one_row(pieces: list[Path], saved: Saved) -> None:
     (group,) = folders.trace_groups(saved.path)
-    assert (group.got, group.closed, group.pieces, group.ranks) == ("30:39", "complete", 3, (0,))
+    assert (group.recorded_steps, group.closed, group.pieces, group.ranks) == ("30:39", "complete", 3, (0,))
     assert [trace.path for trace in group.traces] == pieces
     said = CliRunner().invoke(rlpatch, ["traces", str(saved.path)]).stdout
     assert "saved in 3 parts, which reports read as one recording window" in said
@@ -178,7 +178,7 @@ def test_kernels_by_shape_have_the_means_over_all_calls() -> None:
         model.RankProfile("piece", "ascend-text", 0, "Ascend", (), kernel_uses=rows)
         for rows in ((uses[0], other), (uses[1],))
     )
-    add, matmul = _kernel_uses([first, second])
+    add, matmul = _joined_kernel_uses([first, second])
     assert (add, matmul.calls, matmul.ns) == (other, 4, 60)
     assert matmul.ratios["aic_mac"] == pytest.approx(0.6)
     assert matmul.cube_utilization == pytest.approx(0.6)
@@ -186,9 +186,9 @@ def test_kernels_by_shape_have_the_means_over_all_calls() -> None:
 
 
 def test_replays_are_counted_over_all_pieces() -> None:
-    assert _replays([]) is None
+    assert _joined_replays([]) is None
     joins = [model.ReplayJoin(3, 3), model.ReplayJoin(2, 0, ("no capture",)), model.ReplayJoin(1, 0, ("no capture",))]
-    assert _replays(joins) == model.ReplayJoin(6, 3, ("no capture",))
+    assert _joined_replays(joins) == model.ReplayJoin(6, 3, ("no capture",))
 
 
 def test_the_drawn_units_are_named_by_what_they_are_in_the_whole_window() -> None:
@@ -199,12 +199,15 @@ def test_the_drawn_units_are_named_by_what_they_are_in_the_whole_window() -> Non
         model.RankProfile("piece", "torch", 0, "GPU", (), lanes=(model.Lanes(at, "median", units[at].device_ns, {}),))
         for at in (0, 1, 3, 4)
     ]
-    assert [(lanes.number, lanes.why) for lanes in _lanes(drawn[1::2], units)] == [(1, "typical"), (4, "slowest")]
-    assert [(lanes.number, lanes.why) for lanes in _lanes(drawn[::2], units)] == [(3, "typical")]
-    assert [(lanes.number, lanes.why) for lanes in _lanes(drawn[1:], units[:3])] == [(1, "median")]
-    assert [(lanes.number, lanes.why) for lanes in _lanes(drawn[3:], units)] == [(4, "typical")]
-    assert not [*_lanes([], units)]
-    assert not [*_lanes(drawn, [])]
+    assert [(lanes.number, lanes.why) for lanes in _joined_lanes(drawn[1::2], units)] == [
+        (1, "typical"),
+        (4, "slowest"),
+    ]
+    assert [(lanes.number, lanes.why) for lanes in _joined_lanes(drawn[::2], units)] == [(3, "typical")]
+    assert [(lanes.number, lanes.why) for lanes in _joined_lanes(drawn[1:], units[:3])] == [(1, "median")]
+    assert [(lanes.number, lanes.why) for lanes in _joined_lanes(drawn[3:], units)] == [(4, "typical")]
+    assert not [*_joined_lanes([], units)]
+    assert not [*_joined_lanes(drawn, [])]
 
 
 @pytest.mark.parametrize(
@@ -212,7 +215,7 @@ def test_the_drawn_units_are_named_by_what_they_are_in_the_whole_window() -> Non
     [((None, None), None), (({}, None), None), (({"3": {"a": 1}}, None), {"3": {"a": 1}}), (({"3": {}}, {"4": {}}), {"3": {}, "4": {}})],
 )  # fmt: skip
 def test_the_vendors_sums_are_those_of_all_pieces(rows: tuple[Any, ...], joined_rows: Any) -> None:
-    metadata = [parsed({"piece": number, "units": []}) for number in (1, 2)]
+    metadata = [metadata_from({"piece": number, "units": []}) for number in (1, 2)]
     unit = model.RecordedUnit(number=3, host_ns=1, kernels=1)
     pieces = [
         model.RankProfile("a", "ascend-text", 0, "Ascend", (unit,), vendor=row, metadata=facts)
@@ -238,11 +241,13 @@ def test_gaps_and_checks_of_pieces_are_put_together_and_shares_are_weighed() -> 
         piece(10, 0.5, False, gap(40, 3, 30), gap(60, 3, 60, after="c")), piece(30, 0.9, True, gap(50, 7, 50)),
         piece(60, None, True, gap(5, 9, 5, call="wait")),
     ]  # fmt: skip
-    gaps = [(one.ns, one.count, one.units, one.unit, one.unit_ns, one.call_ns, one.spots) for one in _gaps(pieces)]
+    gaps = [
+        (one.ns, one.count, one.units, one.unit, one.unit_ns, one.call_ns, one.spots) for one in _joined_gaps(pieces)
+    ]
     assert gaps == [
         (90, 4, 2, 7, 50, 45, {3: (1, 40), 7: (1, 50)}), (60, 2, 1, 3, 60, 30, {3: (1, 60)}), (5, 2, 1, 9, 5, 2, {9: (1, 5)})
     ]  # fmt: skip
-    checks = [(one.id, one.ok, *re.findall(r"\d+", one.evidence)) for one in _checks(pieces)]
+    checks = [(one.id, one.ok, *re.findall(r"\d+", one.evidence)) for one in _joined_checks(pieces)]
     assert checks == [("clocks", False, "30", "2", "3"), ("whole", True, "10", "3")]
     assert _prompt_share(pieces) == pytest.approx(0.8)
     assert _prompt_share(pieces[::-1]) is None
@@ -269,7 +274,7 @@ def test_rows_of_the_pieces_are_summed_by_all_that_tells_them_apart() -> None:
         piece(rate("mm", 4, 1, 9, types=("half",))),
     ]
     how: dict[str, Any] = {"calls": sum, "kernels": sum, "ns": sum, "least_ns": _known_sum}
-    found = _summed(pieces, "rates", ("operator", "shapes", "types", "bound", "flops", "bytes"), how)
+    found = _sum_rows(pieces, "rates", ("operator", "shapes", "types", "bound", "flops", "bytes"), how)
     assert [(row.shapes, row.types, row.calls, row.kernels, row.ns, row.least_ns) for row in found] == [
         (((8, 8),), ("float",), 3, 3, 55, None), (((4, 8),), ("float",), 3, 3, 40, 10), (((4, 8),), ("half",), 1, 1, 9, 5),
     ]  # fmt: skip

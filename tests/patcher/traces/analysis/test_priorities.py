@@ -34,7 +34,7 @@ ORDERS: dict[str, tuple[list[Diagnosis], list[tuple[str, str]]]] = {
 @pytest.mark.parametrize("name", ORDERS)
 def test_the_heaviest_warning_is_the_problem_and_comes_first(name: str) -> None:
     findings, expected = ORDERS[name]
-    assert [(one.id, one.severity) for one in priorities._by_severity(findings)] == expected
+    assert [(one.id, one.severity) for one in priorities._sort_by_severity(findings)] == expected
 
 
 def test_of_each_id_the_largest_saving_is_kept() -> None:
@@ -45,7 +45,7 @@ def test_of_each_id_the_largest_saving_is_kept() -> None:
         finding("a", 3, evidence="y"),
         finding("b", 0),
     ]
-    assert [(one.id, one.saving_ns, one.evidence) for one in priorities._worst(findings)] == [
+    assert [(one.id, one.saving_ns, one.evidence) for one in priorities._largest_by_id(findings)] == [
         ("a", 3, "x"),
         ("b", None, ""),
     ]
@@ -102,7 +102,7 @@ def test_a_finding_of_the_straggler_is_what_the_others_wait_for_if_most_of_it_is
     """The straggler has 20 ns in the mean unit, the others have their median."""
     late = finding("dispatch", saving, source="slow")
     profiles = [profile("slow", 20), *(profile(f"rank{at}", ns) for at, ns in enumerate(others))]
-    assert priorities._mark_waited_for(late, profiles, "slow").same_as == ("slow-rank" if same else "")
+    assert priorities._mark_cause_of_waiting(late, profiles, "slow").same_as == ("slow-rank" if same else "")
 
 
 @pytest.mark.parametrize(
@@ -117,5 +117,8 @@ def test_a_slow_unit_is_the_same_time_as_the_finding_on_its_part(
     part: str, finding_id: str, source: str, same: str
 ) -> None:
     outlier = finding("outlier", 5, source="x", parts={part: 5})
-    assert priorities._same_part(outlier, [finding(finding_id, 9, source=source)]).same_as == same
-    assert priorities._same_part(replace(outlier, id="lead-in"), [finding(finding_id, 9, source=source)]).same_as == ""
+    assert priorities._mark_explained(outlier, [finding(finding_id, 9, source=source)]).same_as == same
+    assert (
+        priorities._mark_explained(replace(outlier, id="lead-in"), [finding(finding_id, 9, source=source)]).same_as
+        == ""
+    )

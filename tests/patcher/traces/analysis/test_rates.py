@@ -18,7 +18,7 @@ from patcher.commands.reports import reporting
 from patcher.messages.report import json_of
 from patcher.traces import page
 from patcher.traces.analysis.devices import DEVICES, device_of
-from patcher.traces.analysis.rates import rated
+from patcher.traces.analysis.rates import rates_by_operator
 from patcher.traces.formats import torch
 from patcher.traces.measured import COVERED, OperatorRate, rate_words
 from patcher.traces.model import RankProfile
@@ -63,7 +63,7 @@ def test_the_roofline_is_the_later_of_compute_and_memory(
     shapes: str, types: str, bound: str | None, least_us: float | None
 ) -> None:
     rows: dict[tuple[str, ...], tuple[int, ...]] = {("aten::mm", shapes, types): (3, 3, 9_000_000, 0)}
-    (one,) = rated(rows, "NVIDIA H100 80GB HBM3")
+    (one,) = rates_by_operator(rows, "NVIDIA H100 80GB HBM3")
     assert (one.bound, one.least_ns) == (bound, least_us and pytest.approx(3000 * least_us, abs=1))
     assert one.tflops == pytest.approx(3 * one.flops / 9e9)
     assert one.share == (least_us and pytest.approx(least_us / 3000, abs=1e-6))
@@ -74,7 +74,7 @@ def test_calls_on_the_host_and_of_unknown_work_do_not_count() -> None:
         ("aten::mm", LARGE, HALF): (9, 6, 12_000_000, 0), ("aten::mm", NARROW, HALF): (9, 0, 0, 5),
         ("aten::mm", "[[1]]", HALF): (1, 1, 50, 5), ("aten::add", "[[4]]", '["float"]'): (2, 4, 50, 0),
     }  # fmt: skip
-    assert [(one.operator, one.calls, one.ns, one.bound) for one in rated(rows, "a device that nobody knows")] == [
+    assert [(one.operator, one.calls, one.ns, one.bound) for one in rates_by_operator(rows, "a device that nobody knows")] == [
         ("aten::mm", 6, 12_000_000, None), ("aten::add", 2, 50, None),
     ]  # fmt: skip
 

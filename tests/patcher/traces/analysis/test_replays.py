@@ -196,7 +196,7 @@ def test_shapes_that_nobody_can_read_tell_no_size(tmp_path: Path, dims: str) -> 
     (found,) = formats.read(tmp_path / "graph_capture.json")
     found.shapes = {number: (dims, *others) for number, (_, *others) in found.shapes.items()}
     assert found.shapes
-    assert analysis.captured(found) == ()
+    assert analysis.captured_sets(found) == ()
 
 
 def test_a_captured_launch_has_the_operator_and_the_modules_around_it() -> None:
@@ -213,7 +213,7 @@ def test_a_captured_launch_has_the_operator_and_the_modules_around_it() -> None:
     )
     around = HostThread(NestedRanges(operators), NestedRanges(modules))
     inner, outer, matmul = ("Linear", 10), ("Model", UNKNOWN), ("aten::mm", "[[4, 8]]")
-    first, second, third = replays._calls(trace, around, launches)
+    first, second, third = replays._captured_calls(trace, around, launches)
     assert (first.kernel, first.copy, first.operator, first.call, {*first.modules}) == (
         "gemm",
         False,
@@ -237,7 +237,7 @@ def test_the_size_of_a_graph_is_that_of_most_operators(shapes: list[Any], size: 
         CapturedCall("", False, ("mm",) if dims is None else ("mm", json.dumps(dims)), at, ())
         for at, dims in enumerate(shapes)
     ]
-    assert replays._size([*graph, *graph]) == size
+    assert replays._batch_size([*graph, *graph]) == size
 
 
 def test_without_a_capture_nothing_is_said_of_replays(tmp_path: Path) -> None:

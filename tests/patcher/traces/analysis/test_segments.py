@@ -31,7 +31,7 @@ def test_the_steps_are_the_marks_of_the_first_family_unless_that_is_one_around_s
     trace: Any = Some(
         marks=[(9, uncounted), *((thread, Mark(key, "x", begin, end)) for thread, key, begin, end in marks)]
     )
-    chosen, steps, others = segments.marks_of(trace)
+    chosen, steps, others = segments.step_marks(trace)
     assert (chosen, [mark.begin for mark in steps]) == (family, begins)
     assert others == [uncounted]
 
@@ -44,13 +44,13 @@ def test_a_step_has_the_contents_of_the_only_engines_mark_that_begins_in_it(
     begins: list[int], requests: int | None
 ) -> None:
     engine = [Mark("execute", "x", begin, 99, None, {"requests": at}) for at, begin in enumerate(begins)]
-    (mark,) = segments._completed([STEP], engine)
+    (mark,) = segments._with_numbers([STEP], engine)
     assert (mark.number, mark.contents.get("requests")) == (7, requests)
 
 
 def test_steps_without_a_number_are_counted() -> None:
     marks = [STEP._replace(number=None), STEP, STEP._replace(number=None)]
-    assert [mark.number for mark in segments._completed(marks, [])] == [0, 7, 2]
+    assert [mark.number for mark in segments._with_numbers(marks, [])] == [0, 7, 2]
 
 
 @pytest.mark.parametrize(

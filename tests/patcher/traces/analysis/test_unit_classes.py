@@ -131,7 +131,7 @@ def test_operators_have_families(name: str, family: str) -> None:
     ],
 )  # fmt: skip
 def test_parts_in_proportion_add_up(total: int, amounts: dict[str, int], parts: dict[str, int]) -> None:
-    assert unit_classes._proportional(total, Counter(amounts)) == parts
+    assert unit_classes._divide_proportionally(total, Counter(amounts)) == parts
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,8 @@ def test_host_bound_time_behind_the_last_kernel_is_outside_of_the_forward(
         number=0, host_ns=200, kernels=1, compute_ns=30, overlap_ns=10, communication_ns=7, copy_ns=3,
         free_host_late_ns=late, free_latency_ns=5, free_blocked_ns=6, free_waiting_ns=9,
     )  # fmt: skip
-    assert unit_classes._divided(unit, Counter({"gemm": 1}), late_at_end) == classes
-    assert unit_classes._divided(unit, Counter(), late_at_end)["other"] == 49
+    assert unit_classes._divide_device_time(unit, Counter({"gemm": 1}), late_at_end) == classes
+    assert unit_classes._divide_device_time(unit, Counter(), late_at_end)["other"] == 49
 
 
 @pytest.mark.parametrize(
@@ -171,4 +171,4 @@ def test_the_end_of_a_unit_is_late_from_its_last_kernel_to_the_next_launch(launc
 def test_the_forward_reaches_from_the_first_to_the_last_matmul(families: str, places: tuple[int, int, int]) -> None:
     words = {"e": "elementwise", "g": "gemm", "s": "sampling"}
     operators = [unit_classes.OutermostOperator(words[letter], at, at + 1) for at, letter in enumerate(families)]
-    assert unit_classes._forward(operators) == places
+    assert unit_classes._forward_bounds(operators) == places

@@ -253,7 +253,7 @@ def test_of_a_flow_that_lacks_its_begin_only_the_launch_is_known(tmp_path: Path)
 )
 def test_the_small_files_beside_a_trace(tmp_path: Path, text: str, content: object) -> None:
     (tmp_path / "small.json").write_text(text)
-    assert ascend.loaded(tmp_path / "small.json") == content
+    assert ascend.read_json(tmp_path / "small.json") == content
 
 
 MSTX = "CREATE TABLE MSTX_EVENTS (startNs INTEGER, endNs INTEGER, globalTid INTEGER, message INTEGER, domainId INTEGER)"

@@ -60,7 +60,7 @@ def read(folder: Path) -> RankProfile:
     (file,) = folders.readable(folder)
     found = formats.tables(file)
     assert found is not None
-    return analysis.tabled(*found)
+    return analysis.check_tables(*found)
 
 
 def test_tables_alone_are_a_profile(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_some_units_of_tables_are_chosen_and_have_no_kernels_of_their_own(tmp_pa
     )
     read = formats.tables(file)
     assert read is not None
-    found = analysis.tabled(*read, (14, 15))
+    found = analysis.check_tables(*read, (14, 15))
     assert ([unit.number for unit in found.units], found.kernels, found.collectives) == ([14], (), ())
 
 
