@@ -69,9 +69,9 @@ def length(parts: Iterable[Timed]) -> int:
 
 
 def overlaps(parts: Iterable[T], union: Sequence[TimeRange]) -> Iterator[tuple[T, int]]:
-    """Yield each of ``parts`` with its overlap in microseconds, once for each range of ``union`` that it overlaps.
+    """Yield (part, microseconds) for each pair of one of ``parts`` and a range of ``union`` that overlap.
 
-    Both must be sorted, and neither may overlap itself. Parts without an overlap are not yielded.
+    A part that overlaps several ranges comes once for each. Both must be sorted, and neither may overlap itself.
     """
     first = 0
     for part in parts:

@@ -52,7 +52,10 @@ def page(timeline: RunTimeline) -> str:
 
 
 def _shortened(timeline: RunTimeline) -> RunTimeline:
-    """Return the run with at most 200 notes, windows and clocks; notes on the lists that were cut come first."""
+    """Return the run with at most 200 entries in each list of notes, windows and clocks.
+
+    New notes say which lists were cut.
+    """
     most = MOST_LISTED
     lists = (
         (timeline.missing, sections.NOTES),
@@ -81,16 +84,16 @@ def _shortened(timeline: RunTimeline) -> RunTimeline:
     )
 
 
-def _newest(timeline: RunTimeline, steps: int) -> RunTimeline:
-    """Return the run with only its newest ``steps`` steps (a number), and a note if that omits some."""
-    if len(timeline.steps) <= steps:
+def _newest(timeline: RunTimeline, step_count: int) -> RunTimeline:
+    """Return the run with only its newest ``step_count`` steps, and with a note if that leaves some out."""
+    if len(timeline.steps) <= step_count:
         return timeline
     note = Text(
         "this page shows the newest {count} of {total} steps; `rlpatch timeline --steps A:B` shows others",
-        steps,
+        step_count,
         len(timeline.steps),
     )
-    return dataclasses.replace(timeline, steps=timeline.steps[-steps:], missing=(note, *timeline.missing))
+    return dataclasses.replace(timeline, steps=timeline.steps[-step_count:], missing=(note, *timeline.missing))
 
 
 def _body(timeline: RunTimeline, parts: int) -> Content:
