@@ -1,4 +1,4 @@
-"""Features of iterations on one scale, by which a plan of windows is judged before and after they are recorded."""
+"""Features of iterations on one scale, to judge which windows to record and which loads the recorded ones support."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from patcher.diagnosis.composition import nonnegative
 from patcher.diagnosis.iterations import Floats, Iterations
 
 RIDGE = 1e-3
-"""What counts as known of a feature that no recorded iteration has."""
+"""Ridge of the fit: keeps it solvable for features that no recorded iteration has."""
 
 
 def scaling(rollout: Iterations) -> Callable[[Floats], Floats]:

@@ -14,7 +14,7 @@ from patcher.timeline.runs import Process
 from patcher.timeline.windows import ENGINES
 
 NEWEST = 4
-"""Rollouts that tell what the next one will be like."""
+"""Number of newest rollouts by which windows of the next one are planned."""
 
 
 @dataclass(frozen=True)

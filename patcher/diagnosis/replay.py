@@ -1,4 +1,4 @@
-"""The requests of a rollout, told from its iterations, and a first-come scheduler that runs them once more.
+"""The requests of a rollout, reconstructed from its iterations, and a simulated scheduler that replays them.
 
 A request that ends takes its context with it, and nothing else makes the sum of contexts smaller. So the iterations
 tell when a request came, with which prompt, and when it ended. With chunked prefill as in vLLM's V1 scheduler, requests

@@ -23,7 +23,7 @@ from patcher.messages import Text
 from patcher.traces.model import RankProfile
 
 SETTLED = 1
-"""The first iteration of a rollout that a window may begin with: the one before it warms the profiler up."""
+"""First iteration of a rollout that a window may contain: in the one before it the profiler warms up."""
 
 ALIKE = 1.1
 """Rollouts are alike if the longest has at most this many times the iterations of the shortest."""

@@ -1,4 +1,4 @@
-"""The stages of a step as the critical path passes through them, with what limits each."""
+"""The stages of a diagnosis with their part of the steps' critical paths, and what limits each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OUTER = frozenset({"", "step"})
 """Phases of the driver that say nothing of what it does."""
 
 LEAST_SHARE = 0.005
-"""Share of the steps below which a stage without kernels is told with the others."""
+"""Share of the steps below which a stage without kernels is merged into ``other``."""
 
 
 @dataclass
@@ -106,9 +106,9 @@ def _call_times(timeline: RunTimeline) -> Mapping[str, list[tuple[float, float]]
 def _stage_of_each_phase(
     path: Sequence[PathSegment], call_times: Mapping[str, Sequence[tuple[float, float]]]
 ) -> dict[str, str]:
-    """Return phase of the driver → the stage with most of the phase's seconds on the critical path.
+    """Return phase of the driver → the stage with more than half of the phase's seconds on the critical path.
 
-    A phase without such a stage is its own. ``call_times`` has stage → (start, end) of the calls of this training
+    A phase without such a stage is its own stage. ``call_times`` has stage → (start, end) of the calls of this training
     stage, in seconds, sorted.
     """
     by_phase = defaultdict[str, list[PathSegment]](list)

@@ -1,4 +1,4 @@
-"""The diagnosis of the weight sync, of which one is recorded as a whole."""
+"""The diagnosis of the weight sync, from the recording of a single sync."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from patcher.timeline.windows import STAGES
 MICRO_BATCH = "micro-batch"
 
 LAST_S = 0.001
-"""Seconds by which the last micro-batch of a call may seem to end behind it: both are rounded."""
+"""Seconds by which the last micro-batch of a call may end after it, because both are rounded."""
 
 
 SIZED, FEWEST = 0.5, 4

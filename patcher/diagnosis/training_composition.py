@@ -1,4 +1,4 @@
-"""The diagnosis of the training stages: what all micro-batches consist of, by the few that were recorded."""
+"""The diagnosis of the training stages: classes of all micro-batches, predicted from the few that were recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recorded iterations, found again in the timeline."""
+"""Recorded iterations and micro-batches, matched with those of the timeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The causes that limited each step, compared with the others."""
+"""Causes that made a step longer than the steps before and after it."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ STEP_SPREADS = 3
 """Multiple of the usual spread of whole steps by which a step and a cause must exceed the typical step."""
 
 CLEAR_SPREADS = 12
-"""Multiple of its usual spread by which an activity must exceed the typical step to stand out of uneven steps."""
+"""Multiple of its usual spread by which an activity must exceed the typical step to stand out even if steps vary."""
 
 CLEAR = 0.3
-"""Share of its step that such an excess must have."""
+"""Share of the step that an excess must have to stand out even if steps vary much."""
 
 SHARE = 0.05
 """Share of the typical step that an excess must have to stand out."""
@@ -57,7 +57,7 @@ SINGLE = 0.3
 """Share of a step's extra time that a single cause must account for."""
 
 TOGETHER = 3
-"""Roles that take longer in one phase if their machine is overloaded."""
+"""Number of roles that take longer in one phase if their machine is overloaded."""
 
 BESIDE = 0.25
 """Share of the largest excess in a phase that other roles must have if their machine is overloaded."""

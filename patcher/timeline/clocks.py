@@ -1,8 +1,8 @@
-"""The clocks of several machines, brought together by what can only happen one after the other.
+"""The clocks of several machines, aligned by events whose order is known.
 
-A method cannot begin on a worker before the driver called it, nor can a server begin a request before it was sent;
-where the caller waits for the answer, its end comes after theirs. Each pair bounds how far two clocks are apart; over
-the graph of machines these bounds are made as narrow as they can be, and the middle is taken.
+A method cannot begin on a worker before the driver called it, nor can a server begin a request before it was sent. If
+the caller waits for the answer, the call ends after the method or request. Each such pair bounds how far two clocks are
+apart. All bounds between machines are combined, and the middle of the narrowest range is taken.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from patcher.timeline.path import calls_for
 from patcher.timeline.runs import Process
 
 MOST = 50_000
-"""Spans of one kind and process that are looked at: enough for a bound, whatever the run has."""
+"""Most spans of a process that are read: enough for a bound, however long the run is."""
 
 SLACK_US = 1_000
-"""By how much bounds may contradict each other: two clocks are not read at once."""
+"""Microseconds by which bounds may contradict each other, because two clocks are never read at the same moment."""
 
 
 FEWEST = 3
@@ -33,7 +33,7 @@ _EndedTimes = Mapping[str, Sequence[tuple[int, int]]]
 """Start and end of spans in microseconds, by boot id."""
 
 _SpansByProcess = Mapping[tuple[str, int], list[KeptSpan]]
-"""Spans by the boot id and the place of their process."""
+"""Spans by boot id and index of their process."""
 
 
 class ClockBound(NamedTuple):

@@ -21,13 +21,13 @@ from patcher.timeline.model import (
 from patcher.timeline.shares import seconds
 
 LARGEST = 5
-"""Causes that are said of a run."""
+"""Number of causes that are reported for a run."""
 
 LEAST = 0.01
-"""Share of the run from which on a cause is said."""
+"""Smallest share of the run that a reported cause has."""
 
-STANDING = 0.1
-"""Share of the run from which on an activity is said that takes as long in each step."""
+LONG_ACTIVITY = 0.1
+"""Smallest share of the run for which an activity is reported that is long in every step."""
 
 MOSTLY = 0.5
 """Share of the steps in which the same rank or replica must be last to be named for the run."""
@@ -224,7 +224,7 @@ def _long_activities(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) 
                 spent[key][step.step] = max(us - round(excess.get(key, 0) * 1e6), 0)
     for key, by_step in spent.items():
         total = sum(by_step.values())
-        if total > STANDING * whole:
+        if total > LONG_ACTIVITY * whole:
             cause = Cause(key.role, None, None, key.what, key.phase, seconds(total), 0.0, key.kind)
             title = Text("{activity}, in each step", doing(label(key.role, None, None), key.what, key.phase))
             yield RunCause(title, seconds(total), 0.0, tuple(by_step), ADVICE[advice_key(cause)], cause)

@@ -1,6 +1,6 @@
-"""The files of a timeline: which processes wrote some below a folder, and what stands in them, block by block.
+"""The files of a timeline: where they are below a folder, and the records in them, block by block.
 
-Anything may stand in a file: it is bounded where it is read, and what is no record is counted and left out.
+A file may hold anything: reading it takes bounded memory, and lines that are no records are counted and left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FORMAT = 1
 """The number of the format in the header of a file."""
 
 FOLDER = "timeline"
-"""Below the folder that traces go to."""
+"""Name of the folder with timeline files, below the folder of the traces."""
 
 NAME = re.compile(
     r"(?P<host>.+)_(?P<pid>\d{1,10})_(?P<started>\d{1,16})\.jsonl\.gz(?P<old>\.old)?", re.ASCII | re.DOTALL
@@ -59,16 +59,16 @@ _ROW = re.compile(rb'\[\s*-?\d+\s*,[^,\[\]"]*,\s*"([a-z]+)"\s*,')
 """Kind of a span in a line: no text of a record can look like it, because its quotes are escaped."""
 
 _LATEST = 1 << 60
-"""No clock or counter has this value."""
+"""Larger than any clock or counter."""
 
 _LATE_US = 10_000_000
-"""A block may hold what ended while it was put together: so much later than its clock says, if the machine is busy."""
+"""Microseconds by which a record may end after its block's time: it ended while the block was put together."""
 
 _EARLY_US = 100 * 86_400_000_000
-"""No record began so long before the block that has it: a hundred days."""
+"""Microseconds by which a record may begin before its block's time at most: a hundred days."""
 
 _LARGEST_MIB = 1 << 40
-"""No memory is as large."""
+"""Larger than any memory, in MiB."""
 
 _Number = Annotated[int, msgspec.Meta(gt=-_LATEST, lt=_LATEST)]
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=_LATEST)]

@@ -1,4 +1,4 @@
-"""Intervals in whole microseconds: what of a range they cover, what they leave, and how long two go on at once."""
+"""Intervals in whole microseconds: their union, the gaps between them, and how long they overlap."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ENDLESS = 1 << 61
 """Later than any record."""
 
 by_start = attrgetter("start")
-"""The order in which spans begin."""
+"""Sort key: the start of a span."""
 
 
 class Timed(Protocol):

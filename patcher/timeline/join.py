@@ -1,4 +1,4 @@
-"""One run, joined: its files are read step by step, so that no more than a step is in memory at a time."""
+"""The timeline of one run, from the files of all its processes; only one step at a time is in memory."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from patcher.timeline.runs import Process
 from patcher.timeline.windows import Collector
 
 SLACK_US = 1_500_000
-"""Records come at most so long after what they tell of."""
+"""Microseconds after the end of a step within which all its records are written."""
 
 STRIDE_US = 30_000_000
-"""Microseconds that are read at once where no step ends."""
+"""Microseconds that are read at a time after the last step."""
 
 MOST_PIECES = 200
 """Most pieces of a critical path; beyond, the shortest are joined to their neighbours."""
@@ -51,7 +51,7 @@ MOST_POINTS = 100_000
 """Most points of the whole curve."""
 
 MANY_LOST = 1_000
-"""Ids that lack a record: fewer may be of spans that went on when the process was ended."""
+"""Missing records up to which they may all be spans that went on when the process was killed."""
 
 
 def join(

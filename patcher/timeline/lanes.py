@@ -1,4 +1,4 @@
-"""The lanes of a page: what each process did, as much of it as a page can show."""
+"""The lanes of a timeline: what each process did, in as much detail as a page can show."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from patcher.timeline.runs import Process
 from patcher.timeline.shares import seconds
 
 MOST = 120_000
-"""Spans, and runs of iterations, of all lanes; each has its share. Beyond, the shortest spans are left out, and
-neighbours among runs are put together.
+"""Most spans of all lanes together, and most runs of iterations; each lane may have an equal part. Beyond that, the
+shortest spans are left out, and neighbouring runs are merged.
 """
 
 LEAST = 200

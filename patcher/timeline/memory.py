@@ -1,4 +1,4 @@
-"""Memory over a run: who holds what at each peak, what gives memory back, what grows, and who had more than usual."""
+"""Memory over a run: who holds it at each peak, what frees it, where it grows, and where it is more than usual."""
 
 from __future__ import annotations
 

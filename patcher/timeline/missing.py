@@ -1,4 +1,4 @@
-"""Files that a run lacks: ranks, replicas and roles whose traces in other files show that they were there."""
+"""Files that a run lacks: those of ranks, replicas and roles that other files show to exist."""
 
 from __future__ import annotations
 

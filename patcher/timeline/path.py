@@ -1,7 +1,8 @@
-"""The critical path of a step: from its end back to whoever ended last, and what nobody covers is of whoever waited.
+"""The critical path of a step: walked from its end back to its start, always along the span that ended last.
 
-From the driver's phases the walk goes to calls and the works that they cause, from a rollout to its last trajectory,
-its requests, what a server and the iterations of its engine did meanwhile.
+Time that no span covers is that of the waiting process. The walk goes from the driver's phases to its calls, and on to
+their executions on workers (works). In a rollout it goes to the last trajectory, its requests, and the iterations of
+the engine that served them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from patcher.timeline.files import IterationColumns, KeptSpan
 from patcher.timeline.intervals import ENDLESS, Timed, TimeRange, by_start, covered, end_of, length, uncovered
 
 DEEPEST = 64
-"""Spans within each other; what is deeper belongs to the outer ones."""
+"""Most levels of spans within each other; deeper spans count as part of the outer ones."""
 
 TOLERANCE_US = 3_000
 """Within this time, or `SHARE` of what they do, ranks arrive together."""
@@ -31,7 +32,7 @@ ABOUT_AS_LONG = 0.9
 """From this share of the longer of two silences on, both are about as long."""
 
 GAP_US = 20_000
-"""Iterations that follow each other sooner are head to head, and also those that do within thrice the usual length."""
+"""Microseconds up to which a gap between two iterations is ignored; so is one of thrice the usual iteration."""
 
 GENERATING = (
     "gen", "generate", "generate_sequences", "generate_samples", "rollout", "generation", "wait_prev_gen", "gen_seq",
@@ -42,7 +43,7 @@ PAUSE = Text("rlpatch opens or saves a recording window")
 """What rlpatch's own recorders do while they hold a process back."""
 
 LONGEST = 1 << 16
-"""Points in the course of a rank that are compared with those of others."""
+"""Most points of one rank's work that are compared with those of other ranks."""
 
 SENT_TOGETHER = 10_000
 """Microseconds between two calls that a driver sends out one after the other, without waiting for the first."""

@@ -1,7 +1,7 @@
 """A run as trace events in JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
-A process for each lane, one for the steps with the critical path, and a counter of the requests that are alive. What
-nests is one thread of slices; of what goes on many times at once in a process, each has a thread to itself.
+There is a process for each lane, one for the steps with the critical path, and a counter of the requests alive. Spans
+that nest are slices of one thread; spans that overlap, such as requests, are distributed over threads.
 """
 
 from __future__ import annotations

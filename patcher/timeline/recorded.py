@@ -1,4 +1,4 @@
-"""Windows that profilers of ours recorded in the same run, from the facts beside their traces."""
+"""Windows that a profiler recorded during a run, found by the metadata beside their traces."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from patcher.traces import sidecar
 from patcher.traces.sidecar import Metadata
 
 MOST = 1_000
-"""Facts that are looked at."""
+"""Most metadata files that are read."""
 
 
 def windows(folder: Path, lanes: Sequence[Lane], run: Run, wall: float) -> tuple[RecordedWindow, ...]:

@@ -1,4 +1,4 @@
-"""Two runs, or two ranges of steps, side by side: what a step takes, in which parts, at equal tokens, and why."""
+"""Comparison of two runs, or of two ranges of steps: the mean step, its parts, both at equal tokens, and causes."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ FEWEST = 4
 """Steps of a side below which there is no interval: chance puts three slow ones on one side too often."""
 
 CHANCE = 0.05
-"""Probability that chance alone makes a difference which is called one: over all parts, or all causes, together."""
+"""Probability that at least one reported difference is by chance: over all parts, or all causes, together."""
 
 ALIKE = 0.5
-"""Share of the steps' time in phases that both runs name, below which they have other trainers."""
+"""Share of the steps' time in phases that both runs have, below which their trainers differ."""
 
 SLOWER, FASTER = Text("slower in these steps"), Text("faster in these steps")
 NO_DIFFERENCE, FEW = Text("no clear difference"), Text("not enough steps")

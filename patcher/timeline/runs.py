@@ -1,4 +1,4 @@
-"""The processes of one run, what each of them is in it, and which ones are missing."""
+"""The runs in a folder: which processes belong to each, their roles, replicas and ranks, and ranks without a file."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _ROLLOUT_GROUP = re.compile(r"rollout_(?:\w+_)?(?:standalone|colocate)_(\d{1,9})
 """Name that verl gives to the workers of a rollout replica (``workers/rollout/replica.py``): they train nothing."""
 
 _INIT = 1
-"""Pid of the process that adopts orphans: to have it as a parent says nothing."""
+"""Pid of the process that adopts orphans: processes with this parent need not belong together."""
 
 _ANCESTORS = 64
-"""Parents that are looked at: a loop in a doctored file ends there."""
+"""Most ancestors that are looked at, in case files describe a loop."""
 
 RECORDED = (
     ("driver", "call"), ("engine", "iterations"), ("server", "serve"), ("trainer", "work"), ("agent", "trajectory"),

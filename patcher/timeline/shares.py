@@ -1,4 +1,4 @@
-"""The shares of a step beside its critical path: who was busy, the tail of the rollout, balance, weight sync."""
+"""Measurements of a step beside its critical path: busy time, the rollout's tail, imbalance, and weight sync."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from patcher.timeline.path import PathPiece, StepRecords, largest_joined_gap, wo
 T = TypeVar("T")
 
 TAIL = 10
-"""A tail has less than one in so many of the most requests."""
+"""A tail has fewer requests than the maximum divided by this."""
 
 ROLLOUT = ("engine", "server", "agent", "reward")
 """The roles that make a rollout."""
@@ -44,7 +44,7 @@ VALIDATING = ("testing", "validate", "validation", "evaluate", "eval", "predicti
 """Names in frameworks of the phase that validates: it takes time in some steps, and is no fault of a step."""
 
 REASONS = 3
-"""Most reasons to wait that are shown of a role."""
+"""Most reasons for idling that are reported for a role."""
 
 
 def seconds(us: float) -> float:

@@ -21,10 +21,10 @@ SURE_US = 150_000
 """Microseconds by which a block must be late: a busy machine delays a thread, too."""
 
 RARE = 10
-"""Of so many blocks of a process at most one is late; else its disk or machine delays them, and nothing is known."""
+"""At most one of so many blocks may be late; if more are, a slow disk may be the reason, so none counts as a stall."""
 
 TOGETHER = 3
-"""Roles whose processes stall at one time if it is their machine that stalls."""
+"""Number of roles that stall at the same time if their machine stalls."""
 
 
 def stall_before_block(

@@ -14,7 +14,7 @@ from patcher.timeline.lengths import brief, seconds, share
 from patcher.timeline.model import OVERLAP, ROLES, RunTimeline, TrainingStep, Trend
 
 SHARED = ("driver", "trainer", "engine")
-"""The roles whose busy shares the terminal has; the page and CSV have all."""
+"""Roles whose busy shares the terminal shows; the page and CSV show all."""
 
 CSV, TERMINAL = Shown.CSV, Shown.TERMINAL
 SECONDS = Unit(

@@ -13,13 +13,13 @@ from patcher.timeline.model import Driver, Part, TrainingStep, Trend, doing, lab
 from patcher.timeline.shares import seconds
 
 FEWEST = 12
-"""Steps, below which a trend is not told from chance."""
+"""Fewest steps from which a trend can be told from chance."""
 
 SHARE = 0.1
 """Share of the first steps' length by which the last ones must differ, and of the change that a part must have."""
 
 ERRORS = 3
-"""Multiple of the standard error of a difference of two medians that is no chance."""
+"""Standard errors by which two medians must differ to be no chance."""
 
 MEDIAN_ERROR = 1.2533
 """Standard error of a median over that of a mean, for values that are normally distributed."""

@@ -1,4 +1,4 @@
-"""Windows that are worth recording, as exact commands, from the numbers that the probes count by."""
+"""Windows worth recording, as commands with the numbers by which the probes count."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ AROUND = 2
 TAIL_STEPS = 20
 
 SLOW = 2
-"""So many times the median a decode step or a micro-batch takes that is slow."""
+"""A decode step or a micro-batch is slow if it takes this many times the median."""
 
 MOSTLY = 0.5
 """Share of a micro-batch's excess by which its rank must lead the others to be proposed."""
 
 TAIL_SHARE = 0.05
-"""Share of its step from which on a tail is worth a window."""
+"""Smallest share of its step for which a tail is worth a window."""
 
 MOST_LENGTHS = 1_000_000
-"""Micro-batches of a method whose lengths make its median."""
+"""Most micro-batches of a method that are kept for its median."""
 
 VERSIONED = "update_weights"
 """Name of the work that tells a trainer of verl the version of its parameters, which is the step that ends."""
@@ -52,7 +52,7 @@ STAGES = {
     "ReferenceModelActor.forward": ("compute-log-prob", "ref"), "CriticModelActor.fit": ("update-critic", ""),
     "CriticModelActor.forward": ("compute-values", ""),
 }  # fmt: skip
-"""Method of a worker → the stage and the role by which a window of it is requested."""
+"""Method of a worker → the options --stage and --role ("" if not needed) to record a window of it."""
 
 
 class Decodes(NamedTuple):

@@ -1,4 +1,4 @@
-"""The page of a run: where its steps went, on one file that needs no network, and no script to be read.
+"""The page of a run: an HTML file with its steps, which needs no network, and can be read without its script.
 
 A pure function of the values of ``model``. Names of the run go through ``patcher.page.markup`` as text; a run that is
 too much for the page is drawn more coarsely, and the page says so.
@@ -19,13 +19,13 @@ from patcher.timeline.page.picture import RECORDED, WINDOWS, picture
 __all__ = ["LIMIT", "page"]
 
 LIMIT = 2_000_000
-"""Bytes that no page of a run of a hundred steps and 64 ranks reaches."""
+"""Most bytes of a page: more than a run of a hundred steps and 64 ranks needs."""
 
 MOST_STEPS = 400
-"""On one page, the newest ones."""
+"""Most steps on a page; the newest are shown."""
 
 MOST_LISTED = 200
-"""Entries of a list, the first ones."""
+"""Most entries of a list; the first are shown."""
 
 _FINEST = 50_000  # bars that fit beside each other; a fourth of them where the page would be too large
 _COARSEST = 195

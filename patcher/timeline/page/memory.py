@@ -1,4 +1,4 @@
-"""The lanes of memory in the picture: of each device and host what is in use, and the part that each role holds."""
+"""The memory lanes of the picture: for each device and host the memory in use, and the part that each role holds."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from patcher.timeline.shares import coarser
 from patcher.traces.words import size
 
 HEIGHT, GAP = 40, 8
-"""Pixels of a lane, and below it."""
+"""Height of a lane, and of the gap below it, in pixels."""
 
 MOST = 8
-"""Lanes; of more places the fullest devices, then hosts."""
+"""Most lanes; of more places, the fullest devices come first, then the fullest hosts."""
 
 _DOT = " \N{MIDDLE DOT} "
 Point = tuple[float, int]

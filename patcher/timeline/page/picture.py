@@ -1,4 +1,4 @@
-"""The picture of a run: its rows drawn as one SVG that is readable as it stands, and that the script draws closer.
+"""The picture of a run: its rows as one SVG that is readable without a script; the script zooms.
 
 Each path holds the bars of one name in one row, as horizontal strokes in ticks of the run: nothing else is needed to
 draw them at any scale, so they are the script's data too. What else it needs stands beside them as JSON.

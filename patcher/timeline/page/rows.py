@@ -1,7 +1,7 @@
-"""The rows of the picture, as values: lanes, and in them bars; where these are too many they become one.
+"""The rows of the picture, as values: each has bars for one lane, or for many lanes of a role together.
 
-Lanes of a role that do the same are one row when they are many. Its bars say where all of them are within something,
-and, paler, where some are. What goes on many times at once in one lane (trajectories, requests) is drawn likewise.
+In a row of many lanes, a bar is solid where all of them have the span, and pale where only some have it. Spans that
+overlap in one lane (trajectories, requests) are drawn likewise.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The words and tables of the page: the verdict, causes, steps, and what follows from them."""
+"""The sections of the page beside the picture: verdict, causes, steps, savings, and windows to record."""
 
 from __future__ import annotations
 
