@@ -670,9 +670,9 @@ class _Walk:
     def explain_sync(
         self, node: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool = False
     ) -> None:
-        """Append pieces of the path for ``node``, a weight sync or sleep of any process without spans within it.
+        """Append pieces of the path for ``node``, a weight sync or sleep in any process, within which no span lies.
 
-        Time in which engines sync counts as theirs, as does a trainer's wait until they begin to receive. A server also
+        Time in which engines sync is theirs, and so is a trainer's wait until they begin to receive. A server also
         waits for the iterations of its engines. What remains is the node's, and all of it if the node is an engine's.
         ``low`` and ``high`` are in microseconds, ``phase`` is that of the driver. ``late`` is the delay of the node's
         process in microseconds; with ``all_ranks`` the node's pieces name no process.
