@@ -9,7 +9,7 @@ import numpy as np
 
 from patcher.diagnosis.iterations import Iterations
 from patcher.diagnosis.model import Action, RunDiagnosis, StageDiagnosis, WhatIf
-from patcher.diagnosis.whatif import FREE_WEIGHT_SYNC, MAX_NUM_SEQS, PERFECT_BALANCE, TAIL_CUT, of_steps
+from patcher.diagnosis.whatif import FREE_WEIGHT_SYNC, MAX_NUM_SEQS, PERFECT_BALANCE, TAIL_CUT, what_ifs_of_steps
 from patcher.messages import Text
 from patcher.timeline.model import TrainingStep
 
@@ -22,7 +22,7 @@ AT_LOAD = 0.95
 """Share of the most requests from which on an iteration shows what a token costs at full load."""
 
 
-def what(what_if: WhatIf) -> Text:
+def what_if_name(what_if: WhatIf) -> Text:
     """Return the name of a what-if for people, such as "max_num_seqs 32"."""
     names = {
         MAX_NUM_SEQS: Text("max_num_seqs {setting}", what_if.setting),
@@ -34,12 +34,16 @@ def what(what_if: WhatIf) -> Text:
 
 
 def actions(stage: StageDiagnosis, iterations: Iterations, what_ifs: Iterable[WhatIf] = ()) -> tuple[Action, ...]:
-    """Return the three actions that save most of the rollouts' time, largest bound first.
+    """Return the three actions that save most of the rollouts' time, the largest upper bound first.
 
-    They come from fuller batches, the classes of ``stage``, and ``what_ifs``. Those that save less than 2 % of the
-    stage's seconds are left out. Bounds overlap: they do not add up.
+    The proposals are fuller batches, less of some ``classes`` of ``stage``, and ``what_ifs``. Those that save less than
+    2 % of the stage's seconds are left out. Bounds overlap: they do not add up.
     """
-    proposals = [*_fuller_batches(iterations), *_of_classes(stage), *_of_what_ifs(what_ifs, stage.seconds, iterations)]
+    proposals = [
+        *_fuller_batches(iterations),
+        *_class_actions(stage),
+        *_what_if_actions(what_ifs, stage.seconds, iterations),
+    ]
     return _largest(proposals, stage.seconds)
 
 
@@ -49,9 +53,9 @@ def with_bounds(diagnosis: RunDiagnosis, steps: Sequence[TrainingStep]) -> RunDi
     They are added to its what-ifs, and its three largest actions are chosen again. A note is added if more rollouts
     were counted than there are steps.
     """
-    what_ifs = tuple(of_steps(steps))
+    what_ifs = tuple(what_ifs_of_steps(steps))
     more = [
-        Action(what(what_if), what_if.most_seconds - what_if.least_seconds, what_if.because)
+        Action(what_if_name(what_if), what_if.most_seconds - what_if.least_seconds, what_if.because)
         for what_if in what_ifs
         if what_if.least_seconds is not None and what_if.most_seconds is not None
     ]
@@ -75,11 +79,11 @@ def _largest(proposals: Iterable[Action], seconds: float) -> tuple[Action, ...]:
     return tuple(sorted(worthwhile, key=lambda action: -action.bound_seconds)[:MOST_ACTIONS])
 
 
-def _of_what_ifs(what_ifs: Iterable[WhatIf], took: float, iterations: Iterations) -> Iterator[Action]:
+def _what_if_actions(what_ifs: Iterable[WhatIf], stage_seconds: float, iterations: Iterations) -> Iterator[Action]:
     """Yield actions for the first ``max_num_seqs`` above the peak of requests, and for the first cut of long outputs.
 
-    ``took`` is how many seconds the rollouts took. A what-if without bounds, or that is estimated to save less than
-    2 %, is skipped.
+    ``stage_seconds`` is how long the rollouts took. A what-if without bounds, or whose estimate saves less than 2 %, is
+    skipped.
     """
     peak = int(iterations.requests.max(initial=0))
     names = set[str]()
@@ -89,22 +93,22 @@ def _of_what_ifs(what_ifs: Iterable[WhatIf], took: float, iterations: Iterations
         if least is None or most is None or smaller or what_if.name in names:
             continue
         names.add(what_if.name)
-        if (what_if.seconds or least) <= (1 - LEAST_SHARE) * took:
+        if (what_if.seconds or least) <= (1 - LEAST_SHARE) * stage_seconds:
             because = Text(
                 "with this change, the rollouts would take {least:.1f} to {most:.1f} s instead of {took:.1f} s."
                 " {reason}",
                 least,
                 most,
-                took,
+                stage_seconds,
                 what_if.because,
             )
-            yield Action(what(what_if), took - least, because)
+            yield Action(what_if_name(what_if), stage_seconds - least, because)
 
 
 def _fuller_batches(iterations: Iterations) -> Iterator[Action]:
-    """Yield the action of fuller batches: its bound assumes that each decode token takes as long as at full load.
+    """Yield the action of fuller batches, whose bound assumes that each decode token costs as little as at full load.
 
-    Full load is 95 % of the most requests at once. Nothing is yielded if at most one request ran at once.
+    Full load is from 95 % of the most requests at once. Nothing is yielded if at most one request ran at once.
     """
     decoding = iterations.chosen(iterations.prefill == 0)
     peak = float(iterations.requests.max(initial=0))
@@ -112,21 +116,24 @@ def _fuller_batches(iterations: Iterations) -> Iterator[Action]:
     if peak <= 1 or not full.any():
         return
     per_token = float(np.median(decoding.seconds[full] / decoding.requests[full]))
-    tokens, took = float(decoding.requests.sum()), float(decoding.seconds.sum())
+    tokens, decode_seconds = float(decoding.requests.sum()), float(decoding.seconds.sum())
     ideal = tokens * per_token
     because = Text(
         "decoding would take {ideal:.1f} s instead of {took:.1f} s if all {tokens:,.0f} tokens were decoded as fast"
         " as with {peak:.0f} requests at once",
         ideal,
-        took,
+        decode_seconds,
         tokens,
         peak,
     )
-    yield Action(Text("fuller batches"), took - ideal, because)
+    yield Action(Text("fuller batches"), decode_seconds - ideal, because)
 
 
-def _of_classes(stage: StageDiagnosis) -> Iterator[Action]:
-    """Yield two actions: less host time, which saves all idle time, and hidden collectives, which save all theirs."""
+def _class_actions(stage: StageDiagnosis) -> Iterator[Action]:
+    """Yield two actions: less host time, and collectives hidden behind computation.
+
+    The bound of the first is all idle time of ``stage``, that of the second all its time in collectives.
+    """
     seconds = {part.name: part.seconds for part in stage.classes}
     host = seconds.get("host-bound", 0.0) + seconds.get("outside-forward", 0.0)
     because = Text(

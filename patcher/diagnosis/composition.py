@@ -66,10 +66,10 @@ class Composition:
     shares: Floats
     half_widths: Floats
 
-    def of(self, selection: NDArray[np.bool_], seconds: Floats) -> Floats:
-        """Return each class's share of the time of the iterations where ``selection`` is True; shares add up to 1.
+    def shares_in(self, selection: NDArray[np.bool_], seconds: Floats) -> Floats:
+        """Return each class's share of the time of the iterations where the mask ``selection`` is True.
 
-        ``seconds`` are those of all iterations.
+        ``seconds`` has those of all iterations. The shares add up to 1.
         """
         return weighted(self.by_iteration[selection], seconds[selection])
 
@@ -88,10 +88,10 @@ def estimate_composition(recorded: RecordedIterations, features: Floats, seconds
 
 
 def fit(recorded: RecordedIterations) -> Floats:
-    """Return coefficients ≥ 0, of shape (features, classes), fitted to the ``recorded`` seconds of each class.
+    """Fit coefficients ≥ 0, of shape (features, classes), so that features times coefficients are each class's seconds.
 
-    Features times coefficients predict the seconds. Errors count in relation to an iteration's length. Iterations whose
-    total is far from the prediction weigh less (Huber), for they waited for something else.
+    Errors count in relation to an iteration's length. Iterations whose total is far from the prediction weigh less
+    (Huber), because they waited for something else.
     """
     totals = recorded.class_seconds.sum(axis=1)
     weights = 1 / np.maximum(totals, 1e-9)
@@ -105,11 +105,11 @@ def fit(recorded: RecordedIterations) -> Floats:
 
 
 def fit_to_timeline(recorded: RecordedIterations, coefficients: Floats, features: Floats, seconds: Floats) -> Floats:
-    """Return ``coefficients``, of shape (features, classes), fitted again to recorded and timeline iterations.
+    """Refine ``coefficients``, of shape (features, classes), so that they also fit the timeline's iterations.
 
-    ``features`` and ``seconds`` are the timeline's, of which at most 2,000 iterations count. Their seconds are divided
-    among the classes as the last coefficients predict, in three rounds. So they change the sum of the classes more
-    than their shares. The coefficients come back as they are if they predict no time for any iteration.
+    ``features`` and ``seconds`` are the timeline's, of which at most 2,000 iterations are used. The timeline has no
+    classes, so its seconds are divided among them as the coefficients of the round before predict; there are three
+    rounds. Coefficients that predict no time for any iteration come back as they are.
     """
     some = slice(None, None, max(1, len(features) // MOST_ITERATIONS))
     features, seconds = features[some], seconds[some]
@@ -131,7 +131,7 @@ def fit_to_timeline(recorded: RecordedIterations, coefficients: Floats, features
 
 
 def nonnegative(features: Floats, values: Floats, weights: Floats) -> Floats:
-    """Return the coefficients ≥ 0, one for each feature, of a weighted least-squares fit of ``values``.
+    """Return one coefficient ≥ 0 for each feature, from a weighted least-squares fit of ``values``.
 
     ``features`` has the shape (samples, features), and a row's error is multiplied by its weight. All subsets of
     features are solved at once, and the best solution without a negative coefficient is taken.

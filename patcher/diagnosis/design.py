@@ -1,4 +1,4 @@
-"""Features of iterations on one scale, by which a plan of windows is judged before and after they are recorded."""
+"""Features of iterations on one scale, to judge which windows to record and which loads the recorded ones support."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from patcher.diagnosis.composition import nonnegative
 from patcher.diagnosis.iterations import Floats, Iterations
 
 RIDGE = 1e-3
-"""What counts as known of a feature that no recorded iteration has."""
+"""Ridge of the fit: keeps it solvable for features that no recorded iteration has."""
 
 
 def scaling(rollout: Iterations) -> Callable[[Floats], Floats]:
-    """Return a function that scales the features, of shape (iterations, features), of any iterations.
+    """Return a function that scales features, of shape (iterations, features), by what is usual in ``rollout``.
 
-    It divides each row by the iteration's usual time, as a fit to ``rollout`` predicts it, and each column by its root
+    It divides each row by the seconds that a fit to ``rollout`` predicts for its iteration, and each column by its root
     mean square in ``rollout``.
     """
     features, least = rollout.features, 0.3 * np.percentile(rollout.seconds, 1)

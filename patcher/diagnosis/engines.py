@@ -14,7 +14,7 @@ from patcher.timeline.runs import Process
 from patcher.timeline.windows import ENGINES
 
 NEWEST = 4
-"""Rollouts that tell what the next one will be like."""
+"""Number of newest rollouts by which windows of the next one are planned."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def engine(process: Process, progress: Progress = ignore) -> Engine:
     """
     monotonic, wall = process.head.clocks
     reader = Reader(process.paths, 0, wall - monotonic, progress)
-    while reader.step():
+    while reader.read_block():
         reader.spans.clear()  # a long run has millions of them
     columns = reader.iterations
     in_order = np.argsort(np.asarray(columns.start), kind="stable")

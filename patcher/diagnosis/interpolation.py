@@ -30,10 +30,10 @@ class Interpolation:
     sized: bool
     noise: float = 0.0
 
-    def class_seconds_of(self, length: Floats) -> Floats:
-        """Return the predicted seconds of each class in micro-batches of these lengths: (micro-batches, classes).
+    def predict_class_seconds(self, length: Floats) -> Floats:
+        """Return the predicted seconds of each class in micro-batches of these lengths: shape (micro-batches, classes).
 
-        ``length`` is in seconds, as in the class. If all recorded micro-batches are equally long, the seconds are
+        ``length`` has the seconds of each micro-batch. If all recorded micro-batches are equally long, the seconds are
         proportional to the length.
         """
         if np.ptp(self.length) == 0:
@@ -46,14 +46,14 @@ class Interpolation:
 
     def shares_of(self, length: Floats) -> Floats:
         """Return the share of each class in micro-batches of these lengths; rows add up to 1."""
-        return _normalized(self.class_seconds_of(length))
+        return _normalized(self.predict_class_seconds(length))
 
     def half_widths(self, length: Floats) -> Floats:
-        """Return, one value per class, the half-width of the 95 % interval of its share in all these micro-batches.
+        """Return the half-width of the 95 % interval of each class's share of the time of all these micro-batches.
 
-        The share is of their time together; ``length`` has the seconds of each. It is the largest of four: 0.01 (0.02
-        if few or unsized ones were recorded), twice the standard error of the recorded shares around the fit, the
-        change by a fit of shares instead of seconds, and the noise.
+        ``length`` has the seconds of each. The half-width is the largest of four values: 0.01 (0.02 if few
+        micro-batches were recorded, or their sizes are unknown), twice the standard error of the recorded shares around
+        the fit, the change if shares instead of seconds are fitted, and the effect of noise.
         """
         few = len(self.length) < FEW or not self.sized
         recorded = _normalized(self.class_seconds)
@@ -67,14 +67,15 @@ class Interpolation:
         return np.asarray(np.max([least, bend, spread, noise], axis=0))
 
     def check(self, length: Floats) -> list[tuple[LoadCheck, NDArray[np.bool_]]]:
-        """Return a check of the prediction for each third of the lengths (short, medium, long), with a mask of it.
+        """Check the predicted against the measured seconds of micro-batches; return a check and a mask for each third.
 
-        ``length`` has the seconds of all micro-batches. The predictions are scaled to the same sum, because the
-        profiler slows all of them down. Recorded micro-batches of a single length predict that length for all.
+        The thirds are short, medium and long ones; ``length`` has the seconds of all micro-batches. The predictions are
+        scaled to the same sum, because the profiler slows all of them down. If the recorded micro-batches have a single
+        length, all are predicted to be equally long.
         """
         total = max(float(length.sum()), 1e-12)
         several = np.ptp(self.length) > 0
-        predicted = self.class_seconds_of(length).sum(axis=1) if several else np.ones(len(length))
+        predicted = self.predict_class_seconds(length).sum(axis=1) if several else np.ones(len(length))
         predicted = predicted * total / max(float(predicted.sum()), 1e-12)
         far = (length < NEAR[0] * self.length.min()) | (length > NEAR[1] * self.length.max())
         checks = []
@@ -87,9 +88,9 @@ class Interpolation:
 
 
 def by_length(length: Floats) -> dict[str, NDArray[np.bool_]]:
-    """Return ``short``, ``medium`` and ``long`` → a mask of these micro-batches; names without any are left out.
+    """Return ``short``, ``medium`` and ``long`` → the mask of these micro-batches; names without any are left out.
 
-    They are the thirds of the range between the shortest and the longest of ``length`` (seconds).
+    The limits are at thirds of the range between the shortest and the longest ``length`` (seconds).
     """
     low, high = float(length.min()), float(length.max())
     third = (high - low) / 3

@@ -63,10 +63,11 @@ class Iterations:
 def iterations(
     start: Floats, length: Floats, requests: Floats, tokens: Floats, context: Floats, *numbers: Numbers
 ) -> Iterations:
-    """Return the iterations of an engine, with rollouts numbered from 0; ``start`` and ``length`` are in seconds.
+    """Build the iterations of an engine from columns, with rollouts numbered from 0.
 
-    ``numbers`` are two arrays or none: the rollout's number and the id of each iteration. If these rollouts are missing
-    or all 0, a rollout begins at each iteration whose scheduled tokens are all the context; prefix caching hides that.
+    ``start`` and ``length`` are in seconds. ``numbers`` are none, or two arrays with the number of the rollout and the
+    id of each iteration. If these rollouts are missing or all 0, a rollout begins at each iteration whose scheduled
+    tokens are all the context; prefix caching hides such iterations.
     """
     rollout, identity = numbers or (np.zeros(len(start), dtype=np.int64),) * 2
     begins = np.diff(rollout, prepend=0) != 0 if rollout.any() else tokens >= context
@@ -81,7 +82,7 @@ def iterations(
 
 
 def concatenated(parts: Sequence[Iterations]) -> Iterations:
-    """Return the iterations of several engines, one engine after the other, with their rollouts numbered on.
+    """Join the iterations of several engines, one engine after the other, with rollouts numbered through.
 
     Returns no iterations if there are no parts.
     """

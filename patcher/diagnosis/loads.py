@@ -68,7 +68,7 @@ class LoadCheck:
 
     @property
     def supported(self) -> bool:
-        """Whether the recorded iterations predict this load's time within 5 % of all seconds.
+        """Tell whether the recorded iterations predict this load's time within 5 % of all seconds.
 
         The limit is 2 % if over a fifth of all seconds lie in iterations of this load that are unlike recorded ones.
         False, too, if no recorded iteration tells the cost of one of its features.
@@ -104,11 +104,11 @@ def excess(seconds: Floats, predicted: Floats, times: float) -> Floats:
     return np.where(seconds > times * predicted, seconds - predicted, 0.0)
 
 
-def check(predicted: Floats, iterations: Iterations, recorded_features: Floats) -> list[LoadCheck]:
-    """Return a check for each load: how well ``predicted`` seconds agree with those of the timeline's iterations.
+def check_loads(predicted: Floats, iterations: Iterations, recorded_features: Floats) -> list[LoadCheck]:
+    """Check for each load how well ``predicted`` seconds agree with the measured ones of the timeline's ``iterations``.
 
-    ``predicted`` has a value for each of ``iterations``, and is scaled to their sum first. ``recorded_features`` has
-    the shape (recorded iterations, features).
+    ``predicted`` has a value for each iteration, and is scaled to their sum first. ``recorded_features`` has the shape
+    (recorded iterations, features).
     """
     features, seconds = iterations.features, iterations.seconds
     total = max(float(seconds.sum()), 1e-12)

@@ -1,4 +1,4 @@
-"""The page of a diagnosis: what the rollouts consist of, on one file that needs no network."""
+"""The page of a diagnosis: an HTML file with the classes of each stage, which needs no network."""
 
 from __future__ import annotations
 

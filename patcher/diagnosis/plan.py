@@ -25,12 +25,12 @@ def choose_windows(
     taken: Collection[int] = (),
     lacking: NDArray[np.bool_] | None = None,
 ) -> list[tuple[int, int]]:
-    """Return the half-open ranges of iterations whose recording tells most of a rollout's composition, in order.
+    """Choose the iterations of a rollout whose recording tells most of its composition, as half-open ranges in order.
 
     There are at most ``windows`` ranges of ``length`` iterations, none before iteration ``first``. They do not touch,
     because opening one disturbs the next iteration. ``recorded`` has the features, of shape (iterations, features), of
-    those recorded before. If possible, half of the windows lie where the mask ``lacking`` is True, and none near the
-    indices ``taken`` of recorded iterations. A rollout of at most ``length`` iterations is one range.
+    iterations recorded before, and ``taken`` the indices of these. If possible, no window lies near these, and half of
+    the windows lie where the mask ``lacking`` is True. A rollout of at most ``length`` iterations is one range.
 
     Greedy I-optimal design: each next window is the one that most lowers the mean variance of the predictions of all
     iterations, weighted by their seconds.
@@ -61,19 +61,20 @@ def choose_windows(
             @ scaled[of_interest]
             / rollout.seconds[of_interest].sum()
         )
-        candidates = _fitting(apart, length, of_interest, taken)
+        candidates = _preferred_starts(apart, length, of_interest, taken)
         best = min(candidates, key=lambda start: _mean_variance(information + gains[start], importance))
         chosen.append(best)
         information = information + gains[best]
     return [(start, start + length) for start in sorted(chosen)]
 
 
-def _fitting(
+def _preferred_starts(
     starts: Sequence[int], length: int, of_interest: NDArray[np.bool_], taken: Collection[int]
 ) -> Sequence[int]:
-    """Return the starts of windows that lie mostly where the mask ``of_interest`` is True, and apart from ``taken``.
+    """Return those of ``starts`` whose windows lie mostly where ``of_interest`` is True, and away from ``taken``.
 
-    ``taken`` has indices of iterations, ``length`` is that of a window. A condition that no start meets is dropped.
+    ``of_interest`` is a mask of iterations, ``taken`` has indices of recorded ones, and ``length`` is the number of
+    iterations in a window. A condition that no start meets is dropped.
     """
     inside = [start for start in starts if 2 * of_interest[start : start + length].sum() >= length] or starts
     return [start for start in inside if not any(start - length <= at < start + 2 * length for at in taken)] or inside
@@ -85,11 +86,11 @@ def _mean_variance(information: Floats, importance: Floats) -> float:
 
 
 def load_condition(rollout: Iterations, load: str) -> tuple[int, int, int]:
-    """Return when ``load`` begins in a rollout: (least requests, most requests, index of the next iteration).
+    """Return when ``load`` begins in a rollout, as (least requests, most requests, index of the next iteration).
 
-    The load begins in the first iteration with at least that many requests at once, or with at most that many after
-    there were more. The number that does not apply is 0. All three are 0 for prefill, which is at the begin, and if
-    the requests never become so few.
+    The load begins in the first iteration with at least ``least`` requests at once, or else in the first with at most
+    ``most`` after there were more; the number that does not apply is 0. All three are 0 for prefill, which comes first,
+    and if there never are so few requests.
     """
     requests, peak = rollout.requests, float(rollout.requests.max(initial=0))
     if load == loads.PREFILL:

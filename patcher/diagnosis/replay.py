@@ -1,4 +1,4 @@
-"""The requests of a rollout, told from its iterations, and a first-come scheduler that runs them once more.
+"""The requests of a rollout, reconstructed from its iterations, and a simulated scheduler that replays them.
 
 A request that ends takes its context with it, and nothing else makes the sum of contexts smaller. So the iterations
 tell when a request came, with which prompt, and when it ended. With chunked prefill as in vLLM's V1 scheduler, requests
@@ -68,11 +68,11 @@ class _Reconstruction:
     came: int = 0
     prompt_tokens: float = 0.0
 
-    def end(self, ended: Sequence[_Running], iteration: int, context: float) -> None:
-        """Move ``ended`` requests from the running to the finished ones, with their prompt and output in tokens.
+    def finish(self, ended: Sequence[_Running], iteration: int, context: float) -> None:
+        """Move requests that ended before ``iteration`` to the finished ones, with their prompts and outputs in tokens.
 
-        They ended before ``iteration``. What their tokens are short of ``context``, the sum that they had, is divided
-        among the uncertain ones.
+        ``context`` is the number of tokens that they had together. What their estimated tokens lack of it is divided
+        among those whose prompts are uncertain.
         """
         missing = _missing(ended, context)
         errors = sum(request.error for request in ended)
@@ -87,8 +87,9 @@ class _Reconstruction:
     def admit(self, count: int, tokens: float, iteration: int, arrival: int, *, full: bool) -> None:
         """Add ``count`` new requests, and divide ``tokens`` of prompts among them and the partial request.
 
-        ``iteration`` computes these tokens; ``arrival`` is the iteration by which the requests came. A ``full``
-        iteration has no room for more tokens, so the last request becomes the partial one.
+        The partial request is one whose prompt is not computed to its end yet. ``iteration`` computes these tokens;
+        ``arrival`` is the iteration by which the requests came. A ``full`` iteration has no room for more tokens, so
+        the last request becomes the partial one.
         """
         new = [_Running(self.came + number, arrival) for number in range(count)]
         self.came += count
@@ -117,8 +118,8 @@ class _Reconstruction:
 def requests_of(rollout: Iterations, at_once: int) -> list[Request]:
     """Reconstruct the requests of a rollout from its iterations, in order of arrival.
 
-    ``at_once`` is the most requests that ran at once. Requests that end together, and prompts that come together, are
-    told apart only as far as their sums allow.
+    ``at_once`` is the most requests that ran at once. Requests that end together, and prompts that come together, can
+    only be told apart as far as their sums allow.
     """
     rebuilt = _Reconstruction()
     most_tokens = rollout.tokens.max(initial=1)
@@ -127,8 +128,8 @@ def requests_of(rollout: Iterations, at_once: int) -> list[Request]:
     waited = True
     for iteration, (requests, tokens, context) in enumerate(columns):
         left = before + tokens - context
-        ended = _ended(rebuilt, left, int(requests), int(tokens)) if left > 0 else []
-        rebuilt.end(ended, iteration, left)
+        ended = _guess_ended(rebuilt, left, int(requests), int(tokens)) if left > 0 else []
+        rebuilt.finish(ended, iteration, left)
         new = max(int(requests) - len(rebuilt.running), 0)
         decoding = len(rebuilt.running) - (rebuilt.partial is not None)
         arrival = arrival if waited else iteration
@@ -138,15 +139,15 @@ def requests_of(rollout: Iterations, at_once: int) -> list[Request]:
         rebuilt.admit(new, tokens - decoding, iteration, arrival, full=full)
         waited = full or requests >= at_once
         before = context
-    rebuilt.end(rebuilt.running, len(rollout), sum(request.computed for request in rebuilt.running))
+    rebuilt.finish(rebuilt.running, len(rollout), sum(request.computed for request in rebuilt.running))
     return [request for _, request in sorted(rebuilt.requests.items())]
 
 
-def _ended(rebuilt: _Reconstruction, context: float, requests: int, tokens: int) -> list[_Running]:
+def _guess_ended(rebuilt: _Reconstruction, context: float, requests: int, tokens: int) -> list[_Running]:
     """Return the likeliest set of running requests that ended before an iteration, [] if none can have.
 
-    Their contexts add up to about ``context`` tokens. The iteration then has ``requests`` in all, which get ``tokens``.
-    Few ended requests, and new prompts of the usual length in their place, are likelier.
+    Together they had about ``context`` tokens. The iteration then runs ``requests`` requests and computes ``tokens``
+    tokens. A set is likelier if it is small, and if the new prompts in its place have the usual length.
     """
     candidates = sorted(
         (request for request in rebuilt.running if request is not rebuilt.partial),
@@ -154,34 +155,34 @@ def _ended(rebuilt: _Reconstruction, context: float, requests: int, tokens: int)
     )
     least = min(max(len(rebuilt.running) - requests, 1), len(candidates))
     if tokens == requests and rebuilt.partial is None:  # there is no prompt, so nobody came
-        return _choose_ended(candidates, context, least)
+        return _choose_by_context(candidates, context, least)
     most = min(least + MOST_AT_ONCE, len(candidates))
-    choices = [_choose_ended(candidates, context, count) for count in range(least, most + 1)]
+    choices = [_choose_by_context(candidates, context, count) for count in range(least, most + 1)]
     usual = rebuilt.prompt_tokens / max(rebuilt.came, 1)
 
-    def cost(chosen: Sequence[_Running]) -> float:
-        """Return how unlikely it is that these ended: by their number, new prompts' length and missing context."""
+    def unlikeliness(chosen: Sequence[_Running]) -> float:
+        """Return how unlikely it is that these requests ended: by number, length of new prompts and missing context."""
         left = len(rebuilt.running) - len(chosen)
         each = (tokens - left) / max(requests - left, 1)
         unusual = abs(math.log2(max(each, 1) / max(usual, 1)))
         missing = abs(_missing(chosen, context))
         return len(chosen) + unusual + missing / max(sum(request.error for request in chosen), 1)
 
-    return min(choices, key=cost, default=[])
+    return min(choices, key=unlikeliness, default=[])
 
 
-def _choose_ended(candidates: Sequence[_Running], context: float, count: int) -> list[_Running]:
+def _choose_by_context(candidates: Sequence[_Running], context: float, count: int) -> list[_Running]:
     """Return ``count`` candidates whose contexts add up to ``context`` tokens, or to the nearest sum that was tried.
 
-    Requests whose context is known exactly come first.
+    Candidates whose context is known exactly are tried first.
     """
-    exact = _nearest([request for request in candidates if request.exact], context, count)
+    exact = _choose_nearest([request for request in candidates if request.exact], context, count)
     if len(exact) == count and _missing(exact, context) == 0:
         return exact
     shared = [request for request in candidates if not request.exact]
     likely = heapq.nsmallest(MOST_TRIED, shared, key=lambda request: abs(request.computed - context / max(count, 1)))
-    choices = [_with(request, candidates, context, count) for request in likely]
-    choices = choices or [_nearest(candidates, context, count)]
+    choices = [_choose_with(request, candidates, context, count) for request in likely]
+    choices = choices or [_choose_nearest(candidates, context, count)]
     return min(choices, key=lambda chosen: abs(_missing(chosen, context)))
 
 
@@ -190,13 +191,13 @@ def _missing(chosen: Sequence[_Running], context: float) -> float:
     return context - sum(request.computed for request in chosen)
 
 
-def _with(request: _Running, candidates: Sequence[_Running], context: float, count: int) -> list[_Running]:
+def _choose_with(request: _Running, candidates: Sequence[_Running], context: float, count: int) -> list[_Running]:
     """Return ``count`` candidates, a given one among them, whose contexts add up to about ``context``."""
     others = [candidate for candidate in candidates if candidate is not request]
-    return [request, *_nearest(others, context - request.computed, count - 1)]
+    return [request, *_choose_nearest(others, context - request.computed, count - 1)]
 
 
-def _nearest(candidates: Sequence[_Running], context: float, count: int) -> list[_Running]:
+def _choose_nearest(candidates: Sequence[_Running], context: float, count: int) -> list[_Running]:
     """Return ``count`` requests whose contexts add up to about ``context`` tokens; all if there are fewer.
 
     ``candidates`` must be sorted by context. The choice is greedy, and exact for the last two.
@@ -205,7 +206,7 @@ def _nearest(candidates: Sequence[_Running], context: float, count: int) -> list
     while len(chosen) < count and remaining:
         left = count - len(chosen)
         if left == 2 and len(remaining) > 1:
-            return chosen + _pair(remaining, context)
+            return chosen + _choose_pair(remaining, context)
         target = context / left
         at = bisect_left(remaining, target, key=lambda request: request.computed)
         around = range(max(at - 1, 0), min(at + 1, len(remaining)))
@@ -215,7 +216,7 @@ def _nearest(candidates: Sequence[_Running], context: float, count: int) -> list
     return chosen
 
 
-def _pair(ordered: Sequence[_Running], context: float) -> list[_Running]:
+def _choose_pair(ordered: Sequence[_Running], context: float) -> list[_Running]:
     """Return the two requests whose contexts have the sum nearest to ``context``; ``ordered`` is sorted by context."""
     low, high = 0, len(ordered) - 1
     best, distance = (low, high), float("inf")

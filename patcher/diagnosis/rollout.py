@@ -14,7 +14,7 @@ from patcher.diagnosis.engines import Engine
 from patcher.diagnosis.iterations import Floats, Iterations, concatenated
 from patcher.diagnosis.loads import LOADS, LoadCheck
 from patcher.diagnosis.model import ClassShare, DiagnosedWindow, LoadPart, StageDiagnosis
-from patcher.diagnosis.windows import NAMES, Joined, join, near
+from patcher.diagnosis.windows import NAMES, Joined, disturbed_by_recording, join
 from patcher.messages import Text
 from patcher.traces.model import RankProfile
 
@@ -56,34 +56,38 @@ def diagnose_rollouts(engines: Sequence[Engine], profiles: Iterable[RankProfile]
     profiles = tuple(profiles)
     joined = [join(engine, profiles) for engine in engines]
     every = concatenated([engine.iterations for engine in engines])
-    recorded, places = _recorded(engines, joined, every)
+    recorded, places = _recorded_iterations(engines, joined, every)
     begins = np.searchsorted(every.rollout, every.rollout[places])
     numbers = tuple(int(place - begin) for place, begin in zip(places, begins, strict=True))
-    disturbed = near(places, len(every))
-    warm = np.concatenate([_warm(engine.iterations) for engine in engines]) if engines else np.zeros(0, dtype=bool)
+    disturbed = disturbed_by_recording(places, len(every))
+    warm = (
+        np.concatenate([_after_warm_up(engine.iterations) for engine in engines])
+        if engines
+        else np.zeros(0, dtype=bool)
+    )
     windows = tuple(window for part in joined for window in part.windows)
     mask = np.zeros(len(every), dtype=bool)
     mask[places] = True
     if len(places) < FEWEST_RECORDED:
-        stage, working = _unrecorded(every.chosen(warm), len(places)), every.chosen(warm)
+        stage, working = _without_classes(every.chosen(warm), len(places)), every.chosen(warm)
     else:
-        stage, working = _diagnosed(every, warm, recorded, mask, disturbed)
+        stage, working = _diagnose(every, warm, recorded, mask, disturbed)
     return DiagnosedRollouts(stage, working, windows, recorded.features, numbers)
 
 
-def _diagnosed(
+def _diagnose(
     every: Iterations,
     counted: NDArray[np.bool_],
     recorded: RecordedIterations,
     is_recorded: NDArray[np.bool_],
     disturbed: NDArray[np.bool_],
 ) -> tuple[StageDiagnosis, Iterations]:
-    """Return the stage with its classes, and the ``counted`` iterations with their seconds of work.
+    """Return the rollout stage with its classes, and the ``counted`` iterations with their seconds of work.
 
-    The masks select among ``every`` iteration of all engines: those that count, those that were recorded, and those
-    that recording may have slowed down. What ``disturbed`` iterations take above the predicted time is taken out as the
-    cost of recording if they take 1.5 times as long; then that of any iteration that takes three times as long, as
-    waiting.
+    ``every`` has the iterations of all engines. The masks tell which of these count, were recorded, and may have been
+    slowed down by the recording (``disturbed``). Seconds above the predicted time are taken out as cost of the
+    recording if a disturbed iteration takes 1.5 times as long as predicted, and as waiting if any takes three times as
+    long.
     """
     predicted = (every.features @ fit(recorded)).sum(axis=1)
     free = counted & ~disturbed
@@ -92,7 +96,7 @@ def _diagnosed(
     waits = loads.excess(every.seconds - cost, predicted, loads.WAIT)
     working = replace(every, seconds=every.seconds - cost - waits).chosen(counted)
     composition = estimate_composition(recorded, working.features, working.seconds)
-    checks = loads.check(predicted[counted], working, recorded.features)
+    checks = loads.check_loads(predicted[counted], working, recorded.features)
     masks = loads.by_load(working)
     supported, why = supported_loads(checks)
     total = float(working.seconds.sum())
@@ -106,12 +110,13 @@ def _diagnosed(
     return stage, working
 
 
-def _recorded(
+def _recorded_iterations(
     engines: Sequence[Engine], joined: Sequence[Joined], every: Iterations
 ) -> tuple[RecordedIterations, NDArray[np.int64]]:
-    """Return the recorded iterations of all engines, and their indices in ``every``, the engines' iterations in order.
+    """Return the recorded iterations of all engines, and their indices in ``every``.
 
-    ``joined`` has the recorded ones of each engine. Their windows are numbered on from engine to engine.
+    ``every`` has all iterations of all engines, one engine after the other. ``joined`` has the recorded iterations of
+    each engine. Their windows are numbered through from engine to engine.
     """
     features, before, windows = every.features, 0, 0
     parts, places = list[RecordedIterations](), list[NDArray[np.int64]]()
@@ -131,14 +136,17 @@ def _recorded(
     )
 
 
-def _warm(iterations: Iterations) -> NDArray[np.bool_]:
+def _after_warm_up(iterations: Iterations) -> NDArray[np.bool_]:
     """Return a mask of an engine's iterations after its first rollout; of all if it has only one rollout."""
     later: NDArray[np.bool_] = iterations.rollout > 0
     return later if later.any() else np.ones(len(iterations), dtype=bool)
 
 
-def _unrecorded(iterations: Iterations, recorded: int) -> StageDiagnosis:
-    """Return the stage with the seconds of each load but without classes, and why: too few ``recorded`` iterations."""
+def _without_classes(iterations: Iterations, recorded: int) -> StageDiagnosis:
+    """Return the rollout stage without classes, because too few iterations are ``recorded`` (a number).
+
+    It has the seconds of each load, and the reason.
+    """
     why = Text("recorded iterations: {count}; at least {least} are needed", recorded, FEWEST_RECORDED)
     if not recorded:
         why = Text("no iteration was recorded")
@@ -172,14 +180,14 @@ def class_shares(shares: Floats, half_widths: Floats, seconds: float) -> tuple[C
 def _load_part(
     load_check: LoadCheck, working: Iterations, mask: NDArray[np.bool_], composition: Composition
 ) -> LoadPart:
-    """Return the row of one load: its share, the mean ms of its iterations, and its classes if they are supported.
+    """Return the results for one load: its share, the mean ms of its iterations, and its classes if they are supported.
 
     ``mask`` selects the load among the ``working`` iterations, and ``composition`` has the shares of these.
     """
     seconds, count = float(working.seconds[mask].sum()), int(mask.sum())
     classes: tuple[ClassShare, ...] = ()
     if load_check.supported:
-        classes = class_shares(composition.of(mask, working.seconds), composition.half_widths, seconds)
+        classes = class_shares(composition.shares_in(mask, working.seconds), composition.half_widths, seconds)
     return LoadPart(
         load=load_check.load, share=seconds / max(float(working.seconds.sum()), 1e-12), iterations=count,
         ms_each=1e3 * seconds / count, classes=classes, error=load_check.relative, supported=load_check.supported,
@@ -195,7 +203,7 @@ def reason(load_check: LoadCheck) -> str:
 
 
 def supported_loads(checks: Sequence[LoadCheck]) -> tuple[bool, str]:
-    """Return whether all loads are supported, and else a text on the worst one; "" if they are."""
+    """Return whether the recorded iterations support all loads, and why not: a text on the worst one, "" if they do."""
     failed = [load_check for load_check in checks if not load_check.supported]
     if not failed:
         return True, ""

@@ -23,7 +23,7 @@ from patcher.messages import Text
 from patcher.traces.model import RankProfile
 
 SETTLED = 1
-"""The first iteration of a rollout that a window may begin with: the one before it warms the profiler up."""
+"""First iteration of a rollout that a window may contain: in the one before it the profiler warms up."""
 
 ALIKE = 1.1
 """Rollouts are alike if the longest has at most this many times the iterations of the shortest."""
@@ -38,8 +38,8 @@ def diagnose(
 ) -> RunDiagnosis:
     """Diagnose a run from its engines' iterations, its trainers' micro-batches, and profiles of recorded windows.
 
-    Without any iteration, only the trainers' stages and the weight sync are in the result. With ``replays`` it
-    estimates the time under other settings, which may need seconds for thousands of requests.
+    Without any iteration, only the trainers' stages and the weight sync are in the result. With ``replays``, the time
+    under other settings is estimated too, which may need seconds for thousands of requests.
     """
     profiles = tuple(profiles)
     training, (synced, sync_windows) = diagnose_training(trainers, profiles), diagnose_sync(profiles)
@@ -57,7 +57,7 @@ def diagnose(
         windows=(*rollouts.windows, *windows),
         planned=None if stage.supported else planned_windows(engines, rollouts),
         planned_decodes=None if stage.supported else planned_windows(engines, rollouts, decode_only=True),
-        notes=tuple(_notes(engines, rollouts)),
+        notes=tuple(_limits(engines, rollouts)),
         package=engines[0].package,
     )
 
@@ -68,27 +68,29 @@ def planned_windows(
     """Return the windows to record in a later rollout; None if no engine has an iteration.
 
     They are chosen in the longest of the newest rollouts of the first engine that has any. With ``rollouts``, the
-    windows complete what these have recorded: loads that it does not support come first. If rollouts differ in length,
-    the windows count from the begin of such a load. With ``decode_only`` the numbers are those of decode steps, which
-    count from 1; else of iterations, from 0.
+    results so far, they complete what is recorded: loads whose results are not supported come first. If rollouts differ
+    in length, the windows count from the begin of such a load. Their numbers are those of iterations, from 0; with
+    ``decode_only`` those of decode steps, from 1.
     """
     for engine in engines:
         studied = [_countable(rollout, decode_only=decode_only) for rollout in engine.whole_rollouts]
         if any(map(len, studied)):
-            return _planned(studied, rollouts, decode_only=decode_only)
+            return _plan_windows(studied, rollouts, decode_only=decode_only)
     return None
 
 
-def _planned(studied: Sequence[Iterations], rollouts: DiagnosedRollouts | None, *, decode_only: bool) -> PlannedWindows:
-    """Return the windows that `planned_windows` describes, chosen in the longest of the ``studied`` rollouts.
+def _plan_windows(
+    studied: Sequence[Iterations], rollouts: DiagnosedRollouts | None, *, decode_only: bool
+) -> PlannedWindows:
+    """Return the windows to record in a later rollout, chosen in the longest of the ``studied`` rollouts.
 
-    ``studied``, at least one, hold only the iterations that windows count: with ``decode_only``, those that only
-    decode; the windows then count decode steps from 1, else iterations from 0. ``rollouts`` has what was recorded
-    already, None if that is nothing.
+    ``studied``, at least one, hold only the iterations that windows count: all, which count from 0, or with
+    ``decode_only`` the decode steps, which count from 1. ``rollouts`` has the results of what is recorded so far, None
+    if that is nothing. Loads that these do not support come first.
     """
     rollout = max(studied, key=lambda iterations: float(iterations.seconds.sum()))
     if rollouts is None:
-        return _numbered(choose_windows(rollout, first=SETTLED), -int(decode_only))
+        return _renumber(choose_windows(rollout, first=SETTLED), -int(decode_only))
     alike = max(map(len, studied)) <= ALIKE * min(map(len, studied))
     masks = loads.by_load(rollout)
     withheld = [masks[load] for load in rollouts.withheld if load in masks]
@@ -101,11 +103,15 @@ def _planned(studied: Sequence[Iterations], rollouts: DiagnosedRollouts | None, 
         taken=rollouts.recorded_numbers if alike and not decode_only else (),
         lacking=np.logical_or.reduce(withheld if alike else withheld[:1]) if withheld else None,
     )
-    return _numbered(windows, origin if least or most else -int(decode_only), least, most)
+    return _renumber(windows, origin if least or most else -int(decode_only), least, most)
 
 
-def _numbered(windows: Sequence[tuple[int, int]], origin: int, load: int = 0, tail: int = 0) -> PlannedWindows:
-    """Return windows whose numbers count from the iteration ``origin``."""
+def _renumber(windows: Sequence[tuple[int, int]], origin: int, load: int = 0, tail: int = 0) -> PlannedWindows:
+    """Return ``windows`` with their numbers counted from the iteration ``origin``.
+
+    With ``load``, that is where a rollout first has so many requests at once; with ``tail``, where it has no more than
+    so many left; else its start.
+    """
     return PlannedWindows(tuple((start - origin, end - origin) for start, end in windows), load, tail)
 
 
@@ -114,8 +120,8 @@ def _countable(rollout: Iterations, *, decode_only: bool) -> Iterations:
     return rollout.chosen(rollout.prefill == 0) if decode_only else rollout
 
 
-def _notes(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator[str]:
-    """Yield texts on what limits the numbers: a warm-up included, iterations left out, long waits, no contexts."""
+def _limits(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator[str]:
+    """Yield texts on what limits the results: a warm-up included, iterations left out, long waits, no contexts."""
     stage = rollouts.stage
     if all(int(engine.iterations.rollout.max(initial=0)) == 0 for engine in engines):
         yield Text("the run has only one rollout, so the times include the warm-up")

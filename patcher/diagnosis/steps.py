@@ -1,4 +1,4 @@
-"""The stages of a step as the critical path passes through them, with what limits each."""
+"""The stages of a diagnosis with their part of the steps' critical paths, and what limits each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OUTER = frozenset({"", "step"})
 """Phases of the driver that say nothing of what it does."""
 
 LEAST_SHARE = 0.005
-"""Share of the steps below which a stage without kernels is told with the others."""
+"""Share of the steps below which a stage without kernels is merged into ``other``."""
 
 
 @dataclass
@@ -49,11 +49,11 @@ class _Passage:
 
 
 def with_steps(diagnosis: RunDiagnosis, timeline: RunTimeline) -> RunDiagnosis:
-    """Return the diagnosis with each stage's seconds on the critical paths of the timeline's steps, in order.
+    """Add to each stage of a diagnosis its seconds on the critical paths of the timeline's steps, and sort the stages.
 
     Stages of which nothing was recorded are added; those below 0.5 % of the steps become ``other``. A recorded weight
     sync is scaled to all syncs. The first step is a warm-up and left out if there are others. The seconds add up to the
-    steps. Without steps nothing changes.
+    steps. Without steps the diagnosis comes back as it is.
     """
     steps = [step for step in timeline.steps if not step.warm_up] or list(timeline.steps)
     if not steps:
@@ -61,13 +61,13 @@ def with_steps(diagnosis: RunDiagnosis, timeline: RunTimeline) -> RunDiagnosis:
     total = sum(step.seconds for step in steps)
     diagnosed = {stage.stage: stage for stage in diagnosis.stages}
     synced = sum(step.sync_seconds for step in steps)
-    passages = _without_small(_passages(steps, _works(timeline)), [*diagnosed, sync.STAGE], LEAST_SHARE * total)
+    passages = _without_small(_passages(steps, _call_times(timeline)), [*diagnosed, sync.STAGE], LEAST_SHARE * total)
     names = sorted({*diagnosed, *passages}, key=lambda name: passages[name].first if name in passages else 0.0)
     stages = []
     for name in names:
         passed = passages.get(name)
         seconds = synced if name == sync.STAGE else passed.seconds if passed else 0.0
-        stage = diagnosed.get(name) or _unrecorded(name, seconds, len(steps))
+        stage = diagnosed.get(name) or _stage_without_windows(name, seconds, len(steps))
         if name == sync.STAGE and stage.recorded:
             stage = sync.scaled(stage, synced, len(steps))
         if passed:
@@ -76,52 +76,56 @@ def with_steps(diagnosis: RunDiagnosis, timeline: RunTimeline) -> RunDiagnosis:
     return replace(diagnosis, stages=tuple(stages), steps=len(steps), seconds=total)
 
 
-def _passages(steps: Sequence[TrainingStep], works: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, _Passage]:
-    """Return stage → its seconds on the critical paths of ``steps``, by what they wait for.
+def _passages(
+    steps: Sequence[TrainingStep], call_times: Mapping[str, Sequence[tuple[float, float]]]
+) -> dict[str, _Passage]:
+    """Return stage → its seconds on the critical paths of ``steps``, by process and activity.
 
-    ``works`` has the times of each training stage's calls, as `_works` returns them.
+    ``call_times`` has stage → (start, end) of the calls of this training stage, in seconds, sorted.
     """
     passages = dict[str, _Passage]()
-    stage_of = _stages_of_phases([segment for step in steps for segment in step.critical_path], works)
+    stage_of = _stage_of_each_phase([segment for step in steps for segment in step.critical_path], call_times)
     for step in steps:
         for segment in step.critical_path:
-            name = stage_of.get(segment.phase) or _of_segment(segment)
+            name = stage_of.get(segment.phase) or _stage_of_segment(segment)
             passage = passages.setdefault(name, _Passage(segment.start - step.start))
-            passage.waits_for[_doing(segment)] += segment.seconds
+            passage.waits_for[_activity_text(segment)] += segment.seconds
     return passages
 
 
-def _works(timeline: RunTimeline) -> Mapping[str, list[tuple[float, float]]]:
+def _call_times(timeline: RunTimeline) -> Mapping[str, list[tuple[float, float]]]:
     """Return training stage → (start, end) of its calls on any trainer, in seconds, sorted."""
-    works = defaultdict[str, list[tuple[float, float]]](list)
+    call_times = defaultdict[str, list[tuple[float, float]]](list)
     for lane in timeline.lanes:
         for span in lane.spans:
             if span.kind == "work" and span.name in STAGES and span.end is not None:
-                works[stage_name(*STAGES[span.name])].append((span.start, span.end))
-    return {stage: sorted(times) for stage, times in works.items()}
+                call_times[stage_name(*STAGES[span.name])].append((span.start, span.end))
+    return {stage: sorted(times) for stage, times in call_times.items()}
 
 
-def _stages_of_phases(
-    path: Sequence[PathSegment], works: Mapping[str, Sequence[tuple[float, float]]]
+def _stage_of_each_phase(
+    path: Sequence[PathSegment], call_times: Mapping[str, Sequence[tuple[float, float]]]
 ) -> dict[str, str]:
-    """Return phase of the driver → the stage with most of its seconds on the path; the phase itself if there is none.
+    """Return phase of the driver → the stage with more than half of the phase's seconds on the critical path.
 
-    ``works`` has the times of each training stage's calls.
+    A phase without such a stage is its own stage. ``call_times`` has stage → (start, end) of the calls of this training
+    stage, in seconds, sorted.
     """
     by_phase = defaultdict[str, list[PathSegment]](list)
     for segment in path:
         if segment.phase not in OUTER:
             by_phase[segment.phase].append(segment)
-    return {phase: _most(segments, works) or phase for phase, segments in by_phase.items()}
+    return {phase: _main_stage(segments, call_times) or phase for phase, segments in by_phase.items()}
 
 
-def _most(segments: Sequence[PathSegment], works: Mapping[str, Sequence[tuple[float, float]]]) -> str:
-    """Return the stage with more than half of the segments' seconds; "" if there is none.
+def _main_stage(segments: Sequence[PathSegment], call_times: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+    """Return the stage with more than half of the seconds of some path segments; "" if there is none.
 
-    Segments count as training where they overlap ``works`` (stage → times of its calls), else by their own kind.
+    Segments count as training where calls overlap them, else by their own kind. ``call_times`` has stage → (start, end)
+    of the calls of this training stage, in seconds, sorted.
     """
     seconds = defaultdict[str, float](float)
-    for stage, times in works.items():
+    for stage, times in call_times.items():
         seconds[stage] = sum(_overlap(segment, times) for segment in segments)
     for segment in segments:
         if segment.kind == "sync" or segment.phase in shares.SYNC:
@@ -133,17 +137,18 @@ def _most(segments: Sequence[PathSegment], works: Mapping[str, Sequence[tuple[fl
 
 
 def _overlap(segment: PathSegment, times: Sequence[tuple[float, float]]) -> float:
-    """Return the most seconds by which one of ``times`` (start, end; sorted) overlaps a segment; 0 if none does.
+    """Return for how many seconds a call overlaps a segment of the path, the most of any call; 0 if none does.
 
-    Only the last 64 that begin before the segment's end are looked at: ranks make a call together.
+    ``times`` has (start, end) of the calls, sorted. Only the last 64 that begin before the segment's end are looked at:
+    ranks make a call together.
     """
     until = bisect_left(times, (segment.end, 0.0))
     near = times[max(until - NEIGHBOURS, 0) : until]
     return max([0.0, *(min(segment.end, end) - max(segment.start, start) for start, end in near)])
 
 
-def _of_segment(segment: PathSegment) -> str:
-    """Return the stage of a segment outside of all phases of the driver, by its own activity; else ``other``."""
+def _stage_of_segment(segment: PathSegment) -> str:
+    """Return the stage of a path segment that lies in no phase of the driver, by its activity; else ``other``."""
     if segment.kind == "sync":
         return sync.STAGE
     if segment.role in GENERATING:
@@ -151,13 +156,16 @@ def _of_segment(segment: PathSegment) -> str:
     return stage_name(*STAGES[segment.what]) if segment.what in STAGES else OTHER
 
 
-def _doing(segment: PathSegment) -> str:
+def _activity_text(segment: PathSegment) -> str:
     """Return who does what on a segment of the critical path, in words."""
     return doing(label(segment.role, segment.replica, segment.rank), segment.what, "")
 
 
 def _without_small(passages: Mapping[str, _Passage], keep: Iterable[str], least: float) -> dict[str, _Passage]:
-    """Return ``passages`` with those below ``least`` seconds merged into ``other``, except the stages to ``keep``."""
+    """Merge the stages with less than ``least`` seconds into ``other``, except those to ``keep``.
+
+    ``passages`` has stage → its seconds on the critical path.
+    """
     merged, other = dict[str, _Passage](), _Passage(float("inf"))
     for name, passage in passages.items():
         if name in keep or (name != OTHER and passage.seconds >= least):
@@ -168,10 +176,10 @@ def _without_small(passages: Mapping[str, _Passage], keep: Iterable[str], least:
     return {**merged, OTHER: other} if other.waits_for else merged
 
 
-def _unrecorded(name: str, seconds: float, steps: int) -> StageDiagnosis:
-    """Return the stage ``name``, of which no window is recorded, without classes and with the reason.
+def _stage_without_windows(name: str, seconds: float, steps: int) -> StageDiagnosis:
+    """Return the results for a stage of which no window is recorded: no classes, but the reason.
 
-    ``seconds`` is its part of the critical paths of ``steps`` steps.
+    ``name`` is that of the stage, ``seconds`` its part of the critical paths of ``steps`` steps.
     """
     why = (
         Text("the weight sync was not recorded")

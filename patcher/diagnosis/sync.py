@@ -1,4 +1,4 @@
-"""The diagnosis of the weight sync, of which one is recorded as a whole."""
+"""The diagnosis of the weight sync, from the recording of a single sync."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from patcher.diagnosis.composition import ONE_WINDOW_HALF_WIDTH
 from patcher.diagnosis.loads import WAIT
 from patcher.diagnosis.model import DiagnosedWindow, StageDiagnosis
 from patcher.diagnosis.rollout import class_shares
-from patcher.diagnosis.windows import NAMES, described, stage_of
+from patcher.diagnosis.windows import NAMES, diagnosed_window, stage_of
 from patcher.messages import Text
 from patcher.traces.model import RankProfile
 
@@ -19,12 +19,12 @@ STAGE = "weight-sync"
 
 
 def diagnose_sync(profiles: Sequence[RankProfile]) -> tuple[tuple[StageDiagnosis, ...], tuple[DiagnosedWindow, ...]]:
-    """Return the weight sync's stage, from a trainer's recording if there is one, and all its recorded windows.
+    """Return the weight sync as a stage, by one recorded sync, and all windows in which syncs were recorded.
 
-    Both are () if no profile is of a weight sync.
+    A trainer's recording is preferred. Both are () if no profile is of a weight sync.
     """
     of_sync = [profile for profile in profiles if stage_of(profile) == STAGE and profile.units]
-    windows = tuple(described(profile, len(profile.units)) for profile in of_sync)
+    windows = tuple(diagnosed_window(profile, len(profile.units)) for profile in of_sync)
     if not of_sync:
         return (), ()
     chosen = max(of_sync, key=lambda profile: profile.metadata is not None and profile.metadata.role == "trainer")
@@ -41,7 +41,7 @@ def diagnose_sync(profiles: Sequence[RankProfile]) -> tuple[tuple[StageDiagnosis
 
 
 def scaled(stage: StageDiagnosis, seconds: float, steps: int) -> StageDiagnosis:
-    """Return the ``stage`` of one recorded sync scaled to all syncs of ``steps`` steps, which take ``seconds`` in all.
+    """Scale the ``stage`` of one recorded weight sync to all syncs of ``steps`` steps, which take ``seconds`` together.
 
     It becomes unsupported, without classes, if the recorded sync took over three times the average.
     """

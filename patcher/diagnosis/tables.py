@@ -18,7 +18,10 @@ MILLISECONDS = Unit(lambda milliseconds: f"{milliseconds:,.1f} ms")
 
 
 def of_diagnosis(diagnosis: RunDiagnosis) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Yield every table for CSV files, each with the columns to add to its rows: {"stage": its name}, or none."""
+    """Yield (columns, table) for each CSV file; the columns are to be added to each row.
+
+    They are {"stage": its name} for a table on one stage, else {}.
+    """
     yield {}, stages(diagnosis)
     for stage in diagnosis.stages:
         for table in (classes(stage), loads(stage), load_classes(stage)):
@@ -29,7 +32,7 @@ def of_diagnosis(diagnosis: RunDiagnosis) -> Iterator[tuple[Mapping[str, object]
 
 
 def stages(diagnosis: RunDiagnosis) -> Table:
-    """Return the table of the stages' parts of the training steps; it has no rows if no process marks steps."""
+    """Return the table of how the training steps divide into stages; it has no rows if no process marks steps."""
     columns = (
         Column("stage", Text("stage")),
         Column("step_seconds", Text("time in the steps"), SECONDS, bar=True),

@@ -18,7 +18,7 @@ from patcher.timeline.windows import STAGES
 MICRO_BATCH = "micro-batch"
 
 LAST_S = 0.001
-"""Seconds by which the last micro-batch of a call may seem to end behind it: both are rounded."""
+"""Seconds by which the last micro-batch of a call may end after it, because both are rounded."""
 
 
 SIZED, FEWEST = 0.5, 4
@@ -105,18 +105,18 @@ def stage_name(stage: str, role: str) -> str:
 def trainer_stages(processes: Sequence[Process], progress: Progress = ignore) -> list[TrainerStage]:
     """Read the training stages of each trainer among the processes; ``progress`` gets the bytes of each read."""
     trainers = [process for process in processes if "trainer" in process.roles]
-    return [stage for process in trainers for stage in _of_process(process, progress)]
+    return [stage for process in trainers for stage in _read_stages(process, progress)]
 
 
-def _of_process(process: Process, progress: Progress) -> Iterator[TrainerStage]:
-    """Read a process's timeline, and yield each training stage with its calls and micro-batches.
+def _read_stages(process: Process, progress: Progress) -> Iterator[TrainerStage]:
+    """Read a trainer process's timeline, and yield each of its training stages with calls and micro-batches.
 
-    Times are seconds of the wall clock of its host. ``progress`` gets the bytes of each read.
+    Times are seconds of its host's wall clock. ``progress`` gets the bytes of each read.
     """
     monotonic, wall = process.head.clocks
     reader = Reader(process.paths, 0, wall - monotonic, progress)
     works, units, pauses = list[KeptSpan](), list[KeptSpan](), list[KeptSpan]()
-    while reader.step():
+    while reader.read_block():
         works += [span for span in reader.spans if span.kind == "work" and span.name in STAGES]
         units += [span for span in reader.spans if (span.kind, span.name) == ("unit", MICRO_BATCH)]
         pauses += [span for span in reader.spans if span.kind == "pause"]
@@ -128,10 +128,10 @@ def _of_process(process: Process, progress: Progress) -> Iterator[TrainerStage]:
     for work in sorted(works, key=lambda span: span.start):
         by_stage.setdefault(STAGES[work.name], []).append(work)
     for (stage, role), calls in by_stage.items():
-        seconds = np.array([paused.working(call) for call in calls])
+        seconds = np.array([paused.seconds_without_pauses(call) for call in calls])
         yield TrainerStage(
             stage, role, head.host, head.pid, process.rank, head.package.partition(" ")[0],
-            _in_calls(units, calls, paused), seconds,
+            _micro_batches_of_stage(units, calls, paused), seconds,
         )  # fmt: skip
 
 
@@ -144,8 +144,8 @@ class _Paused:
         lengths = np.array([length for pause in merged for length in (0, pause.end - pause.start)], dtype=np.float64)
         self.until = np.cumsum(lengths)
 
-    def working(self, span: KeptSpan) -> float:
-        """Return the length of ``span`` without pauses, in seconds."""
+    def seconds_without_pauses(self, span: KeptSpan) -> float:
+        """Return the length of ``span`` in seconds, without pauses of rlpatch's own recorders."""
         start, end = span.start, end_of(span)
         if not len(self.times):
             return (end - start) / 1e6
@@ -153,11 +153,12 @@ class _Paused:
         return (end - start - (after - before)) / 1e6
 
 
-def _in_calls(units: Sequence[KeptSpan], calls: Sequence[KeptSpan], paused: _Paused) -> MicroBatches:
-    """Return those of ``units``, micro-batches of any stage, that lie within ``calls`` of one stage.
+def _micro_batches_of_stage(units: Sequence[KeptSpan], calls: Sequence[KeptSpan], paused: _Paused) -> MicroBatches:
+    """Return those of ``units``, micro-batches of all stages, that lie within the ``calls`` of one stage.
 
-    Both are sorted by start, in microseconds. ``paused`` takes pauses out of their seconds. Of the sizes (tokens or
-    padded tokens) and the lengths (seconds or CPU seconds), the pair with the highest rank correlation is kept.
+    Both are sorted by start, in microseconds. ``paused`` has the pauses to subtract from their lengths. Micro-batches
+    have two sizes (tokens with and without padding) and two lengths (seconds and CPU seconds): the pair with the
+    highest rank correlation is kept.
     """
     starts = np.array([call.start for call in calls], dtype=np.float64)
     ends = np.array([end_of(call) for call in calls], dtype=np.float64)
@@ -167,7 +168,7 @@ def _in_calls(units: Sequence[KeptSpan], calls: Sequence[KeptSpan], paused: _Pau
     inside = (of_call >= 0) & (until <= ends[of_call] + 1e6 * LAST_S)
     call = of_call[inside]
     within = [unit for unit, chosen in zip(units, inside, strict=True) if chosen]
-    seconds = np.array([paused.working(unit) for unit in within], dtype=np.float64)
+    seconds = np.array([paused.seconds_without_pauses(unit) for unit in within], dtype=np.float64)
     tokens, padded, cpu = (
         (
             np.array([np.nan if value is None else value for value in column], dtype=np.float64)
@@ -189,9 +190,9 @@ def _in_calls(units: Sequence[KeptSpan], calls: Sequence[KeptSpan], paused: _Pau
 
 
 def correlation(sizes: Floats, seconds: Floats) -> float:
-    """Return the rank correlation of sizes and seconds.
+    """Return the rank correlation of sizes and seconds, -1 to 1.
 
-    -1 for fewer than four values, for any that is not finite, or if sizes or seconds do not vary.
+    It is -1 for fewer than four values, for any that is not finite, and if sizes or seconds do not vary.
     """
     finite = len(sizes) >= FEWEST and bool(np.isfinite(sizes).all() and np.isfinite(seconds).all())
     if not finite or np.ptp(sizes) == 0 or np.ptp(seconds) == 0:
@@ -202,11 +203,11 @@ def correlation(sizes: Floats, seconds: Floats) -> float:
 
 
 def choose_micro_batches(call: MicroBatches, *, sized: bool) -> list[tuple[int, int]]:
-    """Return one or two half-open ranges of a call's micro-batches: around the shortest and the longest; [] if empty.
+    """Choose the micro-batches of a call to record: half-open ranges around the shortest and the longest; [] if empty.
 
-    A range has two micro-batches if there is room. ``sized`` tells to choose by tokens, else by length. The first
-    micro-batch would carry the profiler's start, so it is chosen only if there is no other. Windows leave room for a
-    micro-batch to warm up in.
+    A range has two micro-batches if there is room. Before each range, one is left in which the profiler warms up; so
+    the first of the call is chosen only if there is no other. Short and long are by tokens if ``sized``, else by
+    duration.
     """
     if not len(call):
         return []
@@ -220,9 +221,9 @@ def choose_micro_batches(call: MicroBatches, *, sized: bool) -> list[tuple[int, 
 
 
 def slowest_rank(stages: Sequence[TrainerStage]) -> int | None:
-    """Return the rank whose last call took over 5 % longer than the median rank's, else the lowest rank.
+    """Return the rank whose last call took over 5 % longer than the median rank's; if there is none, the lowest rank.
 
-    ``stages`` are those of one name, at least one; a rank may be None (unknown).
+    ``stages`` are one stage in each process, at least one; a rank may be None (unknown).
     """
     lengths = {stage.rank: float(stage.call_seconds[-1]) for stage in stages}
     ranks = sorted(lengths, key=lambda rank: rank or 0)
@@ -232,9 +233,9 @@ def slowest_rank(stages: Sequence[TrainerStage]) -> int | None:
 
 
 def next_micro_batches(stages: Sequence[TrainerStage]) -> list[tuple[int, int]]:
-    """Return half-open ranges of micro-batches to record in a later call, chosen in the last call of ``stages[0]``.
+    """Choose the micro-batches to record in a later call of a stage, as half-open ranges; [] if there are none.
 
-    [] if there is no stage or no micro-batch.
+    They are chosen in the last call of ``stages[0]``.
     """
     if not stages:
         return []

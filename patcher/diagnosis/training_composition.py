@@ -1,4 +1,4 @@
-"""The diagnosis of the training stages: what all micro-batches consist of, by the few that were recorded."""
+"""The diagnosis of the training stages: classes of all micro-batches, predicted from the few that were recorded."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def diagnose_training(stages: Sequence[TrainerStage], profiles: Iterable[RankPro
     for of_name in by_name.values():
         joined = [join(stage, profiles) for stage in of_name]
         windows += [window for part in joined for window in part.windows]
-        diagnosed.append(_diagnosed(of_name, joined))
+        diagnosed.append(_diagnose_stage(of_name, joined))
     return DiagnosedTraining(tuple(diagnosed), tuple(windows))
 
 
@@ -52,13 +52,15 @@ def join(stage: TrainerStage, profiles: Iterable[RankProfile]) -> Joined:
 
     Profiles of other stages or processes, and micro-batches that carry the profiler's start, are left out.
     """
-    mine = [profile for profile in profiles if _of_stage(profile, stage)]
+    mine = [profile for profile in profiles if _was_recorded_in(profile, stage)]
     return join_units(
-        mine, lambda unit, entry: _place(stage.micro_batches, unit.number, entry.get("begin")), longest=sys.maxsize
+        mine,
+        lambda unit, entry: _nearest_micro_batch(stage.micro_batches, unit.number, entry.get("begin")),
+        longest=sys.maxsize,
     )
 
 
-def _of_stage(profile: RankProfile, stage: TrainerStage) -> bool:
+def _was_recorded_in(profile: RankProfile, stage: TrainerStage) -> bool:
     """Tell whether a profile was recorded by the process of ``stage``, in that stage and role, by its metadata."""
     metadata = profile.metadata
     if metadata is None or (metadata.stage, metadata.pid) != (stage.stage, stage.pid):
@@ -67,8 +69,8 @@ def _of_stage(profile: RankProfile, stage: TrainerStage) -> bool:
     return same_role and plain_host(metadata.host) == plain_host(stage.host)
 
 
-def _place(micro_batches: MicroBatches, number: int, begin: object) -> int | None:
-    """Return the index of that micro-batch with ``number`` in its call that began nearest to ``begin`` (ns since 1970).
+def _nearest_micro_batch(micro_batches: MicroBatches, number: int, begin: object) -> int | None:
+    """Return the index of the micro-batch with ``number`` in its call that began nearest to ``begin`` (ns since 1970).
 
     None if ``begin`` is no integer, or if none began within 0.5 s of it.
     """
@@ -79,11 +81,11 @@ def _place(micro_batches: MicroBatches, number: int, begin: object) -> int | Non
     return nearest if len(away) and away[nearest] <= FARTHEST_S else None
 
 
-def _diagnosed(stages: Sequence[TrainerStage], joined: Sequence[Joined]) -> StageDiagnosis:
-    """Diagnose one training stage from its processes; its seconds are the mean over these.
+def _diagnose_stage(stages: Sequence[TrainerStage], joined: Sequence[Joined]) -> StageDiagnosis:
+    """Diagnose one training stage from all its processes; its seconds are their mean.
 
-    ``joined`` has the recorded micro-batches of each of ``stages``, one a process. The first call is a warm-up and
-    left out if there are others. Without a recorded micro-batch the stage has no classes, and says why.
+    ``stages`` has the stage in each process, ``joined`` the recorded micro-batches there. The first call is a warm-up
+    and left out if there are others. Without a recorded micro-batch the stage has no classes, but the reason.
     """
     processes, calls = len(stages), max(len(stage.call_seconds) for stage in stages)
     first = int(calls > 1)
@@ -97,7 +99,7 @@ def _diagnosed(stages: Sequence[TrainerStage], joined: Sequence[Joined]) -> Stag
     stage = StageDiagnosis(
         stage=stages[0].name, seconds=inside, supported=False, why="", turns=calls - first,
         iterations=round(int(counted.sum()) / processes), recorded=0, recording_seconds=0.0, waiting_seconds=0.0,
-        between_seconds=of_calls - inside, record=_record(stages),
+        between_seconds=of_calls - inside, record=_record_command(stages),
     )  # fmt: skip
     offsets = np.cumsum([0, *(len(part) for part in every)])
     places = np.concatenate([part.places + offset for part, offset in zip(joined, offsets, strict=False)])
@@ -107,7 +109,7 @@ def _diagnosed(stages: Sequence[TrainerStage], joined: Sequence[Joined]) -> Stag
         return replace(stage, why=Text("no micro-batch of this stage was recorded"))
     seconds, sized = measured, correlation(sizes, length) >= SIZED
     if sized:
-        seconds, length = (_undisturbed(column, sizes, places) for column in (measured, length))
+        seconds, length = (_without_recording_cost(column, sizes, places) for column in (measured, length))
     recorded = Interpolation(
         length[places],
         np.concatenate([part.class_seconds for part in joined]),
@@ -118,11 +120,11 @@ def _diagnosed(stages: Sequence[TrainerStage], joined: Sequence[Joined]) -> Stag
         stage, seconds=float(seconds[counted].sum()) / processes, recorded=int(counted[places].sum()),
         recording_seconds=float((measured - seconds)[counted].sum()) / processes,
     )  # fmt: skip
-    return _composed(stage, recorded, length[counted], seconds[counted])
+    return _with_classes(stage, recorded, length[counted], seconds[counted])
 
 
 def noise(seconds: Floats, sizes: Floats) -> float:
-    """Return the relative standard deviation (robust) of ``seconds`` among micro-batches of about the same size."""
+    """Return the relative spread of ``seconds`` among micro-batches of about the same size, as a standard deviation."""
     ordered = seconds[np.argsort(sizes, kind="stable")]
     near = sliding_window_view(ordered, min(ALIKE, len(ordered)))
     usual = np.median(near, axis=1)
@@ -130,7 +132,7 @@ def noise(seconds: Floats, sizes: Floats) -> float:
     return 1.4826 * float(np.median(deviations))
 
 
-def _record(stages: Sequence[TrainerStage]) -> str:
+def _record_command(stages: Sequence[TrainerStage]) -> str:
     """Return an example of a command that records the shortest and longest micro-batches of a stage in a later run.
 
     "" if the stage has no micro-batches.
@@ -141,11 +143,11 @@ def _record(stages: Sequence[TrainerStage]) -> str:
     return str(command) if windows else ""
 
 
-def _composed(stage: StageDiagnosis, recorded: Interpolation, length: Floats, seconds: Floats) -> StageDiagnosis:
-    """Return the stage with its classes, in all and by length; classes that are not supported are left out.
+def _with_classes(stage: StageDiagnosis, recorded: Interpolation, length: Floats, seconds: Floats) -> StageDiagnosis:
+    """Return the stage with its classes, in all and for short, medium and long micro-batches.
 
-    ``length`` and ``seconds`` are those of all counted micro-batches, ``recorded`` predicts their classes by length.
-    The stage keeps its command to record more only if it is not supported.
+    ``length`` and ``seconds`` have those of all counted micro-batches; ``recorded`` predicts their classes by length.
+    Classes that are not supported are left out. Only a stage that is not supported keeps its command to record more.
     """
     shares, half_widths = recorded.shares_of(length), recorded.half_widths(length)
     checks = recorded.check(length)
@@ -169,11 +171,11 @@ def _composed(stage: StageDiagnosis, recorded: Interpolation, length: Floats, se
     )  # fmt: skip
 
 
-def _undisturbed(measured: Floats, sizes: Floats, places: NDArray[np.int64]) -> Floats:
-    """Return the ``measured`` seconds of micro-batches without the cost of recording those at the indices ``places``.
+def _without_recording_cost(measured: Floats, sizes: Floats, places: NDArray[np.int64]) -> Floats:
+    """Return the ``measured`` seconds of micro-batches without what recording added to those at the indices ``places``.
 
-    A recorded micro-batch, and those beside it, take at most the median of undisturbed ones of about their size. If
-    all are disturbed, nothing changes.
+    A recorded micro-batch, and those beside it, count at most as the median of other micro-batches of about their size.
+    If all are recorded or beside recorded ones, nothing changes.
     """
     disturbed = np.zeros(len(measured), dtype=bool)
     for place in places:

@@ -64,7 +64,7 @@ class Replayed:
     agreement: float
     why: str
 
-    def rows(self, scheduler: Scheduler, cut: float = float("inf")) -> Floats:
+    def replay_under(self, scheduler: Scheduler, cut: float = float("inf")) -> Floats:
         """Replay all rollouts under another ``scheduler``, with outputs of at most ``cut`` tokens.
 
         Returns requests, tokens and context of each iteration: shape (iterations, 3).
@@ -76,14 +76,14 @@ class Replayed:
 
 
 def replay(iterations: Iterations) -> Replayed | None:
-    """Reconstruct the requests of the newest rollouts, and replay them under the setting that they had.
+    """Reconstruct the requests of the newest rollouts, and replay them under the settings that these ran with.
 
-    None without iterations. ``why`` of the result is set if contexts are missing, requests are too many or arrive
-    late, or the replay repeats fewer than 90 % of the iterations.
+    None without iterations. ``why`` of the result says why a replay is no model of them: contexts are missing, requests
+    are too many or arrive late, or fewer than 90 % of the iterations come out as they were.
     """
     if not len(iterations):
         return None
-    rollouts = _newest(iterations)
+    rollouts = _newest_rollouts(iterations)
     scheduler = Scheduler(int(iterations.requests.max()), float(iterations.tokens.max()))
     if not iterations.context.any():
         return Replayed(iterations, 0.0, scheduler, (), 0.0, Text("the timeline has no context lengths"))
@@ -119,7 +119,7 @@ def replay(iterations: Iterations) -> Replayed | None:
     return Replayed(replayed, float(iterations.seconds.sum()), scheduler, requests, agreement, why)
 
 
-def _newest(iterations: Iterations) -> list[Iterations]:
+def _newest_rollouts(iterations: Iterations) -> list[Iterations]:
     """Return the newest rollouts, newest first, with at most 20,000 iterations together; at least one rollout."""
     rollouts, count = list[Iterations](), 0
     for number in np.unique(iterations.rollout)[::-1]:
@@ -143,24 +143,24 @@ def what_ifs(iterations: Iterations) -> Iterator[WhatIf]:
     clock = _Clock(replayed.iterations)
     for setting in dict.fromkeys(max(round(peak * factor), 1) for factor in FACTORS):
         if setting != peak:
-            yield _judged(MAX_NUM_SEQS, setting, replayed, clock, replayed.scheduler._replace(requests=setting))
+            yield _estimate(MAX_NUM_SEQS, setting, replayed, clock, replayed.scheduler._replace(requests=setting))
     cut = int(np.percentile([request.output for of in replayed.requests for request in of] or [1], CUT_AT))
-    yield _judged(TAIL_CUT, cut, replayed, clock, replayed.scheduler, cut)
+    yield _estimate(TAIL_CUT, cut, replayed, clock, replayed.scheduler, cut)
 
 
-def _judged(
+def _estimate(
     name: str, setting: int, replayed: Replayed, clock: _Clock, scheduler: Scheduler, cut: float = float("inf")
 ) -> WhatIf:
-    """Return the what-if ``name`` at ``setting``, by a replay under ``scheduler`` with outputs up to ``cut`` tokens.
+    """Estimate the rollouts' time under another setting, by a replay under ``scheduler``.
 
-    ``clock`` predicts the seconds of the replayed iterations. The result has an estimate with bounds if no iteration
-    has more requests than were seen, else only bounds. It has neither, but a reason, if the rollouts cannot be
-    replayed.
+    ``name`` and ``setting`` are those of the what-if; outputs are cut at ``cut`` tokens. ``clock`` predicts the seconds
+    of replayed iterations. If an iteration has more requests than were ever seen, the result has bounds but no
+    estimate. If the rollouts cannot be replayed, it has a reason only.
     """
     if replayed.why:
         return WhatIf(name, setting, None, None, None, replayed.why)
-    rows = replayed.rows(scheduler, cut)
-    scale = replayed.seconds / max(clock.seconds(replayed.rows(replayed.scheduler)), 1e-12)
+    rows = replayed.replay_under(scheduler, cut)
+    scale = replayed.seconds / max(clock.seconds(replayed.replay_under(replayed.scheduler)), 1e-12)
     if rows[:, 0].max() <= clock.most_requests:
         seconds = scale * clock.seconds(rows)
         error = 0.0 if np.isclose(seconds, replayed.seconds) else ERROR  # where it changes nothing
@@ -193,16 +193,16 @@ class _Clock:
         each = decoding.seconds[heavy] / np.maximum(decoding.requests[heavy], 1)
         self.each = float(np.median(each)) if len(each) else 0.0
         self.loads, self.ratios = np.zeros(1), np.ones(1)
-        self.loads, self.ratios = self._ratios(decoding)
+        self.loads, self.ratios = self._correction_by_load(decoding)
 
-    def _ratios(self, decoding: Iterations) -> tuple[Floats, Floats]:
-        """Return log2 of the mean requests, and measured over fitted seconds, for groups of ``decoding`` iterations.
+    def _correction_by_load(self, decoding: Iterations) -> tuple[Floats, Floats]:
+        """Return numbers of requests (log2), and for each the factor by which to correct fitted seconds there.
 
-        A group has similar numbers of requests, and at least five iterations. Without any group, the present loads and
-        ratios come back.
+        A factor is the median of measured over fitted seconds in a group of at least five iterations of ``decoding``
+        with similar numbers of requests. Without such a group, nothing is corrected.
         """
         rows = np.stack([decoding.requests, decoding.tokens, decoding.context], axis=1)
-        ratios = decoding.seconds / np.maximum(self._seconds(rows), 1e-9)
+        ratios = decoding.seconds / np.maximum(self._predict_seconds(rows), 1e-9)
         logarithms = np.log2(np.maximum(decoding.requests, 1))
         bins = np.round(BINS * logarithms)
         usual = [group for group in (bins == number for number in np.unique(bins)) if group.sum() >= FEWEST_IN_BIN]
@@ -210,8 +210,8 @@ class _Clock:
             return self.loads, self.ratios
         return np.array([logarithms[of].mean() for of in usual]), np.array([np.median(ratios[of]) for of in usual])
 
-    def _seconds(self, rows: Floats) -> Floats:
-        """Return the predicted seconds of each iteration; a row has requests, tokens and context."""
+    def _predict_seconds(self, rows: Floats) -> Floats:
+        """Return the predicted seconds of each iteration; ``rows`` have requests, tokens and context."""
         requests, tokens, context = rows.T
         unset, no_numbers = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64)
         made = Iterations(unset, unset, requests, tokens, context, no_numbers, no_numbers)
@@ -221,7 +221,7 @@ class _Clock:
 
     def seconds(self, rows: Floats) -> float:
         """Return the predicted seconds of all iterations together; a row has requests, tokens and context."""
-        return float(self._seconds(rows).sum())
+        return float(self._predict_seconds(rows).sum())
 
     def flat(self, rows: Floats) -> float:
         """Return the seconds if requests and contexts beyond the most that were seen cost nothing."""
@@ -232,14 +232,14 @@ class _Clock:
     def proportional(self, rows: Floats) -> float:
         """Return the seconds if each request costs as much as at full load, where there are more than were seen."""
         beyond = rows[:, 0] > self.most_requests
-        seconds = self._seconds(rows)
+        seconds = self._predict_seconds(rows)
         return float(np.where(beyond, np.maximum(seconds, rows[:, 0] * self.each), seconds).sum())
 
 
-def of_steps(steps: Sequence[TrainingStep]) -> Iterator[WhatIf]:
-    """Yield bounds of the steps' seconds with a free weight sync and with perfect balance, if their bounds are known.
+def what_ifs_of_steps(steps: Sequence[TrainingStep]) -> Iterator[WhatIf]:
+    """Yield lower and upper bounds of the steps' seconds with a free weight sync, and with perfect balance.
 
-    The first step is a warm-up and left out if there are others.
+    A bound that the steps do not have is left out. The first step is a warm-up and left out if there are others.
     """
     settled = [step for step in steps if not step.warm_up] or steps
     took = sum(step.seconds for step in settled)

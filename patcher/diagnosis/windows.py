@@ -1,4 +1,4 @@
-"""The recorded iterations, found again in the timeline."""
+"""Recorded iterations and micro-batches, matched with those of the timeline."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class Joined:
         return RecordedIterations(features[self.places], self.class_seconds, self.window)
 
 
-def traces(folder: Path, engines: Iterable[Engine], trainers: Iterable[TrainerStage] = ()) -> list[Path]:
-    """Return the traces in ``folder`` of windows that one of ``engines`` or ``trainers`` recorded, weight syncs, too.
+def recorded_traces(folder: Path, engines: Iterable[Engine], trainers: Iterable[TrainerStage] = ()) -> list[Path]:
+    """Return the traces in ``folder`` of windows, weight syncs included, that ``engines`` or ``trainers`` recorded.
 
-    The metadata files tell; those that cannot be read are skipped.
+    The metadata beside a trace tell; metadata that cannot be read are skipped.
     """
     places = [("rollout", engine.pid, engine.host) for engine in engines]
     places += [(trainer.stage, trainer.pid, trainer.host) for trainer in trainers]
@@ -75,7 +75,7 @@ def join(engine: Engine, profiles: Iterable[RankProfile]) -> Joined:
 
     Metadata name an iteration by its id in the timeline. Those of an older rlpatch do not: there it is the iteration
     with the same requests, tokens and context that began nearest by the host's clock. Profiles of other processes,
-    iterations without metadata, and those that carry the profiler's start are left out. So is the last iteration of a
+    iterations without metadata, and those that include the profiler's start are left out. So is the last iteration of a
     rollout, since its window may last until the next rollout begins.
     """
     mine = [profile for profile in profiles if _of_engine(profile, engine)]
@@ -83,7 +83,7 @@ def join(engine: Engine, profiles: Iterable[RankProfile]) -> Joined:
 
     def place_of(unit: RecordedUnit, entry: Mapping[str, Any]) -> int | None:
         """Return the index of a recorded iteration, None if it is the last of a rollout or not in the timeline."""
-        place = _place(engine, unit, entry)
+        place = _find_iteration(engine, unit, entry)
         return None if place in last_of_rollouts else place
 
     return join_units(mine, place_of, LONGEST_WINDOW)
@@ -92,10 +92,10 @@ def join(engine: Engine, profiles: Iterable[RankProfile]) -> Joined:
 def join_units(
     profiles: Iterable[RankProfile], place_of: Callable[[RecordedUnit, Mapping[str, Any]], int | None], longest: int
 ) -> Joined:
-    """Join recorded units (iterations or micro-batches) of ``profiles`` with the timeline.
+    """Find recorded units (iterations or micro-batches) of ``profiles`` in the timeline.
 
     ``place_of`` takes a unit and its metadata, and returns the unit's index in the timeline or None. Units without an
-    index, without classes, or that carry the profiler's start are left out. More than ``longest`` units in a window
+    index, without classes, or that include the profiler's start are left out. More than ``longest`` units in a window
     count as several windows.
     """
     places, class_seconds, window, windows = list[int](), list[list[float]](), list[int](), list[DiagnosedWindow]()
@@ -112,7 +112,7 @@ def join_units(
             window.append(number + count // longest)
             count += 1
         number += 1 + count // longest
-        windows.append(described(profile, count))
+        windows.append(diagnosed_window(profile, count))
     return Joined(
         np.array(places, dtype=np.int64),
         np.array(class_seconds, dtype=np.float64).reshape(len(places), len(NAMES)),
@@ -131,7 +131,7 @@ def unit_entries(profile: RankProfile) -> dict[object, Mapping[str, Any]]:
     return {entry.get("number"): entry for entry in sidecar.listed_units(profile.facts or {})}
 
 
-def _place(engine: Engine, unit: RecordedUnit, entry: Mapping[str, Any]) -> int | None:
+def _find_iteration(engine: Engine, unit: RecordedUnit, entry: Mapping[str, Any]) -> int | None:
     """Return the index of a recorded iteration ``unit`` among the engine's iterations; None if it is not there.
 
     ``entry`` is its metadata: the id of the iteration, or else its begin, which must be within 0.5 s.
@@ -154,8 +154,8 @@ def _place(engine: Engine, unit: RecordedUnit, entry: Mapping[str, Any]) -> int 
     return int(candidates[np.argmin(np.abs(iterations.start[candidates] - begin_s))])
 
 
-def described(profile: RankProfile, joined: int) -> DiagnosedWindow:
-    """Return the row of a profile's window, with the command to report on it.
+def diagnosed_window(profile: RankProfile, joined: int) -> DiagnosedWindow:
+    """Return the summary of a profile's window, with the command to report on it.
 
     ``joined`` is how many of its iterations or micro-batches are in the timeline.
     """
@@ -165,10 +165,10 @@ def described(profile: RankProfile, joined: int) -> DiagnosedWindow:
     return DiagnosedWindow(stage_of(profile), window, profile.source, len(profile.units), joined, report)
 
 
-def near(joined: Sequence[int] | NDArray[np.int64], count: int) -> NDArray[np.bool_]:
-    """Return a mask of ``count`` iterations, True where recording disturbs them.
+def disturbed_by_recording(joined: Sequence[int] | NDArray[np.int64], count: int) -> NDArray[np.bool_]:
+    """Return a mask of ``count`` iterations, True where recording disturbs their time.
 
-    These are the recorded ones, whose indices are ``joined``, and two iterations before and after each.
+    That is where an iteration was recorded, whose indices are ``joined``, and two iterations before and after it.
     """
     mask = np.zeros(count, dtype=bool)
     for place in joined:

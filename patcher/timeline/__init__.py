@@ -1,1 +1,1 @@
-"""The timeline of a run: what its processes kept without a profiler, read, put on one clock, and explained by steps."""
+"""The timeline of a run: records that its processes wrote without a profiler, on one clock and explained by step."""

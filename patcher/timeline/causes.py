@@ -1,4 +1,4 @@
-"""The causes that limited each step, compared with the others."""
+"""Causes that made a step longer than the steps before and after it."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ STEP_SPREADS = 3
 """Multiple of the usual spread of whole steps by which a step and a cause must exceed the typical step."""
 
 CLEAR_SPREADS = 12
-"""Multiple of its usual spread by which an activity must exceed the typical step to stand out of uneven steps."""
+"""Multiple of its usual spread by which an activity must exceed the typical step to stand out even if steps vary."""
 
 CLEAR = 0.3
-"""Share of its step that such an excess must have."""
+"""Share of the step that an excess must have to stand out even if steps vary much."""
 
 SHARE = 0.05
 """Share of the typical step that an excess must have to stand out."""
@@ -57,14 +57,14 @@ SINGLE = 0.3
 """Share of a step's extra time that a single cause must account for."""
 
 TOGETHER = 3
-"""Roles that take longer in one phase if their machine is overloaded."""
+"""Number of roles that take longer in one phase if their machine is overloaded."""
 
 BESIDE = 0.25
 """Share of the largest excess in a phase that other roles must have if their machine is overloaded."""
 
 
-class What(NamedTuple):
-    """Key of a comparison between steps: role, activity and phase, without the individual rank or replica."""
+class Activity(NamedTuple):
+    """Activity whose time is compared between steps: role, span kind, name and phase, of any rank or replica."""
 
     role: str
     kind: str
@@ -73,74 +73,77 @@ class What(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Spent:
+class StepTimes:
     """Times of one step's critical path by activity, in microseconds.
 
     ``late`` is the delay of each rank after the others and ``by_process`` the time on the path, by the process's index.
-    ``replica_late`` is the last replica and its delay. ``sync`` is how long each process worked for each part of the
-    weight sync. ``unsafe`` says that a trainer stopped recording before the end of the step, "" if none did.
-    ``stalled`` is how long each process stood still during an activity, ``stopped`` how long a whole machine did.
-    ``amounts`` is how much there was to do, ``rewards_delay`` by how much a rollout would end earlier without rewards.
+    ``last_replica`` is the replica that finished last, and its delay after the next to last. ``sync`` is how long each
+    process worked for each part of the weight sync. ``incomplete`` says that a trainer stopped recording before the end
+    of the step, "" if none did. ``stalled`` is how long each process stood still during an activity, ``stopped`` how
+    long a whole machine did. ``amounts`` is how much there was to do, ``rewards_delay`` by how much a rollout would end
+    earlier without rewards.
     """
 
     total: int
-    us: Mapping[What, int]
-    late: Mapping[What, Mapping[int, int]]
-    by_process: Mapping[What, Mapping[int | None, int]]
-    replica_late: tuple[int | None, int] = (None, 0)
+    us: Mapping[Activity, int]
+    late: Mapping[Activity, Mapping[int, int]]
+    by_process: Mapping[Activity, Mapping[int | None, int]]
+    last_replica: tuple[int | None, int] = (None, 0)
     sync: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    unsafe: str = ""
-    stalled: Mapping[What, Mapping[int, int]] = field(default_factory=dict)
-    stopped: Mapping[What, int] = field(default_factory=dict)
+    incomplete: str = ""
+    stalled: Mapping[Activity, Mapping[int, int]] = field(default_factory=dict)
+    stopped: Mapping[Activity, int] = field(default_factory=dict)
     amounts: Amounts = NOTHING
     rewards_delay: int = 0
 
     @cached_property
     def phases(self) -> frozenset[str]:
         """Return the driver's phases on the critical path."""
-        return frozenset(key.phase for key in self.us)
+        return frozenset(activity.phase for activity in self.us)
 
 
-def spent(
+def sum_step_times(
     path: Sequence[PathPiece],
-    replica_late: tuple[int | None, int],
+    last_replica: tuple[int | None, int],
     sync: Mapping[str, Mapping[int, int]],
-    unsafe: str,
+    incomplete: str,
     stalls: Mapping[int, Sequence[TimeRange]] | None = None,
     machine_stalls: Sequence[TimeRange] = (),
-) -> Spent:
-    """Sum a step's critical path by activity, and return the times that are compared between steps.
+) -> StepTimes:
+    """Sum a step's critical path by activity, and by the process of each.
 
+    ``last_replica`` is the replica that finished last, with its delay in microseconds. ``sync`` has the microseconds of
+    each process in each part of the weight sync. ``incomplete`` says that a trainer's records end early, "" if none do.
     ``stalls`` has the ranges in which each process stood still, by its index, ``machine_stalls`` those of a whole
-    machine. ``replica_late``, ``sync`` and ``unsafe`` become fields of the result as they are.
+    machine.
     """
-    us = defaultdict[What, int](int)
-    late = defaultdict[What, defaultdict[int, int]](lambda: defaultdict(int))
-    by_process = defaultdict[What, defaultdict[int | None, int]](lambda: defaultdict(int))
+    us = defaultdict[Activity, int](int)
+    late = defaultdict[Activity, defaultdict[int, int]](lambda: defaultdict(int))
+    by_process = defaultdict[Activity, defaultdict[int | None, int]](lambda: defaultdict(int))
     for piece in path:
-        key = _what(piece)
-        us[key] += piece.end - piece.start
-        by_process[key][piece.process] += piece.end - piece.start
+        activity = _activity_of(piece)
+        us[activity] += piece.end - piece.start
+        by_process[activity][piece.process] += piece.end - piece.start
         if piece.process is not None and piece.late:
-            late[key][piece.process] += piece.late
-    stalled = defaultdict[What, dict[int, int]](dict)
+            late[activity][piece.process] += piece.late
+    stalled = defaultdict[Activity, dict[int, int]](dict)
     for process, ranges in (stalls or {}).items():
-        for key, overlap in _during(path, ranges).items():
-            stalled[key][process] = overlap
-    stopped = _during(path, machine_stalls)
-    return Spent(sum(us.values()), us, late, by_process, replica_late, sync, unsafe, stalled, stopped)
+        for activity, overlap in _time_within(path, ranges).items():
+            stalled[activity][process] = overlap
+    stopped = _time_within(path, machine_stalls)
+    return StepTimes(sum(us.values()), us, late, by_process, last_replica, sync, incomplete, stalled, stopped)
 
 
-def _what(piece: PathPiece) -> What:
+def _activity_of(piece: PathPiece) -> Activity:
     """Return the key under which a piece of a critical path is summed."""
-    return What(piece.role, piece.kind, piece.what, piece.phase)
+    return Activity(piece.role, piece.kind, piece.what, piece.phase)
 
 
-def _during(path: Sequence[PathPiece], ranges: Sequence[TimeRange]) -> dict[What, int]:
-    """Return activity → its microseconds on ``path`` within ``ranges``; activities outside of them are absent."""
-    during = Counter[What]()
+def _time_within(path: Sequence[PathPiece], ranges: Sequence[TimeRange]) -> dict[Activity, int]:
+    """Return activity → its microseconds on the critical ``path`` during ``ranges``, without activities of 0."""
+    during = Counter[Activity]()
     for piece, us in overlaps(path, ranges):
-        during[_what(piece)] += us
+        during[_activity_of(piece)] += us
     return during
 
 
@@ -156,35 +159,36 @@ class StepVerdict:
     beside: tuple[Part, ...] = ()
 
 
-class Who(NamedTuple):
+class ProcessRank(NamedTuple):
     """Replica and rank of a process; None if it has none or the number is unknown."""
 
     replica: int | None
     rank: int | None
 
 
-NOBODY = Who(None, None)
+NOBODY = ProcessRank(None, None)
 
 
-def verdicts(steps: Sequence[Spent], who: Sequence[Who]) -> list[StepVerdict]:
-    """Return the verdict on each step, compared with up to 40 steps on either side, if possible without the first.
+def verdicts(steps: Sequence[StepTimes], processes: Sequence[ProcessRank]) -> list[StepVerdict]:
+    """Return the verdict on each step, from a comparison with up to 40 steps before and 40 after it.
 
-    ``who`` has the replica and rank of each process, by the process's index.
+    The first step, a warm-up, is not compared with if two others remain. ``processes`` has the replica and rank of each
+    process, by its index.
     """
-    neighbours = [_neighbours(len(steps), at) for at in range(len(steps))]
+    neighbours = [_steps_to_compare(len(steps), at) for at in range(len(steps))]
     comparisons = [
-        _Comparison(step, [(other - at, steps[other]) for other in neighbours[at]], who)
+        _Comparison(step, [(other - at, steps[other]) for other in neighbours[at]], processes)
         for at, step in enumerate(steps)
     ]
-    regular = [comparison.regular() for comparison in comparisons]
+    regular_us = [comparison.regular_us() for comparison in comparisons]
     return [
-        comparison.verdict([(other - at, regular[other]) for other in neighbours[at]])
+        comparison.verdict([(other - at, regular_us[other]) for other in neighbours[at]])
         for at, comparison in enumerate(comparisons)
     ]
 
 
-def _neighbours(count: int, step: int) -> list[int]:
-    """Return the indices of the steps that a step is compared with: up to 40 on either side.
+def _steps_to_compare(count: int, step: int) -> list[int]:
+    """Return the indices of the steps to compare a step with: up to 40 before and 40 after it.
 
     ``step`` is its index among ``count`` steps. Step 0, the warm-up, is left out if at least two others remain.
     """
@@ -196,133 +200,144 @@ def _neighbours(count: int, step: int) -> list[int]:
 class _Comparison:
     """A step and the steps to compare it with.
 
-    ``others`` has their distance in steps, negative before the step; ``who`` has replica and rank by the process's
-    index.
+    ``others`` has their distance in steps, negative before the step. ``processes`` has replica and rank by the
+    process's index.
     """
 
-    step: Spent
-    others: Sequence[tuple[int, Spent]]
-    who: Sequence[Who]
+    step: StepTimes
+    others: Sequence[tuple[int, StepTimes]]
+    processes: Sequence[ProcessRank]
 
     @cached_property
-    def with_phase(self) -> Mapping[str, Sequence[tuple[int, Spent]]]:
-        """Return each rare phase of this step → the other steps that have it, with their distance.
+    def steps_with_rare_phase(self) -> Mapping[str, Sequence[tuple[int, StepTimes]]]:
+        """Return each rare phase of this step → the other steps with this phase, as (distance in steps, step).
 
-        A phase is rare if most of the other steps lack it.
+        A phase is rare if fewer than half of the other steps have it.
         """
-        phases = {key.phase for key in self.step.us}
+        phases = {activity.phase for activity in self.step.us}
         steps = {phase: [other for other in self.others if phase in other[1].phases] for phase in phases}
         return {phase: having for phase, having in steps.items() if 2 * len(having) < len(self.others)}
 
     @cached_property
-    def usual(self) -> Mapping[What, tuple[float, float]]:
-        """Return activity → its usual time at this step and the robust standard deviation, in microseconds.
+    def usual_times(self) -> Mapping[Activity, tuple[float, float]]:
+        """Return activity → its expected time in this step and the robust standard deviation, both in microseconds.
 
-        An activity of a phase that most steps lack is compared with the steps that have the phase.
+        They come from the other steps; for an activity in a rare phase, only from steps with this phase.
         """
         return {
-            key: usual([(at, other.us.get(key, 0)) for at, other in self.with_phase.get(key.phase, self.others)])
-            for key in self.step.us
+            activity: expected_and_spread(
+                [
+                    (at, other.us.get(activity, 0))
+                    for at, other in self.steps_with_rare_phase.get(activity.phase, self.others)
+                ]
+            )
+            for activity in self.step.us
         }
 
     @cached_property
     def incomparable(self) -> frozenset[str]:
         """Return the phases in which nothing can stand out: validation, and those of too few other steps."""
-        few = {phase for phase, having in self.with_phase.items() if len(having) < FEWEST}
-        return frozenset(few | ({key.phase for key in self.step.us} & {*VALIDATING}))
+        few = {phase for phase, having in self.steps_with_rare_phase.items() if len(having) < FEWEST}
+        return frozenset(few | ({activity.phase for activity in self.step.us} & {*VALIDATING}))
 
     @cached_property
-    def excesses(self) -> Mapping[What, float]:
-        """Return the activities that stand out → their microseconds over the usual time.
+    def excesses(self) -> Mapping[Activity, float]:
+        """Return activity → its microseconds over the expected time, for the activities that stand out.
 
-        These exceed four times the usual spread, and 5 % of a step in which each activity takes as long as usual.
+        An activity stands out if this excess is above four times its usual spread, and above 5 % of a usual step.
         """
-        least = SHARE * sum(middle for middle, _ in self.usual.values())
-        excesses = {key: self.step.us[key] - middle for key, (middle, _) in self.usual.items()}
+        least = SHARE * sum(middle for middle, _ in self.usual_times.values())
+        excesses = {activity: self.step.us[activity] - middle for activity, (middle, _) in self.usual_times.items()}
         return {
-            key: excess
-            for key, excess in excesses.items()
-            if key.phase not in self.incomparable and excess > max(SPREADS * self.usual[key][1], least)
+            activity: excess
+            for activity, excess in excesses.items()
+            if activity.phase not in self.incomparable and excess > max(SPREADS * self.usual_times[activity][1], least)
         }
 
-    def regular(self) -> float:
-        """Return the step's microseconds without what stands out and without phases that most steps lack."""
-        rare = {*self.with_phase, *self.incomparable}
-        regular = sum(us for key, us in self.step.us.items() if key.phase not in rare)
-        return regular - sum(excess for key, excess in self.excesses.items() if key.phase not in rare)
+    def regular_us(self) -> float:
+        """Return the step's microseconds without rare phases and without the excesses of activities that stand out."""
+        rare = {*self.steps_with_rare_phase, *self.incomparable}
+        regular = sum(us for activity, us in self.step.us.items() if activity.phase not in rare)
+        return regular - sum(excess for activity, excess in self.excesses.items() if activity.phase not in rare)
 
-    def verdict(self, regular: Sequence[tuple[int, float]]) -> StepVerdict:
-        """Return the verdict, the causes that limited the step, and the largest activity.
+    def verdict(self, regular_us: Sequence[tuple[int, float]]) -> StepVerdict:
+        """Return the verdict on the step, with the causes that limited it and its largest activity.
 
-        ``regular`` has the results of `regular` for the other steps, by their distance.
+        ``regular_us`` has, for each other step, its distance in steps and its microseconds without excesses and rare
+        phases.
         """
         us = self.step.us
-        verdict, why, limits = self._judge(regular)
+        verdict, why, limits = self._judge(regular_us)
         mostly = max(us, key=us.__getitem__) if us else None
-        causes = [*map(self._cause, limits)]
+        causes = [*map(self._cause_of, limits)]
         return StepVerdict(
             verdict,
             why,
             causes[0] if causes else None,
-            self._cause(mostly) if mostly else None,
+            self._cause_of(mostly) if mostly else None,
             tuple(causes[1:]),
-            tuple(self._beside()),
+            tuple(self._incomparable_parts()),
         )
 
-    def _beside(self) -> Iterator[Part]:
-        """Yield the phases in which nothing can stand out, with their seconds, if they have over 5 % of the step."""
+    def _incomparable_parts(self) -> Iterator[Part]:
+        """Yield name and seconds of each phase that too few other steps have to compare it, and of validation.
+
+        Phases below 5 % of the step are left out.
+        """
         for phase in sorted(self.incomparable):
-            us = sum(us for key, us in self.step.us.items() if key.phase == phase)
+            us = sum(us for activity, us in self.step.us.items() if activity.phase == phase)
             if phase and us > SHARE * self.step.total:
                 yield Part(phase, seconds(us))
 
-    def _longer(self, typical: float) -> float:
-        """Return by how many microseconds the step is longer than a typical one with the same rare phases.
+    def _us_over_typical(self, typical: float) -> float:
+        """Return by how many microseconds the step is longer than a typical step with the same rare phases would be.
 
-        ``typical`` is the length of a typical step without rare phases, in microseconds. A rare phase that takes less
-        than usual does not hide what takes longer.
+        ``typical`` is the length of a typical step without rare phases, in microseconds. A rare phase that is shorter
+        than usual does not make up for another part that is longer.
         """
-        rare = {*self.with_phase, *self.incomparable}
+        rare = {*self.steps_with_rare_phase, *self.incomparable}
         expected = sum(
-            us if key.phase in self.incomparable else min(us, self.usual[key][0])
-            for key, us in self.step.us.items()
-            if key.phase in rare
+            us if activity.phase in self.incomparable else min(us, self.usual_times[activity][0])
+            for activity, us in self.step.us.items()
+            if activity.phase in rare
         )
         return self.step.total - typical - expected
 
-    def _judge(self, regular: Sequence[tuple[int, float]]) -> tuple[str, str, Sequence[What]]:
+    def _judge(self, regular_us: Sequence[tuple[int, float]]) -> tuple[str, str, Sequence[Activity]]:
         """Return the verdict, the reason for it, and the activities that limited the step, the costliest first.
 
-        ``regular`` has the results of `regular` for the other steps, by their distance. The activities are empty
-        unless the verdict is ``limited``.
+        The activities are empty unless the verdict is ``limited``. ``regular_us`` has, for each other step, its
+        distance in steps and its microseconds without excesses and rare phases.
         """
         if len(self.others) < FEWEST:
             return TYPICAL, Text("too few steps to compare this step with"), ()
         if not self.excesses:
             return TYPICAL, Text("no part of this step is unusually long"), ()
-        typical, spread = usual(regular)
-        longer, least = self._longer(typical), STEP_SPREADS * spread
+        typical, spread = expected_and_spread(regular_us)
+        longer, least = self._us_over_typical(typical), STEP_SPREADS * spread
         ordered = sorted(self.excesses, key=self.excesses.__getitem__, reverse=True)
         standing = [
-            key for key in ordered if self.excesses[key] > least or self._is_clear(key) or self.longer_answers(key)
+            activity
+            for activity in ordered
+            if self.excesses[activity] > least or self._is_clear(activity) or self._explain_by_decode_steps(activity)
         ]
         if not standing or longer < LEAST * self.excesses[standing[0]]:
             return TYPICAL, Text("the step took no longer than the others"), ()
-        key, excess = standing[0], self.excesses[standing[0]]
+        activity, excess = standing[0], self.excesses[standing[0]]
         if excess < SINGLE * longer:
             why = Text(
                 "no single cause: {activity} accounts for only {seconds:.2f} s of the additional {excess:.2f} s",
-                key.what,
+                activity.what,
                 seconds(excess),
                 seconds(longer),
             )
             return SEVERAL, why, ()
-        if roles := self._slower_together(key):
+        if roles := self._slower_together(activity):
             why = Text(
                 "no single cause: {roles} took longer at once, as on an overloaded machine", joined(COMMA, roles)
             )
             return SEVERAL, why, ()
-        if unknown := self._unknown(key):
+        if unknown := self._why_unknown(activity):
             return NOT_KNOWN, unknown, ()
         hidden = Text(
             "the step became only {seconds:.2f} s longer; the rest of this excess overlaps with time that passes"
@@ -331,153 +346,175 @@ class _Comparison:
         )
         also = [other for other in standing[1:] if other.role != "unrecorded"]
         is_hidden = longer < MOSTLY * excess and excess - longer > least
-        return "limited", hidden if is_hidden else self.longer_answers(key), [key, *also]
+        return "limited", hidden if is_hidden else self._explain_by_decode_steps(activity), [activity, *also]
 
-    def _is_clear(self, key: What) -> bool:
+    def _is_clear(self, activity: Activity) -> bool:
         """Tell whether an activity's excess cannot be chance, however much the lengths of whole steps vary."""
-        excess = self.excesses[key]
-        return excess > max(CLEAR_SPREADS * self.usual[key][1], CLEAR * self.step.total)
+        excess = self.excesses[activity]
+        return excess > max(CLEAR_SPREADS * self.usual_times[activity][1], CLEAR * self.step.total)
 
-    def _slower_together(self, key: What) -> Sequence[str]:
-        """Return the names of all roles that took longer in the phase of ``key``, the role with most of it first.
+    def _slower_together(self, activity: Activity) -> Sequence[str]:
+        """Return the roles that took longer at once in the phase of ``activity``, by name, the largest excess first.
 
-        () if they are fewer than three, or if the others took longer by less than a quarter of the excess of ``key``.
+        () if they are fewer than three, or if the roles other than the activity's own have less than a quarter of its
+        excess.
         """
         excesses = Counter[str]()
         for other, excess in self.excesses.items():
-            if other.phase == key.phase and other.role not in ("unrecorded", "rlpatch"):
+            if other.phase == activity.phase and other.role not in ("unrecorded", "rlpatch"):
                 excesses[other.role] += round(excess)
-        beside = excesses.total() - excesses[key.role]
-        if len(excesses) < TOGETHER or beside < BESIDE * self.excesses[key]:
+        beside = excesses.total() - excesses[activity.role]
+        if len(excesses) < TOGETHER or beside < BESIDE * self.excesses[activity]:
             return ()
         return [ROLES[role] for role, _ in excesses.most_common()]
 
-    def longer_answers(self, key: What) -> str:
-        """Return a text if ``key`` is decoding, and more decode steps than usual explain half of its excess, else "".
+    def _explain_by_decode_steps(self, activity: Activity) -> str:
+        """Return a text if ``activity`` is decoding that took longer because of more decode steps than usual, else "".
 
-        A count is exact on a busy machine, too.
+        The additional decode steps must explain half of the activity's excess. A count is exact on a busy machine, too.
         """
         count = self.step.amounts.decode_steps
-        middle, spread = usual([(at, other.amounts.decode_steps) for at, other in self.others])
-        if (key.role, key.what) != ("engine", "decode") or count - middle <= SPREADS * spread:
+        middle, spread = expected_and_spread([(at, other.amounts.decode_steps) for at, other in self.others])
+        if (activity.role, activity.what) != ("engine", "decode") or count - middle <= SPREADS * spread:
             return ""
-        explained = (1 - middle / count) * self.step.us[key]
-        if explained < MOSTLY * self.excesses[key]:
+        explained = (1 - middle / count) * self.step.us[activity]
+        if explained < MOSTLY * self.excesses[activity]:
             return ""
         return Text("{count} decode steps instead of the usual {usual:.0f}", count, middle)
 
-    def _unknown(self, key: What) -> str:
-        """Return why the cause of the longer activity ``key`` is unknown; "" if it is known.
+    def _why_unknown(self, activity: Activity) -> str:
+        """Return why nobody can tell what made ``activity`` longer; "" if this can be told.
 
-        It is unknown without a record, if the whole machine stood still, or if a trainer stopped recording.
+        Reasons: its process recorded nothing, the whole machine stood still, or a trainer stopped recording.
         """
-        if key.role == "unrecorded":
-            return Text("{activity} took longer, but the process that ran it recorded nothing", key.what)
-        stopped = self.step.stopped.get(key, 0)
-        if stopped >= MOSTLY * self.excesses[key]:
+        if activity.role == "unrecorded":
+            return Text("{activity} took longer, but the process that ran it recorded nothing", activity.what)
+        stopped = self.step.stopped.get(activity, 0)
+        if stopped >= MOSTLY * self.excesses[activity]:
             return Text(
                 "several processes stopped at the same time for {seconds:.2f} s: their machine was overloaded or"
                 " paused",
                 seconds(stopped),
             )
-        return self.step.unsafe if key.role == "trainer" else ""
+        return self.step.incomplete if activity.role == "trainer" else ""
 
-    def _cause(self, key: What) -> Cause:
-        """Return the activity ``key`` as a cause, with its excess, the possible saving, and the responsible process.
+    def _cause_of(self, activity: Activity) -> Cause:
+        """Return ``activity`` as a cause of the step's length: excess, possible saving, and the responsible process.
 
-        Rank and replica are None if none is responsible.
+        Rank and replica are None if no single process is responsible.
         """
-        us = self.step.us[key]
-        excess = max(us - self.usual[key][0], 0)
-        replica, rank = self._responsible(key, excess)
-        saves = seconds(min(excess, self._lead_of(key, replica)))
-        return Cause(key.role, replica, rank, key.what, key.phase, seconds(us), seconds(excess), key.kind, saves)
+        us = self.step.us[activity]
+        excess = max(us - self.usual_times[activity][0], 0)
+        replica, rank = self._responsible_process(activity, excess)
+        saves = seconds(min(excess, self._slack(activity, replica)))
+        return Cause(
+            activity.role,
+            replica,
+            rank,
+            activity.what,
+            activity.phase,
+            seconds(us),
+            seconds(excess),
+            activity.kind,
+            saves,
+        )
 
-    def _lead_of(self, key: What, replica: int | None) -> float:
-        """Return by how many microseconds the activity ``key`` can shrink before the step waits for something else.
+    def _slack(self, activity: Activity, replica: int | None) -> float:
+        """Return by how many microseconds ``activity`` can shrink before the step waits for something else instead.
 
-        ``replica`` is the responsible one, or None. Infinite if nothing is known that goes on beside it.
+        ``replica`` is the one responsible for the activity, or None. Infinite if nothing is known to run at the same
+        time.
         """
-        if key.kind == "iteration":
-            return self.step.replica_late[1] if replica is not None and self.step.replica_late[0] == replica else inf
-        return self.step.rewards_delay if key.role == "reward" and key.phase in GENERATING else inf
+        if activity.kind == "iteration":
+            return self.step.last_replica[1] if replica is not None and self.step.last_replica[0] == replica else inf
+        return self.step.rewards_delay if activity.role == "reward" and activity.phase in GENERATING else inf
 
-    def _responsible(self, key: What, excess: float) -> Who:
+    def _responsible_process(self, activity: Activity, excess: float) -> ProcessRank:
         """Return the rank or replica that causes at least half of an activity's ``excess`` (microseconds), else NOBODY.
 
-        ``key`` is the activity. The usual delay of a rank or replica is subtracted, so a permanent straggler does not
-        count.
+        Its usual delay is subtracted, so a permanent straggler does not count.
         """
-        shares = self.step.by_process[key]
+        shares = self.step.by_process[activity]
         top = max(shares, key=lambda process: shares[process])
-        if key.kind == "sync":
-            return self._longest(key, excess) if key.what in self.step.sync else self._latest(key, excess)
-        if key.role == "trainer":
-            return Who(None, self._rank(key, excess))
-        if key.role in ("engine", "server") and top is not None:
-            return Who(self._replica(self.who[top].replica, excess), None)
+        if activity.kind == "sync":
+            return (
+                self._slowest_sync_process(activity, excess)
+                if activity.what in self.step.sync
+                else self._most_delayed_process(activity, excess)
+            )
+        if activity.role == "trainer":
+            return ProcessRank(None, self._responsible_rank(activity, excess))
+        if activity.role in ("engine", "server") and top is not None:
+            return ProcessRank(self._responsible_replica(self.processes[top].replica, excess), None)
         return NOBODY
 
-    def _rank(self, key: What, excess: float) -> int | None:
-        """Return the rank whose unusual delay is at least half of ``excess`` (microseconds); None if there is none.
+    def _responsible_rank(self, activity: Activity, excess: float) -> int | None:
+        """Return the trainer rank that causes at least half of an activity's ``excess`` (microseconds), else None.
 
-        ``key`` is the activity. Otherwise the only rank that stood still is named, if it did so for half of the excess,
-        or the rank of the only trainer.
+        It is the rank that finishes later than usual by that much, else the only rank that stood still for that long. A
+        run with one trainer always names this one.
         """
-        latest = self._latest(key, excess)
+        latest = self._most_delayed_process(activity, excess)
         if latest != NOBODY:
             return latest.rank
-        trainers = [at for at, process in enumerate(self.who) if process.rank is not None and process.replica is None]
-        stalled = self.step.stalled.get(key, {})
+        trainers = [
+            at for at, process in enumerate(self.processes) if process.rank is not None and process.replica is None
+        ]
+        stalled = self.step.stalled.get(activity, {})
         still = [at for at in trainers if stalled.get(at, 0)]
         if len(still) == 1 and excess and stalled[still[0]] >= MOSTLY * excess:
-            return self.who[still[0]].rank
-        alone = len(trainers) == 1 and any(process is not None for process in self.step.by_process[key])
-        return self.who[trainers[0]].rank if alone else None
+            return self.processes[still[0]].rank
+        alone = len(trainers) == 1 and any(process is not None for process in self.step.by_process[activity])
+        return self.processes[trainers[0]].rank if alone else None
 
-    def _latest(self, key: What, excess: float) -> Who:
-        """Return the process whose unusual delay after the others is at least half of ``excess``, else NOBODY.
+    def _most_delayed_process(self, activity: Activity, excess: float) -> ProcessRank:
+        """Return the process that is later than usual by at least half of an activity's ``excess``, else NOBODY.
 
-        ``key`` is the activity, ``excess`` in microseconds.
+        Only the process with the largest delay after the others is looked at. ``excess`` is in microseconds.
         """
-        late = self.step.late.get(key, {})
+        late = self.step.late.get(activity, {})
         last = max(late, key=lambda process: late[process], default=None)
         if last is None or not excess:
             return NOBODY
-        usual = _median(other.late.get(key, {}).get(last, 0) for _, other in self.others)
-        return self.who[last] if late[last] - usual >= MOSTLY * excess else NOBODY
+        usual = _median(other.late.get(activity, {}).get(last, 0) for _, other in self.others)
+        return self.processes[last] if late[last] - usual >= MOSTLY * excess else NOBODY
 
-    def _replica(self, replica: int | None, excess: float) -> int | None:
-        """Return ``replica`` if it is the run's only one, or caused half of ``excess`` (microseconds); else None.
+    def _responsible_replica(self, replica: int | None, excess: float) -> int | None:
+        """Return ``replica`` if it causes at least half of ``excess`` (microseconds), else None.
 
-        It caused that if it finished last in the step, later than usual by half of the excess.
+        It does if it finishes last in the step, and later than usual by half of the excess. The only replica of a run
+        is always returned.
         """
-        if len({process.replica for process in self.who if process.replica is not None}) == 1:
+        if len({process.replica for process in self.processes if process.replica is not None}) == 1:
             return replica
-        last, late = self.step.replica_late
-        usual = _median(other.replica_late[1] if other.replica_late[0] == replica else 0 for _, other in self.others)
+        last, late = self.step.last_replica
+        usual = _median(other.last_replica[1] if other.last_replica[0] == replica else 0 for _, other in self.others)
         return replica if replica == last and excess and late - usual >= MOSTLY * excess else None
 
-    def _longest(self, key: What, excess: float) -> Who:
-        """Return the process that took longest for the part ``key`` of the weight sync, else NOBODY.
+    def _slowest_sync_process(self, activity: Activity, excess: float) -> ProcessRank:
+        """Return the process that causes half of the ``excess`` of a part of the weight sync, else NOBODY.
 
-        It must take longer than the next process of its role by half of ``excess`` (microseconds) more than usual.
+        Its lead over the next slowest process of its role must exceed the usual lead by that much. ``activity`` is the
+        part, ``excess`` is in microseconds.
         """
-        later, process = self._slowest_in_sync(self.step, key)
-        before = [self._slowest_in_sync(other, key) for _, other in self.others]
+        later, process = self._slowest_in_sync(self.step, activity)
+        before = [self._slowest_in_sync(other, activity) for _, other in self.others]
         usual = _median(other_later if other_process == process else 0 for other_later, other_process in before)
-        return self.who[process] if process is not None and excess and later - usual >= MOSTLY * excess else NOBODY
+        return (
+            self.processes[process] if process is not None and excess and later - usual >= MOSTLY * excess else NOBODY
+        )
 
-    def _slowest_in_sync(self, step: Spent, key: What) -> tuple[int, int | None]:
-        """Return the slowest process in part ``key`` of the weight sync in ``step``, among those of the part's role.
+    def _slowest_in_sync(self, step: StepTimes, activity: Activity) -> tuple[int, int | None]:
+        """Return lead and index of the slowest process in one part (``activity``) of the weight sync of ``step``.
 
-        The values are the microseconds by which it exceeds the next slowest, and its index; (0, None) for fewer than
-        two processes.
+        The lead is how many microseconds it takes longer than the next slowest process of its role. (0, None) for fewer
+        than two processes.
         """
         lengths = {
             process: us
-            for process, us in step.sync.get(key.what, {}).items()
-            if self.who[process] != NOBODY and (self.who[process].replica is None) == (key.role == "trainer")
+            for process, us in step.sync.get(activity.what, {}).items()
+            if self.processes[process] != NOBODY
+            and (self.processes[process].replica is None) == (activity.role == "trainer")
         }
         ordered = sorted(lengths, key=lambda process: lengths[process])
         return (lengths[ordered[-1]] - lengths[ordered[-2]], ordered[-1]) if len(ordered) > 1 else (0, None)
@@ -488,11 +525,11 @@ def _median(values: Iterable[float]) -> float:
     return statistics.median(numbers) if numbers else 0.0
 
 
-def usual(values: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """Return the value to expect at distance 0, at least 0, and the robust standard deviation around it.
+def expected_and_spread(values: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """Return the value expected at distance 0, at least 0, and the robust standard deviation of ``values`` around it.
 
-    ``values`` are pairs (distance in steps, value). With enough of them, the trend is taken out: the line from the
-    median of the first third to that of the last.
+    ``values`` are pairs (distance in steps, value). From twelve values on, a linear trend is taken into account: the
+    line through the medians of the first and of the last third.
     """
     third = len(values) // 3
     slope = 0.0

@@ -1,8 +1,8 @@
-"""The clocks of several machines, brought together by what can only happen one after the other.
+"""The clocks of several machines, aligned by events whose order is known.
 
-A method cannot begin on a worker before the driver called it, nor can a server begin a request before it was sent;
-where the caller waits for the answer, its end comes after theirs. Each pair bounds how far two clocks are apart; over
-the graph of machines these bounds are made as narrow as they can be, and the middle is taken.
+A method cannot begin on a worker before the driver called it, nor can a server begin a request before it was sent. If
+the caller waits for the answer, the call ends after the method or request. Each such pair bounds how far two clocks are
+apart. All bounds between machines are combined, and the middle of the narrowest range is taken.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from patcher.timeline.path import calls_for
 from patcher.timeline.runs import Process
 
 MOST = 50_000
-"""Spans of one kind and process that are looked at: enough for a bound, whatever the run has."""
+"""Most spans of a process that are read: enough for a bound, however long the run is."""
 
 SLACK_US = 1_000
-"""By how much bounds may contradict each other: two clocks are not read at once."""
+"""Microseconds by which bounds may contradict each other, because two clocks are never read at the same moment."""
 
 
 FEWEST = 3
 """Rollouts that must agree on how far two clocks are apart."""
 
-_Ended = Mapping[str, Sequence[tuple[int, int]]]
+_EndedTimes = Mapping[str, Sequence[tuple[int, int]]]
 """Start and end of spans in microseconds, by boot id."""
 
-_Spans = Mapping[tuple[str, int], list[KeptSpan]]
-"""Spans by the boot id and the place of their process."""
+_SpansByProcess = Mapping[tuple[str, int], list[KeptSpan]]
+"""Spans by boot id and index of their process."""
 
 
 class ClockBound(NamedTuple):
@@ -69,7 +69,7 @@ class Alignment(NamedTuple):
 def align(processes: Sequence[Process], reference: int) -> Alignment:
     """Align the clocks of all ``processes`` to that of the process with the index ``reference``.
 
-    Reads the files if there are several machines.
+    With several machines, this reads the processes' files.
     """
     newest, hosts = dict[str, tuple[int, int]](), defaultdict[str, dict[str, None]](dict)
     for head in (process.head for process in processes):
@@ -78,7 +78,7 @@ def align(processes: Sequence[Process], reference: int) -> Alignment:
     walls = {boot: wall - mono for boot, (mono, wall) in newest.items()}
     home = processes[reference].head.boot
     apart = {boot: wall - walls[home] for boot, wall in walls.items()}
-    offsets = solved(bounds(processes) if len(walls) > 1 else (), home, apart)
+    offsets = solve_offsets(clock_bounds(processes) if len(walls) > 1 else (), home, apart)
     clocks = []
     for boot, (offset, error, source, contradicts) in offsets.items():
         seconds = None if error is None else error / 1e6
@@ -86,18 +86,18 @@ def align(processes: Sequence[Process], reference: int) -> Alignment:
     return Alignment({boot: offset.offset for boot, offset in offsets.items()}, tuple(clocks))
 
 
-def solved(clock_bounds: Iterable[ClockBound], home: str, walls: Mapping[str, int]) -> dict[str, Offset]:
-    """Return boot id → the offset of this clock to that of ``home`` (a boot id), in the middle of its bounds.
+def solve_offsets(bounds: Iterable[ClockBound], home: str, walls: Mapping[str, int]) -> dict[str, Offset]:
+    """Return boot id → the offset to add to this clock to get that of ``home`` (a boot id), with its error.
 
-    The bounds are combined over all machines. ``walls`` has the offset of each clock by the wall clocks, in
-    microseconds. A clock that is not bounded from both sides gets this offset, moved into its bounds, with an unknown
-    error.
+    The offset is the middle of the range that all ``bounds`` together leave. ``walls`` has the offset of each clock by
+    the wall clocks, in microseconds. A clock without a bound on one side gets this offset, moved into the range, with
+    an unknown error.
     """
     edges: dict[tuple[str, str], int] = {}
-    for earlier, later, least in clock_bounds:
+    for earlier, later, least in bounds:
         edges[earlier, later] = max(edges.get((earlier, later), least), least)
-    low = _longest(edges, home, walls)
-    high = _longest({(later, earlier): least for (earlier, later), least in edges.items()}, home, walls)
+    low = _longest_paths(edges, home, walls)
+    high = _longest_paths({(later, earlier): least for (earlier, later), least in edges.items()}, home, walls)
     offsets: dict[str, Offset] = {}
     for boot, wall in walls.items():
         below, above = low.get(boot, -ENDLESS), -high.get(boot, -ENDLESS)
@@ -112,11 +112,11 @@ def solved(clock_bounds: Iterable[ClockBound], home: str, walls: Mapping[str, in
     return offsets
 
 
-def _longest(edges: Mapping[tuple[str, str], int], home: str, boots: Iterable[str]) -> dict[str, int]:
-    """Return boot id → the length of the longest path from ``home`` to this clock, in microseconds.
+def _longest_paths(edges: Mapping[tuple[str, str], int], home: str, boots: Iterable[str]) -> dict[str, int]:
+    """Return boot id → the length in microseconds of the longest path from ``home`` to it in a graph of clocks.
 
-    ``edges`` has the bound from one clock to another; bounds add up along a path. Clocks without a path are absent.
-    The search ends after as many rounds as there are ``boots``.
+    ``edges`` has the length of each edge, a bound from one clock to another. Clocks without a path are absent. The
+    search ends after as many rounds as there are ``boots``.
     """
     lengths = {home: 0}
     for _ in boots:  # a longer way has a circle, which is a contradiction
@@ -127,17 +127,17 @@ def _longest(edges: Mapping[tuple[str, str], int], home: str, boots: Iterable[st
     return lengths
 
 
-def bounds(processes: Sequence[Process]) -> Iterator[ClockBound]:
-    """Read the files of ``processes``, and yield the clock bounds between two machines.
+def clock_bounds(processes: Sequence[Process]) -> Iterator[ClockBound]:
+    """Read the files of ``processes``, and yield bounds on how far the clocks of two machines are apart.
 
-    They come from calls of the driver with the works that they start, from requests with their services, and from
-    whole rollouts.
+    They come from events in a known order: a driver's call and the method that it runs on a worker, a sent request and
+    its handling by a server, and the first and last request of a rollout.
     """
-    by_kind: dict[str, dict[str, _Spans]] = {
+    by_kind: dict[str, dict[str, _SpansByProcess]] = {
         kind: defaultdict(lambda: defaultdict(list)) for kind in ("call", "work", "request", "serve")
     }
     for at, process in enumerate(processes):
-        for span in _spans(process, at, by_kind):
+        for span in _read_spans(process, at, by_kind):
             key = span.name if span.kind in ("call", "work") else str(span.amount)
             if span.kind != "work" or not span.parent:
                 by_kind[span.kind][key][process.head.boot, at].append(span)
@@ -145,21 +145,21 @@ def bounds(processes: Sequence[Process]) -> Iterator[ClockBound]:
         pairs = product(by_driver.items(), by_worker.items()) if calls_for(name, method) else ()
         for ((here, _), calls), ((there, _), works) in pairs:
             if here != there and len(calls) == len(works):
-                yield from _one_to_one(here, there, calls, works)
+                yield from _bounds_from_calls(here, there, calls, works)
     for amount, by_agent in by_kind["request"].items():
-        yield from _requests(by_agent, by_kind["serve"].get(amount, {}))
-    yield from _rollouts(_ended(by_kind["request"].values()), _ended(by_kind["serve"].values()))
+        yield from _bounds_from_requests(by_agent, by_kind["serve"].get(amount, {}))
+    yield from _bounds_from_rollouts(_ended_times(by_kind["request"].values()), _ended_times(by_kind["serve"].values()))
 
 
-def _spans(process: Process, index: int, kinds: Iterable[str]) -> Iterator[KeptSpan]:
-    """Read a process's files, and yield the first 50,000 spans (`MOST`) of ``kinds``, by the process's own clock.
+def _read_spans(process: Process, index: int, kinds: Iterable[str]) -> Iterator[KeptSpan]:
+    """Read a process's files, and yield its first 50,000 spans (`MOST`) of ``kinds``, on the process's own clock.
 
     ``index`` is that of the process in its run. Files without such spans are not read.
     """
     if not any(part.kinds & {*kinds} for part in process.parts):
         return
     reader, count = Reader(process.paths, index), 0
-    while count < MOST and reader.step():
+    while count < MOST and reader.read_block():
         for span in reader.spans:
             if span.kind in kinds:
                 count += 1
@@ -168,11 +168,13 @@ def _spans(process: Process, index: int, kinds: Iterable[str]) -> Iterator[KeptS
         reader.iterations.forget(len(reader.iterations))
 
 
-def _one_to_one(here: str, there: str, calls: Iterable[KeptSpan], works: Iterable[KeptSpan]) -> Iterator[ClockBound]:
-    """Yield the clock bounds from calls on machine ``here`` and as many works on ``there``, paired in order of start.
+def _bounds_from_calls(
+    here: str, there: str, calls: Iterable[KeptSpan], works: Iterable[KeptSpan]
+) -> Iterator[ClockBound]:
+    """Yield clock bounds from calls on machine ``here`` and ``works``, what they started on machine ``there``.
 
-    Both are boot ids. A work starts after its call. It ends before its call ends, unless some call is too short to
-    have waited.
+    Both are boot ids. Calls and works are of one method, equally many, and paired in order of start. A work starts
+    after its call. It ends before its call ends, unless some call is too short to have waited.
     """
     pairs = list(zip(sorted(calls, key=by_start), sorted(works, key=by_start), strict=True))
     for call, work in pairs:
@@ -184,20 +186,20 @@ def _one_to_one(here: str, there: str, calls: Iterable[KeptSpan], works: Iterabl
             yield ClockBound(there, here, done - end)
 
 
-def _requests(asked: _Spans, served: _Spans) -> Iterator[ClockBound]:
-    """Yield the clock bounds from ``asked`` requests and ``served`` ones, all with the same number of prompt tokens.
+def _bounds_from_requests(sent_spans: _SpansByProcess, serve_spans: _SpansByProcess) -> Iterator[ClockBound]:
+    """Yield clock bounds from requests as their senders and servers recorded them, all with as many prompt tokens.
 
-    Nothing is yielded unless one machine sent all requests, and as many were served. Which service belongs to which
-    request is unknown. But the nth service on a machine starts after the nth request, and its last but nth ends before
-    the last but nth request.
+    Nothing is yielded unless one machine sent all of them, and as many were served. Which sent request is which served
+    one is unknown. But on each serving machine, the nth to start is later than the nth sent, and the nth from the end
+    ends before the nth from the end of those sent.
     """
-    clients = {boot for boot, _ in asked}
-    sent, begun = _ended([asked]), _ended([served])
-    if len(clients) != 1 or sum(map(len, sent.values())) != sum(map(len, begun.values())):
+    clients = {boot for boot, _ in sent_spans}
+    sent, served = _ended_times([sent_spans]), _ended_times([serve_spans])
+    if len(clients) != 1 or sum(map(len, sent.values())) != sum(map(len, served.values())):
         return
     (here,) = clients
     starts, ends = (sorted(moments) for moments in zip(*sent[here], strict=True))
-    for there, services in begun.items():
+    for there, services in served.items():
         if there != here:
             first, last = (sorted(moments) for moments in zip(*services, strict=True))
             for request, service in zip(starts, first, strict=False):
@@ -206,17 +208,17 @@ def _requests(asked: _Spans, served: _Spans) -> Iterator[ClockBound]:
                 yield ClockBound(there, here, service - request)
 
 
-def _rollouts(sent: _Ended, begun: _Ended) -> Iterator[ClockBound]:
-    """Yield the clock bounds from rollouts, if one machine sent all requests.
+def _bounds_from_rollouts(sent: _EndedTimes, served: _EndedTimes) -> Iterator[ClockBound]:
+    """Yield clock bounds from whole rollouts, if one machine ``sent`` all requests; ``served`` has them by server.
 
-    ``sent`` has the requests, ``begun`` the services. The nth busy period of each machine is the nth rollout, as long
-    as services add up to requests. A rollout's services lie between its first request and its last answer. A machine is
-    left out with fewer than three such rollouts, or if its bounds contradict each other.
+    The nth busy period of each machine is the nth rollout, up to the first one in which the numbers of sent and served
+    requests differ. Servers are busy only between a rollout's first request and its last answer. A machine is left out
+    with fewer than three such rollouts, or if its bounds contradict each other.
     """
     if len(sent) != 1:
         return
     (here,) = sent
-    busy = {boot: _busy_periods(spans) for boot, spans in begun.items()}
+    busy = {boot: _busy_periods(spans) for boot, spans in served.items()}
     rollouts = zip(_busy_periods(sent[here]), *busy.values(), strict=False)
     whole = list(takewhile(lambda periods: periods[0].requests == sum(part.requests for part in periods[1:]), rollouts))
     for at, there in enumerate(busy, 1):
@@ -252,8 +254,8 @@ def _busy_periods(spans: Iterable[tuple[int, int]]) -> list[_BusyPeriod]:
     return periods
 
 
-def _ended(spans: Iterable[_Spans]) -> _Ended:
-    """Return boot id → (start, end) of its spans that have ended, in microseconds; others are left out."""
+def _ended_times(spans: Iterable[_SpansByProcess]) -> _EndedTimes:
+    """Return boot id → (start, end) in microseconds of each of its spans that have ended."""
     ended = defaultdict[str, list[tuple[int, int]]](list)
     for by_place in spans:
         for (boot, _), several in by_place.items():

@@ -48,9 +48,10 @@ def beside(comparison: RunComparison) -> Table:
 
 
 def changed(change: SecondsChange) -> str:
-    """Return the change as a word for people: the raw one, marked if the change at equal tokens is another.
+    """Return the verdict on a change for people: "longer", "shorter", "no clear change" or "unknown".
 
-    If there is no clear change at equal tokens, the raw one is marked as "raw only".
+    It is that on the raw change. If the change at equal tokens gets another verdict, this one is named instead; if it
+    is unclear, the raw one is marked "raw only".
     """
     raw, equal = change.changed, change.changed_at_equal_tokens
     if equal in (UNKNOWN, raw):
@@ -82,7 +83,7 @@ def _changes(name: str, title: str, rows: Sequence[SecondsChange], about: str) -
     )
 
     def row(change: SecondsChange) -> tuple[object, ...]:
-        """Return the cells of one change, in the order of ``columns``."""
+        """Return the cells of one change, in the order of the table's columns."""
         raw, equal = change.raw, change.equal_tokens
         return (
             change.name, _NAMES.get(change.name, change.name), change.before_seconds, change.after_seconds,
@@ -95,9 +96,9 @@ def _changes(name: str, title: str, rows: Sequence[SecondsChange], about: str) -
 
 
 def often(row: CauseChange) -> str:
-    """Return for people how often a cause limits steps now: more often, less often, or may be chance.
+    """Return the verdict on a cause of long steps for people: "more often", "less often" or "may be chance".
 
-    Other changes, such as a new cause, come back as they are.
+    Other verdicts, such as that the cause is new, come back as they are.
     """
     words: dict[str, Text] = {LONGER: Text("more often"), SHORTER: Text("less often"), UNCLEAR: Text("may be chance")}
     return words.get(row.changed, row.changed)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from patcher.messages import Text
-from patcher.timeline.causes import Spent, What
+from patcher.timeline.causes import Activity, StepTimes
 from patcher.timeline.model import (
     FREE_REWARDS,
     FREE_SYNC,
@@ -21,13 +21,13 @@ from patcher.timeline.model import (
 from patcher.timeline.shares import seconds
 
 LARGEST = 5
-"""Causes that are said of a run."""
+"""Number of causes that are reported for a run."""
 
 LEAST = 0.01
-"""Share of the run from which on a cause is said."""
+"""Smallest share of the run that a reported cause has."""
 
-STANDING = 0.1
-"""Share of the run from which on an activity is said that takes as long in each step."""
+LONG_ACTIVITY = 0.1
+"""Smallest share of the run for which an activity is reported that is long in every step."""
 
 MOSTLY = 0.5
 """Share of the steps in which the same rank or replica must be last to be named for the run."""
@@ -53,7 +53,7 @@ ADVICE = {
 """Advice on the next action, by cause."""
 
 
-def run_causes(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> tuple[RunCause, ...]:
+def run_causes(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> tuple[RunCause, ...]:
     """Return the five costliest causes of a run, over all steps but the first, the costliest first.
 
     They are excesses of single steps, possible savings, imbalances, and long activities; those below 1 % of the run are
@@ -61,7 +61,12 @@ def run_causes(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> tuple[R
     """
     counted, paths = steps[1:] or steps, paths[1:] or paths
     whole = sum(step.seconds for step in counted)
-    causes = [*_lasting(counted, paths), *_imbalances(counted), *_outstanding(counted), *_standing(counted, paths)]
+    causes = [
+        *_recurring_costs(counted, paths),
+        *_imbalances(counted),
+        *_step_excesses(counted),
+        *_long_activities(counted, paths),
+    ]
     costly = [
         replace(cause, seconds=round(cause.seconds, 6), share=round(cause.seconds / whole, 4))
         for cause in causes
@@ -75,8 +80,8 @@ def _causes_of(step: TrainingStep) -> list[Cause]:
     return [cause for cause in (step.limited_by, *step.also) if cause is not None]
 
 
-def _outstanding(steps: Iterable[TrainingStep]) -> Iterator[RunCause]:
-    """Yield the excesses of single steps, summed by process, activity and phase; the share is 0 for now."""
+def _step_excesses(steps: Iterable[TrainingStep]) -> Iterator[RunCause]:
+    """Yield the excesses of single steps over typical ones, summed by process, activity and phase; ``share`` is 0."""
     grouped = defaultdict[tuple[object, ...], list[tuple[int, Cause]]](list)
     for step in steps:
         for cause in _causes_of(step):
@@ -88,28 +93,30 @@ def _outstanding(steps: Iterable[TrainingStep]) -> Iterator[RunCause]:
         total = sum(cause.excess_seconds for _, cause in group)
         saves = sum(cause.excess_seconds if cause.saves_seconds is None else cause.saves_seconds for _, cause in group)
         numbers = tuple(step for step, _ in group)
-        yield RunCause(title, total, 0.0, numbers, ADVICE[advice(largest)], largest, round(saves, 6))
+        yield RunCause(title, total, 0.0, numbers, ADVICE[advice_key(largest)], largest, round(saves, 6))
 
 
-def applicable(causes: Iterable[RunCause], windows: Iterable[str], trainers: int) -> tuple[RunCause, ...]:
-    """Return the causes, with the advice replaced where it does not apply.
+def with_applicable_advice(
+    causes: Iterable[RunCause], proposed: Iterable[str], trainer_count: int
+) -> tuple[RunCause, ...]:
+    """Return the causes with other advice where theirs is impossible to follow.
 
-    That is advice to record a proposed window that is not in ``windows`` (names of the proposed ones), and to compare
-    ranks if there is only one of ``trainers`` (their number).
+    Advice to record a window needs its name in ``proposed``, the names of the proposed windows. Advice to compare ranks
+    needs two trainers; ``trainer_count`` is their number.
     """
-    proposed = {*windows}
+    window_names = {*proposed}
     instead = dict[str, str]()
-    if "slow micro-batch" not in proposed:
+    if "slow micro-batch" not in window_names:
         instead[ADVICE["trainer"]] = ADVICE["unit"]
-    if trainers < 2:
+    if trainer_count < 2:
         instead[ADVICE["rank"]] = instead.get(ADVICE["trainer"], ADVICE["trainer"])
-    if "typical decode" not in proposed:
+    if "typical decode" not in window_names:
         instead[ADVICE["engine"]] = ADVICE["decode"]
     return tuple(replace(cause, advice=instead.get(cause.advice, cause.advice)) for cause in causes)
 
 
-def advice(cause: Cause) -> str:
-    """Return the key of ``ADVICE`` for a cause, by kind, activity and role, and whether it names a rank or replica."""
+def advice_key(cause: Cause) -> str:
+    """Return the key of ``ADVICE`` that fits a cause: its kind or role, or whether it names a rank or a replica."""
     if cause.kind in ("poll", "sync", "gap", "reward") and cause.role != "engine":
         return cause.kind
     if cause.what.startswith("start of "):
@@ -121,10 +128,11 @@ def advice(cause: Cause) -> str:
     return cause.role if cause.role in ("reward", "agent") else "driver"
 
 
-def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> Iterator[RunCause]:
-    """Yield a cause for polls, tail, weight sync, driver gaps and rewards: its possible saving in all steps.
+def _recurring_costs(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Iterator[RunCause]:
+    """Yield what polls, long tails, weight syncs, driver gaps and rewards cost in all steps together, as causes.
 
-    The steps' own excesses are taken out. A cause is yielded even if it saves nothing; the share is 0 for now.
+    The cost is the upper bound of what a fix saves, without the excesses of single steps; it may be 0. ``share`` is 0.
+    ``paths`` has the sums of each step's critical path.
     """
     polls = {key.what for path in paths for key in path.us if key.kind == "poll"}
     titles = {
@@ -137,16 +145,16 @@ def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> Iterator[
     savings = [(step, _savings(step, path)) for step, path in zip(steps, paths, strict=True)]
     for key, title in titles.items():
         affected = [step for step, saving in savings if saving[key] > LEAST * step.seconds]
-        cause = _path_cause(affected[0], key) if affected else None
+        cause = _longest_segment(affected[0], key) if affected else None
         total = sum(saving[key] for _, saving in savings)
         numbers = tuple(step.step for step in affected)
         yield RunCause(title, total, 0.0, numbers, ADVICE[key], cause, round(total, 6))
 
 
-def _savings(step: TrainingStep, path: Spent) -> dict[str, float]:
-    """Return key of ``ADVICE`` → the upper bound of a step's saving in seconds, without its excess, at least 0.
+def _savings(step: TrainingStep, path: StepTimes) -> dict[str, float]:
+    """Return key of ``ADVICE`` → upper bound in seconds of what a fix saves in a step, without the step's excess.
 
-    ``path`` has the sums of the step's critical path.
+    ``path`` has the sums of the step's critical path. No saving is below 0.
     """
     bounds = {bound.name: bound.saves_seconds for bound in step.what_if}
     gaps = sum(us for key, us in path.us.items() if (key.role, key.kind) == ("driver", "gap"))
@@ -159,10 +167,10 @@ def _savings(step: TrainingStep, path: Spent) -> dict[str, float]:
 
 
 def _imbalances(steps: Sequence[TrainingStep]) -> Iterator[RunCause]:
-    """Yield two causes: waiting for the last replica, and for the last rank, in all steps.
+    """Yield two causes over all steps: waiting for the last replica, and waiting for the last rank.
 
-    Excesses of single steps that name a replica or rank are taken out. A replica or rank is named if it is the last in
-    over half of the steps concerned.
+    Excesses of single steps that name a replica or rank are subtracted. A replica or rank is named if it is the last
+    one in over half of the steps concerned.
     """
     for of, key in (("replicas", "replica"), ("ranks", "rank")):
         waits, last = dict[int, float](), Counter[int]()
@@ -198,30 +206,32 @@ def _imbalances(steps: Sequence[TrainingStep]) -> Iterator[RunCause]:
         yield RunCause(title, total, 0.0, numbers, ADVICE[key], None, round(total, 6))
 
 
-def _standing(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> Iterator[RunCause]:
-    """Yield the activities that take more than a tenth of the run, without the excesses of single steps.
+def _long_activities(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Iterator[RunCause]:
+    """Yield the activities that take more than a tenth of the run, as causes without the excesses of single steps.
 
-    Rewards, polling, weight sync and driver gaps are left out, because `_lasting` yields them. So is unrecorded time.
+    Polls, weight syncs, rewards and driver gaps are left out, because `_recurring_costs` yields them. So is unrecorded
+    time. ``paths`` has the sums of each step's critical path.
     """
     whole = sum(path.total for path in paths)
-    spent = defaultdict[What, dict[int, int]](dict)
+    spent = defaultdict[Activity, dict[int, int]](dict)
     for step, path in zip(steps, paths, strict=True):
         excess = {
-            What(cause.role, cause.kind, cause.what, cause.phase): cause.excess_seconds for cause in _causes_of(step)
+            Activity(cause.role, cause.kind, cause.what, cause.phase): cause.excess_seconds
+            for cause in _causes_of(step)
         }
         for key, us in path.us.items():
             if key.kind not in ("poll", "sync", "gap", "reward") and key.role != "unrecorded":
                 spent[key][step.step] = max(us - round(excess.get(key, 0) * 1e6), 0)
     for key, by_step in spent.items():
         total = sum(by_step.values())
-        if total > STANDING * whole:
+        if total > LONG_ACTIVITY * whole:
             cause = Cause(key.role, None, None, key.what, key.phase, seconds(total), 0.0, key.kind)
             title = Text("{activity}, in each step", doing(label(key.role, None, None), key.what, key.phase))
-            yield RunCause(title, seconds(total), 0.0, tuple(by_step), ADVICE[advice(cause)], cause)
+            yield RunCause(title, seconds(total), 0.0, tuple(by_step), ADVICE[advice_key(cause)], cause)
 
 
-def _path_cause(step: TrainingStep, kind: str) -> Cause | None:
-    """Return the longest segment of ``kind`` on the step's critical path as a cause with an excess of 0.
+def _longest_segment(step: TrainingStep, kind: str) -> Cause | None:
+    """Return the longest segment of ``kind`` on the step's critical path, as a cause without an excess.
 
     None if there is no such segment.
     """
@@ -234,12 +244,12 @@ def _path_cause(step: TrainingStep, kind: str) -> Cause | None:
     )
 
 
-def path_seconds(paths: Sequence[Spent]) -> tuple[Cause, ...]:
-    """Return the seconds of all steps' critical paths by activity, as causes, the largest first.
+def path_seconds(paths: Sequence[StepTimes]) -> tuple[Cause, ...]:
+    """Return the seconds of each activity on the critical paths of all steps, as causes, the largest first.
 
-    The first step is left out if there are others.
+    The first step, a warm-up, is left out if there are others. ``paths`` has the sums of each step's critical path.
     """
-    sums = Counter[What]()
+    sums = Counter[Activity]()
     for path in paths[1:] or paths:
         sums.update(path.us)
     return tuple(

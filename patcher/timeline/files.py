@@ -1,6 +1,6 @@
-"""The files of a timeline: which processes wrote some below a folder, and what stands in them, block by block.
+"""The files of a timeline: where they are below a folder, and the records in them, block by block.
 
-Anything may stand in a file: it is bounded where it is read, and what is no record is counted and left out.
+A file may hold anything: reading it takes bounded memory, and lines that are no records are counted and left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FORMAT = 1
 """The number of the format in the header of a file."""
 
 FOLDER = "timeline"
-"""Below the folder that traces go to."""
+"""Name of the folder with timeline files, below the folder of the traces."""
 
 NAME = re.compile(
     r"(?P<host>.+)_(?P<pid>\d{1,10})_(?P<started>\d{1,16})\.jsonl\.gz(?P<old>\.old)?", re.ASCII | re.DOTALL
@@ -59,16 +59,16 @@ _ROW = re.compile(rb'\[\s*-?\d+\s*,[^,\[\]"]*,\s*"([a-z]+)"\s*,')
 """Kind of a span in a line: no text of a record can look like it, because its quotes are escaped."""
 
 _LATEST = 1 << 60
-"""No clock or counter has this value."""
+"""Larger than any clock or counter."""
 
 _LATE_US = 10_000_000
-"""A block may hold what ended while it was put together: so much later than its clock says, if the machine is busy."""
+"""Microseconds by which a record may end after its block's time: it ended while the block was put together."""
 
 _EARLY_US = 100 * 86_400_000_000
-"""No record began so long before the block that has it: a hundred days."""
+"""Microseconds by which a record may begin before its block's time at most: a hundred days."""
 
 _LARGEST_MIB = 1 << 40
-"""No memory is as large."""
+"""Larger than any memory, in MiB."""
 
 _Number = Annotated[int, msgspec.Meta(gt=-_LATEST, lt=_LATEST)]
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=_LATEST)]
@@ -283,10 +283,9 @@ class Losses:
 
 
 def paths(folder: Path) -> list[Path]:
-    """Return the timeline files in ``folder``, in its folder ``timeline``, and in those of its subfolders, sorted.
+    """Return the timeline files in ``folder``, in its subfolders called ``timeline`` and the folders in these, sorted.
 
-    Subfolders are searched two levels deep, and each subfolder of ``folder/timeline``. A folder that may not be read is
-    returned in place of its files.
+    Such subfolders are searched two levels deep. A folder that may not be read is returned in place of its files.
     """
     places = [
         folder,
@@ -354,7 +353,7 @@ def _until_damage(stream: zlib._Decompress, chunk: bytes) -> bytes:
 
 
 def blocks(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[Block]:
-    """Yield the valid blocks of a file; add the number of other lines to ``losses``. Raises OSError."""
+    """Yield the valid blocks of a file; add the number of invalid lines to ``losses``. Raises OSError."""
     for line in lines(path, losses, progress):
         block = _decode_block(line)
         if block is None:
@@ -422,7 +421,7 @@ def survey(path: Path, progress: Progress = ignore) -> ProcessFile | None:
     return ProcessFile(
         path=path, started=int(name["started"]) if name else 0, **_texts(header),
         pid=header.pid, parent=header.parent, before=header.before, environ=header.environ,
-        begin=_earliest(begin), first=begin.at, last=end.at, kinds=frozenset(kinds), rank=rank,
+        begin=_first_start(begin), first=begin.at, last=end.at, kinds=frozenset(kinds), rank=rank,
         ended=bool(end.end), cut=losses.cut,
     )  # fmt: skip
 
@@ -434,13 +433,13 @@ def _texts(header: Header) -> dict[str, str]:
     return {"package": package} | {key: _clean(getattr(header, key), most) for key, most in longest.items()}
 
 
-def _earliest(block: Block) -> int:
-    """Return the start of a block's first record by the monotonic clock, in microseconds.
+def _first_start(block: Block) -> int:
+    """Return the start of the earliest record in a block by the monotonic clock, in microseconds.
 
-    It is the block's own time if no record began earlier, and 0 if it has none.
+    If no record began before the block was written, return when this was; 0 if the block does not tell.
     """
     reader = Reader((), 0)
-    reader.take(block)
+    reader.add_block(block)
     starts = [span.start for span in (*reader.spans, *reader.open.values())]
     return min([*starts, *reader.iterations.start, (block.at or (0, 0))[0]])
 
@@ -477,10 +476,10 @@ class Reader:
 
     def advance(self, until: int) -> None:
         """Read until all records that ended before ``until`` (microseconds) are read, or the files end."""
-        while self.upto < until and self.step():
+        while self.upto < until and self.read_block():
             pass
 
-    def step(self) -> bool:
+    def read_block(self) -> bool:
         """Read one more block; return False at the end of the files. An unreadable file counts as ended."""
         block = None
         with contextlib.suppress(OSError):  # replaced or taken away since: what was read stays
@@ -488,10 +487,10 @@ class Reader:
         if block is None:
             self.done = True
             return False
-        self.take(block)
+        self.add_block(block)
         return True
 
-    def take(self, block: Block) -> None:
+    def add_block(self, block: Block) -> None:
         """Add the records of a block, and a stall if the process stood still before it.
 
         Invalid records are counted in ``losses``. A block without a time is skipped.
@@ -500,24 +499,25 @@ class Reader:
             now = block.at[0] + self.offset
             before, counts, open_before = self.upto, (len(self.spans), len(self.iterations)), {*self.open}
             for raw in block.spans:
-                self._take_row(_decode_row(raw), now)
+                self._add_row(_decode_row(raw), now)
             if block.iterations:
-                self._take_iterations(_decode_columns(block.iterations), now)
-            self._take_notes(block, now)
+                self._add_iterations(_decode_columns(block.iterations), now)
+            self._add_notes(block, now)
             ended = [(span.start, end_of(span)) for span in self.spans[counts[0] :]]
             ended += zip(self.iterations.start[counts[1] :], self.iterations.end[counts[1] :], strict=True)
             begun = [span.start for span in self.open.values() if span.id not in open_before]
-            late = stalls.stall(before, now, ended, begun)
+            late = stalls.stall_before_block(before, now, ended, begun)
             self._blocks_taken += 1
             self._late_blocks += late is not None
             if late and self._late_blocks * stalls.RARE <= self._blocks_taken:
                 self.stalls.append(late)
             self.upto = max(self.upto, now)
 
-    def _take_row(self, row: RecordRow | None, now: int) -> None:
-        """Add a row of a block with the time ``now`` (microseconds) to the spans, or to the open ones if it goes on.
+    def _add_row(self, row: RecordRow | None, now: int) -> None:
+        """Add the span in ``row`` to the spans, or to the open spans if it has no end yet.
 
-        A span that ends a step is added to the marks, too. An invalid row is counted as lost.
+        A span that ends a step is added to the marks, too. ``now`` is when the row's block was written, in
+        microseconds. An invalid row is counted as lost.
         """
         if row is None or row.kind not in KINDS or row.start + (row.length or 0) > _LATE_US:
             self.losses.lines += 1
@@ -544,11 +544,11 @@ class Reader:
             if isinstance(age, int | float) and 0 <= age < _LATEST:
                 self.stale[span.id] = float(age)
 
-    def _take_iterations(self, columns: list[list[int]] | None, now: int) -> None:
-        """Add the iterations of a block with the time ``now`` (microseconds); count invalid columns as one loss.
+    def _add_iterations(self, columns: list[list[int]] | None, now: int) -> None:
+        """Add the engine iterations in ``columns`` (as in `Block`) of a block written at ``now`` (microseconds).
 
-        ``columns`` are those of `Block`; None if they could not be decoded. Columns after the third that have
-        another length become zeros.
+        Columns are None if they could not be decoded; this, or values out of range, counts as one loss. Columns after
+        the third that have another length become zeros.
         """
         if columns is None or len(columns) < 3:
             self.losses.lines += 1
@@ -572,8 +572,8 @@ class Reader:
         self.highest = max([self.highest, *ids])
         self.count += count
 
-    def _take_notes(self, block: Block, now: int) -> None:
-        """Add the notes on memory, host, KV cache and device of a block with the time ``now`` (microseconds).
+    def _add_notes(self, block: Block, now: int) -> None:
+        """Add the notes on memory, host, KV cache and device in a block that was written at ``now`` (microseconds).
 
         Each invalid part is counted as one loss.
         """
@@ -591,14 +591,14 @@ class Reader:
             self.notes.cache.extend(_cache_notes(*cache, now))
 
     def take_notes(self, until: int) -> Notes:
-        """Return the notes of memory, host and KV cache up to ``until`` (microseconds), and drop them here."""
+        """Remove the notes of memory, host and KV cache up to ``until`` (microseconds), and return them."""
         memory, host, cache = self.notes
         taken = Notes(_notes_until(memory, until), _notes_until(host, until), _notes_until(cache, until))
         self.notes = Notes(_notes_after(memory, until), _notes_after(host, until), _notes_after(cache, until))
         return taken
 
     def forget(self, before: int) -> list[KeptSpan]:
-        """Drop spans, stalls and iterations that ended by ``before`` (microseconds); return the dropped spans."""
+        """Drop all spans, stalls and iterations that ended by ``before`` (microseconds); return the dropped spans."""
         ended = [span for span in self.spans if end_of(span) <= before]
         if ended:
             self.spans = [span for span in self.spans if end_of(span) > before]
@@ -609,9 +609,10 @@ class Reader:
 
 
 def _memory_note(row: Sequence[int], now: int) -> MemoryNote | None:
-    """Return the note in a row of a block with the time ``now``, both in microseconds; None for an invalid row.
+    """Return the memory note in ``row``, a row of a block that was written at ``now``; None for an invalid row.
 
-    A row has a time relative to ``now``, and two or six sizes in MiB.
+    A row has a time relative to ``now`` and two or six sizes in MiB: resident and shared, and those on the device.
+    Times are in microseconds.
     """
     at, *sizes = row or [0]
     if len(sizes) not in (2, 6) or min(sizes) < 0 or max(sizes) >= _LARGEST_MIB or not -_EARLY_US < at < _LATE_US:
@@ -621,10 +622,10 @@ def _memory_note(row: Sequence[int], now: int) -> MemoryNote | None:
 
 
 def _cache_notes(total: int, times: Sequence[int], used: Sequence[int], now: int) -> Iterator[CacheNote]:
-    """Yield the notes of a KV cache with ``total`` blocks.
+    """Yield the notes on a KV cache of ``total`` blocks from a block of the file that was written at ``now``.
 
-    ``times`` (microseconds) and ``used`` are differences to the value before; the first time is relative to ``now``.
-    Values out of range are skipped.
+    ``times`` and ``used`` (cache blocks in use) are differences to the value before; the first time is relative to
+    ``now``. Times are in microseconds. Values out of range are skipped.
     """
     for since, blocks in zip(accumulate(times), accumulate(used), strict=True):
         at = now + since

@@ -1,4 +1,4 @@
-"""Intervals in whole microseconds: what of a range they cover, what they leave, and how long two go on at once."""
+"""Intervals in whole microseconds: their union, the gaps between them, and how long they overlap."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ENDLESS = 1 << 61
 """Later than any record."""
 
 by_start = attrgetter("start")
-"""The order in which spans begin."""
+"""Sort key: the start of a span."""
 
 
 class Timed(Protocol):
@@ -69,9 +69,9 @@ def length(parts: Iterable[Timed]) -> int:
 
 
 def overlaps(parts: Iterable[T], union: Sequence[TimeRange]) -> Iterator[tuple[T, int]]:
-    """Yield each of ``parts`` with its overlap in microseconds, once for each range of ``union`` that it overlaps.
+    """Yield (part, microseconds) for each pair of one of ``parts`` and a range of ``union`` that overlap.
 
-    Both must be sorted, and neither may overlap itself. Parts without an overlap are not yielded.
+    A part that overlaps several ranges comes once for each. Both must be sorted, and neither may overlap itself.
     """
     first = 0
     for part in parts:

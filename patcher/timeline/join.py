@@ -1,4 +1,4 @@
-"""One run, joined: its files are read step by step, so that no more than a step is in memory at a time."""
+"""The timeline of one run, from the files of all its processes; only one step at a time is in memory."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from patcher.timeline.runs import Process
 from patcher.timeline.windows import Collector
 
 SLACK_US = 1_500_000
-"""Records come at most so long after what they tell of."""
+"""Microseconds after the end of a step within which all its records are written."""
 
 STRIDE_US = 30_000_000
-"""Microseconds that are read at once where no step ends."""
+"""Microseconds that are read at a time after the last step."""
 
 MOST_PIECES = 200
 """Most pieces of a critical path; beyond, the shortest are joined to their neighbours."""
@@ -51,7 +51,7 @@ MOST_POINTS = 100_000
 """Most points of the whole curve."""
 
 MANY_LOST = 1_000
-"""Ids that lack a record: fewer may be of spans that went on when the process was ended."""
+"""Missing records up to which they may all be spans that went on when the process was killed."""
 
 
 def join(
@@ -80,7 +80,7 @@ class _Join:
     iterations: list[StepIterations] = field(default_factory=list)
     steps: list[TrainingStep] = field(default_factory=list)
     paths: list[list[PathPiece]] = field(default_factory=list)
-    spent: list[causes.Spent] = field(default_factory=list)
+    spent: list[causes.StepTimes] = field(default_factory=list)
     curve: list[tuple[float, int]] = field(default_factory=list)
     pieces: int = MOST_PIECES
     overlapping: bool = False
@@ -106,7 +106,7 @@ class _Join:
         self.tolerance = 1_000 + max(errors, default=0)
         self.lanes = RunLanes(self.processes)
         self.collector = Collector(self.processes)
-        ends = runs.ends(self.processes)
+        ends = runs.end_times(self.processes)
         self.memory = MemoryCollector(
             self.processes, self.driver, self.lanes, {at: end + self.readers[at].offset for at, end in ends.items()}
         )
@@ -118,19 +118,19 @@ class _Join:
 
         Recorded windows are looked for in ``folder``, unless it is None.
         """
-        for number, start, end, stale in self._steps():
-            records = self._records(start, end)
-            self._explain(records, number, stale)
+        for number, start, end, stale in self._read_steps():
+            records = self._records_between(start, end)
+            self._add_step(records, number, stale)
             if number in self.detailed:
                 self.iterations += self._iterations(records, number)
-            self.collector.feed(records if self.steps[1:] else self._records(-ENDLESS, end), number, start)
+            self.collector.feed(records if self.steps[1:] else self._records_between(-ENDLESS, end), number, start)
             self._feed_memory(number, end)
             self._forget(end)
         end = self._read_rest()
-        lanes, steps = self.lanes.built(), self._judged()
+        lanes, steps = self.lanes.built(), self._steps_with_verdicts()
         windows = self.collector.proposals(steps)
         trainers = len(self.roles.get("trainer", ()))
-        run_causes = costs.applicable(
+        run_causes = costs.with_applicable_advice(
             costs.run_causes(steps, self.spent), (window.what for window in windows), trainers
         )
         mono, wall = self.processes[self.driver or 0].head.clocks
@@ -138,13 +138,13 @@ class _Join:
             self.run, shares.seconds(end), lanes, steps, run_causes, windows,
             recorded.windows(folder, lanes, self.run, (wall - mono + self.origin) / 1e6) if folder else (),
             tuple(self.curve), self.aligned.clocks, costs.path_seconds(self.spent),
-            tuple(self._missing()), tuple(self._notes()), trends.trend(steps, self.spent), self.memory.built(),
-            tuple(self.iterations),
+            tuple(self._missing_texts()), tuple(self._note_texts()), trends.trend(steps, self.spent),
+            self.memory.result(), tuple(self.iterations),
         )  # fmt: skip
 
     # ------------------------------------------------------------ reading
 
-    def _steps(self) -> Iterator[tuple[int, int, int, float | None]]:
+    def _read_steps(self) -> Iterator[tuple[int, int, int, float | None]]:
         """Yield number, start, end and mean age of the weights of each step.
 
         Start and end are in microseconds; the age is in steps, None if unknown. Before a step is yielded, everything
@@ -156,7 +156,7 @@ class _Join:
         reader = self.readers[self.driver]
         while mark := self._next_mark(reader):
             end = end_of(mark)
-            begin = before if before is not None else self._first_phase(reader, end)
+            begin = before if before is not None else self._start_of_first_step(reader, end)
             number = mark.amount if self.marked and mark.amount is not None else len(self.steps) + 1
             again = self.marked and self.steps and number == self.steps[-1].step
             if end <= begin or again:  # verl's fully_async logs twice, of the rollouts first
@@ -176,14 +176,14 @@ class _Join:
                 mark = reader.marks.pop(0)
                 if (mark.kind == "step") == self.marked:
                     return mark
-            if not reader.step():
+            if not reader.read_block():
                 return None
 
-    def _first_phase(self, reader: Reader, end: int) -> int:
-        """Return the start of the first step, which ends at ``end``, in microseconds.
+    def _start_of_first_step(self, reader: Reader, end: int) -> int:
+        """Return when the first step starts, in microseconds; it ends at ``end``.
 
-        ``reader`` is the driver's. The first step starts with the first phase named "step", else the first phase, work
-        or poll, preferably an ended span; without any, return ``end``.
+        That is the start of the driver's first phase named "step", else of its first phase, work or poll; those that
+        have ended come first. Without any it is ``end``. ``reader`` is the driver's.
         """
         spans = (*reader.spans, *reader.open.values())
         phases = [span for span in spans if span.kind in ("phase", "work", "poll") and span.start < end]
@@ -191,10 +191,10 @@ class _Join:
         starts = [phase.start for phase in phases if phase.name == "step"]
         return min(starts or ended or [phase.start for phase in phases], default=end)
 
-    def _records(self, start: int, end: int) -> StepRecords:
-        """Return the records of all processes that overlap ``start`` to ``end`` (microseconds), without marks of steps.
+    def _records_between(self, start: int, end: int) -> StepRecords:
+        """Return the records of all processes that overlap ``start`` to ``end`` (microseconds).
 
-        Pauses of rlpatch are apart from the other spans.
+        Spans that mark steps are left out. Pauses of rlpatch's own recorders are listed apart from the other spans.
         """
         spans = [
             span for reader in self.readers for span in (*reader.spans, *reader.open.values())
@@ -233,12 +233,12 @@ class _Join:
     def _forget(self, before: int) -> None:
         """Move what ended before ``before`` (microseconds) from the readers to the lanes."""
         for at, reader in enumerate(self.readers):
-            self.lanes.take(at, reader, before)
+            self.lanes.take_from(at, reader, before)
 
     def _read_rest(self) -> int:
         """Read everything after the last step into lanes and memory; return the last time of the run in microseconds.
 
-        Spans that never ended, and the number of lost records, go to the lanes, too.
+        Spans that never ended, and the number of lost records, are added to the lanes, too.
         """
         until = max((reader.upto for reader in self.readers), default=0)
         while reading := [reader for reader in self.readers if not reader.done]:
@@ -252,13 +252,13 @@ class _Join:
         for at, reader in enumerate(self.readers):
             lane = self.lanes.builders[self.lanes.index(at, "")]
             lane.add(reader.open.values())
-            lane.dropped = self._lost(at)
+            lane.dropped = self._count_lost(at)
         return max([0, *(reader.upto for reader in self.readers)])
 
     # ------------------------------------------------------------ explaining
 
-    def _explain(self, records: StepRecords, number: int, stale: float | None) -> None:
-        """Append a step with its critical path, busy shares, tail and weight sync, but not yet its verdict.
+    def _add_step(self, records: StepRecords, number: int, stale: float | None) -> None:
+        """Add a step with its critical path, busy shares, tail and weight sync, but without a verdict.
 
         ``number`` is that of the step, ``stale`` the mean age of its weights in steps, None if unknown. The curve of
         requests and the stored paths are thinned if they become too long.
@@ -267,19 +267,21 @@ class _Join:
         self.counterparts.feed(records)
         self.overlapping = self.overlapping or shares.side_by_side(records)
         us = records.end - records.start
-        curve = shares.alive(records)
+        curve = shares.alive_requests(records)
         tail = shares.tail(curve, path)
         ranks = {at: self.processes[at].rank for at in self.roles.get("trainer", ())}
-        uneven = shares.imbalances(records, path, ranks)
+        imbalances = shares.imbalances(records, path, ranks)
         sync = shares.sync_intervals(records)
         engines = {at: self.processes[at].rank for at in self.roles.get("engine", ())}
-        prefill_tokens, decode_tokens = tokens.of_step(records, engines)
-        stopped = self._incomplete(records)
+        prefill_tokens, decode_tokens = tokens.prefill_and_decode_tokens(records, engines)
+        stopped = self._check_completeness(records)
         of_run = [piece for piece in path if piece.kind != "pause"]
         amounts = shares.amounts(records)
         rewards_delay = shares.rewards_delay(records)
-        replica, stalled = _last_replica(uneven), self._stalls()
-        spent = causes.spent(of_run, replica, shares.sync_work(records), stopped, stalled, self._machine_stalls())
+        replica, stalled = _last_replica(imbalances), self._stalls()
+        spent = causes.sum_step_times(
+            of_run, replica, shares.sync_work(records), stopped, stalled, self._machine_stalls()
+        )
         self.spent.append(replace(spent, amounts=amounts, rewards_delay=rewards_delay))
         self.curve += [(shares.seconds(time), count) for time, count in shares.thinned(curve, POINTS)]
         if len(self.curve) > MOST_POINTS:
@@ -291,7 +293,8 @@ class _Join:
                 shares.role_uses(records, path, self.roles), tail.seconds if tail else 0.0, tail,
                 shares.seconds(length(sync)), shares.sync_parts(shares.sync_by_process(records)),
                 shares.seconds(length(piece for piece in path if piece.kind == "poll")),
-                shares.phase_parts(records), uneven, shares.what_if(us, path, tail, uneven, sync, rewards_delay),
+                shares.phase_parts(records), imbalances,
+                shares.what_if(us, path, tail, imbalances, sync, rewards_delay),
                 max((count for _, count in curve), default=0), stale, not self.steps, (stopped,) if stopped else (),
                 pause_seconds=shares.seconds(us - length(of_run)),
                 decode_steps=amounts.decode_steps, tokens=amounts.tokens,
@@ -304,7 +307,7 @@ class _Join:
             self.paths = [thinned(path, self.pieces) for path in self.paths]
 
     def _iterations(self, records: StepRecords, number: int) -> Iterator[StepIterations]:
-        """Yield the iterations of each engine that start in the step ``number``, whose records are given."""
+        """Yield the engine iterations that start in step ``number``, for each engine; ``records`` are the step's."""
         for process, columns in records.iterations.items():
             first, end = (bisect_left(columns.start, edge) for edge in (records.start, records.end))
             if first < end:
@@ -329,7 +332,7 @@ class _Join:
         by_boot = defaultdict[str, list[tuple[str, list[TimeRange]]]](list)
         for at, ranges in self._stalls().items():
             by_boot[self.processes[at].head.boot].append((self.processes[at].role, ranges))
-        return covered(span for processes in by_boot.values() for span in stalls.of_machine(processes))
+        return covered(span for processes in by_boot.values() for span in stalls.machine_stalls(processes))
 
     def _segment(self, piece: PathPiece) -> PathSegment:
         """Convert a piece of a critical path to seconds, with the process's replica (engine, server), rank and lane."""
@@ -343,11 +346,13 @@ class _Join:
             shares.seconds(piece.late),
         )  # fmt: skip
 
-    def _judged(self) -> tuple[TrainingStep, ...]:
+    def _steps_with_verdicts(self) -> tuple[TrainingStep, ...]:
         """Return all steps with their verdicts and critical paths."""
         trainers = self.roles.get("trainer", ())
         who = [
-            causes.Who(process.replica if process.role != "trainer" else None, process.rank if at in trainers else None)
+            causes.ProcessRank(
+                process.replica if process.role != "trainer" else None, process.rank if at in trainers else None
+            )
             for at, process in enumerate(self.processes)
         ]
         verdicts = causes.verdicts(self.spent, who)
@@ -361,10 +366,10 @@ class _Join:
 
     # ------------------------------------------------------------ what is missing
 
-    def _incomplete(self, records: StepRecords) -> str:
-        """Return a text if fewer ranks than in earlier steps recorded their work for a call of the driver, else "".
+    def _check_completeness(self, records: StepRecords) -> str:
+        """Return a text if fewer ranks than in earlier steps recorded what a call of the driver ran on them, else "".
 
-        Updates ``expected``, the most works of each call so far.
+        Updates ``expected``, the most such records of each call so far.
         """
         for span in records.spans:
             is_drivers = span.process == records.driver and records.start <= span.start < records.end
@@ -375,29 +380,29 @@ class _Join:
                     return Text("{count} of {total} ranks have no record of {call}", most - count, most, span.name)
         return ""
 
-    def _missing(self) -> Iterator[str]:
-        """Yield texts on ranks and roles without a file, and on works that the last step lacks."""
-        yield from missing.trainers(self.lacking)
+    def _missing_texts(self) -> Iterator[str]:
+        """Yield texts on ranks and roles without a file, and on ranks without records of a call in the last step."""
+        yield from missing.trainer_texts(self.lacking)
         if self.driver is None:
             yield Text("the driver wrote no timeline file, so rlpatch cannot separate the steps")
         elif self.steps:  # before the first one has ended, processes are still to come
-            yield from missing.roles(self.processes, self.counterparts)
+            yield from missing.role_texts(self.processes, self.counterparts)
         for step in self.steps[-1:]:
             for text in step.missing:
                 yield Text(
                     "step {step}: {problem}; if a process was killed, its last second is missing", step.step, text
                 )
 
-    def _lost(self, process: int) -> int:
-        """Return how many records a process lost, by missing ids; ``process`` is its index.
+    def _count_lost(self, process: int) -> int:
+        """Return how many records of a process are missing, by ids without a record; ``process`` is its index.
 
-        0 if the process did not end by itself and lacks at most 1,000: these may be of spans that went on.
+        Up to 1,000 count as 0 if the process did not end regularly: they may be spans that never ended.
         """
         reader, head = self.readers[process], self.processes[process].head
         lost = reader.highest - reader.count - head.before
         return lost if lost > (0 if head.ended else MANY_LOST) else 0
 
-    def _notes(self) -> Iterator[str]:
+    def _note_texts(self) -> Iterator[str]:
         """Yield texts on damaged files, lost records, uncertain clocks, rlpatch's pauses and missing step marks."""
         for at, (reader, process) in enumerate(zip(self.readers, self.processes, strict=True)):
             name = process.head.path.name
@@ -411,7 +416,7 @@ class _Join:
                 yield Text("{file} is damaged; data after the damage was skipped", name)
             if count := reader.losses.lines:
                 yield Text("{file}: {count:,} records are not readable and were skipped", name, count)
-            if lost := self._lost(at):
+            if lost := self._count_lost(at):
                 who = label(process.role, process.replica, process.rank)
                 who = Text("{process} (pid {pid})", who, process.head.pid)
                 yield Text(
@@ -444,12 +449,12 @@ class _Join:
             yield Text("the driver marks no steps, so rlpatch counts each phase `step` of the driver as a step")
 
 
-def _last_replica(uneven: Sequence[Imbalance]) -> tuple[int | None, int]:
-    """Return the last replica to finish and its delay after the next to last, in microseconds.
+def _last_replica(imbalances: Sequence[Imbalance]) -> tuple[int | None, int]:
+    """Return the replica that finished last, and by how many microseconds it did so after the next to last.
 
-    (None, 0) if ``uneven`` has no imbalance of replicas.
+    (None, 0) if ``imbalances`` has none between replicas.
     """
-    for imbalance in uneven:
+    for imbalance in imbalances:
         if imbalance.of == "replicas":
             (_, before), (last, end) = sorted(imbalance.done, key=lambda pair: pair[1])[-2:]
             return last, round((end - before) * 1e6)
@@ -457,7 +462,7 @@ def _last_replica(uneven: Sequence[Imbalance]) -> tuple[int | None, int]:
 
 
 def thinned(path: Sequence[PathPiece], most: int) -> list[PathPiece]:
-    """Return a critical path with at most ``most`` pieces: each of the shortest is merged into the piece before."""
+    """Merge the shortest pieces of a critical path into the piece before them, until at most ``most`` are left."""
     by_length = sorted(range(1, len(path)), key=lambda at: path[at].end - path[at].start)
     longest = {0, *by_length[1 - most :]}
     thin = list[PathPiece]()

@@ -1,4 +1,4 @@
-"""The lanes of a page: what each process did, as much of it as a page can show."""
+"""The lanes of a timeline: what each process did, in as much detail as a page can show."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from patcher.timeline.runs import Process
 from patcher.timeline.shares import seconds
 
 MOST = 120_000
-"""Spans, and runs of iterations, of all lanes; each has its share. Beyond, the shortest spans are left out, and
-neighbours among runs are put together.
+"""Most spans of all lanes together, and most runs of iterations; each lane may have an equal part. Beyond that, the
+shortest spans are left out, and neighbouring runs are merged.
 """
 
 LEAST = 200
@@ -38,10 +38,11 @@ class RunLanes:
         """Return the index of a process's lane for ``role``, else of its first lane."""
         return self._by_place.get((process, role), self._first[process])
 
-    def take(self, process: int, reader: Reader, before: int) -> None:
+    def take_from(self, process: int, reader: Reader, before: int) -> None:
         """Move the records that ended before ``before`` (microseconds) from a process's ``reader`` to its lanes.
 
-        ``process`` is its index. Iterations go to the engine's lane, all spans to the trainer's or the only lane.
+        ``process`` is its index. Iterations go to the lane of the engine, all spans to that of the trainer or to the
+        only one.
         """
         engine = self._by_place.get((process, "engine"))
         if engine is not None:
@@ -51,7 +52,7 @@ class RunLanes:
     def built(self) -> tuple[Lane, ...]:
         """Return the finished lanes, numbered from 0 within each role."""
         numbers = defaultdict[str, "itertools.count[int]"](itertools.count)
-        return tuple(builder.built(next(numbers[builder.role])) for builder in self.builders)
+        return tuple(builder.build(next(numbers[builder.role])) for builder in self.builders)
 
 
 def _roles(process: Process) -> tuple[str, ...]:
@@ -83,20 +84,20 @@ class LaneBuilder:
     def add_iterations(self, columns: IterationColumns, before: int) -> None:
         """Add the iterations of ``columns`` that ended by ``before`` (microseconds), merged into runs with small gaps.
 
-        If there are too many runs, those with larger gaps between them are merged, too.
+        If there are too many runs, those with larger gaps are merged, too.
         """
         iterations = list[IterationRun]()
         for start, end, requests, tokens in columns:
             if end > before:
                 break
             iterations.append(IterationRun(start, end, 1, int(tokens <= requests), requests))
-        self.runs += _head_to_head(iterations, self.gap)
+        self.runs += _merge_runs(iterations, self.gap)
         while len(self.runs) > self.most:
             self.gap *= 2
-            self.runs = _head_to_head(self.runs, self.gap)
+            self.runs = _merge_runs(self.runs, self.gap)
 
-    def built(self, number: int) -> Lane:
-        """Return the lane with times in seconds; ``number`` counts the lanes of a role."""
+    def build(self, number: int) -> Lane:
+        """Return the finished lane, with times in seconds, as lane ``number`` of its role (from 0)."""
         self._thin()
         ordered = sorted(self.spans, key=lambda span: (span.start, -_length(span)))
         spans = tuple(
@@ -117,10 +118,10 @@ def _length(span: KeptSpan) -> int:
     return end_of(span) - span.start
 
 
-def _head_to_head(runs: Iterable[IterationRun], gap: int) -> list[IterationRun]:
-    """Merge runs of iterations, in order, with at most ``gap`` microseconds between them.
+def _merge_runs(runs: Iterable[IterationRun], gap: int) -> list[IterationRun]:
+    """Merge neighbouring runs of iterations with at most ``gap`` microseconds between them; ``runs`` are in order.
 
-    Their iterations and decodes are summed; of the requests the maximum counts.
+    Numbers of iterations and decodes are summed, of the requests the maximum counts.
     """
     joined = list[IterationRun]()
     for run in runs:

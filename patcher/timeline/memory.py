@@ -1,4 +1,4 @@
-"""Memory over a run: who holds what at each peak, what gives memory back, what grows, and who had more than usual."""
+"""Memory over a run: who holds it at each peak, what frees it, where it grows, and where it is more than usual."""
 
 from __future__ import annotations
 
@@ -64,10 +64,11 @@ class MemoryHome(NamedTuple):
     identity: str
 
 
-def place_of(process: Process, device: ProcessDevice) -> MemoryHome:
-    """Return the ``device`` of a process as a place that processes share, named "host:number".
+def shared_device(process: Process, device: ProcessDevice) -> MemoryHome:
+    """Return the ``device`` of a process as a value that is equal for all processes on it, named "host:number".
 
-    Its identity is the uuid, or else its name. The number is looked up in the list of devices that the process may see.
+    Devices are equal if their uuid is, or without one their name. The number is that in the list of devices which the
+    process may see.
     """
     visible = [text.strip() for text in device.visible.split(",")]
     number = visible[device.index] if device.index < len(visible) and visible[device.index] else str(device.index)
@@ -116,7 +117,7 @@ class _Curve:
     total: int = 0
 
     def add(self, at: int, used: int, roles: dict[str, int], most: int) -> None:
-        """Add a point: time ``at`` (microseconds), bytes ``used``, and the bytes that each of ``roles`` holds of them.
+        """Add a point: time ``at`` (microseconds), bytes in use (``used``), and the part of these that each role holds.
 
         If there are more than twice ``most`` points, keep only the higher one of each two neighbours.
         """
@@ -159,28 +160,32 @@ class MemoryCollector:
         notes: Mapping[int, Notes],
         devices: Mapping[int, ProcessDevice],
     ) -> None:
-        """Add a step: its spans, and the notes and devices of the processes, by the process's index.
+        """Add a step: its spans, and the memory notes and devices of the processes, by the process's index.
 
-        This updates peaks, curves, changes, series and KV caches. ``number`` is None after the last step that ended.
+        Peaks, curves, changes, series and KV caches are updated. ``number`` is that of the step, None after the last
+        step that ended.
         """
         for at, device in devices.items():
-            self.devices[at] = self._unique(place_of(self.processes[at], device))
+            self.devices[at] = self._known_or_renamed(shared_device(self.processes[at], device))
             self.names[self.devices[at]] = device.name
             self.curves[self.devices[at]].total = device.total << 20
         by_process = defaultdict[int, list[KeptSpan]](list)
         for span in sorted(spans, key=lambda span: (span.start, -end_of(span))):
             by_process[span.process].append(span)
         before = {at: held.note for at, held in self.held.items()}
-        wakes = {at: dict(_sleeps(by_process[at], _with(before.get(at), note.memory))) for at, note in notes.items()}
-        self._sweep(number, notes, wakes, by_process)
+        wakes = {
+            at: dict(_memory_freed_by_sleeps(by_process[at], _with(before.get(at), note.memory)))
+            for at, note in notes.items()
+        }
+        self._keep_peaks(number, notes, wakes, by_process)
         for at, of_process in notes.items():
             history = _with(before.get(at), of_process.memory)
-            self._note_changes(at, by_process[at], history)
-            self._note_series(number, at, history, by_process[at])
-            self._note_cache(number, at, of_process)
-        self._note_syncs(by_process, notes)
+            self._add_freed_memory(at, by_process[at], history)
+            self._keep_step_memory(number, at, history, by_process[at])
+            self._keep_cache_peak(number, at, of_process)
+        self._add_sync_changes(by_process, notes)
 
-    def _unique(self, device: MemoryHome) -> MemoryHome:
+    def _known_or_renamed(self, device: MemoryHome) -> MemoryHome:
         """Return the equal device that was seen before, else ``device`` with a name that no other device has."""
         places = {place.identity: place for place in self.curves}
         if device.identity in places:
@@ -188,14 +193,15 @@ class MemoryCollector:
         taken = any(place.name == device.name and place.of == "device" for place in self.curves)
         return device._replace(name=f"{device.name} {device.identity[:12]}") if taken else device
 
-    def _sweep(
+    def _keep_peaks(
         self, number: int | None, notes: Mapping[int, Notes], wakes: Mapping[int, Mapping[int, tuple[int, int, str]]],
         spans: Mapping[int, Sequence[KeptSpan]],
     ) -> None:  # fmt: skip
-        """Go through the notes of step ``number`` in the order of time, and keep the peak of each device and host.
+        """Go through the memory notes of a step in the order of time, and keep the peak of each device and host.
 
-        All mappings are by the process's index. ``wakes`` has the sleeps and wake-ups by the time of their note, as
-        `_sleeps` yields them; ``spans`` are those of the step.
+        ``number`` is that of the step. All mappings are by the process's index: ``notes``, the step's ``spans``, and
+        ``wakes``, which has for a time in microseconds what a sleep or wake-up freed by then (bytes on the device,
+        bytes in the allocator, name).
         """
         events: list[tuple[int, int, MemoryNote | HostNote]] = []
         for process, of in notes.items():
@@ -211,7 +217,7 @@ class MemoryCollector:
                 held.note = note if note.reserved is not None else MemoryNote(*note[:2], *held.note[2:])
                 if change := wakes.get(process, {}).get(at):
                     held.unmapped, held.asleep = max(held.unmapped + change[0] - change[1], 0), change[0] > 0
-            for place, used in self._moments(process, note):
+            for place, used in self._record_use(process, note):
                 if place not in highest or used > highest[place].used:
                     sizes = [(holder, size, self.held[holder].asleep) for holder, size in self._holders(place, at)]
                     highest[place] = _Moment(at, used, sizes)
@@ -220,21 +226,24 @@ class MemoryCollector:
             if key not in self.peaks or moment.used > self.peaks[key].used:
                 self.peaks[key] = self._peak(place, number, moment, spans)
 
-    def _moments(self, process: int, note: MemoryNote | HostNote) -> Iterator[tuple[MemoryHome, int]]:
-        """Yield the host or device whose use ``note`` tells, with the bytes in use, and add them to its curve.
+    def _record_use(self, process: int, note: MemoryNote | HostNote) -> Iterator[tuple[MemoryHome, int]]:
+        """Add the memory in use that ``note`` tells of a host or device to its curve; yield this place and the bytes.
 
         Nothing is yielded if the device or its free memory is unknown. ``process`` is the index of the process that
-        noted it.
+        wrote the note.
         """
         if isinstance(note, HostNote):
-            yield from self._moment(self.hosts[process], note.at, note.total - note.available)
+            yield from self._add_to_curve(self.hosts[process], note.at, note.total - note.available)
             return
         device = self.devices.get(process)
         if device and note.free is not None:
-            yield from self._moment(device, note.at, max(self.curves[device].total - note.free, 0))
+            yield from self._add_to_curve(device, note.at, max(self.curves[device].total - note.free, 0))
 
-    def _moment(self, place: MemoryHome, at: int, used: int) -> Iterator[tuple[MemoryHome, int]]:
-        """Add the bytes ``used`` at time ``at`` (microseconds) to a place's curve, by role; yield place and bytes."""
+    def _add_to_curve(self, place: MemoryHome, at: int, used: int) -> Iterator[tuple[MemoryHome, int]]:
+        """Add a point to the curve of a host or device, by role; yield the pair (``place``, ``used``).
+
+        ``used`` are the bytes in use at time ``at`` (microseconds).
+        """
         roles = defaultdict[str, int](int)
         for process, size in self._holders(place, at):
             roles[self.processes[process].role] += size
@@ -242,7 +251,7 @@ class MemoryCollector:
         yield place, used
 
     def _holders(self, place: MemoryHome, at: int) -> Iterator[tuple[int, int]]:
-        """Yield the index of each process on a host or device, with the bytes that it holds there at time ``at``."""
+        """Yield (process index, bytes) for each process that holds memory on a host or device at time ``at``."""
         for process, held in self.held.items():
             if at > self.ends.get(process, at):
                 continue
@@ -254,37 +263,39 @@ class MemoryCollector:
     def _peak(
         self, place: MemoryHome, number: int | None, moment: _Moment, spans: Mapping[int, Sequence[KeptSpan]]
     ) -> MemoryPeak:
-        """Return ``moment``, the highest of a place in a step, as a peak: its holders, their activities, and the phase.
+        """Return the peak of a host's or device's memory in a step: its holders and their activities, and the phase.
 
-        ``number`` is that of the step, None after the last one. ``spans`` are those of each process in the step. In a
-        large run only the twelve largest holders are listed.
+        ``moment`` is the time with most memory in use, ``number`` that of the step, None after the last one. ``spans``
+        are those of each process in the step; the phase is the driver's. In a large run only the twelve largest holders
+        are listed.
         """
         at, used = moment.at, moment.used
         holders = [
             MemoryHolder(
-                self._who(process), self.lane_of[process], size, place.of == "device" and asleep,
-                _doing(spans.get(process, ()), at),
+                self._label(process), self.lane_of[process], size, place.of == "device" and asleep,
+                _activity_at(spans.get(process, ()), at),
             )
             for process, size, asleep in sorted(moment.sizes, key=lambda holder: -holder[1])
             if size
         ]  # fmt: skip
         most = len(holders) if len(self.processes) <= ALL_HELD else HELD
-        phase = _doing(spans.get(self.driver, ()), at, ("phase",)) if self.driver is not None else ""
+        phase = _activity_at(spans.get(self.driver, ()), at, ("phase",)) if self.driver is not None else ""
         total, other = self.curves[place].total, max(used - sum(holder.bytes for holder in holders), 0)
         return MemoryPeak(place.of, place.name, number, seconds(at), phase, used, total, tuple(holders[:most]), other)
 
-    def _who(self, process: int) -> str:
+    def _label(self, process: int) -> str:
         """Return the name of a process for people."""
         named = self.processes[process]
         return label(named.role, named.replica, named.rank)
 
-    def _note_changes(self, process: int, spans: Sequence[KeptSpan], history: Sequence[MemoryNote]) -> None:
-        """Add to ``changes`` what sleeps of a process gave back, and what its works had reserved and then returned.
+    def _add_freed_memory(self, process: int, spans: Sequence[KeptSpan], history: Sequence[MemoryNote]) -> None:
+        """Add to ``changes`` how many bytes each sleep of a process freed, and how many the end of each work.
 
-        ``process`` is its index; ``spans`` and ``history``, its notes in order, are those of one step.
+        A work is a method that the process executes for the driver. ``process`` is its index; ``spans`` and
+        ``history``, its memory notes in order, are those of one step.
         """
         role = self.processes[process].role
-        for freed, _, name in dict(_sleeps(spans, history)).values():
+        for freed, _, name in dict(_memory_freed_by_sleeps(spans, history)).values():
             self.changes["sleep", role, name].append(freed)
         on_device = [note for note in history if note.reserved is not None]
         for work in _outermost(span for span in spans if span.kind == "work" and span.end is not None):
@@ -293,10 +304,10 @@ class MemoryCollector:
             if inside and after is not None:
                 self.changes["offload", role, work.name].append(max(inside) - after)
 
-    def _note_syncs(self, spans: Mapping[int, Sequence[KeptSpan]], notes: Mapping[int, Notes]) -> None:
-        """Add to ``changes`` what each device needed within the step's weight sync, beyond its use before and after.
+    def _add_sync_changes(self, spans: Mapping[int, Sequence[KeptSpan]], notes: Mapping[int, Notes]) -> None:
+        """Add to ``changes`` how many bytes each device needed for the weight sync, beyond its use before and after.
 
-        ``spans`` and ``notes`` are those of each process, by its index.
+        ``spans`` and ``notes`` are those of each process in the step, by its index.
         """
         used = defaultdict[MemoryHome, list[tuple[int, int]]](list)
         syncs = defaultdict[MemoryHome, list[KeptSpan]](list)
@@ -312,13 +323,13 @@ class MemoryCollector:
                 sizes = [size for _, size in inside]
                 self.changes["sync", "", of_device[0].name].append(max(sizes) - max(sizes[0], sizes[-1]))
 
-    def _note_series(
+    def _keep_step_memory(
         self, number: int | None, process: int, history: Sequence[MemoryNote], spans: Sequence[KeptSpan]
     ) -> None:
-        """Add the memory of a process at the end of step ``number``, and its most private memory in the step.
+        """Keep the memory that a process has at the end of step ``number``, and its peak of private memory in the step.
 
-        With the latter go its time, its activity by ``spans``, and the microseconds with more than the mean of the
-        least and the most. ``process`` is the index; nothing is added without a ``history`` of notes.
+        With the peak go its time, what the process was doing by ``spans``, and for how many microseconds it had more
+        than midway between least and most. ``process`` is its index. Without notes in ``history`` nothing is kept.
         """
         if not history:
             return
@@ -333,19 +344,19 @@ class MemoryCollector:
         for note, following in pairwise(history):
             above += following.at - note.at if note.private > level else 0
         if highest.private >= series.most.get(number, (0,))[0]:
-            series.most[number] = (highest.private, highest.at, above, _doing(spans, highest.at))
+            series.most[number] = (highest.private, highest.at, above, _activity_at(spans, highest.at))
 
-    def _note_cache(self, number: int | None, process: int, notes: Notes) -> None:
-        """Keep the most KV-cache blocks that an engine had in use in any step so far, with the number of that step.
+    def _keep_cache_peak(self, number: int | None, process: int, notes: Notes) -> None:
+        """Keep the most KV-cache blocks that an engine ever had in use, with the ``number`` of the step.
 
-        ``process`` is the index of the engine's process.
+        ``process`` is the index of the engine's process, ``notes`` are its notes in this step.
         """
         most = max(notes.cache, key=lambda note: note.used, default=None)
         before = self.cache.get(process)
         if most and (before is None or most.used > before.used):
-            self.cache[process] = CacheUse(self._who(process), self.lane_of[process], number, most.used, most.total)
+            self.cache[process] = CacheUse(self._label(process), self.lane_of[process], number, most.used, most.total)
 
-    def built(self) -> RunMemory:
+    def result(self) -> RunMemory:
         """Return the memory of the run: places, peaks, changes, growth, excesses and KV caches, each list sorted.
 
         Changes below 100 MB are left out.
@@ -359,7 +370,7 @@ class MemoryCollector:
         grown = {(row.lane, row.of): row.per_step for row in growth}
         excesses = [row for process in self.series for row in self._excesses(process, grown)]
         return RunMemory(
-            tuple(sorted(map(self._place, self.curves), key=lambda place: (place.of, place.place))),
+            tuple(sorted(map(self._finished_place, self.curves), key=lambda place: (place.of, place.place))),
             tuple(self.peaks.values()),
             tuple(sorted(changes, key=lambda change: (change.kind, -abs(change.median)))),
             tuple(sorted(growth, key=lambda row: -row.per_step * row.steps)),
@@ -367,7 +378,7 @@ class MemoryCollector:
             tuple(sorted(self.cache.values(), key=lambda cache: -cache.used / max(cache.total, 1))),
         )
 
-    def _place(self, place: MemoryHome) -> MemoryPlace:
+    def _finished_place(self, place: MemoryHome) -> MemoryPlace:
         """Return a host or device with its lanes and curve; its roles are in the order of its processes."""
         curve = self.curves[place]
         processes = [at for at in sorted(self.held) if place in (self.hosts[at], self.devices.get(at))]
@@ -379,11 +390,10 @@ class MemoryCollector:
         )  # fmt: skip
 
     def _growth(self, process: int) -> Iterator[MemoryGrowth]:
-        """Yield the growth per step of a process's memory, from the second step on.
+        """Yield how a process's memory grows per step, from the second step on; nothing for memory that does not grow.
 
-        It is memory allocated on the device, reserved there but unused, or private memory on the host.
-
-        ``process`` is its index. Memory that does not grow yields nothing.
+        Three kinds are looked at: allocated on the device, reserved there but unused, and private on the host.
+        ``process`` is its index.
         """
         device, host = self.devices.get(process), self.host_notes.get(self.hosts[process])
         newest = self.held[process].note
@@ -394,18 +404,19 @@ class MemoryCollector:
             ("host", series.private, host.available if host else None),
         ):
             values = [value for number, value in by_step.items() if number is not None][1:]
-            slope = _slope(values)
+            slope = _growth_rate(values)
             if slope is not None:
                 yield MemoryGrowth(
-                    of, self._who(process), self.lane_of[process], values[0], values[-1], round(slope), len(values),
+                    of, self._label(process), self.lane_of[process], values[0], values[-1], round(slope), len(values),
                     None if left is None else int(left // slope),
                 )  # fmt: skip
 
     def _excesses(self, process: int, grown: Mapping[tuple[int, str], int]) -> Iterator[MemoryExcess]:
-        """Yield the steps in which a process had more private memory than usual, without the first step.
+        """Yield the steps in which a process had more private memory than usual; the first step does not count.
 
-        ``process`` is its index; ``grown`` has the bytes per step of growing memory by (lane, "host" or "device"): this
-        growth is taken out. Adjacent steps with the same peak are one. With fewer than four steps nothing is yielded.
+        ``process`` is its index. ``grown`` has the bytes per step by which memory grows, by (lane, "host" or "device");
+        this growth is subtracted. Adjacent steps with the same peak are one. With fewer than four steps nothing is
+        yielded.
         """
         steps = [*self.series[process].most.items()][1:]
         if len(steps) < FEWEST:
@@ -426,7 +437,7 @@ class MemoryCollector:
             if lasting:
                 yield lasting
             lasting = MemoryExcess(
-                self._who(process), self.lane_of[process], number, seconds(moment), seconds(above),
+                self._label(process), self.lane_of[process], number, seconds(moment), seconds(above),
                 round(levels[order] - usual), round(usual + slope * order), doing,
             )  # fmt: skip
         if lasting:
@@ -439,7 +450,7 @@ def _with(before: MemoryNote | None, notes: Sequence[MemoryNote]) -> list[Memory
 
 
 def _outermost(spans: Iterable[KeptSpan]) -> Iterator[KeptSpan]:
-    """Yield the spans that begin after the last yielded one has ended; ``spans`` are sorted by start, longest first."""
+    """Yield the outermost of ``spans``, which are sorted by start, the longest first; none of those yielded overlap."""
     until = None
     for span in spans:
         if until is None or span.start >= until:
@@ -447,12 +458,15 @@ def _outermost(spans: Iterable[KeptSpan]) -> Iterator[KeptSpan]:
             yield span
 
 
-def _sleeps(spans: Sequence[KeptSpan], history: Sequence[MemoryNote]) -> Iterator[tuple[int, tuple[int, int, str]]]:
-    """Yield for each sleep or wake-up the time of the note after it, and (device bytes, allocator's bytes, name).
+def _memory_freed_by_sleeps(
+    spans: Sequence[KeptSpan], history: Sequence[MemoryNote]
+) -> Iterator[tuple[int, tuple[int, int, str]]]:
+    """Yield for each sleep or wake-up (time, (bytes freed on the device, bytes freed in the allocator, span's name)).
 
-    ``spans`` and ``history`` are those of one process. The bytes are freed ones, negative if taken. An engine's sleep
-    takes memory from under its allocator, whose numbers then stay (``vllm/device_allocator/cumem.py``,
-    ``torch_memory_saver``). A sleep without a note before and after is skipped.
+    The time is that of the first note after it, in microseconds. Bytes are negative if memory is taken. ``spans`` and
+    ``history``, the notes, are those of one process; a sleep without a note before and after it is skipped. An engine's
+    sleep takes memory from under its allocator, whose numbers then stay (``vllm/device_allocator/cumem.py``,
+    ``torch_memory_saver``).
     """
     on_device = [note for note in history if note.free is not None and note.reserved is not None]
     for span in _outermost(span for span in spans if span.kind == "sleep" and span.end is not None):
@@ -463,20 +477,20 @@ def _sleeps(spans: Sequence[KeptSpan], history: Sequence[MemoryNote]) -> Iterato
             yield after.at, (*freed, span.name)
 
 
-def _doing(spans: Sequence[KeptSpan], at: int, kinds: Sequence[str] = ("phase", "work", "sync", "sleep")) -> str:
+def _activity_at(spans: Sequence[KeptSpan], at: int, kinds: Sequence[str] = ("phase", "work", "sync", "sleep")) -> str:
     """Return the name of the innermost span of ``kinds`` at time ``at`` (microseconds); "" if there is none.
 
-    ``spans`` are sorted by start; those named "step" are left out.
+    ``spans`` are those of a process, sorted by start; spans named "step" are left out.
     """
     around = [span for span in spans if span.kind in kinds and span.start <= at <= end_of(span) and span.name != "step"]
     return around[-1].name if around else ""
 
 
-def _slope(values: Sequence[int]) -> float | None:
-    """Return by how much ``values``, in bytes, grow from one to the next, as the median over all pairs.
+def _growth_rate(values: Sequence[int]) -> float | None:
+    """Return by how many bytes ``values`` (bytes, one per step) grow per step: the median slope over all pairs.
 
-    None if they do not grow for sure: 85 % of the pairs must rise, and the whole growth must be beyond chance. So a
-    single jump is no growth.
+    None unless they grow for sure: 85 % of the pairs must rise, and the whole growth must be beyond chance. So a single
+    jump is no growth.
     """
     if len(values) < FEWEST:
         return None

@@ -1,4 +1,4 @@
-"""Files that a run lacks: ranks, replicas and roles whose traces in other files show that they were there."""
+"""Files that a run lacks: those of ranks, replicas and roles that other files show to exist."""
 
 from __future__ import annotations
 
@@ -29,31 +29,32 @@ class Counterparts:
         for kind in ("request", "serve", "reward"):
             for span in records.by_kind[kind]:
                 if records.start <= span.start < records.end:
-                    self.counts[_counted(records, span)] += 1
+                    self.counts[_count_name(records, span)] += 1
 
-    def lacking(self, kind: str, counterpart: str) -> int:
-        """Return how many more spans of ``kind`` than of ``counterpart`` were counted.
+    def count_unmatched(self, kind: str, counterpart: str) -> int:
+        """Return how many spans of ``kind`` have no counterpart: the surplus over the spans of kind ``counterpart``.
 
-        0 if these are at most a tenth of the spans: the end of a process may have cut them off.
+        0 if these are at most a tenth of the spans, because the end of a process may have cut off that many.
         """
-        lacking = self.counts[kind] - self.counts[counterpart]
-        return lacking if lacking > LOST * self.counts[kind] else 0
+        unmatched = self.counts[kind] - self.counts[counterpart]
+        return unmatched if unmatched > LOST * self.counts[kind] else 0
 
 
-def _counted(records: StepRecords, span: KeptSpan) -> str:
-    """Return the name under which a span is counted: its kind, except for the reward of an agent loop.
+def _count_name(records: StepRecords, span: KeptSpan) -> str:
+    """Return the name under which a span is counted: its kind, except for rewards that agent loops recorded.
 
-    That counts as "waiting reward" if a phase within it waits for a reward worker, else as "own reward".
+    These are "waiting reward" if the agent loop waits for a reward worker, which a phase within the span shows; else
+    "own reward".
     """
     if span.kind != "reward" or records.roles[span.process] == "reward":
         return span.kind
-    inner = records.nested.get((span.process, span.id), ())
+    inner = records.children.get((span.process, span.id), ())
     return "waiting reward" if any(child.kind == "phase" for child in inner) else "own reward"
 
 
-def trainers(lacking: dict[int, list[int]]) -> Iterator[str]:
-    """Yield a text for each world size in ``lacking`` on its ranks that left no file."""
-    for size, ranks in lacking.items():
+def trainer_texts(missing_ranks: dict[int, list[int]]) -> Iterator[str]:
+    """Yield a text on the trainer ranks that left no file, for each world size in ``missing_ranks`` (size → ranks)."""
+    for size, ranks in missing_ranks.items():
         yield Text(
             "rank {ranks} of {size} trainers wrote no timeline file, so a straggler there would not be seen",
             _listed(ranks),
@@ -61,11 +62,12 @@ def trainers(lacking: dict[int, list[int]]) -> Iterator[str]:
         )
 
 
-def roles(processes: Sequence[Process], counterparts: Counterparts) -> Iterator[str]:
-    """Yield texts on roles that must have run but left no or too few files, and on what is unknown for that reason.
+def role_texts(processes: Sequence[Process], counterparts: Counterparts) -> Iterator[str]:
+    """Yield texts on roles that must have run but left too few files or none, and on what is unknown therefore.
 
-    A driver that calls workers has trainers and engines. A process with VERL_REPLICA_RANK shows that there are servers,
-    engines and agent loops of verl. ``counterparts`` tells of requests and rewards that only one side recorded.
+    A driver that calls workers shows that there are trainers and engines, a process with VERL_REPLICA_RANK that there
+    are verl's servers, engines and agent loops. ``counterparts`` tells of requests and rewards that only one side
+    recorded.
     """
     places = by_role(processes)
     if any("call" in part.kinds for at in places.get("driver", ()) for part in processes[at].parts):
@@ -74,23 +76,23 @@ def roles(processes: Sequence[Process], counterparts: Counterparts) -> Iterator[
         if "engine" not in places:
             yield Text("no engine wrote a timeline file, so it is unknown what requests waited for")
     if any(process.head.number("VERL_REPLICA_RANK") is not None for process in processes):
-        yield from _of_rollout(processes, places, counterparts)
+        yield from _rollout_texts(processes, places, counterparts)
     if counterparts.counts["waiting reward"] and not counterparts.counts["reward"]:
         yield Text("no reward worker wrote a timeline file, so slow or late rewards would not be seen")
-    elif count := counterparts.lacking("waiting reward", "reward"):
+    elif count := counterparts.count_unmatched("waiting reward", "reward"):
         yield Text(
             "{count:,} rewards came from workers that wrote no timeline file, so slow rewards there would not be seen",
             count,
         )
 
 
-def _of_rollout(
+def _rollout_texts(
     processes: Sequence[Process], places: Mapping[str, Sequence[int]], counterparts: Counterparts
 ) -> Iterator[str]:
-    """Yield texts on engines, servers and agent loops of verl that left no file, and on what is unknown then.
+    """Yield texts on verl's engines, servers and agent loops that left no file, and on what is unknown therefore.
 
-    ``places`` has the indices of the processes of each role, ``counterparts`` the numbers of requests that agent loops
-    sent and servers received.
+    ``places`` has the indices of the processes of each role. ``counterparts`` has the numbers of requests that agent
+    loops sent and that servers received.
     """
     run = {processes[at].replica for at in places.get("engine", ())}
     serving = (process for process in processes if any("serve" in part.kinds for part in process.parts))
@@ -108,7 +110,7 @@ def _of_rollout(
             "no server of replicas {replicas} wrote a timeline file, so it is unknown how long requests waited there",
             _listed(run - served),
         )
-    elif count := counterparts.lacking("request", "serve"):
+    elif count := counterparts.count_unmatched("request", "serve"):
         yield Text(
             "{count:,} requests went to servers that wrote no timeline file, so it is unknown what the requests"
             " waited for there",
@@ -116,7 +118,7 @@ def _of_rollout(
         )
     if served and not counterparts.counts["request"]:
         yield Text("no agent loop wrote a timeline file, so it is unknown what trajectories did between requests")
-    elif count := counterparts.lacking("serve", "request"):
+    elif count := counterparts.count_unmatched("serve", "request"):
         yield Text(
             "{count:,} requests came from agent loops that wrote no timeline file, so it is unknown what those"
             " agent loops did",

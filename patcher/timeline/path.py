@@ -1,7 +1,8 @@
-"""The critical path of a step: from its end back to whoever ended last, and what nobody covers is of whoever waited.
+"""The critical path of a step: walked from its end back to its start, always along the span that ended last.
 
-From the driver's phases the walk goes to calls and the works that they cause, from a rollout to its last trajectory,
-its requests, what a server and the iterations of its engine did meanwhile.
+Time that no span covers is that of the waiting process. The walk goes from the driver's phases to its calls, and on to
+their executions on workers (works). In a rollout it goes to the last trajectory, its requests, and the iterations of
+the engine that served them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from patcher.timeline.files import IterationColumns, KeptSpan
 from patcher.timeline.intervals import ENDLESS, Timed, TimeRange, by_start, covered, end_of, length, uncovered
 
 DEEPEST = 64
-"""Spans within each other; what is deeper belongs to the outer ones."""
+"""Most levels of spans within each other; deeper spans count as part of the outer ones."""
 
 TOLERANCE_US = 3_000
 """Within this time, or `SHARE` of what they do, ranks arrive together."""
@@ -31,7 +32,7 @@ ABOUT_AS_LONG = 0.9
 """From this share of the longer of two silences on, both are about as long."""
 
 GAP_US = 20_000
-"""Iterations that follow each other sooner are head to head, and also those that do within thrice the usual length."""
+"""Microseconds up to which a gap between two iterations is ignored; so is one of thrice the usual iteration."""
 
 GENERATING = (
     "gen", "generate", "generate_sequences", "generate_samples", "rollout", "generation", "wait_prev_gen", "gen_seq",
@@ -42,7 +43,7 @@ PAUSE = Text("rlpatch opens or saves a recording window")
 """What rlpatch's own recorders do while they hold a process back."""
 
 LONGEST = 1 << 16
-"""Points in the course of a rank that are compared with those of others."""
+"""Most points of one rank's work that are compared with those of other ranks."""
 
 SENT_TOGETHER = 10_000
 """Microseconds between two calls that a driver sends out one after the other, without waiting for the first."""
@@ -94,10 +95,10 @@ def calls_for(call: str, work: str) -> bool:
 
 
 def walk_back(parts: Iterable[T], low: int, high: int) -> Iterator[tuple[T | None, int, int]]:
-    """Yield (part that was waited for, start, end) from ``high`` back to ``low``, without gaps, in microseconds.
+    """Walk from ``high`` back to ``low``, and yield what was waited for: (part or None, start, end), without gaps.
 
     A part is waited for from its end back to its start; of several that run at a time, the one that began first counts.
-    None stands for time that no part covers.
+    None stands for time that no part covers. Times are in microseconds.
     """
     waiting = sorted((part for part in parts if part.start < high and end_of(part) > low), key=end_of)
     running: list[tuple[int, int, T]] = []
@@ -146,38 +147,40 @@ class StepRecords:
         """Return the rewards that reward workers compute."""
         return [reward for reward in self.by_kind["reward"] if self.roles[reward.process] == "reward"]
 
-    def waits(self, reward: KeptSpan) -> bool:
-        """Tell whether ``reward`` is one of an agent loop that waits for a reward worker.
+    def waits_for_worker(self, reward: KeptSpan) -> bool:
+        """Tell whether ``reward``, a span of an agent loop, only waits for a reward worker to compute the reward.
 
-        Then a phase lies within it (verl's ``AgentLoopWorker._compute_score``), or the reward of a worker.
+        A phase within it shows that (verl's ``AgentLoopWorker._compute_score``), or a reward of a worker in the same
+        time. False for a span of a reward worker.
         """
         if self.roles[reward.process] == "reward":
             return False
-        inner = self.nested.get((reward.process, reward.id), ())
+        inner = self.children.get((reward.process, reward.id), ())
         return any(child.kind == "phase" for child in inner) or bool(self.within(reward, self.remote_rewards))
 
-    def stood_still(self, sender: int, receiver: int, low: int, high: int) -> bool:
-        """Tell whether the sender stood still from ``low`` to ``high`` (microseconds), before the receiver began.
+    def sender_stood_still(self, sender: int, receiver: int, low: int, high: int) -> bool:
+        """Tell whether a message was late because its sender stood still from ``low`` to ``high`` (microseconds).
 
-        ``sender`` and ``receiver`` are indices of processes. A process stands still if it certainly ran nothing in most
-        of that time, or started and ended no span in most of it. If both stood still about as long, this returns False:
-        a message is under way as soon as its span begins. A receiver that went on for a while did not get it.
+        ``sender`` and ``receiver`` are indices of processes; ``high`` is when the receiver began. A process stands
+        still if it certainly ran nothing in most of that time, or started and ended no span in most of it. False if
+        both stood still about as long: a message is under way as soon as its span begins. A receiver that went on for a
+        while did not get it.
         """
         certain = [self._overlap(self.stalls.get(process, ()), low, high) for process in (sender, receiver)]
         if max(certain) * 2 > high - low:
             return certain[0] > certain[1]
-        of_sender, of_receiver = (self._silence(process, low, high) for process in (sender, receiver))
+        of_sender, of_receiver = (self._longest_silence(process, low, high) for process in (sender, receiver))
         return of_sender * 2 > high - low and of_receiver < ABOUT_AS_LONG * of_sender
 
-    def _silence(self, process: int, low: int, high: int) -> int:
-        """Return the longest time in which no span of a process starts or ends; times are in microseconds."""
-        moments = self._moments[process]
+    def _longest_silence(self, process: int, low: int, high: int) -> int:
+        """Return the longest time in which no span of a process starts or ends; all times are in microseconds."""
+        moments = self._span_edges[process]
         inside = moments[bisect_right(moments, low) : bisect_left(moments, high)]
         return max(later - earlier for earlier, later in pairwise([low, *inside, high]))
 
     @cached_property
-    def _moments(self) -> Mapping[int, Sequence[int]]:
-        """Return index of a process → the starts and ends of all its spans, sorted, in microseconds; [] if unknown."""
+    def _span_edges(self) -> Mapping[int, Sequence[int]]:
+        """Return process index → the starts and ends of all its spans, in microseconds, sorted."""
         moments = defaultdict[int, list[int]](list)
         for span in self.spans:
             moments[span.process] += [span.start, end_of(span)]
@@ -193,15 +196,15 @@ class StepRecords:
 
     @cached_property
     def trainers_paused(self) -> Sequence[TimeRange]:
-        """Return the times within the step in which rlpatch held all trainers back at once, in order; [] if none."""
+        """Return the times of the step in which rlpatch's own recorders held back all trainers at once, in order."""
         trainers = [process for process, role in enumerate(self.roles) if role == "trainer"]
         running = [uncovered(self.pauses.get(process, ()), self.start, self.end) for process in trainers]
         together = covered(part for parts in running for part in parts)
         return uncovered(together, self.start, self.end) if trainers else []
 
     @cached_property
-    def nested(self) -> Mapping[tuple[int, int] | None, Sequence[KeptSpan]]:
-        """Return (process, id) of a span → its direct children; under None, spans without a recorded parent."""
+    def children(self) -> Mapping[tuple[int, int] | None, Sequence[KeptSpan]]:
+        """Return (process index, span id) → the spans directly within it; None → spans without a recorded parent."""
         ids = {(span.process, span.id) for span in self.spans}
         nested = defaultdict[tuple[int, int] | None, list[KeptSpan]](list)
         for span in self.spans:
@@ -220,25 +223,25 @@ class StepRecords:
     @cached_property
     def groups(self) -> Mapping[int, CallGroup]:
         """Return each call of the driver with its works, by the call's id."""
-        works = [root for root in self.nested[None] if root.kind == "work"]
-        return self._grouped([work for work in works if work.amount is None]) | self._numbered(works)
+        works = [root for root in self.children[None] if root.kind == "work"]
+        return self._group_by_call([work for work in works if work.amount is None]) | self._group_by_number(works)
 
     @cached_property
     def roots(self) -> Sequence[KeptSpan]:
         """Return spans of other processes without a parent that no call of the driver caused."""
         caused = {(work.process, work.id) for group in self.groups.values() for work in group.works}
-        roots = (root for root in self.nested[None] if root.process != self.driver)
+        roots = (root for root in self.children[None] if root.process != self.driver)
         return [root for root in roots if (root.process, root.id) not in caused]
 
-    def behind_units(self, work: KeptSpan, low: int) -> str:
-        """Return a name for the time from ``low`` (microseconds) on in ``work``, a numbered step of a trainer.
+    def name_after_micro_batches(self, work: KeptSpan, low: int) -> str:
+        """Return a name for the time from ``low`` (microseconds) to the end of ``work``, a numbered step of a trainer.
 
-        After its last micro-batch, transformers' ``Trainer`` steps the optimizer, calls callbacks, and logs. "" for
-        earlier times, and for other works.
+        transformers' ``Trainer`` steps the optimizer, calls callbacks, and logs after a step's last micro-batch. "" for
+        times before that, and for other works.
         """
         if work.kind != "work" or work.amount is None:
             return ""
-        inner = self.nested.get((work.process, work.id), ())
+        inner = self.children.get((work.process, work.id), ())
         units = [end_of(span) for span in inner if span.kind == "unit" or span.name == "training_step"]
         logs = [span.start for span in inner if span.name == "log"]
         if not units or low < max(units):
@@ -246,21 +249,22 @@ class StepRecords:
         return Text("callbacks and loading") if logs and low > min(logs) else Text("optimizer step and callbacks")
 
     @cached_property
-    def phases(self) -> TimeRange:
-        """Return the start of the driver's first span in the step and the end of its last one; logging does not count.
+    def phase_range(self) -> TimeRange:
+        """Return the range of the step from the start of the driver's first span to the end of its last one.
 
-        Before it, the driver loads data, for example; after it, it computes metrics. Without a span, it is the step.
+        Logging does not count as a span. The driver loads data before this range, for example, and computes metrics
+        after it. Without a span, return the whole step.
         """
         kinds = ("phase", "call", "work", "poll", "sync")
-        roots = (root for root in self.nested[None] if root.process == self.driver and root.kind in kinds)
+        roots = (root for root in self.children[None] if root.process == self.driver and root.kind in kinds)
         phases = covered((root for root in roots if root.name != "log"), self.start, self.end)
         return TimeRange(phases[0].start, phases[-1].end) if phases else TimeRange(self.start, self.end)
 
     @cached_property
     def engine_syncs(self) -> Sequence[KeptSpan]:
-        """Return the engines' spans of weight syncs and sleeps.
+        """Return the spans in which engines sync weights, sleep or wake up.
 
-        Of a span with others of its kind within, only the time after the last of these is returned.
+        A span with others of its kind within is returned without the time up to the end of the last of these.
         """
         without_inner = list[KeptSpan]()
         for span in self._whole_engine_syncs:
@@ -281,17 +285,18 @@ class StepRecords:
 
     def _inner_syncs(self, span: KeptSpan) -> Sequence[KeptSpan]:
         """Return the direct children of ``span`` that are of its kind."""
-        return [child for child in self.nested.get((span.process, span.id), ()) if child.kind == span.kind]
+        return [child for child in self.children.get((span.process, span.id), ()) if child.kind == span.kind]
 
     @cached_property
     def calls(self) -> Sequence[KeptSpan]:
         """Return the calls of the driver."""
         return [call for call in self.by_kind["call"] if call.process == self.driver]
 
-    def _grouped(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
-        """Group ``works`` without a number with the driver's calls; return the groups by the call's id.
+    def _group_by_call(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
+        """Group ``works`` with the driver's calls that caused them; return call id → its group.
 
-        Each work belongs to the latest suitable call of its method, and a call has at most one work per worker.
+        A work is one execution of a method on a worker. It belongs to the latest suitable call of this method. A call
+        has at most one work per worker.
         """
         by_method = {
             work: [call for call in self.calls if calls_for(call.name, work)] for work in {work.name for work in works}
@@ -299,20 +304,20 @@ class StepRecords:
         works_of = defaultdict[KeptSpan, dict[int, KeptSpan]](dict)
         for work in sorted(works, key=by_start):
             free = [call for call in by_method[work.name] if work.process not in works_of.get(call, ())]
-            if call := self._call_of(work, free):
+            if call := self._call_that_caused(work, free):
                 works_of[call][work.process] = work
         groups = dict[int, CallGroup]()
         for call, by_process in works_of.items():
             several = tuple(by_process.values())
-            start = self._waits_from(call, several, works)
+            start = self._start_of_wait(call, several, works)
             groups[call.id] = CallGroup(start, max(map(end_of, (call, *several))), call, several)
         return groups
 
-    def _waits_from(self, call: KeptSpan, own_works: Sequence[KeptSpan], all_works: Sequence[KeptSpan]) -> int:
-        """Return when ``call`` began to wait for its own works, in microseconds.
+    def _start_of_wait(self, call: KeptSpan, own_works: Sequence[KeptSpan], all_works: Sequence[KeptSpan]) -> int:
+        """Return when ``call`` began to wait for the works that it caused (``own_works``), in microseconds.
 
-        ``own_works`` are those that it caused, ``all_works`` all around the step. A call that returned a future, and so
-        ended before its works began, only waits after the earlier works of its workers.
+        That is its start, unless it returned a future, and so ended before they began. Then it only waits after the
+        earlier works of the same workers; ``all_works`` are those around the step.
         """
         began = {work.process: work.start for work in own_works}
         if end_of(call) >= min(began.values()):
@@ -320,8 +325,12 @@ class StepRecords:
         earlier = (end_of(work) for work in all_works if end_of(work) <= began.get(work.process, -ENDLESS))
         return max([call.start, *earlier])
 
-    def _numbered(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
-        """Group works with the driver's work of the same name and number (SPMD); return groups by the latter's id."""
+    def _group_by_number(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
+        """Group works of all ranks by name and number, if each rank runs by itself (SPMD).
+
+        Return the id of the driver's own work → the group of this work. ``works`` are executions of methods, in all
+        processes.
+        """
         groups = dict[int, CallGroup]()
         for work in works:
             if work.process == self.driver and work.amount is not None:
@@ -329,7 +338,7 @@ class StepRecords:
                 groups[work.id] = CallGroup(work.start, max(map(end_of, several)), work, several)
         return groups
 
-    def _call_of(self, work: KeptSpan, calls: Sequence[KeptSpan]) -> KeptSpan | None:
+    def _call_that_caused(self, work: KeptSpan, calls: Sequence[KeptSpan]) -> KeptSpan | None:
         """Return the call that caused ``work``: the latest of ``calls`` that began before it; None if there is none.
 
         A call that lasted until the end of the work is preferred. Only the last 64 calls are looked at.
@@ -340,19 +349,19 @@ class StepRecords:
         return candidates[-1] if candidates else None
 
     @cached_property
-    def served(self) -> Mapping[int | None, Sequence[KeptSpan]]:
-        """Return replica → its serve spans, the requests that its servers answer; an unknown replica has none."""
+    def serves_by_replica(self) -> Mapping[int | None, Sequence[KeptSpan]]:
+        """Return replica → the spans in which its servers handle a request; an unknown replica has none."""
         served = defaultdict[int | None, list[KeptSpan]](list)
         for serve in self.by_kind["serve"]:
             served[self.replica_of[serve.process]].append(serve)
         return served
 
-    def alone(self, serve: KeptSpan, low: int, high: int) -> bool:
-        """Tell whether no other request was alive at the replica of ``serve`` during all of ``low`` to ``high``.
+    def is_alone(self, serve: KeptSpan, low: int, high: int) -> bool:
+        """Tell whether the request that ``serve`` handles is the only one at its replica.
 
-        Times are in microseconds.
+        False if another request is alive there during all of ``low`` to ``high`` (microseconds).
         """
-        served = self.served[self.replica_of[serve.process]]
+        served = self.serves_by_replica[self.replica_of[serve.process]]
         return not any(other.start <= low and end_of(other) >= high for other in served if other is not serve)
 
     def count_works(self, call: KeptSpan) -> int:
@@ -361,9 +370,9 @@ class StepRecords:
         return len(group.works) if group else 0
 
     def has_twin(self, call: KeptSpan) -> bool:
-        """Tell whether a call of another name but the same method was sent within 10 ms of ``call``.
+        """Tell whether the driver sent a call of another name but the same method within 10 ms of ``call``.
 
-        The two went to different workers, and which of them a work belongs to is a guess.
+        The two went to different workers, so nobody can tell which of them an execution belongs to.
         """
         methods = {work.name for work in self.by_kind["work"] if calls_for(call.name, work.name)}
         return any(
@@ -373,10 +382,10 @@ class StepRecords:
             for other in self.calls
         )
 
-    def lacks(self, call: KeptSpan) -> bool:
-        """Tell whether some works of a call may be missing from the records.
+    def may_lack_works(self, call: KeptSpan) -> bool:
+        """Tell whether some executions of a call on its workers may be missing from the records.
 
-        So they may if trainers lack files, or if the call had more works in other steps and has no twin.
+        That is so if trainers left no file, or if the call had more executions in other steps and has no twin.
         """
         if not self.trainers_known or self.partial:
             return True
@@ -387,8 +396,8 @@ class StepRecords:
         low, high = node.start - self.tolerance, end_of(node) + self.tolerance
         return [span for span in spans if low <= span.start and end_of(span) <= high]
 
-    def remote(self, node: KeptSpan) -> list[KeptSpan]:
-        """Return the spans of other processes that ``node``, a span of the driver, may have waited for.
+    def awaited_spans(self, node: KeptSpan) -> list[KeptSpan]:
+        """Return the spans of other processes that the driver may have waited for in its span ``node``.
 
         These are works, syncs and sleeps that lie within it. Trajectories that end within it count if the driver
         generates or polls, or if no trajectory runs across its edges.
@@ -397,15 +406,18 @@ class StepRecords:
         syncs = (root for root in self.roots if root.kind in ("sync", "sleep") and self.roles[root.process] != "engine")
         works = (root for root in self.roots if root.kind == "work")
         remote = self.within(node, (*works, *syncs, *self.engine_syncs))
-        leading = self._leading
+        leading = self._rollout_spans
         waits = node.kind == "poll" or node.name in GENERATING
         if waits or not any(root.start < edge < end_of(root) for root in leading for edge in (low, high)):
             remote += [root for root in leading if low < end_of(root) <= high]
         return remote
 
     @property
-    def _leading(self) -> list[KeptSpan]:
-        """The trajectories without a parent; if there are none, the serve spans; else the rewards; [] without any."""
+    def _rollout_spans(self) -> list[KeptSpan]:
+        """Return the outermost spans of the rollout: trajectories, else the handling of requests, else rewards.
+
+        [] if none was recorded.
+        """
         for kind in ("trajectory", "serve", "reward"):
             if leading := [root for root in self.roots if root.kind == kind]:
                 return leading
@@ -415,16 +427,16 @@ class StepRecords:
 def critical_path(records: StepRecords) -> list[PathPiece]:
     """Return the pieces of a step's critical path, in order and without gaps: they sum to the step's length."""
     walk = _Walk(records)
-    roots = [root for root in records.nested[None] if root.process == records.driver]
+    roots = [root for root in records.children[None] if root.process == records.driver]
     walk.explain_parts(_with_groups(records, roots), records.start, records.end, None, "", 0)
-    return merged(part for piece in reversed(walk.pieces) for part in _without_pauses(records, piece))
+    return merged(part for piece in reversed(walk.pieces) for part in _split_at_pauses(records, piece))
 
 
-def _without_pauses(records: StepRecords, piece: PathPiece) -> Iterator[PathPiece]:
-    """Yield a piece of the critical path in parts, in order: pauses in which rlpatch held its process back are apart.
+def _split_at_pauses(records: StepRecords, piece: PathPiece) -> Iterator[PathPiece]:
+    """Yield a piece of the critical path without the pauses in which rlpatch held its process back, and these pauses.
 
-    The pauses are pieces of the role ``rlpatch``. The piece's delay is less by their length, and stays with its first
-    part.
+    All parts are in order, and the pauses are pieces of the role ``rlpatch``. The piece's delay is reduced by their
+    length, and stays with its first part.
     """
     if piece.process is None:
         pauses = records.trainers_paused if piece.role == "trainer" else ()
@@ -446,7 +458,7 @@ def _without_pauses(records: StepRecords, piece: PathPiece) -> Iterator[PathPiec
 
 
 def merged(pieces: Iterable[PathPiece]) -> list[PathPiece]:
-    """Merge adjacent pieces that differ only in time and delay, whose delays are summed; drop empty pieces."""
+    """Merge adjacent pieces that differ only in time and delay; delays are summed, and empty pieces dropped."""
     neighbours = list[PathPiece]()
     for piece in pieces:
         last = neighbours[-1] if neighbours else None
@@ -472,28 +484,30 @@ class _Walk:
     def explain_parts(
         self, parts: Iterable[KeptSpan | CallGroup], low: int, high: int, node: KeptSpan | None, phase: str, depth: int
     ) -> None:
-        """Append pieces for ``low`` to ``high`` from ``parts``; time between parts is attributed to ``node``.
+        """Append pieces of the path for ``low`` to ``high`` (microseconds): what was waited for among ``parts``.
 
-        Times are in microseconds. ``phase`` is that of the driver, ``depth`` the nesting so far, which is bounded.
+        Time that no part covers is that of ``node``, the span around them. ``phase`` is that of the driver. ``depth``
+        is the nesting so far, which is bounded.
         """
         for part, begin, end in walk_back(parts, low, high):
             if part is None:
-                self.own(node, begin, end, phase)
+                self.explain_uncovered(node, begin, end, phase)
             elif isinstance(part, CallGroup):
-                self.explain_group(part, begin, end, phase, depth + 1)
+                self.explain_call(part, begin, end, phase, depth + 1)
             else:
                 self.explain(part, begin, end, phase, depth + 1)
 
     def explain(self, node: KeptSpan, low: int, high: int, phase: str, depth: int) -> None:
-        """Append pieces for ``node`` from ``low`` to ``high`` (microseconds), from spans in the node or waited for.
+        """Append pieces of the path for ``low`` to ``high`` (microseconds), in which the step waited for ``node``.
 
-        ``phase`` is that of the driver, ``depth`` the nesting so far, which is bounded.
+        They are of the spans within the node, or of those that it waited for itself. ``phase`` is that of the driver.
+        ``depth`` is the nesting so far, which is bounded.
         """
         if depth > DEEPEST:
-            self.own(node, low, high, phase)
+            self.explain_uncovered(node, low, high, phase)
             return
         records = self.records
-        inner = records.nested.get((node.process, node.id), ())
+        inner = records.children.get((node.process, node.id), ())
         if node.process == records.driver:
             phase = node.name if node.kind == "phase" else phase
             self.explain_parts(_with_groups(records, inner), low, high, node, phase, depth)
@@ -503,21 +517,21 @@ class _Walk:
             self.explain_sync(node, low, high, phase)
         elif node.kind == "request":
             serves = (serve for serve in records.by_kind["serve"] if serve.amount == node.amount)
-            self.explain_sent(node, serves, "generate", low, high, phase, depth)
-        elif node.kind == "reward" and records.waits(node):
-            self.explain_sent(node, records.remote_rewards, node.name, low, high, phase, depth)
+            self.explain_awaited(node, serves, "generate", low, high, phase, depth)
+        elif node.kind == "reward" and records.waits_for_worker(node):
+            self.explain_awaited(node, records.remote_rewards, node.name, low, high, phase, depth)
         else:
             self.explain_parts(inner, low, high, node, phase, depth)
 
-    def own(self, node: KeptSpan | None, low: int, high: int, phase: str) -> None:
-        """Append pieces for ``low`` to ``high`` (microseconds), time of ``node`` that no span within it covers.
+    def explain_uncovered(self, node: KeptSpan | None, low: int, high: int, phase: str) -> None:
+        """Append pieces of the path for ``low`` to ``high`` (microseconds), which no span within ``node`` covers.
 
-        Other processes that worked for the node get their part, the node itself the remainder. A node of None stands
-        for time outside of the driver's phases. ``phase`` is that of the driver.
+        Other processes that worked for the node in this time get their part of it, and the node gets what remains.
+        Without a node it is time outside of the driver's phases. ``phase`` is that of the driver.
         """
         records = self.records
         if node is None or (node.kind, node.name) == ("phase", "step"):
-            first, last = records.phases
+            first, last = records.phase_range
             what = Text("between phases")
             if high <= first:
                 what = Text("before the first phase")
@@ -526,29 +540,29 @@ class _Walk:
             role = "trainer" if records.roles[records.driver] == "trainer" else "driver"
             self.pieces.append(PathPiece(low, high, role, "gap", what, "", records.driver))
         elif node.process == records.driver:
-            remote: list[KeptSpan | PathPiece] = [*records.remote(node), *self._starts_of_trajectories(node, phase)]
+            remote: list[KeptSpan | PathPiece] = [*records.awaited_spans(node), *self._waits_for_agents(node, phase)]
             for cover, begin, end in walk_back(remote, low, high):
                 if isinstance(cover, PathPiece):
                     self.pieces.append(cover._replace(start=begin, end=end))
                 elif cover is not None:
                     self.explain(cover, begin, end, phase, 1)
-                elif node.kind == "call" and records.lacks(node):
+                elif node.kind == "call" and records.may_lack_works(node):
                     self.pieces.append(PathPiece(begin, end, "unrecorded", "gap", node.name, phase, None))
                 else:
-                    self.add(node, begin, end, phase)
+                    self.add_piece(node, begin, end, phase)
         elif node.kind in ("trajectory", "request", "phase"):
-            rewards = (span for span in records.by_kind["reward"] if not records.waits(span))
+            rewards = (span for span in records.by_kind["reward"] if not records.waits_for_worker(span))
             other_spans = (span for span in rewards if span.process == node.process and span.parent != node.id)
             for cover, begin, end in walk_back(other_spans, low, high):
-                self.add(cover or node, begin, end, phase)
+                self.add_piece(cover or node, begin, end, phase)
         else:
-            self.add(node, low, high, phase)
+            self.add_piece(node, low, high, phase)
 
-    def _starts_of_trajectories(self, node: KeptSpan, phase: str) -> list[PathPiece]:
-        """Return a piece for each agent loop from the start of ``node`` until it begins its first trajectory.
+    def _waits_for_agents(self, node: KeptSpan, phase: str) -> list[PathPiece]:
+        """Return a piece of the path for each agent loop: from the start of ``node`` until its first trajectory begins.
 
-        [] if ``node`` is no phase in which the driver generates. An agent loop that was at work before, or that a
-        driver which stood still called late, has no piece. ``phase`` is that of the driver.
+        ``node`` is a phase in which the driver generates; [] for any other span. An agent loop that was already at work
+        has no piece, and none has if the driver stood still and so called late. ``phase`` is that of the driver.
         """
         records = self.records
         if node.kind != "phase" or node.name not in GENERATING:
@@ -569,39 +583,43 @@ class _Walk:
             )
             for process, first in firsts.items()
             if node.start < first.start < end_of(node)
-            and not records.stood_still(node.process, process, node.start, first.start)
+            and not records.sender_stood_still(node.process, process, node.start, first.start)
         ]
 
-    def add(self, node: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool = False) -> None:
-        """Append one piece, from ``low`` to ``high`` in the driver's ``phase``: the step waited for ``node``.
+    def add_piece(
+        self, node: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool = False
+    ) -> None:
+        """Append one piece of the path: from ``low`` to ``high`` (microseconds), the step waited for ``node``.
 
-        ``late`` is its delay in microseconds. With ``all_ranks``, or if ranks are missing, no process is named.
+        ``phase`` is that of the driver, ``late`` the delay of the node's process in microseconds. With ``all_ranks``,
+        or if the files of some ranks are missing, the piece names no process.
         """
         role = self.records.roles[node.process]
         of_trainer = {"driver": ("work", "unit", "wait"), "engine": ("work", "unit", "wait", "phase")}
         if node.kind in of_trainer.get(role, ()):  # driver or engine run in a trainer's process
             role = "trainer"
         role = {"reward": "reward", "serve": "server", "trajectory": "agent", "request": "agent"}.get(node.kind, role)
-        role = "agent" if node.kind == "reward" and self.records.waits(node) else role
+        role = "agent" if node.kind == "reward" and self.records.waits_for_worker(node) else role
         what = Text("call {method}", node.name) if node.kind == "call" else node.name or node.kind
         what = node.kind if node.kind in ("trajectory", "request") else what
-        what = self.records.behind_units(node, low) or what
+        what = self.records.name_after_micro_batches(node, low) or what
         process = None if all_ranks or (role == "trainer" and self.records.partial) else node.process
         self.pieces.append(PathPiece(low, high, role, node.kind, what, phase, process, late))
 
     # ------------------------------------------------------------ rollout
 
-    def explain_sent(
+    def explain_awaited(
         self, node: KeptSpan, receivers: Iterable[KeptSpan], name: str, low: int, high: int, phase: str, depth: int
     ) -> None:
-        """Append pieces for ``node``, a request or reward that another process works on: one of ``receivers``.
+        """Append pieces of the path for ``node``, a request or reward on which another process works.
 
-        The receiver is the span that ends last within ``node``. Without one, a request's own spans count, or the time
-        is not recorded, with ``name`` as its activity. The time before the receiver begins is the receiver's, unless
-        the sender stood still. ``low``, ``high``, ``phase`` and ``depth`` are as in `explain`.
+        The span that does this work is the one of ``receivers`` that ends last within the node; the time before it
+        begins is its own, too, unless the sender stood still. Without one, the spans within a request count; else the
+        time is not recorded, with ``name`` as its activity. ``low`` and ``high`` are in microseconds, ``phase`` is that
+        of the driver, ``depth`` the nesting so far.
         """
         inside = self.records.within(node, receivers)
-        if not inside and (inner := self.records.nested.get((node.process, node.id), ())) and node.kind == "request":
+        if not inside and (inner := self.records.children.get((node.process, node.id), ())) and node.kind == "request":
             self.explain_parts(inner, low, high, node, phase, depth)
             return
         if not inside:
@@ -609,18 +627,19 @@ class _Walk:
             return
         receiver = max(inside, key=end_of)
         begin, end = (min(max(time, low), high) for time in (receiver.start, end_of(receiver)))
-        self.own(node, end, high, phase)
+        self.explain_uncovered(node, end, high, phase)
         self.explain(receiver, begin, end, phase, depth + 1)
-        if self.records.stood_still(node.process, receiver.process, node.start, receiver.start):
-            self.own(node, low, begin, phase)
+        if self.records.sender_stood_still(node.process, receiver.process, node.start, receiver.start):
+            self.explain_uncovered(node, low, begin, phase)
         else:
-            self.add(_start_of(receiver), low, begin, phase)
+            self.add_piece(_start_of(receiver), low, begin, phase)
 
     def explain_serve(self, serve: KeptSpan, low: int, high: int, phase: str) -> None:
-        """Append pieces for the iterations of the replica's engines while ``serve``, a served request, went on.
+        """Append pieces of the path for ``serve``, a server's handling of a request: its replica's iterations.
 
-        Time without an iteration is the request's if it is alone at the replica, or at either end; else the engine's.
-        Without an engine's file it is not recorded. Times and ``phase`` are as in `explain`.
+        Time between iterations is that of the request if it is the only one at the replica, or at either end; else the
+        engine's. If no engine left a file, the time is not recorded. ``low`` and ``high`` are in microseconds,
+        ``phase`` is that of the driver.
         """
         replica, columns = self.records.replica_of[serve.process], self.records.iterations
         engines = [at for at in columns if self.records.replica_of[at] == replica]
@@ -634,14 +653,14 @@ class _Walk:
                 self.pieces.append(piece._replace(start=begin, end=end))
                 after = piece.what
                 continue
-            alone = self.records.alone(serve, begin, end)
+            alone = self.records.is_alone(serve, begin, end)
             if alone and after == "prefill":
                 # Nothing else is there that could be prefilled behind the gap: until then the request was kept back,
                 # whatever its replica did for others.
-                self.add(serve, low, end, phase)
+                self.add_piece(serve, low, end, phase)
                 return
             if begin <= low or end >= high or alone:
-                self.add(serve, begin, end, phase)
+                self.add_piece(serve, begin, end, phase)
             else:
                 process = engines[0] if len(engines) == 1 else None
                 self.pieces.append(PathPiece(begin, end, "engine", "gap", Text("no iteration"), phase, process))
@@ -651,18 +670,19 @@ class _Walk:
     def explain_sync(
         self, node: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool = False
     ) -> None:
-        """Append pieces for ``node``, a weight sync or sleep of any process without spans within it.
+        """Append pieces of the path for ``node``, a weight sync or sleep in any process, within which no span lies.
 
-        Syncs of engines within it get their part, with the time before a receiver begins. For a server's, so do the
-        iterations of its engines, which it waits for. The remainder, and all of an engine's own sync, is the node's.
-        Times and ``phase`` are as in `explain`, ``late`` and ``all_ranks`` as in `add`.
+        Time in which engines sync is theirs, and so is a trainer's wait until they begin to receive. A server also
+        waits for the iterations of its engines. What remains is the node's, and all of it if the node is an engine's.
+        ``low`` and ``high`` are in microseconds, ``phase`` is that of the driver. ``late`` is the delay of the node's
+        process in microseconds; with ``all_ranks`` the node's pieces name no process.
         """
         records, role = self.records, self.records.roles[node.process]
         parts = list[KeptSpan | PathPiece]()
         if role != "engine":
             parts += records.within(node, records.engine_syncs)
         if role == "trainer":
-            parts += self._start_of_receiver(node, phase)
+            parts += self._wait_for_receiver(node, phase)
         if role == "server":
             replica = records.replica_of[node.process]
             for at, columns in records.iterations.items():
@@ -670,26 +690,26 @@ class _Walk:
                     parts += iteration_pieces(columns, low, high, phase, at)
         for part, begin, end in walk_back(parts, low, high):
             if part is None:
-                self.add(node, begin, end, phase, min(late, end - begin), all_ranks=all_ranks)
+                self.add_piece(node, begin, end, phase, min(late, end - begin), all_ranks=all_ranks)
                 late = max(late - (end - begin), 0)
             elif isinstance(part, PathPiece):
                 self.pieces.append(part._replace(start=begin, end=end))
             else:
-                self.add(part, begin, end, phase)
+                self.add_piece(part, begin, end, phase)
 
-    def _start_of_receiver(self, node: KeptSpan, phase: str) -> list[PathPiece]:
-        """Return a piece for the time until the last receiver of a trainer's sync begins.
+    def _wait_for_receiver(self, node: KeptSpan, phase: str) -> list[PathPiece]:
+        """Return the piece of the path in which a trainer's weight sync waits for the last engine to begin receiving.
 
-        ``node`` is the sync; a trainer asks for the receiver before it gathers weights. The piece's delay is the time
-        since the receiver before it began. [] without a receiver, or if the trainer stood still. ``phase`` is that of
-        the driver.
+        ``node`` is the sync: the trainer calls the receivers before it gathers weights. The piece's delay is the time
+        since the last but one receiver began. [] without a receiver, or if the trainer stood still. ``phase`` is that
+        of the driver.
         """
         records = self.records
         receivers = sorted(records.within(node, records.receivers), key=by_start)
         if not receivers:
             return []
         last = receivers[-1]
-        if records.stood_still(node.process, last.process, node.start, last.start):
+        if records.sender_stood_still(node.process, last.process, node.start, last.start):
             return []
         before = receivers[-2].start if len(receivers) > 1 else last.start
         what = _start_of(last).name
@@ -697,33 +717,35 @@ class _Walk:
 
     # ------------------------------------------------------------ training
 
-    def explain_group(self, group: CallGroup, low: int, high: int, phase: str, depth: int) -> None:
-        """Append pieces for the works of a call, from ``low`` to ``high`` in microseconds.
+    def explain_call(self, group: CallGroup, low: int, high: int, phase: str, depth: int) -> None:
+        """Append pieces of the path for a call of the driver, from its executions on all ranks (``group``).
 
-        If all works have the same sequence of spans, the last rank to arrive at each common point counts; else the last
-        rank to finish. Time after the last work is the call's. ``phase`` and ``depth`` are as in `explain`.
+        If all executions have the same sequence of spans, the last rank to arrive at each point of it counts; else only
+        the last rank to finish. Time after the last execution is the call's own. ``low`` and ``high`` are in
+        microseconds, ``phase`` is that of the driver, ``depth`` the nesting so far.
         """
         *_, last = sorted(group.works, key=end_of)
         ends = max(low, min(high, end_of(last)))
         if ends < high:
-            self.own(group.call, ends, high, phase)
-        courses = [self._course(work) for work in group.works]
+            self.explain_uncovered(group.call, ends, high, phase)
+        courses = [self._points(work) for work in group.works]
         labels = [[point.label for point in course] for course in courses]
         if len(group.works) > 1 and all(label == labels[0] for label in labels):
-            self._lockstep(group, courses, low, ends, phase)
+            self._explain_lockstep(group, courses, low, ends, phase)
             return
         begin = min(max(low, last.start), ends)
         before = len(self.pieces)
         self.explain(last, begin, ends, phase, depth)
         if len(group.works) > 1:
-            self._blame_last(group, before, begin, ends)
+            self._spread_delay(group, before, begin, ends)
         if begin > low:  # from the call to the start of its work
-            self.add(_start_of(last), low, begin, phase, all_ranks=len(group.works) > 1)
+            self.add_piece(_start_of(last), low, begin, phase, all_ranks=len(group.works) > 1)
 
-    def _course(self, work: KeptSpan) -> list[Point]:
-        """Return the starts and ends of all spans within a work, and its own, in order.
+    def _points(self, work: KeptSpan) -> list[Point]:
+        """Return the starts and ends of ``work`` and of all spans within it, in order, as points to compare ranks at.
 
-        Each has the innermost span that runs until then. At most 64 levels, and about 65,000 points, are looked at.
+        Each point has the innermost span that runs until then. At most 64 levels, and about 65,000 points, are looked
+        at.
         """
         course = list[Point]()
         ahead: list[tuple[KeptSpan, KeptSpan, bool]] = [(work, work, False)]
@@ -735,29 +757,32 @@ class _Walk:
             if ends:
                 continue
             ahead.append((span, span, True))
-            inner = self.records.nested.get((span.process, span.id))
+            inner = self.records.children.get((span.process, span.id))
             if inner and depth < DEEPEST and len(course) < LONGEST:
                 ahead += [(child, span, False) for child in sorted(inner, key=by_start, reverse=True)]
         return course
 
-    def _lockstep(self, group: CallGroup, courses: Sequence[Sequence[Point]], low: int, high: int, phase: str) -> None:
-        """Append pieces of a call's works between the points that all ranks reach, ``low`` to ``high`` (microseconds).
+    def _explain_lockstep(
+        self, group: CallGroup, courses: Sequence[Sequence[Point]], low: int, high: int, phase: str
+    ) -> None:
+        """Append pieces of the path for executions that pass the same points on all ranks, a piece for each point.
 
-        ``courses`` has the points of each work, as `_course` returns them. Each piece is of the last rank to arrive; no
-        rank is named if all arrive together. A delay that a rank already had at the point before does not count again.
-        If a collective lets ranks end together, the rank that worked longest without waiting counts.
+        ``courses`` has the points of each execution of ``group``. The piece before a point names the last rank to
+        arrive at it; if all arrive together, it names none. A delay that a rank had at the point before does not count
+        again. If a collective lets ranks end together, the rank that worked longest without waiting counts. ``low`` and
+        ``high`` are in microseconds, ``phase`` is that of the driver.
         """
-        room = self._room(end_of(group) - group.start)
+        room = self._tolerance(end_of(group) - group.start)
         stretches, before, lag = list[tuple[int, int, KeptSpan, int, bool]](), group.start, dict[int, int]()
         earlier: tuple[Point, ...] = ()
         for points in zip(*courses, strict=True):
-            last, behind = _furthest([point.time for point in points], room)
+            last, behind = _largest_and_lead([point.time for point in points], room)
             at = max(points[last].time, before)
             late = max(behind - lag.get(last, 0), 0)
             alone = behind > 0
             lag = {last: behind} if alone else {}
             is_leaf = earlier and points[0].label[0] and not earlier[0].label[0]
-            if is_leaf and (work := most_work([point.within for point in points])):
+            if is_leaf and (work := longest_work([point.within for point in points])):
                 late = work[1] if work[1] > room else 0
                 last, alone = (work[0], True) if late else (last, alone)
             within = points[last].within
@@ -768,40 +793,40 @@ class _Walk:
         for begin, end, span, late, together in reversed(stretches):
             if begin >= high or end <= low or end <= begin:
                 continue
-            add = self.explain_sync if span.kind in ("sync", "sleep") else self.add
+            add = self.explain_sync if span.kind in ("sync", "sleep") else self.add_piece
             add(span, max(begin, low), min(end, high), phase, late, all_ranks=together)
 
-    def _blame_last(self, group: CallGroup, first: int, low: int, high: int) -> None:
-        """Spread the delay of the last rank of ``group`` to finish over its pieces: ``self.pieces`` from ``first`` on.
+    def _spread_delay(self, group: CallGroup, first: int, low: int, high: int) -> None:
+        """Spread the delay of the last rank of ``group`` to finish over its pieces, by their lengths.
 
-        They lie between ``low`` and ``high`` (microseconds), and each gets its share by length. If all ranks finish
-        together, the pieces name no process.
+        These are ``self.pieces`` from index ``first`` on, between ``low`` and ``high`` (microseconds). If all ranks
+        finish together, the pieces name no process.
         """
         before, last = sorted(map(end_of, group.works))[-2:]
-        late = last - before if last - before > self._room(last - group.start) else 0
+        late = last - before if last - before > self._tolerance(last - group.start) else 0
         for at, piece in enumerate(self.pieces[first:], first):
             share = late * (piece.end - piece.start) // max(high - low, 1)
             self.pieces[at] = piece._replace(process=piece.process if late else None, late=share)
 
-    def _room(self, us: int) -> int:
-        """Return the tolerance in microseconds for ranks that arrive together after works of ``us`` microseconds."""
+    def _tolerance(self, us: int) -> int:
+        """Return within how many microseconds ranks arrive together after works of ``us`` microseconds."""
         return max(TOLERANCE_US, int(SHARE * min(us, ENDLESS)), self.records.tolerance)
 
 
-def _furthest(values: Sequence[int], room: int) -> tuple[int, int]:
-    """Return the index of the largest value, and its lead over the median of the other values.
+def _largest_and_lead(values: Sequence[int], tolerance: int) -> tuple[int, int]:
+    """Return the index of the largest value, and by how much it exceeds the median of the other values.
 
-    The lead is 0 if the next largest is within ``room``. There must be two values at least.
+    This lead is 0 if the next largest is within ``tolerance``. There must be two values at least.
     """
     index = max(range(len(values)), key=values.__getitem__)
     lower = sorted(value for at, value in enumerate(values) if at != index)
-    return index, values[index] - lower[len(lower) // 2] if values[index] - lower[-1] > room else 0
+    return index, values[index] - lower[len(lower) // 2] if values[index] - lower[-1] > tolerance else 0
 
 
-def own_work(spans: Sequence[KeptSpan]) -> list[int] | None:
-    """Return the microseconds of each span without those in which a collective blocked its host.
+def work_without_waits(spans: Sequence[KeptSpan]) -> list[int] | None:
+    """Return the microseconds of each span without those in which it waited for other ranks in a collective.
 
-    None if any span does not tell its waits.
+    None if the waits of any span are unknown.
     """
     waits = [span.waited for span in spans if span.waited is not None]
     if len(waits) < len(spans):
@@ -809,14 +834,14 @@ def own_work(spans: Sequence[KeptSpan]) -> list[int] | None:
     return [end_of(span) - span.start - waited for span, waited in zip(spans, waits, strict=True)]
 
 
-def most_work(spans: Sequence[KeptSpan]) -> tuple[int, int] | None:
-    """Return the index of the span with most work between its waits, and its lead over the next one in microseconds.
+def longest_work(spans: Sequence[KeptSpan]) -> tuple[int, int] | None:
+    """Return the index of the span with the longest work, and its lead over the next one in microseconds.
 
-    The recorder misses waits in C++, as those for a rank that begins later. So the lead is the lower of two: with and
-    without the time before all have begun; 0 if another span leads then. None if the waits of any span are unknown, or
-    there is a single one.
+    Work is a span's time without waits in collectives. The recorder misses waits in C++, such as those for a rank that
+    begins later. So the lead is also computed without the time before all spans have begun, and the smaller lead
+    counts; it is 0 if another span leads then. None if the waits of any span are unknown, or there is a single span.
     """
-    work = own_work(spans)
+    work = work_without_waits(spans)
     if work is None or len(work) < 2:
         return None
     begun = max(span.start for span in spans)
@@ -834,15 +859,15 @@ def _start_of(work: KeptSpan) -> KeptSpan:
 
 
 def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str, process: int) -> list[PathPiece]:
-    """Return the iterations of an engine from ``low`` to ``high`` (microseconds) as pieces of the path, in order.
+    """Return the iterations of an engine between ``low`` and ``high`` (microseconds) as pieces of the path, in order.
 
-    ``columns`` are its iterations, ``process`` is its index, ``phase`` that of the driver. An iteration with at most a
-    token per request is a decode step, any other a prefill, also with speculative tokens. Neighbours of the same kind
-    with small gaps between them are one piece.
+    ``columns`` are its iterations, ``process`` is its index, ``phase`` that of the driver. An iteration with at most
+    one token per request is a decode step; any other is a prefill, also one with speculative tokens. Neighbours of the
+    same kind with small gaps between them are one piece.
     """
     first = max(bisect_left(columns.start, low) - 1, 0)
     last = bisect_left(columns.start, high)
-    room = head_to_head(columns, first, last)
+    room = largest_joined_gap(columns, first, last)
     pieces = list[PathPiece]()
     for at in range(first, last):
         begin, end = columns.start[at], columns.end[at]
@@ -861,11 +886,10 @@ def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str,
     return pieces
 
 
-def head_to_head(columns: IterationColumns, first: int, last: int) -> int:
-    """Return the largest gap, in microseconds, that may lie between two iterations of one piece.
+def largest_joined_gap(columns: IterationColumns, first: int, last: int) -> int:
+    """Return the largest gap, in microseconds, between two iterations of an engine that still count as one piece.
 
-    It is three times the median length of iterations ``first`` to ``last`` (exclusive) of an engine, and at least
-    20 ms.
+    It is three times the median length of iterations ``first`` to ``last`` (exclusive), and at least 20 ms.
     """
     lengths = sorted(columns.end[at] - columns.start[at] for at in range(first, min(last, first + 4096)))
     return max(GAP_US, 3 * lengths[len(lengths) // 2]) if lengths else GAP_US

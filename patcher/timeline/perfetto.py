@@ -1,7 +1,7 @@
 """A run as trace events in JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
-A process for each lane, one for the steps with the critical path, and a counter of the requests that are alive. What
-nests is one thread of slices; of what goes on many times at once in a process, each has a thread to itself.
+There is a process for each lane, one for the steps with the critical path, and a counter of the requests alive. Spans
+that nest are slices of one thread; spans that overlap, such as requests, are distributed over threads.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ Event = dict[str, object]
 
 def trace(timeline: RunTimeline) -> Iterator[str]:
     """Yield the pieces of one JSON document with trace events of a run, for Perfetto and chrome://tracing."""
-    lanes = (_lane(lane, process) for process, lane in enumerate(timeline.lanes, RUN + 1))
-    events = itertools.chain(_names_of(RUN, "run", 0, THREADS), _whole(timeline), *lanes)
+    lanes = (_lane_events(lane, process) for process, lane in enumerate(timeline.lanes, RUN + 1))
+    events = itertools.chain(_name_events(RUN, "run", 0, THREADS), _run_events(timeline), *lanes)
     yield '{"displayTimeUnit":"ms","traceEvents":[\n'
     for number, event in enumerate(events):
         yield ",\n" * bool(number) + json.dumps(event, separators=(",", ":"))
     yield "\n]}\n"
 
 
-def _names_of(process: int, name: str, order: int, threads: dict[int, str]) -> Iterator[Event]:
+def _name_events(process: int, name: str, order: int, threads: dict[int, str]) -> Iterator[Event]:
     """Yield metadata events that name and order a process and its threads (thread id → name)."""
     of = {"ph": "M", "pid": process}
     yield {**of, "tid": 0, "name": "process_name", "args": {"name": name}}
@@ -48,7 +48,7 @@ def _names_of(process: int, name: str, order: int, threads: dict[int, str]) -> I
         yield {**of, "tid": thread, "name": "thread_sort_index", "args": {"sort_index": thread}}
 
 
-def _slice(process: int, thread: int, name: str, kind: str, start: float, end: float, **more: object) -> Event:
+def _slice_event(process: int, thread: int, name: str, kind: str, start: float, end: float, **more: object) -> Event:
     """Return a slice event from ``start`` to ``end`` (seconds), with ``more`` as its arguments.
 
     Both become whole microseconds first, so that neighbours never overlap. An empty name becomes ``kind``.
@@ -58,28 +58,32 @@ def _slice(process: int, thread: int, name: str, kind: str, start: float, end: f
     return {**event, "dur": max(round(end * 1e6) - begin, 0), **({"args": more} if more else {})}
 
 
-def _whole(timeline: RunTimeline) -> Iterator[Event]:
+def _run_events(timeline: RunTimeline) -> Iterator[Event]:
     """Yield the events of the whole run: steps, critical path, windows, and a counter of requests alive."""
     for step in timeline.steps:
         by = step.limited_by
         facts: dict[str, object] = {"verdict": step.verdict, "tail seconds": step.tail_seconds}
         facts |= {"limited by": by.label, "excess seconds": by.excess_seconds} if by else {}
         facts |= {"why": step.why} if step.why else {}
-        yield _slice(RUN, STEPS, f"step {step.step}", "step", step.start, step.end, **facts)
+        yield _slice_event(RUN, STEPS, f"step {step.step}", "step", step.start, step.end, **facts)
         for segment in step.critical_path:
             name = f"{label(segment.role, segment.replica, segment.rank)}: {segment.what}"
-            yield _slice(RUN, PATH, name, segment.kind, segment.start, segment.end, phase=segment.phase, step=step.step)
+            yield _slice_event(
+                RUN, PATH, name, segment.kind, segment.start, segment.end, phase=segment.phase, step=step.step
+            )
     for recorded in timeline.recorded:
-        yield _slice(RUN, RECORDED, recorded.title, "window", recorded.start, recorded.end, trace=str(recorded.trace))
+        yield _slice_event(
+            RUN, RECORDED, recorded.title, "window", recorded.start, recorded.end, trace=str(recorded.trace)
+        )
     for window in timeline.windows:
         if window.start is not None and window.end is not None:
-            yield _slice(RUN, PROPOSED, window.what, "window", window.start, window.end, command=window.command)
+            yield _slice_event(RUN, PROPOSED, window.what, "window", window.start, window.end, command=window.command)
     for at, count in timeline.requests:
         name = "running requests"
         yield {"ph": "C", "pid": RUN, "tid": 0, "name": name, "ts": round(at * 1e6), "args": {"requests": count}}
 
 
-def _lane(lane: Lane, process: int) -> Iterator[Event]:
+def _lane_events(lane: Lane, process: int) -> Iterator[Event]:
     """Yield the events of one lane as the process with the id ``process``: slices of spans and iterations, and names.
 
     Spans that run many at once in a process, such as requests, are distributed over threads.
@@ -89,18 +93,18 @@ def _lane(lane: Lane, process: int) -> Iterator[Event]:
         groups[span.kind if span.kind in AT_ONCE else ""].append(span)
     threads, slices, free = {}, list[Event](), itertools.count(ITERATIONS + 1)
     for kind, spans in sorted(groups.items()):
-        for number, slices_of_thread in enumerate(_threads(spans, lane.seen[1], nests=not kind), 1):
+        for number, slices_of_thread in enumerate(_assign_threads(spans, lane.seen[1], nests=not kind), 1):
             thread = next(free)
             threads[thread] = f"{kind or 'spans'} {number}" if number > 1 else kind or "spans"
             slices += [
-                _slice(process, thread, slice_span.name, slice_span.kind, slice_span.start, end)
+                _slice_event(process, thread, slice_span.name, slice_span.kind, slice_span.start, end)
                 for slice_span, end in slices_of_thread
             ]
     for run in lane.iterations:
         facts = {"iterations": run.iterations, "only decode": run.decodes, "most requests": run.requests}
-        slices.append(_slice(process, ITERATIONS, "iterations", "iteration", run.start, run.end, **facts))
+        slices.append(_slice_event(process, ITERATIONS, "iterations", "iteration", run.start, run.end, **facts))
     threads |= {ITERATIONS: "iterations"} if lane.iterations else {}
-    yield from _names_of(process, f"{lane.label} ({lane.host}, {lane.pid})", process, threads)
+    yield from _name_events(process, f"{lane.label} ({lane.host}, {lane.pid})", process, threads)
     yield from slices
 
 
@@ -108,18 +112,22 @@ _Ended = tuple[LaneSpan, float]
 """A span with its end."""
 
 
-def _threads(spans: Iterable[LaneSpan], until: float, *, nests: bool) -> list[list[_Ended]]:
-    """Distribute spans, each with its end, over as few threads as needed.
+def _assign_threads(spans: Iterable[LaneSpan], until: float, *, nests: bool) -> list[list[_Ended]]:
+    """Distribute spans, each with its end in seconds, over as few threads as needed.
 
-    Within a thread, spans lie apart, or within each other if the kind ``nests``. A span that goes on ends at ``until``.
+    Spans of a thread never overlap, except that one may lie within another if the kind ``nests``. A span that goes on
+    ends at ``until``.
     """
     ends = ((span, max(until if span.end is None else span.end, span.start)) for span in spans)
     ordered = sorted(ends, key=lambda ended: (ended[0].start, -ended[1]))
-    return _nested(ordered) if nests else _apart(ordered)
+    return _nest_in_threads(ordered) if nests else _separate_in_threads(ordered)
 
 
-def _nested(spans: Iterable[_Ended]) -> list[list[_Ended]]:
-    """Distribute spans over threads, in each of which they nest or lie apart; ``spans`` are by start, longest first."""
+def _nest_in_threads(spans: Iterable[_Ended]) -> list[list[_Ended]]:
+    """Distribute spans over threads so that those of a thread nest or lie apart.
+
+    ``spans`` are sorted by start, the longest first.
+    """
     threads: list[list[_Ended]] = []
     open_ends: list[list[float]] = []  # of each thread, the innermost last
     for span, end in spans:
@@ -135,8 +143,8 @@ def _nested(spans: Iterable[_Ended]) -> list[list[_Ended]]:
     return threads
 
 
-def _apart(spans: Iterable[_Ended]) -> list[list[_Ended]]:
-    """Distribute spans over as few threads as possible, in each of which none overlap; ``spans`` are by start."""
+def _separate_in_threads(spans: Iterable[_Ended]) -> list[list[_Ended]]:
+    """Distribute spans over as few threads as possible, so that none of a thread overlap; ``spans`` are by start."""
     threads: list[list[_Ended]] = []
     free: list[int] = []
     running: list[tuple[float, int]] = []

@@ -1,4 +1,4 @@
-"""Windows that profilers of ours recorded in the same run, from the facts beside their traces."""
+"""Windows that a profiler recorded during a run, found by the metadata beside their traces."""
 
 from __future__ import annotations
 
@@ -11,28 +11,31 @@ from patcher.traces import sidecar
 from patcher.traces.sidecar import Metadata
 
 MOST = 1_000
-"""Facts that are looked at."""
+"""Most metadata files that are read."""
 
 
 def windows(folder: Path, lanes: Sequence[Lane], run: Run, wall: float) -> tuple[RecordedWindow, ...]:
-    """Return the recorded windows in ``folder`` that began during ``run``, give or take a minute, sorted by start.
+    """Return the windows that were recorded during ``run``, give or take a minute, sorted by start.
 
-    Metadata files tell of them; at most 1,000 are read, and damaged ones are skipped. ``wall`` is the Unix time in
-    seconds at which the run's clock is 0. A window gets the lane of its process, None if there is none.
+    Metadata files in ``folder`` tell of them; at most 1,000 are read, and damaged ones are skipped. ``wall`` is the
+    Unix time in seconds at which the run's clock is 0. A window gets the index of its process's lane, None if there is
+    none.
     """
     recorded = list[RecordedWindow]()
     for file in sorted(folder.glob(f"*{sidecar.SUFFIX}"))[:MOST]:
         try:
-            facts = sidecar.read(file)
+            metadata = sidecar.read(file)
         except ValueError:
             continue
-        times = _times(facts)
+        times = _begin_and_end(metadata)
         if times is None or not run.started - 60 <= times[0] <= run.started + run.seconds + 60:
             continue
-        place = (facts.pid, plain_host(facts.host))
+        place = (metadata.pid, plain_host(metadata.host))
         lane = next((at for at, lane in enumerate(lanes) if (lane.pid, plain_host(lane.host)) == place), None)
         trace = sidecar.trace_of(file)
-        title = " ".join(filter(None, (facts.unit, facts.window.text if facts.window else ""))) or facts.stage
+        title = (
+            " ".join(filter(None, (metadata.unit, metadata.window.text if metadata.window else ""))) or metadata.stage
+        )
         start, end = (round(time - wall, 6) for time in times)
         recorded.append(RecordedWindow(trace, title, start, end, lane, str(CommandLine("report", str(trace)))))
     return tuple(sorted(recorded, key=lambda window: window.start))
@@ -43,9 +46,9 @@ def plain_host(host: str) -> str:
     return "".join(letter if letter.isalnum() else "_" for letter in host)
 
 
-def _times(facts: Metadata) -> tuple[float, float] | None:
-    """Return the first begin and last end of a window's steps, in seconds since 1970; None if ``facts`` lack them."""
-    units = facts.raw.get("units")
+def _begin_and_end(metadata: Metadata) -> tuple[float, float] | None:
+    """Return begin and end of a window's steps in seconds since 1970; None if the ``metadata`` have no times."""
+    units = metadata.raw.get("units")
     entries = [unit for unit in units if isinstance(unit, dict)] if isinstance(units, list) else []
     moments = (unit.get(key) for unit in entries for key in ("begin", "end"))
     times = [time for time in moments if type(time) is int and 0 < time < 1 << 63]

@@ -1,4 +1,4 @@
-"""Two runs, or two ranges of steps, side by side: what a step takes, in which parts, at equal tokens, and why."""
+"""Comparison of two runs, or of two ranges of steps: the mean step, its parts, both at equal tokens, and causes."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ FEWEST = 4
 """Steps of a side below which there is no interval: chance puts three slow ones on one side too often."""
 
 CHANCE = 0.05
-"""Probability that chance alone makes a difference which is called one: over all parts, or all causes, together."""
+"""Probability that at least one reported difference is by chance: over all parts, or all causes, together."""
 
 ALIKE = 0.5
-"""Share of the steps' time in phases that both runs name, below which they have other trainers."""
+"""Share of the steps' time in phases that both runs have, below which their trainers differ."""
 
 SLOWER, FASTER = Text("slower in these steps"), Text("faster in these steps")
 NO_DIFFERENCE, FEW = Text("no clear difference"), Text("not enough steps")
@@ -161,28 +161,28 @@ class ChosenSteps(NamedTuple):
 
 
 def compared(before: ChosenSteps, after: ChosenSteps) -> RunComparison:
-    """Compare the mean step of two sides, its parts, and the causes of long steps; each side has at least one step.
+    """Compare two runs: the mean step, its parts, and the causes of long steps; each side has at least one step.
 
     A part that neither side has is left out. With fewer than four steps on a side, no change has an interval.
     """
     sides = (before.steps, after.steps)
     values = {"step": [[step.seconds for step in side] for side in sides]}
     values |= _by_name([[_parts(step) for step in side] for side in sides], PARTS)
-    values |= _by_name([[_beside(step) for step in side] for side in sides], BESIDE)
+    values |= _by_name([[_times_beside_path(step) for step in side] for side in sides], BESIDE)
     shares = [name for name in values if name != "step"]
     changes = {name: _change(name, sides, seconds, len(shares)) for name, seconds in values.items() if name in shares}
     step = _change("step", sides, values["step"], 1)
     verdicts: dict[str, str] = {LONGER: SLOWER, SHORTER: FASTER, UNCLEAR: NO_DIFFERENCE}
     return RunComparison(
-        _side(before), _side(after), step, verdicts.get(step.changed, FEW),
+        _describe_side(before), _describe_side(after), step, verdicts.get(step.changed, FEW),
         tuple(changes[name] for name in PARTS if name in changes),
         tuple(changes[name] for name in BESIDE if name in changes),
-        _causes(sides), tuple(_differences(before.run, after.run)), tuple(_reasons(before, after)),
-        tuple(_notes(before, after, step)),
+        _compare_causes(sides), tuple(_differences(before.run, after.run)), tuple(_refusals(before, after)),
+        tuple(_limits(before, after, step)),
     )  # fmt: skip
 
 
-def _side(side: ChosenSteps) -> RunSide:
+def _describe_side(side: ChosenSteps) -> RunSide:
     """Describe one side of a comparison: packages, lanes by role, median step, and the tokens of the mean step.
 
     Tokens are None if any step does not tell them.
@@ -205,7 +205,7 @@ def _side(side: ChosenSteps) -> RunSide:
 # ---------------------------------------------------------------- seconds of a step
 
 
-def _part(segment: PathSegment) -> str:
+def _part_of_segment(segment: PathSegment) -> str:
     """Return the part of a step that a segment of its critical path belongs to: a key of `PARTS`."""
     name = segment.phase or segment.what
     if segment.kind == "sync" or name in SYNC:
@@ -239,14 +239,14 @@ def _parts(step: TrainingStep) -> dict[str, float]:
     """Return the seconds of each part of a step's critical path, by keys of `PARTS`; they sum to the step."""
     sums = defaultdict[str, float](float)
     for segment in step.critical_path:
-        sums[_part(segment)] += segment.seconds
+        sums[_part_of_segment(segment)] += segment.seconds
     return sums
 
 
-def _beside(step: TrainingStep) -> dict[str, float]:
+def _times_beside_path(step: TrainingStep) -> dict[str, float]:
     """Return the seconds of a step's tail, imbalances and idle roles, by keys of `BESIDE`.
 
-    Imbalances and roles that the step does not tell are left out.
+    Imbalances and roles that are unknown in this step are left out.
     """
     seconds = {"tail": step.tail_seconds}
     seconds |= {uneven.of: uneven.seconds for uneven in step.imbalance}
@@ -263,16 +263,16 @@ def _by_name(sides: Sequence[Sequence[dict[str, float]]], names: dict[str, Text]
 
 
 def _change(
-    name: str, sides: Sequence[Sequence[TrainingStep]], seconds: Sequence[Sequence[float]], among: int
+    name: str, sides: Sequence[Sequence[TrainingStep]], seconds: Sequence[Sequence[float]], change_count: int
 ) -> SecondsChange:
-    """Return the change of the mean ``seconds`` of the part ``name`` between two ``sides``, raw and at equal tokens.
+    """Return the change of the mean ``seconds`` of the part ``name`` between two sides, raw and at equal tokens.
 
-    ``seconds`` has a value for each step of each side. The intervals are so wide that those of ``among`` changes hold
-    together with 95 % probability; they are None with fewer than four steps on a side.
+    ``seconds`` has a value for each step of each of the two ``sides``. The confidence intervals of ``change_count``
+    such changes hold together with 95 % probability; with fewer than four steps on a side there are none.
     """
-    z = statistics.NormalDist().inv_cdf(1 - CHANCE / among / 2)
+    z = statistics.NormalDist().inv_cdf(1 - CHANCE / change_count / 2)
     first, second = map(statistics.fmean, seconds)
-    raw = _interval(seconds[0], seconds[1], z) if min(map(len, sides)) >= FEWEST else None
+    raw = _change_with_interval(seconds[0], seconds[1], z) if min(map(len, sides)) >= FEWEST else None
     steps = [step for side in sides for step in side]
     loads = {load: [getattr(step, load) for step in steps] for load in LOADS}
     after = [at >= len(sides[0]) for at in range(len(steps))]
@@ -287,11 +287,11 @@ def _change(
     )  # fmt: skip
 
 
-def _interval(first: Sequence[float], second: Sequence[float], z: float) -> ChangeInterval:
-    """Return the change of the mean from ``first`` to ``second`` with its interval, by Welch's test.
+def _change_with_interval(first: Sequence[float], second: Sequence[float], z: float) -> ChangeInterval:
+    """Return the change of the mean from ``first`` to ``second`` with its confidence interval, by Welch's test.
 
-    Each has two values at least. ``z`` is the half-width in standard errors that the interval would have with very many
-    steps.
+    Both have two values at least. ``z`` is the half-width that the interval would have with very many values, in
+    standard errors.
     """
     change = statistics.fmean(second) - statistics.fmean(first)
     squares = [statistics.variance(side) / len(side) for side in (first, second)]
@@ -305,7 +305,7 @@ def _interval(first: Sequence[float], second: Sequence[float], z: float) -> Chan
 # ---------------------------------------------------------------- causes
 
 
-def _causes(sides: Sequence[Sequence[TrainingStep]]) -> tuple[CauseChange, ...]:
+def _compare_causes(sides: Sequence[Sequence[TrainingStep]]) -> tuple[CauseChange, ...]:
     """Return each cause that limited a step of either side, with its steps and excess on both, the costliest first."""
     grouped: dict[tuple[object, ...], list[list[Cause]]] = {}
     for at, side in enumerate(sides):
@@ -316,19 +316,21 @@ def _causes(sides: Sequence[Sequence[TrainingStep]]) -> tuple[CauseChange, ...]:
     for both in grouped.values():
         counts = [*map(len, both)]
         seconds = [sum(cause.excess_seconds for cause in causes) for causes in both]
-        probability = _by_chance(counts, [*map(len, sides)]) * len(grouped)
+        probability = _probability_by_chance(counts, [*map(len, sides)]) * len(grouped)
         largest = max((cause for causes in both for cause in causes), key=lambda cause: cause.excess_seconds)
         rows.append(
-            CauseChange(largest, counts[0], counts[1], seconds[0], seconds[1], _changed(counts, sides, probability))
+            CauseChange(
+                largest, counts[0], counts[1], seconds[0], seconds[1], _cause_verdict(counts, sides, probability)
+            )
         )
     return tuple(sorted(rows, key=lambda row: -max(row.before_seconds, row.after_seconds)))
 
 
-def _changed(counts: Sequence[int], sides: Sequence[Sequence[TrainingStep]], probability: float) -> str:
-    """Return how a cause changed from the first of ``sides`` to the second: came, went, longer, shorter, or unclear.
+def _cause_verdict(counts: Sequence[int], sides: Sequence[Sequence[TrainingStep]], probability: float) -> str:
+    """Return how a cause of long steps changed between two ``sides``: came, went, longer, shorter, or unclear.
 
-    ``counts`` has the number of its steps on each side. It is unclear if chance makes such a difference with a
-    ``probability`` above 5 %.
+    ``counts`` has the number of steps that it limited on each side. ``probability`` is that of such a difference by
+    chance; above 5 %, the change is unclear.
     """
     if probability > CHANCE:
         return UNCLEAR
@@ -339,8 +341,8 @@ def _changed(counts: Sequence[int], sides: Sequence[Sequence[TrainingStep]], pro
     return LONGER if counts[1] * len(sides[0]) > counts[0] * len(sides[1]) else SHORTER
 
 
-def _by_chance(counts: Sequence[int], steps: Sequence[int]) -> float:
-    """Return the probability that chance makes the two sides differ at least so much (Fisher's exact test).
+def _probability_by_chance(counts: Sequence[int], steps: Sequence[int]) -> float:
+    """Return the probability that two sides differ by chance at least as much as here (Fisher's exact test).
 
     ``counts`` has the number of steps with a cause on each side, ``steps`` that of all steps.
     """
@@ -363,12 +365,12 @@ def _log_choices(count: int, chosen: int) -> float:
 # ---------------------------------------------------------------- the runs as such
 
 
-def _reasons(before: ChosenSteps, after: ChosenSteps) -> Iterator[str]:
-    """Yield a sentence if two runs cannot be compared, because their trainers differ; else nothing.
+def _refusals(before: ChosenSteps, after: ChosenSteps) -> Iterator[str]:
+    """Yield a sentence on why two runs cannot be compared, which is so if their trainers differ; else nothing.
 
-    Trainers differ if phases that both name have less than half of the steps' time.
+    Trainers differ if the phases that both have make less than half of the steps' time.
     """
-    sides = [_phases(side) for side in (before, after)]
+    sides = [_phase_seconds(side) for side in (before, after)]
     common = set(sides[0]) & set(sides[1])
     shares = [sum(side[name] for name in common) / (sum(side.values()) or 1.0) for side in sides]
     if any(sides) and statistics.fmean(shares) < ALIKE:
@@ -381,8 +383,11 @@ def _reasons(before: ChosenSteps, after: ChosenSteps) -> Iterator[str]:
         )
 
 
-def _phases(side: ChosenSteps) -> dict[str, float]:
-    """Return phase → its seconds on the critical paths of all steps; where there is no phase, work → its seconds."""
+def _phase_seconds(side: ChosenSteps) -> dict[str, float]:
+    """Return name of a phase → its seconds on the critical paths of all steps of a side.
+
+    Work outside of all phases is summed by the name of the method.
+    """
     sums = defaultdict[str, float](float)
     for step in side.steps:
         for segment in step.critical_path:
@@ -392,7 +397,7 @@ def _phases(side: ChosenSteps) -> dict[str, float]:
 
 
 def _differences(before: RunTimeline, after: RunTimeline) -> Iterator[str]:
-    """Yield how two runs differ as such: the packages of both, and for each role the numbers of processes."""
+    """Yield texts on how two runs differ before any timing: packages, and number of processes of each role."""
     if before.run.packages != after.run.packages:
         texts = (", ".join(run.run.packages) or Text("unknown") for run in (before, after))
         yield Text("packages: {packages_before} before, {packages_after} after", *texts)
@@ -402,10 +407,10 @@ def _differences(before: RunTimeline, after: RunTimeline) -> Iterator[str]:
             yield Text("number of processes ({role}): {before} before, {after} after", name, *counts)
 
 
-def _notes(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> Iterator[str]:
-    """Yield sentences on the limits of the numbers of two sides; ``step`` is the change of the mean step.
+def _limits(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> Iterator[str]:
+    """Yield sentences on what limits a comparison; ``step`` is the change of the mean step.
 
-    They are on few steps, unknown tokens, steps that are on both sides, one run on each side, a side that has only a
+    They tell of few steps, unknown tokens, steps that are on both sides, one run on each side, a side with only a
     warm-up step, and files that a run lacks.
     """
     if step.raw is None:
@@ -415,7 +420,7 @@ def _notes(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> Iter
             len(before.steps), len(after.steps), FEWEST,
         )  # fmt: skip
     elif step.equal_tokens is None:
-        yield _without_tokens(before, after)
+        yield _why_not_at_equal_tokens(before, after)
     if before.source == after.source and before.run.run == after.run.run:
         again = {step.step for step in before.steps} & {step.step for step in after.steps}
         if again:
@@ -433,8 +438,8 @@ def _notes(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> Iter
             yield Text("{side}: {sentence}", name, text)
 
 
-def _without_tokens(before: ChosenSteps, after: ChosenSteps) -> Text:
-    """Return a sentence on why the changes at equal tokens are unknown, or the same as the raw ones."""
+def _why_not_at_equal_tokens(before: ChosenSteps, after: ChosenSteps) -> Text:
+    """Return a sentence on why the change at equal tokens is unknown, or is the same as the raw change."""
     steps = [step for side in (before, after) for step in side.steps]
     if any(step.decode_tokens is None for step in steps):
         return Text("the change at equal tokens is unknown, because an engine wrote no timeline file")

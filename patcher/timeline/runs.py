@@ -1,4 +1,4 @@
-"""The processes of one run, what each of them is in it, and which ones are missing."""
+"""The runs in a folder: which processes belong to each, their roles, replicas and ranks, and ranks without a file."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _ROLLOUT_GROUP = re.compile(r"rollout_(?:\w+_)?(?:standalone|colocate)_(\d{1,9})
 """Name that verl gives to the workers of a rollout replica (``workers/rollout/replica.py``): they train nothing."""
 
 _INIT = 1
-"""Pid of the process that adopts orphans: to have it as a parent says nothing."""
+"""Pid of the process that adopts orphans: processes with this parent need not belong together."""
 
 _ANCESTORS = 64
-"""Parents that are looked at: a loop in a doctored file ends there."""
+"""Most ancestors that are looked at, in case files describe a loop."""
 
 RECORDED = (
     ("driver", "call"), ("engine", "iterations"), ("server", "serve"), ("trainer", "work"), ("agent", "trajectory"),
@@ -116,10 +116,11 @@ def survey(file_paths: Sequence[Path], progress: Progress = ignore) -> Surveyed:
         elif surveyed_file.cut if surveyed_file is not None else _size(path) > files.SMALLEST:
             unread.append(Unread(path))
     parted = sorted(
-        map(_numbered, _runs(_processes(surveyed))), key=lambda run: min(process.wall[0] for process in run)
+        map(_in_lane_order, _group_into_runs(_group_by_process(surveyed))),
+        key=lambda run: min(process.wall[0] for process in run),
     )
     return Surveyed(
-        tuple((_described(number, run), run) for number, run in enumerate(parted, 1)), tuple(newer), tuple(unread)
+        tuple((_describe_run(number, run), run) for number, run in enumerate(parted, 1)), tuple(newer), tuple(unread)
     )
 
 
@@ -131,7 +132,7 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _processes(surveyed: Iterable[ProcessFile]) -> list[Process]:
+def _group_by_process(surveyed: Iterable[ProcessFile]) -> list[Process]:
     """Group files by process, an older file before the one that replaced it, and find roles, replica, rank and run.
 
     Roles follow from the kinds of records; a process without any of these is ``other``.
@@ -154,7 +155,7 @@ def _processes(surveyed: Iterable[ProcessFile]) -> list[Process]:
             replace(process, roles=tuple(role for role in process.roles if role != "reward" or process.role == role))
             for process in processes
         ]
-    return _inherited(processes)
+    return _with_ranks_and_names(processes)
 
 
 class _Ancestry:
@@ -165,106 +166,106 @@ class _Ancestry:
         for process in processes:
             self.by_pid[process.head.boot, process.head.pid].append(process)
 
-    def line(self, process: Process) -> Iterator[Process]:
-        """Yield the process, its parent, and so on: at most 64 that have files and whose lifetimes overlap."""
+    def with_ancestors(self, process: Process) -> Iterator[Process]:
+        """Yield a process, its parent, and so on: at most 64 that have files and that lived at the same time."""
         for _ in range(_ANCESTORS):
             yield process
             above = [
                 other
                 for other in self.by_pid.get((process.head.boot, process.head.parent), ())
-                if _meet(process, other)
+                if _lifetimes_overlap(process, other)
             ]
             if not above or above[0] is process:
                 return
             process = above[0]
 
 
-def _inherited(processes: Sequence[Process]) -> list[Process]:
-    """Return the processes with replica, rank and run name filled in.
+def _with_ranks_and_names(processes: Sequence[Process]) -> list[Process]:
+    """Return the processes with replica, rank and run name filled in; unknown ones stay None, or "".
 
-    Replica and run name come from the process itself or its nearest ancestor, or the replica from the name of its
-    worker group; the rank is the reported one, else the variable RANK. What is unknown stays None, or "".
+    Replica and run name come from the process or its nearest ancestor; the replica also from the name of its worker
+    group. The rank is the one that the process reported, else the variable RANK.
     """
-    line = _Ancestry(processes).line
+    with_ancestors = _Ancestry(processes).with_ancestors
     inherited = []
     for process in processes:
-        replicas = (ancestor.head.number("VERL_REPLICA_RANK") for ancestor in line(process))
+        replicas = (ancestor.head.number("VERL_REPLICA_RANK") for ancestor in with_ancestors(process))
         replica = next((number for number in replicas if number is not None), None)
         group = _ROLLOUT_GROUP.match(process.head.environ.get("WG_PREFIX", ""))
         replica = int(group[1]) if replica is None and group else replica
         rank = next((part.rank for part in reversed(process.parts) if part.rank is not None), None)
         rank = rank if rank is not None else process.head.number("RANK")
-        run = next((ancestor.head.run for ancestor in line(process) if ancestor.head.run), "")
+        run = next((ancestor.head.run for ancestor in with_ancestors(process) if ancestor.head.run), "")
         inherited.append(replace(process, replica=replica, rank=rank, run=run))
     return inherited
 
 
-def _runs(processes: Sequence[Process]) -> list[list[Process]]:
-    """Group processes into runs: the same run name, and lifetimes that overlap, directly or through other processes.
+def _group_into_runs(processes: Sequence[Process]) -> list[list[Process]]:
+    """Group processes into runs: those with the same run name whose lifetimes overlap, directly or through others.
 
     Groups of one name that do not overlap are one run, too, if the later one goes on in the earlier one's cluster:
     while a run starts, its processes are silent for minutes. A process without a run name joins the run that it
-    overlaps, if that is only one, or only one on its machine. Others without a name form runs of their own.
+    overlaps, if there is only one such run, or only one on its machine. Others without a name form runs of their own.
     """
     by_name = defaultdict[str, list[Process]](list)
     for process in processes:
         by_name[process.run].append(process)
     lost = by_name.pop("", [])
-    runs = [run for group in by_name.values() for run in _continued(_overlapping(group))]
+    runs = [run for group in by_name.values() for run in _merge_continued(_overlapping_groups(group))]
     unnamed = []
     for process in lost:
-        meeting = [run for run in runs if any(_meet(process, other) for other in run)]
+        meeting = [run for run in runs if any(_lifetimes_overlap(process, other) for other in run)]
         boots = [run for run in meeting if any(process.head.boot == other.head.boot for other in run)]
         if len(boots or meeting) == 1:
             (boots or meeting)[0].append(process)
         else:
             unnamed.append(process)
-    return runs + _overlapping(unnamed)
+    return runs + _overlapping_groups(unnamed)
 
 
-def _continued(groups: Iterable[list[Process]]) -> list[list[Process]]:
-    """Merge each group of processes with the one before, if it goes on in the same cluster; return the runs.
+def _merge_continued(groups: Iterable[list[Process]]) -> list[list[Process]]:
+    """Merge each group of processes with the one before it, if it goes on in the same cluster; return the runs.
 
     ``groups`` are those of one run name, in order of time.
     """
     runs = list[list[Process]]()
     for group in groups:
-        if runs and _goes_on(runs[-1], group):
+        if runs and _is_continued(runs[-1], group):
             runs[-1] += group
         else:
             runs.append(group)
     return runs
 
 
-def ends(processes: Sequence[Process]) -> dict[int, int]:
-    """Return when processes ended, by index: the last time (microseconds) of each one by its own clock.
+def end_times(processes: Sequence[Process]) -> dict[int, int]:
+    """Return process index → when the process ended, in microseconds by its own clock, unless it may still live.
 
-    A process that did not say that it ended was killed if another one came in its place: of the same role, replica,
-    rank and worker group on the same machine, after its last record. Others may be idle, and are left out.
+    A process ended if its file says so, or if it was replaced: another one of the same role, replica, rank and worker
+    group began on the same machine after its last record.
     """
     begins = defaultdict[tuple[object, ...], int](int)
     for process in processes:
-        begins[_part(process)] = max(begins[_part(process)], process.parts[0].begin)
+        begins[_position(process)] = max(begins[_position(process)], process.parts[0].begin)
     return {
         at: process.head.clocks[0]
         for at, process in enumerate(processes)
-        if process.head.ended or 0 < process.head.clocks[0] < begins[_part(process)]
+        if process.head.ended or 0 < process.head.clocks[0] < begins[_position(process)]
     }
 
 
-def _part(process: Process) -> tuple[object, ...]:
-    """Return the part that a process has in a run; without a rank or replica, nobody else has it."""
+def _position(process: Process) -> tuple[object, ...]:
+    """Return what only one process of a run has at a time: role, replica, rank and worker group on a machine."""
     head, known = process.head, process.rank is not None or process.replica is not None
     unique = () if known else (head.pid, head.started)
     return head.boot, head.host, process.roles, process.replica, process.rank, head.environ.get("WG_PREFIX"), unique
 
 
-def _goes_on(earlier: Sequence[Process], later: Sequence[Process]) -> bool:
-    """Tell whether two groups of processes with the same run name, which did not overlap in time, are of one run.
+def _is_continued(earlier: Sequence[Process], later: Sequence[Process]) -> bool:
+    """Tell whether two groups of processes with the same run name belong to one run, although they did not overlap.
 
-    On a common machine they are if they share a parent process, which is Ray's raylet. Without a common machine, they
-    are if no process of the earlier group has ended and at most one group has a driver. They never are if both have a
-    process with the same pid, because the pid was then used again.
+    On a common machine they do if they share a parent process, which is Ray's raylet. Without a common machine, they do
+    if no process of the earlier group has ended and at most one group has a driver. They do not if both have a process
+    with the same pid, because the pid was then used again.
     """
     if {_place(process, process.head.pid) for process in earlier} & {
         _place(process, process.head.pid) for process in later
@@ -282,13 +283,13 @@ def _place(process: Process, pid: int) -> tuple[str, str, int]:
     return process.head.boot, process.head.host, pid
 
 
-def _meet(process: Process, other: Process) -> bool:
+def _lifetimes_overlap(process: Process, other: Process) -> bool:
     """Tell whether the lifetimes of two processes overlap."""
     return process.wall[0] <= other.wall[1] and other.wall[0] <= process.wall[1]
 
 
-def _overlapping(group: Iterable[Process]) -> list[list[Process]]:
-    """Group processes whose lifetimes overlap, directly or through others; groups are in order of time."""
+def _overlapping_groups(group: Iterable[Process]) -> list[list[Process]]:
+    """Group processes whose lifetimes overlap, directly or through others; return the groups in order of time."""
     runs = list[list[Process]]()
     until = None
     for process in sorted(group, key=lambda process: process.wall):
@@ -301,24 +302,24 @@ def _overlapping(group: Iterable[Process]) -> list[list[Process]]:
     return runs
 
 
-def _numbered(run: Iterable[Process]) -> tuple[Process, ...]:
-    """Return a run's processes in the order of the lanes; engines and servers without a replica get a number as one.
+def _in_lane_order(run: Iterable[Process]) -> tuple[Process, ...]:
+    """Return a run's processes in the order of the page's lanes, with replicas numbered where they are unknown.
 
-    Numbers are only given if a role has several processes and none has a replica. An engine gets the number of the
-    server or engine that is its ancestor, if each has such an ancestor.
+    Engines and servers are numbered if there are several of a role and none has a replica. An engine gets the number of
+    its ancestor that is a server or engine, if each engine has such an ancestor.
     """
     order = [*ROLES]
     ordered = sorted(
         run, key=lambda process: (order.index(process.role), process.replica or 0, process.rank or 0, process.wall)
     )
-    line, numbers = _Ancestry(ordered).line, dict[int, int]()
+    with_ancestors, numbers = _Ancestry(ordered).with_ancestors, dict[int, int]()
     for role in ("server", "engine"):
         of_role = [
             at for at, process in enumerate(ordered) if role in process.roles and process.role in ("engine", "server")
         ]
         if len(of_role) > 1 and all(ordered[at].replica is None for at in of_role):
             of_role.sort(key=lambda at: ordered[at].wall)
-            above = [_nearest(line(ordered[at]), numbers) for at in of_role]
+            above = [_number_of_nearest(with_ancestors(ordered[at]), numbers) for at in of_role]
             all_known = None not in above
             for number, at in enumerate(of_role):
                 numbers[id(ordered[at])] = number
@@ -326,16 +327,16 @@ def _numbered(run: Iterable[Process]) -> tuple[Process, ...]:
     return tuple(ordered)
 
 
-def _nearest(line: Iterable[Process], numbers: Mapping[int, int]) -> int | None:
-    """Return the number of the first process in ``line`` that has a number; None if none has.
+def _number_of_nearest(ancestors: Iterable[Process], numbers: Mapping[int, int]) -> int | None:
+    """Return the number of the first of ``ancestors`` that has one; None if none has.
 
-    ``numbers`` has them by the ``id()`` of the process.
+    ``numbers`` has the numbers by the ``id()`` of the process.
     """
-    return next((numbers[id(ancestor)] for ancestor in line if id(ancestor) in numbers), None)
+    return next((numbers[id(ancestor)] for ancestor in ancestors if id(ancestor) in numbers), None)
 
 
-def _described(number: int, run: Sequence[Process]) -> Run:
-    """Return the description of a run from its processes: start, length, number of processes, packages and name.
+def _describe_run(number: int, run: Sequence[Process]) -> Run:
+    """Describe a run by its processes: start, length, number of processes, packages and name.
 
     ``number`` is that for ``--run``.
     """
@@ -345,9 +346,10 @@ def _described(number: int, run: Sequence[Process]) -> Run:
 
 
 def missing_ranks(processes: Iterable[Process]) -> dict[int, list[int]]:
-    """Return world size → the ranks of trainers without a file; worlds that lack none are left out.
+    """Return world size → the ranks of trainers that left no file; world sizes without a missing rank are left out.
 
-    Processes whose WORLD_SIZE or rank is unknown do not count; of very large worlds the first 65,536 ranks do.
+    Processes whose WORLD_SIZE or rank is unknown do not count. Of very large worlds, only the first 65,536 ranks are
+    looked at.
     """
     worlds = defaultdict[int, Counter[int]](Counter)
     for process in processes:

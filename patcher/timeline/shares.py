@@ -1,4 +1,4 @@
-"""The shares of a step beside its critical path: who was busy, the tail of the rollout, balance, weight sync."""
+"""Measurements of a step beside its critical path: busy time, the rollout's tail, imbalance, and weight sync."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from patcher.timeline.model import (
     RoleUse,
     Tail,
 )
-from patcher.timeline.path import PathPiece, StepRecords, head_to_head, own_work
+from patcher.timeline.path import PathPiece, StepRecords, largest_joined_gap, work_without_waits
 
 T = TypeVar("T")
 
 TAIL = 10
-"""A tail has less than one in so many of the most requests."""
+"""A tail has fewer requests than the maximum divided by this."""
 
 ROLLOUT = ("engine", "server", "agent", "reward")
 """The roles that make a rollout."""
@@ -44,7 +44,7 @@ VALIDATING = ("testing", "validate", "validation", "evaluate", "eval", "predicti
 """Names in frameworks of the phase that validates: it takes time in some steps, and is no fault of a step."""
 
 REASONS = 3
-"""Most reasons to wait that are shown of a role."""
+"""Most reasons for idling that are reported for a role."""
 
 
 def seconds(us: float) -> float:
@@ -58,7 +58,7 @@ def seconds(us: float) -> float:
 def role_uses(
     records: StepRecords, path: Sequence[PathPiece], processes: Mapping[str, Sequence[int]]
 ) -> tuple[RoleUse, ...]:
-    """Return how busy driver, trainers, engines and reward workers were in a step, and what they waited for.
+    """Return how busy each role was in a step, and what it waited for: driver, trainers, engines and reward workers.
 
     ``processes`` has the indices of the processes of each role. Roles that were never busy are left out, except the
     driver.
@@ -69,19 +69,19 @@ def role_uses(
     uses = []
     for role in ("driver", "trainer", "engine", "reward"):
         lanes = processes.get(role, ())
-        busy = [_busy(role, records, path, at, by_process[at]) for at in lanes]
+        busy = [_busy_ranges(role, records, path, at, by_process[at]) for at in lanes]
         if lanes and (any(busy) or role == "driver"):
-            uses.append(_use(role, busy, path, records))
+            uses.append(_mean_use(role, busy, path, records))
     return tuple(uses)
 
 
-def _busy(
+def _busy_ranges(
     role: str, records: StepRecords, path: Sequence[PathPiece], process: int, spans: Sequence[KeptSpan]
 ) -> list[TimeRange]:
     """Return the ranges in which ``process`` (an index) was busy in ``role`` during the step, in microseconds.
 
-    Busy is: for the driver, its own pieces of ``path``; for an engine, iterations with small gaps; for a trainer, works
-    without waits; for a reward worker, rewards. ``spans`` are those of the process.
+    The driver is busy in its own pieces of ``path``, an engine in iterations and small gaps between them, a trainer in
+    works except waits, and a reward worker in rewards. ``spans`` are those of the process.
     """
     low, high = records.start, records.end
 
@@ -95,7 +95,7 @@ def _busy(
         return covered((piece for piece in computes if piece.process == process), low, high)
     if role == "engine":
         columns = records.iterations.get(process, IterationColumns())
-        room = head_to_head(columns, 0, len(columns))
+        room = largest_joined_gap(columns, 0, len(columns))
         return covered(covered(map(TimeRange, columns.start, columns.end), gap=room), low, high)
     if role == "reward":
         return of_kind("reward")
@@ -103,11 +103,13 @@ def _busy(
     return [busy for work in of_kind("work") for busy in uncovered(covered(waits, *work), *work)]
 
 
-def _use(role: str, busy: Sequence[Sequence[TimeRange]], path: Sequence[PathPiece], records: StepRecords) -> RoleUse:
+def _mean_use(
+    role: str, busy: Sequence[Sequence[TimeRange]], path: Sequence[PathPiece], records: StepRecords
+) -> RoleUse:
     """Return busy and idle time of a role as means over its processes, and up to three reasons for idling.
 
-    ``busy`` has the busy ranges of each process, at least one. Reasons are activities on the critical path during idle
-    time, if they take over 1 % of the step.
+    ``busy`` has the busy ranges of each process, at least one. Reasons are the activities on the critical path during
+    idle time, if they take over 1 % of the step.
     """
     whole, lanes = records.end - records.start, len(busy)
     mean = sum(map(length, busy)) / lanes
@@ -158,8 +160,8 @@ def validations(records: StepRecords) -> list[TimeRange]:
     return covered((phase for phase in phases if phase.name in VALIDATING), records.start, records.end)
 
 
-def _of_training(records: StepRecords, spans: Iterable[KeptSpan]) -> list[KeptSpan]:
-    """Return the ``spans`` that end in the step, and not while the driver validates."""
+def _ended_outside_validation(records: StepRecords, spans: Iterable[KeptSpan]) -> list[KeptSpan]:
+    """Return the ``spans`` that end in the step while the driver does not validate."""
     ranges = validations(records)
     return [
         span for span in spans
@@ -168,10 +170,10 @@ def _of_training(records: StepRecords, spans: Iterable[KeptSpan]) -> list[KeptSp
     ]  # fmt: skip
 
 
-def alive(records: StepRecords) -> list[tuple[int, int]]:
-    """Return pairs (time in microseconds, number of requests alive from then on) of a step, in order.
+def alive_requests(records: StepRecords) -> list[tuple[int, int]]:
+    """Return a step curve of the requests alive in a step: pairs (time in microseconds, number from then on), in order.
 
-    Counted are serve spans, else requests, else trajectories; [] without any.
+    Requests that servers handle are counted, else those that agent loops sent, else trajectories; [] without any.
     """
     spans = records.by_kind["serve"] or records.by_kind["request"] or records.by_kind["trajectory"]
     events = sorted(
@@ -183,10 +185,10 @@ def alive(records: StepRecords) -> list[tuple[int, int]]:
 
 
 def tail(curve: Sequence[tuple[int, int]], path: Iterable[PathPiece]) -> Tail | None:
-    """Return the end of a rollout in which fewer than a tenth of the peak's requests were alive.
+    """Return the tail of a step's rollout: its end, with fewer than a tenth as many requests alive as at the peak.
 
-    ``curve`` is a result of `alive`, ``path`` the step's critical path. None if there is no such time, or if requests
-    are still alive at the end of the step.
+    ``curve`` has pairs (time in microseconds, number of requests alive from then on), ``path`` is the step's critical
+    path. None without a tail, or if requests are still alive at the end of the step.
     """
     peak = max((count for _, count in curve), default=0)
     if not curve or curve[-1][1]:  # the rollout goes on over the end of the step
@@ -202,14 +204,14 @@ def tail(curve: Sequence[tuple[int, int]], path: Iterable[PathPiece]) -> Tail | 
     return Tail(seconds(begin), seconds(end), seconds(end - begin), peak, seconds(saves))
 
 
-def thinned(curve: Sequence[tuple[T, int]], points: int) -> list[tuple[T, int]]:
-    """Return at most about ``points`` points of a curve (time, count): of each stretch, the highest and the last.
+def thinned(curve: Sequence[tuple[T, int]], point_count: int) -> list[tuple[T, int]]:
+    """Return a curve of (time, count) with at most about ``point_count`` points: highest and last of each stretch.
 
-    A curve that is short enough comes back whole.
+    A curve that is short enough comes back as it is.
     """
-    if len(curve) <= points:
+    if len(curve) <= point_count:
         return list(curve)
-    size = -(-len(curve) // (points // 2))
+    size = -(-len(curve) // (point_count // 2))
     parts = (curve[at : at + size] for at in range(0, len(curve), size))
     return [point for part in parts for point in highest_and_last(part)]
 
@@ -229,14 +231,14 @@ def coarser(curve: Iterable[tuple[float, int]], shortest: float) -> Iterator[tup
 def imbalances(
     records: StepRecords, path: Iterable[PathPiece], ranks: Mapping[int, int | None]
 ) -> tuple[Imbalance, ...]:
-    """Return the imbalance between replicas, by their last answers, and between ranks, by their own work.
+    """Return the imbalance between replicas, by their last answers, and that between trainer ranks, by their work.
 
-    ``ranks`` has the ranks of trainers, by the process's index. Ranks that wait for each other have works of equal
-    length, so a rank's own work is told by its delays on the critical ``path``. With fewer than two replicas or ranks,
-    theirs is left out.
+    ``ranks`` has the ranks of trainers, by the process's index. Ranks that wait for each other take equally long, so a
+    rank's work is estimated from its delays on the critical ``path``. With fewer than two replicas or ranks, their
+    imbalance is left out.
     """
     ends = defaultdict[int, int](int)
-    for serve in _of_training(records, records.by_kind["serve"]):
+    for serve in _ended_outside_validation(records, records.by_kind["serve"]):
         replica = records.replica_of[serve.process]
         if replica is not None:
             ends[replica] = max(ends[replica], end_of(serve) - records.start)
@@ -252,13 +254,13 @@ def imbalances(
             late[rank] += piece.late
     longest = max((length(covered(spans, records.start, records.end)) for spans in works.values()), default=0)
     done = {rank: longest - sum(late.values()) + us for rank, us in late.items()}
-    return tuple(_imbalance(of, times) for of, times in (("replicas", ends), ("ranks", done)) if len(times) > 1)
+    return tuple(_imbalance_between(of, times) for of, times in (("replicas", ends), ("ranks", done)) if len(times) > 1)
 
 
-def _imbalance(of: str, done: Mapping[int, int]) -> Imbalance:
-    """Return the imbalance of ``of`` ("replicas" or "ranks"): by how much the last ended after the mean.
+def _imbalance_between(of: str, done: Mapping[int, int]) -> Imbalance:
+    """Return by how much the last of the replicas or ranks finished after their mean, as an imbalance.
 
-    ``done`` has the microseconds until each ended, by its number.
+    ``of`` is "replicas" or "ranks"; ``done`` has the microseconds until each finished, by its number.
     """
     us = max(done.values()) - sum(done.values()) / len(done)
     return Imbalance(of, tuple((number, seconds(us_done)) for number, us_done in sorted(done.items())), seconds(us))
@@ -279,7 +281,7 @@ def sync_intervals(records: StepRecords) -> list[TimeRange]:
 
 
 def sync_by_process(records: StepRecords) -> dict[str, dict[int, int]]:
-    """Return name of a part of the weight sync → index of a process → its microseconds in the step."""
+    """Return name of a part of the weight sync → process index → microseconds that it takes in the step."""
     by_name = defaultdict[str, defaultdict[int, list[KeptSpan]]](lambda: defaultdict(list))
     for sync in records.by_kind["sync"]:
         by_name[sync.name][sync.process].append(sync)
@@ -290,16 +292,16 @@ def sync_by_process(records: StepRecords) -> dict[str, dict[int, int]]:
 
 
 def sync_work(records: StepRecords) -> dict[str, dict[int, int]]:
-    """Return name of a part of the weight sync → index of a process → its microseconds without waits in collectives.
+    """Return name of a part of the weight sync → process index → microseconds, without waits in collectives.
 
-    Waits are taken out only of trainers, and only in parts where they are known of all trainers.
+    Waits for other ranks are subtracted only for trainers, and only in parts for which they are known of all trainers.
     """
     lengths = sync_by_process(records)
     for name, by_process in lengths.items():
         syncs = [
             sync for sync in records.by_kind["sync"] if sync.name == name and records.roles[sync.process] == "trainer"
         ]
-        if own_work(syncs):
+        if work_without_waits(syncs):
             for sync in syncs:
                 by_process[sync.process] = max(by_process[sync.process] - (sync.waited or 0), 0)
     return lengths
@@ -337,7 +339,7 @@ def rewards_delay(records: StepRecords) -> int:
     rewards = defaultdict[tuple[int, int], int](int)
     for reward in records.by_kind["reward"]:
         rewards[reward.process, reward.parent] += min(end_of(reward), records.end) - reward.start
-    trajectories = _of_training(records, records.by_kind["trajectory"])
+    trajectories = _ended_outside_validation(records, records.by_kind["trajectory"])
     end = max(map(end_of, trajectories), default=0)
     return end - max((end_of(span) - rewards[span.process, span.id] for span in trajectories), default=0)
 
@@ -346,21 +348,22 @@ def what_if(
     step_us: int,
     path: Sequence[PathPiece],
     tail: Tail | None,
-    uneven: Sequence[Imbalance],
+    step_imbalances: Sequence[Imbalance],
     sync: Sequence[TimeRange],
     rewards_us: int = 0,
 ) -> tuple[Bound, ...]:
     """Return a lower bound of a step's duration for each possible improvement; omit savings of at most 0.1 %.
 
     ``step_us`` is the duration in microseconds, ``path`` the critical path, ``sync`` the ranges of the weight sync, and
-    ``rewards_us`` by how many microseconds the rollout would end earlier without rewards. ``tail`` and ``uneven`` are
-    the step's tail and imbalances. No saving is larger than what it shortens has on the critical path.
+    ``rewards_us`` by how many microseconds the rollout would end earlier without rewards. ``tail`` and
+    ``step_imbalances`` are the step's. An improvement saves at most the time that its subject takes on the critical
+    path.
     """
     of_rollout = length(piece for piece in path if piece.role in ROLLOUT or piece.kind == "poll")
     of_trainer = length(piece for piece in path if piece.role == "trainer")
     balance = sum(
         min(round(imbalance.seconds * 1e6), of_rollout if imbalance.of == "replicas" else of_trainer)
-        for imbalance in uneven
+        for imbalance in step_imbalances
     )
     saved = (
         (

@@ -21,17 +21,19 @@ SURE_US = 150_000
 """Microseconds by which a block must be late: a busy machine delays a thread, too."""
 
 RARE = 10
-"""Of so many blocks of a process at most one is late; else its disk or machine delays them, and nothing is known."""
+"""At most one of so many blocks may be late; if more are, a slow disk may be the reason, so none counts as a stall."""
 
 TOGETHER = 3
-"""Roles whose processes stall at one time if it is their machine that stalls."""
+"""Number of roles that stall at the same time if their machine stalls."""
 
 
-def stall(before: int, written: int, ended: Sequence[tuple[int, int]], begun: Sequence[int]) -> TimeRange | None:
-    """Return the range in which the process that wrote a block certainly did not run; None if it wrote in time.
+def stall_before_block(
+    before: int, written: int, ended: Sequence[tuple[int, int]], begun: Sequence[int]
+) -> TimeRange | None:
+    """Return the range in which a process certainly did not run, because it wrote a block late; None if it did not.
 
-    Times are in microseconds. ``before`` is the time of the previous block, ``written`` that of this one. ``ended`` has
-    start and end of the records in the block, ``begun`` the starts of its spans that go on.
+    Times are in microseconds. ``before`` is when the process wrote the previous block, ``written`` when it wrote this
+    one. ``ended`` has start and end of each record in the block, ``begun`` the starts of its spans that go on.
     """
     due = min([*(end for _, end in ended), *(start + LASTING_US for start in begun)], default=written)
     since = max(due, before)
@@ -43,10 +45,10 @@ def stall(before: int, written: int, ended: Sequence[tuple[int, int]], begun: Se
     return TimeRange(start + WRITES_US, end) if end - start > WRITES_US + SURE_US else None
 
 
-def of_machine(stalls: Iterable[tuple[str, Sequence[TimeRange]]]) -> list[TimeRange]:
-    """Return the ranges, in order, in which processes of at least three roles stall at once: the machine stalls.
+def machine_stalls(stalls: Iterable[tuple[str, Sequence[TimeRange]]]) -> list[TimeRange]:
+    """Return the ranges in which a whole machine stalls, in order: processes of at least three roles do so at once.
 
-    ``stalls`` has the role and the stalls of each process of one machine.
+    ``stalls`` has the role and the stalls of each process of the machine.
     """
     edges = sorted(
         (time, change, role) for role, ranges in stalls for span in ranges

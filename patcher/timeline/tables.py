@@ -14,7 +14,7 @@ from patcher.timeline.lengths import brief, seconds, share
 from patcher.timeline.model import OVERLAP, ROLES, RunTimeline, TrainingStep, Trend
 
 SHARED = ("driver", "trainer", "engine")
-"""The roles whose busy shares the terminal has; the page and CSV have all."""
+"""Roles whose busy shares the terminal shows; the page and CSV show all."""
 
 CSV, TERMINAL = Shown.CSV, Shown.TERMINAL
 SECONDS = Unit(
@@ -30,7 +30,10 @@ _LONGEST = Column("longest_seconds", Text("maximum in a step"), SECONDS)
 
 
 def of_run(run: RunTimeline) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Yield every table of ``run`` for CSV files, memory last; the mapping of common values is always empty."""
+    """Yield every table of ``run`` for CSV files, memory last.
+
+    Each comes with {}, as no columns are to be added to its rows.
+    """
     for table in (steps, bounds, roles, sync, imbalance, clocks):
         yield {}, table(run)
     for of_memory in memory_tables.tables(run):
@@ -38,7 +41,10 @@ def of_run(run: RunTimeline) -> Iterator[tuple[Mapping[str, object], Table]]:
 
 
 def verdict(step: TrainingStep) -> str:
-    """Return a short text on what limited a step, with its excess, rare phases and warm-up; else the verdict itself."""
+    """Return a short text on what limited a step: the cause with its excess, or the verdict if there is no cause.
+
+    Rare phases and the warm-up are named, too.
+    """
     cause = step.limited_by
     limit = step.verdict
     if cause is not None:
@@ -55,7 +61,7 @@ def staleness(run: RunTimeline) -> float | None:
 
 
 def trend(change: Trend) -> Text:
-    """Return a text with the median seconds of the first and of the last third of the steps."""
+    """Return a text with the median seconds of the first third of the steps and of the last third."""
     return Text(
         "trend: {before} s in steps {first} to {before_last}, {after} s in steps {after_first} to {last} (medians,"
         " without single slow steps)",
@@ -67,9 +73,9 @@ def trend(change: Trend) -> Text:
 
 
 def drivers(change: Trend) -> Text:
-    """Return a text on the quantities that change with the steps' length, each with its change and correlation.
+    """Return a text on what else changes with the length of the steps, such as tokens, with change and correlation.
 
-    If there is none, the text says so.
+    If nothing does, the text says so.
     """
     if not change.drivers:
         return Text("no recorded count (tokens, decode steps) changes with the duration of the steps")
@@ -107,7 +113,7 @@ def steps(run: RunTimeline) -> Table:
     )
 
     def row(step: TrainingStep) -> tuple[object, ...]:
-        """Return the cells of one step, in the order of ``columns``."""
+        """Return the cells of one step, in the order of the table's columns."""
         busy = {use.role: use.busy_share for use in step.roles}
         return (
             step.step, step.seconds, verdict(step), step.tail_seconds, step.sync_seconds, step.poll_seconds,
@@ -131,7 +137,7 @@ def steps(run: RunTimeline) -> Table:
 
 
 def bounds(run: RunTimeline) -> Table:
-    """Return the table of possible savings: upper bounds in the median step and in total, and the best step."""
+    """Return the table of savings: upper bounds in the median step and in total, and the step with the largest."""
     columns = (
         Column("bound", Text("improvement")),
         Column("median_saves_seconds", Text("saving in the median step"), SECONDS),

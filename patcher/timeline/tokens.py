@@ -8,8 +8,10 @@ from patcher.timeline.files import IterationColumns
 from patcher.timeline.path import StepRecords
 
 
-def of_step(records: StepRecords, ranks: Mapping[int, int | None]) -> tuple[int, int] | tuple[None, None]:
-    """Return the tokens of a step's iterations that prefill, and of those that only decode.
+def prefill_and_decode_tokens(
+    records: StepRecords, ranks: Mapping[int, int | None]
+) -> tuple[int, int] | tuple[None, None]:
+    """Return how many tokens engines computed in a step: in iterations that prefill, and in those that only decode.
 
     An iteration belongs to the step in which it ends. ``ranks`` has the ranks of engines, by the process's index: only
     the lowest rank of a replica counts, because all ranks compute the same tokens. (None, None) without engines.

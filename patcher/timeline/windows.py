@@ -1,4 +1,4 @@
-"""Windows that are worth recording, as exact commands, from the numbers that the probes count by."""
+"""Windows worth recording, as commands with the numbers by which the probes count."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from patcher.messages import CommandLine, Text
 from patcher.timeline.files import KeptSpan
 from patcher.timeline.intervals import ENDLESS, TimeRange, by_start, covered, end_of, length
 from patcher.timeline.model import ProposedWindow, TrainingStep
-from patcher.timeline.path import StepRecords, most_work
+from patcher.timeline.path import StepRecords, longest_work
 from patcher.timeline.runs import Process
 from patcher.timeline.shares import seconds
 
@@ -28,16 +28,16 @@ AROUND = 2
 TAIL_STEPS = 20
 
 SLOW = 2
-"""So many times the median a decode step or a micro-batch takes that is slow."""
+"""A decode step or a micro-batch is slow if it takes this many times the median."""
 
 MOSTLY = 0.5
 """Share of a micro-batch's excess by which its rank must lead the others to be proposed."""
 
 TAIL_SHARE = 0.05
-"""Share of its step from which on a tail is worth a window."""
+"""Smallest share of its step for which a tail is worth a window."""
 
 MOST_LENGTHS = 1_000_000
-"""Micro-batches of a method whose lengths make its median."""
+"""Most micro-batches of a method that are kept for its median."""
 
 VERSIONED = "update_weights"
 """Name of the work that tells a trainer of verl the version of its parameters, which is the step that ends."""
@@ -52,7 +52,7 @@ STAGES = {
     "ReferenceModelActor.forward": ("compute-log-prob", "ref"), "CriticModelActor.fit": ("update-critic", ""),
     "CriticModelActor.forward": ("compute-values", ""),
 }  # fmt: skip
-"""Method of a worker → the stage and the role by which a window of it is requested."""
+"""Method of a worker → the options --stage and --role ("" if not needed) to record a window of it."""
 
 
 class Decodes(NamedTuple):
@@ -115,8 +115,8 @@ class _Engine:
     busy_until: int = -ENDLESS
     counted: int = -ENDLESS
 
-    def enter(self, busy: TimeRange) -> None:
-        """Begin a new rollout, unless the range ``busy`` follows the last busy range without a gap."""
+    def enter_busy_range(self, busy: TimeRange) -> None:
+        """Count a new rollout, unless the range ``busy`` follows the last busy range without a gap."""
         if busy.start > self.busy_until:
             self.rollout += 1
             self.decoded = 0
@@ -142,22 +142,22 @@ class Collector:
     lengths: dict[str, array[int]] = field(default_factory=lambda: defaultdict(lambda: array("q")))
 
     def feed(self, records: StepRecords, number: int, start: int) -> None:
-        """Count the decode steps and calls of step ``number``, and keep its candidates for windows.
+        """Count the decode steps and calls of step ``number``, and keep those that may be worth a recording window.
 
-        The step begins at ``start`` (microseconds). ``records`` of the first step include everything before, which
-        counts but is no candidate.
+        The step begins at ``start`` (microseconds). ``records`` of the first step include everything before it: this is
+        counted, but no window is proposed for it.
         """
         for process in records.iterations:
-            self._decodes(records, number, process, start)
-        self._micro_batches(records, number, start)
+            self._add_rollouts(records, number, process, start)
+        self._add_micro_batches(records, number, start)
 
-    def _decodes(self, records: StepRecords, step: int, process: int, since: int) -> None:
+    def _add_rollouts(self, records: StepRecords, step: int, process: int, since: int) -> None:
         """Count the decode steps of the engine ``process`` (an index), and keep its rollouts of this step.
 
-        ``step`` is the driver's number. Decode steps that began before ``since`` (microseconds) only count.
+        ``step`` is the driver's number. Decode steps that began before ``since`` (microseconds) are only counted.
         """
         replica, engine = records.replica_of[process], self.engines[process]
-        busy = deque(covered(records.served[replica]))
+        busy = deque(covered(records.serves_by_replica[replica]))
         single, most = bool(busy), 0
         decodes = defaultdict[int, list[Decodes]](list)
         for start, end, requests, tokens in records.iterations[process]:
@@ -167,7 +167,7 @@ class Collector:
             while busy and busy[0].end < start:
                 busy.popleft()
             if busy and busy[0].start <= start:
-                engine.enter(busy[0])
+                engine.enter_busy_range(busy[0])
             if tokens > requests:
                 continue
             engine.decoded += 1
@@ -177,13 +177,15 @@ class Collector:
                 )
                 most = max(most, requests)
         single = single and len(decodes) == 1
-        self.rollouts += [_rollout(step, replica, rollout, single, steps, most) for rollout, steps in decodes.items()]
+        self.rollouts += [
+            _summarize_rollout(step, replica, rollout, single, steps, most) for rollout, steps in decodes.items()
+        ]
 
-    def _micro_batches(self, records: StepRecords, step: int, since: int) -> None:
+    def _add_micro_batches(self, records: StepRecords, step: int, since: int) -> None:
         """Count the calls of each method in each process, and keep the slowest micro-batch of each method in this step.
 
-        ``step`` is the driver's number. Calls that began before ``since`` (microseconds) only count, and so do those
-        with a single micro-batch or one that goes on.
+        ``step`` is the driver's number. Calls that began before ``since`` (microseconds), that have a single
+        micro-batch, or one that goes on, are only counted.
         """
         by_call = defaultdict[tuple[str, int, int], list[tuple[int, Sequence[KeptSpan]]]](list)
         for work in sorted(records.by_kind["work"], key=by_start):
@@ -191,42 +193,43 @@ class Collector:
                 self.calls[work.process, work.name] += 1
                 if work.name == VERSIONED and self._by_version(work.process):
                     self.versions[work.process] = step if work.start >= since else step - 1
-                units = sorted(_units(records, work, 0), key=by_start) if work.name in STAGES else []
+                units = sorted(_micro_batches_within(records, work, 0), key=by_start) if work.name in STAGES else []
                 ended = all(unit.end is not None for unit in units)
-                call, first = self._counted(work, len(units))
+                call, first = self._count_micro_batches(work, len(units))
                 if len(units) > 1 and ended and work.start >= since:
                     units = [unit._replace(end=end_of(unit) - _paused(records, unit)) for unit in units]
                     by_call[work.name, call, first].append((work.process, units))
         for (method, call, first), units_of in by_call.items():
-            self._slowest(step, method, call, first, units_of)
+            self._keep_slowest(step, method, call, first, units_of)
 
     def _by_version(self, process: int) -> bool:
-        """Tell whether the probe of a process counts training steps by the version of its parameters."""
+        """Tell whether the probe of a process counts training steps by the version of the model's parameters."""
         package, _, release = self.processes[process].head.package.partition(" ")
         numbers = tuple(int(number) for number in re.findall(r"\d+", release)[:2])
         return package == "verl" and numbers >= (0, 8)
 
-    def _counted(self, work: KeptSpan, count: int) -> tuple[int, int]:
-        """Return the training step of the call ``work``, as the probe counts, and the index of its first micro-batch.
+    def _count_micro_batches(self, call: KeptSpan, count: int) -> tuple[int, int]:
+        """Return the training step of ``call`` as the probe counts it, and the index of its first micro-batch in it.
 
-        ``count`` is the number of its micro-batches, which this adds to the count. An asynchronous trainer calls a
-        stage several times between two parameter versions: these calls are one training step.
+        ``call`` is a trainer's; ``count`` is the number of its micro-batches, which are added to those of the step. An
+        asynchronous trainer calls a stage several times between two versions of the parameters: these calls are one
+        training step.
         """
-        place = work.process, work.name
-        version = self.versions.get(work.process)
-        step = work.amount or (self.calls[place] if version is None else version + 1)
+        place = call.process, call.name
+        version = self.versions.get(call.process)
+        step = call.amount or (self.calls[place] if version is None else version + 1)
         before, first = self.units.get(place, (step, 0))
         first = first if before == step else 0
         self.units[place] = step, first + count
         return step, first
 
-    def _slowest(
-        self, step: int, method: str, call: int, first: int, units_of: Sequence[tuple[int, Sequence[KeptSpan]]]
+    def _keep_slowest(
+        self, step: int, method: str, training_step: int, first: int, units_of: Sequence[tuple[int, Sequence[KeptSpan]]]
     ) -> None:
         """Keep the slowest micro-batch of a call, and the durations of all for the median.
 
-        ``step`` is the driver's number, ``call`` the training step as the probe counts it. ``units_of`` has pairs
-        (index of a process, its micro-batches); ``first`` is the index of the first of these in the training step.
+        ``step`` is the number of the driver's step, ``training_step`` that by which the probe counts. ``units_of`` has
+        pairs (process index, its micro-batches); ``first`` is the index of the first of these in the training step.
         """
         lengths_of_method = self.lengths[method]
         if len(lengths_of_method) < MOST_LENGTHS:
@@ -239,31 +242,31 @@ class Collector:
         number, process = -number, -process
         peers = [(other, units[number]) for other, units in units_of if number < len(units)]
         lead = us - max((length([peer]) for other, peer in peers if other != process), default=0)
-        if work := most_work([peer for _, peer in peers]):
+        if work := longest_work([peer for _, peer in peers]):
             index, lead = work
             process, unit = peers[index]
         before = self.slow.get((step, method))
         if before is None or us > before.end - before.start:
             rank = self.processes[process].rank
             self.slow[step, method] = MicroBatch(
-                step, method, call, first + number, unit.start, end_of(unit), rank, lead
+                step, method, training_step, first + number, unit.start, end_of(unit), rank, lead
             )
 
     def proposals(self, steps: Sequence[TrainingStep]) -> tuple[ProposedWindow, ...]:
-        """Return the proposed windows: of decode steps, of the tail, and of a slow micro-batch.
+        """Return the windows worth recording: of decode steps, of the rollout's tail, and of a slow micro-batch.
 
         ``steps`` are all steps with their verdicts. The warm-up step is left out if there are others.
         """
         counted = {step.step: step for step in steps if not step.warm_up} or {step.step: step for step in steps}
         rollouts = [rollout for rollout in self.rollouts if rollout.step in counted]
         slow = [micro_batch for micro_batch in self.slow.values() if micro_batch.step in counted]
-        return (*self._of_rollouts(rollouts, counted), *self._of_micro_batches(slow, counted))
+        return (*self._rollout_windows(rollouts, counted), *self._micro_batch_window(slow, counted))
 
-    def _of_rollouts(self, rollouts: Sequence[Rollout], steps: dict[int, TrainingStep]) -> Iterator[ProposedWindow]:
+    def _rollout_windows(self, rollouts: Sequence[Rollout], steps: dict[int, TrainingStep]) -> Iterator[ProposedWindow]:
         """Yield windows of typical decode steps, of the slowest decode step, and of the longest tail.
 
-        The slowest must take over twice the median, the tail over 5 % of its step. ``steps`` are by number. Nothing is
-        yielded without a rollout.
+        The slowest decode step must take over twice the median, the tail over 5 % of its step. ``steps`` has the steps
+        by number. Nothing is yielded without a rollout.
         """
         if not rollouts:
             return
@@ -272,7 +275,7 @@ class Collector:
         why = Text(
             "{median:,.1f} ms per decode step, the median of step {step}", typical.median_us / 1000, typical.step
         )
-        yield self._decode(Text("typical decode"), typical, typical.usual, why)
+        yield self._decode_window(Text("typical decode"), typical, typical.usual, why)
         slowest = max(rollouts, key=lambda rollout: rollout.slowest.us / max(rollout.median_us, 1))
         if slowest.slowest.us > SLOW * slowest.median_us:
             number, us = slowest.slowest.first, slowest.slowest.us
@@ -283,12 +286,12 @@ class Collector:
                 us / max(slowest.median_us, 1),
             )
             around = slowest.slowest._replace(first=max(number - AROUND, 1), end=number + AROUND + 1)
-            yield self._decode(Text("slowest decode"), slowest, around, why)
+            yield self._decode_window(Text("slowest decode"), slowest, around, why)
         tails = [step for step in steps.values() if step.tail_seconds > TAIL_SHARE * step.seconds]
         if tails:
-            yield from self._tail(max(tails, key=lambda step: step.tail_seconds), rollouts)
+            yield from self._tail_window(max(tails, key=lambda step: step.tail_seconds), rollouts)
 
-    def _tail(self, step: TrainingStep, rollouts: Sequence[Rollout]) -> Iterator[ProposedWindow]:
+    def _tail_window(self, step: TrainingStep, rollouts: Sequence[Rollout]) -> Iterator[ProposedWindow]:
         """Yield a window of the tail of ``step``, on the replica that finished last.
 
         Nothing is yielded if none of ``rollouts`` is of this step and replica.
@@ -306,18 +309,18 @@ class Collector:
             )
             window = Decodes(0, TAIL_STEPS, round(tail.start * 1e6), round(tail.end * 1e6))
             few = str(max(of_step[0].requests // 10, 1))
-            yield self._decode(Text("tail"), of_step[0], window, why, "--at-tail", few)
+            yield self._decode_window(Text("tail"), of_step[0], window, why, "--at-tail", few)
 
-    def _decode(self, what: str, rollout: Rollout, decodes: Decodes, why: str, *more: str) -> ProposedWindow:
+    def _decode_window(self, what: str, rollout: Rollout, decodes: Decodes, why: str, *options: str) -> ProposedWindow:
         """Return a proposed window of ``decodes`` in a rollout, with the commands for the next and the present run.
 
-        ``what`` is the window's name, ``why`` its reason, ``more`` are further options of the commands.
+        ``what`` is the window's name, ``why`` the reason to record it; ``options`` are added to the commands.
         """
         by_verl = rollout.replica is not None and any(
             process.head.number("VERL_REPLICA_RANK") is not None for process in self.processes
         )
         replicas = ("--replicas", str(rollout.replica)) if by_verl else ()
-        window = ("--decode", f"{decodes.first}:{decodes.end}", *more)
+        window = ("--decode", f"{decodes.first}:{decodes.end}", *options)
         if not rollout.single:
             why = Text(
                 "{reason}; the engine ran out of requests within this step, so check the rollout number with"
@@ -330,12 +333,13 @@ class Collector:
             seconds(decodes.start), seconds(decodes.until),
         )  # fmt: skip
 
-    def _of_micro_batches(
+    def _micro_batch_window(
         self, slow: Sequence[MicroBatch], steps: Mapping[int, TrainingStep]
     ) -> Iterator[ProposedWindow]:
-        """Yield a window of the micro-batch that is slowest compared with its method's median.
+        """Yield a window of the micro-batch that is slowest in relation to its method's median, or nothing.
 
-        Nothing is yielded if none takes over twice the median. ``slow`` are the candidates, ``steps`` are by number.
+        It must take over twice the median. ``slow`` has the slowest micro-batch of each step and method, ``steps`` the
+        steps by number.
         """
         usual = {method: max(statistics.median(lengths), 1) for method, lengths in self.lengths.items()}
         compared = [((batch.end - batch.start) / usual[batch.method], batch) for batch in slow]
@@ -367,8 +371,8 @@ class Collector:
     def _slow_rank(self, micro_batch: MicroBatch, usual_us: float, step: TrainingStep) -> int | None:
         """Return the rank that made a micro-batch slow; None if its ranks took equally long, or waited for each other.
 
-        It is the rank that the verdict on ``step`` names in the same phase, else the micro-batch's own rank if it led
-        the others by half of the excess over ``usual_us``, the median of such micro-batches in microseconds.
+        It is the rank that the verdict on ``step`` names in the same phase. Else it is the micro-batch's own rank, if
+        this led the others by half of the micro-batch's excess over the median (``usual_us``, in microseconds).
         """
         low, high = seconds(micro_batch.start), seconds(micro_batch.end)
         phases = {segment.phase for segment in step.critical_path if segment.start < high and segment.end > low}
@@ -400,32 +404,36 @@ def _paused(records: StepRecords, unit: KeptSpan) -> int:
     return records.paused(unit.process, unit.start, end_of(unit))
 
 
-def _rollout(
-    step: int, replica: int | None, rollout: int, single: bool, decodes: Sequence[Decodes], most: int
+def _summarize_rollout(
+    step: int, replica: int | None, number: int, single: bool, decodes: Sequence[Decodes], most_requests: int
 ) -> Rollout:
-    """Return a rollout of step ``step`` with up to 20 usual decode steps from its middle on, and the slowest one.
+    """Summarize a rollout by its decode steps: up to 20 usual ones from the middle on, the slowest, and the median.
 
-    The first of ``decodes`` is only the slowest if there is no other. ``rollout`` is the number of the rollout in the
-    engine, ``single`` tells whether it is the step's only one, ``most`` is the maximum number of requests.
+    ``step`` is the driver's number, ``number`` the rollout's number in the engine; ``single`` tells whether it is the
+    only one of the step. The first of ``decodes`` is the slowest only if there is no other. ``most_requests`` is the
+    most at once.
     """
     middle = statistics.median(decode.us for decode in decodes)
     slowest = max(decodes[1:] or decodes, key=lambda decode: decode.us)
     usual = [decode for decode in decodes if decode.us <= SLOW * middle]
     chosen = usual[len(usual) // 2 :][:LENGTH]
     window = chosen[0]._replace(end=chosen[-1].end, until=chosen[-1].until)
-    return Rollout(step, replica, rollout, single, window, slowest, middle, most)
+    return Rollout(step, replica, number, single, window, slowest, middle, most_requests)
 
 
-def _units(records: StepRecords, span: KeptSpan, depth: int) -> Iterator[KeptSpan]:
-    """Yield the micro-batches within ``span``, which lies ``depth`` levels below a work; at most eight levels deep.
+def _micro_batches_within(records: StepRecords, span: KeptSpan, depth: int) -> Iterator[KeptSpan]:
+    """Yield the micro-batches within ``span``, which lies ``depth`` levels below a trainer's call.
 
-    TRL's ``training_step`` is a micro-batch, too. It begins with its loss, if that is recorded: some generate before.
+    At most eight levels are looked at. TRL's ``training_step`` counts as a micro-batch that begins with its loss, if
+    this is recorded: some generate before.
     """
-    for child in records.nested.get((span.process, span.id), ()) if depth < 8 else ():
+    for child in records.children.get((span.process, span.id), ()) if depth < 8 else ():
         if child.kind == "unit" and child.name == "micro-batch":
             yield child
         elif (child.kind, child.name) == ("phase", "training_step"):
-            losses = (part for part in records.nested.get((child.process, child.id), ()) if part.name == "compute_loss")
+            losses = (
+                part for part in records.children.get((child.process, child.id), ()) if part.name == "compute_loss"
+            )
             yield child._replace(start=min((loss.start for loss in losses), default=child.start))
         else:
-            yield from _units(records, child, depth + 1)
+            yield from _micro_batches_within(records, child, depth + 1)

@@ -199,7 +199,7 @@ def steps_ended(processes: Sequence[Process], run_engines: Sequence[Engine]) -> 
 def _marks(process: Process) -> int:
     """Return the number of steps whose end a process marks; some trainers mark the same one twice."""
     reader = Reader(process.paths, 0)
-    while reader.step():
+    while reader.read_block():
         reader.spans.clear()
     return len({mark.id if mark.amount is None else mark.amount for mark in reader.marks if mark.kind == "step"})
 

@@ -19,7 +19,7 @@ from patcher.diagnosis.model import RunDiagnosis
 from patcher.diagnosis.run import diagnose as diagnosed
 from patcher.diagnosis.steps import with_steps
 from patcher.diagnosis.training import trainer_stages
-from patcher.diagnosis.windows import traces
+from patcher.diagnosis.windows import recorded_traces
 from patcher.messages import CommandLine, CommandResult, Kind, Problem, Text
 from patcher.progress import Display, silent
 from patcher.timeline import files, runs
@@ -49,7 +49,7 @@ def of_processes(
     of_run, trainers = engines(processes), trainer_stages(processes)
     if not (trainers or any(len(engine.iterations) for engine in of_run)):
         raise _no_engine(folder)
-    paths = traces(folder, of_run, trainers)
+    paths = recorded_traces(folder, of_run, trainers)
     profiles = read_profiles(result, paths, ReadOptions(), partial(display, Text("reading traces"))) if paths else []
     return diagnosed(of_run, profiles, trainers, replays=replays)
 

@@ -1,4 +1,4 @@
-"""The page of a run: where its steps went, on one file that needs no network, and no script to be read.
+"""The page of a run: an HTML file with its steps, which needs no network, and can be read without its script.
 
 A pure function of the values of ``model``. Names of the run go through ``patcher.page.markup`` as text; a run that is
 too much for the page is drawn more coarsely, and the page says so.
@@ -19,13 +19,13 @@ from patcher.timeline.page.picture import RECORDED, WINDOWS, picture
 __all__ = ["LIMIT", "page"]
 
 LIMIT = 2_000_000
-"""Bytes that no page of a run of a hundred steps and 64 ranks reaches."""
+"""Most bytes of a page: more than a run of a hundred steps and 64 ranks needs."""
 
 MOST_STEPS = 400
-"""On one page, the newest ones."""
+"""Most steps on a page; the newest are shown."""
 
 MOST_LISTED = 200
-"""Entries of a list, the first ones."""
+"""Most entries of a list; the first are shown."""
 
 _FINEST = 50_000  # bars that fit beside each other; a fourth of them where the page would be too large
 _COARSEST = 195
@@ -52,7 +52,10 @@ def page(timeline: RunTimeline) -> str:
 
 
 def _shortened(timeline: RunTimeline) -> RunTimeline:
-    """Return the run with at most 200 notes, windows and clocks; notes on the lists that were cut come first."""
+    """Return the run with at most 200 entries in each list of notes, windows and clocks.
+
+    New notes say which lists were cut.
+    """
     most = MOST_LISTED
     lists = (
         (timeline.missing, sections.NOTES),
@@ -81,16 +84,16 @@ def _shortened(timeline: RunTimeline) -> RunTimeline:
     )
 
 
-def _newest(timeline: RunTimeline, steps: int) -> RunTimeline:
-    """Return the run with only its newest ``steps`` steps (a number), and a note if that omits some."""
-    if len(timeline.steps) <= steps:
+def _newest(timeline: RunTimeline, step_count: int) -> RunTimeline:
+    """Return the run with only its newest ``step_count`` steps, and with a note if that leaves some out."""
+    if len(timeline.steps) <= step_count:
         return timeline
     note = Text(
         "this page shows the newest {count} of {total} steps; `rlpatch timeline --steps A:B` shows others",
-        steps,
+        step_count,
         len(timeline.steps),
     )
-    return dataclasses.replace(timeline, steps=timeline.steps[-steps:], missing=(note, *timeline.missing))
+    return dataclasses.replace(timeline, steps=timeline.steps[-step_count:], missing=(note, *timeline.missing))
 
 
 def _body(timeline: RunTimeline, parts: int) -> Content:

@@ -1,4 +1,4 @@
-"""The lanes of memory in the picture: of each device and host what is in use, and the part that each role holds."""
+"""The memory lanes of the picture: for each device and host the memory in use, and the part that each role holds."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from patcher.timeline.shares import coarser
 from patcher.traces.words import size
 
 HEIGHT, GAP = 40, 8
-"""Pixels of a lane, and below it."""
+"""Height of a lane, and of the gap below it, in pixels."""
 
 MOST = 8
-"""Lanes; of more places the fullest devices, then hosts."""
+"""Most lanes; of more places, the fullest devices come first, then the fullest hosts."""
 
 _DOT = " \N{MIDDLE DOT} "
 Point = tuple[float, int]
@@ -28,7 +28,7 @@ def places(timeline: RunTimeline) -> list[MemoryPlace]:
 
 
 def names(place: MemoryPlace, top: int) -> Iterator[Markup]:
-    """Yield SVG texts for a lane whose top is at ``top`` pixels: its name, and below it the peak and the size."""
+    """Yield the SVG texts beside a memory lane: name of the device or host, and its peak; ``top`` is in pixels."""
     label = Text("host {host}", place.place) if place.of == "host" else Text("device {device}", place.place)
     yield tag("text", label, tag("title", label), x=0, y=top + 14)
     most = max(used for _, used, _ in place.points)
@@ -38,10 +38,10 @@ def names(place: MemoryPlace, top: int) -> Iterator[Markup]:
 def areas(
     place: MemoryPlace, top: int, ticks: Callable[[float], int], within: tuple[float, float], least: float
 ) -> Iterator[Markup]:
-    """Yield the SVG areas of a lane, the highest first: all memory in use, then what the roles hold together.
+    """Yield the SVG areas of a memory lane, the highest first: all memory in use, then what the roles hold together.
 
-    ``top`` is in pixels. ``ticks`` returns the position of a time, ``within`` is the visible range in seconds, and
-    ``least`` are the seconds of which only the highest and the last point are drawn.
+    ``top`` is that of the lane in pixels. ``ticks`` returns the horizontal position of a time, ``within`` is the
+    visible range in seconds. Of the points within ``least`` seconds, only the highest and the last are drawn.
     """
     scale = max(place.total, *(used for _, used, _ in place.points), 1)
     stacked: list[tuple[str, str, list[Point]]] = [
@@ -52,19 +52,19 @@ def areas(
         held = [(at, min(sum(sizes[:count]), used)) for at, used, sizes in place.points]
         stacked.append((ROLES.get(role, role), role, held))
     for name, hue, points in stacked:
-        line = _line(points, ticks, within, least, lambda used: round(top + HEIGHT - used / scale * HEIGHT))
+        line = _curve_path(points, ticks, within, least, lambda used: round(top + HEIGHT - used / scale * HEIGHT))
         title = tag("title", joined(_DOT, (name, place.place)))
         yield tag("path", title, d=f"M0 {top + HEIGHT}{line}V{top + HEIGHT}", class_=f"curve mem r-{hue}")
 
 
-def _line(
+def _curve_path(
     points: Sequence[Point], ticks: Callable[[float], int], within: tuple[float, float], least: float,
     height: Callable[[int], int],
 ) -> str:  # fmt: skip
-    """Return a step curve of (time, bytes) as SVG path commands, without the begin of the path.
+    """Return a step curve through points (time in seconds, bytes) as SVG path commands, without the first command.
 
-    ``ticks`` returns the position of a time, ``height`` that of a number of bytes, ``within`` is the visible range in
-    seconds. Of the points within ``least`` seconds, only the highest and the last are drawn.
+    ``ticks`` returns the horizontal position of a time, ``height`` the vertical one of a number of bytes, ``within`` is
+    the visible range in seconds. Of the points within ``least`` seconds, only the highest and the last are drawn.
     """
     start, end = within
     level = next((height(used) for at, used in reversed(points) if at <= start), height(0))

@@ -1,4 +1,4 @@
-"""The picture of a run: its rows drawn as one SVG that is readable as it stands, and that the script draws closer.
+"""The picture of a run: its rows as one SVG that is readable without a script; the script zooms.
 
 Each path holds the bars of one name in one row, as horizontal strokes in ticks of the run: nothing else is needed to
 draw them at any scale, so they are the script's data too. What else it needs stands beside them as JSON.
@@ -89,11 +89,11 @@ class Frame(NamedTuple):
         return [interval for interval in intervals if interval.end > self.start and interval.start < self.end]
 
 
-def frame_of(timeline: RunTimeline, parts: int) -> Frame:
-    """Return the part of the run to draw: all steps, with 2 % of their time before the first one.
+def visible_frame(timeline: RunTimeline, parts: int) -> Frame:
+    """Return the part of the run to draw: from shortly before the first step until shortly after the last one.
 
-    Time after the last step is included if it is shorter than twice the longest step, else 2 % of it. ``parts`` is the
-    number of bars that fit beside each other. Without steps it is the whole run.
+    Shortly is 2 % of the steps' time. All time after the last step is included if it is shorter than twice the longest
+    step. Without steps it is the whole run. ``parts`` is the number of bars that fit beside each other.
     """
     start, end = 0.0, timeline.seconds
     if timeline.steps:
@@ -118,15 +118,19 @@ def picture(timeline: RunTimeline, parts: int) -> Content:
 
     ``parts`` is the number of bars that fit beside each other: shorter bars are merged.
     """
-    frame = frame_of(timeline, parts)
-    placed, curve, height = _places(timeline, parts // 100)
+    frame = visible_frame(timeline, parts)
+    placed, curve, height = _place_rows(timeline, parts // 100)
     if not placed:
         return None
     lanes = [(place, height - _AXIS + at * _LANE) for at, place in enumerate(memory.places(timeline))]
     height += len(lanes) * _LANE
     merged_bars = [0]
-    drawn = list(itertools.chain.from_iterable(_row(place, frame, merged_bars) for place in placed))
-    around = (_marks(timeline, frame), _requests(timeline, frame, curve), _ways(timeline, placed, frame))
+    drawn = list(itertools.chain.from_iterable(_row_bars(place, frame, merged_bars) for place in placed))
+    around = (
+        _window_bars(timeline, frame),
+        _request_curve(timeline, frame, curve),
+        _critical_path(timeline, placed, frame),
+    )
     names = [tag("text", place.label, tag("title", place.label), x=0, y=place.top + 12) for place in placed]
     names.append(tag("text", Text("running requests"), x=0, y=curve + 14))
     most = max((count for _, count in timeline.requests), default=0)
@@ -134,7 +138,11 @@ def picture(timeline: RunTimeline, parts: int) -> Content:
     if timeline.windows or timeline.recorded:
         names.append(tag("text", Text("recording windows"), x=0, y=_HEAD + 9))
     names += itertools.chain.from_iterable(memory.names(place, top) for place, top in lanes)
-    over = (_heads(timeline, frame, height), _axis(frame, height), tag("g", _labels(placed, frame), class_="labels"))
+    over = (
+        _step_heads(timeline, frame, height),
+        _axis(frame, height),
+        tag("g", _bar_names(placed, frame), class_="labels"),
+    )
     hatch = tag("pattern", tag("path", d=f"M0 1H{TICKS}", class_="hatch"), id="hatch", width=TICKS, height=4,
                 patternUnits="userSpaceOnUse")  # fmt: skip
     held = (
@@ -148,13 +156,13 @@ def picture(timeline: RunTimeline, parts: int) -> Content:
         "div",
         zoomable(names, bars, over, (TICKS, height), (Text("The run"), Text("all steps"), _HINT), choice),
         _legend(placed, timeline, [place for place, _ in lanes]),
-        map(faint, _aggregated(placed, timeline, frame, merged_bars[0])),
-        data_block("run", _data(timeline, frame)),
+        map(faint, _omission_notes(placed, timeline, frame, merged_bars[0])),
+        data_block("run", _script_data(timeline, frame)),
         class_="picture",
     )
 
 
-def _places(timeline: RunTimeline, names: int) -> tuple[list[Placed], int, int]:
+def _place_rows(timeline: RunTimeline, names: int) -> tuple[list[Placed], int, int]:
     """Return the rows with their positions, the top of the curve of requests, and the total height, in pixels.
 
     The curve is below the last engine, server, agent or reward row. ``names`` is the most names of bars at a nesting
@@ -186,10 +194,10 @@ def _label(row: Row, all_rows: Sequence[Row], timeline: RunTimeline) -> str:
     return Text("{process} (#{number})", name, lane.number) if same else name
 
 
-def _row(placed: Placed, frame: Frame, merged_bars: list[int]) -> Iterator[Markup]:
-    """Yield the bars of a row within the frame as SVG paths, paler bars first; short ones are merged.
+def _row_bars(placed: Placed, frame: Frame, merged_bars: list[int]) -> Iterator[Markup]:
+    """Yield the bars of a row within the frame as SVG paths, paler bars first; short bars are merged.
 
-    ``merged_bars`` holds one number, to which the count of merged bars is added.
+    ``merged_bars`` is a list of one number, to which the count of merged bars is added.
     """
     for bars in sorted(placed.row.bars, key=lambda bars: not bars.pale):
         within = frame.within(bars.intervals)
@@ -224,7 +232,7 @@ def _strokes(
     )  # fmt: skip
 
 
-def _marks(timeline: RunTimeline, frame: Frame) -> Iterator[Markup]:
+def _window_bars(timeline: RunTimeline, frame: Frame) -> Iterator[Markup]:
     """Yield bars above the rows for recorded windows, and for proposed windows whose time is known."""
     for window in timeline.recorded:
         ends = [Interval(window.start, window.end)]
@@ -241,7 +249,7 @@ def window_name(what: str) -> str:
     return _WINDOWS.get(what, what)
 
 
-def _requests(timeline: RunTimeline, frame: Frame, top: int) -> Iterator[Markup]:
+def _request_curve(timeline: RunTimeline, frame: Frame, top: int) -> Iterator[Markup]:
     """Yield the curve of running requests as SVG, its top at ``top`` pixels, and the shaded tails of the steps."""
     tails = [Interval(step.tail.start, step.tail.end) for step in timeline.steps if step.tail]
     most = max((count for _, count in timeline.requests), default=0)
@@ -265,18 +273,17 @@ def _requests(timeline: RunTimeline, frame: Frame, top: int) -> Iterator[Markup]
         yield _strokes(sorted(tails), frame, top, _CURVE, Text("tail"), ("b", "tail"))
 
 
-def _ways(timeline: RunTimeline, placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
-    """Yield the critical path as SVG: lines below the rows of the processes waited for, and links between these.
+def _critical_path(timeline: RunTimeline, placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
+    """Yield the critical path as SVG: lines below the rows of the processes waited for, and links from row to row.
 
-    ``placed`` has the rows with their positions. Time without a record has a style of its own, and so have links if
-    there are very many.
+    ``placed`` has the rows with their positions. Lines for time without a record, and very many links, look different.
     """
     lines: dict[tuple[int, bool], list[Interval]] = {}
     links = []
     for step in timeline.steps:
         before: list[int] = []
         for segment in sorted(step.critical_path, key=lambda place: place.start):
-            bottoms = _bottoms(segment, placed)
+            bottoms = _line_positions(segment, placed)
             for y in bottoms:
                 lines.setdefault((y, segment.kind == "gap"), []).append(Interval(segment.start, segment.end))
             if before and not set(before) & set(bottoms):
@@ -290,10 +297,10 @@ def _ways(timeline: RunTimeline, placed: Sequence[Placed], frame: Frame) -> Iter
         yield _strokes(merged(intervals, frame.shortest), frame, y - 2, 3, title, ("b", "gap" if gap else "way"))
 
 
-def _bottoms(segment: PathSegment, placed: Sequence[Placed]) -> list[int]:
+def _line_positions(segment: PathSegment, placed: Sequence[Placed]) -> list[int]:
     """Return the vertical positions, in pixels, at which a segment of the critical path is drawn.
 
-    These are the bottom of its lane's row, else of all rows of its role, else of the first row of ``placed``.
+    That is the bottom of its lane's row, else of all rows of its role, else of the first row of ``placed``.
     """
     bottoms = {at: place.top + place.row.height - 3 for place in placed for at in place.row.lanes}
     if segment.lane is not None and segment.lane in bottoms:
@@ -302,7 +309,7 @@ def _bottoms(segment: PathSegment, placed: Sequence[Placed]) -> list[int]:
     return same or [placed[0].top + placed[0].row.height - 3]
 
 
-def _heads(timeline: RunTimeline, frame: Frame, height: int) -> Iterator[Markup]:
+def _step_heads(timeline: RunTimeline, frame: Frame, height: int) -> Iterator[Markup]:
     """Yield for each step its boundary over ``height`` pixels, its number, and a bar coloured by the verdict.
 
     With at most twelve steps, duration and cause are shown, too; with many, only some numbers.
@@ -353,7 +360,7 @@ def _axis(frame: Frame, height: int) -> Markup:
     return tag("g", marks, class_="times")
 
 
-def _labels(placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
+def _bar_names(placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
     """Yield SVG texts with the names of bars longer than 4 % of the frame, each cut at the end of its bar.
 
     Iterations, merged names and low bars have none. The page's script adds others when there is room.
@@ -397,8 +404,8 @@ def _legend(placed: Sequence[Placed], timeline: RunTimeline, lanes: Sequence[Mem
     )
 
 
-def _aggregated(placed: Sequence[Placed], timeline: RunTimeline, frame: Frame, merged_bars: int) -> Iterator[str]:
-    """Yield texts on everything that the picture omits or merges: time, processes, bars, names and spans.
+def _omission_notes(placed: Sequence[Placed], timeline: RunTimeline, frame: Frame, merged_bars: int) -> Iterator[str]:
+    """Yield texts on everything that the picture leaves out or merges: time, processes, bars, names and spans.
 
     ``merged_bars`` is the number of bars that were merged with neighbours.
     """
@@ -428,11 +435,11 @@ def _aggregated(placed: Sequence[Placed], timeline: RunTimeline, frame: Frame, m
         yield Text("{count} short spans are not drawn.", f"{omitted:,}")
 
 
-def _data(timeline: RunTimeline, frame: Frame) -> object:
+def _script_data(timeline: RunTimeline, frame: Frame) -> object:
     """Return the JSON data for the page's script: steps, segments of the critical path, and texts.
 
-    Positions are in ticks. ``path`` lists, for each segment that is long enough to see, the distance from the end of
-    the one before, the length, and an index of ``names``.
+    Positions are in ticks. ``path`` has three numbers for each segment that is long enough to see: distance from the
+    end of the one before, length, and index of its text in ``names``.
     """
     names: dict[str, int] = {}
     path, at = list[int](), 0
@@ -440,7 +447,7 @@ def _data(timeline: RunTimeline, frame: Frame) -> object:
         for segment in sorted(step.critical_path, key=lambda place: place.start):
             start, end = frame.ticks(segment.start), frame.ticks(segment.end)
             if segment.end - segment.start >= frame.shortest:
-                path += [start - at, end - start, names.setdefault(_segment(segment), len(names))]
+                path += [start - at, end - start, names.setdefault(_segment_text(segment), len(names))]
                 at = end
     steps = [
         [step.step, frame.ticks(step.start), frame.ticks(step.end), step_head(step), step_cause(step)]
@@ -458,7 +465,7 @@ def _data(timeline: RunTimeline, frame: Frame) -> object:
     }
 
 
-def _segment(segment: PathSegment) -> str:
+def _segment_text(segment: PathSegment) -> str:
     """Return who does what on a segment of the critical path, in words."""
     who = label(segment.role if segment.role in ROLES else "other", segment.replica, segment.rank)
     return doing(who, segment.what or segment.kind, segment.phase)

@@ -1,7 +1,7 @@
-"""The rows of the picture, as values: lanes, and in them bars; where these are too many they become one.
+"""The rows of the picture, as values: each has bars for one lane, or for many lanes of a role together.
 
-Lanes of a role that do the same are one row when they are many. Its bars say where all of them are within something,
-and, paler, where some are. What goes on many times at once in one lane (trajectories, requests) is drawn likewise.
+In a row of many lanes, a bar is solid where all of them have the span, and pale where only some have it. Spans that
+overlap in one lane (trajectories, requests) are drawn likewise.
 """
 
 from __future__ import annotations
@@ -102,17 +102,17 @@ def rows(timeline: RunTimeline, names: int) -> tuple[Row, ...]:
     for role in ORDER:
         lanes = [at for at, lane in enumerate(timeline.lanes) if lane.role == role and (lane.spans or lane.iterations)]
         lanes.sort(key=lambda at: [(n is None, n or 0) for n in (timeline.lanes[at].replica, timeline.lanes[at].rank)])
-        groups = _groups(lanes, awaited)
+        groups = _group_lanes(lanes, awaited)
         levels = 3 if len(groups) <= ALONE else 2
         built += [_row(role, group, [timeline.lanes[at] for at in group], levels, names) for group in groups]
     return tuple(built)
 
 
-def _groups(lanes: Sequence[int], awaited: Mapping[int, float]) -> list[tuple[int, ...]]:
+def _group_lanes(lanes: Sequence[int], awaited: Mapping[int, float]) -> list[tuple[int, ...]]:
     """Return the lanes of a role, by index, grouped into rows: one lane a row if there are at most six.
 
-    Else the two that steps waited for longest keep rows of their own, and all others share a row. ``awaited`` has for
-    how many seconds steps waited for each lane.
+    Else the two lanes that steps waited for longest have rows of their own, and all others share a row. ``awaited`` has
+    the seconds for which steps waited for each lane.
     """
     if len(lanes) <= MANY:
         return [(at,) for at in lanes]
@@ -122,40 +122,41 @@ def _groups(lanes: Sequence[int], awaited: Mapping[int, float]) -> list[tuple[in
 
 
 def _row(role: str, indices: tuple[int, ...], lanes: Sequence[Lane], levels: int, names: int) -> Row:
-    """Return one row for ``lanes`` of a role, whose indices in the run are given, with all their bars.
+    """Return one row of the picture for all ``lanes`` of a role together; ``indices`` are their indices in the run.
 
-    From the top, these are nested spans or iterations, then spans that overlap.
-
-    ``levels`` is the number of nesting levels (one if there are iterations), ``names`` the most names at each.
+    From the top, it has bars of nested spans or of iterations, then of spans that overlap, as requests do. ``levels``
+    is the number of nesting levels (one if there are iterations), ``names`` the most names at each.
     """
     runs = [run for lane in lanes for run in lane.iterations]
     crowds = {kind: [span for lane in lanes for span in lane.spans if span.kind == kind] for kind in AT_ONCE}
     nested = defaultdict[_Key, list[Interval]](list)
     for lane in lanes:
-        for span in _nested(lane, 1 if runs else levels):
+        for span in _nested_spans(lane, 1 if runs else levels):
             nested[span.level, span.hue, span.name, span.odd and len(lanes) == 1].append(span.interval)
     joined = _join_names(nested, names)
-    bars, top = _levels(nested, len(lanes), LOW if any(crowds.values()) else HEIGHTS)
+    bars, top = _nested_bars(nested, len(lanes), LOW if any(crowds.values()) else HEIGHTS)
     if runs:
         bars += _iterations(runs, len(lanes))
         top = max(top, HEIGHTS[0])
     for kind, spans in crowds.items():
         if spans:
             place = (top + (top > 0), 10 if role == "reward" else 8)
-            bars += _crowd(kind, spans, lanes, place)
+            bars += _overlapping_bars(kind, spans, lanes, place)
             top = sum(place)
     return Row(role, indices, tuple(bars), max(top, _LEAST) + _GAP, joined)
 
 
-def _crowd(kind: str, spans: Sequence[LaneSpan], lanes: Sequence[Lane], place: tuple[int, int]) -> Iterator[Bars]:
-    """Yield bars for overlapping spans of ``kind``: solid where at least half of the peak overlap, else pale.
+def _overlapping_bars(
+    kind: str, spans: Sequence[LaneSpan], lanes: Sequence[Lane], place: tuple[int, int]
+) -> Iterator[Bars]:
+    """Yield bars for overlapping spans of ``kind``: solid where at least half as many overlap as at most, else pale.
 
-    ``place`` is top and height in pixels. Spans of ``lanes`` that go on end with the lanes' last record.
+    ``place`` is top and height in pixels. Spans that go on end with the last record of their ``lanes``.
     """
     names = {span.name for span in spans} - {""}
     name = names.pop() if len(names) == 1 else kind
     ends = [Interval(span.start, _end(span, lanes)) for span in spans]
-    return _stacked(name, hue(kind, name), place, ends, max(-(-peak(ends) // 2), 1))
+    return _pale_and_solid(name, hue(kind, name), place, ends, max(-(-peak(ends) // 2), 1))
 
 
 _Key = tuple[int, str, str, bool]
@@ -181,18 +182,20 @@ def _join_names(nested: dict[_Key, list[Interval]], most: int) -> int:
     return joined
 
 
-def _levels(nested: Mapping[_Key, Sequence[Interval]], lanes: int, heights: Sequence[int]) -> tuple[list[Bars], int]:
-    """Return the bars of nested spans and their total height in pixels.
+def _nested_bars(
+    nested: Mapping[_Key, Sequence[Interval]], lanes: int, heights: Sequence[int]
+) -> tuple[list[Bars], int]:
+    """Return bars for nested spans, and their total height in pixels.
 
-    ``lanes`` is the number of lanes in the row, ``heights`` has the pixels of each level. Bars are solid where all
-    lanes have the span.
+    ``lanes`` is the number of lanes in the row; bars are solid where all of these have the span. ``heights`` has the
+    pixels of each level.
     """
     bars: list[Bars] = []
     bottom = 0
     for (level, colour, name, odd), intervals in sorted(nested.items()):
         place = (sum(heights[:level]) + level, heights[level])
         of = 1 if name == OTHERS else lanes
-        bars += _stacked(name, colour, place, intervals, of, odd=odd)
+        bars += _pale_and_solid(name, colour, place, intervals, of, odd=odd)
         bottom = sum(place)
     return bars, bottom
 
@@ -212,7 +215,7 @@ class _Nested(NamedTuple):
     interval: Interval
 
 
-def _nested(lane: Lane, levels: int) -> Iterator[_Nested]:
+def _nested_spans(lane: Lane, levels: int) -> Iterator[_Nested]:
     """Yield the spans of a lane that nest, sorted by start, with everything deeper than ``levels`` at the last level.
 
     A micro-batch or other unit has the colour of the work around it. Phases and marks named ``step`` are left out, and
@@ -235,7 +238,7 @@ def _nested(lane: Lane, levels: int) -> Iterator[_Nested]:
         around.append((end, colour))
 
 
-def _stacked(
+def _pale_and_solid(
     name: str, colour: str, place: tuple[int, int], intervals: Sequence[Interval], least: int, *, odd: bool = False
 ) -> Iterator[Bars]:
     """Yield paler bars where any interval lies, then solid bars where at least ``least`` intervals overlap.
@@ -263,11 +266,11 @@ def _iterations(runs: Iterable[IterationRun], lanes: int) -> Iterator[Bars]:
             Interval(run.start, run.end, notes)
         )
     for name, intervals in kinds.items():
-        yield from _stacked(name, name, (0, HEIGHTS[0]), intervals, lanes)
+        yield from _pale_and_solid(name, name, (0, HEIGHTS[0]), intervals, lanes)
 
 
-def _counts(intervals: Iterable[Interval]) -> Iterator[tuple[float, int]]:
-    """Yield (time in seconds, number of intervals from then on), in order, for each start and end of an interval."""
+def _overlap_counts(intervals: Iterable[Interval]) -> Iterator[tuple[float, int]]:
+    """Yield (time in seconds, number of intervals from then on) for each start and end of an interval, in order."""
     changes = Counter[float]()
     for interval in intervals:
         changes[interval.start] += 1
@@ -280,13 +283,13 @@ def _counts(intervals: Iterable[Interval]) -> Iterator[tuple[float, int]]:
 
 def peak(intervals: Iterable[Interval]) -> int:
     """Return the maximum number of intervals that overlap."""
-    return max((count for _, count in _counts(intervals)), default=0)
+    return max((count for _, count in _overlap_counts(intervals)), default=0)
 
 
 def at_least(least: int, intervals: Iterable[Interval]) -> Iterator[Interval]:
     """Yield the ranges in which at least ``least`` intervals overlap, in order and without notes."""
     begun: float | None = None
-    for at, count in _counts(intervals):
+    for at, count in _overlap_counts(intervals):
         if begun is None and count >= least:
             begun = at
         elif begun is not None and count < least:

@@ -1,4 +1,4 @@
-"""The words and tables of the page: the verdict, causes, steps, and what follows from them."""
+"""The sections of the page beside the picture: verdict, causes, steps, savings, and windows to record."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def head(timeline: RunTimeline) -> Content:
     return (
         tag("header", tag("h1", Text("rlpatch timeline")), faint((origin, run.name and f" \N{MIDDLE DOT} {run.name}"))),
         alert(Text("The recording is incomplete:"), timeline.missing),
-        tag("p", _sentence(timeline), class_="verdict"),
+        tag("p", _run_verdict(timeline), class_="verdict"),
     )
 
 
-def _sentence(timeline: RunTimeline) -> str:
+def _run_verdict(timeline: RunTimeline) -> str:
     """Return the verdict on the run in one line: number of steps, median duration, and costliest cause.
 
     Without a step or a cause, it says so.
@@ -78,8 +78,8 @@ def causes(timeline: RunTimeline) -> Content:
             tag(
                 "p",
                 Text("{time}, {share} of the run", seconds(cause.seconds), share(cause.share)),
-                _saves(cause),
-                cause.steps and (" \N{MIDDLE DOT} ", _steps(cause.steps)),
+                _saving_text(cause),
+                cause.steps and (" \N{MIDDLE DOT} ", _step_links(cause.steps)),
             ),
             cause.advice and tag("p", cause.advice),
             class_="finding",
@@ -89,7 +89,7 @@ def causes(timeline: RunTimeline) -> Content:
     return cards and section(Text("Largest costs, and what to do next"), tag("div", cards, class_="causes"))
 
 
-def _saves(cause: RunCause) -> Content:
+def _saving_text(cause: RunCause) -> Content:
     """Return a text on the upper bound of a fix's saving; empty if it is unknown or as long as the cause itself."""
     if cause.saves_seconds is None or seconds(cause.saves_seconds) == seconds(cause.seconds):
         return ()
@@ -97,7 +97,7 @@ def _saves(cause: RunCause) -> Content:
 
 
 def trend(timeline: RunTimeline) -> Content:
-    """Return a section on how the steps' length changes over the run, in which activities, and with what quantities.
+    """Return a section on how the length of the steps changes over the run: in which activities, and what else changes.
 
     Empty if the steps stay about as long.
     """
@@ -112,7 +112,7 @@ def trend(timeline: RunTimeline) -> Content:
     )
 
 
-def _steps(steps: Sequence[int]) -> Content:
+def _step_links(steps: Sequence[int]) -> Content:
     """Return a text that lists the first eight steps by number, each a link to the picture, and counts the others."""
     links = [_link(step) for step in steps[:_LISTED]]
     before, _, behind = translate_for_page(Text("in steps {steps}", "\0")).partition("\0")
@@ -127,15 +127,17 @@ def _link(step: int) -> Markup:
 
 def steps(timeline: RunTimeline) -> Content:
     """Return the table of steps, each number a link to the picture, with the causes of each and marks of warm-ups."""
-    limited = [[_limited(step), step.warm_up and tag("small", " (", Text("warm-up"), ")")] for step in timeline.steps]
+    limited = [
+        [_verdict_text(step), step.warm_up and tag("small", " (", Text("warm-up"), ")")] for step in timeline.steps
+    ]
     links = [_link(step.step) for step in timeline.steps]
     return table_section(tables.steps(timeline), contents={"step": links, "limited_by": limited})
 
 
-def _limited(step: TrainingStep) -> Content:
-    """Return the full text on a step's verdict: its causes with their excess, or its largest activity if typical.
+def _verdict_text(step: TrainingStep) -> Content:
+    """Return the text on a step's verdict: its causes with their excess, or its largest activity if it is typical.
 
-    Else the reasons why no cause is known.
+    Else the text gives the reasons why no cause is known.
     """
     if step.verdict == "limited" and step.limited_by:
         by = step.limited_by
@@ -169,7 +171,7 @@ def windows(timeline: RunTimeline) -> Content:
     """Return a section with the windows to record next, as commands to copy; falsy if none is proposed."""
 
     def window(proposed: ProposedWindow) -> Markup:
-        """Return one proposed window: title, reason, and commands for the next and the present run."""
+        """Return the HTML of one proposed window: title, reason, and commands for the next and the present run."""
         where = [_link(proposed.step)] if proposed.step is not None else []
         name = (window_name(proposed.what), where and (" (", Text("step"), " ", where, ")"))
         trigger = proposed.trigger and (
@@ -193,6 +195,7 @@ def recorded(timeline: RunTimeline) -> Content:
     """
 
     def window(recording: RecordedWindow) -> Markup:
+        """Return the HTML of one recorded window: title, link to the trace, and command for the report."""
         title = f"{recording.title} ({seconds(recording.end - recording.start)})"
         trace = tag("a", recording.trace.name, href=recording.trace.absolute().as_uri())
         return tag("article", tag("p", title, ": ", trace), recording.report and _command(recording.report))

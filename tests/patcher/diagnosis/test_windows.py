@@ -12,7 +12,7 @@ import pytest
 from fixtures.rollouts import SimulatedEngine, requests
 from patcher.commands.reports.reporting import ReadOptions, read_profiles
 from patcher.diagnosis.engines import Engine, engines
-from patcher.diagnosis.windows import join, traces
+from patcher.diagnosis.windows import join, recorded_traces
 from patcher.messages import CommandResult
 from patcher.progress import silent
 from patcher.timeline import files, runs
@@ -29,7 +29,7 @@ def engine_of(folder: Path, **simulated: Any) -> tuple[SimulatedEngine, Engine]:
 
 
 def joined(folder: Path, engine: Engine) -> list[int]:
-    paths = traces(folder, [engine])
+    paths = recorded_traces(folder, [engine])
     profiles = read_profiles(CommandResult("diagnose"), paths, ReadOptions(), lambda total: silent("", total))
     return list(map(int, join(engine, profiles).places))
 

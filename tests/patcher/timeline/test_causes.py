@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from patcher.timeline import causes
-from patcher.timeline.causes import Spent, What, Who, spent, verdicts
+from patcher.timeline.causes import Activity, ProcessRank, StepTimes, sum_step_times, verdicts
 from patcher.timeline.intervals import TimeRange
 from patcher.timeline.model import TYPICAL
 from patcher.timeline.path import PathPiece
@@ -14,30 +14,30 @@ from patcher.timeline.shares import Amounts
 
 S = 1_000_000
 UPDATE, DECODE, SEND = (
-    What("trainer", "unit", "micro-batch", "update"),
-    What("engine", "iteration", "decode", "gen"),
-    What("trainer", "sync", "send", "sync"),
+    Activity("trainer", "unit", "micro-batch", "update"),
+    Activity("engine", "iteration", "decode", "gen"),
+    Activity("trainer", "sync", "send", "sync"),
 )
-LOST = What("unrecorded", "gap", "train", "update")
-WHO = [Who(None, None), Who(None, 0), Who(None, 1), Who(0, None), Who(1, None)]
+LOST = Activity("unrecorded", "gap", "train", "update")
+WHO = [ProcessRank(None, None), ProcessRank(None, 0), ProcessRank(None, 1), ProcessRank(0, None), ProcessRank(1, None)]
 
 
 def step(
     update: float = 2, decode: float = 5, *, late: Mapping[int, float] | None = None, replica: tuple[int | None, float] = (None, 0),
-    unsafe: str = "", more: Mapping[What, float] | None = None,
-) -> Spent:  # fmt: skip
+    incomplete: str = "", more: Mapping[Activity, float] | None = None,
+) -> StepTimes:  # fmt: skip
     us = {
         UPDATE: round(update * S),
         DECODE: round(decode * S),
         **{key: round(value * S) for key, value in (more or {}).items()},
     }
-    by_process: dict[What, dict[int | None, int]] = {key: {None: value} for key, value in us.items()}
+    by_process: dict[Activity, dict[int | None, int]] = {key: {None: value} for key, value in us.items()}
     by_process[DECODE] = {3: us[DECODE]}
     lates = {UPDATE: {rank: round(value * S) for rank, value in (late or {}).items()}}
-    return Spent(sum(us.values()), us, lates, by_process, (replica[0], round(replica[1] * S)), {}, unsafe)
+    return StepTimes(sum(us.values()), us, lates, by_process, (replica[0], round(replica[1] * S)), {}, incomplete)
 
 
-def named(*steps: Spent) -> list[tuple[object, ...]]:
+def named(*steps: StepTimes) -> list[tuple[object, ...]]:
     found = verdicts(steps, WHO)
     return [
         (one.verdict, one.limited_by and (one.limited_by.what, one.limited_by.replica, one.limited_by.rank, one.limited_by.excess_seconds))
@@ -61,9 +61,9 @@ CASES = {
     "made up for elsewhere": (step(update=4, decode=3), ("typical", None)),
     "hidden in part, as by polling": (step(update=5.02, decode=3.5), ("limited", ("micro-batch", None, None, 3.0))),
     "not recorded": (step(more={LOST: 3}), ("not known", None)),
-    "ranks that recorded nothing": (step(update=5, unsafe="1 of 2"), ("not known", None)),
+    "ranks that recorded nothing": (step(update=5, incomplete="1 of 2"), ("not known", None)),
     "slower in many parts": (
-        step(update=4, decode=7, more={What("engine", "gap", "no iteration", "gen"): 2, LOST: 2.5}),
+        step(update=4, decode=7, more={Activity("engine", "gap", "no iteration", "gen"): 2, LOST: 2.5}),
         ("several", None),
     ),
     "less than a twentieth": (step(decode=5.2), ("typical", None)),
@@ -85,7 +85,7 @@ def test_who_was_long_in_the_weight_sync_is_named() -> None:
     usual = [step(more={SEND: 1}) for _ in range(4)]
     odd = step(more={SEND: 4})
     for lengths, rank in (({1: 4 * S, 2: S}, 0), ({1: 4 * S, 2: 4 * S}, None)):
-        one = Spent(odd.total, odd.us, odd.late, odd.by_process, odd.replica_late, {"send": lengths})
+        one = StepTimes(odd.total, odd.us, odd.late, odd.by_process, odd.last_replica, {"send": lengths})
         assert named(*usual, one)[-1] == ("limited", ("send", None, rank, 3.0))
 
 
@@ -103,7 +103,7 @@ def test_few_steps_are_not_compared(count: int) -> None:
     assert [(one.verdict, one.limited_by) for one in verdicts([step()] * count, WHO)] == [(TYPICAL, None)] * count
 
 
-def judged(*steps: Spent) -> tuple[object, ...]:
+def judged(*steps: StepTimes) -> tuple[object, ...]:
     """Return the verdict on the last step: who, its excess in seconds, further causes, phases beside."""
     found = verdicts(steps, WHO)[-1]
     cause = found.limited_by
@@ -115,8 +115,8 @@ def judged(*steps: Spent) -> tuple[object, ...]:
     )
 
 
-ADV = What("driver", "phase", "adv", "adv")
-TEST, SAVE = What("reward", "reward", "score", "testing"), What("trainer", "work", "save", "save")
+ADV = Activity("driver", "phase", "adv", "adv")
+TEST, SAVE = Activity("reward", "reward", "score", "testing"), Activity("trainer", "work", "save", "save")
 
 
 def test_causes_of_most_steps_do_not_hide_each_other() -> None:
@@ -151,7 +151,7 @@ def test_validation_is_no_cause_but_is_said() -> None:
 
 
 def test_a_phase_that_most_steps_lack_is_compared_with_those_that_have_it() -> None:
-    def usual(saves: int) -> list[Spent]:
+    def usual(saves: int) -> list[StepTimes]:
         return [step(), *[step(more={SAVE: 1})] * saves, *[step()] * 12]
 
     assert judged(*usual(2), step(more={SAVE: 1})) == ("typical", None, [], [])
@@ -207,7 +207,7 @@ def test_nobody_is_blamed_for_a_machine_that_stands_still(stopped: float, verdic
 def test_the_rank_that_leads_in_a_weight_sync_is_named(
     lengths: Mapping[int, float], usual: Mapping[int, float], expected: tuple[int | None, int | None]
 ) -> None:
-    def synced(seconds: float, by_process: Mapping[int, float]) -> Spent:
+    def synced(seconds: float, by_process: Mapping[int, float]) -> StepTimes:
         return replace(step(more={SEND: seconds}), sync={"send": {at: round(us * S) for at, us in by_process.items()}})
 
     found = verdicts([*(synced(1, usual) for _ in range(4)), synced(4, lengths)], WHO)[-1].limited_by
@@ -216,7 +216,7 @@ def test_the_rank_that_leads_in_a_weight_sync_is_named(
 
 
 def test_what_a_fix_saves_is_what_is_not_hidden() -> None:
-    reward = What("reward", "reward", "score", "gen")
+    reward = Activity("reward", "reward", "score", "gen")
     usual = [step(more={reward: 1}) for _ in range(4)]
     for odd, saves in (
         (replace(step(more={reward: 4}), rewards_delay=2 * S), 2.0),
@@ -236,27 +236,27 @@ def test_a_path_is_summed_by_activity_and_process_with_the_stalls_during_it() ->
 
     path = [piece(0, 2, "a", 1, 0.5), piece(2, 3, "b", None, 9), piece(3, 7, "a", 2, 1), piece(7, 8, "a", 1, 0.25)]
     stalls = {1: [TimeRange(S, 4 * S)], 2: [TimeRange(20 * S, 30 * S)]}
-    found = spent(path, (1, 7), {"send": {0: 3}}, "why", stalls, [TimeRange(6 * S, 9 * S)])
-    first, second = (What("trainer", "unit", what, "update") for what in "ab")
+    found = sum_step_times(path, (1, 7), {"send": {0: 3}}, "why", stalls, [TimeRange(6 * S, 9 * S)])
+    first, second = (Activity("trainer", "unit", what, "update") for what in "ab")
     assert (found.total, found.us) == (8 * S, {first: 7 * S, second: S})
     assert found.late == {first: {1: 3 * S // 4, 2: S}}
     assert found.by_process == {first: {1: 3 * S, 2: 4 * S}, second: {None: S}}
     assert found.stalled == {first: {1: 2 * S}, second: {1: S}}
     assert found.stopped == {first: 2 * S}
-    assert (found.replica_late, found.sync, found.unsafe) == ((1, 7), {"send": {0: 3}}, "why")
-    assert spent(path, (None, 0), {}, "").stalled == {}
+    assert (found.last_replica, found.sync, found.incomplete) == ((1, 7), {"send": {0: 3}}, "why")
+    assert sum_step_times(path, (None, 0), {}, "").stalled == {}
 
 
 @pytest.mark.parametrize(
     ("who", "by_process", "rank"),
     [
-        ([Who(None, None), Who(None, 0), Who(0, None)], {1: 5}, 0), ([Who(None, None), Who(None, 0), Who(0, 1)], {1: 5}, 0),
-        ([Who(None, None), Who(None, 0), Who(None, 1)], {1: 5}, None), ([Who(None, None), Who(None, 0)], {None: 5}, None),
+        ([ProcessRank(None, None), ProcessRank(None, 0), ProcessRank(0, None)], {1: 5}, 0), ([ProcessRank(None, None), ProcessRank(None, 0), ProcessRank(0, 1)], {1: 5}, 0),
+        ([ProcessRank(None, None), ProcessRank(None, 0), ProcessRank(None, 1)], {1: 5}, None), ([ProcessRank(None, None), ProcessRank(None, 0)], {None: 5}, None),
     ],
     ids=["the only trainer", "an engine is none", "one of two", "nobody is known to have done it"],
 )  # fmt: skip
-def test_the_only_trainer_is_named(who: list[Who], by_process: dict[int | None, int], rank: int | None) -> None:
-    def alone(update: float) -> Spent:
+def test_the_only_trainer_is_named(who: list[ProcessRank], by_process: dict[int | None, int], rank: int | None) -> None:
+    def alone(update: float) -> StepTimes:
         return replace(step(update=update), by_process={UPDATE: by_process, DECODE: {None: 1}})
 
     found = verdicts([*[alone(2)] * 4, alone(5)], who)[-1].limited_by
@@ -270,7 +270,7 @@ def test_a_replica_is_named_by_its_unusual_delay_or_as_the_only_one() -> None:
         found = verdicts(steps, WHO)[-1].limited_by
         assert found is not None
         assert found.replica == replica
-    found = verdicts([*[step()] * 4, step(decode=8)], [*WHO[:4], Who(0, None)])[-1].limited_by
+    found = verdicts([*[step()] * 4, step(decode=8)], [*WHO[:4], ProcessRank(0, None)])[-1].limited_by
     assert found is not None
     assert (found.replica, found.saves_seconds) == (0, 3.0)
 
@@ -294,11 +294,11 @@ def test_steps_are_compared_with_forty_on_each_side() -> None:
     steps = [*[step(decode=20)] * 60, step(decode=8), *[step()] * 39, step(decode=20)]
     found = verdicts(steps, WHO)
     assert [one.verdict for one in found[:19]] == ["typical"] * 19
-    assert causes._neighbours(200, 100) == [*range(60, 100), *range(101, 141)]
-    assert causes._neighbours(10, 0) == [*range(1, 10)]
-    assert causes._neighbours(10, 9) == [*range(1, 9)]
-    assert causes._neighbours(4, 3) == [1, 2]
-    assert causes._neighbours(3, 2) == [0, 1]
+    assert causes._steps_to_compare(200, 100) == [*range(60, 100), *range(101, 141)]
+    assert causes._steps_to_compare(10, 0) == [*range(1, 10)]
+    assert causes._steps_to_compare(10, 9) == [*range(1, 9)]
+    assert causes._steps_to_compare(4, 3) == [1, 2]
+    assert causes._steps_to_compare(3, 2) == [0, 1]
 
 
 def test_what_left_no_record_is_no_second_cause() -> None:
@@ -307,20 +307,20 @@ def test_what_left_no_record_is_no_second_cause() -> None:
 
 
 def test_the_largest_activity_is_kept() -> None:
-    mostly = verdicts([step(), step(update=9), Spent(0, {}, {}, {})], WHO)
+    mostly = verdicts([step(), step(update=9), StepTimes(0, {}, {}, {})], WHO)
     assert [one.mostly and one.mostly.what for one in mostly] == ["decode", "micro-batch", None]
 
 
 def test_a_trend_needs_twelve_values() -> None:
     def growing(count: int) -> tuple[float, float]:
-        return causes.usual([(at, 10.0 + at) for at in range(-count, 0)])
+        return causes.expected_and_spread([(at, 10.0 + at) for at in range(-count, 0)])
 
     assert growing(12) == (10.0, 0.0)
     middle, spread = growing(11)
     assert middle == 4.0
     assert spread == pytest.approx(3 * 1.4826)
-    assert causes.usual([(at, -5.0) for at in range(3)]) == (0.0, 0.0)
-    assert causes.usual([]) == (0.0, 0.0)
+    assert causes.expected_and_spread([(at, -5.0) for at in range(3)]) == (0.0, 0.0)
+    assert causes.expected_and_spread([]) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(("decode", "hides"), [(5.0, False), (3.5, False), (3.4, True), (2.6, True)])
@@ -332,11 +332,11 @@ def test_what_hides_an_excess_is_said(decode: float, hides: bool) -> None:
 
 @pytest.mark.parametrize(("role", "replica"), [("server", 0), ("engine", 0), ("agent", None)])
 def test_the_replica_with_most_of_an_activity_is_named(role: str, replica: int | None) -> None:
-    held = What(role, "serve", "generate", "gen")
+    held = Activity(role, "serve", "generate", "gen")
 
-    def stuck(long: float, short: float, late: float) -> Spent:
+    def stuck(long: float, short: float, late: float) -> StepTimes:
         us = {held: round((long + short) * S), UPDATE: 2 * S}
-        return Spent(
+        return StepTimes(
             sum(us.values()), us, {}, {held: {4: round(short * S), 3: round(long * S)}, UPDATE: {None: 2 * S}},
             (0, round(late * S)),
         )  # fmt: skip
@@ -354,7 +354,7 @@ def test_rare_phases_and_what_stands_out_are_not_regular(more: float, update: fl
     """A checkpoint counts neither by its usual time nor by what it has more."""
     others = [(at + 1, step(more={SAVE: 1} if at < 4 else {})) for at in range(12)]
     comparison = causes._Comparison(step(update, more={SAVE: more} if more else {}), others, WHO)
-    assert comparison.regular() == regular * S
+    assert comparison.regular_us() == regular * S
 
 
 @pytest.mark.parametrize(
@@ -363,7 +363,7 @@ def test_rare_phases_and_what_stands_out_are_not_regular(more: float, update: fl
 )
 def test_nobody_is_accused_if_several_roles_are_slower_at_once(server: float, driver: float, verdict: str) -> None:
     """A third role must stand out, and all others together must have a quarter of the largest excess."""
-    more = {What("server", "serve", "generate", "gen"): server, What("driver", "phase", "gen", "gen"): driver}
+    more = {Activity("server", "serve", "generate", "gen"): server, Activity("driver", "phase", "gen", "gen"): driver}
     slow = verdicts([*USUAL, step(decode=9, more=more)], WHO)[-1]
     assert slow.verdict == verdict
     assert (slow.limited_by is None) == (verdict == "several")
@@ -378,7 +378,7 @@ def test_what_takes_a_third_of_its_step_counts_however_uneven_the_steps_are(extr
 
     A step that is only a little longer than the others may just be a short one: nothing needs to hide the excess.
     """
-    reward = What("reward", "reward", "score", "gen")
+    reward = Activity("reward", "reward", "score", "gen")
     uneven = [step(update=2 + (at % 7) / 2, decode=1, more={reward: 0.01 + (at % 3) / 100}) for at in range(20)]
     found = verdicts([*uneven, step(update=1.8, decode=1, more={reward: extra})], WHO)[-1]
     assert (found.verdict, bool(found.why)) == (verdict, verdict == "typical")

@@ -7,7 +7,7 @@ import pytest
 from fixtures.timeline.small import small
 from fixtures.timeline.writer import Writer
 from patcher.timeline import clocks, files, runs
-from patcher.timeline.clocks import ClockBound, solved
+from patcher.timeline.clocks import ClockBound, solve_offsets
 from patcher.timeline.files import KeptSpan
 
 CASES: dict[str, tuple[list[ClockBound], dict[str, tuple[int, int | None, str, bool]]]] = {
@@ -33,7 +33,7 @@ CASES: dict[str, tuple[list[ClockBound], dict[str, tuple[int, int | None, str, b
 @pytest.mark.parametrize("name", CASES)
 def test_bounds_are_narrowed_over_the_graph_of_machines(name: str) -> None:
     bounds, expected = CASES[name]
-    found = solved(bounds, "a", {"a": 0, **dict.fromkeys(expected, 500)})
+    found = solve_offsets(bounds, "a", {"a": 0, **dict.fromkeys(expected, 500)})
     assert found.pop("a") == (0, 0, "same clock", False)
     assert found == expected
 
@@ -150,6 +150,6 @@ def test_each_call_and_its_work_bound_the_clocks(name: str) -> None:
         [KeptSpan(start, end, kind, "train", None, 1, 0, 0) for start, end in pairs]
         for kind, pairs in (("call", calls), ("work", works))
     ]
-    found = [*clocks._one_to_one("a", "b", *spans)]
+    found = [*clocks._bounds_from_calls("a", "b", *spans)]
     assert [(bound[0], bound[2]) for bound in found] == expected
     assert {bound[:2] for bound in found} <= {("a", "b"), ("b", "a")}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from patcher.timeline import comparison_tables as tables
-from patcher.timeline.run_comparison import CAME, LONGER, SHORTER, UNCLEAR, WENT, _by_chance, _changed
+from patcher.timeline.run_comparison import CAME, LONGER, SHORTER, UNCLEAR, WENT, _cause_verdict, _probability_by_chance
 
 
 def change(seconds: float, changed: str = LONGER, **fields: Any) -> Any:
@@ -55,7 +55,7 @@ def test_a_cause_has_its_steps_on_each_side_and_what_changed(changed: str) -> No
     ],
 )  # fmt: skip
 def test_fishers_exact_test(counts: tuple[int, int], steps: tuple[int, int], probability: float) -> None:
-    assert _by_chance(counts, steps) == pytest.approx(probability)
+    assert _probability_by_chance(counts, steps) == pytest.approx(probability)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_cause_changed_by_its_share_of_each_side(
     counts: tuple[int, int], steps: tuple[int, int], probability: float, changed: str
 ) -> None:
     sides: Any = [[None] * count for count in steps]
-    assert _changed(counts, sides, probability) == changed
+    assert _cause_verdict(counts, sides, probability) == changed
 
 
 @pytest.mark.parametrize(

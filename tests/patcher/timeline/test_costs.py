@@ -5,14 +5,14 @@ from collections.abc import Mapping
 import pytest
 
 from patcher.timeline import costs
-from patcher.timeline.causes import Spent, What
-from patcher.timeline.costs import ADVICE, advice, applicable, path_seconds, run_causes
+from patcher.timeline.causes import Activity, StepTimes
+from patcher.timeline.costs import ADVICE, advice_key, path_seconds, run_causes, with_applicable_advice
 from patcher.timeline.model import Bound, Cause, Imbalance, PathSegment, RunCause, TrainingStep
 
 S = 1_000_000
-DECODE, UPDATE = What("engine", "iteration", "decode", "gen"), What("trainer", "unit", "micro-batch", "update")
-POLL, GAP = What("driver", "poll", "sample", "gen"), What("driver", "gap", "between phases", "")
-REWARD, SYNC = What("reward", "reward", "score", "gen"), What("trainer", "sync", "send", "sync")
+DECODE, UPDATE = Activity("engine", "iteration", "decode", "gen"), Activity("trainer", "unit", "micro-batch", "update")
+POLL, GAP = Activity("driver", "poll", "sample", "gen"), Activity("driver", "gap", "between phases", "")
+REWARD, SYNC = Activity("reward", "reward", "score", "gen"), Activity("trainer", "sync", "send", "sync")
 
 
 def step(
@@ -26,9 +26,9 @@ def step(
     )  # fmt: skip
 
 
-def spent(**us: float) -> Spent:
+def spent(**us: float) -> StepTimes:
     keys = {
-        "other": What("driver", "phase", "x", "x"),
+        "other": Activity("driver", "phase", "x", "x"),
         "decode": DECODE,
         "update": UPDATE,
         "poll": POLL,
@@ -37,14 +37,14 @@ def spent(**us: float) -> Spent:
         "sync": SYNC,
     }
     times = {keys[name]: round(seconds * S) for name, seconds in us.items()}
-    return Spent(sum(times.values()), times, {}, {})
+    return StepTimes(sum(times.values()), times, {}, {})
 
 
-def cause(excess: float, saves: float | None = None, rank: int | None = None, key: What = UPDATE) -> Cause:
+def cause(excess: float, saves: float | None = None, rank: int | None = None, key: Activity = UPDATE) -> Cause:
     return Cause(key.role, None, rank, key.what, key.phase, 2 + excess, excess, key.kind, saves)
 
 
-def said(steps: list[TrainingStep], paths: list[Spent] | None = None) -> dict[str, RunCause]:
+def said(steps: list[TrainingStep], paths: list[StepTimes] | None = None) -> dict[str, RunCause]:
     found = run_causes(steps, paths or [spent(gap=0.0)] * len(steps))
     assert [one.seconds for one in found] == sorted((one.seconds for one in found), reverse=True)
     return {str(one.title): one for one in found}
@@ -112,7 +112,9 @@ def test_each_step_loses_less_its_own_excess() -> None:
 def test_an_activity_of_more_than_a_tenth_stands_out(kind: str, stands: bool, seconds: float, enough: bool) -> None:
     paths = [spent(**{"other": 10 - seconds, kind: seconds}) for _ in range(3)]
     found = [
-        one for one in costs._standing([step(at) for at in range(3)], paths) if one.cause and one.cause.what != "x"
+        one
+        for one in costs._long_activities([step(at) for at in range(3)], paths)
+        if one.cause and one.cause.what != "x"
     ]
     assert [(one.seconds, one.steps, one.share) for one in found] == [(3 * seconds, (0, 1, 2), 0.0)] * (
         stands and enough
@@ -120,8 +122,8 @@ def test_an_activity_of_more_than_a_tenth_stands_out(kind: str, stands: bool, se
 
 
 def test_what_was_not_recorded_does_not_stand_out() -> None:
-    lost = What("unrecorded", "iteration", "decode", "gen")
-    assert [*costs._standing([step(1)], [Spent(S, {lost: S}, {}, {})])] == []
+    lost = Activity("unrecorded", "iteration", "decode", "gen")
+    assert [*costs._long_activities([step(1)], [StepTimes(S, {lost: S}, {}, {})])] == []
 
 
 def test_waiting_for_the_last_rank_names_it_if_it_mostly_is_the_same() -> None:
@@ -192,7 +194,7 @@ def test_the_path_of_a_run_is_that_of_all_steps_but_the_first() -> None:
     ],
 )
 def test_what_to_do_next(found: Cause, expected: str) -> None:
-    assert advice(found) == expected
+    assert advice_key(found) == expected
 
 
 @pytest.mark.parametrize(
@@ -206,10 +208,12 @@ def test_what_to_do_next(found: Cause, expected: str) -> None:
 )
 def test_advice_follows_what_can_be_done(windows: tuple[str, ...], trainers: int, expected: tuple[str, ...]) -> None:
     causes = [RunCause("", 1, 0.1, (), ADVICE[key]) for key in ("trainer", "rank", "engine", "sync")]
-    assert [cause.advice for cause in applicable(causes, windows, trainers)] == [ADVICE[key] for key in expected]
+    assert [cause.advice for cause in with_applicable_advice(causes, windows, trainers)] == [
+        ADVICE[key] for key in expected
+    ]
 
 
 def test_the_first_two_names_of_polls_are_told() -> None:
     polls = {POLL._replace(what=name): S for name in ("sample", "fetch", "drain")}
-    (found,) = said([step(1, poll=2)], [Spent(3 * S, polls, {}, {})])
+    (found,) = said([step(1, poll=2)], [StepTimes(3 * S, polls, {}, {})])
     assert found == "polling (drain, fetch) after the last trajectory had ended"

@@ -30,7 +30,7 @@ def only(folder: Path) -> RunTimeline:
 
 def reader(path: Path) -> Reader:
     found = Reader([path], 0)
-    while found.step():
+    while found.read_block():
         pass
     return found
 
@@ -73,7 +73,7 @@ def test_a_span_waits_no_longer_than_it_lasts(waited: Any, expected: int | None,
 )  # fmt: skip
 def test_only_a_unit_has_more_than_one_amount(kind: str, amount: object, expected: tuple[object, ...]) -> None:
     found = Reader((), 0)
-    found._take_row(files.RecordRow(1, 0, kind, "x", -5, 1, None, amount), 100)
+    found._add_row(files.RecordRow(1, 0, kind, "x", -5, 1, None, amount), 100)
     (span,) = found.spans
     assert (span.amount, span.more) == expected
 
@@ -362,7 +362,7 @@ def test_a_process_stands_still_where_a_block_is_late_but_not_if_most_are(tmp_pa
             writer.iterate(start + 50_000, start + 90_000, 1, 1)
             writer.flush((at, 0))
         reader = files.Reader((writer.path,), 0)
-        while reader.step():
+        while reader.read_block():
             pass
         assert reader.stalls == [TimeRange(at - 2_400_000 + 520_000, at)][:stalls]
         reader.forget(at - 1)

@@ -237,7 +237,7 @@ def test_no_advice_names_a_window_that_is_not_proposed_or_compares_a_single_rank
     advice = {cause.advice for cause in found.causes}
     assert costs.ADVICE["rank"] not in advice
     assert costs.ADVICE["trainer"] in advice
-    none = {cause.advice for cause in costs.applicable(found.causes, (), 1)}
+    none = {cause.advice for cause in costs.with_applicable_advice(found.causes, (), 1)}
     assert costs.ADVICE["unit"] in none
     assert costs.ADVICE["trainer"] not in none
 
@@ -461,13 +461,13 @@ def test_a_clock_without_a_bound_or_against_the_order_of_calls_is_named(tmp_path
     small(tmp_path)
     run, processes = runs.survey(paths(tmp_path)).runs[0]
     state = joining._Join(run, processes, lambda _count: None)
-    assert [*state._notes()] == []
+    assert [*state._note_texts()] == []
     hosts = tuple(f"node{at}" for at in range(9))
     unbounded = Clock(hosts, 0.0, None, "wall clock")
     wrong = Clock(("other",), 0.0, 0.25, "causality", contradicts=True)
     slightly = replace(wrong, error_seconds=0.0)
     state.aligned = state.aligned._replace(clocks=(*state.aligned.clocks, unbounded, wrong, slightly))
-    first, second, third = map(str, state._notes())
+    first, second, third = map(str, state._note_texts())
     assert "0.000 s" in third
     assert "node0, node1, " in first
     assert "node7 …" in first
@@ -524,7 +524,7 @@ def test_the_first_step_starts_with_its_first_phase(name: str) -> None:
     reader = SimpleNamespace(
         spans=[span for span in kept if span.end], open={span.id: span for span in kept if not span.end}
     )
-    assert joining._Join._first_phase(None, reader, 100) == start  # type: ignore[arg-type]
+    assert joining._Join._start_of_first_step(None, reader, 100) == start  # type: ignore[arg-type]
 
 
 LAST: list[tuple[list[Imbalance], tuple[int | None, int]]] = [

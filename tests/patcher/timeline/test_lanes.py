@@ -55,7 +55,7 @@ def test_iterations_head_to_head_are_one_run(case: str) -> None:
     builder = LaneBuilder(process("engine"), "engine", 1)
     builder.add_iterations(columns(*rows), 100 * MS)
     assert [(run.start // MS, run.end // MS, *run[2:]) for run in builder.runs] == expected
-    lane = builder.built(0)
+    lane = builder.build(0)
     assert lane.iterations[0] == IterationRun(expected[0][0] / 1e3, expected[0][1] / 1e3, *expected[0][2:])
 
 
@@ -83,7 +83,7 @@ def test_of_too_many_spans_the_shortest_are_left_out(monkeypatch: pytest.MonkeyP
     builder.add([span(400, None)])
     assert (len(builder.spans), builder.left_out) == (3, 4)
     builder.add([span(500, 507)])
-    lane = builder.built(2)
+    lane = builder.build(2)
     assert [(part.start, part.end) for part in lane.spans] == [(0.1, 0.109), (0.4, None), (0.5, 0.507)]
     assert (lane.left_out, lane.seen, lane.number, lane.replica, lane.rank) == (5, (0.1, 0.507), 2, 3, 1)
     assert (lane.role, lane.host, lane.pid, lane.command, lane.ended) == ("trainer", "node7", 11, "work", True)
@@ -92,9 +92,9 @@ def test_of_too_many_spans_the_shortest_are_left_out(monkeypatch: pytest.MonkeyP
 def test_an_outer_span_comes_before_those_that_begin_with_it() -> None:
     builder = LaneBuilder(process("trainer"), "trainer", 1)
     builder.add([span(0, 5, name="inner"), span(0, 9, name="outer"), span(2, 3, name="last")])
-    assert builder.built(0).spans[0] == LaneSpan(0.0, 0.009, "unit", "outer")
-    assert [part.name for part in builder.built(0).spans] == ["outer", "inner", "last"]
-    assert LaneBuilder(process("other"), "other", 1).built(0).seen == (0.0, 0.0)
+    assert builder.build(0).spans[0] == LaneSpan(0.0, 0.009, "unit", "outer")
+    assert [part.name for part in builder.build(0).spans] == ["outer", "inner", "last"]
+    assert LaneBuilder(process("other"), "other", 1).build(0).seen == (0.0, 0.0)
 
 
 def test_an_engine_in_the_process_of_a_trainer_has_a_lane_of_its_own() -> None:
@@ -105,7 +105,7 @@ def test_an_engine_in_the_process_of_a_trainer_has_a_lane_of_its_own() -> None:
     reader = Reader((), 1)
     reader.iterations = columns((0, 10, 2, 2), (90, 110, 2, 2))
     reader.spans = [span(0, 50), span(60, 120)]
-    run.take(1, reader, 100 * MS)
+    run.take_from(1, reader, 100 * MS)
     assert ([end // MS for end in reader.iterations.end], [left.start // MS for left in reader.spans]) == ([110], [60])
     built = run.built()
     assert [(lane.role, lane.number) for lane in built] == [

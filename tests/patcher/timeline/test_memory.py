@@ -18,7 +18,14 @@ from fixtures.timeline.writer import Writer
 from patcher.timeline import memory_tables
 from patcher.timeline.files import CacheNote, HostNote, KeptSpan, MemoryNote, Notes, ProcessDevice, ProcessFile
 from patcher.timeline.lanes import RunLanes
-from patcher.timeline.memory import MemoryCollector, _Curve, _doing, _sleeps, _slope, place_of
+from patcher.timeline.memory import (
+    MemoryCollector,
+    _activity_at,
+    _Curve,
+    _growth_rate,
+    _memory_freed_by_sleeps,
+    shared_device,
+)
 from patcher.timeline.model import (
     CacheUse,
     MemoryExcess,
@@ -288,7 +295,7 @@ def _noise(seed: int, count: int, spread: int) -> list[int]:
     ],
 )
 def test_growth_is_what_goes_on(values: Sequence[int], slope: int | None) -> None:
-    found = _slope(values)
+    found = _growth_rate(values)
     assert found is None if slope is None else found == pytest.approx(slope, rel=0.1)
 
 
@@ -409,7 +416,7 @@ def test_a_sleep_gives_back_what_is_free_behind_it_and_was_not_before(case: str)
     rows, expected = SLEEPS[case]
     spans = [KeptSpan(start, end, kind, "x", None, at, 0, 0) for at, (start, end, kind) in enumerate(rows)]
     without_device = MemoryNote(15, 7)
-    found = [*_sleeps(spans, [*NOTES[:2], without_device, NOTES[2]])]
+    found = [*_memory_freed_by_sleeps(spans, [*NOTES[:2], without_device, NOTES[2]])]
     assert found == [(at, (freed, returned, "x")) for at, freed, returned in expected]
 
 
@@ -424,7 +431,7 @@ def test_a_sleep_gives_back_what_is_free_behind_it_and_was_not_before(case: str)
 def test_changes_of_a_hundred_megabytes_are_told(sizes: list[int], change: tuple[int, int] | None) -> None:
     collector = MemoryCollector([], None, RunLanes([]), {})
     collector.changes["sleep", "engine", "sleep"] = sizes
-    found = [(row.median, row.most, row.times) for row in collector.built().changes]
+    found = [(row.median, row.most, row.times) for row in collector.result().changes]
     assert found == ([(*change, len(sizes))] if change else [])
 
 
@@ -449,7 +456,7 @@ def test_a_step_has_the_most_memory_and_how_long_it_was_above_the_middle(
     private: list[tuple[int, int]], expected: tuple[int, int, int]
 ) -> None:
     memory = collector()
-    memory._note_series(3, 0, [MemoryNote(at, size) for at, size in private], [])
+    memory._keep_step_memory(3, 0, [MemoryNote(at, size) for at, size in private], [])
     series = memory.series[0]
     assert series.most[3] == (*expected, "")
     assert (series.private[3], series.allocated[3]) == (private[-1][1], 0)
@@ -458,17 +465,17 @@ def test_a_step_has_the_most_memory_and_how_long_it_was_above_the_middle(
 def test_a_step_that_is_fed_twice_keeps_the_higher_memory_and_the_newest_of_the_device() -> None:
     memory = collector()
     for at, (size, allocated) in enumerate([(20, 5), (10, None), (20, 0)]):
-        memory._note_series(3, 0, [MemoryNote(at, size, 1, allocated), MemoryNote(at, 1)], [])
+        memory._keep_step_memory(3, 0, [MemoryNote(at, size, 1, allocated), MemoryNote(at, 1)], [])
         assert memory.series[0].most[3][1] == (2 if at == 2 else 0)
         assert memory.series[0].allocated[3] == (5 if at == 0 else 0)
-    memory._note_series(4, 0, [], [])
+    memory._keep_step_memory(4, 0, [], [])
     assert [*memory.series[0].most] == [3]
 
 
 def test_of_two_steps_that_used_as_many_blocks_the_first_is_told() -> None:
     memory = collector()
     for step, used in ((1, [5, 7]), (2, [7]), (3, [])):
-        memory._note_cache(step, 0, Notes([], [], [CacheNote(step, blocks, 10) for blocks in used]))
+        memory._keep_cache_peak(step, 0, Notes([], [], [CacheNote(step, blocks, 10) for blocks in used]))
     assert memory.cache == {0: CacheUse("trainer, rank 0", 0, 1, 7, 10)}
 
 
@@ -512,8 +519,8 @@ def test_steps_in_which_nothing_new_was_noted_are_one_with_the_step_before() -> 
 )
 def test_a_device_has_the_number_that_the_process_was_given(index: int, visible: str, name: str) -> None:
     process = collector().processes[0]
-    assert place_of(process, ProcessDevice(index, visible)) == ("device", name, "index", name)
-    assert place_of(process, ProcessDevice(index, visible, uuid="GPU-1")) == ("device", name, "uuid", "GPU-1")
+    assert shared_device(process, ProcessDevice(index, visible)) == ("device", name, "index", name)
+    assert shared_device(process, ProcessDevice(index, visible, uuid="GPU-1")) == ("device", name, "uuid", "GPU-1")
 
 
 @pytest.mark.parametrize(
@@ -522,7 +529,7 @@ def test_a_device_has_the_number_that_the_process_was_given(index: int, visible:
 def test_what_goes_on_is_the_innermost_of_those_that_have_a_name(at: int, doing: str) -> None:
     rows = [(0, 20, "phase", "gen"), (0, 30, "phase", "step"), (5, 9, "work", "update"), (6, 7, "request", "generate")]
     spans = [KeptSpan(start, end, kind, name, None, 1, 0, 0) for start, end, kind, name in rows]
-    assert _doing(spans, at) == doing
+    assert _activity_at(spans, at) == doing
 
 
 @pytest.mark.parametrize(
@@ -531,11 +538,11 @@ def test_what_goes_on_is_the_innermost_of_those_that_have_a_name(at: int, doing:
 )
 def test_a_weight_sync_needs_what_it_has_beyond_its_start_and_end(used: list[int], needed: list[int]) -> None:
     memory = collector()
-    device = memory.devices[0] = place_of(memory.processes[0], ProcessDevice(0))
+    device = memory.devices[0] = shared_device(memory.processes[0], ProcessDevice(0))
     memory.curves[device].total = 100
     notes = [MemoryNote(10 + at, 1, 100 - size) for at, size in enumerate([50, *used, 60], -1)]
     sync = KeptSpan(10, 9 + len(used), "sync", "send", None, 1, 0, 0)
-    memory._note_syncs({0: [sync]}, {0: Notes(notes, [], [])})
+    memory._add_sync_changes({0: [sync]}, {0: Notes(notes, [], [])})
     assert memory.changes["sync", "", "send"] == needed
 
 
@@ -547,5 +554,5 @@ def test_a_work_gives_back_what_it_reserved_until_its_end(start: int, end: int |
     memory = collector()
     notes = [MemoryNote(at, 1, 1, 1, reserved) for at, reserved in ((0, 90), (10, 30), (20, 50), (30, 10))]
     work = KeptSpan(start, end, "work", "update", None, 1, 0, 0)
-    memory._note_changes(0, [work], [*notes[:3], MemoryNote(25, 1), *notes[3:]])
+    memory._add_freed_memory(0, [work], [*notes[:3], MemoryNote(25, 1), *notes[3:]])
     assert memory.changes["offload", "trainer", "update"] == freed

@@ -300,7 +300,7 @@ def test_among_ranks_who_comes_last_decides(name: str) -> None:
 def test_the_last_rank_leads_over_the_median_of_the_others(
     values: list[int], room: int, expected: tuple[int, int]
 ) -> None:
-    assert path._furthest(values, room) == expected
+    assert path._largest_and_lead(values, room) == expected
 
 
 def test_no_rank_is_named_where_some_left_no_file() -> None:
@@ -621,7 +621,7 @@ def test_the_kind_of_a_span_tells_its_role(process: int, kind: str, name: str) -
     rows.add(process, kind, name, 0, 10)
     records = StepRecords(0, 10 * MS, DRIVER, rows.spans, {ENGINE: rows.iterations}, ROLES, REPLICAS)
     walk = path._Walk(records)
-    walk.add(rows.spans[0], 0, 10, "gen")
+    walk.add_piece(rows.spans[0], 0, 10, "gen")
     (piece,) = walk.pieces
     assert (piece.role, piece.what) == OWN_ROLES[process, kind, name]
     assert (piece.start, piece.end, piece.kind, piece.phase, piece.process) == (0, 10, kind, "gen", process)
@@ -660,7 +660,7 @@ def test_a_sender_that_certainly_ran_nothing_for_most_of_the_time_stood_still(
     }
     end = MINUTE + 200
     records = StepRecords(0, end * MS, DRIVER, rows.spans, {ENGINE: rows.iterations}, ROLES, REPLICAS, stalls=ranges)
-    assert records.stood_still(AGENT, SERVER, MINUTE * MS, (MINUTE + 100) * MS) == still
+    assert records.sender_stood_still(AGENT, SERVER, MINUTE * MS, (MINUTE + 100) * MS) == still
 
 
 @pytest.mark.parametrize(
@@ -685,7 +685,7 @@ def test_a_sender_that_started_nothing_for_most_of_the_time_stood_still(
             rows.add(process, "sleep", "x", MINUTE + at, None)
     end = MINUTE + 200
     records = StepRecords(0, end * MS, DRIVER, rows.spans, {ENGINE: rows.iterations}, ROLES, REPLICAS)
-    assert records.stood_still(AGENT, SERVER, MINUTE * MS, (MINUTE + 100) * MS) == still
+    assert records.sender_stood_still(AGENT, SERVER, MINUTE * MS, (MINUTE + 100) * MS) == still
 
 
 @pytest.mark.parametrize(

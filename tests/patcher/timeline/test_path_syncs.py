@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patcher.timeline.causes import Who, spent, verdicts
+from patcher.timeline.causes import ProcessRank, sum_step_times, verdicts
 from patcher.timeline.files import KeptSpan
 from patcher.timeline.intervals import TimeRange
 from patcher.timeline.path import StepRecords, critical_path
@@ -14,7 +14,7 @@ MS = 1_000
 DRIVER, FIRST, SECOND, ENGINE, OTHER_ENGINE = range(5)
 ROLES = ("driver", "trainer", "trainer", "engine", "engine")
 REPLICAS = (None, None, None, 0, 1)
-WHO = [Who(None, None), Who(None, 0), Who(None, 1), Who(0, None), Who(1, None)]
+WHO = [ProcessRank(None, None), ProcessRank(None, 0), ProcessRank(None, 1), ProcessRank(0, None), ProcessRank(1, None)]
 
 
 def step(begins: int = 0, gathers: int = 0, loads: int = 0, stalls: tuple[int, int] | None = None) -> StepRecords:
@@ -45,17 +45,17 @@ def step(begins: int = 0, gathers: int = 0, loads: int = 0, stalls: tuple[int, i
 @pytest.mark.parametrize(
     ("slow", "role", "what", "who"),
     [
-        (step(gathers=900), "trainer", "update_weights", Who(None, 1)),
-        (step(loads=900), "engine", "_update_weights", Who(1, None)),
-        (step(begins=900), "engine", "start of update_weights_from_ipc", Who(1, None)),
-        (step(begins=900, stalls=(10, 890)), "trainer", "update_weights", Who(None, 1)),
+        (step(gathers=900), "trainer", "update_weights", ProcessRank(None, 1)),
+        (step(loads=900), "engine", "_update_weights", ProcessRank(1, None)),
+        (step(begins=900), "engine", "start of update_weights_from_ipc", ProcessRank(1, None)),
+        (step(begins=900, stalls=(10, 890)), "trainer", "update_weights", ProcessRank(None, 1)),
     ],
 )
 def test_a_slow_sync_is_of_the_rank_or_the_engine_that_took_longer(
-    slow: StepRecords, role: str, what: str, who: Who
+    slow: StepRecords, role: str, what: str, who: ProcessRank
 ) -> None:
     steps = [*[step()] * 4, slow]
-    amounts = [spent(critical_path(records), (None, 0), sync_work(records), "") for records in steps]
+    amounts = [sum_step_times(critical_path(records), (None, 0), sync_work(records), "") for records in steps]
     *_, verdict = verdicts(amounts, WHO)
     cause = verdict.limited_by
     assert cause is not None

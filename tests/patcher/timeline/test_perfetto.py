@@ -161,5 +161,5 @@ def test_a_span_is_on_the_first_thread_that_has_room(ends: list[tuple[int, int]]
         fitting = [at for at, untils in enumerate(running) if not untils or (nests and end <= min(untils))]
         at = fitting[0] if fitting else len(expected)
         expected[at : at + 1] = [[*(expected[at] if fitting else []), (start, end)]]
-    threads = perfetto._threads(spans, 50, nests=nests)
+    threads = perfetto._assign_threads(spans, 50, nests=nests)
     assert [[(span.start, end) for span, end in thread] for thread in threads] == expected

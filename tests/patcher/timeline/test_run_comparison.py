@@ -29,7 +29,7 @@ from patcher.timeline.run_comparison import (
     ChosenSteps,
     RunComparison,
     SecondsChange,
-    _phases,
+    _phase_seconds,
     compared,
 )
 
@@ -305,7 +305,7 @@ def test_the_time_of_a_trainer_is_that_of_its_phases_and_of_works_without_one() 
     kinds = [("engine", "iteration", "decode", "gen"), ("trainer", "work", "train", "gen"), ("trainer", "work", "train", ""),
              ("driver", "gap", "between phases", "")]  # fmt: skip
     path = tuple(segment(kind, seconds) for kind, seconds in zip(kinds, (1, 2, 4, 8), strict=True))
-    assert _phases(side([replace(step(1, {}), critical_path=path)])) == {"gen": 3, "train": 4}
+    assert _phase_seconds(side([replace(step(1, {}), critical_path=path)])) == {"gen": 3, "train": 4}
 
 
 def test_what_differs_of_the_runs_is_said() -> None:

@@ -11,7 +11,7 @@ from patcher.timeline.model import Imbalance, Tail
 from patcher.timeline.path import PathPiece, StepRecords
 from patcher.timeline.shares import (
     Amounts,
-    alive,
+    alive_requests,
     amounts,
     coarser,
     highest_and_last,
@@ -254,12 +254,12 @@ def test_one_rank_or_replica_is_not_uneven() -> None:
 def test_requests_alive_are_those_of_servers_else_of_agent_loops() -> None:
     made = Made()
     made.add(AGENT, "trajectory", 11, 12)
-    assert alive(made.records) == [(11 * S, 1), (12 * S, 0)]
+    assert alive_requests(made.records) == [(11 * S, 1), (12 * S, 0)]
     made.add(AGENT, "request", 11, 13)
-    assert alive(made.records)[-1] == (13 * S, 0)
+    assert alive_requests(made.records)[-1] == (13 * S, 0)
     for start, end in ((8, 14), (10, 20), (15, 25), (16, None)):
         made.add(SERVER, "serve", start, end)
-    assert alive(made.records) == [(10 * S, 2), (14 * S, 1), (15 * S, 2), (16 * S, 3), (20 * S, 2)]
+    assert alive_requests(made.records) == [(10 * S, 2), (14 * S, 1), (15 * S, 2), (16 * S, 3), (20 * S, 2)]
 
 
 def test_the_weight_sync_is_that_of_the_driver_else_of_any_process() -> None:

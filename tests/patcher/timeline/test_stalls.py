@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from patcher.timeline.intervals import TimeRange
-from patcher.timeline.stalls import of_machine, stall
+from patcher.timeline.stalls import machine_stalls, stall_before_block
 
 MS = 1_000
 NOW = 10_000 * MS
@@ -35,7 +35,7 @@ CASES = {
 def test_a_process_stands_still_if_it_is_late_to_write_and_did_nothing(name: str) -> None:
     (before, ended, begun), expected = CASES[name]
     ranges = [(ago(start)[0], ago(end)[0]) for start, end in ended]
-    found = stall(ago(before)[0], NOW, ranges, ago(*begun))
+    found = stall_before_block(ago(before)[0], NOW, ranges, ago(*begun))
     assert found == (TimeRange(*ago(*expected)) if expected else None)
 
 
@@ -44,6 +44,6 @@ def test_a_machine_stands_still_where_three_roles_do() -> None:
         ("trainer", [TimeRange(0, 50), TimeRange(80, 90)]), ("trainer", [TimeRange(20, 60)]),
         ("engine", [TimeRange(10, 40)]), ("agent", [TimeRange(30, 70), TimeRange(80, 90)]),
     ]  # fmt: skip
-    assert of_machine(stalls) == [TimeRange(30, 40)]
-    assert of_machine(stalls[:3]) == []
-    assert of_machine([*stalls, ("server", [TimeRange(35, 95)])]) == [TimeRange(30, 60), TimeRange(80, 90)]
+    assert machine_stalls(stalls) == [TimeRange(30, 40)]
+    assert machine_stalls(stalls[:3]) == []
+    assert machine_stalls([*stalls, ("server", [TimeRange(35, 95)])]) == [TimeRange(30, 60), TimeRange(80, 90)]

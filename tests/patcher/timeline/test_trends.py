@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from patcher.timeline.causes import Spent, What
+from patcher.timeline.causes import Activity, StepTimes
 from patcher.timeline.model import Cause, Part, TrainingStep, Trend
 from patcher.timeline.shares import Amounts
 from patcher.timeline.trends import trend
 
-DECODE, UPDATE = What("engine", "iteration", "decode", "gen"), What("trainer", "unit", "micro-batch", "update")
+DECODE, UPDATE = Activity("engine", "iteration", "decode", "gen"), Activity("trainer", "unit", "micro-batch", "update")
 
 
 def made(count: int, grows: float = 0.1, noise: float = 0.0, tokens: bool = True) -> Trend | None:
@@ -19,7 +19,7 @@ def made(count: int, grows: float = 0.1, noise: float = 0.0, tokens: bool = True
         decode = 2 + grows * at + noise * (-1) ** at * (at % 5)
         us = {DECODE: round(decode * 1e6), UPDATE: 3_000_000}
         amounts = Amounts(round(100 * decode), round(1_000 * decode)) if tokens else Amounts(100, 1_000)
-        paths.append(Spent(sum(us.values()), us, {}, {}, amounts=amounts))
+        paths.append(StepTimes(sum(us.values()), us, {}, {}, amounts=amounts))
         steps.append(TrainingStep(at + 1, 0, 0, 3 + decode, "typical", "", None, None, (), (), 0, None, 0, (), 0, ()))
     return trend(steps, paths)
 
@@ -69,12 +69,12 @@ def test_thirteen_steps_are_enough() -> None:
 
 
 def test_the_largest_three_parts_are_told() -> None:
-    keys = [What("driver", "phase", str(number), "gen") for number in range(6)]
+    keys = [Activity("driver", "phase", str(number), "gen") for number in range(6)]
     steps, paths = [], []
     for at in range(31):
         us = {key: round(at * (1 + number) / 100 * 1e6) for number, key in enumerate(keys)}
         us[UPDATE] = 3_000_000 - at * 1_000
-        paths.append(Spent(sum(us.values()), us, {}, {}))
+        paths.append(StepTimes(sum(us.values()), us, {}, {}))
         steps.append(
             TrainingStep(at, 0, 0, sum(us.values()) / 1e6, "typical", "", None, None, (), (), 0, None, 0, (), 0, ())
         )
@@ -92,7 +92,7 @@ def test_single_slow_steps_and_phases_that_most_steps_lack_are_no_trend() -> Non
         replace(usual, seconds=11, limited_by=cause, also=(cause,)),
         replace(usual, seconds=7, beside=(Part("testing", 2),)),
     ]
-    path = Spent(5_000_000, {UPDATE: 5_000_000}, {}, {})
+    path = StepTimes(5_000_000, {UPDATE: 5_000_000}, {}, {})
     steps = [*[usual] * 16, *slow * 5]
     assert trend(steps, [path] * len(steps)) is None
     assert trend([*[usual] * 16, *[replace(usual, seconds=8)] * 15], [path] * 31) is not None
@@ -101,10 +101,10 @@ def test_single_slow_steps_and_phases_that_most_steps_lack_are_no_trend() -> Non
 def grown(counts: list[tuple[int, int]]) -> Trend:
     """Return the trend of steps from 5 to 8 s, with decode steps and tokens as given."""
     steps, paths = [], []
-    small = What("driver", "phase", "adv", "adv")
+    small = Activity("driver", "phase", "adv", "adv")
     for at, (decode_steps, tokens) in enumerate(counts):
         us = {UPDATE: 5_000_000 + at * 100_000, small: 1_000_000 + at * 9_000, DECODE: 3_000_000 - at * 10_000}
-        paths.append(Spent(sum(us.values()), us, {}, {}, amounts=Amounts(decode_steps, tokens)))
+        paths.append(StepTimes(sum(us.values()), us, {}, {}, amounts=Amounts(decode_steps, tokens)))
         seconds = sum(us.values()) / 1e6
         steps.append(TrainingStep(at, 0, 0, seconds, "typical", "", None, None, (), (), 0, None, 0, (), 0, ()))
     found = trend(steps, paths)
@@ -134,5 +134,5 @@ def test_a_count_is_told_that_changes_by_a_tenth_and_with_the_steps(tokens: list
 def test_phases_beside_are_taken_out_before_steps_are_compared(beside: float) -> None:
     usual = TrainingStep(1, 0, 0, 5, "typical", "", None, None, (), (), 0, None, 0, (), 0, ())
     longer = replace(usual, seconds=8, beside=(Part("testing", beside),))
-    path = Spent(5_000_000, {UPDATE: 5_000_000}, {}, {})
+    path = StepTimes(5_000_000, {UPDATE: 5_000_000}, {}, {})
     assert (trend([*[usual] * 16, *[longer] * 15], [path] * 31) is None) == (beside == 3)

@@ -253,9 +253,9 @@ def test_memory_is_that_of_a_step_not_of_a_run(tmp_path: Path) -> None:
     small(tmp_path, steps=200)
     ((found, processes),) = runs.survey(files.paths(tmp_path)).runs
     joining, most = _Join(found, processes, lambda _count: None), 0
-    for number, start, end, _ in joining._steps():
+    for number, start, end, _ in joining._read_steps():
         most = max(most, sum(len(reader.spans) for reader in joining.readers))
-        joining.collector.feed(joining._records(start, end), number, start)
+        joining.collector.feed(joining._records_between(start, end), number, start)
         joining._forget(end)
     assert most < 4 * 60
 

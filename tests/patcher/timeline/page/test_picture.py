@@ -30,15 +30,15 @@ from patcher.timeline.model import (
 from patcher.timeline.page.picture import (
     Frame,
     Placed,
-    _aggregated,
     _axis,
-    _bottoms,
-    _data,
+    _critical_path,
     _label,
     _legend,
-    _requests,
+    _line_positions,
+    _omission_notes,
+    _request_curve,
+    _script_data,
     _strokes,
-    _ways,
     step_cause,
 )
 from patcher.timeline.page.rows import Bars, Interval, Row
@@ -218,7 +218,7 @@ def test_bars_are_strokes_in_ticks_of_at_least_one(case: str) -> None:
 
 
 def test_segments_of_the_path_that_are_too_short_to_see_are_no_data(run: RunTimeline) -> None:
-    data: dict[str, object] = _data(run, Frame(0, 10, 1.5))  # type: ignore[assignment]
+    data: dict[str, object] = _script_data(run, Frame(0, 10, 1.5))  # type: ignore[assignment]
     assert data["path"] == [0, 1_400_000, 0, 0, 600_000, 1, 0, 1_600_000, 2]
 
 
@@ -237,7 +237,7 @@ def test_without_requests_there_is_no_curve(run: RunTimeline) -> None:
 def test_the_curve_of_requests_begins_with_those_that_run_already(
     requests: tuple[tuple[float, int], ...], line: str, run: RunTimeline
 ) -> None:
-    (curve,) = _requests(replace(run, steps=(), requests=requests), Frame(2, 8, 0.01), 100)
+    (curve,) = _request_curve(replace(run, steps=(), requests=requests), Frame(2, 8, 0.01), 100)
     assert re.findall(r' d="([^"]*)"', curve) == [line]
 
 
@@ -285,7 +285,7 @@ def waited(role: str, start: float, end: float, lane: int | None, kind: str = "w
 def test_a_segment_lies_below_its_row_else_below_those_of_its_role(
     role: str, lane: int | None, bottoms: list[int]
 ) -> None:
-    assert _bottoms(waited(role, 0, 1, lane), PLACED) == bottoms
+    assert _line_positions(waited(role, 0, 1, lane), PLACED) == bottoms
 
 
 def test_the_critical_path_has_a_line_for_each_row_and_a_link_where_it_changes_rows(run: RunTimeline) -> None:
@@ -297,7 +297,7 @@ def test_the_critical_path_has_a_line_for_each_row_and_a_link_where_it_changes_r
         replace(run.steps[0], critical_path=tuple(segments)),
         replace(run.steps[0], critical_path=(waited("driver", 9, 10, 0),)),
     )
-    drawn = "".join(_ways(replace(run, steps=steps), PLACED, Frame(0, 10, 0.01)))
+    drawn = "".join(_critical_path(replace(run, steps=steps), PLACED, Frame(0, 10, 0.01)))
     assert re.findall(r'd="([^"]*)"[^>]*class="(?:b )?([^"]*)"', drawn) == [
         ("M400000 67V117M1600000 167V67M2400000 67V217", "links"),
         ("M0 66.5h400000m3200000 0h400000", "way"), ("M1600000 66.5h800000", "gap"), ("M400000 116.5h800000", "way"),
@@ -308,7 +308,7 @@ def test_the_critical_path_has_a_line_for_each_row_and_a_link_where_it_changes_r
             waited("driver" if at % 2 else "trainer", at / 20, (at + 1) / 20, 0 if at % 2 else 3) for at in range(count)
         )
         drawn = "".join(
-            _ways(replace(run, steps=(replace(run.steps[0], critical_path=path),)), PLACED, Frame(0, 10, 0.01))
+            _critical_path(replace(run, steps=(replace(run.steps[0], critical_path=path),)), PLACED, Frame(0, 10, 0.01))
         )
         assert ('class="links crowded"' in drawn) == crowded
 
@@ -331,12 +331,12 @@ def test_the_axis_has_about_six_round_times(start: float, seconds: float, times:
 def test_what_is_left_out_or_drawn_as_one_is_counted(run: RunTimeline) -> None:
     placed = [place._replace(row=replace(place.row, joined=at)) for at, place in enumerate(PLACED)]
     lanes = tuple(replace(lane, left_out=at) for at, lane in enumerate(run.lanes))
-    texts = [*_aggregated(placed, replace(run, lanes=lanes), Frame(1, 9.7, 0.25), 1_234)]
+    texts = [*_omission_notes(placed, replace(run, lanes=lanes), Frame(1, 9.7, 0.25), 1_234)]
     assert [re.findall(r"\d[\d.,]*(?: m?s\b)?", text) for text in texts] == [
         ["2"], ["1,234", "250 ms"], ["6"], ["3"]
     ]  # fmt: skip
-    assert [*_aggregated(PLACED[:1], run, Frame(0, 10, 0.25), 0)] == []
-    (part,) = _aggregated(PLACED[:1], run, Frame(1, 9.7 - 0.01, 0.25), 0)
+    assert [*_omission_notes(PLACED[:1], run, Frame(0, 10, 0.25), 0)] == []
+    (part,) = _omission_notes(PLACED[:1], run, Frame(1, 9.7 - 0.01, 0.25), 0)
     assert re.findall(r"\d[\d.]* s", part) == ["1.00 s", "10.7 s", "10.0 s"]
 
 

@@ -76,7 +76,7 @@ def test_a_cost_has_its_time_its_saving_its_steps_and_its_advice(cause: RunCause
     ],
 )  # fmt: skip
 def test_the_verdict_on_a_step_has_its_causes_or_reasons(fields: dict[str, object], text: str) -> None:
-    assert said(sections._limited(replace(STEP, **fields))) == text  # type: ignore[arg-type]
+    assert said(sections._verdict_text(replace(STEP, **fields))) == text  # type: ignore[arg-type]
 
 
 def test_windows_are_commands_to_copy_with_what_was_there(run: RunTimeline) -> None:
