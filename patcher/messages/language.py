@@ -24,7 +24,7 @@ def is_chinese() -> bool:
 
 
 def translations() -> Mapping[str, str] | None:
-    """Return English template → Chinese template; None if the user's language is not Chinese.
+    """Return the Chinese template of each English one; None if the user's language is not Chinese.
 
     None, too, if the catalogue is missing, as in a bundle.
     """

@@ -20,7 +20,7 @@ def room() -> int | None:
 
 
 def targets(listed: Iterable[tuple[str, str, str, Sequence[str]]], width: int | None = None) -> list[str]:
-    """Return the lines of the table of `rlpatch list`; each row has target, stages, windows and releases.
+    """Return the lines of the table of `rlpatch list`; `listed` has (target, stages, windows, releases) for each row.
 
     `width` is the terminal's, into which cells are folded; with None each row is a single line.
     """
@@ -29,9 +29,10 @@ def targets(listed: Iterable[tuple[str, str, str, Sequence[str]]], width: int | 
 
 
 def places(listing: Any, width: int | None = None) -> list[str]:
-    """Return the lines of the table of `rlpatch list TARGET`: the recipes in `listing`, with files and releases.
+    """Return the lines of the table of `rlpatch list TARGET`, which shows recipes with their files and releases.
 
-    `width` None gives a row for each structure; otherwise lines are grouped by file and fit the terminal.
+    `listing.targets` has a row for each structure of a recipe. With `width` None each row is a line. Else lines are
+    grouped by stage and file, and at most `width` columns wide.
     """
     if width is None:
         rows = [
@@ -67,9 +68,9 @@ def _turn(name: str, number: int) -> Text:
 
 
 def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
-    """Return the lines of the table of `rlpatch traces` for the data of its report, a row for each group of traces.
+    """Return the lines of the table of `rlpatch traces` from the `data` of its report, a row for each group of traces.
 
-    `width` as in `targets`.
+    `width` is as in `targets`.
     """
     rows = []
     for number, row in enumerate(data["captures"], 1):
@@ -92,7 +93,7 @@ def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
 def workers(progress: Iterable[Any], width: int | None = None) -> list[str]:
     """Return the lines of the table of `rlpatch watch`, a row for each worker in `progress`.
 
-    `width` as in `targets`.
+    `width` is as in `targets`.
     """
     rows = []
     for number, row in enumerate(progress, 1):
@@ -117,9 +118,9 @@ def workers(progress: Iterable[Any], width: int | None = None) -> list[str]:
 
 
 def _window(row: Any) -> str:
-    """Return a worker's progress in its window, such as "3 of 30 in 30:60", or its step outside of one.
+    """Return a worker's progress in its window, such as "3 of 30 in 30:60"; without a window its step, "" if unknown.
 
-    "" if unknown.
+    `row` is the worker's row of `rlpatch watch`.
     """
     unit = row.number if row.live is None else row.live
     # With a new request on its way the window is that of the one before.
@@ -138,7 +139,7 @@ def _window(row: Any) -> str:
 
 
 def _traces(traces: Sequence[Any]) -> str:
-    """Return the number of a worker's traces and their size in all; "moved" if none exists any more, "" without any."""
+    """Return the number and total size of a worker's traces; "moved" if no file exists any more, "" without any."""
     sizes = [trace.size for trace in traces if trace.size is not None]
     if not sizes:
         return Text("moved") if traces else ""
@@ -147,7 +148,7 @@ def _traces(traces: Sequence[Any]) -> str:
 
 
 def nodes(data: dict[str, Any]) -> list[str]:
-    """Return the lines of the table of `rlpatch status --ray` for the data of its report, a row for each node."""
+    """Return the lines of the table of `rlpatch status --ray` from the `data` of its report, a row for each node."""
     rows = []
     for row in data["nodes"]:
         targets = ", ".join(f"{name} {version}".rstrip() for name, version in row["targets"].items())
@@ -173,9 +174,9 @@ def _bytes(count: int) -> str:
 
 
 def drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None) -> list[str]:
-    """Return the lines of a table; its cells are translated.
+    """Return the lines of a table with translated cells, at most `width` columns of the terminal wide (None: any).
 
-    If the columns do not fit into `width`, each row is folded into lines of "head value" instead. None is any width.
+    If the table does not fit, each row becomes lines of "head value" instead.
     """
     from rich import box
     from rich.console import Console
@@ -198,7 +199,7 @@ def drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None
 
 
 def _folded(heads: Sequence[str], row: Sequence[str], width: int) -> list[str]:
-    """Return a row as lines of "head value", wrapped to `width`; the value of a column without a head comes first."""
+    """Return a row as lines of "head value, head value", wrapped to `width`; a value without a head comes first."""
     number = next((f"{value}  " for head, value in zip(heads, row, strict=True) if not head), "")
     further = " " * max(len(number), 2)
     parts = [f"{head} {value}" for head, value in zip(heads, row, strict=True) if head and value]
@@ -208,7 +209,10 @@ def _folded(heads: Sequence[str], row: Sequence[str], width: int) -> list[str]:
 
 
 def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
-    """Return column widths that break no word, all None if these exceed `room`; spare room widens columns."""
+    """Return the width of each column: that of its longest word, more while their sum is below `room`.
+
+    All are None if the longest words need more than `room`. Widths are counted in columns of the terminal.
+    """
     columns = [*zip(*rows, strict=True)]
     widths = [max(len(type(value)(word)) for value in column for word in [*value.split(), ""]) for column in columns]
     if sum(widths) > room:

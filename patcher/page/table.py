@@ -49,7 +49,7 @@ def _head(column: Column) -> Markup:
 
 
 def _cells(column: Column, values: Sequence[Any], contents: Sequence[Content], hues: Sequence[str]) -> Iterator[Markup]:
-    """Yield the cells of a column: its values as its unit writes them, or the contents in ``contents`` unless empty.
+    """Yield the HTML cells of a column: its values as its unit writes them, or instead ``contents`` if there are any.
 
     ``hues`` has the CSS class of each row's bar, if the column has bars.
     """
