@@ -17,7 +17,7 @@ def _remember(_number: int, _frame: object) -> None:
 
 @contextlib.contextmanager
 def deferred(*, terminated: bool = False) -> Iterator[None]:
-    """Delay Ctrl-C in the block; `raise_pending` raises it, or the end of the block if nothing else was raised.
+    """Delay Ctrl-C in the block: it is raised by `raise_pending`, or at the end of a block that raised nothing else.
 
     Blocks may be nested. With `terminated`, SIGTERM acts like Ctrl-C. A signal that is ignored stays ignored. Outside
     of the main thread nothing changes.

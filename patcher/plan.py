@@ -321,7 +321,7 @@ class _Planning(NamedTuple):
         ]
 
     def unmatched_file_notes(self, recording: Sequence[_Fitting], failures: Sequence[Failure]) -> list[Note]:
-        """Return a note on each file whose code matches no recipe, although a neighbouring release has it patched.
+        """Return a note on each file that a recipe patches in a neighbouring release, but whose code matches none here.
 
         `recording` are the places that are patched, `failures` those whose code does not match.
         """

@@ -303,7 +303,7 @@ def _window_problem(
     where: str = upstream.project.name
     if request.stage:
         if request.stage not in {recipe.stage for recipe in recipes}:
-            return no_stage(request.stage, [upstream], all_upstreams)
+            return stage_problem(request.stage, [upstream], all_upstreams)
         where = Text("stage {stage} of {target}", request.stage, where)
     offered = dict.fromkeys(unit for recipe in recipes for unit in recipe.windows)
     windows = ", ".join(typed_as(unit) for unit in offered if unit != WHOLE)
@@ -323,11 +323,11 @@ def recipes_of(upstream: Upstream, stage: str, all_upstreams: AllUpstreams = tup
     """
     recipes = [recipe for recipe in upstream.recipes if recipe.stage == stage]
     if not recipes:
-        raise no_stage(stage, [upstream], all_upstreams)
+        raise stage_problem(stage, [upstream], all_upstreams)
     return recipes
 
 
-def no_stage(stage: str, upstreams: Sequence[Upstream], all_upstreams: AllUpstreams) -> Problem:
+def stage_problem(stage: str, upstreams: Sequence[Upstream], all_upstreams: AllUpstreams) -> Problem:
     """Return the Problem (NO_RECIPE) that no project of `upstreams` has the stage.
 
     It names the projects of `all_upstreams` that do, and hints at the stage of `upstreams` with a similar name, else at

@@ -280,7 +280,7 @@ def next_lines(*words: str) -> list[str]:
 def restart_lines(running: Sequence[RunningProcess] = ()) -> list[str]:
     """Return lines that tell the user to restart the processes `running`, or the engine if none is known.
 
-    Processes that may import the code of another environment come last: "also restart these if …".
+    Processes that may use another environment come last, below a line that says so.
     """
     here = [process.line for process in running if process.here]
     elsewhere = [process.line for process in running if not process.here]

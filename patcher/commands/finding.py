@@ -111,7 +111,7 @@ class SearchOptions:
 
 
 def parse_target(word: str) -> tuple[Upstream, str | None]:
-    """Return the project and the version (None: any) that a `word` TARGET or TARGET==VERSION names.
+    """Return the project and the version (None: any) that `word` names, which is `TARGET` or `TARGET==VERSION`.
 
     Only the recipes of this project are imported. Raises Problem for any other word.
     """

@@ -40,7 +40,8 @@ def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> Comman
 
     A profiler that is on is a problem. `words` are the targets to check; without any, all installed targets are
     checked, and all others, too, if `launch` has a command or a script. A target that is not installed is checked by
-    the switches of its releases. If `words` names it and `search` has a path or an interpreter, it is a problem.
+    the switches of its releases. But if `search` has a path or an interpreter, and `words` names a target that is not
+    installed there, that is a problem.
     """
     placed = bool(search.path) or search.python is not None
     step, data = StepResult(), dict[str, TargetCheck]()
@@ -69,7 +70,7 @@ def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> Comman
 def _absent_note(absent: Mapping[str, Problem], *, is_checked: bool) -> StepResult:
     """Return a note on targets that are not installed, and on how they were checked; empty without such targets.
 
-    `absent` has their names. Unless `is_checked`, nothing was checked: a line that no target is installed is returned.
+    `absent` has their names. If `is_checked` is False, no target was checked, and a line says that none is installed.
     """
     if not absent:
         return StepResult()

@@ -6,7 +6,7 @@ import importlib
 import re
 from typing import Mapping, NamedTuple, TextIO
 
-from patcher.messages.language import cell, of_terminal, translate
+from patcher.messages.language import cell, terminal_translations, translate
 from patcher.messages.text import Text, lines
 
 WIDEST = 100
@@ -81,7 +81,7 @@ def wrapped(text: str, indent: str = "", further: str = "  ", width: int | None 
     import textwrap  # noqa: PLC0415
 
     width = width or min(WIDEST, shutil.get_terminal_size().columns)
-    if of_terminal() is not None:
+    if terminal_translations() is not None:
         columns = importlib.import_module("patcher.messages.columns")  # English needs nothing of it
         chinese: list[str] = columns.wrapped(translate(text), indent, further, width)
         return chinese

@@ -25,7 +25,7 @@ def targets(listed: Iterable[tuple[str, str, str, Sequence[str]]], width: int | 
     `width` is the terminal's, into which cells are folded; with None each row is a single line.
     """
     rows = [(target, stages, windows, _span(releases)) for target, stages, windows, releases in listed]
-    return drawn((Text("target"), Text("stages"), Text("windows"), Text("releases")), rows, width)
+    return draw((Text("target"), Text("stages"), Text("windows"), Text("releases")), rows, width)
 
 
 def places(listing: Any, width: int | None = None) -> list[str]:
@@ -43,7 +43,7 @@ def places(listing: Any, width: int | None = None) -> list[str]:
             Text("target"), Text("stage"), Text("recipe"), Text("structure"), Text("file"), Text("releases"),
             Text("windows"),
         )  # fmt: skip
-        return drawn(heads, rows, None)
+        return draw(heads, rows, None)
     lines: list[str] = []
     for head, of_stage in groupby(listing.targets, lambda row: (row.target, row.stage, *row.windows)):
         lines += ["", *wrapped(" ".join(head), "", "    ", width)]
@@ -87,7 +87,7 @@ def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
         "", Text("target"), Text("stage"), Text("window"), Text("steps"), Text("when"), Text("ranks"),
         Text("state"), Text("size"),
     )  # fmt: skip
-    return drawn(heads, rows, width)
+    return draw(heads, rows, width)
 
 
 def workers(progress: Iterable[Any], width: int | None = None) -> list[str]:
@@ -114,7 +114,7 @@ def workers(progress: Iterable[Any], width: int | None = None) -> list[str]:
         "", Text("target"), Text("stage"), Text("host"), Text("rank"), Text("state"), Text("step"), Text("last seen"),
         Text("trace"),
     )  # fmt: skip
-    return drawn(heads, rows, width)
+    return draw(heads, rows, width)
 
 
 def _window(row: Any) -> str:
@@ -164,7 +164,7 @@ def nodes(data: dict[str, Any]) -> list[str]:
         Text("running engines"),
         Text("free disk"),
     )
-    return drawn(heads, rows, None)
+    return draw(heads, rows, None)
 
 
 def _bytes(count: int) -> str:
@@ -173,7 +173,7 @@ def _bytes(count: int) -> str:
     return decimal(count)
 
 
-def drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None) -> list[str]:
+def draw(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None) -> list[str]:
     """Return the lines of a table with translated cells, at most `width` columns of the terminal wide (None: any).
 
     If the table does not fit, each row becomes lines of "head value" instead.
@@ -193,9 +193,9 @@ def drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None
         table.add_column(str(name), overflow="fold", width=wide)
     for row in cells:
         table.add_row(*(RichText(str(value)) for value in row))  # a name is no markup
-    drawn = io.StringIO()  # a console of its own choice flushes stdout, which may be full
-    Console(file=drawn, width=width or 1000).print(table)  # 1000: every column as wide as its widest cell
-    return [line.rstrip() for line in drawn.getvalue().splitlines()]
+    output = io.StringIO()  # a console of its own choice flushes stdout, which may be full
+    Console(file=output, width=width or 1000).print(table)  # 1000: every column as wide as its widest cell
+    return [line.rstrip() for line in output.getvalue().splitlines()]
 
 
 def _folded(heads: Sequence[str], row: Sequence[str], width: int) -> list[str]:
@@ -209,9 +209,9 @@ def _folded(heads: Sequence[str], row: Sequence[str], width: int) -> list[str]:
 
 
 def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
-    """Return the width of each column: that of its longest word, more while their sum is below `room`.
+    """Return the width of each column: at least that of its longest word, and more if there is `room` left.
 
-    All are None if the longest words need more than `room`. Widths are counted in columns of the terminal.
+    All are None if the longest words need more than `room`. Widths and `room` are counted in columns of the terminal.
     """
     columns = [*zip(*rows, strict=True)]
     widths = [max(len(type(value)(word)) for value in column for word in [*value.split(), ""]) for column in columns]

@@ -18,7 +18,10 @@ def takes_requests(row: WorkerProgress) -> bool:
 
 
 def has_live_worker(folder: Path) -> bool:
-    """Tell whether a live worker whose state is in `folder` records on demand. Raises OSError if that is unreadable."""
+    """Tell whether `folder` has the state of a live worker that records on demand.
+
+    Raises OSError if the folder cannot be read.
+    """
     if not folder.is_dir():
         return False
     rows = progress.collect(StateFolder(folder), time.time()).rows

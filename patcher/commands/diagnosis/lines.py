@@ -8,7 +8,7 @@ from patcher.diagnosis import rollout, sync
 from patcher.diagnosis.loads import LOADS
 from patcher.diagnosis.model import CLASSES, Action, ClassShare, LoadPart, RunDiagnosis, StageDiagnosis
 from patcher.messages import COMMA, CommandLine, Detail, Text, joined
-from patcher.messages import tables as drawn
+from patcher.messages import tables as terminal_tables
 from patcher.messages.notes import wrapped
 
 LARGEST = 2
@@ -24,7 +24,8 @@ LEAST_SHARE = 0.005
 def report(diagnosis: RunDiagnosis, next_command: CommandLine | None, width: int | None) -> list[str]:
     """Return the lines on a diagnosis: the steps, each stage, upper bounds of savings, and whether it is supported.
 
-    `next_command` records what is lacking, None for nothing. `width` is the columns of the terminal, None without one.
+    `next_command` records the windows that are lacking, None if there are none. `width` is the columns of the terminal,
+    None without one.
     """
     lines = list(_stage_table(diagnosis, width))
     for stage in diagnosis.stages:
@@ -53,7 +54,7 @@ def _stage_table(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
         )
         for stage in diagnosis.stages if stage.step_seconds >= LEAST_SHARE * total
     ]  # fmt: skip
-    yield from filter(str.strip, drawn.drawn(titles, rows, width))
+    yield from filter(str.strip, terminal_tables.draw(titles, rows, width))
 
 
 def _stage_details(stage: StageDiagnosis) -> Iterator[str]:
@@ -82,7 +83,7 @@ def _stage_details(stage: StageDiagnosis) -> Iterator[str]:
 
 
 def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> Iterator[str]:
-    """Yield the lines on the rollout: how much was recorded, the time of each kind of kernel, and that by load.
+    """Yield the lines on the rollout: how much was recorded, and the time of each kind of kernel, in all and by load.
 
     A load, such as "full load" or "tail", is a group of iterations with a similar number of requests. `windows` is the
     number of recording windows, `width` the columns of the terminal, None without one.
@@ -110,7 +111,7 @@ def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> It
         yield from wrapped(Text("where the time went: {shares}", joined(COMMA, shares)))
     if stage.by_load:
         titles = [Text("load"), Text("share"), Text("ms each"), Text("largest parts, in %"), Text("prediction error")]
-        table = drawn.drawn(titles, [_load_cells(part) for part in stage.by_load], width)
+        table = terminal_tables.draw(titles, [_load_cells(part) for part in stage.by_load], width)
         yield from filter(str.strip, table)
 
 

@@ -57,7 +57,10 @@ class TrainingRequests:
             self._look_at(name, stages, done={stage.name for stage in stages}.issubset(supported))
 
     def notes(self) -> Iterator[str]:
-        """Yield which workers recorded nothing of what they were asked for, and why. Raises OSError."""
+        """Yield a sentence on each worker that was asked for a window and recorded nothing, with the reason.
+
+        Raises OSError if the workers' states cannot be read.
+        """
         for name, asked in self.asked.items():
             for row in self._rows(name, asked.request) if asked.request is not None else ():
                 if row.outcome == LOST:

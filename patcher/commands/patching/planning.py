@@ -19,7 +19,7 @@ from patcher.config import ProfileConfig, Stage
 from patcher.messages import AND, OR, Note, Problem, StepResult, Text, joined, refused, usage
 from patcher.plan import Plan
 from patcher.recipe import Upstream
-from patcher.request import ProfileRequest, has_stage, no_stage, resolve, supports_any
+from patcher.request import ProfileRequest, has_stage, resolve, stage_problem, supports_any
 from patcher.store import STORE
 from patcher.store.folder import StoreFolder
 from patcher.targets.target import Target
@@ -172,14 +172,14 @@ def planning_failures(planned: Attempted[Planned], words: Sequence[str], request
 
 
 def unrecorded(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, ...]:
-    """Return a problem for each requested stage or window that no plan records; () if all are recorded.
+    """Return a problem for each requested stage or window that none of the plans would record; () if there is none.
 
     A target records only the part of `request` that it supports, so an option may have an effect on one target alone.
     """
     stages = [(planned.upstream, planned.plan.config.stage) for planned in plans]
     problems = []
     if request.stage and request.stage not in [stage.name for _, stage in stages]:
-        problems.append(no_stage(request.stage, [upstream for upstream, _ in stages], projects.upstreams))
+        problems.append(stage_problem(request.stage, [upstream for upstream, _ in stages], projects.upstreams))
     for window in request.windows:
         if window not in [stage.window for _, stage in stages]:
             option = f"--{window.unit} {window}"

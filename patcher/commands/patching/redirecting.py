@@ -48,8 +48,8 @@ def _partner_problem(
     """Return the problem that targets cannot record a request, with the command line that names a partner instead.
 
     `partners` are the engines or trainers that can record it; the hint names an installed one, or all if none is
-    installed. `unsupported` is (target words to replace; a word is added if empty, requests that they cannot record).
-    `part` is the whole request, `upstreams` maps each target word to its project.
+    installed. `unsupported` is a pair: the target words to replace (none: a partner is added), and the requests that
+    the targets cannot record. `part` is the whole request, `upstreams` maps each target word to its project.
     """
     unsuited, requests = unsupported
     installed = {target.project.name for target in search.discover().targets}
@@ -74,7 +74,7 @@ def _named(words: Sequence[str]) -> Iterator[tuple[str, Upstream]]:
 def _unsupported(
     requests: Sequence[ProfileRequest], upstreams: Mapping[str, Upstream]
 ) -> tuple[list[ProfileRequest], list[str]]:
-    """Return the requests that no project can record, and the words whose project can record none of the requests.
+    """Return the requests that none of the projects can record, and the words whose project can record no request.
 
     `upstreams` maps the target words of the command line to their projects.
     """

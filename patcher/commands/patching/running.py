@@ -171,10 +171,10 @@ def _exit_code(status: int, code: int, companion: Companion | None) -> int:
 def _with_hook(
     plans: Sequence[Plan], launch: Launch, gaps: Sequence[HookGap], meanwhile: Meanwhile | None, *, require: bool
 ) -> Callable[[Show], int]:
-    """Return a function that runs the command of `launch` with the import hook, shows its effect, and returns a code.
+    """Return a function that runs the command of `launch` with the import hook, and returns its exit code.
 
-    The code is the exit code. `gaps` are the places in the launch at which the hook may get lost. With `require`, a
-    plan by which no process was patched is a problem.
+    That function also shows in how many processes each plan had an effect. With `require`, it is a problem if there was
+    none. `gaps` are the places in the launch at which the hook may get lost.
     """
     folders.sweep()
     folder = folders.RunFolder(edits.composed(plan.edit for plan in plans), require=require)

@@ -56,8 +56,8 @@ _DOING: Mapping[str, str] = {
 def unit_word(profile: model.RankProfile) -> str:
     """Return the word for what the profile's trace counts: decode step, micro-batch, call ….
 
-    It is "step" if the kind is unknown, and "trace" without marks. Steps of an engine's own marks are decode steps if
-    each has as many tokens as requests.
+    It is "step" if the kind is unknown, and "trace" if nothing marks steps. Steps that the engine itself marks are
+    "decode step" if each has as many tokens as requests, else "engine step".
     """
     unit = profile.metadata.unit if profile.metadata else ""
     name = f"{unit} step" if unit in ("decode", "prefill") else unit

@@ -148,7 +148,7 @@ def _typed() -> str:
 
 
 def _fail_if_slower(result: CommandResult, comparison: model.Comparison, fail_above: float) -> None:
-    """Add a problem to `result` if the side after is certainly more than `fail_above` percent slower than before.
+    """Add a problem to `result` if the second side is certainly more than `fail_above` percent slower than the first.
 
     Too few traces to tell are a problem, too. A note is added if the data do not tell, or if the baseline has too few
     runs yet.

@@ -53,7 +53,7 @@ def _has_trace(path: Path) -> bool:
 
 
 def are_timelines(before: Sequence[Path], after: Sequence[Path], choice: RunChoice) -> bool:
-    """Tell whether `compare` has to compare timelines, True, or traces, False.
+    """Tell whether two sides are to be compared as timelines (True) or as traces (False).
 
     If all paths have both, traces are compared, unless `choice` has steps or runs. Raises Problem: USAGE if some paths
     have only timelines and others only traces, or if steps or runs are chosen without a timeline; NO_TRACE if a path

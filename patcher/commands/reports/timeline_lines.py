@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median
 
 from patcher.messages import COMMA, Detail, Text, joined
-from patcher.messages import tables as drawn
+from patcher.messages import tables as terminal_tables
 from patcher.messages.notes import wrapped
 from patcher.table import Shown
 from patcher.timeline import memory_tables, model, tables
@@ -101,7 +101,7 @@ def _step_table(timeline: model.RunTimeline, width: int | None, shown: int) -> I
         [column.unit.missing if value is None else column.unit.text(value) for value in values]
         for column, values in columns
     ]
-    yield from drawn.drawn([column.title for column, _ in columns], [*zip(*cells, strict=True)], width)
+    yield from terminal_tables.draw([column.title for column, _ in columns], [*zip(*cells, strict=True)], width)
     if len(newest) < len(timeline.steps):
         yield Text("  … {count:,} earlier steps; --steps A:B and --json show them", len(timeline.steps) - len(newest))
     yield Text("  busy: mean over a role's processes; long tail and weight sync: in seconds")

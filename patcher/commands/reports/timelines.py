@@ -112,7 +112,7 @@ def follow(
     Ends if no process has written for `QUIET_S` seconds after the first step, after `timeout` seconds (None: no limit),
     at Ctrl-C, or with `once` after the first time. Each time, `show` gets the lines of the report, with as many steps
     as fit a terminal of `width` columns and `height` lines (None: unknown), and the lines on steps that ended since its
-    last call. Until the folder has a timeline, it waits, unless `once`. Otherwise raises as `timeline`.
+    last call. A folder without a timeline is waited for, unless `once`. Otherwise raises as `timeline`.
     """
     end = time.monotonic() + (math.inf if timeout is None else timeout)
     result, steps_told, run, is_waiting = CommandResult("timeline"), 0, ("", 0.0), False
