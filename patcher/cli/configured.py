@@ -115,8 +115,8 @@ def _without_windows(options: Mapping[str, tuple[str, ...]], winning: Collection
 def may_ignore(source: ConfigurationFile, command: str, typed: Collection[str]) -> bool:
     """Tell whether a command ignores a configuration file that cannot be used, instead of failing.
 
-    True for commands that only look or remove, such as `status`. For others it is true only for a file that was not
-    read because of its owner or its permissions, if another user owns it or `typed` has `--path` or `--python`.
+    True for commands that only look or remove, such as `status`. For other commands, True only if the file was refused
+    unread, and another user owns it or `typed` has `--path` or `--python`.
     """
     elsewhere = source.refused is not None and (source.foreign or not _SEARCH.isdisjoint(typed))
     return elsewhere or command in WITHOUT

@@ -90,7 +90,7 @@ def _check(upstream: Upstream, version: str, target: Target | None, launch: Laun
     results, step = _detect(upstream, version, target, launch, severe=False)
     lines = [f"{upstream.project.name} {version}".rstrip()]
     recorder = _recorder(target)
-    lines += [line for alike in _group(results) for line in _group_lines(alike, recorder)]
+    lines += [line for group in _group(results) for line in _group_lines(group, recorder)]
     problems = tuple(
         _problem(upstream, result, result.off)
         for result in results if result.state is State.ON and result.profiler != recorder
@@ -206,15 +206,17 @@ def _group(results: Iterable[GuardResult]) -> list[list[GuardResult]]:
     return [*groups.values()]
 
 
-def _group_warning(alike: Sequence[GuardResult]) -> Note:
+def _group_warning(results: Sequence[GuardResult]) -> Note:
     """Return one warning for results that share a state; its detail has the evidence for each result.
 
     Its text also says how to switch the profiler off, if the line has room for that.
     """
-    first = alike[0]
-    details = [line for result in alike for line in (_profiler_words(result), *_evidence_lines(result), *_off(result))]
+    first = results[0]
+    details = [
+        line for result in results for line in (_profiler_words(result), *_evidence_lines(result), *_off(result))
+    ]
     if first.state is State.UNKNOWN:
-        names = {result.profiler for result in alike}
+        names = {result.profiler for result in results}
         who = first.profiler if len(names) == 1 else Text("{count} profilers", len(names))
         reason = first.reason or first.where
         return Note(Text("{profiler} may be on: {reason}", who, reason), joined("\n", [*details, AGAIN]))
@@ -223,14 +225,14 @@ def _group_warning(alike: Sequence[GuardResult]) -> Note:
     return Note(typed if len(f"warning: {typed}") <= WIDEST else text, joined("\n", details))
 
 
-def _group_lines(alike: Sequence[GuardResult], recorder: str) -> Iterator[str]:
+def _group_lines(results: Sequence[GuardResult], recorder: str) -> Iterator[str]:
     """Yield the lines on results that share a state: profilers and place, the evidence, and how to switch them off.
 
     `recorder` is the profiler that records for rlpatch ("" for none): for that, a line says so instead.
     """
-    first = alike[0]
-    names = dict.fromkeys(result.profiler for result in alike)
-    place, *places = dict.fromkeys(result.where for result in alike)
+    first = results[0]
+    names = dict.fromkeys(result.profiler for result in results)
+    place, *places = dict.fromkeys(result.where for result in results)
     if places:
         place = Text("{place} and {count} more places", place, len(places))
     yield Text("  {state} {profilers} ({place})", first.state.value, joined(COMMA, names), place)
@@ -239,8 +241,8 @@ def _group_lines(alike: Sequence[GuardResult], recorder: str) -> Iterator[str]:
             yield Text("    {setting}: {reason}", first.found, first.reason)
         return
     unknown = first.state is State.UNKNOWN
-    for result in alike:
-        heading = [_profiler_words(result)] if len(alike) > 1 else []
+    for result in results:
+        heading = [_profiler_words(result)] if len(results) > 1 else []
         yield from (
             Detail("    {line}", line)
             for line in (*heading, *_evidence_lines(result), *(_off(result) if unknown else ()))

@@ -55,8 +55,8 @@ class _Roots(NamedTuple):
 def _find_roots(names: Sequence[str], search: SearchOptions, discovery: Discovery, *, everywhere: bool) -> _Roots:
     """Return the roots with patches of the targets `names`: `local` ones with their searches, and those elsewhere.
 
-    Roots in `discovery` are local. Roots outside of it are local with `everywhere`, else elsewhere; if the search is
-    restricted to a path or an interpreter, they are left out instead.
+    Roots in `discovery` are local. Roots outside of it are local with `everywhere`, else elsewhere. If the search is
+    restricted to a path or an interpreter, the latter are left out.
     """
     several = len(search.path) > 1
     local: list[tuple[Search, PatchedRoot]] = [

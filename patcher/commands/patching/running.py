@@ -272,8 +272,8 @@ _IN_PLACE = Text("`rlpatch apply` with the same options changes the files themse
 def _reasons_unpatched(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> tuple[str, ...]:
     """Return likely reasons why no process imported the patched files of `plan`, each a sentence with its remedy.
 
-    They follow from the Python processes that had the import hook, and from `gaps`, the places in the launch at which
-    it may have got lost. If any process had the hook, gaps that are not certain do not count.
+    `gaps` are the places in the launch at which the import hook may have got lost. If any Python process had the hook,
+    only gaps that are certain count.
     """
     began, prefix = folder.prefixes(), plan.target.prefix
     texts = [

@@ -27,9 +27,9 @@ def compare(
     """Compare the traces at `paths`, all of one run, with the baseline in `folder`; with `update` store the run there.
 
     `force` and `fail_above` are those of `reporting.compare`. The run is not stored if it is slower, if the comparison
-    is refused or undecided, or if the result has problems, such as a damaged file of the baseline. Of the stored runs,
-    the newest `baseline.KEEP` are kept. Without a baseline, the run becomes its first one. Raises Problem: NO_TRACE if
-    there is no baseline and no `update`, NOT_COMPARABLE for other ranks than those of the baseline.
+    is refused or undecided, or if the result has problems. Of the stored runs, the newest `baseline.KEEP` are kept.
+    Without a baseline, the run becomes its first one. Raises Problem: NO_TRACE if there is no baseline and no `update`,
+    NOT_COMPARABLE for other ranks than those of the baseline.
     """
     result = CommandResult("compare")
     profiles = reporting.read_profiles(result, paths, options, partial(display, Text("reading traces")))

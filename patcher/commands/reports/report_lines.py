@@ -140,8 +140,8 @@ def _step_times(profile: model.RankProfile) -> str:
 def _metadata_lines(profile: model.RankProfile) -> Iterator[str]:
     """Yield lines on a profile's step metadata; nothing without metadata.
 
-    The lines have the stage, rank and so on, then the range of requests, tokens and context in the steps, then the
-    iterations between the steps that are not counted.
+    The first line has the stage, the rank and so on. Then follow the range of requests, tokens and context in the
+    steps, and the iterations between the steps that are not counted.
     """
     if not profile.metadata:
         return

@@ -101,8 +101,8 @@ def compare(
 ) -> CommandResult:  # fmt: skip
     """Return the comparison of the traces `before` with the traces `after`.
 
-    The result has a problem for each unreadable trace, for sides that are not comparable (unless `force`), and if
-    `after` is certainly slower by more than `fail_above` percent (None: no limit).
+    An unreadable trace is a problem of the result, and so are sides that are not comparable, unless `force`. So is
+    `after` being certainly slower by more than `fail_above` percent (None: no limit).
     """
     result = CommandResult("compare")
     sides = [

@@ -55,9 +55,9 @@ def _has_trace(path: Path) -> bool:
 def are_timelines(before: Sequence[Path], after: Sequence[Path], choice: RunChoice) -> bool:
     """Tell whether two sides are to be compared as timelines (True) or as traces (False).
 
-    If all paths have both, traces are compared, unless `choice` has steps or runs. Raises Problem: USAGE if some paths
-    have only timelines and others only traces, or if steps or runs are chosen without a timeline; NO_TRACE if a path
-    does not exist.
+    If all paths have both, traces are compared, unless `choice` has steps or runs. Raises Problem: NO_TRACE if a path
+    does not exist, USAGE if some paths have only timelines and others only traces. USAGE, too, if steps or runs are
+    chosen without a timeline.
     """
     paths = [*before, *after]
     timeline = {path: has_timeline(path) for path in paths}
@@ -93,8 +93,8 @@ def compare_runs(
     """Return the comparison of the timeline in the folder `before` with the one in the folder `after`.
 
     Each side is one folder. Runs that are not comparable are a problem of the result, unless `force`. Raises Problem:
-    USAGE for several folders on a side, a range without steps, or an option for traces alone, such as `fail_above`;
-    NOT_COMPARABLE for a run without steps; otherwise as `timelines.timeline`.
+    NOT_COMPARABLE for a run without steps; USAGE for several folders on a side, a range without steps, or an option for
+    traces alone, such as `fail_above`. Otherwise raises as `timelines.timeline`.
     """
     result = CommandResult("compare")
     _refuse_trace_options(before, after, options, fail_above)
