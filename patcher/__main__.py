@@ -10,7 +10,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line and exit with a code of `messages.errors.Kind`, also if Ctrl-C or an error ends imports."""
+    """Run the command line and exit with a code of `messages.errors.Kind`, even if Ctrl-C or an error stops imports."""
     # A command builds one tree and ends: to look through it for garbage again and again takes 5 % of its time.
     gc.set_threshold(100_000)
     try:
@@ -66,13 +66,14 @@ def _check_sibling() -> None:
     """Exit with code 5 and a message if another package named `patches` hides rlpatch's own."""
     import patches
 
-    ours = os.path.realpath(f"{__file__}/../../patches")  # without pathlib, which is a tenth of the time of the help
-    theirs = [os.path.realpath(entry) for entry in patches.__path__]
-    if theirs != [ours]:
+    # Without pathlib, which is a tenth of the time of the help.
+    expected = os.path.realpath(f"{__file__}/../../patches")
+    actual = [os.path.realpath(entry) for entry in patches.__path__]
+    if actual != [expected]:
         _stop(
             5,
             "the environment does not allow it: another package named `patches` hides the one of rlpatch\n"
-            f"  ours:   {ours}\n  theirs: {', '.join(theirs)}\n"
+            f"  ours:   {expected}\n  theirs: {', '.join(actual)}\n"
             "  next: take the folder above it out of PYTHONPATH, or start rlpatch from another folder",
         )
 

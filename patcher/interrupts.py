@@ -17,19 +17,22 @@ def _remember(_number: int, _frame: object) -> None:
 
 @contextlib.contextmanager
 def deferred(*, terminated: bool = False) -> Iterator[None]:
-    """Delay Ctrl-C in the block: KeyboardInterrupt comes only from `look`, or at the end if nothing else was raised.
+    """Delay Ctrl-C in the block: it is raised by `raise_pending`, or at the end of a block that raised nothing else.
 
-    Blocks may be nested. With `terminated`, SIGTERM acts like Ctrl-C. A signal that is ignored stays so. Outside of the
-    main thread nothing changes.
+    Blocks may be nested. With `terminated`, SIGTERM acts like Ctrl-C. A signal that is ignored stays ignored. Outside
+    of the main thread nothing changes.
     """
     global _pressed
-    ours = threading.current_thread() is threading.main_thread()  # no other one gets signals
-    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)[: 2 if terminated else 1]}
-    before = {number: how for number, how in found.items() if how not in (_remember, signal.SIG_IGN, None)}
-    if not ours or not before:
+    in_main_thread = threading.current_thread() is threading.main_thread()  # no other thread gets signals
+    numbers = (signal.SIGINT, signal.SIGTERM) if terminated else (signal.SIGINT,)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    before = {
+        number: handler for number, handler in handlers.items() if handler not in (_remember, signal.SIG_IGN, None)
+    }
+    if not in_main_thread or not before:
         yield
         return
-    outermost = _remember not in found.values()
+    outermost = _remember not in handlers.values()
     if outermost:
         _pressed = False
     for number in before:
@@ -37,14 +40,14 @@ def deferred(*, terminated: bool = False) -> Iterator[None]:
     try:
         yield
     finally:
-        for number, how in before.items():
+        for number, handler in before.items():
             if signal.getsignal(number) is _remember:
-                signal.signal(number, how)
-    if outermost and all(signal.getsignal(number) is how for number, how in before.items()):
-        look()
+                signal.signal(number, handler)
+    if outermost and all(signal.getsignal(number) is handler for number, handler in before.items()):
+        raise_pending()
 
 
-def look() -> None:
+def raise_pending() -> None:
     """Raise KeyboardInterrupt if Ctrl-C was pressed in a `deferred` block; call it where the work can still stop."""
     global _pressed
     if _pressed:

@@ -43,8 +43,8 @@ class Plan(NamedTuple):
         return any(change.before != change.after for change in self.edit.changes)
 
     @property
-    def gone(self) -> tuple[Change, ...]:
-        """Changes of files that only lose the lines of the previous patch."""
+    def cleared(self) -> tuple[Change, ...]:
+        """Changes of files that lose the lines of the previous patch and get none."""
         return tuple(change for change in self.edit.changes[len(self.places) :] if change.before != change.after)
 
 
@@ -79,21 +79,22 @@ def apply(upstream: Upstream, target: Target, config: ProfileConfig[Stage], reco
     patch = PatchId(target.project.name, config.stage.name, config.stage.role if several else "")
     places, warnings = planning.places(recipes)
     fitting, failures = planning.fit(places, patch)
-    recording = _with_needed(fitting)
-    lone = planning.lone(fitting, recording)
-    planning.require_fit(recipes, fitting, recording, failures, lone)
+    recording = _drop_lone(fitting)
+    lone_notes = planning.lone_place_notes(fitting, recording)
+    planning.require_match(recipes, fitting, recording, failures, lone_notes)
     before = next((record for record in records if record.patch == patch), None)
     unit = config.stage.window.unit
     notes = dict.fromkeys(note for fit in recording for note in (*fit.notes, *fit.place.recipe.notes_of(unit)))
     neighbours = [note for package, note in upstream.neighbours.items() if target.beside(package)]
-    left_out = (*lone, *planning.unlike(recording, failures), *planning.left_out())
+    unmatched_notes = planning.unmatched_file_notes(recording, failures)
+    skipped_notes = (*lone_notes, *unmatched_notes, *planning.skipped_strategy_notes())
     return Plan(
         target,
         patch,
         config,
         planning.edit(patch, recording, before),
         tuple(fit.place for fit in recording),
-        (*target.notes, *neighbours, *config.notes, *notes, *left_out),
+        (*target.notes, *neighbours, *config.notes, *notes, *skipped_notes),
         (*warnings, *(warning for fit in recording for warning in fit.warnings)),
         before if before and (before.options, before.version) != (config.words, target.version) else None,
     )
@@ -137,17 +138,17 @@ class _Planning(NamedTuple):
             raise usage(Text("the stage {stage} does not support --{unit}", stage.name, unit), ", ".join(offered))
         roles = dict.fromkeys(role for recipe in counting for role in recipe.roles)
         if stage.role and stage.role not in roles:
-            raise self.no_role(stage.role, tuple(roles))
+            raise self.role_problem(stage.role, tuple(roles))
         of_role = [recipe for recipe in counting if not stage.role or stage.role in recipe.roles]
         chosen = [recipe for recipe in of_role if stage.strategy in ("", *recipe.strategies)]
         if not chosen:
-            raise self.no_strategy(staged, of_role)
+            raise self.strategy_problem(staged, of_role)
         return chosen
 
-    def no_role(self, role: str, roles: Sequence[str]) -> Problem:
-        """Return the problem that the stage does not run for `role`, but for `roles`.
+    def role_problem(self, role: str, roles: Sequence[str]) -> Problem:
+        """Return the problem that the stage does not run for `role`; `roles` are those that it runs for.
 
-        Its hint names the first of these, and the other stages that run for `role`.
+        Its hint names the first of `roles`, and the other stages that run for `role`.
         """
         stage = self.config.stage.name
         cause = Text("--role {role}: the stage {stage} runs only for {roles}", role, stage, joined(AND, roles))
@@ -157,11 +158,12 @@ class _Planning(NamedTuple):
             hint = Text("{hint}; or record another stage of the {role}: {stages}", hint, role, joined(OR, stages))
         return usage(cause, hint)
 
-    def no_strategy(self, staged: Sequence[Recipe], of_role: Sequence[Recipe]) -> Problem:
-        """Return the problem that no recipe has the strategy.
+    def strategy_problem(self, staged: Sequence[Recipe], of_role: Sequence[Recipe]) -> Problem:
+        """Return the problem that the stage does not support the chosen window with the chosen strategy.
 
-        Its hint names the windows that the strategy supports in the recipes `staged` of the stage, else the strategies
-        of the recipes `of_role`, which support the window.
+        Its hint names the windows that the stage supports with this strategy. If there are none, it names the
+        strategies that support the window. `staged` are the recipes of the stage, `of_role` those of them that support
+        the window and the role.
         """
         stage, unit = self.config.stage, self.config.stage.window.unit
         units = {
@@ -197,10 +199,10 @@ class _Planning(NamedTuple):
         return [Place(recipe, None, file) for (_, file), recipe in files.items() if file in there], [warning]
 
     def fit(self, places: Sequence[Place], patch: PatchId) -> tuple[list[_Fitting], list[Failure]]:
-        """Return the places that fit their recipe, and those that do not, each with its problem.
+        """Return the places whose code matches their recipe, with their changes, and the other places with a problem.
 
-        In an unknown release every recipe is tried, and only problems of the kind STRUCTURE are returned. Raises any
-        other Problem, that of a place in a published release that does not fit, and that of too deeply nested code.
+        The other places are always of an unknown release, in which every recipe is tried. In a published release, code
+        that does not match raises its Problem (STRUCTURE). Any other Problem is raised, too.
         """
         fitting: list[_Fitting] = []
         failures: list[Failure] = []
@@ -218,7 +220,7 @@ class _Planning(NamedTuple):
         return fitting, failures
 
     def change(self, place: Place, patch: PatchId) -> _Fitting:
-        """Return the change of a file by a recipe, with notes and warnings of code that differs from the release.
+        """Return the change that a recipe makes to a file, with notes, and warnings of code unlike the release's.
 
         Raises Problem (STRUCTURE) if the file does not fit the recipe.
         """
@@ -255,25 +257,26 @@ class _Planning(NamedTuple):
             warnings.append(Note(seen_as, Text("the function is in {path}", path)))
         return _Fitting(place, Change(path, before, after, pristine), notes, tuple(warnings))
 
-    def require_fit(
+    def require_match(
         self,
         recipes: Sequence[Recipe],
         fitting: Sequence[_Fitting],
         recording: Sequence[_Fitting],
         failures: Sequence[Failure],
-        lone: Sequence[Note],
+        lone_notes: Sequence[Note],
     ) -> None:
-        """Raise Problem (NO_RECIPE, STRUCTURE) unless something is recorded, and recipes that need each other all fit.
+        """Raise Problem (NO_RECIPE, STRUCTURE) unless a place records the window and no required recipe is missing.
 
-        `recording` are the places of `fitting` whose needed recipes fit, too; `lone` are the notes on the others.
-        `failures` are the places that do not fit, with their problems.
+        Recipes with `together` are required. `fitting` are the places whose code matches. `recording` are those of them
+        that have the recipes which they need, `lone_notes` the notes on the rest. `failures` are the places whose code
+        does not match, with their problems.
         """
         stage, name, target = self.config.stage, self.target.project.name, self.target
         fits = {fit.place.recipe.name for fit in fitting}
         lacking = [recipe for recipe in recipes if recipe.together and recipe.name not in fits]
         if not lacking and any(stage.window.unit in fit.place.recipe.windows for fit in recording):
             return
-        notes = [line for note in lone for line in note.lines]
+        notes = [line for note in lone_notes for line in note.lines]
         hint = Text(
             "`rlpatch list {target}` shows the supported releases; `rlpatch explain {target}` shows where rlpatch"
             " inserts code",
@@ -296,31 +299,31 @@ class _Planning(NamedTuple):
             " code matches no recipe",
             *(name, version, stage.name, releases[0], releases[-1]),
         )
-        raise Problem(Kind.STRUCTURE, cause, str(target.root), hint, (*_looked_for(problems), *notes))
+        raise Problem(Kind.STRUCTURE, cause, str(target.root), hint, (*_mismatch_lines(problems), *notes))
 
-    def lone(self, fitting: Sequence[_Fitting], recording: Sequence[_Fitting]) -> list[Note]:
-        """Return notes on places that fit but are left out, because the recipes that they need do not fit.
+    def lone_place_notes(self, fitting: Sequence[_Fitting], recording: Sequence[_Fitting]) -> list[Note]:
+        """Return notes on the places that are skipped although their code matches: no recipe that they need matches.
 
-        `recording` are the places of `fitting` that stay.
+        `fitting` are all places whose code matches, `recording` those that are not skipped.
         """
-        lone: dict[Text, list[str]] = {}
+        names_by_needed: dict[Text, list[str]] = {}
         for recipe in (fit.place.recipe for fit in fitting if fit not in recording):
             needed = dict.fromkeys(_called(other) for other in self.upstream.recipes if other.name in recipe.needs)
             classes = joined(OR, [*needed][:3])
             if len(needed) > 3:
                 classes = Text("{classes} or another class", classes)
-            lone.setdefault(classes, []).append(_called(recipe))
+            names_by_needed.setdefault(classes, []).append(_called(recipe))
         return [
             Note(
                 Text("skipped {classes}: nothing can be recorded there without {needed}", joined(COMMA, names), needed)
             )
-            for needed, names in lone.items()
+            for needed, names in names_by_needed.items()
         ]
 
-    def unlike(self, recording: Sequence[_Fitting], failures: Sequence[Failure]) -> list[Note]:
-        """Return a note on each file that fits no recipe although a recipe of a neighbouring release patches it.
+    def unmatched_file_notes(self, recording: Sequence[_Fitting], failures: Sequence[Failure]) -> list[Note]:
+        """Return a note on each file that a recipe patches in a neighbouring release, but whose code matches none here.
 
-        Files that are patched by another recipe get none.
+        `recording` are the places that are patched, `failures` those whose code does not match.
         """
         if not failures:
             return []
@@ -344,24 +347,25 @@ class _Planning(NamedTuple):
         unit, stage = self.config.stage.window.unit, self.config.stage.name
         return [gap for gap in self.upstream.gaps if unit == gap.unit and stage in gap.stages]
 
-    def left_out(self) -> list[Note]:
-        """Return a note for each reason why some strategies are not patched, with their names.
+    def skipped_strategy_notes(self) -> list[Note]:
+        """Return a note for each reason why parallel strategies are not patched, with the names of these strategies.
 
-        None if the user chose a strategy.
+        Returns [] if the user chose a strategy.
         """
-        out: dict[Note, list[str]] = {}
+        strategies: dict[Note, list[str]] = {}
         for gap in [] if self.config.stage.strategy else self.gaps():
             if gap.exists(self.target.version):
-                out.setdefault(gap.reason, []).append(gap.strategy)
+                strategies.setdefault(gap.reason, []).append(gap.strategy)
         return [
-            Note(Text("skipped {strategies} ({reason})", ", ".join(names), why.text), why.detail)
-            for why, names in out.items()
+            Note(Text("skipped {strategies} ({reason})", ", ".join(names), reason.text), reason.detail)
+            for reason, names in strategies.items()
         ]
 
     def edit(self, patch: PatchId, recording: Sequence[_Fitting], before: Record | None) -> Edit:
-        """Return the edit with the changes of all places in `recording`.
+        """Return the edit that makes the changes of all places in `recording`, and writes the record of the patch.
 
-        It also removes this patch from files of the record `before` (None: not applied yet) that no longer need it.
+        If the patch is applied already, `before` is its record, else None. Files in that record which no longer need
+        the patch lose it.
         """
         target = self.target
         changes = tuple(fit.change for fit in recording)
@@ -381,14 +385,14 @@ class _Planning(NamedTuple):
         return Edit(target.root, (*changes, *reverted), added, () if files else (patch,))
 
 
-def _with_needed(fitting: Sequence[_Fitting]) -> list[_Fitting]:
-    """Return the places without those whose recipe needs others, none of which fits.
+def _drop_lone(fitting: Sequence[_Fitting]) -> list[_Fitting]:
+    """Return the places without those whose recipe needs another one that is not among them.
 
-    What is left out may be needed itself, so this is repeated until nothing changes.
+    A recipe may `need` one of several. A dropped recipe may be needed itself, so this repeats until nothing changes.
     """
     names = {fit.place.recipe.name for fit in fitting}
-    needed = [fit for fit in fitting if not fit.place.recipe.needs or not names.isdisjoint(fit.place.recipe.needs)]
-    return needed if len(needed) == len(fitting) else _with_needed(needed)
+    usable = [fit for fit in fitting if not fit.place.recipe.needs or not names.isdisjoint(fit.place.recipe.needs)]
+    return usable if len(usable) == len(fitting) else _drop_lone(usable)
 
 
 def _typed(stage: Stage) -> str:
@@ -402,8 +406,8 @@ def _called(recipe: Recipe) -> str:
     return recipe.class_name or Text("the {recipe}", recipe.name)
 
 
-def _looked_for(problems: Sequence[Problem]) -> Iterator[str]:
-    """Yield lines on what code was looked for, each followed by what each file had instead."""
+def _mismatch_lines(problems: Sequence[Problem]) -> Iterator[str]:
+    """Yield a line on each code that was expected, followed by a line for each file with the code found there."""
     places: dict[str, dict[str, None]] = {}
     for problem in problems:
         looked_for = Text("expected {code}", _cut(problem.looked_for)) if problem.looked_for else problem.cause
@@ -428,13 +432,13 @@ def _no_file(target: Target, recipe: Recipe) -> Problem:
 
 def _nearest(upstream: Upstream, version: str) -> Sequence[str]:
     """Return the published releases next to `version`, or that very release; all of them if it does not parse."""
-    wanted_version = versions.understood(version)
-    if wanted_version is None:
+    parsed_version = versions.understood(version)
+    if parsed_version is None:
         return upstream.releases
     from packaging.version import Version
 
-    before = [release for release in upstream.releases if Version(release) <= wanted_version]
-    after = [release for release in upstream.releases if Version(release) >= wanted_version]
+    before = [release for release in upstream.releases if Version(release) <= parsed_version]
+    after = [release for release in upstream.releases if Version(release) >= parsed_version]
     return (*before[-1:], *after[:1])
 
 
@@ -446,22 +450,22 @@ def published(upstream: Upstream, version: str) -> str:
 
 
 def _blocks(place: Place, without: bytes, config: ProfileConfig[Stage], patch: PatchId, version: str) -> list[Block]:
-    """Return the lines of the block to insert, as (patch, lines), preceded by the shared block if the file lacks it.
+    """Return the blocks to insert into a file, as (patch, lines): the shared block if the file lacks it, and its own.
 
-    `without` is the file without this patch, `version` the installed one. If its shared block differs or was edited, a
-    new shared block with another number is added.
+    `without` is the file's content without this patch, `version` the installed release. A shared block that differs or
+    was edited is left alone, and a new one with another number is inserted.
     """
     from patcher.editing import render
 
-    there = {marked.patch: marked for marked in markers.marked(without)}
+    blocks = {marked.patch: marked for marked in markers.marked(without)}
     release = place.release
     about = {"format": 1, "rlpatch": __version__, "target": patch.target, "release": version}
     for number in count(1):
         # The one that is there may have been written by another release of rlpatch, or for other settings.
         shared = PatchId(patch.target, SHARED, str(number) if number > 1 else "")
         rendered = render(place.recipe, config, release, patch, shared, about)
-        if not rendered.shared or shared not in there:
+        if not rendered.shared or shared not in blocks:
             return [*([(shared, rendered.shared)] if rendered.shared else []), (patch, rendered.own)]
-        if there[shared].intact and markers.holds(there[shared], rendered.shared):
+        if blocks[shared].intact and markers.holds(blocks[shared], rendered.shared):
             return [(patch, rendered.own)]
     raise AssertionError("count() has no end")

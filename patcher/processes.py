@@ -45,30 +45,31 @@ class RunningProcess(NamedTuple):
 def running(
     declared: Iterable[Processes], packages: Iterable[Path] = (), proc: Path = Path("/proc")
 ) -> tuple[RunningProcess, ...]:
-    """Return the processes that are one of `declared` or have loaded code from `packages`, as far as /proc tells.
+    """Return the processes that match `declared` or have loaded code from `packages`, as far as /proc tells.
 
     `packages` are the folders whose code changed; () skips the check of loaded code. An interpreter with a file of
-    `packages` in its memory is always included. A declared process is left out if its PYTHONPATH, working directory or
-    site-packages lead to other copies of all `packages`. The line says so if another user's process hides what it has
-    loaded.
+    `packages` in its memory is always included. A process that matches `declared` is left out if its PYTHONPATH,
+    working directory or site-packages lead to other copies of all `packages`. If a process of another user hides what
+    it has loaded, its `line` says so.
     """
     declared_processes, folders = tuple(declared), tuple(Path(os.path.realpath(package)) for package in packages)
     processes = (process for process in proc.glob("[0-9]*") if process.name != str(os.getpid()))
-    return tuple(sorted(filter(None, (_running(process, declared_processes, folders) for process in processes))))
+    matches = (_matching_process(process, declared_processes, folders) for process in processes)
+    return tuple(sorted(filter(None, matches)))
 
 
-def _running(process: Path, declared: Sequence[Processes], packages: Sequence[Path]) -> RunningProcess | None:
-    """Return the process at `process`, its folder below /proc, if `running` includes it, else None.
+def _matching_process(process: Path, declared: Sequence[Processes], packages: Sequence[Path]) -> RunningProcess | None:
+    """Return the process if it matches `declared` or has loaded code from `packages`, else None.
 
-    `declared` and `packages` are as in `running`.
+    `process` is its folder below /proc; `declared` and `packages` are as in `running`.
     """
     command = (_read(process / "cmdline") or b"").decode("utf-8", "replace")
     argv = command.split("\0")
     python = _is_python(process, argv[0])
-    script = _script(command, python=python, declared=declared)
+    script = _matching_script(command, python=python, declared=declared)
     if script is None and not python:
         return None  # the memory of all others is not read: that takes a millisecond for a large one
-    described = _described(process, " ".join(argv).strip()[:80])
+    described = _describe(process, " ".join(argv).strip()[:80])
     if not packages:
         return described if script is not None else None
     maps = _read(process / "maps")
@@ -77,9 +78,9 @@ def _running(process: Path, declared: Sequence[Processes], packages: Sequence[Pa
         return described._replace(here=True)
     if script is None:
         return None
-    search = _search(process)
-    sites = _sites((argv[0], script), loaded)
-    finds = [_finds(package, search or [Path(os.devnull)], sites) for package in packages]
+    search = _search_path(process)
+    sites = _site_packages((argv[0], script), loaded)
+    finds = [_imports(package, search or [Path(os.devnull)], sites) for package in packages]
     if all(find is False for find in finds):
         return None
     described = described._replace(here=True in finds)
@@ -90,8 +91,11 @@ def _running(process: Path, declared: Sequence[Processes], packages: Sequence[Pa
     return described
 
 
-def _described(process: Path, command: str) -> RunningProcess:
-    """Return a process with its id and command; add the user and the start time if it belongs to another user."""
+def _describe(process: Path, command: str) -> RunningProcess:
+    """Return a process with a line of its id and `command`, and with user and start time if it is another user's.
+
+    `process` is its folder below /proc.
+    """
     line: str = f"{process.name} {command}"
     user = ""
     with contextlib.suppress(OSError):
@@ -101,7 +105,7 @@ def _described(process: Path, command: str) -> RunningProcess:
                 user = process.owner()
             except KeyError:
                 user = Text("user {uid}", owner)
-            began = _began(process)
+            began = _start_time(process)
             line = Text("{process} (of {user})", line, user)
             if began:
                 since = time.strftime("%Y-%m-%d %H:%M", time.localtime(began))
@@ -109,10 +113,11 @@ def _described(process: Path, command: str) -> RunningProcess:
     return RunningProcess(line, user)
 
 
-def _script(command: str, *, python: bool, declared: Sequence[Processes]) -> str | None:
-    """Return the script that a `command` runs if it is one of `declared`; "" for a module or a title; else None.
+def _matching_script(command: str, *, python: bool, declared: Sequence[Processes]) -> str | None:
+    """Return the script that a process runs, if its command line matches `declared`, else None.
 
-    `command` is the content of /proc/PID/cmdline; `python` says that it is an interpreter's.
+    Returns "" if the command line matches by a module or a title. `command` is the content of /proc/PID/cmdline;
+    `python` tells that the process is an interpreter.
     """
     if command.startswith(tuple(title for processes in declared for title in processes.titles)):
         return ""
@@ -139,8 +144,11 @@ def _is_python(process: Path, name: str) -> bool:
     return bool(re.fullmatch(_PYTHON, Path(name).name))
 
 
-def _search(process: Path) -> list[Path] | None:
-    """Return a process's working directory, then its PYTHONPATH folders; None if the process hides them."""
+def _search_path(process: Path) -> list[Path] | None:
+    """Return a process's working directory, then the folders of its PYTHONPATH; None if it hides them.
+
+    `process` is its folder below /proc.
+    """
     try:
         here = (process / "cwd").resolve(strict=True)
         environ = (process / "environ").read_bytes().decode("utf-8", "surrogateescape")
@@ -150,20 +158,20 @@ def _search(process: Path) -> list[Path] | None:
     return [here, *((here / entry).resolve() for path in paths for entry in path.split(os.pathsep))]
 
 
-def _sites(programs: Iterable[str], maps: bytes) -> set[Path]:
-    """Return the site-packages folders of a process, by its programs' prefixes and the files in its memory.
+def _site_packages(programs: Iterable[str], maps: bytes) -> set[Path]:
+    """Return the site-packages folders of a process: those of its `programs`, and those of the files in its memory.
 
-    `maps` is the content of its /proc/PID/maps.
+    `programs` are the paths of its interpreter and script, `maps` is the content of its /proc/PID/maps.
     """
     prefixes = {Path(word).parent.parent for word in programs if word.startswith("/")}
     mapped = re.findall(r" (/.*?/(?:site|dist)-packages)/", maps.decode("utf-8", "surrogateescape"))
     return {site for prefix in prefixes for site in prefix.glob("lib*/python3*/*-packages")} | set(map(Path, mapped))
 
 
-def _finds(package: Path, search: Sequence[Path], sites: Iterable[Path]) -> bool | None:
-    """Tell whether a process imports `package`: False for another copy of it, None if no copy is found.
+def _imports(package: Path, search: Sequence[Path], sites: Iterable[Path]) -> bool | None:
+    """Tell whether a process imports `package` from this very folder; None if it finds no copy of the package.
 
-    `search` has its working directory, then its PYTHONPATH folders; `sites` are the folders of installed packages.
+    `search` is its working directory, then its PYTHONPATH folders; `sites` are its site-packages folders.
     """
     here, *paths = search
     if here == package.parent:
@@ -176,16 +184,19 @@ def _finds(package: Path, search: Sequence[Path], sites: Iterable[Path]) -> bool
 
 
 def alive(pid: int, since: float, proc: Path = Path("/proc")) -> bool:
-    """Tell whether the process `pid` runs, and began before `since` (seconds since 1970).
+    """Tell whether the process `pid` runs, and is the one that ran at `since` (seconds since 1970).
 
-    False if the number was reused.
+    False if a later process has got the same number.
     """
-    began = _began(proc / str(pid))
+    began = _start_time(proc / str(pid))
     return began is not None and began <= since + 2
 
 
-def _began(process: Path) -> float | None:
-    """Return when a process began, in seconds since 1970; None if it has ended or /proc does not tell."""
+def _start_time(process: Path) -> float | None:
+    """Return when a process began, in seconds since 1970; None if it has ended or /proc does not tell.
+
+    `process` is its folder below /proc.
+    """
     try:
         fields = (process / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         booted = re.search(r"^btime (\d+)", (process.parent / "stat").read_text(encoding="utf-8"), re.MULTILINE)

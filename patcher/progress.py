@@ -23,10 +23,10 @@ def silent(_what: str, _total: int) -> Iterator[Progress]:
 
 
 @contextmanager
-def whole(progress: Progress, total: int) -> Iterator[Progress]:
-    """Yield a progress function that passes on at most `total` bytes to `progress`.
+def fixed_total(progress: Progress, total: int) -> Iterator[Progress]:
+    """Yield a progress function that reports to `progress` as `total` bytes in all, however many are read.
 
-    The rest is added after the block.
+    Bytes beyond `total` are not reported; bytes that were never read are reported when the block ends.
     """
     remaining = total
 

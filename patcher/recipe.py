@@ -202,7 +202,7 @@ class Gap(NamedTuple):
     reason: Note
 
     def exists(self, version: str) -> bool:
-        """Tell whether `version` has the strategy; True if the version is unknown."""
+        """Tell whether a release `version` has the parallel strategy, by `releases`; True if it does not parse."""
         from packaging.specifiers import SpecifierSet
         from packaging.version import InvalidVersion, Version
 

@@ -94,9 +94,9 @@ class ProfileRequest(NamedTuple):
         return bool(self.windows or {"stage", "builtin", "timeline", "on_demand"} & self.choices.keys())
 
     def parts(self) -> list[ProfileRequest]:
-        """Return the request split into its window and its timeline; [self] if it has only one of them.
+        """Return a request for the window and one for the timeline, or [self] if only one of the two is requested.
 
-        `beside` is left out.
+        Of two requests, neither has `beside`.
         """
         if "timeline" not in self.choices or self.stage == TIMELINE:
             return [self]
@@ -216,23 +216,23 @@ class ProfileRequest(NamedTuple):
         return joined(AND, (f"--{window.unit}" for window in self.windows))
 
 
-def recorded(words: Sequence[str]) -> ProfileRequest:
-    """Return the request of a patch from the options that its record stores.
+def request_of_record(words: Sequence[str]) -> ProfileRequest:
+    """Return the request that a patch was applied with; `words` are the options that its record stores.
 
     Raises Problem for an unreadable value, LookupError for an unknown option or a missing value.
     """
-    windows, choices, left = list[Window](), dict[str, Any](), list(words)
-    while left:
-        word, _, value = left.pop(0).partition("=")
+    windows, choices, unread = list[Window](), dict[str, Any](), list(words)
+    while unread:
+        word, _, value = unread.pop(0).partition("=")
         name = word[2:].replace("-", "_")
         if word[2:] in UNITS:
-            windows.append(Window.parse(word[2:], value or left.pop(0)))
+            windows.append(Window.parse(word[2:], value or unread.pop(0)))
         elif name.startswith("no_"):
             choices[name[3:]] = False
         elif isinstance(OPTIONS[name].notation, Flag):
             choices[name] = True
         else:
-            choices[name] = OPTIONS[name].notation.read(word, value or left.pop(0))
+            choices[name] = OPTIONS[name].notation.read(word, value or unread.pop(0))
     return ProfileRequest(tuple(windows), choices)
 
 
@@ -247,8 +247,8 @@ def resolve(
     """Return the configuration that the request means for `target`.
 
     The stage is the chosen one, else the default for the kind of window, else the first stage that has this kind. The
-    tool follows from the packages in the target's environment. Raises Problem: NO_RECIPE for a stage that the project
-    lacks, which names those of `all_upstreams` that have it; USAGE for options that do not fit.
+    tool follows from the packages in the target's environment. Raises Problem: USAGE for options that do not fit,
+    NO_RECIPE for a stage that the project lacks. The latter names the projects of `all_upstreams` that have the stage.
     """
     on_demand = [kind.UNITS[0].name for kind in KINDS if kind.UNITS and request.choices.get("on_demand")]
     recipes: Sequence[Recipe] = upstream.recipes
@@ -262,7 +262,7 @@ def resolve(
         if counting:
             usual = kind_of(unit).NAMES[0]
             return request.config(usual if usual in counting else counting[0], unit, tool)
-    raise _not_counted(request, upstream, recipes, all_upstreams)
+    raise _window_problem(request, upstream, recipes, all_upstreams)
 
 
 def _check_device(request: ProfileRequest, upstream: Upstream, target: Target) -> None:
@@ -275,8 +275,11 @@ def _check_device(request: ProfileRequest, upstream: Upstream, target: Target) -
         raise usage(cause, "--tool npu")
 
 
-def takes(request: ProfileRequest, upstream: Upstream) -> bool:
-    """Tell whether a recipe of `upstream` has a window or the stage of the request."""
+def supports_any(request: ProfileRequest, upstream: Upstream) -> bool:
+    """Tell whether `upstream` supports the stage of the request or at least one of its windows.
+
+    For `--on-demand` without a window, the default window of any kind of stage counts.
+    """
     units = {window.unit for window in request.windows}
     if request.choices.get("on_demand") and not units:
         units |= {kind.UNITS[0].name for kind in KINDS if kind.UNITS}
@@ -289,17 +292,18 @@ def has_stage(request: ProfileRequest, upstream: Upstream) -> bool:
     return any(recipe.stage == request.stage and units.issubset(recipe.windows) for recipe in upstream.recipes)
 
 
-def _not_counted(
+def _window_problem(
     request: ProfileRequest, upstream: Upstream, recipes: Sequence[Recipe], all_upstreams: AllUpstreams
 ) -> Problem:
-    """Return the problem that none of `recipes` has a window of the request, with the windows to type instead.
+    """Return the problem that none of `recipes` supports a window of the request; its hint lists supported windows.
 
-    `all_upstreams` returns the projects to name if the stage is missing altogether.
+    If the project lacks the stage altogether, the problem says so. Then it names those projects of `all_upstreams` that
+    have the stage.
     """
     where: str = upstream.project.name
     if request.stage:
         if request.stage not in {recipe.stage for recipe in recipes}:
-            return no_stage(request.stage, [upstream], all_upstreams)
+            return stage_problem(request.stage, [upstream], all_upstreams)
         where = Text("stage {stage} of {target}", request.stage, where)
     offered = dict.fromkeys(unit for recipe in recipes for unit in recipe.windows)
     windows = ", ".join(typed_as(unit) for unit in offered if unit != WHOLE)
@@ -319,11 +323,11 @@ def recipes_of(upstream: Upstream, stage: str, all_upstreams: AllUpstreams = tup
     """
     recipes = [recipe for recipe in upstream.recipes if recipe.stage == stage]
     if not recipes:
-        raise no_stage(stage, [upstream], all_upstreams)
+        raise stage_problem(stage, [upstream], all_upstreams)
     return recipes
 
 
-def no_stage(stage: str, upstreams: Sequence[Upstream], all_upstreams: AllUpstreams) -> Problem:
+def stage_problem(stage: str, upstreams: Sequence[Upstream], all_upstreams: AllUpstreams) -> Problem:
     """Return the Problem (NO_RECIPE) that no project of `upstreams` has the stage.
 
     It names the projects of `all_upstreams` that do, and hints at the stage of `upstreams` with a similar name, else at

@@ -72,9 +72,10 @@ class Switch(NamedTuple):
     files: str = "(?!)"
 
     def state(self, value: str | None) -> State:
-        """Return the state that a value of the switch means, in any case of letters: as in `values`, else `otherwise`.
+        """Return the state of the profiler when the switch has this value: that in `values`, else `otherwise`.
 
-        None is a value that only the run knows: UNKNOWN, unless the release ignores the variable.
+        Upper and lower case are the same. None stands for a value that only the run knows: the state is UNKNOWN, unless
+        the release ignores the variable.
         """
         if value is None and self.otherwise is not State.OFF:
             return State.UNKNOWN
@@ -150,7 +151,7 @@ class Release(NamedTuple):
     package: Path | None = None
 
     def has(self, switch: Switch | ConfigSwitch) -> bool:
-        """Tell whether this version has a switch; True if nothing tells.
+        """Tell whether this version has a switch; True if neither the version nor the code tells.
 
         The version of a development tree lags behind its code, by months in verl and vllm-ascend. So installed code
         decides; without it, the switches of the previous minor release and of all later ones count.

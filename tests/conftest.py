@@ -174,7 +174,7 @@ def _keyboard() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # `rlpatch run` leaves them blocked, too
     with contextlib.suppress(KeyboardInterrupt):  # pressed in a command that then failed of something else
-        interrupts.look()
+        interrupts.raise_pending()
 
 
 @pytest.fixture(scope="session")

@@ -102,7 +102,7 @@ def apply(machine: Machine, *, dry_run: bool) -> CommandResult:
 def _apply(machine: Machine, dry_run: bool) -> CommandResult:
     """Patch all targets or none, without another try. Raises Problem (FOREIGN_EDIT) if a file changes meanwhile."""
     discovery = machine.discover()
-    step = StepResult() if dry_run else applied.settle(discovery, machine.on_wait)
+    step = StepResult() if dry_run else applied.end_interrupted(discovery, machine.on_wait)
     plans, problems = machine.plan(discovery)
     if problems:
         return CommandResult("apply", step + StepResult(problems=problems), data=AppliedBundle(dry_run))
@@ -124,7 +124,7 @@ def revert(machine: Machine, *, dry_run: bool) -> CommandResult:
 def _revert(machine: Machine, dry_run: bool) -> CommandResult:
     """Remove the bundle's patches, without another try. Raises Problem (FOREIGN_EDIT) if a file changes meanwhile."""
     discovery = machine.discover()
-    step = StepResult() if dry_run else applied.settle(discovery, machine.on_wait)
+    step = StepResult() if dry_run else applied.end_interrupted(discovery, machine.on_wait)
     removals, removal_step = _removals(machine, discovery)
     step += removal_step
     if step.problems:

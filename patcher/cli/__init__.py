@@ -58,7 +58,7 @@ def reported(ctx: click.Context, command: str = "") -> Iterator[None]:
     except click.exceptions.Exit:  # behind the help
         raise
     except (Exception, KeyboardInterrupt) as error:
-        importlib.import_module("patcher.cli.usage").end_wrong(error, ctx, command)
+        importlib.import_module("patcher.cli.usage").report_and_exit(error, ctx, command)
         raise
 
 

@@ -68,8 +68,8 @@ class Configuration:
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     presets: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
-    def chosen(self, preset: str | None) -> Mapping[str, tuple[str, ...]]:
-        """Return the words of each option, overridden by those of `preset` (None: none).
+    def with_preset(self, preset: str | None) -> Mapping[str, tuple[str, ...]]:
+        """Return the words of each option in the file, replaced by those of the preset `preset` (None: no preset).
 
         A preset with a window replaces all windows. Raises Problem (USAGE) if the preset does not exist.
         """
@@ -89,15 +89,15 @@ class Configuration:
         tables = (self.options, *self.presets.values())
         return tuple(dict.fromkeys(options[PYTHON][1] for options in tables if PYTHON in options))
 
-    def before(
+    def additions(
         self, command: str, typed: Collection[str], preset: str | None
     ) -> tuple[Mapping[str, tuple[str, ...]], tuple[str, ...]]:
-        """Return the options and the targets that the configuration adds to a command line.
+        """Return the options, each with its words, and the targets that the configuration adds to a command line.
 
-        A command that patches gets all options; other commands get only `path` and `python`, unless a preset is typed.
-        `typed` holds the names of typed options, which win. Raises Problem (USAGE) for an unknown preset.
+        A `command` that patches gets all options, any other gets only `path` and `python`, unless a preset is typed.
+        `typed` are the names of typed options, which are not added. Raises Problem (USAGE) for an unknown preset.
         """
-        chosen = _without_windows(self.chosen(preset), typed)
+        chosen = _without_windows(self.with_preset(preset), typed)
         patching = command in PATCHING or preset is not None
         if not patching:
             chosen = {name: words for name, words in chosen.items() if name in _SEARCH}
@@ -112,11 +112,11 @@ def _without_windows(options: Mapping[str, tuple[str, ...]], winning: Collection
     return options if _CHOOSING.isdisjoint(winning) else {k: v for k, v in options.items() if k not in _WINDOWS}
 
 
-def goes_on(source: ConfigurationFile, command: str, typed: Collection[str]) -> bool:
-    """Tell whether a command ignores a configuration that cannot be used, instead of failing.
+def may_ignore(source: ConfigurationFile, command: str, typed: Collection[str]) -> bool:
+    """Tell whether a command ignores a configuration file that cannot be used, instead of failing.
 
-    True for commands that only look or remove. True also for an unread file if another user owns it, or if the place to
-    search is typed.
+    True for commands that only look or remove, such as `status`. For other commands, True only if the file was refused
+    unread, and another user owns it or `typed` has `--path` or `--python`.
     """
     elsewhere = source.refused is not None and (source.foreign or not _SEARCH.isdisjoint(typed))
     return elsewhere or command in WITHOUT
@@ -172,9 +172,9 @@ class _Reader(NamedTuple):
                 yield name, (name, self._path(key, name, text) if name in _PATHS else text)
 
     def _path(self, key: str, name: str, text: str) -> str:
-        """Return the path `text`, the value of `key`, relative to the configuration's folder and with ~ expanded.
+        """Return the path `text` below the configuration's folder, unless it is absolute, and with ~ expanded.
 
-        The value of --python (`name` is the option) stays as it is if it is a bare name, to be found on PATH.
+        `key` is its key in the file, `name` its option. A bare name of an interpreter stays unchanged: it is on PATH.
         """
         try:
             path = Path(text).expanduser()
@@ -189,7 +189,10 @@ class _Reader(NamedTuple):
         return [self._text(key, item) for item in (value if isinstance(value, list) else [value])]
 
     def _text(self, key: str, value: object) -> str:
-        """Return a string or number as typed text. Raises Problem (USAGE) for other types, long or unprintable text."""
+        """Return a string or number of the file as text. Raises Problem (USAGE) for other types and unusable text.
+
+        That is text with more than `_LONGEST` characters, or with unprintable ones.
+        """
         if not isinstance(value, (str, int, float)):
             raise self._wrong(
                 Text("{key} in the configuration must be a string, a number, or a list of these", key), key
@@ -223,12 +226,14 @@ def _near(word: str, words: Collection[str], before: str = "") -> str:
     return Text("`rlpatch apply --help` lists the options")
 
 
-def words(command: click.Command, ctx: click.Context, args: list[str], source: ConfigurationFile) -> list[str]:
+def add_configuration(
+    command: click.Command, ctx: click.Context, args: list[str], source: ConfigurationFile
+) -> list[str]:
     """Return the command line `args` with the options and targets of the configuration `source` in front.
 
-    Typed words win over the configuration. `ctx.meta` gets a note on what is added, or on why nothing is. Raises
-    Problem (USAGE) if the file cannot be used, or if its interpreter is not trusted, unless the command goes on
-    without.
+    Nothing is added that is typed. `ctx.meta` gets a note on what was added, or a warning if the configuration is
+    ignored. Raises Problem (USAGE) if the file cannot be used or its interpreter is not trusted, and the command may
+    not ignore that.
     """
     name, notes = str(command.name), ctx.meta.setdefault("configured", [])
     values, _, order = command.make_parser(ctx).parse_args(args=list(args))
@@ -239,11 +244,11 @@ def words(command: click.Command, ctx: click.Context, args: list[str], source: C
     try:
         configuration = read(source)
     except Problem as problem:
-        if preset is None and goes_on(source, name, typed):
+        if preset is None and may_ignore(source, name, typed):
             notes.append(_going_on(problem, Text("rlpatch goes on without this configuration file")))
             return args
         raise
-    options, targets = configuration.before(name, typed, preset)
+    options, targets = configuration.additions(name, typed, preset)
     if PYTHON in options:
         try:
             consent.require(source, options[PYTHON][1])

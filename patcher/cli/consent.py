@@ -34,7 +34,7 @@ def program(interpreter: str) -> Path | None:
 
 
 def trusted(source: ConfigurationFile, interpreter: str) -> bool:
-    """Tell whether this user trusts the interpreter in this configuration, and neither has changed since."""
+    """Tell whether this user has trusted the interpreter in this configuration, and neither has changed since then."""
     try:
         with opened.opened(_folder()) as folder:
             _require_own(folder.status(), folder.path)
@@ -56,9 +56,9 @@ def require(source: ConfigurationFile, interpreter: str) -> None:
 
 
 def trust(source: ConfigurationFile, names: Iterable[str]) -> None:
-    """Record consent to exactly the interpreters `names` of a configuration, in place of an earlier consent.
+    """Record that this user trusts exactly the interpreters `names` in a configuration, instead of earlier ones.
 
-    Raises Problem (ENVIRONMENT) if it cannot be recorded.
+    Raises Problem (ENVIRONMENT) if that cannot be recorded.
     """
     try:
         seals = "".join(f"{_seal(source, interpreter)}\n" for interpreter in names)
@@ -73,7 +73,10 @@ def trust(source: ConfigurationFile, names: Iterable[str]) -> None:
 
 
 def distrust(file: Path) -> bool:
-    """Remove the consent for a configuration file; return whether there was one. Raises Problem (ENVIRONMENT)."""
+    """Remove the record of trust in a configuration file, and tell whether there was one.
+
+    Raises Problem (ENVIRONMENT) if it cannot be removed.
+    """
     try:
         path = _folder() / _name(file)
         there = os.path.lexists(path)
@@ -104,7 +107,10 @@ def _require_own(status: os.stat_result, path: Path) -> None:
 
 
 def _seal(source: ConfigurationFile, interpreter: str) -> str:
-    """Return a digest of the configuration, the interpreter's path, its links and its bytes. Raises OSError."""
+    """Return a SHA-256 in hexadecimal of the configuration, and of the interpreter's path, links and bytes.
+
+    Raises OSError if the interpreter cannot be read.
+    """
     started = program(interpreter)
     parts = [source.content, os.fsencode(interpreter)]
     if started is not None:  # else it is one on the nodes of a cluster

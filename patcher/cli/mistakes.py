@@ -91,7 +91,7 @@ def _options_first(words: Words) -> Words:
     return [*words[first:], *words[:first]]
 
 
-def _version(words: Words) -> Words:
+def _join_versions(words: Words) -> Words:
     """Return the words with each target and its version joined by `==`, such as `vllm@0.9.1` or `vllm 0.9.1`."""
     names = {versions.normalise(project.name) for project in projects.projects()}
     joined: list[str] = []
@@ -106,8 +106,8 @@ def _version(words: Words) -> Words:
     return joined
 
 
-def _names(words: Words) -> Words:
-    """Return the words with targets apart that commas join, and without quotation marks and `[extras]` around them."""
+def _split_targets(words: Words) -> Words:
+    """Return the words with `vllm,verl` split into two targets, and targets without quotation marks and `[extras]`."""
     names = {versions.normalise(project.name) for project in projects.projects()}
     apart: list[str] = []
     for word in words:
@@ -118,8 +118,8 @@ def _names(words: Words) -> Words:
     return apart
 
 
-def _near(words: Words) -> Words:
-    """Return the words with the name of a target in place of a word that is almost one."""
+def _correct_targets(words: Words) -> Words:
+    """Return the words with misspelled names of targets corrected, such as `vlm` to `vllm`."""
     names = projects.names()
     near = [*words[:1]]
     for before, word in pairwise(words):
@@ -131,8 +131,8 @@ def _near(words: Words) -> Words:
     return near
 
 
-def _stage(words: Words) -> Words:
-    """Put --stage in front of the name of a stage that stands alone."""
+def _add_stage_option(words: Words) -> Words:
+    """Return the words with `--stage` in front of each name of a stage that has no option in front of it."""
     stages = (*RolloutStage.NAMES, *TrainingStage.NAMES)
     return [
         part
@@ -155,8 +155,8 @@ _OPTIONS = {
 """Names that the frameworks' own profilers have for stages and options, and rlpatch's."""
 
 
-def _own_names(words: Words) -> Words:
-    """Return the words with rlpatch's names of stages and options in place of those of the frameworks' profilers."""
+def _translate_names(words: Words) -> Words:
+    """Return the words with names that the frameworks' profilers have for stages and options replaced by rlpatch's."""
     if words[:1] and words[0] not in ("apply", "run", "diff", "bundle"):
         return words
     return [
@@ -168,8 +168,11 @@ def _own_names(words: Words) -> Words:
     ]
 
 
-def _place(words: Words) -> Words:
-    """Put --path in front of a folder that stands for a target, for a command that needs no target."""
+def _add_path_option(words: Words) -> Words:
+    """Return the words with `--path` in front of a folder that was typed as a target.
+
+    Only for commands that need no target, such as `status`.
+    """
     if words[:1] and words[0] not in ("status", "diff", "revert", "recover", "check"):
         return words
     return [
@@ -179,8 +182,11 @@ def _place(words: Words) -> Words:
     ]
 
 
-def _repeated(words: Words) -> Words:
-    """Return the words with the values of a repeated window or list in its first place, separated by commas."""
+def _merge_repeated(words: Words) -> Words:
+    """Return the words with the values of a repeated option joined by commas, behind its first occurrence.
+
+    Only for windows and lists: `--decode 1:2 --decode 5:6` becomes `--decode 1:2,5:6`.
+    """
     lists = {*(f"--{unit}" for unit in UNITS), "--ranks", "--replicas", "--training-steps", "--contents", "--nodes"}
     values: dict[str, list[str]] = {}
     for option, value in pairwise(words):
@@ -203,7 +209,7 @@ def _applied_window(words: Words) -> Words:
     return [word for before, word in pairwise(("", *words)) if not any(part[2:] in UNITS for part in (before, word))]
 
 
-def _ranges(words: Words) -> Words:
+def _rewrite_ranges(words: Words) -> Words:
     """Return the words with ranges in rlpatch's notation.
 
     The ends of a range come in order and with a colon between them. A single number becomes `N:N+1` where a range of
@@ -243,8 +249,8 @@ _UNITS_OF: Mapping[str, Mapping[str, float]] = {
 _COUNTED: Mapping[str, float] = {"k": 1000, "m": 1_000_000}
 
 
-def _units(words: Words) -> Words:
-    """Return the words with numbers in the unit that their option has, such as 600 for `--timeout 10m`."""
+def _convert_units(words: Words) -> Words:
+    """Return the words with numbers converted to the unit of their option, such as `--timeout 10m` to 600 (seconds)."""
     meant = [*words]
     for at, (option, value) in enumerate(pairwise(words), 1):
         number = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]{1,3})", value.lower())
@@ -256,7 +262,7 @@ def _units(words: Words) -> Words:
     return meant
 
 
-def _all(words: Words) -> Words:
+def _correct_all(words: Words) -> Words:
     """Return the words with `all` after --ranks and --replicas where it is misspelled, such as `*`, `any` or `al`."""
     lists = {"--ranks", "--replicas"}
     return [
@@ -265,7 +271,7 @@ def _all(words: Words) -> Words:
     ]
 
 
-def _steps(words: Words) -> Words:
+def _swap_rollout_option(words: Words) -> Words:
     """Return the words with --rollout in place of --training-steps beside a rollout window, and the other way round.
 
     The number changes by one: rollouts count from 0, training steps from 1.
@@ -293,17 +299,17 @@ RULES = (
     Rule(_dashes, certain=True),
     Rule(_help),
     Rule(_options_first),
-    Rule(_names),
-    Rule(_version),
-    Rule(_stage),
-    Rule(_near),
-    Rule(_own_names),
-    Rule(_place),
-    Rule(_repeated),
+    Rule(_split_targets),
+    Rule(_join_versions),
+    Rule(_add_stage_option),
+    Rule(_correct_targets),
+    Rule(_translate_names),
+    Rule(_add_path_option),
+    Rule(_merge_repeated),
     Rule(_applied_window),
-    Rule(_units),
-    Rule(_ranges),
-    Rule(_all),
-    Rule(_steps),
+    Rule(_convert_units),
+    Rule(_rewrite_ranges),
+    Rule(_correct_all),
+    Rule(_swap_rollout_option),
     Rule(_interpreter, behind=True),
 )

@@ -94,7 +94,10 @@ def nearest() -> ConfigurationFile | None:
 
 
 def load(file: Path) -> ConfigurationFile:
-    """Read the configuration at `file`, whose folder has no links; a file that is not read has `refused` set."""
+    """Read the configuration file `file`, a path without links in its folder.
+
+    `refused` of the result is set if the file cannot be read, or if other users could have written it.
+    """
     refused, change, foreign, content = "", "", False, b""
     try:
         with opened.opened(file.parent) as folder:
@@ -135,10 +138,10 @@ def _has_table(file: Path) -> bool:
 
 
 def _refusal(file: Path, descriptor: int, folder: int) -> tuple[str, str]:
-    """Return why other users could write `file` or its folder, and a remedy; ("", "") if nobody could.
+    """Return (why other users could write to `file` or its folder, remedy); ("", "") if no other user could.
 
-    `descriptor` is that of the open file, `folder` that of its open folder. The remedy is a command or a phrase, and ""
-    if another user owns the file or the folder.
+    `descriptor` is that of the open file, `folder` that of its open folder. The remedy is a command or a phrase; it is
+    "" if another user owns the file or the folder.
     """
     for path, number, foreign, writable in (
         (file, descriptor, Text("another user owns the file"), Text("other users can write to the file")),
@@ -169,9 +172,9 @@ def _trusted(status: os.stat_result) -> bool:
 
 
 def _private(status: os.stat_result, descriptor: int) -> bool:
-    """Tell whether an open file's group has no member but its owner, and the file has no access control list.
+    """Tell whether only the owner of an open file can use the permissions of its group.
 
-    With an access control list, the group bits are those of everybody in the list.
+    False if the group has other members, or if the file has an access control list, whose users these bits cover, too.
     """
     import grp  # noqa: PLC0415
     import pwd  # noqa: PLC0415
@@ -185,7 +188,10 @@ def _private(status: os.stat_result, descriptor: int) -> bool:
 
 
 def line_of(text: str, key: str, value: str | None = None) -> int | None:
-    """Return the number of the first line with `key =`, or of `value` in quotes after it; None without such a key."""
+    """Return the number of the first line with `key =`, or if given, of the first quoted `value` after that.
+
+    Returns None if `text` does not have the key.
+    """
     name = re.search(rf"^[^#\n]*?(?<![\w-]){re.escape(key)}[\"']?\s*[=\]]", text, re.MULTILINE)
     if name is None:
         return None

@@ -137,7 +137,11 @@ class Command(click.Command):
             return args
         # Most folders have no configuration: it takes 5 ms to look into one, and more to read it.
         source = importlib.import_module("patcher.cli.nearest").nearest()
-        return importlib.import_module("patcher.cli.configured").words(self, ctx, args, source) if source else args
+        if source is None:
+            return args
+        configured = importlib.import_module("patcher.cli.configured")
+        with_configuration: list[str] = configured.add_configuration(self, ctx, args, source)
+        return with_configuration
 
     def invoke(self, ctx: click.Context) -> NoReturn:
         """Run the command, print its report and exit with its code; with `--verbose` re-raise an unexpected error."""
@@ -153,7 +157,7 @@ class Command(click.Command):
         report.notes[:0] = ctx.meta.get("configured", ())
         if report.problems:
             importlib.import_module("patcher.cli.mistakes").correct(report, ctx.meta.get("typed", ()))
-        end(report, output)
+        print_and_exit(report, output)
 
     def get_help(self, ctx: click.Context) -> str:
         """Return the help in the language of the user."""
@@ -173,9 +177,9 @@ class Command(click.Command):
 
 
 def rows_of(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
-    """Yield lines of help, `width` columns wide, with each option and its translated description side by side.
+    """Yield lines of help, at most `width` columns wide, with each option beside its translated description.
 
-    `rows` are pairs (option, description). An option is never broken at a hyphen.
+    `rows` are (option, description). An option is never broken at a hyphen.
     """
     first = max(len(option) for option, _ in rows) + 2
     for option, about in rows:
@@ -184,8 +188,8 @@ def rows_of(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
         yield from (f"  {'':{first}}{text}\n" for text in texts[1:])
 
 
-def end(report: CommandResult, output: OutputOptions) -> NoReturn:
-    """Print `report`, run its `then` if it has no problems, and exit with the code of the last step."""
+def print_and_exit(report: CommandResult, output: OutputOptions) -> NoReturn:
+    """Print `report` and exit with its code; without problems, call `report.then` first and exit with its code."""
 
     def show(report: CommandResult) -> int:
         return report.show(**output._asdict())
@@ -198,14 +202,20 @@ DRY_RUN = switch(OUTPUT, "Show what would be done; write nothing.", "-n", "--dry
 
 
 def click_option(spec: OptionSpec, **more: Any) -> Option:
-    """Return the click option of `spec`, with `more` click attributes; untyped it is None, or False for a flag."""
+    """Return a click option for `spec`, with `more` attributes for click.
+
+    If the option is not typed, its value is None, and False for a flag.
+    """
     notation, names = spec.notation, [spec.flag]
     if isinstance(notation, Flag):
         if notation.negated:
             names = [f"{spec.flag}/{flag(f'no_{spec.name}')}"]
         return Option(names, heading=spec.heading, is_flag=True, default=False, help=spec.help)
 
-    attributes: dict[str, Any] = {"type": lambda text: notation.read(spec.flag, text), "shell_complete": offer(spec)}
+    attributes: dict[str, Any] = {
+        "type": lambda text: notation.read(spec.flag, text),
+        "shell_complete": value_completion(spec),
+    }
     if isinstance(notation, (FilePath, FolderPaths)):
         attributes = {"type": click.Path(readable=False, path_type=Path), "multiple": isinstance(notation, FolderPaths)}
     if isinstance(notation, AnyText) and notation.alone is not None:
@@ -222,8 +232,11 @@ _OF_RECIPES: Mapping[str, Callable[[Recipe], Iterable[str]]] = {
 """The options whose words a target decides."""
 
 
-def offer(spec: OptionSpec) -> Complete:
-    """Return a shell completion for an option with comma-separated values, from the recipes of the typed targets."""
+def value_completion(spec: OptionSpec) -> Complete:
+    """Return the shell completion of an option with comma-separated values.
+
+    The values for stages and strategies are those in the recipes of the typed targets.
+    """
 
     def complete(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
         """Return the values that complete the last of the comma-separated words, without repeating earlier ones."""
@@ -275,9 +288,9 @@ def command(
 
 
 def targets(metavar: str, *, nargs: int = -1, required: bool = False) -> click.Argument:
-    """Return the argument for targets: any number of them for `nargs` -1, one for 1.
+    """Return click's argument for targets, `nargs` of them (-1: any number).
 
-    With `==` in `metavar`, the name in the help, its completion offers releases after `==`.
+    `metavar` is its name in the help; if that has `==`, the shell completes releases after `==`, too.
     """
 
     def complete(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

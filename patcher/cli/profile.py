@@ -15,7 +15,10 @@ from patcher.request import OPTIONS, ProfileRequest
 
 
 def _window_option(unit: str) -> Option:
-    """Return the option `--UNIT A:B`, whose errors take the next word into account, as in `--decode 30 60`."""
+    """Return click's option for a window that counts `unit`, `--UNIT A:B`.
+
+    A wrong value is reported with the next word in mind, as for `--decode 30 60`.
+    """
 
     def read(text: str) -> Window:
         typed = typed_words()
@@ -26,7 +29,7 @@ def _window_option(unit: str) -> Option:
 
 
 def _preset(name: str) -> str:
-    """Return the preset's name. Raises Problem (USAGE) if no configuration applies here."""
+    """Return the value of `--preset` unchanged. Raises Problem (USAGE) if no configuration applies in this folder."""
     context = click.get_current_context()
     if not context.resilient_parsing and not context.meta.get("presets"):
         cause = Text("--preset {name}: no configuration in this folder or above it", name)

@@ -8,13 +8,13 @@ import click
 
 from patcher.cli.options import rows_of
 from patcher.messages import Text
-from patcher.messages.language import of_terminal, translate
+from patcher.messages.language import terminal_translations, translate
 from patcher.messages.notes import wrapped
 
 
 def formatter() -> type[click.HelpFormatter]:
     """Return the class that formats help: translated if the terminal's language is not English."""
-    return Formatter if of_terminal() else click.HelpFormatter
+    return Formatter if terminal_translations() else click.HelpFormatter
 
 
 class Formatter(click.HelpFormatter):

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import click
 
 from patcher.cli import mistakes
-from patcher.cli.options import COLORS, OutputOptions, end
+from patcher.cli.options import COLORS, OutputOptions, print_and_exit
 from patcher.messages import CommandLine, CommandResult, Message, Problem, Text, Warned, failed, usage
 
 
-def end_wrong(error: BaseException, ctx: click.Context, command: str) -> None:
+def report_and_exit(error: BaseException, ctx: click.Context, command: str) -> None:
     """Report a usage error, a Problem or Ctrl-C and end the process; return for any other error.
 
     The report includes the warnings of the configuration, and names its file if a word from it is wrong.
@@ -35,7 +35,7 @@ def end_wrong(error: BaseException, ctx: click.Context, command: str) -> None:
     report = CommandResult(command, problems=[problem])
     report.notes += [note for note in notes if isinstance(note, Warned)]
     mistakes.correct(report, typed)
-    end(report, OutputOptions(as_json="--json" in typed, color=_color(typed)))
+    print_and_exit(report, OutputOptions(as_json="--json" in typed, color=_color(typed)))
 
 
 def _color(typed: Sequence[str]) -> bool | None:
@@ -46,7 +46,7 @@ def _color(typed: Sequence[str]) -> bool | None:
 
 
 def _cause(error: click.UsageError, typed: Sequence[str]) -> str:
-    """Return what is wrong with a command line: translatable for common click errors, else click's own message."""
+    """Return what is wrong with a command line, as a translatable text for common errors, else in click's words."""
     if isinstance(error, click.NoSuchOption):
         return Text("No such option: {option}", error.option_name)
     if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Argument):

@@ -55,7 +55,7 @@ def change(group: NodeGroup, work: Work, status: str) -> ClusterChange:
             if hindrances := check(group, work).problems:
                 raise together(hindrances)
             edits_of_node, shares = _first_of_each_folder(group, work)
-            interrupts.look()
+            interrupts.raise_pending()
             answers = group.call("commit", {node: (_edits(edits),) for node, edits in edits_of_node.items()})
             interrupts.ignore()
             if failed(answers):

@@ -193,7 +193,7 @@ class Removal(NamedTuple):
 
 
 def removal(root: PatchedRoot, patches: Collection[PatchId], *, restore: bool = False) -> Removal | None:
-    """Return the edit that removes `patches` from `root`, None if the root has none of them.
+    """Return the planned removal of `patches` from `root`, None if the root has none of them.
 
     With `restore`, a file whose inserted lines were edited is replaced by its backup, which drops every patch in it.
     Raises Problem (FOREIGN_EDIT) for such a file without `restore`, or without a readable backup.
@@ -240,8 +240,8 @@ class RecoveredRoots:
     roots: tuple[Recovered, ...]
 
 
-def settle(discovery: Discovery, on_wait: store.OnWait) -> StepResult:
-    """Complete or roll back the interrupted command of every root, and report the outcome.
+def end_interrupted(discovery: Discovery, on_wait: store.OnWait) -> StepResult:
+    """Complete or roll back the interrupted command of each root in `discovery`, and report the outcome.
 
     Raises Problem: INTERRUPTED after Ctrl-C, otherwise as `patcher.store.transaction.recover`.
     """
@@ -255,7 +255,10 @@ def settle(discovery: Discovery, on_wait: store.OnWait) -> StepResult:
 
 
 def recover(discovery: Discovery, on_wait: store.OnWait) -> CommandResult:
-    """Complete or roll back the interrupted command of every root; ignore Ctrl-C once a root has been recovered."""
+    """Return the result of `rlpatch recover`: complete or roll back the interrupted command of each discovered root.
+
+    Ctrl-C is ignored once a root has been recovered.
+    """
     with interrupts.deferred():
         recovered = store.recover(discovery.stores, on_wait=on_wait)
         if recovered:
@@ -277,7 +280,7 @@ def next_lines(*words: str) -> list[str]:
 def restart_lines(running: Sequence[RunningProcess] = ()) -> list[str]:
     """Return lines that tell the user to restart the processes `running`, or the engine if none is known.
 
-    Processes that may use another environment come last, with that condition.
+    Processes that may use another environment come last, below a line that says so.
     """
     here = [process.line for process in running if process.here]
     elsewhere = [process.line for process in running if not process.here]

@@ -29,9 +29,9 @@ class Remembered(NamedTuple):
 
 
 def remembered() -> Remembered:
-    """Return the remembered roots that still hold a store, and the entries that cannot be read.
+    """Return the roots that this user has patched and that still hold a store, and the entries that cannot be read.
 
-    An entry without a store is deleted: at once if its root exists, else after 30 days.
+    An entry whose root has no store any more is deleted: at once if the root exists, else after 30 days.
     """
     roots, unreadable = list[Path](), list[Path]()
     try:
@@ -56,10 +56,10 @@ def remembered() -> Remembered:
 
 
 def _read(folder: Opened, name: str) -> Path | None:
-    """Return the root that the entry `name` in `folder` holds, None if that root has no store any more.
+    """Return the path of the root that the file `name` in `folder` holds, None if that root has no store any more.
 
-    Such an entry is deleted if its root exists, or has been missing for longer than `GONE_S`. Raises OSError, and
-    ValueError if the entry holds no absolute path.
+    Such a file is deleted if the root exists, or has been missing for longer than `GONE_S`. Raises OSError, and
+    ValueError if the file holds no absolute path.
     """
     with folder.reading(name) as stream:
         data = stream.read(LONGEST + 1)

@@ -64,9 +64,9 @@ class SearchOptions:
     origin: tuple[str, ...] | None = None
 
     def with_environment(self) -> SearchOptions:
-        """Return this search with the answer of the interpreter `python` cached, unchanged without one.
+        """Return this search with the environment of the interpreter `python` looked up once, for later searches.
 
-        Raises Problem if the interpreter gives no answer.
+        Without `python` it is returned unchanged. Raises Problem if the interpreter gives no answer.
         """
         if self.python is None:
             return self
@@ -95,10 +95,10 @@ class SearchOptions:
     def discover(self) -> Discovery:
         """Return all installed targets and every root with a store; the versions of checkouts are not read."""
         # A checkout's version costs git 0.1 s, and nobody needs it of all that is there.
-        found = targets.discover(
+        discovery = targets.discover(
             projects.projects(), paths=self.path, python=self.python, git=False, environment=self.environment
         )
-        return found if self.origin is None else found._replace(searched=(shlex.join(self.origin),))
+        return discovery if self.origin is None else discovery._replace(searched=(shlex.join(self.origin),))
 
     def again(self, instead: Mapping[str, Sequence[str]]) -> CommandLine:
         """See `Search`."""
@@ -111,9 +111,9 @@ class SearchOptions:
 
 
 def parse_target(word: str) -> tuple[Upstream, str | None]:
-    """Return the project and the version (None: any) of a `TARGET` or `TARGET==VERSION`; import its recipes alone.
+    """Return the project and the version (None: any) that `word` names, which is `TARGET` or `TARGET==VERSION`.
 
-    Raises Problem for any other word.
+    Only the recipes of this project are imported. Raises Problem for any other word.
     """
     name, version = _parsed(word)
     return projects.upstream(name), version
@@ -124,7 +124,11 @@ def _parsed(word: str) -> tuple[str, str | None]:
 
 
 def named_projects(names: Sequence[str], search: Search) -> set[str]:
-    """Return the project names that `names` mean. Raises Problem (USAGE for a version, NO_TARGET if unknown)."""
+    """Return the names of the projects that the typed targets `names` mean, such as "vllm" for "VLLM".
+
+    Raises Problem: USAGE for a target with a version, NO_TARGET for an unknown one. `search` gives the corrected
+    command line for the hint.
+    """
     known_projects = projects.projects()
     chosen = set()
     for word in names:
@@ -140,7 +144,7 @@ def named_projects(names: Sequence[str], search: Search) -> set[str]:
 def nothing_found(names: Sequence[str], discovery: Discovery, *, is_elsewhere: bool = False) -> Note:
     """Return a note that no patch of the targets `names` (none: of any) was found, with the places that were searched.
 
-    With `is_elsewhere` it says "here", because another root is patched.
+    With `is_elsewhere` it says "was found here": a root outside of these places is patched.
     """
     targets = ", ".join(names)
     if is_elsewhere:
@@ -151,9 +155,9 @@ def nothing_found(names: Sequence[str], discovery: Discovery, *, is_elsewhere: b
 
 
 def report_nothing(names: Sequence[str], discovery: Discovery, *, is_elsewhere: bool = False) -> StepResult:
-    """Return the line that no patch of `names` was found, and warnings of targets that cannot be patched.
+    """Return a report that no patch of `names` was found, with warnings of targets that cannot be patched.
 
-    With `is_elsewhere` the line says "here", because another root is patched.
+    `is_elsewhere` is as in `nothing_found`.
     """
     warnings = StepResult.noted((problem.note for problem in discovery.problems), "warning")
     text, detail = nothing_found(names, discovery, is_elsewhere=is_elsewhere)

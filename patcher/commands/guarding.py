@@ -36,11 +36,12 @@ _UNSEEN = Text(
 
 
 def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> CommandResult:
-    """Report every profiler that is, or could be, switched on besides rlpatch's own; one that is on is a problem.
+    """Return the result of `rlpatch check`: every profiler that is, or could be, on besides rlpatch's own.
 
-    Empty `words` mean every target that is installed, and every target for the command or the script of a `launch`.
-    Without a place in `search`, a target that is named and not installed is checked by the switches of its releases;
-    with a place it is a problem.
+    A profiler that is on is a problem. `words` are the targets to check; without any, all installed targets are
+    checked, and all others, too, if `launch` has a command or a script. A target that is not installed is checked by
+    the switches of its releases. But if `search` has a path or an interpreter, and `words` names a target that is not
+    installed there, that is a problem.
     """
     placed = bool(search.path) or search.python is not None
     step, data = StepResult(), dict[str, TargetCheck]()
@@ -60,17 +61,16 @@ def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> Comman
         checked, data[name] = _check(upstream, version or "", target, launch)
         step += checked
     if not placed:
-        step += _not_here(absent, is_checked=bool(words or data))
+        step += _absent_note(absent, is_checked=bool(words or data))
     elif not (data or step.problems):
         step += StepResult(problems=tuple(absent.values())[:1])
     return CommandResult("check", step, data=data)
 
 
-def _not_here(absent: Mapping[str, Problem], *, is_checked: bool) -> StepResult:
-    """Return a note that lists the targets `absent`, which are not installed, and says how they were checked.
+def _absent_note(absent: Mapping[str, Problem], *, is_checked: bool) -> StepResult:
+    """Return a note on targets that are not installed, and on how they were checked; empty without such targets.
 
-    If nothing was checked (not `is_checked`), return a line instead that no target is installed. Empty if none is
-    absent.
+    `absent` has their names. If `is_checked` is False, no target was checked, and a line says that none is installed.
     """
     if not absent:
         return StepResult()
@@ -82,21 +82,21 @@ def _not_here(absent: Mapping[str, Problem], *, is_checked: bool) -> StepResult:
 
 
 def _check(upstream: Upstream, version: str, target: Target | None, launch: Launch) -> tuple[StepResult, TargetCheck]:
-    """Return the report and the result of `check` for a target; `target` None checks the switches of `version`.
+    """Return the report and the data of `rlpatch check` for a target; without `target`, `version` is checked.
 
-    A profiler that is on is a problem, and so is one that the patch records with but that the launch does not start.
+    A profiler that is on is a problem. So is a launch that does not start the profiler with which the patch records.
     """
     version = target.version if target else version
-    results, step = _look(upstream, version, target, launch, severe=False)
+    results, step = _detect(upstream, version, target, launch, severe=False)
     lines = [f"{upstream.project.name} {version}".rstrip()]
     recorder = _recorder(target)
-    lines += [line for alike in _grouped(results) for line in _lines(alike, recorder)]
+    lines += [line for group in _group(results) for line in _group_lines(group, recorder)]
     problems = tuple(
         _problem(upstream, result, result.off)
         for result in results if result.state is State.ON and result.profiler != recorder
     )  # fmt: skip
     if recorder and _is_missing(recorder, results, launch):
-        problems = (*problems, _unstarted(recorder))
+        problems = (*problems, _recorder_problem(recorder))
     return step + StepResult(tuple(lines), problems=problems), TargetCheck(version or None, results)
 
 
@@ -110,15 +110,15 @@ def guard(
     profiler: str = "",
     recorder: str = "",
 ) -> StepResult:
-    """Report a problem for each other profiler that is on, and a warning for each that may be.
+    """Return a problem for each other profiler that is on, and a warning for each that may be on.
 
-    With `force`, or for a patch that only sets up the framework's own `profiler` and records nothing itself, one that
-    is on gets a warning instead; `profiler` itself, unless it is off, gets a note. `recorder` is the profiler that
-    records for rlpatch ("" for none): it gets a warning where the launch does not start it.
+    `profiler` is the framework's own one if the patch only sets that up, else "": it gets a note unless it is off. With
+    `force` or such a `profiler`, other profilers that are on get a warning instead of a problem. `recorder` is the
+    program that records for rlpatch, "" for none: a launch that does not start it gets a warning.
     """
-    results, step = _look(upstream, version, target, launch, severe=True)
+    results, step = _detect(upstream, version, target, launch, severe=True)
     if recorder and _is_missing(recorder, results, launch):
-        step += StepResult.noted([Note(_unstarted(recorder).cause, _unstarted(recorder).hint)], "warning")
+        step += StepResult.noted([Note(_recorder_problem(recorder).cause, _recorder_problem(recorder).hint)], "warning")
     results = tuple(result for result in results if result.profiler != recorder)
     doubtful = []
     for result in results:
@@ -141,7 +141,7 @@ def guard(
             step += StepResult(problems=(_problem(upstream, result, hint),))
         elif result.reason != result.where:  # else nothing was looked at, which `check` says
             doubtful.append(result)
-    return step + StepResult.noted(map(_warning, _grouped(doubtful)), "warning")
+    return step + StepResult.noted(map(_group_warning, _group(doubtful)), "warning")
 
 
 def _is_missing(recorder: str, results: Iterable[GuardResult], launch: Launch) -> bool:
@@ -150,7 +150,7 @@ def _is_missing(recorder: str, results: Iterable[GuardResult], launch: Launch) -
     return bool(launch.command or launch.script) and states <= {State.OFF}
 
 
-def _unstarted(recorder: str) -> Problem:
+def _recorder_problem(recorder: str) -> Problem:
     """Return the problem that the launch does not start `recorder`, the program that records the windows."""
     cause = Text("the launch does not start {profiler}, so nothing is recorded", recorder)
     hint = Text(
@@ -161,9 +161,9 @@ def _unstarted(recorder: str) -> Problem:
 
 
 def _recorder(target: Target | None) -> str:
-    """Return the program that records for the patches of `target` from outside of the run, such as Nsight Systems.
+    """Return the program that records from outside of the run for the applied patches, such as "Nsight Systems".
 
-    Returns "" if the recorded process does that itself, and for a target without patches or None.
+    Returns "" if the recorded process records itself, without patches, and for `target` None.
     """
     records: Sequence[Record] = ()
     with suppress(Problem):  # a store that cannot be read, as `status` says
@@ -181,12 +181,12 @@ def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
     return joined(OR, dict.fromkeys(switch.name for switch in reversed(active)))
 
 
-def _look(
+def _detect(
     upstream: Upstream, version: str, target: Target | None, launch: Launch, *, severe: bool
 ) -> tuple[tuple[GuardResult, ...], StepResult]:
     """Return the state of every other profiler, and a note if the target ignores the Hydra options of the launch.
 
-    With `severe`, switches that are off are left out.
+    `target` None checks the switches of the release `version`. With `severe`, profilers that are off are left out.
     """
     step, application = StepResult(), upstream.application
     if application is None and launch.config is not None:
@@ -198,23 +198,25 @@ def _look(
     return detect(checked, launch, severe=severe), step
 
 
-def _grouped(results: Iterable[GuardResult]) -> list[list[GuardResult]]:
-    """Return distinct results; those with state UNKNOWN and the same reason share a group."""
+def _group(results: Iterable[GuardResult]) -> list[list[GuardResult]]:
+    """Return the distinct `results` in groups: those that are UNKNOWN for the same reason, else each by itself."""
     groups: dict[object, list[GuardResult]] = {}
     for result in dict.fromkeys(results):
         groups.setdefault(result.reason if result.state is State.UNKNOWN else result, []).append(result)
     return [*groups.values()]
 
 
-def _warning(alike: Sequence[GuardResult]) -> Note:
-    """Return a single warning for a group of results with the same state.
+def _group_warning(results: Sequence[GuardResult]) -> Note:
+    """Return one warning for results that share a state; its detail has the evidence for each result.
 
-    Its text also says how to switch the profiler off if that fits into the line; the details have what was found.
+    Its text also says how to switch the profiler off, if the line has room for that.
     """
-    first = alike[0]
-    details = [line for result in alike for line in (_profiler_words(result), *_evidence_lines(result), *_off(result))]
+    first = results[0]
+    details = [
+        line for result in results for line in (_profiler_words(result), *_evidence_lines(result), *_off(result))
+    ]
     if first.state is State.UNKNOWN:
-        names = {result.profiler for result in alike}
+        names = {result.profiler for result in results}
         who = first.profiler if len(names) == 1 else Text("{count} profilers", len(names))
         reason = first.reason or first.where
         return Note(Text("{profiler} may be on: {reason}", who, reason), joined("\n", [*details, AGAIN]))
@@ -223,14 +225,14 @@ def _warning(alike: Sequence[GuardResult]) -> Note:
     return Note(typed if len(f"warning: {typed}") <= WIDEST else text, joined("\n", details))
 
 
-def _lines(alike: Sequence[GuardResult], recorder: str) -> Iterator[str]:
-    """Yield the lines on a group: state, profilers and place, then what was found and how to switch it off.
+def _group_lines(results: Sequence[GuardResult], recorder: str) -> Iterator[str]:
+    """Yield the lines on results that share a state: profilers and place, the evidence, and how to switch them off.
 
-    The profiler `recorder` records for rlpatch, so it is to be on.
+    `recorder` is the profiler that records for rlpatch ("" for none): for that, a line says so instead.
     """
-    first = alike[0]
-    names = dict.fromkeys(result.profiler for result in alike)
-    place, *places = dict.fromkeys(result.where for result in alike)
+    first = results[0]
+    names = dict.fromkeys(result.profiler for result in results)
+    place, *places = dict.fromkeys(result.where for result in results)
     if places:
         place = Text("{place} and {count} more places", place, len(places))
     yield Text("  {state} {profilers} ({place})", first.state.value, joined(COMMA, names), place)
@@ -239,8 +241,8 @@ def _lines(alike: Sequence[GuardResult], recorder: str) -> Iterator[str]:
             yield Text("    {setting}: {reason}", first.found, first.reason)
         return
     unknown = first.state is State.UNKNOWN
-    for result in alike:
-        heading = [_profiler_words(result)] if len(alike) > 1 else []
+    for result in results:
+        heading = [_profiler_words(result)] if len(results) > 1 else []
         yield from (
             Detail("    {line}", line)
             for line in (*heading, *_evidence_lines(result), *(_off(result) if unknown else ()))

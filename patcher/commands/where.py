@@ -66,9 +66,10 @@ class Where:
 
 
 def searches(where: Where, words: Sequence[str], command: str, *, writes: bool) -> tuple[Sequence[Search], StepResult]:
-    """Return a search for each kind of installation that has `words`, and the problems that exclude nodes.
+    """Return a search for this machine, or one for each group of identical nodes, and the report of a cluster.
 
-    This machine has a single search. On a cluster, a command that `writes` first ends interrupted commands.
+    The report has a problem for each node that does not answer or has other releases; then there are no searches. On a
+    cluster, a `command` that `writes` first ends interrupted commands. `words` are its targets.
     """
     if where.nodes:
         return where.nodes.searches(words, command, writes=writes)
@@ -76,10 +77,10 @@ def searches(where: Where, words: Sequence[str], command: str, *, writes: bool) 
 
 
 def carry_out(where: Where, work: Work, verb: str, *, dry_run: bool) -> Committed:
-    """Commit all edits of `work` or none, and report each file with `verb` ("patched").
+    """Write all edits of `work` or none, and report each file after a `verb` such as "patched".
 
-    With `dry_run` only check them. Roots that get lines are remembered for `status --everywhere`. Raises Problem as the
-    store does.
+    With `dry_run` only check whether they can be written. Roots that get inserted lines are remembered for
+    `status --everywhere`. Raises Problem as the store does.
     """
     if where.nodes:
         return where.nodes.carry_out(work, verb, dry_run=dry_run)
@@ -105,9 +106,9 @@ def remember(roots: Iterable[Path]) -> None:
 
 
 def running(where: Where, patched: PatchedTargets) -> Sequence[processes.RunningProcess]:
-    """Return the processes, on the nodes of `where` or else here, that may still run the code from before a change.
+    """Return the processes that may still run the code from before a change, on all nodes of `where` or else here.
 
-    `patched` has the searches, projects and roots that changed.
+    `patched` lists what has changed: (search, project, root) each.
     """
     if where.nodes:
         return where.nodes.running(patched)

@@ -144,7 +144,7 @@ class ProfileConfig(Generic[StageT_co]):
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """Notes for the report on what this choice leads to: window, saving, folder, replicas, ranks, profiler."""
+        """Notes for the report on the effects of this choice: window, saving, folder, replicas, ranks, profiler."""
         stage_notes = () if isinstance(self.stage, BuiltinStage) else (*self._window_notes(), *self._place_notes())
         return (*stage_notes, *self.profiler.notes(self.ranges))
 
@@ -173,7 +173,7 @@ class ProfileConfig(Generic[StageT_co]):
         yield from self._saving_notes()
 
     def _saving_notes(self) -> Iterator[Note]:
-        """Yield a note if saving one step, or the whole window, probably stalls longer than `max_stall` seconds."""
+        """Yield a note if saving a step, or the whole window, probably stalls the run for over `max_stall` seconds."""
         stage, limit = self.stage, f"--max-stall {amount_text(self.max_stall)}"
         if self.stage.window.none or self.profiler.light:
             return
@@ -217,7 +217,7 @@ class ProfileConfig(Generic[StageT_co]):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Options that type this choice again, without those at their default.
+        """Words of the command line that choose this configuration; options at their default are left out.
 
         Options whose default depends on the environment or the working directory are always included.
         """

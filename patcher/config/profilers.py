@@ -93,7 +93,7 @@ class ProfilerSettings:
     level: str = ""
 
     def check(self, ranges: RangeOptions) -> None:
-        """Raise Problem (USAGE) if the contents would record nothing, or cannot show the requested `ranges`."""
+        """Raise Problem (USAGE) if `--contents` would record nothing, or not what the requested `ranges` need."""
         contents = f"--contents {','.join(self.contents)}"
         if ranges.switch and self.NEEDED not in self.contents:
             values = contents, ranges.switch, self.NEEDED
@@ -120,7 +120,7 @@ class ProfilerSettings:
         return self.level == "level_none"
 
     def notes(self, ranges: RangeOptions) -> Iterator[Note]:
-        """Yield notes for the report on what these settings lead to, together with `ranges`."""
+        """Yield notes for the report on the effects of these settings and of the requested `ranges`."""
         if ranges.module_ranges:
             detail = Text(
                 "graphs (ACL graphs, CUDA graphs, torch.compile) call no modules when they run. In vLLM,"
@@ -190,7 +190,7 @@ class TorchNpuSettings(ProfilerSettings):
         return self.export_type or (("db",) if ranges.module_ranges else ("text",))
 
     def notes(self, ranges: RangeOptions) -> Iterator[Note]:
-        """Yield notes for the report on what these settings lead to with `ranges`, by release of torch_npu."""
+        """Yield notes for the report on the effects of these settings and `ranges` in some releases of torch_npu."""
         if "npu" not in self.contents:
             yield Note(Text("without npu in --contents, torch_npu ignores level, metrics, L2 and mstx"))
         if "db" in self.exports(ranges):

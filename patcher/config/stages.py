@@ -19,12 +19,12 @@ WHOLE_STAGE = Window(WHOLE, 0, 1)
 
 
 def _repeat() -> int:
-    """Return the field of the option `--repeat`."""
+    """Declare the option `--repeat` as a dataclass field, and return the field."""
     return option(Number(1), WHOSE, "Record the window in this many rollouts or training steps in a row.", default=1)
 
 
 def _replicas() -> tuple[int | str, ...] | None:
-    """Return the field of the option `--replicas`."""
+    """Declare the option `--replicas` as a dataclass field, and return the field."""
     about = (
         "Replicas of verl's rollout engine, such as 0,3, or all; prefill or decode selects the servers for that alone."
     )

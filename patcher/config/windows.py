@@ -149,7 +149,10 @@ class Window:
 
 
 def _joined(unit: str, windows: Iterable[tuple[int, int]]) -> Window:
-    """Return one window of all ranges in order; ranges without a free step between them to warm up in are merged."""
+    """Return a window of all `windows` (first, end) in ascending order.
+
+    Ranges without a free step between them, in which the profiler could warm up, are merged.
+    """
     merged: list[tuple[int, int]] = []
     for first, end in sorted(windows):
         if merged and first <= merged[-1][1]:

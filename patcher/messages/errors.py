@@ -102,7 +102,7 @@ def usage(cause: str, hint: str, where: str = "", notes: tuple[str, ...] = ()) -
 
 
 def failed(error: BaseException) -> Problem:
-    """Return the Problem for any exception that ended a command; a Problem comes back as it is.
+    """Return the Problem that describes an exception which ended a command; a Problem is returned unchanged.
 
     Its kind is INTERRUPTED for Ctrl-C, ENVIRONMENT for an OSError, else UNEXPECTED.
     """
@@ -136,7 +136,7 @@ def refused(error: PermissionError) -> Problem:
 
 
 def _owner(path: Path) -> str:
-    """Return the name of the owner of a path; "another user" if it is not known."""
+    """Return the name of the user who owns a path; "another user" if it is not known."""
     try:
         return path.owner()
     except (OSError, KeyError):

@@ -24,7 +24,7 @@ def is_chinese() -> bool:
 
 
 def translations() -> Mapping[str, str] | None:
-    """Return English template → Chinese template; None if the user's language is not Chinese.
+    """Return the Chinese template of each English one; None if the user's language is not Chinese.
 
     None, too, if the catalogue is missing, as in a bundle.
     """
@@ -38,7 +38,7 @@ def translations() -> Mapping[str, str] | None:
     return entries
 
 
-def of_terminal() -> Mapping[str, str] | None:
+def terminal_translations() -> Mapping[str, str] | None:
     """Return the Chinese catalogue as `translations`; None also if stderr cannot encode Chinese characters."""
     try:
         "中".encode(getattr(sys.stderr, "encoding", None) or "utf-8")
@@ -49,7 +49,7 @@ def of_terminal() -> Mapping[str, str] | None:
 
 def translate(text: str) -> str:
     """Return `text` in the user's language; a plain string, or a Text without a translation, stays as it is."""
-    catalogue = of_terminal()
+    catalogue = terminal_translations()
     return str(text) if catalogue is None else str(rendered(text, catalogue))
 
 
@@ -61,7 +61,7 @@ def translate_for_page(value: Any) -> Any:
 
 def cell(text: str) -> str:
     """Return `text`, translated for a terminal, as a string whose `len` and `format` width count terminal columns."""
-    catalogue = of_terminal()
+    catalogue = terminal_translations()
     if catalogue is None:
         return str(text)
     columns: str = importlib.import_module("patcher.messages.columns").Columns(rendered(text, catalogue))

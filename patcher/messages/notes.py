@@ -6,7 +6,7 @@ import importlib
 import re
 from typing import Mapping, NamedTuple, TextIO
 
-from patcher.messages.language import cell, of_terminal, translate
+from patcher.messages.language import cell, terminal_translations, translate
 from patcher.messages.text import Text, lines
 
 WIDEST = 100
@@ -45,7 +45,7 @@ class Message(NamedTuple):
 
     @property
     def fitted(self) -> tuple[str, str]:
-        """Translated line of at most `WIDEST` columns, and the detail, which has the full text if the line was cut."""
+        """Translated line of at most `WIDEST` columns, and its detail, which starts with the text of a cut line."""
         line, details = cell(self.line), translate(self.detail).splitlines()
         if len(line) > WIDEST:
             details.insert(0, translate(self.text))
@@ -72,16 +72,16 @@ def terminal_width(stream: TextIO | None) -> int | None:
 
 
 def wrapped(text: str, indent: str = "", further: str = "  ", width: int | None = WIDTH) -> list[str]:
-    """Return `text`, translated, in lines of `width` columns.
+    """Return `text`, translated, in lines of at most `width` columns; None takes the terminal's width, up to `WIDEST`.
 
-    `indent` is put before the first, `further` before others. Without a `width`, the terminal's counts, up to `WIDEST`.
-    A longer word stays whole, as does a number with its unit.
+    `indent` is put before the first line, `further` before all others. Neither a longer word is broken nor a number
+    from its unit.
     """
     import shutil  # noqa: PLC0415  (3 ms, and most lines are short)
     import textwrap  # noqa: PLC0415
 
     width = width or min(WIDEST, shutil.get_terminal_size().columns)
-    if of_terminal() is not None:
+    if terminal_translations() is not None:
         columns = importlib.import_module("patcher.messages.columns")  # English needs nothing of it
         chinese: list[str] = columns.wrapped(translate(text), indent, further, width)
         return chinese

@@ -114,7 +114,7 @@ class CommandResult:
         self._add_note(Message(level, text, detail))
 
     def _add_note(self, note: Message) -> None:
-        """Add `note`; if there is one with its level and text, only append a new detail to that."""
+        """Add `note`; if a note with its level and text is present, only append a new detail to that note."""
         for at, earlier in enumerate(self.notes):
             if (earlier.level, earlier.text) == (note.level, note.text):
                 if note.detail not in earlier.detail:
@@ -131,35 +131,35 @@ class CommandResult:
 
         With `quiet` only problems and notes that must be seen are printed, with `verbose` details, too. `color` None
         means: on a terminal only, without NO_COLOR and TERM=dumb. If stdout cannot be written, the exit code is that of
-        the work done; without any work it is that of the failure. A closed pipe is no failure.
+        `_report_unwritten`. A closed pipe is no failure.
         """
         verbose = verbose or self.tells_all
         if color is None and (os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"):
             color = False
-        with _writing(sys.stderr):
+        with _catching_write_errors(sys.stderr):
             for text in self._messages(quiet=quiet, verbose=verbose):
-                _say(text, sys.stderr, color)
-        with _writing(sys.stderr if self.aside else sys.stdout) as failed:
+                _print_line(text, sys.stderr, color)
+        with _catching_write_errors(sys.stderr if self.aside else sys.stdout) as failed:
             self._show_result(as_json=as_json, quiet=quiet, verbose=verbose, color=color)
-        with _writing(sys.stderr):
+        with _catching_write_errors(sys.stderr):
             if not (quiet or verbose or as_json) and self._has_details:
-                _say(translate(Text("add -v for details")), sys.stderr, color)
+                _print_line(translate(Text("add -v for details")), sys.stderr, color)
         if failed and not isinstance(failed[0], BrokenPipeError):
-            return self._unwritten(failed[0], color)
+            return self._report_unwritten(failed[0], color)
         return self.exit_code
 
-    def _unwritten(self, error: OSError, color: bool | None) -> int:
-        """Report on stderr that stdout could not be written, and return the exit code.
+    def _report_unwritten(self, error: OSError, color: bool | None) -> int:
+        """Report on stderr that stdout could not be written, and return the exit code of the process.
 
-        It is that of the command if the command changed something or has problems, else that of the failure.
+        That is the command's own exit code if it changed something or has problems, else that of ENVIRONMENT.
         """
         cause = Text("the output could not be written: {reason}", error.strerror or type(error).__name__)
         if self.done:
             cause = Text("{cause}, but these changes were made: {changes}", cause, joined(COMMA, self.done))
         hint = Text("redirect the output to a disk with free space (> FILE), or into a pipe")
         problem = Problem(Kind.ENVIRONMENT, cause, hint=hint)
-        with _writing(sys.stderr):
-            _say(_error(problem), sys.stderr, color)
+        with _catching_write_errors(sys.stderr):
+            _print_line(_error(problem), sys.stderr, color)
         return self.exit_code if self.done or self.problems else problem.kind.exit_code
 
     def _messages(self, *, quiet: bool, verbose: bool) -> Iterator[str]:
@@ -171,7 +171,7 @@ class CommandResult:
             if quiet and not isinstance(note, Warned):
                 continue
             line, detail = note.fitted
-            yield _tinted(line, note.level)
+            yield _color_first_word(line, note.level)
             if isinstance(note, Warned):
                 yield from (f"  {line}" for line in detail.splitlines())
             elif verbose:
@@ -195,17 +195,18 @@ class CommandResult:
             import json  # noqa: PLC0415  (1 ms, and most reports are for people)
 
             text = json.dumps(self.envelope(), indent=2, ensure_ascii=False, default=str)
-            _say(text, stream, True, as_it_is=True)
+            _print_line(text, stream, True, unbroken=True)
         elif self.raw is not None:
             _show_raw(self.raw, color)
         elif not quiet:
             for line in self.lines:
                 if isinstance(line, Verbatim):
-                    _say(line, stream, color, as_it_is=True)
+                    _print_line(line, stream, color, unbroken=True)
                 elif not isinstance(line, Detail):
-                    _say(_tinted(translate(line), line.lstrip().partition(" ")[0].rstrip(":")), stream, color)
+                    word = line.lstrip().partition(" ")[0].rstrip(":")
+                    _print_line(_color_first_word(translate(line), word), stream, color)
                 elif verbose:
-                    _say(_wrapped(translate(line), line[: len(line) - len(line.lstrip())]), stream, color)
+                    _print_line(_wrapped(translate(line), line[: len(line) - len(line.lstrip())]), stream, color)
 
     def envelope(self) -> dict[str, object]:
         """Return the document of `--json` as a dict: versions, command, exit code, result, notes and problems."""
@@ -253,10 +254,10 @@ def json_of(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _writing(stream: TextIO | None) -> Iterator[list[OSError]]:
-    """Flush `stream` after the block; yield a list that gets an OSError of the block. Ctrl-C only ends the block.
+def _catching_write_errors(stream: TextIO | None) -> Iterator[list[OSError]]:
+    """Flush `stream` after the block, and catch an OSError of the block or the flush.
 
-    After an OSError, the stream is redirected to /dev/null.
+    Yields a list to which the error is added; then the stream is redirected to /dev/null. Ctrl-C only ends the block.
     """
     failed: list[OSError] = []
     try:
@@ -287,15 +288,15 @@ _TINTS = {
 """The words that open a line of a report, and their colours."""
 
 
-def _say(text: str, stream: TextIO | None, color: bool | None, *, as_it_is: bool = False) -> None:
-    """Print a line to `stream`, if there is one; keep its colours only on a terminal, or as `color` says.
+def _print_line(text: str, stream: TextIO | None, color: bool | None, *, unbroken: bool = False) -> None:
+    """Print `text` to `stream`, if there is one; a line that is wider than the terminal is broken unless `unbroken`.
 
-    A line that is wider than the terminal is broken, unless it goes out `as_it_is`.
+    Colours are kept if `color` is true, removed if it is false; None keeps them on a terminal only.
     """
     if stream is None:  # the shell closed it
         return
-    if not as_it_is and (width := terminal_width(stream)):
-        text = "\n".join(_broken(line, width) for line in text.split("\n"))
+    if not unbroken and (width := terminal_width(stream)):
+        text = "\n".join(_break_line(line, width) for line in text.split("\n"))
     if not (stream.isatty() if color is None else color):
         text = _STYLED.sub("", text)
     stream.write(f"{text}\n")
@@ -307,11 +308,11 @@ _WHOLE = re.compile(r"`[^`]*`|(?:^(?:[^\s:：]+[:：] ?)?|(?<=[:：] )|(?<=：))
 _GAP = re.compile(r"\S {2,}\S")
 
 
-def _broken(line: str, width: int) -> str:
-    """Return a line with breaks before column `width`, as one text with newlines.
+def _break_line(line: str, width: int) -> str:
+    """Return a line as text with newlines, so that no part of it is wider than `width` columns if possible.
 
-    Further lines are indented by four, or to the second of two columns. A row of a table with more columns stays whole,
-    as do code and commands.
+    Parts after the first are indented by four blanks, or to the second of two columns. Code, commands, and rows of a
+    table with more columns are not broken.
     """
     plain = _STYLED.sub("", line)
     words = plain.lstrip()
@@ -332,17 +333,20 @@ def _broken(line: str, width: int) -> str:
 
 
 def _show_raw(data: bytes, color: bool | None) -> None:
-    """Print a diff to stdout: as coloured text on a terminal, or if `color` is true, otherwise as unchanged bytes."""
+    """Print a diff to stdout: as coloured text on a terminal or if `color` is true, else as unchanged bytes.
+
+    `color` None means: coloured on a terminal only.
+    """
     if sys.stdout is None:  # the shell closed it
         return
     if sys.stdout.isatty() if color is None else color:
         for line in data.decode("utf-8", "replace").splitlines():
             tint = {"+": _GREEN, "-": _RED, "@": _CYAN}.get(line[:1], "")
-            _say(
+            _print_line(
                 _style(line, _BOLD if line.startswith(("+++", "---", "diff")) else tint),
                 sys.stdout,
                 True,
-                as_it_is=True,
+                unbroken=True,
             )
     else:
         sys.stdout.flush()
@@ -355,17 +359,17 @@ def _style(text: str, codes: str) -> str:
 
 
 def _error(problem: Problem) -> str:
-    """Return a problem as printed, translated: "Error:" in red, its lines below each other."""
+    """Return a problem translated and as printed: "Error:" in red, then its lines below each other."""
     first, *more = problem.lines
     line = translate(Text("Error: {problem}", first))
     first = re.sub("[^:：]+[:：] ?", lambda match: _style(match[0], _BOLD_RED), line, count=1)
     return "\n  ".join((first, *map(translate, more)))
 
 
-def _tinted(line: str, word: str) -> str:
-    """Return `line` with its first word in the colour of `word`, the same word in English.
+def _color_first_word(line: str, word: str) -> str:
+    """Return a translated `line` with its first word in the colour that belongs to `word`, that word in English.
 
-    Unchanged without a colour.
+    A line whose `word` has no colour is returned unchanged.
     """
     return re.sub(r"[^\s:：]+", lambda match: _style(match[0], _TINTS[word]), line, count=1) if word in _TINTS else line
 

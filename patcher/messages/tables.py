@@ -20,18 +20,19 @@ def room() -> int | None:
 
 
 def targets(listed: Iterable[tuple[str, str, str, Sequence[str]]], width: int | None = None) -> list[str]:
-    """Return the lines of the table of `rlpatch list`; each row has target, stages, windows and releases.
+    """Return the lines of the table of `rlpatch list`; `listed` has (target, stages, windows, releases) for each row.
 
     `width` is the terminal's, into which cells are folded; with None each row is a single line.
     """
     rows = [(target, stages, windows, _span(releases)) for target, stages, windows, releases in listed]
-    return drawn((Text("target"), Text("stages"), Text("windows"), Text("releases")), rows, width)
+    return draw((Text("target"), Text("stages"), Text("windows"), Text("releases")), rows, width)
 
 
 def places(listing: Any, width: int | None = None) -> list[str]:
-    """Return the lines of the table of `rlpatch list TARGET`: the recipes in `listing`, with files and releases.
+    """Return the lines of the table of `rlpatch list TARGET`, which shows recipes with their files and releases.
 
-    `width` None gives a row for each structure; otherwise lines are grouped by file and fit the terminal.
+    `listing.targets` has a row for each structure of a recipe. With `width` None each row is a line. Else lines are
+    grouped by stage and file, and at most `width` columns wide.
     """
     if width is None:
         rows = [
@@ -42,7 +43,7 @@ def places(listing: Any, width: int | None = None) -> list[str]:
             Text("target"), Text("stage"), Text("recipe"), Text("structure"), Text("file"), Text("releases"),
             Text("windows"),
         )  # fmt: skip
-        return drawn(heads, rows, None)
+        return draw(heads, rows, None)
     lines: list[str] = []
     for head, of_stage in groupby(listing.targets, lambda row: (row.target, row.stage, *row.windows)):
         lines += ["", *wrapped(" ".join(head), "", "    ", width)]
@@ -67,9 +68,9 @@ def _turn(name: str, number: int) -> Text:
 
 
 def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
-    """Return the lines of the table of `rlpatch traces` for the data of its report, a row for each group of traces.
+    """Return the lines of the table of `rlpatch traces` from the `data` of its report, a row for each group of traces.
 
-    `width` as in `targets`.
+    `width` is as in `targets`.
     """
     rows = []
     for number, row in enumerate(data["captures"], 1):
@@ -86,13 +87,13 @@ def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
         "", Text("target"), Text("stage"), Text("window"), Text("steps"), Text("when"), Text("ranks"),
         Text("state"), Text("size"),
     )  # fmt: skip
-    return drawn(heads, rows, width)
+    return draw(heads, rows, width)
 
 
 def workers(progress: Iterable[Any], width: int | None = None) -> list[str]:
     """Return the lines of the table of `rlpatch watch`, a row for each worker in `progress`.
 
-    `width` as in `targets`.
+    `width` is as in `targets`.
     """
     rows = []
     for number, row in enumerate(progress, 1):
@@ -113,13 +114,13 @@ def workers(progress: Iterable[Any], width: int | None = None) -> list[str]:
         "", Text("target"), Text("stage"), Text("host"), Text("rank"), Text("state"), Text("step"), Text("last seen"),
         Text("trace"),
     )  # fmt: skip
-    return drawn(heads, rows, width)
+    return draw(heads, rows, width)
 
 
 def _window(row: Any) -> str:
-    """Return a worker's progress in its window, such as "3 of 30 in 30:60", or its step outside of one.
+    """Return a worker's progress in its window, such as "3 of 30 in 30:60"; without a window its step, "" if unknown.
 
-    "" if unknown.
+    `row` is the worker's row of `rlpatch watch`.
     """
     unit = row.number if row.live is None else row.live
     # With a new request on its way the window is that of the one before.
@@ -138,7 +139,7 @@ def _window(row: Any) -> str:
 
 
 def _traces(traces: Sequence[Any]) -> str:
-    """Return the number of a worker's traces and their size in all; "moved" if none exists any more, "" without any."""
+    """Return the number and total size of a worker's traces; "moved" if no file exists any more, "" without any."""
     sizes = [trace.size for trace in traces if trace.size is not None]
     if not sizes:
         return Text("moved") if traces else ""
@@ -147,7 +148,7 @@ def _traces(traces: Sequence[Any]) -> str:
 
 
 def nodes(data: dict[str, Any]) -> list[str]:
-    """Return the lines of the table of `rlpatch status --ray` for the data of its report, a row for each node."""
+    """Return the lines of the table of `rlpatch status --ray` from the `data` of its report, a row for each node."""
     rows = []
     for row in data["nodes"]:
         targets = ", ".join(f"{name} {version}".rstrip() for name, version in row["targets"].items())
@@ -163,7 +164,7 @@ def nodes(data: dict[str, Any]) -> list[str]:
         Text("running engines"),
         Text("free disk"),
     )
-    return drawn(heads, rows, None)
+    return draw(heads, rows, None)
 
 
 def _bytes(count: int) -> str:
@@ -172,10 +173,10 @@ def _bytes(count: int) -> str:
     return decimal(count)
 
 
-def drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None) -> list[str]:
-    """Return the lines of a table; its cells are translated.
+def draw(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None) -> list[str]:
+    """Return the lines of a table with translated cells, at most `width` columns of the terminal wide (None: any).
 
-    If the columns do not fit into `width`, each row is folded into lines of "head value" instead. None is any width.
+    If the table does not fit, each row becomes lines of "head value" instead.
     """
     from rich import box
     from rich.console import Console
@@ -192,13 +193,13 @@ def drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None
         table.add_column(str(name), overflow="fold", width=wide)
     for row in cells:
         table.add_row(*(RichText(str(value)) for value in row))  # a name is no markup
-    drawn = io.StringIO()  # a console of its own choice flushes stdout, which may be full
-    Console(file=drawn, width=width or 1000).print(table)  # 1000: every column as wide as its widest cell
-    return [line.rstrip() for line in drawn.getvalue().splitlines()]
+    output = io.StringIO()  # a console of its own choice flushes stdout, which may be full
+    Console(file=output, width=width or 1000).print(table)  # 1000: every column as wide as its widest cell
+    return [line.rstrip() for line in output.getvalue().splitlines()]
 
 
 def _folded(heads: Sequence[str], row: Sequence[str], width: int) -> list[str]:
-    """Return a row as lines of "head value", wrapped to `width`; the value of a column without a head comes first."""
+    """Return a row as lines of "head value, head value", wrapped to `width`; a value without a head comes first."""
     number = next((f"{value}  " for head, value in zip(heads, row, strict=True) if not head), "")
     further = " " * max(len(number), 2)
     parts = [f"{head} {value}" for head, value in zip(heads, row, strict=True) if head and value]
@@ -208,7 +209,10 @@ def _folded(heads: Sequence[str], row: Sequence[str], width: int) -> list[str]:
 
 
 def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
-    """Return column widths that break no word, all None if these exceed `room`; spare room widens columns."""
+    """Return the width of each column: at least that of its longest word, and more if there is `room` left.
+
+    All are None if the longest words need more than `room`. Widths and `room` are counted in columns of the terminal.
+    """
     columns = [*zip(*rows, strict=True)]
     widths = [max(len(type(value)(word)) for value in column for word in [*value.split(), ""]) for column in columns]
     if sum(widths) > room:

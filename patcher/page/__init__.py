@@ -49,11 +49,11 @@ def zoomable(
     texts: tuple[str, str, Content],
     *controls: Content,
 ) -> Content:
-    """Return a picture that ``zoom.js`` zooms, with its buttons above it, after the controls in ``controls``.
+    """Return a chart that ``zoom.js`` zooms, below its ``controls`` and the buttons for zooming.
 
-    ``rows`` are SVG with the names of the rows. ``bars`` are SVG that stretches; ``size`` is its width in ticks and its
-    height in pixels. ``overlay`` is SVG above them that keeps its proportions. ``texts`` are the label of the picture,
-    that of the button which shows everything, and a hint.
+    ``rows`` is SVG with the names of the rows. ``bars`` is SVG that is stretched by zooming; ``size`` is its width in
+    ticks and its height in pixels. ``overlay`` is SVG on top of the bars that is not stretched. ``texts`` are (label of
+    the chart, label of the button that shows everything, hint below the chart).
     """
     (ticks, height), (label, whole, hint) = size, texts
     signs = (

@@ -217,7 +217,7 @@ def _prepare(draft: Draft) -> None:
 
     Raises KeyboardInterrupt, OSError and Problem.
     """
-    interrupts.look()
+    interrupts.raise_pending()
     store = draft.store
     if store.read(IGNORE) is None:
         store.write(IGNORE, b"*\n")
@@ -236,10 +236,10 @@ def _commit(prepared: Sequence[tuple[StoreFolder, Journal]]) -> None:
     Raises Problem (FOREIGN_EDIT) if somebody changes a file meanwhile, KeyboardInterrupt and OSError.
     """
     for store, journal in prepared:
-        if foreign := perform(store, journal.moves, interrupts.look):
+        if foreign := perform(store, journal.moves, interrupts.raise_pending):
             cause = Text("somebody changed the file while rlpatch was at work; all files were restored")
             raise Problem(Kind.FOREIGN_EDIT, cause, str(store.inside(foreign[0])), Text("run the command again"))
-    interrupts.look()
+    interrupts.raise_pending()
     for store, _journal in prepared:
         store.commit()
 

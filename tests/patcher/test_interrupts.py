@@ -31,7 +31,7 @@ def test_it_is_raised_where_the_work_looks(number: int) -> None:
     with pytest.raises(KeyboardInterrupt), interrupts.deferred(terminated=True):  # noqa: PT012
         send(number)
         seen.append("went on")
-        interrupts.look()
+        interrupts.raise_pending()
         seen.append("did not stop")
     assert seen == ["went on"]
     assert signal.getsignal(number) is before
@@ -60,7 +60,7 @@ def test_what_was_ignored_before_still_is() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with interrupts.deferred(terminated=True):
         send(signal.SIGTERM)
-        interrupts.look()
+        interrupts.raise_pending()
 
 
 def test_without_terminated_sigterm_is_as_it_was() -> None:

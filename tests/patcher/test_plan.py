@@ -198,7 +198,7 @@ def test_another_window_takes_its_lines_out_of_the_files_that_only_the_first_nee
     assert markers.marked(second.edit.changes[0].after)
     assert second.edit.add[0].files == ("toy/megatron.py",)
     assert second.replaces == first.edit.add[0]
-    assert second.gone == second.edit.changes[1:]
+    assert second.cleared == second.edit.changes[1:]
 
 
 def test_a_file_of_the_first_window_without_a_line_of_it_is_compared_at_the_commit(target: Target) -> None:
@@ -206,7 +206,7 @@ def test_a_file_of_the_first_window_without_a_line_of_it_is_compared_at_the_comm
     second = plan.apply(UPSTREAM, target, config("mini-batch"), first.edit.add)
     assert [change.path.stem for change in second.edit.changes] == ["megatron", "fsdp", "worker"]
     assert {(change.before, change.after) for change in second.edit.changes[1:]} == {(WORKER.encode(), WORKER.encode())}
-    assert second.gone == ()
+    assert second.cleared == ()
 
 
 def test_what_is_replaced_is_another_choice_or_another_release(target: Target) -> None:

@@ -128,7 +128,7 @@ def test_where_an_interpreter_looks_first_is_read_of_engines_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []
-    monkeypatch.setattr(processes, "_search", lambda folder: looked.append(Path(folder).name))
+    monkeypatch.setattr(processes, "_search_path", lambda folder: looked.append(Path(folder).name))
     for pid, command in ((5, "python3 -m vllm"), (6, "python3 -m http.server"), (7, "vim vllm")):
         process(tmp_path / "proc", pid, command, maps="", environ="", cwd="/")
     lines(KNOWN, [environment(tmp_path / "ours")], tmp_path / "proc")

@@ -94,7 +94,7 @@ def test_a_run_without_nsys_in_front_is_found(tmp_path: Path) -> None:
 
 
 def test_each_printed_command_starts_nsys_for_the_guards_and_says_the_same(tmp_path: Path) -> None:
-    lines = [line.strip() for line in starting.commands("/a b/traces")]
+    lines = [line.strip() for line in starting.nsys_lines("/a b/traces")]
     program = next(line for line in lines if line.startswith("nsys profile "))
     words = shlex.split(program)
     typed = {word.partition("=")[0][2:]: word.partition("=")[2] for word in words[2:-1]}

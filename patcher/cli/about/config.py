@@ -40,7 +40,7 @@ def command() -> CommandResult:
         return _result(None, (), variables, NOWHERE, *lines)
     configuration = configured.read(source)
     for words in (configuration.options, *configuration.presets.values()):
-        _check(words, configuration.file)
+        _check_values(words, configuration.file)
     untrusted = [interpreter for interpreter in configuration.interpreters if not consent.trusted(source, interpreter)]
     rows = [
         str(configuration.file),
@@ -56,9 +56,10 @@ def command() -> CommandResult:
 def _result(
     configuration: configured.Configuration | None, untrusted: Sequence[str], variables: Mapping[str, str], *lines: str
 ) -> CommandResult:
-    """Return the result of `config`: the report `lines`, and as data the fields of the configuration (None: none).
+    """Return the result of `rlpatch config` with the report `lines`.
 
-    `untrusted` are interpreters, `variables` the RLPATCH variables of this shell, which are in the data, too.
+    Its data are the fields of the `configuration` (None: there is none), the `untrusted` interpreters, and the RLPATCH
+    `variables` of this shell.
     """
     none = configured.Configuration(Path())
     file = str(configuration.file) if configuration else None
@@ -66,10 +67,10 @@ def _result(
     return CommandResult("config", StepResult(lines), data=data)
 
 
-def _check(words: _Words, file: Path) -> None:
-    """Check each option's values as if they were typed. Raises Problem (USAGE) that names `file`.
+def _check_values(words: _Words, file: Path) -> None:
+    """Raise Problem (USAGE) that names `file` if the value of an option would be refused on a command line.
 
-    `words` maps each option to its words, of which the first is the option itself.
+    `words` maps each option to its words: first the option itself, then its values.
     """
     for name, (_, *values) in words.items():
         option = name.removeprefix("--")

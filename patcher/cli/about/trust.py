@@ -32,7 +32,7 @@ def command(file: Path | None, remove: bool) -> CommandResult:
       rlpatch trust
       rlpatch trust --remove
     """
-    source = load(_path(file)) if file else nearest()
+    source = load(_configuration_path(file)) if file else nearest()
     if source is None:
         raise usage(NOWHERE, _HINT)
     path = source.file
@@ -50,11 +50,14 @@ def command(file: Path | None, remove: bool) -> CommandResult:
         cause = Text("{file} names {count} interpreters; at most {limit} are allowed", path.name, count, consent.MOST)
         raise usage(cause, Text("list fewer interpreters in the file, or type --python FILE instead"), str(path))
     consent.trust(source, interpreters)
-    return _result(path, interpreters, Text("trusted: {path}", path), *map(_line, interpreters))
+    return _result(path, interpreters, Text("trusted: {path}", path), *map(_interpreter_line, interpreters))
 
 
-def _path(file: Path) -> Path:
-    """Return the path of a configuration file, without links in its folder. Raises Problem (USAGE) for other names."""
+def _configuration_path(file: Path) -> Path:
+    """Return the path of a configuration file with the links in its folder resolved.
+
+    Raises Problem (USAGE) if the name is not that of a configuration.
+    """
     if file.name not in (OWN, SHARED):
         raise usage(
             Text("{file} is not a configuration file: the name must be {own_name} or {shared_name}", file, OWN, SHARED),
@@ -63,8 +66,8 @@ def _path(file: Path) -> Path:
     return Path(os.path.realpath(file.parent), file.name)
 
 
-def _line(interpreter: str) -> str:
-    """Return a line that names the program that an interpreter starts, and the target of its links."""
+def _interpreter_line(interpreter: str) -> str:
+    """Return a line on an interpreter: the program that it starts, and where that leads if it is a link."""
     program = consent.program(interpreter)
     if program is None:
         return Text("  rlpatch may start {interpreter}, which does not exist on this machine", interpreter)

@@ -44,11 +44,11 @@ UPDATE = options.switch(
 def _ranges(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
     """Parse each `A:B` into a half-open range. Raises Problem (USAGE) for anything else, and for more than two."""
     ranges = tuple(filter(None, (half_open(context, parameter, value) for value in values)))
-    return _two(context, parameter, ranges)
+    return _at_most_two(context, parameter, ranges)
 
 
-def _two(context: click.Context, parameter: click.Parameter, values: tuple[T, ...]) -> tuple[T, ...]:  # noqa: ARG001
-    """Return the values of an option. Raises Problem (USAGE) for more than two."""
+def _at_most_two(context: click.Context, parameter: click.Parameter, values: tuple[T, ...]) -> tuple[T, ...]:  # noqa: ARG001
+    """Return the values of an option unchanged. Raises Problem (USAGE) for more than two."""
     if len(values) > 2:
         cause = Text("{option} is given {count} times", parameter.opts[0], len(values))
         raise Problem(
@@ -65,7 +65,7 @@ RUNS = Group(
         help="Compare only these steps of timelines. Type the option once for both sides, or once per side.",
     ),
     Option(
-        ["--run"], heading=READ, multiple=True, callback=_two, type=click.IntRange(1), metavar="N",
+        ["--run"], heading=READ, multiple=True, callback=_at_most_two, type=click.IntRange(1), metavar="N",
         help="Which run to compare, if a folder has several. Type the option once for both sides, or once per side.",
     ),
 )  # fmt: skip
@@ -91,34 +91,40 @@ def command(
       rlpatch compare --baseline nightly --update --fail-above 3 rlpatch_traces
     """
     if baseline or update:
-        return _with_baseline(paths, baseline, choice, options, force=force, update=update, fail_above=fail_above)
+        return _compare_with_baseline(
+            paths, baseline, choice, options, force=force, update=update, fail_above=fail_above
+        )
     if len(paths) == 1 and max(len(choice.steps), len(choice.run)) == 2:
         paths *= 2
-    sides = _sides(paths)
+    sides = _split_sides(paths)
     compare = reporting.compare
-    if run_comparing.are_runs(*sides, choice):
+    if run_comparing.are_timelines(*sides, choice):
         compare = partial(run_comparing.compare_runs, choice=choice)
     return compare(*sides, options=options, display=terminal.reading, force=force, fail_above=fail_above)
 
 
-def _with_baseline(
+def _compare_with_baseline(
     paths: tuple[Path, ...], baseline: Path | None, choice: RunChoice, options: ReadOptions, **more: Any
 ) -> CommandResult:
-    """Compare the captures `paths` with the runs in the folder `baseline`; ``more`` is for `baselines.compare`.
+    """Return the comparison of the traces `paths` with the runs in the folder `baseline`.
 
-    Raises Problem (USAGE) for timelines, and without a baseline, which only `--update` leads to.
+    ``more`` is passed to `baselines.compare`. Raises Problem (USAGE) if `paths` are timelines, or if `baseline` is
+    None, as with `--update` alone.
     """
     if baseline is None:
         cause = Text("--update stores a run in a baseline, but no baseline is named")
         raise Problem(Kind.USAGE, cause, hint=Text("name its folder: --baseline DIR --update"))
-    if run_comparing.are_runs((), paths, choice):
+    if run_comparing.are_timelines((), paths, choice):
         cause = Text("--baseline is for captures, but {path} holds a timeline", paths[0])
         raise Problem(Kind.USAGE, cause, str(paths[0]), CommandLine("compare", "RUN", str(paths[0])))
     return baselines.compare(baseline, paths, options, terminal.reading, **more)
 
 
-def _sides(paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Return the paths before and after `--`, or a path for each side. Raises Problem (USAGE) for anything else."""
+def _split_sides(paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Return the paths of both sides of a comparison: those before and after `--`, or the two paths without `--`.
+
+    Raises Problem (USAGE) for any other number of paths.
+    """
     typed = options.typed_words()
     at = len(paths) - len(typed) + typed.index("--") + 1 if "--" in typed else max(len(paths) // 2, 1)
     before, after = paths[:at], paths[at:]

@@ -120,7 +120,7 @@ def command(
     """
     _require_packages()
     if launch.command:
-        return _run(targets, chosen, search, launch, force=force)
+        return _diagnose_command(targets, chosen, search, launch, force=force)
     are_targets = bool(targets) and all(word in projects.names() and not Path(word).exists() for word in targets)
     if are_targets or len(targets) > 1:
         cause = Text("the command to run is missing: type it after `--`")
@@ -134,8 +134,8 @@ def command(
     from patcher.commands.diagnosis import asked, following, reading
 
     notes: tuple[str, ...] = ()
-    if not chosen.once and asked.alive(folder):
-        say = _speaker()
+    if not chosen.once and asked.has_live_worker(folder):
+        say = _progress_printer()
         follower = following.Follower(folder.resolve(), chosen.rounds, say)
         say(
             Text("the run is still going: rlpatch asks its workers for windows; Ctrl-C ends the diagnosis, not the run")
@@ -150,15 +150,15 @@ def command(
     return result
 
 
-def _run(
+def _diagnose_command(
     targets: tuple[str, ...], chosen: DiagnoseOptions, search: SearchOptions, launch: Launch, *, force: bool
 ) -> CommandResult:
-    """Run the command with a timeline and windows on demand, and diagnose it meanwhile."""
+    """Run the command of `launch` with a timeline and windows on demand, and diagnose it while it runs."""
     from patcher.commands.diagnosis import following, reading
     from patcher.commands.diagnosis.beside import DiagnosisBeside
 
-    folder, say = chosen.save_path.resolve(), _speaker()
-    request = ProfileRequest((), {"timeline": True, "save_path": str(folder)}, _beside(str(folder)))
+    folder, say = chosen.save_path.resolve(), _progress_printer()
+    request = ProfileRequest((), {"timeline": True, "save_path": str(folder)}, _optional_requests(str(folder)))
 
     def meanwhile(show: running.Show) -> DiagnosisBeside:
         """Follow the run from now on."""
@@ -170,8 +170,8 @@ def _run(
     )
 
 
-def _beside(folder: str) -> tuple[ProfileRequest, ...]:
-    """Return the requests for windows on demand of each stage, and for one weight sync; traces go to `folder`."""
+def _optional_requests(folder: str) -> tuple[ProfileRequest, ...]:
+    """Return a request for each stage to record windows on demand, and one for a weight sync; traces go to `folder`."""
     units = {"rollout": "iterations", **dict.fromkeys(TrainingStage.NAMES, "micro-batch")}
     on_demand = (
         ProfileRequest((Window(unit, 0, 0, none=True),), {"stage": stage, "on_demand": True, "save_path": folder})
@@ -180,8 +180,8 @@ def _beside(folder: str) -> tuple[ProfileRequest, ...]:
     return *on_demand, ProfileRequest((), {"stage": "weight-sync", "sync": STUDIED_SYNC, "save_path": folder})
 
 
-def _speaker() -> Callable[[str], None]:
-    """Return a function for any thread that prints a line of progress to stderr, unless `-q` is set."""
+def _progress_printer() -> Callable[[str], None]:
+    """Return a function that prints a line of progress to stderr, from any thread; nothing with `-q`."""
     quiet = options.quiet()
 
     def say(text: str) -> None:

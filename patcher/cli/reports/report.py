@@ -29,7 +29,7 @@ def half_open(context: click.Context, parameter: click.Parameter, value: str | N
     return int(match[1]), int(match[2])
 
 
-def _folder(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:  # noqa: ARG001
+def _csv_folder(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:  # noqa: ARG001
     """Return the folder for CSV files. Raises Problem (USAGE) for a name that ends in `.csv`."""
     if value is not None and value.suffix == ".csv":
         cause = Text("--csv {path} is a file, but --csv takes a folder and writes one file per table into it", value)
@@ -40,14 +40,14 @@ def _folder(context: click.Context, parameter: click.Parameter, value: Path | No
 CSV = Option(
     ["--csv"],
     heading=OUTPUT,
-    callback=_folder,
+    callback=_csv_folder,
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Write each table as a CSV file to this folder.",
 )
 
 
-def _pattern(context: click.Context, parameter: click.Parameter, value: str | None) -> re.Pattern[str] | None:  # noqa: ARG001
+def _marks_pattern(context: click.Context, parameter: click.Parameter, value: str | None) -> re.Pattern[str] | None:  # noqa: ARG001
     """Compile the `--marks` pattern; None for None. Raises Problem (USAGE) for an invalid expression."""
     try:
         return None if value is None else re.compile(value)
@@ -72,7 +72,7 @@ READING = Group(
     Option(
         ["--marks"],
         heading=READ,
-        callback=_pattern,
+        callback=_marks_pattern,
         metavar="REGEX",
         help="Take host ranges whose name matches this regular expression as the steps. The pattern's group `number`"
         " gives the step numbers.",

@@ -63,7 +63,7 @@ def command(folder: Path, options: TimelineOptions, cluster: ClusterOptions) -> 
     result = timelines.timeline(folder, options, terminal.reading, tables.room())
     result.add(copied._replace(lines=()))
     if not timelines.has_trainer(result.data):
-        result.add(timelines.without_trainer(result.data, SearchOptions(typed=typed_words())))
+        result.add(timelines.patch_trainer_lines(result.data, SearchOptions(typed=typed_words())))
     for line in copied.lines:
         result.note(line)
     return result

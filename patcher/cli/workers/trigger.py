@@ -88,4 +88,4 @@ def command(
     if timeout is not None and not wait:
         raise usage(Text("--timeout has no effect without --wait"), "--wait --timeout SECONDS")
     until = WatchOptions(timeout=timeout) if wait else None
-    return triggering.trigger(save_path, wanted._replace(target=target or ""), until, waiting.screen)
+    return triggering.trigger(save_path, wanted._replace(target=target or ""), until, waiting.worker_display)

@@ -30,25 +30,25 @@ TIMEOUT = Option(
 
 
 @contextlib.contextmanager
-def screen(head: Sequence[str]) -> Iterator[Callable[[WatchData], None]]:
-    """Yield a function that shows the workers on stderr: a redrawn table on a terminal, else a line per change.
+def worker_display(head: Sequence[str]) -> Iterator[Callable[[WatchData], None]]:
+    """Yield a function that shows the workers on stderr: a redrawn table on a terminal, else a line for each change.
 
-    The lines `head` come first. With `-q` nothing is shown.
+    The lines `head` are shown first. With `-q` nothing is shown.
     """
     if options.quiet():
         yield lambda _data: None
     elif not terminal.redraws():
-        yield _changes(head)
+        yield _change_printer(head)
     else:
         with _live() as live:
-            yield _drawn(live, head)
+            yield _table_drawer(live, head)
 
 
 @contextlib.contextmanager
-def page() -> Iterator[Callable[[Sequence[str], Sequence[str]], None]]:
-    """Yield a function that takes all lines and the new lines: a terminal redraws all lines, else the new are printed.
+def line_display() -> Iterator[Callable[[Sequence[str], Sequence[str]], None]]:
+    """Yield a function that shows (all lines, new lines) on stderr: a terminal redraws all, else the new are printed.
 
-    Both go to stderr; with `-q` nothing is shown.
+    With `-q` nothing is shown.
     """
     if options.quiet():
         yield lambda _lines, _news: None
@@ -64,7 +64,7 @@ def page() -> Iterator[Callable[[Sequence[str], Sequence[str]], None]]:
 
 
 def height() -> int | None:
-    """Return the lines of the terminal that `page` redraws; None if there is none."""
+    """Return the lines of the terminal that `line_display` redraws; None if there is none."""
     return shutil.get_terminal_size().lines if terminal.redraws() else None
 
 
@@ -87,7 +87,7 @@ def _print_news(_lines: Sequence[str], news: Sequence[str]) -> None:
         click.echo(translate(line), err=True)
 
 
-def _changes(head: Sequence[str]) -> Callable[[WatchData], None]:
+def _change_printer(head: Sequence[str]) -> Callable[[WatchData], None]:
     """Print `head`, and return a function that prints each worker's state when it has changed since the last call."""
     states: dict[tuple[object, ...], str] = {}
     before = printed = ""
@@ -97,7 +97,7 @@ def _changes(head: Sequence[str]) -> Callable[[WatchData], None]:
     def show(data: WatchData) -> None:
         """Print a line for each worker whose state differs from the last one printed, and what is waited for."""
         nonlocal before, printed
-        awaited = watching.awaited(data)
+        awaited = watching.awaited_sentence(data)
         if before == awaited != printed:  # not at the first look, at which it may be over
             for line in wrapped(awaited):
                 click.echo(line, err=True)
@@ -118,7 +118,7 @@ def _changes(head: Sequence[str]) -> Callable[[WatchData], None]:
     return show
 
 
-def _drawn(live: Any, head: Sequence[str]) -> Callable[[WatchData], None]:
+def _table_drawer(live: Any, head: Sequence[str]) -> Callable[[WatchData], None]:
     """Return a function that draws `head` and the table, cut to the terminal's height, if they have changed."""
     drawn: list[str] = []
 
@@ -127,8 +127,8 @@ def _drawn(live: Any, head: Sequence[str]) -> Callable[[WatchData], None]:
         nonlocal drawn
         size = live.console.size
         table = tables.workers(data.workers, size.width) if data.workers else []
-        waits = wrapped(watching.awaited(data), width=size.width)
-        lines = [*head, *table, *watching.below(data), *waits]
+        waits = wrapped(watching.awaited_sentence(data), width=size.width)
+        lines = [*head, *table, *watching.lines_below_table(data), *waits]
         if len(lines) >= size.height:
             lines = [*lines[: size.height - 2], Text("… {count} more lines", len(lines) - size.height + 2)]
         if lines != drawn:

@@ -49,7 +49,7 @@ WATCH = Group(
         heading=WAITED,
         callback=_stages,
         metavar="NAMES",
-        shell_complete=options.offer(OPTIONS["stage"]),
+        shell_complete=options.value_completion(OPTIONS["stage"]),
         help="Wait for these stages, such as rollout,update-policy: each must have saved a trace. Default: all stages"
         " that report.",
     ),
@@ -99,11 +99,11 @@ def command(folder: Path, then: str | None, wanted: WatchOptions) -> CommandResu
         if then:
             cause = Text("--then and --timeline cannot be combined: --then waits for traces, --timeline does not")
             raise usage(cause, Text("leave out one of these options"))
-        with waiting.page() as show:
+        with waiting.line_display() as show:
             return timelines.follow(
                 folder, show, tables.room(), once=wanted.once, timeout=wanted.timeout, height=waiting.height()
             )
-    report = watching.watch(folder, wanted, waiting.screen)
+    report = watching.watch(folder, wanted, waiting.worker_display)
     if then and report.data and report.data.ended == watching.SAVED:
         report.then = lambda _show: _code(subprocess.run(then, shell=True, check=False).returncode)  # noqa: S602
     return report

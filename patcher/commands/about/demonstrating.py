@@ -100,10 +100,10 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
 
 
 def _fetch(path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str:
-    """Fill the folder `site` with the release `RELEASE`, downloaded, or with a copy from `path`.
+    """Fill the folder `site` with the package to patch, and return its `TARGET==VERSION`.
 
-    Returns its `TARGET==VERSION`. `on_wait` gets a line before the download. Raises Problem if it fails, or if `path`
-    has no target.
+    The package is copied from the installation below `path`; None downloads the release `RELEASE`, after a line for
+    `on_wait`. Raises Problem if the download fails, or if `path` has no target.
     """
     upstream, version = parse_target(RELEASE)
     if path is None:
@@ -127,7 +127,7 @@ def _fetch(path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str
 
 
 def _run(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run rlpatch with the arguments `words` in `folder`; `stdout` of the result also has what went to stderr."""
+    """Run rlpatch with the arguments `words` in `folder`; the result's `stdout` has both stdout and stderr."""
     packages = str(Path(__file__).resolve().parents[3])  # where neither is installed: in a clone
     environ = {**os.environ, "PYTHONPATH": packages, "PYTHONIOENCODING": "utf-8:backslashreplace"}
     command = [sys.executable, "-m", "patcher", *words]

@@ -71,10 +71,10 @@ class Explanation:
 
 
 def listing(words: Sequence[str] = ()) -> CommandResult:
-    """Return a row for each recipe and file structure of the targets `words`, or of every target if it is empty.
+    """Return the result of `rlpatch list`: a row for each recipe and file structure of the targets `words`.
 
-    Raises Problem: NO_TARGET or VERSION for a word that is no `TARGET` or `TARGET==VERSION`, VERSION if no recipe
-    covers the release.
+    Without `words` it has every target. Raises Problem: NO_TARGET or VERSION for a word that is no `TARGET` or
+    `TARGET==VERSION`, VERSION if no recipe covers the release.
     """
     chosen = [parse_target(word) for word in words] if words else [(upstream, None) for upstream in upstreams()]
     rows = [
@@ -118,10 +118,10 @@ def installed(names: Collection[str], search: SearchOptions) -> list[Target]:
 
 
 def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResult:
-    """Explain each insertion of a target's recipes, with line numbers in the installed files if possible.
+    """Return the result of `rlpatch explain`: where and why the recipes of a target insert code.
 
-    If the target is not installed, the explanation comes from the recipes alone. Raises Problem for an unknown target
-    or stage.
+    `word` is the target; `stage` None means all stages. An installed target is explained with line numbers in its
+    files, any other from the recipes alone. Raises Problem for an unknown target or stage.
     """
     upstream, version = parse_target(word)
     name = upstream.project.name
@@ -135,7 +135,7 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
     else:
         version = version or target.version
         head = Text("{target} {version} in {folder}", name, version or Text("(unknown version)"), target.root)
-        places, problems = _places(upstream, recipes, target)
+        places, problems = _find_call_sites(upstream, recipes, target)
     release = plan.published(upstream, version or "")
     step = StepResult.noted((problem.note for problem in problems), "warning")
     if version and not release:
@@ -149,19 +149,19 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
 
 
 def _explanation(upstream: Upstream, recipes: Sequence[Recipe], release: str, places: Places) -> Iterator[str]:
-    """Yield the lines on the recipes for `release` ("": any), then the environment variables that steer a run.
+    """Yield the lines on the recipes for `release` ("": any), then those on the RLPATCH variables of a run.
 
-    `places` are the call sites in the installed files, empty if the target is not installed.
+    `places` has the call sites in the installed files; it is empty if the target is not installed.
     """
     reasons_told: set[str] = set()
     for recipe in recipes:
         structures = [s for s in recipe.structures if not release or release in s.releases]
         if structures:
             yield ""
-            yield from _recipe(recipe, structures, reasons_told)
-            yield from _here(recipe, structures, places)
+            yield from _recipe_lines(recipe, structures, reasons_told)
+            yield from _installed_lines(recipe, structures, places)
     yield ""
-    yield from _by_itself(upstream, release, {recipe.stage for recipe in recipes})
+    yield from _gap_and_builtin_lines(upstream, release, {recipe.stage for recipe in recipes})
     steered = {recipe.stage for recipe in recipes if not recipe.calls}  # others insert nothing that reads a variable
     yield from STEERING if steered else ()
     yield from STEERING_WINDOWS if steered - {*TimelineStage.NAMES} else ()
@@ -172,10 +172,11 @@ Places = dict[tuple[str, str], dict[str, list[str]]]
 """Stage and file → the call sites, as they would stand there, and the units that go through each."""
 
 
-def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tuple[Places, list[Problem]]:
-    """Return the call sites that each stage would have in the target, and the problems of recipes that do not fit.
+def _find_call_sites(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tuple[Places, list[Problem]]:
+    """Return the calls that patches would insert into the installed target, and problems of code that does not match.
 
-    A recipe of another release or file is no problem. The windows that use a call site are listed with it.
+    The calls are those of `recipes`, by stage and file, each with the windows for which it is inserted. Code that
+    matches only the recipe of another release is no problem.
     """
     places: Places = {}
     unlike: list[Problem] = []
@@ -190,7 +191,9 @@ def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tu
         structure = recipe.structure(plan.published(upstream, target.version))
         for file in dict.fromkeys(structure.file for structure in recipe.structures):
             try:
-                places[recipe.stage, file] = {text: [WHOLE] for text in _arguments(upstream, recipe, file, target)}
+                places[recipe.stage, file] = {
+                    text: [WHOLE] for text in _profiler_arguments(upstream, recipe, file, target)
+                }
             except Problem as problem:
                 # Else it is another recipe's file: any recipe is tried where the release is not a known one.
                 unlike += [problem] if structure and structure.file == file else []
@@ -198,9 +201,9 @@ def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tu
 
 
 def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> Iterator[tuple[str, str]]:
-    """Yield (file, "NUMBER CODE") for each call that a patch of `stage` would insert; the definitions are left out.
+    """Yield (file, "LINE CODE") for each call that a patch of `stage` would insert into a method of the target.
 
-    `unit` is what its window counts, such as "decode", or "whole".
+    The inserted definitions are left out. `unit` is what the window counts, such as "decode"; "whole" for no window.
     """
     windows = () if unit == WHOLE else (Window(unit, UNITS[unit].first, UNITS[unit].first + 1),)
     request = ProfileRequest(windows, {"stage": stage, "save_path": "/tmp/rlpatch_traces"})  # noqa: S108  (never opened)
@@ -211,8 +214,8 @@ def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> It
                 yield str(change.path), f"{number} {line.strip()}"
 
 
-def _arguments(upstream: Upstream, recipe: Recipe, file: str, target: Target) -> list[str]:
-    """Return "LINE KEYWORD=VALUE" for each profiler argument in `file` that the recipe can rewrite."""
+def _profiler_arguments(upstream: Upstream, recipe: Recipe, file: str, target: Target) -> list[str]:
+    """Return "LINE KEYWORD=VALUE" for each profiler argument in the installed `file` that the recipe can change."""
     from patcher import editing
 
     every = {name: spec.default for name, spec in options_of(BuiltinStage.PROFILER).items()}
@@ -222,8 +225,8 @@ def _arguments(upstream: Upstream, recipe: Recipe, file: str, target: Target) ->
     return [f"{setting.line} {setting.keyword}={setting.before}" for setting in settings]
 
 
-def _recipe(recipe: Recipe, structures: Sequence[Structure], reasons_told: set[str]) -> Iterator[str]:
-    """Yield the lines on a recipe; skip reasons in `reasons_told`, and add its own reasons to that set."""
+def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], reasons_told: set[str]) -> Iterator[str]:
+    """Yield the lines on a recipe without the reasons in `reasons_told`; add the recipe's reasons to that set."""
     yield Text("{stage}: {recipe}, {windows}", recipe.stage, recipe.name, joined(COMMA, map(typed_as, recipe.windows)))
     if recipe.marks:
         yield Text("  --markers also inserts code for windows of {options}", ", ".join(map(typed_as, recipe.marks)))
@@ -243,19 +246,19 @@ def _recipe(recipe: Recipe, structures: Sequence[Structure], reasons_told: set[s
         if structure.name:
             span = Text("structure {name}: {releases}", structure.name, span)
         yield Text("  {releases}, {file}: {shape}", span, structure.file, structure.shape)
-    yield from _sites(recipe)
+    yield from _insertion_lines(recipe)
     for note in (*recipe.notes, *recipe.unit_notes.values()):
         yield Text("  note: {note}", note.text)
         yield from (Text("    {line}", line) for line in note.lines[1:])
 
 
-def _sites(recipe: Recipe) -> Iterator[str]:
+def _insertion_lines(recipe: Recipe) -> Iterator[str]:
     """Yield two lines for each insertion or rewritten call of a recipe: its place and code, then its reason."""
     for site in (site for site in recipe.insertions if not site.windows or set(site.windows) & set(recipe.windows)):
         only = f" (--{', --'.join(site.windows)})" if site.windows and site.windows != recipe.windows else ""
         place = site.method if "." in site.method else ".".join(filter(None, (recipe.class_name, site.method)))
         yield Text(
-            "  in {function}, {position}{windows}: {code}", place, _where(site.where), only, _shown(site, recipe)
+            "  in {function}, {position}{windows}: {code}", place, _position(site.where), only, _shown(site, recipe)
         )
         yield Text("    {line}", site.why)
     if recipe.calls:
@@ -266,8 +269,8 @@ def _sites(recipe: Recipe) -> Iterator[str]:
         yield Text("    {line}", call.why)
 
 
-def _where(anchor: Anchor) -> Text:
-    """Return a phrase that says where in a function an insertion goes."""
+def _position(anchor: Anchor) -> Text:
+    """Return the position of an insertion within its function as a phrase: "before the statement `x = 1`"."""
     if isinstance(anchor, Loop):
         return Text("before the loop over {names}", joined(OR, anchor.names))
     if isinstance(anchor, Around):
@@ -279,10 +282,10 @@ def _where(anchor: Anchor) -> Text:
     )
 
 
-def _here(recipe: Recipe, structures: Sequence[Structure], places: Places) -> Iterator[str]:
-    """Yield a line for each call site of the recipe in the installed target.
+def _installed_lines(recipe: Recipe, structures: Sequence[Structure], places: Places) -> Iterator[str]:
+    """Yield a line for each call that the recipe would insert into the installed target.
 
-    The line names the windows that use the call site, unless all do.
+    `places` has these calls. The line names the windows for which the call is inserted, unless it is for all.
     """
     for file in dict.fromkeys(structure.file for structure in structures):
         for text, units in places.get((recipe.stage, file), {}).items():
@@ -295,10 +298,10 @@ def _shown(site: Insertion, recipe: Recipe) -> str:
     return code.replace("{units}", site.where.names[0]) if isinstance(site.where, Loop) else code
 
 
-def _by_itself(upstream: Upstream, release: str, stages: set[str]) -> list[str]:
-    """Return lines on what `stages` lack in `release` ("": any), and what the project's own profiling can record.
+def _gap_and_builtin_lines(upstream: Upstream, release: str, stages: set[str]) -> list[str]:
+    """Return the lines on windows that parallel strategies do not support, and on the project's own profiler.
 
-    A stage lacks windows with some parallel strategies.
+    Only gaps of `stages` are listed. `release` "" means any.
     """
     from packaging.specifiers import SpecifierSet
 

@@ -12,13 +12,16 @@ from patcher.workers.progress import WorkerProgress
 STAGE = "rollout"
 
 
-def takes(row: WorkerProgress) -> bool:
-    """Tell whether a worker records a rollout's windows on demand, and its rank is asked."""
+def takes_requests(row: WorkerProgress) -> bool:
+    """Tell whether a worker may be asked for windows of a rollout: it records on demand and has rank 0."""
     return row.worker.on_demand and row.worker.stage == STAGE and row.worker.rank == 0
 
 
-def alive(folder: Path) -> bool:
-    """Tell whether a live worker in `folder` would take a request. Raises OSError for an unreadable folder."""
+def has_live_worker(folder: Path) -> bool:
+    """Tell whether `folder` has the state of a live worker that records on demand.
+
+    Raises OSError if the folder cannot be read.
+    """
     if not folder.is_dir():
         return False
     rows = progress.collect(StateFolder(folder), time.time()).rows

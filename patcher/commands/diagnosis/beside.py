@@ -34,16 +34,16 @@ class DiagnosisBeside:
         return 0 if self.shown else self._show()
 
     def _show(self) -> int:
-        """Diagnose the run that this command has started, print the result, and return the exit code.
+        """Diagnose the run that this command has started, print the diagnosis, and return the exit code.
 
-        An error becomes a problem of the result.
+        An error becomes a problem of the printed result.
         """
         self.shown = True
         result = CommandResult("diagnose", aside=True, tells_all=True)
         try:
-            reading.newest(self.follower.folder, result, self.follower.started, self.output)
+            reading.diagnose_newest(self.follower.folder, result, self.follower.started, self.output)
         except Exception as error:
-            result.problems.append(following.placed(error))
+            result.problems.append(following.problem_with_place(error))
         for note in self.follower.notes():
             result.note(note)
         return self.show(result)

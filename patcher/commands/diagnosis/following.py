@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from patcher.commands.diagnosis import reading
-from patcher.commands.diagnosis.asked import STAGE, alive, takes
+from patcher.commands.diagnosis.asked import STAGE, has_live_worker, takes_requests
 from patcher.commands.diagnosis.training_requests import TrainingRequests
 from patcher.diagnosis.engines import Engine, engines
 from patcher.diagnosis.model import PlannedWindows, RunDiagnosis
@@ -71,7 +71,7 @@ class Follower:
         return self.reached or (self.finished and self.steps is None)
 
     def look(self) -> None:
-        """Look at the run once: ask for windows if it is time to, or read those that have been saved."""
+        """Look at the run once: request windows that the diagnosis lacks, or read the windows that have been saved."""
         processes = reading.newest_since(self.folder, self.started)
         if not self.finished:
             self.training.look(processes, self.diagnosis.supported if self.diagnosis else ())
@@ -85,9 +85,10 @@ class Follower:
         self.finished = self.finished or (self.rollouts_finished and not self.training.pending)
 
     def _look_at_rollouts(self, processes: tuple[Process, ...], run_engines: Sequence[Engine]) -> None:
-        """Read the windows that `run_engines` have saved, unless some still record.
+        """Read the windows that the rollout workers have saved, then request more; do nothing while one still records.
 
-        Then ask for more windows, until the diagnosis is supported or all rounds were used.
+        No more are requested once the diagnosis of the rollout is supported, or all rounds were used. `processes` are
+        those of the run, `run_engines` its engines.
         """
         rows = self._rows()
         living = [row for row in rows if not row.life.gone]
@@ -100,9 +101,9 @@ class Follower:
             self._ask(run_engines, living)
 
     def look_safely(self) -> None:
-        """Look once; nothing that goes wrong reaches the run.
+        """Look at the run once, and catch every error, so that the run is not disturbed.
 
-        An error is kept in `trouble`. An unexpected one ends the diagnosis, and `say` gets it.
+        The text of the error is kept in `trouble`. Any error but an OSError also ends the diagnosis, and `say` gets it.
         """
         try:
             self.look()
@@ -115,7 +116,7 @@ class Follower:
             self.say(self.trouble)
 
     def notes(self) -> Iterator[str]:
-        """Yield why windows are lacking, as far as the workers and the requests tell."""
+        """Yield reasons why the diagnosis lacks windows: no worker, no request yet, or workers that did not record."""
         if self.trouble:
             yield self.trouble
         with contextlib.suppress(OSError):
@@ -142,26 +143,27 @@ class Follower:
 
     def _rows(self) -> list[WorkerProgress]:
         collected = progress.collect(self.states, time.time(), requested=self.asked).rows
-        return [row for row in collected if takes(row)]
+        return [row for row in collected if takes_requests(row)]
 
     @property
     def _supported(self) -> bool:
         return self.diagnosis is not None and STAGE in self.diagnosis.supported
 
     def _read(self, processes: tuple[Process, ...]) -> None:
-        """Diagnose what has been recorded so far into `diagnosis`; what cannot be read now may be readable later.
+        """Set `diagnosis` to that of the windows saved so far; keep the last one if they cannot be read yet.
 
-        The CPU time that it takes is added to `reading_s`.
+        The seconds of CPU time that reading takes are added to `reading_s`.
         """
         before = time.thread_time()
         with contextlib.suppress(Problem):
-            self.diagnosis = reading.of_processes(self.folder, processes, silent, CommandResult("diagnose"))
+            self.diagnosis = reading.diagnose_processes(self.folder, processes, silent, CommandResult("diagnose"))
         self.reading_s += time.thread_time() - before
 
     def _ask(self, run_engines: Sequence[Engine], living: Sequence[WorkerProgress]) -> None:
-        """Write a request for the next rollout of `run_engines`, and tell `say`.
+        """Write a request for the windows that the diagnosis lacks, in the next rollout, and tell `say`.
 
-        Nothing is written if no windows are planned, or if no worker of `living` has counted a rollout yet.
+        `run_engines` are the engines of the run, `living` its live rollout workers. Nothing is written if no windows
+        are lacking, or if no worker has counted a rollout yet.
         """
         units = {row.worker.unit for row in living}
         planned = self._planned(run_engines, decode_only="iterations" not in units)
@@ -180,10 +182,10 @@ class Follower:
         self.say(Text("requested --{unit} {window} of rollout {number}", unit, window, request.at))
 
     def _planned(self, run_engines: Sequence[Engine], *, decode_only: bool) -> PlannedWindows | None:
-        """Return the windows to ask for: those that the last diagnosis lacks, or without one the first ones.
+        """Return the windows that the last diagnosis lacks, None if it lacks none.
 
-        `run_engines` are the engines of the run. With `decode_only` the windows are decode steps instead of iterations.
-        None if nothing is lacking.
+        Before the first diagnosis, windows are chosen from the rollouts of `run_engines`. With `decode_only` they count
+        decode steps instead of iterations.
         """
         if self.diagnosis is None:
             return planned_windows(run_engines, decode_only=decode_only)
@@ -192,20 +194,20 @@ class Follower:
 
 def steps_ended(processes: Sequence[Process], run_engines: Sequence[Engine]) -> int:
     """Return how many steps of a run have ended: those that its trainer marks, or else rollouts before the last."""
-    marked = [_marks(process) for process in processes if process.marks]
+    marked = [_count_marked_steps(process) for process in processes if process.marks]
     return max(marked or [engine.rollouts - 1 for engine in run_engines], default=0)
 
 
-def _marks(process: Process) -> int:
-    """Return the number of steps whose end a process marks; some trainers mark the same one twice."""
+def _count_marked_steps(process: Process) -> int:
+    """Return how many steps the timeline of a process marks as ended; a step that is marked twice counts once."""
     reader = Reader(process.paths, 0)
     while reader.read_block():
         reader.spans.clear()
     return len({mark.id if mark.amount is None else mark.amount for mark in reader.marks if mark.kind == "step"})
 
 
-def placed(error: BaseException) -> Problem:
-    """Return the problem for an error beside a run; an unexpected one gets the line of code that raised it."""
+def problem_with_place(error: BaseException) -> Problem:
+    """Return the problem that describes an exception; that of an unexpected one names the line that raised it."""
     problem = failed(error)
     if problem.kind is not Kind.UNEXPECTED:
         return problem
@@ -215,14 +217,14 @@ def placed(error: BaseException) -> Problem:
 
 def described(error: BaseException) -> Text:
     """Return place and cause of an error in a line."""
-    problem = placed(error)
+    problem = problem_with_place(error)
     return Text("{place}: {cause}", problem.where, problem.cause)
 
 
 def follow(follower: Follower, ended: Callable[[float], bool]) -> None:
-    """Look again and again until the follower is over or `ended` returns True.
+    """Let the follower look at its run repeatedly, until it is over or `ended` returns True.
 
-    `ended` waits for the seconds that it is given, and tells whether to stop.
+    `ended` is called between two looks with the seconds to wait; it waits, and tells whether to stop.
     """
     while not follower.over:
         before = time.thread_time() - follower.reading_s
@@ -232,9 +234,9 @@ def follow(follower: Follower, ended: Callable[[float], bool]) -> None:
 
 
 def start(follower: Follower) -> Callable[[], None]:
-    """Follow a run in a thread, which gets no signal.
+    """Follow a run in a thread of its own, which gets no signals; return a function that stops the thread.
 
-    Returns a function that stops the thread, waiting for it for ten seconds at most.
+    That function waits for the thread for ten seconds at most.
     """
     stop = threading.Event()
     thread = threading.Thread(target=follow, args=(follower, stop.wait), name="rlpatch-diagnose", daemon=True)
@@ -252,12 +254,12 @@ def start(follower: Follower) -> Callable[[], None]:
 
 
 def wait(follower: Follower) -> None:
-    """Follow a run until the follower is over, no live worker takes requests any more, or Ctrl-C."""
+    """Follow a run until the follower is over, no live worker records on demand any more, or Ctrl-C is pressed."""
 
     def ended(seconds: float) -> bool:
         """Wait, and tell whether no worker is left that takes a request."""
         time.sleep(seconds)
-        return not alive(follower.folder)
+        return not has_live_worker(follower.folder)
 
     with contextlib.suppress(KeyboardInterrupt):
         follow(follower, ended)

@@ -8,7 +8,7 @@ from patcher.diagnosis import rollout, sync
 from patcher.diagnosis.loads import LOADS
 from patcher.diagnosis.model import CLASSES, Action, ClassShare, LoadPart, RunDiagnosis, StageDiagnosis
 from patcher.messages import COMMA, CommandLine, Detail, Text, joined
-from patcher.messages import tables as drawn
+from patcher.messages import tables as terminal_tables
 from patcher.messages.notes import wrapped
 
 LARGEST = 2
@@ -24,21 +24,22 @@ LEAST_SHARE = 0.005
 def report(diagnosis: RunDiagnosis, next_command: CommandLine | None, width: int | None) -> list[str]:
     """Return the lines on a diagnosis: the steps, each stage, upper bounds of savings, and whether it is supported.
 
-    `next_command` records what is lacking, None for nothing. `width` is the columns of the terminal, None without one.
+    `next_command` records the windows that are lacking, None if there are none. `width` is the columns of the terminal,
+    None without one.
     """
-    lines = list(_steps(diagnosis, width))
+    lines = list(_stage_table(diagnosis, width))
     for stage in diagnosis.stages:
         windows = sum(window.stage == stage.stage for window in diagnosis.windows)
-        lines += _stage(stage, windows, width) if stage.stage == rollout.STAGE else _details(stage)
+        lines += _rollout_lines(stage, windows, width) if stage.stage == rollout.STAGE else _stage_details(stage)
     if diagnosis.actions:
         lines.append(Text("upper bounds of the savings (they overlap)"))
         for number, action in enumerate(diagnosis.actions, 1):
             lines += wrapped(_action(number, action), "  ", "     ")
-    return lines + list(_check(diagnosis, next_command))
+    return lines + list(_support_lines(diagnosis, next_command))
 
 
-def _steps(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
-    """Yield the table of the stages of the steps; nothing where no process marks steps."""
+def _stage_table(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
+    """Yield a heading and the table of the stages of a training step; nothing if no process marks steps."""
     if not diagnosis.steps:
         return
     total = max(diagnosis.seconds, 1e-12)
@@ -53,11 +54,11 @@ def _steps(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
         )
         for stage in diagnosis.stages if stage.step_seconds >= LEAST_SHARE * total
     ]  # fmt: skip
-    yield from filter(str.strip, drawn.drawn(titles, rows, width))
+    yield from filter(str.strip, terminal_tables.draw(titles, rows, width))
 
 
-def _details(stage: StageDiagnosis) -> Iterator[str]:
-    """Yield the details of a training stage, with its micro-batches by length, or of the weight sync."""
+def _stage_details(stage: StageDiagnosis) -> Iterator[str]:
+    """Yield the lines for -v on a training stage, with its micro-batches by length, or on the weight sync."""
     if not stage.iterations:
         return
     values = stage.stage, stage.turns, stage.seconds
@@ -81,10 +82,11 @@ def _details(stage: StageDiagnosis) -> Iterator[str]:
         yield Detail("  {load}: {share:.0f} % of the time, {ms:,.1f} ms each: {parts}", *values_of_part)
 
 
-def _stage(stage: StageDiagnosis, windows: int, width: int | None) -> Iterator[str]:
-    """Yield the lines on the rollout: what was recorded, its classes of time, and the table of its loads.
+def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> Iterator[str]:
+    """Yield the lines on the rollout: how much was recorded, and the time of each kind of kernel, in all and by load.
 
-    `windows` is the number of recording windows, `width` the columns of the terminal, None without one.
+    A load, such as "full load" or "tail", is a group of iterations with a similar number of requests. `windows` is the
+    number of recording windows, `width` the columns of the terminal, None without one.
     """
     rollouts = Text("1 rollout") if stage.turns == 1 else Text("{count} rollouts", stage.turns)
     values = stage.stage, rollouts, stage.seconds, stage.iterations, stage.recorded, windows
@@ -109,12 +111,15 @@ def _stage(stage: StageDiagnosis, windows: int, width: int | None) -> Iterator[s
         yield from wrapped(Text("where the time went: {shares}", joined(COMMA, shares)))
     if stage.by_load:
         titles = [Text("load"), Text("share"), Text("ms each"), Text("largest parts, in %"), Text("prediction error")]
-        table = drawn.drawn(titles, [_row(part) for part in stage.by_load], width)
+        table = terminal_tables.draw(titles, [_load_cells(part) for part in stage.by_load], width)
         yield from filter(str.strip, table)
 
 
-def _row(part: LoadPart) -> tuple[str, ...]:
-    """Return the cells of a load: name, share of the time, ms per iteration, largest classes, prediction error."""
+def _load_cells(part: LoadPart) -> tuple[str, ...]:
+    """Return the cells of a row: load, share of time, ms per iteration, largest kinds of kernels, prediction error.
+
+    A load, such as "full load" or "tail", is a group of iterations with a similar number of requests.
+    """
     error = "" if part.error is None else f"{100 * part.error:+.0f} %"
     most: str = joined(COMMA, (_share(row, with_interval=False) for row in part.classes[:LARGEST]))
     if part.error is not None and not part.supported:
@@ -123,7 +128,7 @@ def _row(part: LoadPart) -> tuple[str, ...]:
 
 
 def _share(part: ClassShare, *, with_interval: bool) -> str:
-    """Return name and share of a class, such as "attention 26 % ± 2"."""
+    """Return name and share of a kind of kernels, such as "attention 26 % ± 2"."""
     name, share = CLASSES.get(part.name, part.name), 100 * part.share
     if with_interval:
         return Text("{category} {share:.0f} % ± {interval:.0f}", name, share, 100 * part.interval)
@@ -137,10 +142,10 @@ def _action(number: int, action: Action) -> Text:
     )
 
 
-def _check(diagnosis: RunDiagnosis, next_command: CommandLine | None) -> Iterator[str]:
-    """Yield for each stage whether the recorded iterations support the shares, then what to type next.
+def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) -> Iterator[str]:
+    """Yield for each stage whether the recorded iterations support its shares, then the command to type next.
 
-    Loads that lack windows, and the report of each window, are details (-v).
+    Lines for -v tell which loads (groups of iterations) lack windows, and the command for a report on each window.
     """
     recordable = [stage for stage in diagnosis.stages if stage.iterations]
     supported = [stage for stage in recordable if stage.supported and stage.by_load]  # a weight sync has no loads

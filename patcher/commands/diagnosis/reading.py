@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.commands.diagnosis import lines
-from patcher.commands.diagnosis.asked import alive
+from patcher.commands.diagnosis.asked import has_live_worker
 from patcher.commands.reports.csv_files import write_tables
 from patcher.commands.reports.reporting import ReadOptions, read_profiles
 from patcher.commands.reports.timelines import chosen_run
@@ -35,16 +35,16 @@ def read(folder: Path, number: int | None, display: Display, result: CommandResu
     TRACE if no file can be read, USAGE if there is no such run.
     """
     _, processes = chosen_run(folder, number, display, result, newest=number is None)
-    return _whole(folder, processes, display, result)
+    return _diagnose_with_steps(folder, processes, display, result)
 
 
-def of_processes(
+def diagnose_processes(
     folder: Path, processes: tuple[Process, ...], display: Display, result: CommandResult, *, replays: bool = False
 ) -> RunDiagnosis:
     """Return the diagnosis of the run of `processes`; an unreadable trace is a problem of `result`.
 
-    With `replays` it also says what other settings of the engine would take. Raises Problem (NO_TRACE) without an
-    engine or a trainer among them.
+    With `replays` it also estimates how long rollouts would take with other settings of the engine. `display` shows
+    the reading of traces in `folder`. Raises Problem (NO_TRACE) without an engine or a trainer among the processes.
     """
     of_run, trainers = engines(processes), trainer_stages(processes)
     if not (trainers or any(len(engine.iterations) for engine in of_run)):
@@ -54,9 +54,14 @@ def of_processes(
     return diagnosed(of_run, profiles, trainers, replays=replays)
 
 
-def _whole(folder: Path, processes: tuple[Process, ...], display: Display, result: CommandResult) -> RunDiagnosis:
-    """Return the diagnosis of the run of `processes` with all stages of its steps. Raises Problem as `of_processes`."""
-    diagnosis = of_processes(folder, processes, display, result, replays=True)
+def _diagnose_with_steps(
+    folder: Path, processes: tuple[Process, ...], display: Display, result: CommandResult
+) -> RunDiagnosis:
+    """Return the diagnosis of the run of `processes`, with each stage's part of the training steps if they are known.
+
+    Raises Problem as `diagnose_processes`.
+    """
+    diagnosis = diagnose_processes(folder, processes, display, result, replays=True)
     if not any(process.marks or "driver" in process.roles for process in processes):
         return diagnosis
     started = min(process.wall[0] for process in processes) / 1e6
@@ -74,12 +79,15 @@ class Output(NamedTuple):
 NO_FILES = Output()
 
 
-def shown(
+def add_diagnosis(
     result: CommandResult, diagnosis: RunDiagnosis, folder: Path, width: int | None, output: Output
 ) -> CommandResult:
-    """Put the diagnosis into `result` as data and as lines, write the files of `output`, and return `result`."""
+    """Add the diagnosis to `result` as data and as lines, write the files of `output`, and return `result`.
+
+    `folder` has the traces; `width` is the columns of the terminal, None without one.
+    """
     result.data = diagnosis
-    again = _again(diagnosis, folder)
+    again = _next_command(diagnosis, folder)
     result.lines += lines.report(diagnosis, again, width)
     for note in diagnosis.notes:
         result.note(note)
@@ -103,7 +111,7 @@ def diagnose(
     """
     result = CommandResult("diagnose")
     diagnosis = read(folder, number, display, result)
-    return shown(result, diagnosis, folder, width, output)
+    return add_diagnosis(result, diagnosis, folder, width, output)
 
 
 def newest_since(folder: Path, started: float) -> tuple[Process, ...]:
@@ -112,10 +120,10 @@ def newest_since(folder: Path, started: float) -> tuple[Process, ...]:
     return next((processes for run, processes in reversed(surveyed) if run.started >= started - 1), ())
 
 
-def newest(folder: Path, result: CommandResult, started: float, output: Output = NO_FILES) -> CommandResult:
-    """Diagnose into `result` the newest run in `folder` that began after `started`, in seconds since 1970.
+def diagnose_newest(folder: Path, result: CommandResult, started: float, output: Output = NO_FILES) -> CommandResult:
+    """Add to `result` the diagnosis of the newest run in `folder` that began after `started` (seconds since 1970).
 
-    Raises Problem (NO_TRACE) if there is none.
+    Raises Problem (NO_TRACE) if no run did.
     """
     processes = newest_since(folder, started)
     if not processes:
@@ -125,19 +133,19 @@ def newest(folder: Path, result: CommandResult, started: float, output: Output =
             str(folder),
             Text("the log of the run may say why: look for rlpatch lines"),
         )
-    diagnosis = _whole(folder, processes, silent, result)
-    return shown(result, diagnosis, folder, None, output)
+    diagnosis = _diagnose_with_steps(folder, processes, silent, result)
+    return add_diagnosis(result, diagnosis, folder, None, output)
 
 
-def _again(diagnosis: RunDiagnosis, folder: Path) -> CommandLine | None:
-    """Return the command that records what the diagnosis lacks, None if it lacks nothing.
+def _next_command(diagnosis: RunDiagnosis, folder: Path) -> CommandLine | None:
+    """Return the command that records the windows which the diagnosis lacks, None if it lacks none.
 
-    That is `trigger` while a worker of the run takes requests, else `run`.
+    The command is `trigger` while a live worker of the run records on demand, else `run`.
     """
     if not diagnosis.planned or not diagnosis.next_windows:
         return None
     windows = ("--iterations", diagnosis.next_windows, *diagnosis.planned.conditions)
-    if alive(folder):
+    if has_live_worker(folder):
         return CommandLine("trigger", *windows, "--save-path", str(folder))
     return CommandLine("run", diagnosis.package, "--timeline", *windows, "--rollout", "2", "--", "bash", "run.sh")
 

@@ -44,10 +44,10 @@ class TrainingRequests:
         self.news = False
 
     def look(self, processes: Sequence[Process], supported: Collection[str]) -> None:
-        """Ask for what is lacking; `supported` are the stages of the diagnosis so far that need no more windows.
+        """Request the micro-batches that the diagnosis lacks; `supported` are its stages that need no more windows.
 
-        Afterwards `pending` tells whether a stage may still be recorded, and `news` whether windows have been saved
-        that were not reported before.
+        `processes` are those of the run. Afterwards `pending` tells whether a stage may still be recorded, and `news`
+        whether windows have been saved since the last look.
         """
         self.pending = self.news = False
         by_stage = dict[str, list[TrainerStage]]()
@@ -57,7 +57,10 @@ class TrainingRequests:
             self._look_at(name, stages, done={stage.name for stage in stages}.issubset(supported))
 
     def notes(self) -> Iterator[str]:
-        """Yield which workers recorded nothing of what they were asked for, and why. Raises OSError."""
+        """Yield a sentence on each worker that was asked for a window and recorded nothing, with the reason.
+
+        Raises OSError if the workers' states cannot be read.
+        """
         for name, asked in self.asked.items():
             for row in self._rows(name, asked.request) if asked.request is not None else ():
                 if row.outcome == LOST:
@@ -65,9 +68,9 @@ class TrainingRequests:
                     yield Text("{stage}: {host}, process {pid}, rank {rank} recorded nothing: {reason}", *who, row.why)
 
     def _look_at(self, name: str, stages: Sequence[TrainerStage], *, done: bool) -> None:
-        """Look at the workers of stage ``name``, and ask for windows if none is under way and some are lacking.
+        """Look at the workers of stage ``name``; if none of them is recording, request the windows that are lacking.
 
-        ``done`` says that the stage needs no more windows.
+        ``stages`` are the stage on each rank. ``done`` tells that the stage needs no more windows.
         """
         asked = self.asked.setdefault(name, _Asked())
         rows = self._rows(name, asked.request)
@@ -91,9 +94,10 @@ class TrainingRequests:
         ]
 
     def _ask(self, name: str, stages: Sequence[TrainerStage], living: Sequence[WorkerProgress]) -> None:
-        """Write a request to the slowest rank for its next training step, and tell `say`.
+        """Write a request for micro-batches of the slowest rank in the next training step, and tell `say`.
 
-        Nothing is written if no rank has ended enough calls to choose micro-batches, or no worker has counted a step.
+        ``name`` is the stage, ``stages`` that stage on each rank, ``living`` its live workers. Nothing is written if
+        the rank has ended too few calls to choose micro-batches from, or if no worker has counted a step.
         """
         rank = slowest_rank(stages)
         of_rank = [stage for stage in stages if stage.rank == rank and len(stage.call_seconds) >= STUDIED]

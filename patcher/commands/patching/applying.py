@@ -14,7 +14,15 @@ from patcher.commands import applied, guarding
 from patcher.commands.finding import Search
 from patcher.commands.patching import describing
 from patcher.commands.patching.describing import PlanPayload
-from patcher.commands.patching.planning import Attempted, Candidate, Planned, failures, find, plan, work
+from patcher.commands.patching.planning import (
+    Attempted,
+    Candidate,
+    Planned,
+    edits_by_root,
+    find_candidates,
+    plan,
+    planning_failures,
+)
 from patcher.commands.where import Committed, Where, carry_out, running, searches
 from patcher.guards.result import Launch
 from patcher.messages import AND, SEMICOLON, Note, Text, joined
@@ -40,35 +48,38 @@ def apply(
 ) -> CommandResult:
     """Patch every target of `words`, or none if any has a problem; with `dry_run` only plan and check.
 
-    With `force`, other profilers that are on are only warned of.
+    `launch` will start the run: it is searched for other profilers. One that is on is a problem, with `force` a
+    warning.
     """
     places, step = searches(where, words, "apply", writes=not dry_run)
-    candidates = [find(words, search, request, "apply") for search in places]
+    candidates = [find_candidates(words, search, request, "apply") for search in places]
     if not dry_run and not where.nodes:
-        step += _settle(candidates, where)
-    step += _guarded(candidates, where, launch, force=force)
+        step += _end_interrupted(candidates, where)
+    step += _check_profilers(candidates, where, launch, force=force)
     if not step.problems:
         planned = [plan(tried) for tried in candidates]
-        step = sum((failures(tried, words, request) for tried in planned), step)
+        step = sum((planning_failures(tried, words, request) for tried in planned), step)
     if step.problems:
         return CommandResult("apply", step, data=Applied(dry_run))
     plans = [target_plan for tried in planned for target_plan in tried.values]
-    committed = carry_out(where, work(plans), Text("patched"), dry_run=dry_run)
-    return _applied(step + committed.step, plans, committed, where, dry_run=dry_run)
+    committed = carry_out(where, edits_by_root(plans), Text("patched"), dry_run=dry_run)
+    return _final_report(step + committed.step, plans, committed, where, dry_run=dry_run)
 
 
-def _settle(candidates: Sequence[Attempted[Candidate]], where: Where) -> StepResult:
-    """Recover interrupted commands if any candidate's root has one, so that files have their final content."""
+def _end_interrupted(candidates: Sequence[Attempted[Candidate]], where: Where) -> StepResult:
+    """End interrupted commands if the root of any candidate has one, so that its files have their final content."""
     targets = [candidate.target for tried in candidates for candidate in tried.values]
     if not any(StoreFolder(target.folder).unfinished() for target in targets):
         return StepResult()
-    return applied.settle(where.search.discover(), where.on_wait)
+    return applied.end_interrupted(where.search.discover(), where.on_wait)
 
 
-def _guarded(candidates: Sequence[Attempted[Candidate]], where: Where, launch: Launch, *, force: bool) -> StepResult:
-    """Return the report on other profilers that are on for any candidate; empty if a candidate already has a problem.
+def _check_profilers(
+    candidates: Sequence[Attempted[Candidate]], where: Where, launch: Launch, *, force: bool
+) -> StepResult:
+    """Return the report on other profilers that are on or may be; empty if a candidate already has a problem.
 
-    With `force` they are only warned of.
+    A profiler that is on is a problem, with `force` a warning.
     """
     step = StepResult()
     if any(tried.problems for tried in candidates):  # which the reader mends first
@@ -86,17 +97,17 @@ def _guarded(candidates: Sequence[Attempted[Candidate]], where: Where, launch: L
     return step
 
 
-def _applied(
+def _final_report(
     step: StepResult, plans: Sequence[Planned], committed: Committed, where: Where, *, dry_run: bool
 ) -> CommandResult:
-    """Return the final report: `step`, then the plans, the next commands, and the processes to restart.
+    """Return the result of `rlpatch apply`: `step`, then the plans, the next commands, and the processes to restart.
 
-    A `dry_run` ends with how to apply. `committed` has what was written on each node.
+    With `dry_run` it ends with the command that applies the plans. `committed` has what was written on each node.
     """
     verb = describing.WOULD if dry_run else describing.DONE
     for search, search_plans in groupby(plans, key=lambda planned: planned.search):
         step = sum(
-            (describing.described(planned.upstream, planned.plan, verb) for planned in search_plans),
+            (describing.describe(planned.upstream, planned.plan, verb) for planned in search_plans),
             step + StepResult(node_header(search)),
         )
     data = Applied(
@@ -108,7 +119,7 @@ def _applied(
         planned.plan.target.project.name for planned in plans if any(place.marked for place in planned.plan.places)
     ]
     if marked:
-        step += StepResult(tuple(applied.next_lines(*dict.fromkeys(marked), *_from_anywhere(plans))))
+        step += StepResult(tuple(applied.next_lines(*dict.fromkeys(marked), *_place_options(plans))))
     if any(planned.plan.changed for planned in plans):
         engines = running(where, [(planned.search, planned.upstream, planned.plan.target.root) for planned in plans])
         step = _warn_of_other_users(engines, plans) + step + StepResult(tuple(applied.restart_lines(engines)))
@@ -116,10 +127,10 @@ def _applied(
     return CommandResult("apply", step, data=data)
 
 
-def _from_anywhere(plans: Sequence[Planned]) -> tuple[str, ...]:
-    """Return the options with which a command finds what was patched from any folder and environment.
+def _place_options(plans: Sequence[Planned]) -> tuple[str, ...]:
+    """Return the options with which `diff` and `revert` find the patched files from any folder and environment.
 
-    That is `--path` or `--python` with absolute paths, or the options of a cluster; () if none are needed.
+    They are `--path` or `--python` with absolute paths, or the options of a cluster; () if none are needed.
     """
     words, targets = plans[-1].search.words, [planned.plan.target for planned in plans]
     own_path = {*sys.path} - {*os.environ.get("PYTHONPATH", "").split(os.pathsep)}
@@ -136,7 +147,7 @@ def _from_anywhere(plans: Sequence[Planned]) -> tuple[str, ...]:
 
 
 def _warn_of_other_users(engines: Iterable[RunningProcess], plans: Sequence[Planned]) -> StepResult:
-    """Return a warning that other users' engines will record from their next start; empty without such engines."""
+    """Return a warning that the engines of other users will record from their next start on; empty without any."""
     users = sorted({engine.user for engine in engines if engine.user})
     if not users:
         return StepResult()

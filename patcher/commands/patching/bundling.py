@@ -18,7 +18,7 @@ from patcher.changes import markers
 from patcher.commands.finding import SearchOptions, parse_target
 from patcher.commands.patching import describing
 from patcher.commands.patching.describing import PlanPayload
-from patcher.commands.patching.planning import Planned, plan_targets, unused
+from patcher.commands.patching.planning import Planned, plan_targets, unrecorded
 from patcher.messages import COMMA, Kind, Note, Problem, Text, joined, usage
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patcher.plan import Plan
@@ -47,19 +47,19 @@ class Bundled:
 def bundle(
     words: Sequence[str], places: Sequence[SearchOptions], request: ProfileRequest, output: Path
 ) -> CommandResult:
-    """Plan `words` at each of `places`, and write all plans to the archive `output`, even of several releases.
+    """Plan the targets `words` at each of `places`, and write all plans to the archive `output`.
 
-    With any problem nothing is written.
+    The places may have different releases. With any problem nothing is written.
     """
-    plans, step = _planned(words, places, request)
+    plans, step = _plan_everywhere(words, places, request)
     if step.problems:
         return CommandResult("bundle", step, data=Bundled(str(output)))
-    bundled = dict.fromkeys(_bundled(planned.plan) for planned in plans)
+    bundled = dict.fromkeys(_bundled_plan(planned.plan) for planned in plans)
     projects = dict.fromkeys(planned.plan.target.project for planned in plans)
     content = archive.build(bundles.Bundle(__version__, tuple(projects), tuple(bundled)))
     archive.write(output, content)
     step += sum(
-        (describing.described(planned.upstream, planned.plan, describing.LENT) for planned in plans), StepResult()
+        (describing.describe(planned.upstream, planned.plan, describing.LENT) for planned in plans), StepResult()
     )
     if "save_path" not in request.choices and any(plan.save_path for plan in bundled):
         step += StepResult.noted([_SAVE_PATH])
@@ -80,10 +80,10 @@ _SAVE_PATH = Note(
 )
 
 
-def _planned(
+def _plan_everywhere(
     words: Sequence[str], places: Sequence[SearchOptions], request: ProfileRequest
 ) -> tuple[list[Planned], StepResult]:
-    """Return the plans at all places, made as if the files were unpatched, and the problems of the bundle.
+    """Return the plans for `words` at all places, made as if the files were unpatched, and the problems of the bundle.
 
     A target that is missing at one place is a problem only if no place has it, or if nothing else was planned there.
     """
@@ -91,23 +91,23 @@ def _planned(
     problems: list[Problem] = []
     absent: list[Problem] = []
     for place in places:
-        with _unpacked(place) as search:
+        with _unpacked_wheel(place) as search:
             planned, step = plan_targets(words, search, request, "bundle")
-            plans += [plan._replace(plan=_from_pristine(plan, place)) for plan in planned]
+            plans += [plan._replace(plan=_plan_unpatched(plan, place)) for plan in planned]
         elsewhere = [problem for problem in step.problems if problem.kind in (Kind.NO_TARGET, Kind.VERSION)]
         problems += [problem for problem in step.problems if not planned or problem not in elsewhere]
         absent += elsewhere
-    if not problems and not all(_satisfied(word, plans) for word in words):
+    if not problems and not all(_is_planned(word, plans) for word in words):
         problems = absent
-    return plans, StepResult(problems=tuple(problems or _useless(plans, request)))
+    return plans, StepResult(problems=tuple(problems or _bundle_problems(plans, request)))
 
 
-def _useless(plans: Sequence[Planned], request: ProfileRequest) -> list[Problem]:
-    """Return why a bundle cannot be used as a problem each; [] if it can.
+def _bundle_problems(plans: Sequence[Planned], request: ProfileRequest) -> list[Problem]:
+    """Return a problem for each reason why a bundle of these plans would be useless; [] if there is none.
 
     Reasons are options that fit no target, more than one patch per target, and a plan without changes.
     """
-    problems = [*unused(request, plans)]
+    problems = [*unrecorded(request, plans)]
     if len(request.parts()) > 1:
         cause = Text("a bundle can have only one patch per target: a recording window or a timeline")
         problems.append(usage(cause, Text("make two bundles: put --timeline into a bundle of its own")))
@@ -119,16 +119,19 @@ def _useless(plans: Sequence[Planned], request: ProfileRequest) -> list[Problem]
     return problems
 
 
-def _satisfied(word: str, plans: Sequence[Planned]) -> bool:
-    """Tell whether one of the plans is for the target and, if `word` names one, the version of `word`."""
+def _is_planned(word: str, plans: Sequence[Planned]) -> bool:
+    """Tell whether one of the plans is for the target that `word` names, and for its version if there is one."""
     upstream, version = parse_target(word)
     targets = (planned.plan.target for planned in plans)
     of_project = (target for target in targets if target.project == upstream.project)
     return any(version is None or versions.holds(target.version, version) for target in of_project)
 
 
-def _from_pristine(planned: Planned, place: SearchOptions) -> Plan:
-    """Return the plan made again as if the target were unpatched; if `place` is a wheel, its path is the root."""
+def _plan_unpatched(planned: Planned, place: SearchOptions) -> Plan:
+    """Return the plan for the same target as if the target were not patched yet.
+
+    If `place` is a wheel, the path of the wheel is the root of the target.
+    """
     target = planned.plan.target
     plan = planning.apply(planned.upstream, _Pristine._make(target), planned.plan.config)
     for wheel in (path for path in place.path if path.is_file()):
@@ -137,8 +140,8 @@ def _from_pristine(planned: Planned, place: SearchOptions) -> Plan:
 
 
 @contextlib.contextmanager
-def _unpacked(place: SearchOptions) -> Iterator[SearchOptions]:
-    """Yield `place`; a wheel is first unpacked into a temporary folder, which is deleted afterwards.
+def _unpacked_wheel(place: SearchOptions) -> Iterator[SearchOptions]:
+    """Yield `place`, or if it is a wheel, a search in a temporary folder with the content of the wheel.
 
     Raises Problem (ENVIRONMENT) if the wheel is damaged.
     """
@@ -158,8 +161,8 @@ def _unpacked(place: SearchOptions) -> Iterator[SearchOptions]:
         yield replace(place, path=(Path(folder),))
 
 
-def _bundled(plan: Plan) -> bundles.BundledPlan:
-    """Return what a bundle stores of a plan: its changed files, options, summary and folder of traces."""
+def _bundled_plan(plan: Plan) -> bundles.BundledPlan:
+    """Return the part of a plan that a bundle stores: its changed files, options, summary and folder of traces."""
     changes = [change for change in plan.edit.changes if change.before != change.after]
     files = tuple(bundles.planned(str(change.path), change.before, change.after) for change in changes)
     summary = plan.places[0].recipe.probe.summary(plan.config)

@@ -69,7 +69,7 @@ DONE, WOULD, LENT = Text("patched"), Text("would patch"), Text("patches")
 
 
 def payload(plan: Plan, nodes: tuple[str, ...] = ()) -> PlanPayload:
-    """Return a plan for JSON; `nodes` are the cluster nodes with this target, () on this machine."""
+    """Return a plan as an object for JSON; `nodes` are the cluster nodes with this target, () on this machine."""
     target, patch, config, before = plan.target, plan.patch, plan.config, plan.replaces
     files = [
         FilePayload(
@@ -79,7 +79,7 @@ def payload(plan: Plan, nodes: tuple[str, ...] = ()) -> PlanPayload:
         )
         for change, place in _placed(plan)
     ]  # fmt: skip
-    files += [FilePayload(str(change.path), True, None, None) for change in plan.gone]
+    files += [FilePayload(str(change.path), True, None, None) for change in plan.cleared]
     return PlanPayload(
         target.project.name, target.version, str(target.root), target.installed_as, target.found_by,
         patch.stage, patch.role, config.words, config.save_path or None, tuple(files),
@@ -93,18 +93,18 @@ def notes(plan: Plan) -> StepResult:
     return StepResult.noted(plan.warnings, "warning") + StepResult.noted(plan.notes)
 
 
-def described(upstream: Upstream, plan: Plan, verb: str) -> StepResult:
-    """Return the lines on a plan with its warnings and notes.
+def describe(upstream: Upstream, plan: Plan, verb: str) -> StepResult:
+    """Return the report on a plan: its lines, warnings and notes.
 
-    `verb` says what happens to a file: one of `DONE`, `WOULD` and `LENT`.
+    `verb` is the word for what happens to a file: "patched", "would patch" or "patches".
     """
-    return StepResult(tuple(_lines(upstream, plan, verb))) + notes(plan)
+    return StepResult(tuple(_plan_lines(upstream, plan, verb))) + notes(plan)
 
 
-def _lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
+def _plan_lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
     """Yield the lines on a plan: target, files, replaced patch, recording window, and where the traces go.
 
-    `verb` says what happens to a file.
+    `verb` is the word for what happens to a file, such as "patched".
     """
     target, config = plan.target, plan.config
     version = target.version or Text("(unknown version)")
@@ -118,7 +118,7 @@ def _lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
     )
     for change, place in _placed(plan):
         yield from _file_lines(change, place, plan, verb)
-    for change in plan.gone:
+    for change in plan.cleared:
         yield Text("  {verb} {path}: the lines of the previous patch are removed", verb, change.path)
     if before := plan.replaces:
         options: str = shlex.join(before.options)
@@ -148,7 +148,7 @@ def _lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
             "  named ranges in the trace mark {parts}", joined(AND, (kind for kind, marked in kinds.items() if marked))
         )
     if config.profiler.STARTED_BY:
-        yield from starting.commands(config.save_path)
+        yield from starting.nsys_lines(config.save_path)
         return
     if config.profiler.TOOL == "memory":
         yield Text("  memory snapshots go to {save_path}", config.save_path)
@@ -163,9 +163,9 @@ def _placed(plan: Plan) -> list[tuple[Change, Place]]:
 
 
 def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator[str]:
-    """Yield a line on the lines inserted into a file and its recipe, then one for each profiler argument that is set.
+    """Yield a line on what a recipe inserts into a file, then a line for each profiler argument that it sets.
 
-    `verb` ("patched") heads the first line, unless the file stays as it is.
+    `verb` is the word for what happens to the file, such as "patched"; an unchanged file gets another one.
     """
     without = "" if place.marked or change.before == change.after else Text("no lines inserted")
     if change.before == change.after:
@@ -186,7 +186,7 @@ def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator
 
 
 def _extent(change: Change, place: Place, patch: PatchId) -> str:
-    """Return in words how many lines a file gets, or how many profiler arguments differ from the release."""
+    """Return in words how many lines are inserted into a file, or how many profiler arguments are changed in it."""
     if not place.recipe.calls:
         there = {marked.patch: marked for marked in markers.marked(change.after)}
         shared = sum(len(there[recorder].lines) for recorder in there[patch].uses)

@@ -20,16 +20,16 @@ from patcher.request import ProfileRequest
 
 
 def diff(names: Sequence[str], where: Where, request: ProfileRequest | None, *, calls: bool = False) -> CommandResult:
-    """Return a diff from unpatched to patched files: of applied patches, or of what `request` would apply.
+    """Return the diff from unpatched to patched files: of the applied patches, or of what `request` would apply.
 
-    `names` are the targets (none: all). With `calls`, each inserted block is folded to a line, and `git apply` does not
-    take the diff. Raises Problem (USAGE) if the files are below several roots.
+    `names` are the targets (none: all). With `calls`, each inserted block is folded to one line, so `git apply` does
+    not accept the diff. Raises Problem (USAGE) if the files are below several roots.
     """
     places, step = searches(where, names, "diff", writes=False)
     # Nodes whose files are alike have one diff, whatever else differs there.
     groups: dict[tuple[int, tuple[File, ...]], tuple[Path, str]] = {}
     for search in places:
-        files, planning = _planned(names, search, request) if request else _applied(names, search)
+        files, planning = _planned_files(names, search, request) if request else _applied_files(names, search)
         step += planning
         for number, (root, below) in enumerate(files.items()):
             option = ("--nodes", search.nodes[0]) if search.nodes else ("--path", str(root))
@@ -45,12 +45,12 @@ File = tuple[str, bytes, bytes]
 """Path, pristine and patched bytes of a file."""
 
 
-def _planned(names: Sequence[str], search: Search, request: ProfileRequest) -> tuple[Files, StepResult]:
-    """Return the files that `request` would change, by root, and the problems and notes of planning."""
+def _planned_files(names: Sequence[str], search: Search, request: ProfileRequest) -> tuple[Files, StepResult]:
+    """Return the files that `request` would change, by root, with pristine and patched bytes, and a report on them."""
     files: dict[Path, dict[str, File]] = {}
     plans, step = plan_targets(names, search, request, "diff")
     for plan in (planned.plan for planned in plans):
-        shown_changes = (*plan.edit.changes[: len(plan.places)], *plan.gone)
+        shown_changes = (*plan.edit.changes[: len(plan.places)], *plan.cleared)
         changes = [(str(change.path), change.pristine, change.after) for change in shown_changes]
         # A later plan for the same file knows the lines of an earlier one.
         files.setdefault(plan.target.root, {}).update((change[0], change) for change in changes)
@@ -58,8 +58,8 @@ def _planned(names: Sequence[str], search: Search, request: ProfileRequest) -> t
     return {root: [*below.values()] for root, below in files.items()}, step
 
 
-def _applied(names: Sequence[str], search: Search) -> tuple[Files, StepResult]:
-    """Return the patched files of the targets `names`, by root; if there are none, also a report that says so."""
+def _applied_files(names: Sequence[str], search: Search) -> tuple[Files, StepResult]:
+    """Return the patched files of the targets `names`, by root, and a report, which is empty if there are any."""
     roots, discovery = patched_roots(names, search)
     files: Files = {}
     for root in roots:

@@ -13,13 +13,13 @@ from patcher import plan as planning
 from patcher.changes import edits
 from patcher.changes.change import Edit
 from patcher.commands.finding import Search
-from patcher.commands.patching.redirecting import redirected
-from patcher.commands.patching.tampering import explained
+from patcher.commands.patching.redirecting import redirect_problem
+from patcher.commands.patching.tampering import explain_foreign_edit
 from patcher.config import ProfileConfig, Stage
 from patcher.messages import AND, OR, Note, Problem, StepResult, Text, joined, refused, usage
 from patcher.plan import Plan
 from patcher.recipe import Upstream
-from patcher.request import ProfileRequest, has_stage, no_stage, resolve, takes
+from patcher.request import ProfileRequest, has_stage, resolve, stage_problem, supports_any
 from patcher.store import STORE
 from patcher.store.folder import StoreFolder
 from patcher.targets.target import Target
@@ -40,8 +40,8 @@ class Attempted(Generic[T]):
     def then(self, work: Callable[[T], U]) -> Attempted[U]:
         """Return the results of `work` on each value, with the problems so far.
 
-        A value for which `work` raises Problem or PermissionError is left out, and the problem, with the nodes, is
-        added.
+        A value for which `work` raises Problem or PermissionError has no result. Its problem is added, with the names
+        of the search's cluster nodes.
         """
         done: list[U] = []
         problems = [*self.problems]
@@ -78,52 +78,55 @@ class Planned(NamedTuple):
     plan: Plan
 
 
-def find(words: Sequence[str], search: Search, request: ProfileRequest, command: str) -> Attempted[Candidate]:
-    """Return the targets of `words`, one per project, with what `request` resolves to for each.
+def find_candidates(
+    words: Sequence[str], search: Search, request: ProfileRequest, command: str
+) -> Attempted[Candidate]:
+    """Return the installed targets that `words` name, one per project, with the configuration to record in each.
 
-    If the request has a window and a timeline, a target appears once for each of the two that it supports. Without a
-    problem, the stages of `request.beside` are added as optional for targets that have them. Words that are not found
-    are problems; so are targets whose engine or trainer was meant. `command` is the name of the command, for hints.
+    A target appears twice if it supports both the window and the timeline of the request. Stages of `request.beside`
+    are added as optional candidates. A problem is a word that names no installed target, or a target that cannot record
+    the request although its engine or trainer can. `command` is the name of the command, for hints.
     """
-    if problem := redirected(words, search, request):
+    if problem := redirect_problem(words, search, request):
         return Attempted(search, (), (problem,))
     targets = Attempted(search, [*dict.fromkeys(words)]).then(lambda word: search.find(word, command))
     first: dict[str, tuple[Upstream, Target]] = {}
     for upstream, target in targets.values:
         first.setdefault(upstream.project.name, (upstream, target))
     parts = request.parts()
-    wanted = [
+    pairs = [
         (upstream, target, part)
         for upstream, target in first.values()
         for part in parts
-        if len(parts) == 1 or part is parts[-1] or takes(part, upstream)  # the timeline may be all that it takes
+        if len(parts) == 1 or part is parts[-1] or supports_any(part, upstream)  # the timeline may be all that it takes
     ]
-    found = Attempted(search, wanted, targets.problems).then(lambda pair: _candidate(search, *pair))
+    candidates = Attempted(search, pairs, targets.problems).then(lambda pair: _resolved_candidate(search, *pair))
     optional = [
-        _candidate(search, upstream, target, part)._replace(optional=True)
+        _resolved_candidate(search, upstream, target, part)._replace(optional=True)
         for upstream, target in first.values()
         for part in request.beside
-        if not found.problems and has_stage(part, upstream)
+        if not candidates.problems and has_stage(part, upstream)
     ]
-    return replace(found, values=[*found.values, *optional])
+    return replace(candidates, values=[*candidates.values, *optional])
 
 
 def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
-    """Plan each candidate; later plans in the same root build on files as earlier ones leave them.
+    """Return a plan for each candidate; plans for the same root build on each other, in order.
 
-    Optional candidates are planned only if all others succeed. Those that fail are left out with a note.
+    Optional candidates are planned only if all others have a plan. Those that cannot be planned are left out with a
+    note.
     """
     ahead: dict[Path, dict[PurePosixPath, bytes]] = {}
 
     def planned(candidate: Candidate) -> Planned:
-        """Plan a candidate on top of earlier changes in its root, and remember the bytes that it leaves."""
+        """Plan a candidate on top of earlier plans for its root, and keep the planned files for later plans."""
         before = ahead.setdefault(candidate.target.root, {})
         target = candidate.target._replace(ahead=before)
         records = StoreFolder(candidate.target.folder).records()
         try:
             plan = planning.apply(candidate.upstream, target, candidate.config, records)
         except Problem as problem:
-            raise explained(problem, candidate.target) from None
+            raise explain_foreign_edit(problem, candidate.target) from None
         before.update((change.path, change.after) for change in plan.edit.changes)
         return Planned(candidate.search, candidate.upstream, plan._replace(notes=(*plan.notes, *candidate.notes)))
 
@@ -141,8 +144,8 @@ def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
     return replace(plans, values=values)
 
 
-def work(plans: Iterable[Planned]) -> list[tuple[Search, Edit]]:
-    """Return the edits of `plans` with their searches, merged into one edit per root."""
+def edits_by_root(plans: Iterable[Planned]) -> list[tuple[Search, Edit]]:
+    """Return the edits of `plans`, merged into one per root, as (search that found the root, edit)."""
     by_search = groupby(plans, key=lambda planned: planned.search)
     return [
         (search, edit) for search, group in by_search for edit in edits.composed(planned.plan.edit for planned in group)
@@ -152,31 +155,31 @@ def work(plans: Iterable[Planned]) -> list[tuple[Search, Edit]]:
 def plan_targets(
     words: Sequence[str], search: Search, request: ProfileRequest, command: str
 ) -> tuple[list[Planned], StepResult]:
-    """Return the plans for `words` and the problems of planning; other profilers are not looked for."""
-    planned = plan(find(words, search, request, command))
-    return [*planned.values], failures(planned, words, request)
+    """Return the plans for the targets `words`, and a report with the problems; other profilers are not looked for."""
+    planned = plan(find_candidates(words, search, request, command))
+    return [*planned.values], planning_failures(planned, words, request)
 
 
-def failures(planned: Attempted[Planned], words: Sequence[str], request: ProfileRequest) -> StepResult:
-    """Return the problems of planning, or else those of requested stages and windows that no target records.
+def planning_failures(planned: Attempted[Planned], words: Sequence[str], request: ProfileRequest) -> StepResult:
+    """Return the problems of planning, or else a problem for each stage and window that no plan records.
 
-    Empty without any. With problems and several target `words`, a note adds that nothing was written.
+    With problems and several target `words`, a note adds that nothing was written. Empty without problems.
     """
-    step = StepResult(problems=planned.problems or unused(request, planned.values))
+    step = StepResult(problems=planned.problems or unrecorded(request, planned.values))
     if step.problems and len(words) > 1:
         step += StepResult.noted([Note(Text("nothing was written, because some targets cannot be patched"))])
     return step
 
 
-def unused(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, ...]:
-    """Return a problem for each requested stage or window that no plan records; () if all are recorded.
+def unrecorded(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, ...]:
+    """Return a problem for each requested stage or window that none of the plans would record; () if there is none.
 
-    A target takes only the part of `request` that it supports, so an option may fit one target alone.
+    A target records only the part of `request` that it supports, so an option may have an effect on one target alone.
     """
     stages = [(planned.upstream, planned.plan.config.stage) for planned in plans]
     problems = []
     if request.stage and request.stage not in [stage.name for _, stage in stages]:
-        problems.append(no_stage(request.stage, [upstream for upstream, _ in stages], projects.upstreams))
+        problems.append(stage_problem(request.stage, [upstream for upstream, _ in stages], projects.upstreams))
     for window in request.windows:
         if window not in [stage.window for _, stage in stages]:
             option = f"--{window.unit} {window}"
@@ -185,12 +188,12 @@ def unused(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, 
     return tuple(problems)
 
 
-def _candidate(search: Search, upstream: Upstream, target: Target, request: ProfileRequest) -> Candidate:
-    """Return the candidate for a target, with `request` resolved for it.
+def _resolved_candidate(search: Search, upstream: Upstream, target: Target, request: ProfileRequest) -> Candidate:
+    """Return the candidate for a target, with the configuration that `request` comes to in it.
 
-    A note says so if the choice of torch or torch_npu is only assumed. Raises Problem (USAGE) as `_config`.
+    If torch or torch_npu can only be assumed, a note says so. Raises Problem (USAGE) as `_checked_config`.
     """
-    config, notes = _config(request, upstream, target), list[Note]()
+    config, notes = _checked_config(request, upstream, target), list[Note]()
     profiler, decisive = config.profiler.MODULE, upstream.runs_on
     if profiler and decisive and "tool" not in request.choices and not any(map(target.beside, decisive)):
         packages, name = joined(AND, decisive), target.project.name
@@ -205,10 +208,11 @@ def _candidate(search: Search, upstream: Upstream, target: Target, request: Prof
     return Candidate(search, upstream, target, config, tuple(notes))
 
 
-def _config(request: ProfileRequest, upstream: Upstream, target: Target) -> ProfileConfig[Stage]:
-    """Return what to record in a target.
+def _checked_config(request: ProfileRequest, upstream: Upstream, target: Target) -> ProfileConfig[Stage]:
+    """Return the configuration that `request` comes to in a target.
 
-    Raises Problem (USAGE) if the request does not fit it, or if traces would go into a package, a store or no folder.
+    Raises Problem (USAGE) if the request does not fit the target, or if its folder for traces is unusable: inside a
+    package or a store, or below a file.
     """
     config = resolve(request, upstream, target, projects.upstreams)
     packages = {project.package for project in projects.projects()}

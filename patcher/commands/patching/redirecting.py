@@ -9,7 +9,7 @@ from patcher.commands.finding import Search, parse_target
 from patcher.config import RolloutStage, TrainingStage, kind_of
 from patcher.messages import AND, OR, CommandLine, Kind, Problem, Text, joined
 from patcher.recipe import Upstream
-from patcher.request import BUILTIN, TIMELINE, ProfileRequest, takes
+from patcher.request import BUILTIN, TIMELINE, ProfileRequest, supports_any
 from patches import projects
 
 _EXAMPLES = dict.fromkeys(RolloutStage.NAMES, ("--decode", "30:60")) | dict.fromkeys(
@@ -18,43 +18,45 @@ _EXAMPLES = dict.fromkeys(RolloutStage.NAMES, ("--decode", "30:60")) | dict.from
 """Stage → options of a window to propose if it was asked for without one."""
 
 
-def redirected(words: Sequence[str], search: Search, request: ProfileRequest) -> Problem | None:
-    """Return the problem that a target cannot record what was asked for, but its engine or its trainer can.
+def redirect_problem(words: Sequence[str], search: Search, request: ProfileRequest) -> Problem | None:
+    """Return the problem that a target cannot record the request, although its engine or its trainer can.
 
-    Its hint is the command line with that engine or trainer. None if the targets `words` suit the request, if no engine
-    or trainer would help, or for the stages builtin and timeline.
+    Its hint is the command line with that engine or trainer. None if the targets `words` can record the request, if no
+    engine or trainer can, or for the stages builtin and timeline.
     """
     part = request.parts()[0]
     upstreams = dict(_named(words))
     if part.stage in (BUILTIN, TIMELINE) or len(upstreams) < len(set(words)):
         return None
     requests = [ProfileRequest((window,)) for window in part.windows] or [part]
-    missing, unsuited = _lacking(requests, upstreams)
+    missing, unsuited = _unsupported(requests, upstreams)
     if part is not request:  # each of them keeps a timeline
         unsuited = []
     partners = _partners(missing[0], upstreams.values()) if missing else []
     if len(missing) != bool(partners) or not (missing or unsuited):
         return None
-    return _problem(search, part, (unsuited, requests if unsuited else missing), upstreams, partners)
+    return _partner_problem(search, part, (unsuited, requests if unsuited else missing), upstreams, partners)
 
 
-def _problem(
+def _partner_problem(
     search: Search,
     part: ProfileRequest,
-    lacking: tuple[Sequence[str], Sequence[ProfileRequest]],
+    unsupported: tuple[Sequence[str], Sequence[ProfileRequest]],
     upstreams: Mapping[str, Upstream],
     partners: Sequence[str],
 ) -> Problem:
-    """Return the problem with the command line for the installed one of `partners`, or for each if none is.
+    """Return the problem that targets cannot record a request, with the command line that names a partner instead.
 
-    `lacking` has the words to replace (none: a word is added), and the requests that they cannot record. `part` is the
-    whole request, `partners` are names of engines or trainers that can record it.
+    `partners` are the engines or trainers that can record it; the hint names an installed one, or all if none is
+    installed. `unsupported` is a pair: the target words to replace (none: a partner is added), and the requests that
+    the targets cannot record. `part` is the whole request, `upstreams` maps each target word to its project.
     """
-    unsuited, requests = lacking
+    unsuited, requests = unsupported
     installed = {target.project.name for target in search.discover().targets}
     likely = [name for name in partners if name in installed]
     cause = _cause(requests, unsuited or [*upstreams], upstreams, likely or partners)
-    hint = joined(OR, (_again(search, [*upstreams], unsuited, name, part) for name in likely[:1] or partners or [""]))
+    names = likely[:1] or partners or [""]
+    hint = joined(OR, (_redirected_command(search, [*upstreams], unsuited, name, part) for name in names))
     absent = Text(
         "not installed here: {packages}; say where it is installed with --python EXE or --path DIR", ", ".join(partners)
     )
@@ -69,29 +71,37 @@ def _named(words: Sequence[str]) -> Iterator[tuple[str, Upstream]]:
             yield word, parse_target(word)[0]
 
 
-def _lacking(
+def _unsupported(
     requests: Sequence[ProfileRequest], upstreams: Mapping[str, Upstream]
 ) -> tuple[list[ProfileRequest], list[str]]:
-    """Return the requests that none of `upstreams` can record, and the words whose project can record none of them."""
-    missing = [request for request in requests if not any(takes(request, upstream) for upstream in upstreams.values())]
+    """Return the requests that none of the projects can record, and the words whose project can record no request.
+
+    `upstreams` maps the target words of the command line to their projects.
+    """
+    missing = [
+        request for request in requests if not any(supports_any(request, upstream) for upstream in upstreams.values())
+    ]
     unsuited = [
-        word for word, upstream in upstreams.items() if not any(takes(request, upstream) for request in requests)
+        word for word, upstream in upstreams.items() if not any(supports_any(request, upstream) for request in requests)
     ]
     return missing, unsuited
 
 
 def _partners(request: ProfileRequest, upstreams: Iterable[Upstream]) -> list[str]:
-    """Return the names of the engines and trainers of `upstreams` that can record `request`."""
+    """Return the names of the projects that can record `request`, among the engines and trainers of `upstreams`."""
     names = {upstream.project.name for upstream in upstreams}
     engines = [projects.upstream(name) for upstream in upstreams for name in upstream.engines]
     trainers = [trainer for trainer in projects.upstreams() if not names.isdisjoint(trainer.engines)]
-    return [*dict.fromkeys(other.project.name for other in (*engines, *trainers) if takes(request, other))]
+    return [*dict.fromkeys(other.project.name for other in (*engines, *trainers) if supports_any(request, other))]
 
 
 def _cause(
     requests: Sequence[ProfileRequest], words: Sequence[str], upstreams: Mapping[str, Upstream], partners: Sequence[str]
 ) -> str:
-    """Return the sentence that the targets `words` cannot record `requests`, and which `partners` can."""
+    """Return a sentence that the targets `words` cannot record `requests`, and that `partners` can.
+
+    `partners` are names of engines or trainers.
+    """
     names = joined(AND, dict.fromkeys(upstreams[word].project.name for word in words))
     what = joined(AND, (request.window_flags or f"--stage {request.stage}" for request in requests))
     if not partners:
@@ -109,12 +119,13 @@ def _cause(
     )
 
 
-def _again(
+def _redirected_command(
     search: Search, words: Sequence[str], unsuited: Sequence[str], partner: str, part: ProfileRequest
 ) -> CommandLine:
-    """Return the command line with `partner` ("" for none) in place of the `unsuited` words, or before the first word.
+    """Return the typed command line with the target `partner` in place of the `unsuited` ones.
 
-    A stage without a window gets an example of one.
+    Without unsuited words, `partner` is added before the first of `words`; "" adds nothing. If `part` has a stage
+    without a window, an example of a window is added.
     """
     example = () if part.windows or part.choices.get("on_demand") else _EXAMPLES.get(part.stage, ())
     added = (partner, *example) if partner else ()

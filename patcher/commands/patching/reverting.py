@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from patcher.changes.change import PatchId
-from patcher.commands.applied import Removal, Reverted, removal, restart_lines, restore_hint, settle
+from patcher.commands.applied import Removal, Reverted, end_interrupted, removal, restart_lines, restore_hint
 from patcher.commands.finding import Search, report_nothing
 from patcher.commands.patching.applying import node_header
 from patcher.commands.patching.planning import Attempted
@@ -22,15 +22,15 @@ from patches import projects
 def revert(
     words: Sequence[str], where: Where, *, stage: str | None, role: str | None, dry_run: bool, restore: bool = False
 ) -> CommandResult:
-    """Remove the patches of `words` (none: all) from every root that was found, all or nothing.
+    """Remove the patches of the targets `words` (none: all) from every patched root, from all roots or from none.
 
-    With `restore`, a file whose inserted lines were edited becomes its backup. `stage` and `role` select patches.
-    Raises Problem (USAGE) if none of the applied patches match.
+    With `restore`, a file whose inserted lines were edited is replaced by its backup. `stage` and `role` select patches
+    (None: any). Raises Problem (USAGE) if no applied patch has them.
     """
     patched, nothing, step = _patched_roots(words, where, dry_run=dry_run)
     roots = [root for attempted in patched for root in attempted.values]
-    patches = _selected(roots, stage, role)
-    tried = [attempted.then(lambda root: _removal(root, patches, restore=restore)) for attempted in patched]
+    patches = _selected_patches(roots, stage, role)
+    tried = [attempted.then(lambda root: _planned_removal(root, patches, restore=restore)) for attempted in patched]
     broken = [problem for root in roots for problem in root.broken]
     step += StepResult(problems=(*broken, *(problem for attempted in tried for problem in attempted.problems)))
     if step.problems:
@@ -41,14 +41,14 @@ def revert(
     step += committed.step
     if not removals:
         return CommandResult("revert", step + nothing, data=Reverted(dry_run, nodes=committed.nodes))
-    return _reverted(step, removals, committed, where, dry_run=dry_run)
+    return _final_report(step, removals, committed, where, dry_run=dry_run)
 
 
-def _removal(root: PatchedRoot, patches: set[PatchId], *, restore: bool) -> Removal | None:
-    """Return the edit that removes `patches` from `root`, None if it has none of them.
+def _planned_removal(root: PatchedRoot, patches: set[PatchId], *, restore: bool) -> Removal | None:
+    """Return the planned removal of `patches` from `root`, None if the root has none of them.
 
-    With `restore`, a file whose inserted lines were edited becomes its backup; otherwise the FOREIGN_EDIT problem names
-    the edited line and suggests `--restore`.
+    With `restore`, a file whose inserted lines were edited is replaced by its backup. Without, it raises a Problem
+    (FOREIGN_EDIT) that names the edited line and suggests `--restore`.
     """
     try:
         return removal(root, patches, restore=restore)
@@ -58,10 +58,10 @@ def _removal(root: PatchedRoot, patches: set[PatchId], *, restore: bool) -> Remo
         raise with_edited_line(problem.replace(hint=restore_hint(root)), root) from None
 
 
-def _reverted(
+def _final_report(
     step: StepResult, removals: Sequence[tuple[Search, Removal]], committed: Committed, where: Where, *, dry_run: bool
 ) -> CommandResult:
-    """Return the final report: each removal, and the processes to restart unless it was a `dry_run`."""
+    """Return the result of `rlpatch revert`: `step`, each removal, and without `dry_run` the processes to restart."""
     for search, pairs in groupby(removals, key=lambda pair: pair[0]):
         lines = (line for _, removal in pairs for line in removal.lines(dry_run=dry_run))
         step += StepResult((*node_header(search), *lines))
@@ -84,17 +84,17 @@ def _reverted(
 def _patched_roots(
     words: Sequence[str], where: Where, *, dry_run: bool
 ) -> tuple[list[Attempted[PatchedRoot]], StepResult, StepResult]:
-    """Return the patched roots of each search, the report to show if nothing is reverted, and a report in any case.
+    """Return (patched roots of each search, report to show only if nothing is reverted, report to show in any case).
 
-    The latter has what became of interrupted commands, which are recovered first unless it is a `dry_run` or a cluster,
-    and other places that still have patches.
+    The last report tells how interrupted commands were ended, and names other places that still have patches.
+    Interrupted commands are ended first, except with `dry_run` and on a cluster.
     """
     places, step = searches(where, words, "revert", writes=not dry_run)
     patched, nothing, elsewhere = [], StepResult(), list[PatchedRoot]()
     for search in places:
         roots, discovery = patched_roots(words, search)
         if any(root.pending for root in roots) and not dry_run and not where.nodes:
-            step += settle(discovery, where.on_wait)
+            step += end_interrupted(discovery, where.on_wait)
             roots, discovery = patched_roots(words, search)
         patched.append(Attempted(search, roots))
         elsewhere += [] if search.words else patched_elsewhere(words, search, discovery)
@@ -105,21 +105,21 @@ def _patched_roots(
         )
         step += StepResult.noted([Note(text, joined("\n", map(elsewhere_line, elsewhere)))])
     elif elsewhere:
-        nothing = StepResult(problems=(_elsewhere(words, nothing, elsewhere),))
+        nothing = StepResult(problems=(_elsewhere_problem(words, nothing, elsewhere),))
     return patched, nothing, step
 
 
-def _elsewhere(words: Sequence[str], nothing: StepResult, roots: Sequence[PatchedRoot]) -> Problem:
-    """Return the problem that nothing was reverted although `roots` outside of the search are patched.
+def _elsewhere_problem(words: Sequence[str], nothing: StepResult, roots: Sequence[PatchedRoot]) -> Problem:
+    """Return the problem that nothing was reverted, although `roots` outside of the search have patches of `words`.
 
-    `nothing` is the report that no patch was found; its hint is the command for each of the roots.
+    Its cause is the first line of the report `nothing`, its hint the command that reverts each of these roots.
     """
     (cause, *_) = nothing.lines
     hint = joined(OR, (CommandLine("revert", *words, "--path", str(root.path)) for root in roots))
     return Problem(Kind.NO_TARGET, cause, hint=hint, notes=tuple(map(elsewhere_line, roots)))
 
 
-def _selected(roots: Iterable[PatchedRoot], stage: str | None, role: str | None) -> set[PatchId]:
+def _selected_patches(roots: Iterable[PatchedRoot], stage: str | None, role: str | None) -> set[PatchId]:
     """Return the applied patches with the given stage and role (None: any). Raises Problem (USAGE) if none match."""
     applied = {record.patch for root in roots for record in root.records}
     patches = {patch for patch in applied if stage in (None, patch.stage) and role in (None, patch.role)}

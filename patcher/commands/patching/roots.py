@@ -23,15 +23,15 @@ _LOOKS = 5
 def status(
     names: Sequence[str], search: SearchOptions, discovery: Discovery, *, everywhere: bool
 ) -> tuple[StepResult, tuple[PatchPayload, ...], Sequence[PatchedRoot]]:
-    """Return the report and payloads of patched roots in `discovery`, and patched roots elsewhere that are only named.
+    """Return (report, JSON of the patches, roots named but not reported) on roots with patches of `names` (none: all).
 
-    `names` are the targets (none: all). With `everywhere` the roots elsewhere are reported in full, too, and the third
-    result is empty. Looks again, up to `_LOOKS` times, while a file seems to have lost its patch.
+    Roots in `discovery` are reported; roots elsewhere are only named, unless `everywhere`. While a file seems to have
+    lost its patch, the roots are read again, up to `_LOOKS` times in all.
     """
     payloads: list[tuple[PatchPayload, ...]] = []
     for _ in range(_LOOKS):
-        roots, previous = _roots(names, search, discovery, everywhere=everywhere), payloads
-        reports = [_status(place, root) for place, root in roots.local]
+        roots, previous = _find_roots(names, search, discovery, everywhere=everywhere), payloads
+        reports = [_root_status(place, root) for place, root in roots.local]
         payloads = [patches for _, patches in reports]
         unchanged = all(file.state == "intact" for patches in payloads for patch in patches for file in patch.files)
         if unchanged or payloads == previous:
@@ -52,11 +52,11 @@ class _Roots(NamedTuple):
     elsewhere: Sequence[PatchedRoot]
 
 
-def _roots(names: Sequence[str], search: SearchOptions, discovery: Discovery, *, everywhere: bool) -> _Roots:
-    """Return the roots with patches of the targets `names`, with the search that leads to each.
+def _find_roots(names: Sequence[str], search: SearchOptions, discovery: Discovery, *, everywhere: bool) -> _Roots:
+    """Return the roots with patches of the targets `names`: `local` ones with their searches, and those elsewhere.
 
-    With `everywhere`, roots outside of `discovery` are in `local`, too, else in `elsewhere`; a restricted search
-    without `everywhere` skips them.
+    Roots in `discovery` are local. Roots outside of it are local with `everywhere`, else elsewhere. If the search is
+    restricted to a path or an interpreter, the latter are left out.
     """
     several = len(search.path) > 1
     local: list[tuple[Search, PatchedRoot]] = [
@@ -75,11 +75,11 @@ def _gone(patch: PatchPayload) -> list[FileState]:
     return [file for file in patch.files if file.state in ("lost", "missing")]
 
 
-def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchPayload, ...]]:
-    """Return the report and payloads of a root.
+def _root_status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchPayload, ...]]:
+    """Return the report and the JSON of all patches in a root.
 
-    An interrupted command is a warning; edited lines and files without their patch are problems, each with its next
-    command.
+    An interrupted command is a warning. Edited lines and files that have lost their patch are problems, each with the
+    next command to type.
     """
 
     def again(record: Record) -> str:
@@ -118,7 +118,7 @@ def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchP
 
 
 def patched_elsewhere(names: Sequence[str], search: Search, discovery: Discovery) -> list[PatchedRoot]:
-    """Return the roots with patches of `names` that this user patched and that `discovery` lacks."""
+    """Return the roots outside of `discovery` in which this user applied patches of `names` (none: of any target)."""
     roots: list[PatchedRoot] = []
     for root in elsewhere.remembered().roots:
         if root not in discovery.stores:
@@ -134,7 +134,7 @@ def elsewhere_line(root: PatchedRoot) -> str:
 
 
 def patched_roots(names: Sequence[str], search: Search) -> tuple[list[PatchedRoot], Discovery]:
-    """Return every root with patches of the targets `names` (none: of any), and all that the search discovered.
+    """Return the roots with patches of the targets `names` (none: of any), and everything that the search discovered.
 
     Raises Problem as `named_projects` and `Search.discover`.
     """

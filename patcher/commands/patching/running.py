@@ -12,7 +12,7 @@ from patcher.commands.finding import SearchOptions
 from patcher.commands.guarding import guard
 from patcher.commands.patching import describing, steering
 from patcher.commands.patching.describing import PlanPayload
-from patcher.commands.patching.planning import failures, find, plan
+from patcher.commands.patching.planning import find_candidates, plan, planning_failures
 from patcher.guards.gaps import HookGap, hook_gaps
 from patcher.guards.result import Launch
 from patcher.hook import folder as folders
@@ -61,36 +61,36 @@ def run(
     require: bool,
     meanwhile: Meanwhile | None = None,
 ) -> CommandResult:
-    """Plan as `apply` does, and set `then` of the result to a function that runs the command with the patches.
+    """Return the plans for `words` and, as `then` of the result, a function that runs the command with the patches.
 
-    It is not set with a `dry_run` or with problems. With `require`, a place that certainly leaves processes unpatched
-    is a problem. With `force`, other profilers that are on are only warned of. `meanwhile` starts a companion beside
-    the command. Raises Problem (USAGE) without a command, or if the program does not exist.
+    `then` is not set with `dry_run` or with problems. With `require`, a place in the launch that certainly leaves
+    processes unpatched is a problem. With `force`, other profilers that are on are only warned of. `meanwhile` starts a
+    companion beside the command. Raises Problem (USAGE) without a command, or if its program does not exist.
     """
     if not launch.command:
         raise usage(Text("type the command to run after `--`"), f"{search.again({})} -- bash run.sh")
     parent.findable(launch.command[0])
     data = RunPlan(dry_run, launch.command)
-    candidates = find(words, search, request, "run")
+    candidates = find_candidates(words, search, request, "run")
     gaps: tuple[HookGap, ...] = ()
     step = StepResult()
     if not candidates.problems:
-        readable, gaps, step = _read(launch)
+        readable, gaps, step = _readable_launch(launch)
         for candidate in (item for item in candidates.values if item.config.profiler.MODULE):
             upstream, target = candidate.upstream, candidate.target
             profiler, recorder = planning.profiler(upstream, candidate.config), candidate.config.profiler.STARTED_BY
             step += guard(
                 upstream, target.version, readable, force=force, target=target, profiler=profiler, recorder=recorder
             )
-        step = sum((_foreseen(gap, require=require) for gap in gaps), step)
+        step = sum((_report_gap(gap, require=require) for gap in gaps), step)
         data = replace(data, losses=gaps)
     if not step.problems:
         planned = plan(candidates)
-        step += failures(planned, words, request)
+        step += planning_failures(planned, words, request)
     if step.problems:
         return CommandResult("run", step, data=data, aside=not dry_run)
     verb = describing.WOULD if dry_run else describing.LENT
-    step = sum((describing.described(candidate.upstream, candidate.plan, verb) for candidate in planned.values), step)
+    step = sum((describing.describe(candidate.upstream, candidate.plan, verb) for candidate in planned.values), step)
     data = replace(data, targets=tuple(describing.payload(candidate.plan) for candidate in planned.values))
     if dry_run:
         return CommandResult("run", step + StepResult((describing.NEXT_DRY_RUN,)), data=data)
@@ -103,15 +103,15 @@ def run(
         result.then = _with_hook(changed, launch, gaps, meanwhile, require=require)
     else:
         result.lines.append(Text("the installed files already have these patches, so the command runs unchanged"))
-        result.then = _unchanged(launch, meanwhile)
+        result.then = _without_hook(launch, meanwhile)
     return result
 
 
-def _read(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepResult]:
-    """Return the launch as the guards can read it, the places where it drops rlpatch's import hook, and a warning.
+def _readable_launch(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepResult]:
+    """Return the launch, the places in it at which rlpatch's import hook gets lost, and a report.
 
-    If the command's script cannot be read, the launch comes back without its command, with the warning. For a script
-    that the user named, that raises Problem.
+    If the script that the command starts cannot be read, the launch is returned without the command, and the report has
+    a warning. If it is `launch.script`, which the user typed, the Problem is raised.
     """
     try:
         return launch, hook_gaps(Launch(launch.environ, launch.script, launch.command), folders.VARIABLE), StepResult()
@@ -122,10 +122,10 @@ def _read(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepResult]:
         return replace(launch, command=()), (), StepResult.noted([note], "warning")
 
 
-def _foreseen(gap: HookGap, *, require: bool) -> StepResult:
-    """Return the advice and a warning for a place in the launch at which the import hook is lost.
+def _report_gap(gap: HookGap, *, require: bool) -> StepResult:
+    """Return a warning that processes will not be patched because of a place in the launch, and what to do instead.
 
-    With `require` it is a problem instead if the loss is certain.
+    With `require` a gap that is certain is a problem.
     """
     seen_text = (Text("text in the launch: {text}", gap.found),) if gap.found else ()
     if require and gap.sure:
@@ -138,11 +138,14 @@ def _foreseen(gap: HookGap, *, require: bool) -> StepResult:
     return StepResult((Text("in {place}: {advice}", gap.where, gap.instead),)) + StepResult.noted([note], "warning")
 
 
-def _unchanged(launch: Launch, meanwhile: Meanwhile | None) -> Callable[[Show], int]:
-    """Return a function that runs the command of `launch` without a hook, and returns its exit code."""
+def _without_hook(launch: Launch, meanwhile: Meanwhile | None) -> Callable[[Show], int]:
+    """Return a function that runs the command of `launch` without the import hook, and returns its exit code."""
 
     def then(show: Show) -> int:
-        """Run the command, and return the exit code; `show` prints a problem. If the command fails, exit as it did."""
+        """Run the command and return the exit code; exit this process in the same way if the command fails.
+
+        `show` prints a problem.
+        """
         companion = meanwhile(show) if meanwhile else None
         try:
             status = parent.run(launch.command, launch.environ, companion)
@@ -156,7 +159,8 @@ def _unchanged(launch: Launch, meanwhile: Meanwhile | None) -> Callable[[Show], 
 def _exit_code(status: int, code: int, companion: Companion | None) -> int:
     """Finish the `companion`, and return its exit code if that is not 0, else `code`.
 
-    `status` is the exit status of the command. If the command failed, and the companion did not end it, exit as it did.
+    `status` is the exit status of the command. If it is not 0 and the companion has not ended the command, this process
+    exits with it instead.
     """
     if companion is not None:
         code = companion.finish() or code
@@ -167,16 +171,19 @@ def _exit_code(status: int, code: int, companion: Companion | None) -> int:
 def _with_hook(
     plans: Sequence[Plan], launch: Launch, gaps: Sequence[HookGap], meanwhile: Meanwhile | None, *, require: bool
 ) -> Callable[[Show], int]:
-    """Create the folder of the run, and return a function that runs the command with the import hook.
+    """Return a function that runs the command of `launch` with the import hook, and returns its exit code.
 
-    That function then shows for each plan whether it had an effect, and returns the exit code. With `require`, a plan
-    without effect is a problem.
+    That function also shows in how many processes each plan had an effect. With `require`, it is a problem if there was
+    none. `gaps` are the places in the launch at which the hook may get lost.
     """
     folders.sweep()
     folder = folders.RunFolder(edits.composed(plan.edit for plan in plans), require=require)
 
     def then(show: Show) -> int:
-        """Run the command, show the effect of each plan, and return its exit code; exit as it does if it fails."""
+        """Run the command, show in how many processes each plan had an effect, and return the exit code.
+
+        Exit this process in the same way if the command fails.
+        """
         companion = meanwhile(show) if meanwhile else None
         try:
             status = parent.run(launch.command, folder.environ(launch.environ), companion)
@@ -185,7 +192,7 @@ def _with_hook(
             return show(CommandResult("run", problems=[problem]))
         patched, step = {}, StepResult()
         for planned in plans:
-            patched[planned.target.project.name], ended = _ended(folder, planned, gaps, require=require)
+            patched[planned.target.project.name], ended = _report_effect(folder, planned, gaps, require=require)
             step += ended
         still = folder.leave(_PATIENCE_WITH_RAY_S if folder.went_to_ray else _PATIENCE_S)
         if still:
@@ -207,10 +214,13 @@ def _with_hook(
     return then
 
 
-def _ended(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap], *, require: bool) -> tuple[int, StepResult]:
-    """Return in how many processes the files of `plan` were patched, and the report on that.
+def _report_effect(
+    folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap], *, require: bool
+) -> tuple[int, StepResult]:
+    """Return in how many processes of the run the files of `plan` were patched, and the report on that.
 
-    No process is a warning; with `require` it is a problem. `gaps` are the places of the launch that may lose the hook.
+    If there was none, that is a warning, with `require` a problem. `gaps` are the places in the launch at which the
+    import hook may have got lost.
     """
     name = plan.target.project.name
     files = {plan.target.root / change.path for change in plan.edit.changes}
@@ -232,7 +242,7 @@ def _ended(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap], *, re
         )
         return 0, StepResult.noted([note])
     cause = Text("no process of the run imported the patched {target}", name)
-    reasons = (*unpatched, *_reasons(folder, plan, gaps))
+    reasons = (*unpatched, *_reasons_unpatched(folder, plan, gaps))
     if require:
         return 0, StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, notes=reasons, hint=_IN_PLACE),))
     detail = joined("\n", (*reasons, Text("next: {advice}", _IN_PLACE)))
@@ -244,7 +254,7 @@ def _processes(count: int) -> str:
 
 
 def _why_unpatched(state: str, path: str) -> str:
-    """Return why a file was imported unpatched, by the `state` that a process reported; "" if it wasn't."""
+    """Return why a process imported the file `path` unpatched, by the `state` that it reported; "" if it did not."""
     if state == "changed":
         return Text("{path} changed after `rlpatch run` had read it: start the run again", path)
     if state == "elsewhere":
@@ -259,11 +269,11 @@ _RAY = Text(
 _IN_PLACE = Text("`rlpatch apply` with the same options changes the files themselves, which always has an effect")
 
 
-def _reasons(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> tuple[str, ...]:
-    """Return likely reasons why no process imported the patched files, each a sentence with its remedy.
+def _reasons_unpatched(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> tuple[str, ...]:
+    """Return likely reasons why no process imported the patched files of `plan`, each a sentence with its remedy.
 
-    They follow from the Python processes that started and from `gaps`, the places of the launch that may lose the hook.
-    A gap that is not certain is no reason if Python processes had the hook.
+    `gaps` are the places in the launch at which the import hook may have got lost. If any Python process had the hook,
+    only gaps that are certain count.
     """
     began, prefix = folder.prefixes(), plan.target.prefix
     texts = [

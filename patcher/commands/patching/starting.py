@@ -21,7 +21,7 @@ _NEVER = "1000000000:1000000001"
 """Training steps of NeMo-RL's own captures, which both variables are needed for and a run does not reach."""
 
 
-def commands(folder: str) -> Iterator[str]:
+def nsys_lines(folder: str) -> Iterator[str]:
     """Yield lines on how to start the run so that nsys writes its reports to ``folder``, and how to read them.
 
     Keys and variables as in ray/_private/runtime_env/nsight.py, verl/trainer/main_ppo.py (``ray_init.runtime_env``,

@@ -27,9 +27,9 @@ class Status:
 
 
 def status(names: Sequence[str], search: SearchOptions, *, everywhere: bool = False) -> CommandResult:
-    """Return each patch of the targets `names` (none: all) with its root, its time, and the state of its files.
+    """Return the result of `rlpatch status`: each patch of the targets `names` (none: all), and the state of its files.
 
-    With `everywhere` also patches in roots outside of the search that this user patched.
+    With `everywhere` it also has the patches that this user applied outside of the search.
     """
     named_projects(names, search)
     discovery = search.discover()
@@ -42,12 +42,12 @@ def status(names: Sequence[str], search: SearchOptions, *, everywhere: bool = Fa
     else:
         step, data = report_nothing(names, discovery), Status()
     if everywhere and remembered.unreadable:
-        step += StepResult.noted([_left_out(remembered.unreadable)], "warning")
+        step += StepResult.noted([_unreadable_warning(remembered.unreadable)], "warning")
     return CommandResult("status", step, data=data)
 
 
-def _left_out(entries: Sequence[Path]) -> Note:
-    """Return the warning that `entries` of the remembered roots cannot be read, with up to 20 of their paths."""
+def _unreadable_warning(entries: Sequence[Path]) -> Note:
+    """Return a warning that `entries` of the list of patched folders cannot be read, with up to 20 of their paths."""
     paths = ["".join(char if char.isprintable() else " " for char in str(path)) for path in entries[:_NAMED]]
     more = [Text("and {count} more entries", len(entries) - _NAMED)] if len(entries) > _NAMED else []
     text = Text(

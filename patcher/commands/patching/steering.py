@@ -39,7 +39,10 @@ def variables(environ: Mapping[str, str]) -> StepResult:
 
 
 def _notes(environ: Mapping[str, str], patterns: Mapping[str, str]) -> Iterator[Note]:
-    """Yield the warnings; `patterns` maps each variable that a recorder reads to the pattern of its value."""
+    """Yield a note on each RLPATCH variable of `environ` that has no effect, or whose value is invalid.
+
+    `patterns` maps each variable that a recorder reads to the regular expression of its value.
+    """
     for name in sorted(name for name in environ if name.startswith("RLPATCH")):
         if name not in (*patterns, *_OTHERS):
             for near in difflib.get_close_matches(name, patterns, 1, cutoff=0.8):

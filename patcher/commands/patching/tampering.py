@@ -10,26 +10,26 @@ from patcher.changes import lines as lines_of
 from patcher.changes import markers
 from patcher.commands.applied import restore_hint
 from patcher.messages import Kind, Problem, Text
-from patcher.request import recorded, resolve
+from patcher.request import request_of_record, resolve
 from patcher.targets.patched import PatchedRoot, patched
 from patcher.targets.target import Discovery, Target
 from patches import projects
 
 
-def explained(problem: Problem, target: Target) -> Problem:
-    """Return a FOREIGN_EDIT problem with the first edited line as its place, and what was expected and found there.
+def explain_foreign_edit(problem: Problem, target: Target) -> Problem:
+    """Return a FOREIGN_EDIT problem with the first edited line, as expected and as it is now.
 
-    The hint is how to restore the file. Any other problem comes back as it is, and so does one whose line is unknown,
-    because the patch cannot be planned again as it was.
+    Its hint is how to restore the file. A problem of another kind is returned unchanged. So is one whose edited line is
+    unknown because the patch cannot be planned again.
     """
     roots = patched(Discovery((target,), (target.root,), (), ())) if problem.kind is Kind.FOREIGN_EDIT else []
     return with_edited_line(problem, roots[0], restore_hint(roots[0])) if roots else problem
 
 
 def with_edited_line(problem: Problem, root: PatchedRoot, hint: str = "") -> Problem:
-    """Return a FOREIGN_EDIT problem of a file in `root` with the first edited line, and what was expected and found.
+    """Return a FOREIGN_EDIT problem of a file in `root` with its first edited line, as expected and as it is now.
 
-    A non-empty `hint` takes the place of the problem's own. The problem comes back as it is if that line is unknown.
+    A non-empty `hint` replaces that of the problem. If the edited line is unknown, the problem is returned unchanged.
     """
     place = Path(problem.where.rpartition(":")[0] if ":" in problem.where else problem.where)
     if problem.kind is not Kind.FOREIGN_EDIT or not place.is_relative_to(root.path) or root.mirror:
@@ -37,7 +37,7 @@ def with_edited_line(problem: Problem, root: PatchedRoot, hint: str = "") -> Pro
     path = PurePosixPath(place.relative_to(root.path))
     try:
         actual = lines_of.split(root.read(path) or b"")
-        difference = _difference(lines_of.split(_expected(root, path)), actual)
+        difference = _first_edited_line(lines_of.split(_expected(root, path)), actual)
     except (Problem, LookupError, StopIteration):
         return problem
     if difference is None:
@@ -51,25 +51,26 @@ def with_edited_line(problem: Problem, root: PatchedRoot, hint: str = "") -> Pro
 
 
 def _expected(root: PatchedRoot, path: PurePosixPath) -> bytes:
-    """Return the bytes of `path` with the patches that the store records, planned again from the backups.
+    """Return the bytes that the file `path` had when it was patched, by planning all patches of `root` on the backups.
 
-    Raises Problem or LookupError if that is not possible.
+    Raises Problem or LookupError if they cannot be planned again.
     """
     files = {PurePosixPath(file) for record in root.records for file in record.files}
     ahead = {file: backup for file in files if (backup := root.backup(file)) is not None}
     for record in root.records:
         upstream = projects.upstream(record.patch.target)
         target = next(target for target in root.targets if target.project.name == record.patch.target)
-        config = resolve(recorded(record.options), upstream, target)
+        config = resolve(request_of_record(record.options), upstream, target)
         plan = planning.apply(upstream, target._replace(ahead=ahead), config, ())
         ahead.update((change.path, change.after) for change in plan.edit.changes)
     return ahead[path]
 
 
-def _difference(expected: list[bytes], actual: list[bytes]) -> tuple[int, bytes] | None:
-    """Return the index in `actual` of the first edit of an inserted line, and that line as expected (b"" for none).
+def _first_edited_line(expected: list[bytes], actual: list[bytes]) -> tuple[int, bytes] | None:
+    """Return (index in `actual`, expected line) of the first inserted line that was edited; b"" if none is expected.
 
-    Both are all lines of a file. None if there is no such edit, or if another release of rlpatch inserted the lines.
+    `expected` and `actual` are all lines of a file. None if no inserted line was edited, or if another release of
+    rlpatch inserted the lines.
     """
     marks = markers.marked(b"".join(expected))
     inserted = {at for mark in marks for at in mark.lines}

@@ -27,29 +27,29 @@ def compare(
     """Compare the traces at `paths`, all of one run, with the baseline in `folder`; with `update` store the run there.
 
     `force` and `fail_above` are those of `reporting.compare`. The run is not stored if it is slower, if the comparison
-    is refused or undecided, or if the result has problems, such as a damaged file of the baseline. Files beyond the
-    newest `baseline.KEEP` are deleted after storing. Without a baseline the run becomes its first one. Raises Problem:
-    NO_TRACE without a baseline and `update`, NOT_COMPARABLE for other ranks.
+    is refused or undecided, or if the result has problems. Of the stored runs, the newest `baseline.KEEP` are kept.
+    Without a baseline, the run becomes its first one. Raises Problem: NO_TRACE if there is no baseline and no `update`,
+    NOT_COMPARABLE for other ranks than those of the baseline.
     """
     result = CommandResult("compare")
     profiles = reporting.read_profiles(result, paths, options, partial(display, Text("reading traces")))
     after = [dataclasses.replace(profile, baseline_run=_THIS_RUN) for profile in analysis.labelled(profiles)]
     files = baseline.files(folder)
-    before = [*chain.from_iterable(reporting.each(result, files, baseline.read))]
+    before = [*chain.from_iterable(reporting.read_each(result, files, baseline.read))]
     if not after or (files and not before):
         return result
     if not files:
-        _begin(result, folder, after, update=update)
+        _start_baseline(result, folder, after, update=update)
         if options.page or options.csv:
             result.note(Text("no page and no tables were written, because there is nothing to compare with yet"))
         return result
     _require_same_ranks(before, after, folder)
     comparison = analysis.compared(before, after, force=force)
     comparison = dataclasses.replace(comparison, baseline=model.Baseline(str(folder), _runs(before)))
-    reporting.show(result, comparison, options, force=force, fail_above=fail_above)
+    reporting.add_comparison(result, comparison, options, force=force, fail_above=fail_above)
     if not update:
         return result
-    if why := _why_not(result, comparison):
+    if why := _reason_not_stored(result, comparison):
         result.note(Text("this run was not stored in the baseline {folder}", folder), why)
         return result
     _store(result, folder, after)
@@ -59,7 +59,9 @@ def compare(
     return result
 
 
-def _begin(result: CommandResult, folder: Path, profiles: Sequence[model.RankProfile], *, update: bool) -> None:
+def _start_baseline(
+    result: CommandResult, folder: Path, profiles: Sequence[model.RankProfile], *, update: bool
+) -> None:
     """Store `profiles` as the first run of the baseline in `folder`, and report that in `result`.
 
     Raises Problem: NO_TRACE without `update`, NOT_COMPARABLE for bad data.
@@ -110,7 +112,7 @@ def _require_same_ranks(before: Sequence[model.RankProfile], after: Sequence[mod
     raise Problem(Kind.NOT_COMPARABLE, cause, str(folder), hint)
 
 
-def _why_not(result: CommandResult, comparison: model.Comparison) -> str:
+def _reason_not_stored(result: CommandResult, comparison: model.Comparison) -> str:
     """Return why the run is not stored in the baseline, as a sentence; "" if it may be stored."""
     if result.problems:
         return result.problems[0].cause

@@ -21,14 +21,14 @@ Tables = Iterable[tuple[Mapping[str, Any], Table]]
 
 
 def write_tables(result: CommandResult, folder: Path, tables: Tables) -> None:
-    """Write each table as a CSV file in `folder`; tables with the same name share a file, and empty ones get a header.
+    """Write each table to `folder` as a CSV file with a header; tables with the same name share a file.
 
-    A failure becomes a problem of `result`.
+    A file that cannot be written is a problem of `result`.
     """
-    write_folder(result, folder, texts(tables), "--csv DIR")
+    write_folder(result, folder, csv_texts(tables), "--csv DIR")
 
 
-def texts(tables: Tables) -> dict[str, str]:
+def csv_texts(tables: Tables) -> dict[str, str]:
     """Return the CSV text of each file, by file name; tables with the same name are concatenated."""
     heads: dict[str, dict[str, None]] = {}
     rows: dict[str, list[Mapping[str, Any]]] = {}
@@ -39,19 +39,19 @@ def texts(tables: Tables) -> dict[str, str]:
         rows.setdefault(file, []).extend(
             {**origin, **{key: row[at] for key, at in columns.items()}} for row in table.rows
         )
-    return {file: _text([*heads[file]], rows[file]) for file in heads}
+    return {file: _csv_text([*heads[file]], rows[file]) for file in heads}
 
 
-def _text(heads: list[str], rows: Iterable[Mapping[str, Any]]) -> str:
+def _csv_text(heads: list[str], rows: Iterable[Mapping[str, Any]]) -> str:
     """Return CSV text with the columns `heads`; a value that a row lacks is an empty cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(heads)
-    writer.writerows([_plain(row.get(head)) for head in heads] for row in rows)
+    writer.writerows([_csv_cell(row.get(head)) for head in heads] for row in rows)
     return text.getvalue()
 
 
-def _plain(value: Any) -> Any:
+def _csv_cell(value: Any) -> Any:
     """Return a CSV cell: floats to 6 decimals, text without control characters or formulas, None as it is."""
     if isinstance(value, str):
         text = visible(value)

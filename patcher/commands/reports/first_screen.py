@@ -56,8 +56,8 @@ _DOING: Mapping[str, str] = {
 def unit_word(profile: model.RankProfile) -> str:
     """Return the word for what the profile's trace counts: decode step, micro-batch, call ….
 
-    It is "step" if the kind is unknown, and "trace" without marks. Steps of an engine's own marks are decode steps if
-    each has as many tokens as requests.
+    It is "step" if the kind is unknown, and "trace" if nothing marks steps. Steps that the engine itself marks are
+    "decode step" if each has as many tokens as requests, else "engine step".
     """
     unit = profile.metadata.unit if profile.metadata else ""
     name = f"{unit} step" if unit in ("decode", "prefill") else unit
@@ -71,15 +71,15 @@ def unit_word(profile: model.RankProfile) -> str:
 
 
 def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
-    """Yield ten to fifteen lines on the report of one stage; everything else is detail.
+    """Yield the ten to fifteen most important lines of a report on one stage, which are shown without -v.
 
     ``command`` is the command as typed, "" if unknown; the last line extends it to write an HTML page.
     """
     focus = focus_of(report)
     leading = _leading_finding(report)
-    yield from _withdrawn(report)
-    yield from wrapped(_title(report, focus, leading), "", "  ")
-    yield from _indented(_about(report, focus))
+    yield from _failed_check_warnings(report)
+    yield from wrapped(_verdict_line(report, focus, leading), "", "  ")
+    yield from _indented(_recorded(report, focus))
     names = len(report.captures) > 1
     for profile in _profiles_shown(report, focus, leading):
         yield from _indented(_breakdown(profile, profile.label if names else ""))
@@ -92,15 +92,15 @@ def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
         yield from _indented(_longest_kernel(focus, leading))
     at_one_place = leading is not None and leading.culprit and leading.id != "slow-rank"
     late = slow_launchers(focus) if leading is not None and leading.id == "dispatch" and not at_one_place else ""
-    yield from _indented(late, "" if late or at_one_place or slow_step else _idle(focus), _to_do(leading))
-    yield from _indented(_beside(report, leading), _not_worth(focus, leading), _sure(focus, leading))
-    yield Text("  {line}", _next(report, focus, command))  # not wrapped, for a command is copied whole
+    yield from _indented(late, "" if late or at_one_place or slow_step else _largest_idle_time(focus), _to_do(leading))
+    yield from _indented(_slow_steps(report, leading), _little_to_gain(focus, leading), _certainty(focus, leading))
+    yield Text("  {line}", _next_command(report, focus, command))  # not wrapped, for a command is copied whole
 
 
 def focus_of(report: model.TraceReport) -> model.RankProfile:
-    """Return the profile to look at first: that of the finding that gives the verdict, without one the slowest.
+    """Return the profile to look at first: that of the finding which gives the verdict; the slowest without a finding.
 
-    If a straggler is the verdict, it is the rank that the others waited for longest.
+    If the verdict is a straggler, it is the profile of the rank for which the others waited longest.
     """
     slowest = max(report.captures, key=lambda profile: (profile.median_ns, profile.host_median_ns))
     leading = _leading_finding(report)
@@ -124,10 +124,10 @@ def _indented(*lines: str) -> Iterator[str]:
         yield from wrapped(line, "  ", "    ")
 
 
-def _withdrawn(report: model.TraceReport) -> Iterator[str]:
-    """Yield warnings with the evidence of failed checks, and how many more failed; nothing if no verdict is ruled out.
+def _failed_check_warnings(report: model.TraceReport) -> Iterator[str]:
+    """Yield a warning with the evidence of each failed check, if the failed checks rule out a verdict.
 
-    Two are shown, three if no verdict is left.
+    Only the first two are shown, three if no verdict is left. The last warning says how many more checks failed.
     """
     failed = [
         check.evidence for profile in report.captures for check in profile.failed
@@ -143,10 +143,10 @@ def _withdrawn(report: model.TraceReport) -> Iterator[str]:
         )
 
 
-def _title(report: model.TraceReport, focus: model.RankProfile, leading: model.Diagnosis | None) -> str:
-    """Return the verdict; where known with the time per step and the saving, or the share of computing.
+def _verdict_line(report: model.TraceReport, focus: model.RankProfile, leading: model.Diagnosis | None) -> str:
+    """Return the verdict as a line, with the largest possible saving per step, or the share of computing, if known.
 
-    ``leading`` is the finding that gives the verdict, None without one.
+    ``leading`` is the finding that gives the verdict, None if there is none.
     """
     title, whole = report.verdict.title, focus.median_ns
     if leading is None or not whole:
@@ -172,7 +172,7 @@ def recorded_steps(profile: model.RankProfile) -> Text:
     return Text("{count} {steps}, {range}", count, _SEVERAL[word], profile.span)
 
 
-def _about(report: model.TraceReport, focus: model.RankProfile) -> str:
+def _recorded(report: model.TraceReport, focus: model.RankProfile) -> str:
     """Return a line on what was recorded: steps and their contents, ranks, mode, device and profiler."""
     units = recorded_steps(focus)
     contents = unit_contents(focus.units)
@@ -218,7 +218,10 @@ def _ranks(report: model.TraceReport, focus: model.RankProfile) -> str:
 
 
 def _mode(profile: model.RankProfile) -> str:
-    """Return how kernels were launched, and whether stacks and shapes were recorded; "" if unknown."""
+    """Return in words how kernels were launched (by graphs or eagerly), and whether stacks and shapes were recorded.
+
+    Returns "" if neither is known.
+    """
     words: list[str] = []
     if profile.graph_share is not None:
         words.append(
@@ -234,19 +237,19 @@ def _mode(profile: model.RankProfile) -> str:
 def _profiles_shown(
     report: model.TraceReport, focus: model.RankProfile, leading: model.Diagnosis | None
 ) -> list[model.RankProfile]:
-    """Return the profiles whose breakdown is shown: ``focus``, then that of the leading finding if it is another.
+    """Return the profiles whose breakdown is shown: ``focus``, then that of the leading finding if it is another one.
 
-    For a straggler the second is the rank that waits longest for it.
+    If the finding is a straggler, ``focus`` is its profile, and the second is that of the rank that waits longest.
     """
     waiting = [profile for profile in report.captures if leading is not None and profile.source == leading.source]
     return list({profile.source: profile for profile in (focus, *waiting)}.values())
 
 
 def _breakdown(profile: model.RankProfile, name: str) -> str:
-    """Return a line with the parts of the time that take at least 5 %, largest first.
+    """Return a line with the parts of a step that take at least 5 % of its time, largest first.
 
-    ``name`` names the profile in the line; "" leaves name and median out. Without a known device the line has the
-    median time on the host. Returns "" for a run on the CPU alone, whose times the evidence of its finding tells.
+    ``name`` is the name of the profile in the line; "" leaves name and median out. If no device is known, the line has
+    the median time on the host. Returns "" for a run on the CPU alone: the finding's evidence has its times.
     """
     if profile.on_host:
         return ""
@@ -269,9 +272,9 @@ def _breakdown(profile: model.RankProfile, name: str) -> str:
 
 
 def _families(profile: model.RankProfile) -> str:
-    """Return a line with up to five families of kernels, each from 1 % of the kernel time on.
+    """Return a line with the five largest families of kernels, such as attention; those below 1 % are left out.
 
-    Returns "" if no kernel time is known, or if the trace's tables lack kernels.
+    Shares are of the kernel time. Returns "" if that is unknown, or if the trace does not have all kernels.
     """
     kernels = {name: ns for name, ns in profile.families.items() if name not in (HOST_BOUND, OUTSIDE_FORWARD)}
     whole = sum(kernels.values())
@@ -284,8 +287,8 @@ def _families(profile: model.RankProfile) -> str:
     return Text("kernel time by family: {families}", families)
 
 
-def _idle(profile: model.RankProfile) -> str:
-    """Return a line on the place where the device was idle longest; "" if that is below 1 % of the time."""
+def _largest_idle_time(profile: model.RankProfile) -> str:
+    """Return a line on the place in the program where the device was idle longest; "" if below 1 % of the time."""
     gap = next((gap for gap in profile.gaps if gap.part != model.LEAD_IN), None)
     if gap is None or gap.ns < NOTABLE * profile.total_ns:
         return ""
@@ -298,7 +301,10 @@ def _idle(profile: model.RankProfile) -> str:
 
 
 def _longest_kernel(profile: model.RankProfile, leading: model.Diagnosis) -> str:
-    """Return a line on the kernel that takes a fifth of the time, and more than ``leading`` saves; "" without one."""
+    """Return a line on the kernel that takes the most time; "" if that is less than a fifth of the time.
+
+    Also "" if it takes less than a fix of the finding ``leading`` would save.
+    """
     kernel = next((kernel for kernel in profile.kernels if kernel.kind == model.COMPUTE), None)
     count = len(profile.units)
     if kernel is None or kernel.ns < _LARGE * profile.total_ns or kernel.ns < (leading.saving_ns or 0) * count:
@@ -308,8 +314,11 @@ def _longest_kernel(profile: model.RankProfile, leading: model.Diagnosis) -> str
     return Text("longest kernel: {kernel}, {time} per step ({share})", name, in_ms(kernel.ns / count), share)
 
 
-def _beside(report: model.TraceReport, leading: model.Diagnosis | None) -> str:
-    """Return a line on slow steps beside the verdict; "" if they are the verdict, or lose little of the time."""
+def _slow_steps(report: model.TraceReport, leading: model.Diagnosis | None) -> str:
+    """Return a line on steps that are slower than the others, besides the verdict; "" without such steps.
+
+    Also "" if they are the verdict themselves, or cost little time.
+    """
     slow = next((finding for finding in report.findings if finding.id == "outlier"), None)
     if leading is None or slow is None or slow.severity != "warning" or not slow.saving_ns:
         return ""
@@ -317,7 +326,7 @@ def _beside(report: model.TraceReport, leading: model.Diagnosis | None) -> str:
 
 
 def _to_do(leading: model.Diagnosis | None) -> str:
-    """Return a line with the advice of the leading finding and the upper bound of its saving; "" without advice."""
+    """Return a line with the advice of the leading finding and the most that it can save; "" without advice."""
     if leading is None or not leading.advice:
         return ""
     if leading.saving_ns:
@@ -325,10 +334,10 @@ def _to_do(leading: model.Diagnosis | None) -> str:
     return Text("to do: {advice}", leading.advice)
 
 
-def _not_worth(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:
-    """Return a line on the parts of the time that take less than 5 %, each with the most that work on it could save.
+def _little_to_gain(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:
+    """Return a line on changes with little to gain, each with its largest possible saving, which is below 5 %.
 
-    Returns "" without such a part, a device, or a finding.
+    Returns "" without such a change, without a known device, and without a finding.
     """
     if not profile.total_ns or leading is None:
         return ""
@@ -341,8 +350,8 @@ def _not_worth(profile: model.RankProfile, leading: model.Diagnosis | None) -> s
     return Text("little to gain from: {changes}", things)
 
 
-def _sure(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:
-    """Return a line on how many steps there are, how far their times vary, and how certain the leading finding is."""
+def _certainty(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:
+    """Return a line on how sure the verdict is: number of steps, range of their times, certainty of the finding."""
     count = len(profile.units)
     times = sorted(unit.device_ns or unit.host_ns for unit in profile.units)
     steps = unit_word(profile) if count == 1 else _SEVERAL[unit_word(profile)]
@@ -355,8 +364,8 @@ def _sure(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:
     return Text("how sure: {reasons}", joined(SEMICOLON, (units, leading.certainty if leading else "")))
 
 
-def _next(report: model.TraceReport, focus: model.RankProfile, command: str) -> str:
-    """Return a line with the next command: a report on all ranks if missing ones matter, else the HTML page.
+def _next_command(report: model.TraceReport, focus: model.RankProfile, command: str) -> str:
+    """Return a line with the next command: a report on all ranks if traces of other ranks matter, else an HTML page.
 
     ``command`` is the command as typed, "" if unknown.
     """

@@ -17,7 +17,7 @@ FAILURES = 3
 
 
 def report(snapshot: Snapshot) -> Iterator[str]:
-    """Yield the lines on a snapshot: for each device the peak, its holders, its steps, and unused cached memory."""
+    """Yield the lines on a memory snapshot: for each device the peak, what holds it, its steps, and unused cache."""
     yield from ("", Path(snapshot.source).name)
     if not snapshot.devices:
         yield Text("  no memory was allocated on any device")
@@ -38,7 +38,7 @@ def report(snapshot: Snapshot) -> Iterator[str]:
 
 
 def verdict(device: DeviceMemory) -> Iterator[str]:
-    """Yield the sentences on a device: its peak, each failed allocation, memory without a stack, and unused cache."""
+    """Yield sentences on the memory of a device: peak, failed allocations, memory without a stack, and unused cache."""
     yield from wrapped(memory_tables.peak_line(device), "  ")
     for failure in device.failures[:FAILURES]:
         free = Text("unknown") if failure.free is None else size(failure.free)

@@ -51,12 +51,12 @@ def report(trace_report: model.TraceReport, command: str = "") -> list[str]:
         focus.label,
     )
     details = _separated(
-        _verdict(trace_report.verdict),
-        *map(_described, profiles if len(profiles) <= MANY else [focus]),
-        *map(_diagnosis, trace_report.findings),
+        _verdict_lines(trace_report.verdict),
+        *map(_profile_lines, profiles if len(profiles) <= MANY else [focus]),
+        *map(_diagnosis_lines, trace_report.findings),
         lines(tables.ranks(trace_report.ranks)),
         titled(tables.families(focus), label),
-        _gaps(focus, label),
+        _idle_place_lines(focus, label),
         *(
             titled(table, label)
             for table in (tables.kernels(focus), *tables.callers(focus), *tables.allocations(focus))
@@ -69,7 +69,7 @@ def report(trace_report: model.TraceReport, command: str = "") -> list[str]:
 def comparison(compared: model.Comparison) -> list[str]:
     """Return the lines on a comparison: the medians and the certainty of their change, then its parts and kernels."""
     parts, *changes = (table for _, table in tables.of_comparison(compared))
-    return _separated(_change(compared), lines(parts), *map(titled, changes))
+    return _separated(_change_lines(compared), lines(parts), *map(titled, changes))
 
 
 def _separated(*sections: Iterable[str]) -> list[str]:
@@ -83,10 +83,10 @@ def _indented(*texts: str) -> Iterator[str]:
         yield from wrapped(text, "  ")
 
 
-def _verdict(verdict: model.Verdict) -> Iterator[str]:
-    """Yield a warning with the verdicts that failed checks rule out, then what the vendor's guide concludes.
+def _verdict_lines(verdict: model.Verdict) -> Iterator[str]:
+    """Yield a warning with the verdicts that failed checks rule out, then the verdict of the vendor's guide.
 
-    Nothing if no check failed and the guide has no verdict; why the two differ follows if known.
+    If that is another verdict than rlpatch's, the reason follows. Nothing if there is neither.
     """
     if verdict.withdrawn:
         yield Text("warning: the data does not support every verdict")
@@ -95,11 +95,11 @@ def _verdict(verdict: model.Verdict) -> Iterator[str]:
     yield from _indented(verdict.guide, verdict.difference)
 
 
-def _described(profile: model.RankProfile) -> Iterator[str]:
+def _profile_lines(profile: model.RankProfile) -> Iterator[str]:
     """Yield the lines on a profile: source, device, times, metadata and breakdown; its steps and checks need -v."""
     yield from wrapped(profile.source)
     origin = " · ".join(filter(None, (model.FORMS[profile.form], short(profile.device), short(profile.rank_name))))
-    yield from _indented(origin, _times(profile), *_metadata(profile))
+    yield from _indented(origin, _step_times(profile), *_metadata_lines(profile))
     if (replays := profile.replays) is not None:
         yield from _indented(replays_phrase(replays.count, replays.joined, replays.why))
     if profile.pieces:
@@ -107,12 +107,12 @@ def _described(profile: model.RankProfile) -> Iterator[str]:
     if profile.cold:
         yield from _indented(cold_start_phrase(profile.cold))
     if profile.total_ns:
-        yield from _parts(profile)
+        yield from _breakdown_lines(profile)
     else:
         yield Text(
             "  no events from a known device; on the host, the median step takes {time}", in_ms(profile.host_median_ns)
         )
-    yield from map(Detail, _units(profile))
+    yield from map(Detail, _step_table(profile))
     for check in profile.checks:
         line = Text("check {check} passed: {evidence}", check.id, check.evidence)
         if not check.ok:
@@ -120,11 +120,8 @@ def _described(profile: model.RankProfile) -> Iterator[str]:
         yield from map(Detail, wrapped(line, "  ", "    "))
 
 
-def _times(profile: model.RankProfile) -> str:
-    """Return the number and range of steps in words.
-
-    Median, 95th percentile and slowest device time follow as far as known.
-    """
+def _step_times(profile: model.RankProfile) -> str:
+    """Return the number and range of steps in words, then their median, 95th percentile and slowest time if known."""
     count, slowest = len(profile.units), profile.slowest_unit
     text: str = recorded_steps(profile)
     if profile.total_ns:
@@ -140,11 +137,11 @@ def _times(profile: model.RankProfile) -> str:
     return text
 
 
-def _metadata(profile: model.RankProfile) -> Iterator[str]:
+def _metadata_lines(profile: model.RankProfile) -> Iterator[str]:
     """Yield lines on a profile's step metadata; nothing without metadata.
 
-    These are its identity (such as stage and rank), the range of requests, tokens and context of its steps, and the
-    uncounted iterations between them.
+    The first line has the stage, the rank and so on. Then follow the range of requests, tokens and context in the
+    steps, and the iterations between the steps that are not counted.
     """
     if not profile.metadata:
         return
@@ -157,10 +154,11 @@ def _metadata(profile: model.RankProfile) -> Iterator[str]:
         yield uncounted_phrase(profile.uncounted)
 
 
-def _parts(profile: model.RankProfile) -> Iterator[str]:
-    """Yield the breakdown of a profile's device time, then the rates and shares of kernel time that are known.
+def _breakdown_lines(profile: model.RankProfile) -> Iterator[str]:
+    """Yield the breakdown of a profile's device time, then its rates (such as FLOP/s) and shares of kernel time.
 
-    The shares are by limiting resource, by shape compilation, and by phase (such as forward and backward).
+    The shares are by limiting resource, by shape compilation, and by phase (such as forward and backward). What is
+    unknown is left out.
     """
     yield from lines(tables.parts(profile))
     if lead_in := profile.sum_ns(model.LEAD_IN):
@@ -182,15 +180,15 @@ def _shares(shares: Mapping[str, float]) -> Text:
     return joined(COMMA, (Text("{category} {share}", name, percent(share)) for name, share in shares.items()))
 
 
-def _units(profile: model.RankProfile) -> Iterator[str]:
-    """Yield the lines of the table of steps; a count, such as requests, that is the same in each gets no column."""
+def _step_table(profile: model.RankProfile) -> Iterator[str]:
+    """Yield the lines of the table of steps; a count, such as requests, that is the same in each step has no column."""
     counted = (*CONTENTS, "uncounted")
     return lines(
         tables.units(profile), [name for name in counted if len({getattr(unit, name) for unit in profile.units}) == 1]
     )
 
 
-def _diagnosis(diagnosis: model.Diagnosis) -> Iterator[str]:
+def _diagnosis_lines(diagnosis: model.Diagnosis) -> Iterator[str]:
     """Yield the lines on a diagnosis: severity, title, upper bound of the saving per step, evidence and advice."""
     title = diagnosis.title
     if diagnosis.saving_ns:
@@ -203,11 +201,11 @@ def _diagnosis(diagnosis: model.Diagnosis) -> Iterator[str]:
     )
 
 
-def _gaps(profile: model.RankProfile, label: str) -> Iterator[str]:
-    """Yield the places with the most idle device time, each followed by its cause; nothing if all are small.
+def _idle_place_lines(profile: model.RankProfile, label: str) -> Iterator[str]:
+    """Yield a table of the places in the program where the device was idle longest, each followed by its cause.
 
-    Small is below 1 % of the device time. The first three are shown, up to ten are details (-v). ``label`` names the
-    profile in the title.
+    At most three are shown, and only from 1 % of the device time on; up to ten with -v. Nothing if all are below 1 %.
+    ``label`` is the name of the profile in the title, "" for none.
     """
     large = [gap for gap in profile.gaps[:FIRST] if gap.ns >= LEAST_SHARE * profile.total_ns]
     if not large:
@@ -236,10 +234,10 @@ def _gaps(profile: model.RankProfile, label: str) -> Iterator[str]:
         )
 
 
-def _change(comparison: model.Comparison) -> Iterator[str]:
-    """Yield the warnings, the medians of both sides, and the change with its 95 % interval and verdict.
+def _change_lines(comparison: model.Comparison) -> Iterator[str]:
+    """Yield the warnings, the medians of both sides, and their change with its 95 % interval and verdict.
 
-    As far as known, the change at equal load, what else differs between the sides, and notes follow.
+    The change at equal load follows if it is known, then what else differs between the sides, then notes.
     """
     for reason in comparison.refused:
         yield from wrapped(Text("warning: {reason}", reason))

@@ -18,7 +18,7 @@ from patcher.commands.reports import report_lines as lines
 from patcher.commands.reports.csv_files import Tables, write_tables
 from patcher.commands.reports.writing import write
 from patcher.messages import CommandLine, CommandResult, Kind, Problem, StepResult, Text, failed
-from patcher.progress import Display, Progress, silent, whole
+from patcher.progress import Display, Progress, fixed_total, silent
 from patcher.traces import analysis, folders, formats, memory_tables, model, page, snapshots, tables
 from patcher.traces.marks import WANTED
 from patcher.traces.page import memory as memory_page
@@ -48,14 +48,14 @@ class ReadOptions(NamedTuple):
 
 
 def report(paths: Sequence[Path], options: ReadOptions, display: Display = silent) -> CommandResult:
-    """Report on the traces at `paths`, ranks of a single run; an unreadable trace is a problem of the result.
+    """Return the report on the traces at `paths`, ranks of a single run; an unreadable trace is a problem of it.
 
-    Memory snapshots get a report of their own if there is nothing else, and are left out with a note otherwise.
+    If all paths are memory snapshots, they are reported instead. Beside traces, they are left out with a note.
     """
     result = CommandResult("report")
     snapshot_paths, trace_paths = snapshots.split_off_snapshots(paths)
     if snapshot_paths and not trace_paths:
-        return _memory(result, snapshot_paths, options, display)
+        return _report_memory(result, snapshot_paths, options, display)
     if snapshot_paths:
         result.note(
             Text(
@@ -74,15 +74,17 @@ def report(paths: Sequence[Path], options: ReadOptions, display: Display = silen
         )
     result.data = trace_report
     result.lines += lines.report(trace_report, _typed())
-    _write(result, options, trace_report, tables.of_report(trace_report))
+    _write_files(result, options, trace_report, tables.of_report(trace_report))
     return result
 
 
-def _memory(result: CommandResult, paths: Sequence[Path], options: ReadOptions, display: Display) -> CommandResult:
-    """Add the report on memory snapshots to `result`; an unreadable one is a problem of it."""
+def _report_memory(
+    result: CommandResult, paths: Sequence[Path], options: ReadOptions, display: Display
+) -> CommandResult:
+    """Add the report on the memory snapshots at `paths` to `result`, and return it; an unreadable one is a problem."""
     sizes = [path.stat().st_size for path in paths]
     with display(Text("reading memory snapshots"), sum(sizes)) as progress:
-        read = [*each(result, paths, partial(snapshots.read, progress=progress))]
+        read = [*read_each(result, paths, partial(snapshots.read, progress=progress))]
     result.data = snapshots.MemoryReport(tuple(read))
     for snapshot in read:
         result.lines += memory_lines.report(snapshot)
@@ -97,10 +99,10 @@ def compare(
     before: Sequence[Path], after: Sequence[Path], options: ReadOptions, display: Display = silent, *,
     force: bool, fail_above: float | None = None,
 ) -> CommandResult:  # fmt: skip
-    """Compare the traces `before` with the traces `after`.
+    """Return the comparison of the traces `before` with the traces `after`.
 
-    These are problems of the result: an unreadable trace, sides that are not comparable (unless `force`), and `after`
-    being certainly slower by more than `fail_above` percent (None: no limit).
+    An unreadable trace is a problem of the result, and so are sides that are not comparable, unless `force`. So is
+    `after` being certainly slower by more than `fail_above` percent (None: no limit).
     """
     result = CommandResult("compare")
     sides = [
@@ -114,17 +116,17 @@ def compare(
         return result
     if same := {path.resolve() for path in before} & {path.resolve() for path in after}:
         result.warn(Text("the same trace is on both sides, so nothing can differ"), "\n".join(map(str, sorted(same))))
-    show(result, analysis.compared(*sides, force=force), options, force=force, fail_above=fail_above)
+    add_comparison(result, analysis.compared(*sides, force=force), options, force=force, fail_above=fail_above)
     return result
 
 
-def show(
+def add_comparison(
     result: CommandResult, comparison: model.Comparison, options: ReadOptions, *, force: bool, fail_above: float | None
 ) -> None:
     """Add a comparison to `result`, and write the files that `options` ask for.
 
-    A refused comparison is only a problem, and no file is written, unless `force`. So is a slowdown that is certainly
-    above `fail_above` percent (None: no limit), but its files are written.
+    Unless `force`, a refused comparison is a problem, and no file is written. A slowdown that is certainly above
+    `fail_above` percent (None: no limit) is a problem, too, but the files are written.
     """
     result.data = comparison
     if comparison.refused and not force:
@@ -135,7 +137,7 @@ def show(
     result.lines += lines.comparison(comparison)
     if fail_above is not None:
         _fail_if_slower(result, comparison, fail_above)
-    _write(result, options, comparison, tables.of_comparison(comparison))
+    _write_files(result, options, comparison, tables.of_comparison(comparison))
 
 
 def _typed() -> str:
@@ -146,9 +148,10 @@ def _typed() -> str:
 
 
 def _fail_if_slower(result: CommandResult, comparison: model.Comparison, fail_above: float) -> None:
-    """Add a problem if `after` is certainly more than `fail_above` percent slower, or there are too few traces.
+    """Add a problem to `result` if the second side is certainly more than `fail_above` percent slower than the first.
 
-    Add a note instead if the data cannot tell, or if the baseline has too few runs yet.
+    Too few traces to tell are a problem, too. A note is added if the data do not tell, or if the baseline has too few
+    runs yet.
     """
     if comparison.captures < model.ENOUGH_CAPTURES:
         if comparison.baseline:
@@ -198,24 +201,24 @@ def read_profiles(
 ) -> list[model.RankProfile]:  # fmt: skip
     """Return the profiles of all traces at `paths`; an unreadable trace becomes a problem of `result`.
 
-    `display` takes the bytes to read, and shows the progress. Traces of graph captures are read first, because replays
-    in other traces are joined with them.
+    `display` takes the number of bytes to read, and shows the progress. Traces of graph captures are read first:
+    kernels of graph replays in other traces get their names from them.
     """
-    every = dict.fromkeys(itertools.chain(*each(result, paths, folders.readable)))
+    every = dict.fromkeys(itertools.chain(*read_each(result, paths, folders.readable)))
     paths = sorted(every, key=lambda path: not any(CAPTURE in part for part in path.parts[-2:]))  # before their replays
     graphs: Graphs = {}
     sizes = {path: path.stat().st_size if path.is_file() else 0 for path in paths}
 
     def profiles_of(path: Path) -> list[model.RankProfile]:
-        """Return the profiles in one trace; its whole size counts as progress even if reading stops early."""
-        with whole(progress, sizes[path]) as counted:
+        """Return the profiles in a trace; its size is reported as progress even if reading stops early."""
+        with fixed_total(progress, sizes[path]) as counted:
             return _profiles_in(path, options, counted, graphs)
 
     with display(sum(sizes.values())) as progress:
-        return analysis.joined(itertools.chain.from_iterable(each(result, paths, profiles_of)))
+        return analysis.joined(itertools.chain.from_iterable(read_each(result, paths, profiles_of)))
 
 
-def each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T]) -> Iterator[T]:
+def read_each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T]) -> Iterator[T]:
     """Yield `read(path)` for each path; a Problem or OSError becomes a problem of `result`, and the path is skipped."""
     for path in paths:
         try:
@@ -228,12 +231,12 @@ def each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T]
 
 
 def _profiles_in(path: Path, options: ReadOptions, progress: Progress, graphs: Graphs) -> list[model.RankProfile]:
-    """Return the profiles of the ranks in the trace at `path`, with the steps in the range of `options`.
+    """Return the profile of each rank in the trace at `path`, with the steps in the range `options.units`.
 
-    Graphs that were captured in it are added to `graphs`. Raises Problem: USAGE if all steps are outside of the range,
-    NO_TRACE if the trace has none.
+    Graphs that were captured in the trace are added to `graphs`. Raises Problem: USAGE if all steps are outside of the
+    range, NO_TRACE if the trace has no steps.
     """
-    profiles_in, units = _reader(path, options, progress, graphs), options.units
+    profiles_in, units = _profile_reader(path, options, progress, graphs), options.units
     if profiles := profiles_in(units):
         return profiles
     numbers = [unit.number for profile in profiles_in(None) for unit in profile.units]
@@ -249,13 +252,13 @@ def _profiles_in(path: Path, options: ReadOptions, progress: Progress, graphs: G
     raise Problem(Kind.NO_TRACE, cause, str(path), Text("`rlpatch traces` shows what was recorded"))
 
 
-def _reader(
+def _profile_reader(
     path: Path, options: ReadOptions, progress: Progress, graphs: Graphs
 ) -> Callable[[tuple[int, int] | None], list[model.RankProfile]]:
-    """Return a function that takes a half-open range of step numbers (None: all) and returns the profiles of a trace.
+    """Read the trace at `path`, and return a function that gives the profiles of its ranks for a range of steps.
 
-    Captured graphs in the trace are added to `graphs`, by rank, and replays are joined with them. Raises Problem
-    (USAGE) if the option `marks` matches no range in the trace.
+    The range is half-open; None takes all steps. Graphs that were captured in the trace are added to `graphs`, by rank;
+    graph replays are joined with them. Raises Problem (USAGE) if the option `marks` matches no range in the trace.
     """
     marks = options.marks
     tables = formats.tables(path)
@@ -275,7 +278,7 @@ def _reader(
         graphs[timeline.rank] = (*graphs.get(timeline.rank, ()), *analysis.captured_sets(timeline))
 
     def profiles(units: tuple[int, int] | None) -> list[model.RankProfile]:
-        """Return the profiles of the ranks that have a step in the range `units` (None: any)."""
+        """Return the profiles of the ranks that have a step in the half-open range `units` (None: all steps)."""
         attributed = [
             (timeline, analysis.attributed(timeline, units, graphs[timeline.rank], classes=options.classes))
             for timeline in timelines
@@ -285,10 +288,10 @@ def _reader(
     return profiles
 
 
-def _write(
+def _write_files(
     result: CommandResult, options: ReadOptions, data: model.TraceReport | model.Comparison, tables: Tables
 ) -> None:
-    """Write the CSV tables and the HTML page that the options ask for."""
+    """Write `tables` as CSV files and `data` as an HTML page, as far as the options ask for them."""
     if options.csv is not None:
         write_tables(result, options.csv, tables)
     if options.page is not None:  # it may go into the new folder

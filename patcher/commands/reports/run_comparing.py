@@ -52,12 +52,12 @@ def _has_trace(path: Path) -> bool:
         return False
 
 
-def are_runs(before: Sequence[Path], after: Sequence[Path], choice: RunChoice) -> bool:
-    """Tell whether the sides are compared as runs: all paths have timelines, and traces are not what is meant.
+def are_timelines(before: Sequence[Path], after: Sequence[Path], choice: RunChoice) -> bool:
+    """Tell whether two sides are to be compared as timelines (True) or as traces (False).
 
-    Paths that all have both are compared as traces, unless `choice` has steps or runs. Raises Problem: USAGE for a
-    mixture of timelines and traces, and if steps or runs are chosen without a timeline; NO_TRACE if a path does not
-    exist.
+    If all paths have both, traces are compared, unless `choice` has steps or runs. Raises Problem: NO_TRACE if a path
+    does not exist, USAGE if some paths have only timelines and others only traces. USAGE, too, if steps or runs are
+    chosen without a timeline.
     """
     paths = [*before, *after]
     timeline = {path: has_timeline(path) for path in paths}
@@ -90,15 +90,15 @@ def compare_runs(
     before: Sequence[Path], after: Sequence[Path], choice: RunChoice, options: ReadOptions, display: Display = silent,
     *, force: bool, fail_above: float | None = None,
 ) -> CommandResult:  # fmt: skip
-    """Compare the timeline of the run in `before` with the one in `after`, one folder each.
+    """Return the comparison of the timeline in the folder `before` with the one in the folder `after`.
 
-    Runs that are not comparable are a problem of the result, unless `force`. `fail_above` is refused, as it is only for
-    traces. Raises Problem: USAGE for an option that only traces have or a range without steps, NOT_COMPARABLE for a run
-    without steps, and otherwise as `timelines.timeline`.
+    Each side is one folder. Runs that are not comparable are a problem of the result, unless `force`. Raises Problem:
+    NOT_COMPARABLE for a run without steps; USAGE for several folders on a side, a range without steps, or an option for
+    traces alone, such as `fail_above`. Otherwise raises as `timelines.timeline`.
     """
     result = CommandResult("compare")
     _refuse_trace_options(before, after, options, fail_above)
-    sides = _sides([before[0], after[0]], choice, display, result)
+    sides = _read_sides([before[0], after[0]], choice, display, result)
     comparison = compared(*sides)
     result.data = comparison
     if comparison.refused and not force:
@@ -117,7 +117,7 @@ def compare_runs(
 def _refuse_trace_options(
     before: Sequence[Path], after: Sequence[Path], options: ReadOptions, fail_above: float | None
 ) -> None:
-    """Raise Problem (USAGE) for several runs per side, and for an option that only traces have."""
+    """Raise Problem (USAGE) for several folders on a side, and for an option that has an effect on traces alone."""
     if len(before) > 1 or len(after) > 1:
         hint = CommandLine("compare", str(before[0]), str(after[0]))
         raise Problem(Kind.USAGE, Text("to compare timelines, give one run per side"), hint=str(hint))
@@ -133,18 +133,18 @@ def _refuse_trace_options(
             raise Problem(Kind.USAGE, why, hint=again)
 
 
-def _sides(paths: Sequence[Path], choice: RunChoice, display: Display, result: CommandResult) -> list[ChosenSteps]:
-    """Return the runs in the two `paths` with their chosen steps; a run that is on both sides is read once.
+def _read_sides(paths: Sequence[Path], choice: RunChoice, display: Display, result: CommandResult) -> list[ChosenSteps]:
+    """Return the runs in the two folders `paths` with their chosen steps; a run that is on both sides is read once.
 
-    Warns in `result` of files that are left out. Raises Problem: NOT_COMPARABLE for a run without steps, USAGE for a
-    range without steps.
+    `result` gets warnings of files that are left out. Raises Problem: NOT_COMPARABLE for a run without steps, USAGE for
+    a range without steps.
     """
     joined: dict[tuple[Path, int | None], RunTimeline] = {}
     sides = []
     for at, path in enumerate(paths):
         steps, number = _of_side(choice.steps, at), _of_side(choice.run, at)
         key = path.resolve(), number
-        with _choices_named(path):
+        with _naming_folder(path):
             if key not in joined:
                 joined[key] = timelines.read(path, TimelineOptions(run=number), display, result)
             if not joined[key].steps:
@@ -161,10 +161,10 @@ def _of_side(values: Sequence[T], side: int) -> T | None:
 
 
 @contextlib.contextmanager
-def _choices_named(path: Path) -> Iterator[None]:
-    """Name the folder ``path`` in a usage problem that the block raises.
+def _naming_folder(path: Path) -> Iterator[None]:
+    """Add the folder ``path`` to a Problem (USAGE) that the block raises.
 
-    If the problem lists several runs, its hint says how to choose one for each side.
+    If the problem lists the runs of a folder, its hint becomes how to choose one for each side.
     """
     try:
         yield

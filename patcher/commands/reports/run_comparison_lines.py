@@ -22,21 +22,21 @@ from patcher.timeline.run_comparison import (
 
 
 def report(comparison: RunComparison) -> list[str]:
-    """Return the lines on two runs: the step with its interval, tokens, caveats, parts and causes."""
+    """Return the lines on two runs: change of the mean step with its interval, tokens, caveats, parts and causes."""
     sections = (
-        _head(comparison),
-        _parts(comparison),
+        _head_lines(comparison),
+        _part_table(comparison),
         titled(tables.beside(comparison)),
-        _causes(comparison),
+        _cause_lines(comparison),
     )
     texts = [line for section in map(list, sections) if section for line in ("", *section)]
     return texts[1:]
 
 
 def sentences(comparison: RunComparison) -> list[str]:
-    """Return the comparison as sentences: the change of the mean step, the two sides, then what is known of the rest.
+    """Return the comparison as sentences: the change of the mean step, then a sentence on each side.
 
-    That is the change at equal token counts, and decode tokens per second.
+    If they are known, the change at equal token counts and the decode tokens per second follow.
     """
     step = comparison.step
     first = Text(
@@ -49,7 +49,7 @@ def sentences(comparison: RunComparison) -> list[str]:
     if step.raw is not None:
         verdict = Text("{interval}: {verdict}", _interval(step.raw, step.before_seconds), comparison.verdict)
     texts: list[str] = [Text("{change} ({verdict})", first, verdict)]
-    texts += [_described(Text("before"), comparison.before), _described(Text("after"), comparison.after)]
+    texts += [_side_sentence(Text("before"), comparison.before), _side_sentence(Text("after"), comparison.after)]
     if (equal := step.equal_tokens) is not None:
         interval = _interval(equal, step.before_seconds)
         words: dict[str, Text] = {LONGER: Text("slower"), SHORTER: Text("faster")}
@@ -68,10 +68,10 @@ def sentences(comparison: RunComparison) -> list[str]:
     return texts
 
 
-def _described(name: str, side: RunSide) -> Text:
-    """Return a sentence on a side: folder, packages, steps, median step in s, and tokens per step if known.
+def _side_sentence(name: str, side: RunSide) -> Text:
+    """Return a sentence on one side: folder, packages, steps, median step in s, and tokens per step if known.
 
-    `name` says which side: "before" or "after".
+    `name` is "before" or "after".
     """
     first, *_, last = (*side.steps, side.steps[-1])
     steps = Text("step {step}", first) if first == last else Text("steps {first} to {last}", first, last)
@@ -93,7 +93,7 @@ def _interval(interval: ChangeInterval, before: float) -> Text:
     return Text("{interval}, {share:+.1f} %", text, 100 * interval.change / before) if before else text
 
 
-def _parts(comparison: RunComparison) -> Iterator[str]:
+def _part_table(comparison: RunComparison) -> Iterator[str]:
     """Yield the table of the parts of a step, then a legend of its columns if the change at equal tokens is known."""
     yield from lines(tables.parts(comparison))
     if comparison.step.equal_tokens is not None:
@@ -104,10 +104,10 @@ def _parts(comparison: RunComparison) -> Iterator[str]:
         yield from wrapped(legend, "  ")
 
 
-def _causes(comparison: RunComparison) -> Iterator[str]:
-    """Yield a heading and the causes that appeared or disappeared; nothing without any.
+def _cause_lines(comparison: RunComparison) -> Iterator[str]:
+    """Yield a heading and a sentence on each cause of long steps that appeared or disappeared; nothing without any.
 
-    Causes whose change may be chance are details (-v).
+    Causes whose change may be chance are shown only with -v.
     """
     if not comparison.causes:
         return
@@ -129,8 +129,8 @@ def _causes(comparison: RunComparison) -> Iterator[str]:
         yield from entry if row in certain else map(Detail, entry)
 
 
-def _head(comparison: RunComparison) -> Iterator[str]:
-    """Yield the warnings, the sentences on the step, how the runs differ, and the notes."""
+def _head_lines(comparison: RunComparison) -> Iterator[str]:
+    """Yield the warnings, the sentences of the comparison, how the runs differ otherwise, and the notes."""
     for reason in comparison.refused:
         yield from wrapped(Text("warning: {reason}", reason))
     first, *more = sentences(comparison)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median
 
 from patcher.messages import COMMA, Detail, Text, joined
-from patcher.messages import tables as drawn
+from patcher.messages import tables as terminal_tables
 from patcher.messages.notes import wrapped
 from patcher.table import Shown
 from patcher.timeline import memory_tables, model, tables
@@ -31,22 +31,24 @@ def report(timeline: model.RunTimeline, width: int | None, shown: int = SHOWN) -
     The table has the newest `shown` steps. `width` is the columns of the terminal, None without one.
     """
     sections = (
-        _head(timeline),
-        _steps(timeline, width, shown),
-        _path(timeline),
-        _trend(timeline),
-        _memory(timeline),
-        _causes(timeline),
-        _windows(timeline),
+        _head_lines(timeline),
+        _step_table(timeline, width, shown),
+        _critical_path_lines(timeline),
+        _trend_lines(timeline),
+        _memory_lines(timeline),
+        _cause_lines(timeline),
+        _window_lines(timeline),
     )
     lines = [line for section in map(list, sections) if section for line in ("", *section)]
     return lines[1:]
 
 
-def _head(timeline: model.RunTimeline) -> Iterator[str]:
-    """Yield the lines on processes, duration, number of lanes by role, and the clock error between machines."""
+def _head_lines(timeline: model.RunTimeline) -> Iterator[str]:
+    """Yield the lines on the run: processes, seconds, number of lanes by role, and the clock error between machines."""
     run = timeline.run
-    head = Text("{count} processes, {seconds} s, {steps}", run.processes, brief(timeline.seconds), _steps_of(timeline))
+    head = Text(
+        "{count} processes, {seconds} s, {steps}", run.processes, brief(timeline.seconds), _steps_phrase(timeline)
+    )
     if run.packages:
         head = Text("{packages}: {summary}", ", ".join(run.packages), head)
     yield from wrapped(head)
@@ -71,7 +73,7 @@ def _head(timeline: model.RunTimeline) -> Iterator[str]:
         yield from wrapped(Text("clocks of {count} machines: largest error {error}", len(timeline.clocks), worst))
 
 
-def _steps_of(timeline: model.RunTimeline) -> str:
+def _steps_phrase(timeline: model.RunTimeline) -> str:
     """Return a phrase on the steps: their range and median seconds without warm-up, or why there are none."""
     steps = timeline.steps
     if not steps:
@@ -86,10 +88,10 @@ def _steps_of(timeline: model.RunTimeline) -> str:
     return Text("steps {first} to {last}, median {median} s", steps[0].step, steps[-1].step, brief(median(counted)))
 
 
-def _steps(timeline: model.RunTimeline, width: int | None, shown: int) -> Iterator[str]:
+def _step_table(timeline: model.RunTimeline, width: int | None, shown: int) -> Iterator[str]:
     """Yield the table of the newest `shown` steps, its legend, and how stale trajectories are; nothing without steps.
 
-    Details on each step are lines for -v. `width` is the columns of the terminal, None without one.
+    Lines for -v on each step follow. `width` is the columns of the terminal, None without one.
     """
     if not timeline.steps:
         return
@@ -99,7 +101,7 @@ def _steps(timeline: model.RunTimeline, width: int | None, shown: int) -> Iterat
         [column.unit.missing if value is None else column.unit.text(value) for value in values]
         for column, values in columns
     ]
-    yield from drawn.drawn([column.title for column, _ in columns], [*zip(*cells, strict=True)], width)
+    yield from terminal_tables.draw([column.title for column, _ in columns], [*zip(*cells, strict=True)], width)
     if len(newest) < len(timeline.steps):
         yield Text("  … {count:,} earlier steps; --steps A:B and --json show them", len(timeline.steps) - len(newest))
     yield Text("  busy: mean over a role's processes; long tail and weight sync: in seconds")
@@ -110,7 +112,7 @@ def _steps(timeline: model.RunTimeline, width: int | None, shown: int) -> Iterat
             "  on average, trajectories began with weights {count:.1f} steps older than those being trained", stale
         )
     for step in newest:
-        yield from map(Detail, _detail(step))
+        yield from map(Detail, _step_details(step))
 
 
 def step_line(step: model.TrainingStep) -> str:
@@ -118,8 +120,8 @@ def step_line(step: model.TrainingStep) -> str:
     return Text("step {step}: {seconds} s, {verdict}", step.step, brief(step.seconds), verdict(step))
 
 
-def _detail(step: model.TrainingStep) -> Iterator[str]:
-    """Yield the lines on a step: verdict, busy and idle time by role, weight sync, and upper bounds of savings."""
+def _step_details(step: model.TrainingStep) -> Iterator[str]:
+    """Yield the lines for -v on a step: verdict, busy and idle time by role, weight sync, upper bounds of savings."""
     line = Text("step {step}: {verdict}", step.step, verdict(step))
     if step.why:
         line = Text("{verdict} ({reason})", line, step.why)
@@ -155,10 +157,10 @@ def _doing(reason: model.Cause | model.IdleReason) -> str:
     return model.doing(model.label(reason.role, None, None), reason.what, reason.phase)
 
 
-def _path(timeline: model.RunTimeline) -> Iterator[str]:
+def _critical_path_lines(timeline: model.RunTimeline) -> Iterator[str]:
     """Yield the six largest parts of the critical path with their shares; parts below 0.5 % are left out.
 
-    How each bound of a saving is estimated follows as a detail (-v). Nothing without a critical path.
+    Lines for -v say how the upper bound of each saving is estimated. Nothing without a critical path.
     """
     whole = sum(entry.seconds for entry in timeline.path_seconds)
     if not whole:
@@ -175,8 +177,11 @@ def _path(timeline: model.RunTimeline) -> Iterator[str]:
     )
 
 
-def _trend(timeline: model.RunTimeline) -> Iterator[str]:
-    """Yield how the steps' seconds change over the run, by part, and what changes with them; nothing if unknown."""
+def _trend_lines(timeline: model.RunTimeline) -> Iterator[str]:
+    """Yield how the seconds of a step change over the run, by part of the step, and what changes with them.
+
+    Nothing if that is unknown.
+    """
     if timeline.trend is None:
         return
     yield from wrapped(tables.trend(timeline.trend))
@@ -186,10 +191,10 @@ def _trend(timeline: model.RunTimeline) -> Iterator[str]:
     yield from wrapped(tables.drivers(timeline.trend), "  ", "    ")
 
 
-def _memory(timeline: model.RunTimeline) -> Iterator[str]:
-    """Yield what holds the memory at its peak, for the fullest devices and hosts, then growth, excess and cache.
+def _memory_lines(timeline: model.RunTimeline) -> Iterator[str]:
+    """Yield what holds the memory at its peak, for the fullest devices and hosts, then how memory grows and changes.
 
-    Nothing if no memory was recorded; lines beyond the limits are details (-v).
+    Nothing if no memory was recorded. Of many devices, hosts and lines, some are shown only with -v.
     """
     memory = timeline.memory
     if not memory.peaks:
@@ -215,8 +220,8 @@ def _memory(timeline: model.RunTimeline) -> Iterator[str]:
     yield from (Detail("  {line}", line) for line in lines[MEMORY:])
 
 
-def _causes(timeline: model.RunTimeline) -> Iterator[str]:
-    """Yield the numbered causes with seconds lost, share of the run, steps concerned and advice, if there are any."""
+def _cause_lines(timeline: model.RunTimeline) -> Iterator[str]:
+    """Yield the causes of lost time with seconds, share of the run, steps and advice; nothing without causes."""
     if not timeline.causes:
         return
     yield Text("largest costs")
@@ -237,8 +242,8 @@ def _causes(timeline: model.RunTimeline) -> Iterator[str]:
         yield from wrapped(Text("suggestion: {advice}", cause.advice), "     ", "     ")
 
 
-def _windows(timeline: model.RunTimeline) -> Iterator[str]:
-    """Yield the recording windows worth a run with their commands, then the windows that this run recorded."""
+def _window_lines(timeline: model.RunTimeline) -> Iterator[str]:
+    """Yield the recording windows that are worth recording next, with their commands, then those that were recorded."""
     if timeline.windows:
         yield Text("recording windows for the next run (`rlpatch trigger` commands: see --json)")
     for window in timeline.windows:

@@ -49,9 +49,9 @@ def timeline(
 ) -> CommandResult:
     """Join the timelines of a run's processes in `folder`, and write the files that `options` ask for.
 
-    The result has the joined run as data, and its lines for the terminal, whose columns `width` are (None without a
-    terminal). Raises Problem: NO_TRACE without a timeline, TRACE if no file can be read, USAGE if no run is chosen out
-    of several or the chosen steps don't exist.
+    The result has the joined run as data and as lines. `width` is the columns of the terminal, None without one. Raises
+    Problem: NO_TRACE without a timeline, TRACE if no file can be read, USAGE if none of several runs is chosen or the
+    chosen steps don't exist.
     """
     result = CommandResult("timeline")
     joined_run = read(folder, options, display, result)
@@ -73,11 +73,11 @@ def has_trainer(run: model.RunTimeline) -> bool:
     return any(lane.role in ("driver", "trainer") for lane in run.lanes)
 
 
-def without_trainer(run: model.RunTimeline, search: SearchOptions) -> StepResult:
+def patch_trainer_lines(run: model.RunTimeline, search: SearchOptions) -> StepResult:
     """Return lines with the commands that patch the trainer, too, so that the next timeline has training steps.
 
-    Trainers are those that drive an engine of the run: the ones that `search` finds installed, else a placeholder. No
-    lines if none is known. A search that fails finds none.
+    They name the installed trainers that drive an engine of the run, or a placeholder if `search` finds none. No lines
+    if no such trainer is known.
     """
     engines = [package.partition(" ")[0] for package in run.run.packages]
     trainers = [upstream.project.name for upstream in upstreams() if {*engines} & {*upstream.engines}]
@@ -109,10 +109,11 @@ def follow(
 ) -> CommandResult:
     """Join the newest run in `folder` every `FOLLOW_S` seconds, and return the last result.
 
-    Ends once no process wrote for `QUIET_S` seconds after the first step, after `timeout` seconds (None: no limit), at
-    Ctrl-C, or with `once` after the first time. `show` gets all lines, of which the newest steps fit into a terminal of
-    `width` columns and `height` lines (None: unknown), and the lines on steps that ended since its last call. A folder
-    without a timeline is waited for, unless `once`. Raises otherwise as `timeline`.
+    Ends at Ctrl-C, after `timeout` seconds (None: no limit), and with `once` after the first time. It also ends if,
+    after the first step, no process has written for `QUIET_S` seconds. Each time, `show` gets the lines of the report
+    and the lines on steps that ended since its last call. The report has as many steps as fit a terminal of `width`
+    columns and `height` lines (None: unknown). A folder without a timeline is waited for, unless `once`. Otherwise
+    raises as `timeline`.
     """
     end = time.monotonic() + (math.inf if timeout is None else timeout)
     result, steps_told, run, is_waiting = CommandResult("timeline"), 0, ("", 0.0), False
@@ -124,7 +125,7 @@ def follow(
                     run, steps_told = (result.data.run.name, result.data.run.started), 0
                 news = result.data.steps[steps_told:]
                 steps_told += len(news)
-                show(_fitting(result.data, width, height), [lines.step_line(step) for step in news])
+                show(_lines_that_fit(result.data, width, height), [lines.step_line(step) for step in news])
             except Problem as problem:
                 if once or problem.kind is not Kind.NO_TRACE:
                     raise
@@ -134,17 +135,17 @@ def follow(
                 waits = wrapped(wait)
                 show(waits, [] if is_waiting else waits)
                 is_waiting = True
-            if once or time.monotonic() >= end or (steps_told and _age(folder) > QUIET_S):
+            if once or time.monotonic() >= end or (steps_told and _seconds_since_write(folder) > QUIET_S):
                 break
             time.sleep(min(FOLLOW_S, max(end - time.monotonic(), 0)))
     return result
 
 
-def _fitting(joined_run: model.RunTimeline, width: int | None, height: int | None) -> list[str]:
-    """Return the lines of a report without details, with only as many steps as a terminal has room for.
+def _lines_that_fit(joined_run: model.RunTimeline, width: int | None, height: int | None) -> list[str]:
+    """Return the lines of a report without those for -v, with as many of the newest steps as the terminal can show.
 
-    Of the steps, the newest are kept, at least one, so that table, processes and trend fit into `height` lines (None:
-    no limit). Critical path, memory, causes and windows do not count. `width` is the columns of the terminal.
+    The lines on processes, the table of steps and the trend fit into `height` lines (None: no limit), with at least one
+    step. Other lines, such as the critical path, do not count. `width` is the columns of the terminal.
     """
 
     def report(run: model.RunTimeline, steps: int) -> list[str]:
@@ -159,8 +160,8 @@ def _fitting(joined_run: model.RunTimeline, width: int | None, height: int | Non
     return report(joined_run, count)
 
 
-def _age(folder: Path) -> float:
-    """Return the seconds since any process last wrote its timeline below `folder`; since 1970 if none did."""
+def _seconds_since_write(folder: Path) -> float:
+    """Return the seconds since a process last wrote to a timeline below `folder`; since 1970 if none did."""
     written = [0.0]
     for path in files.paths(folder):
         with contextlib.suppress(OSError):  # replaced by a newer one since
@@ -169,13 +170,13 @@ def _age(folder: Path) -> float:
 
 
 def read(folder: Path, options: TimelineOptions, display: Display, result: CommandResult) -> model.RunTimeline:
-    """Return the run that `options` choose, joined, with only the chosen steps; warn in `result` of each file left out.
+    """Return the run that `options` choose, joined from its processes, with only the chosen steps.
 
-    `display` shows the progress. Raises Problem as `timeline`.
+    `result` gets a warning of each file that is left out; `display` shows the progress. Raises Problem as `timeline`.
     """
     run, processes = chosen_run(folder, options.run, display, result, newest=options.newest)
     paths = [path for process in processes for path in process.paths]
-    with display("joining", _size(paths)) as count:
+    with display("joining", _total_bytes(paths)) as count:
         joined_run = join(run, processes, folder, count, range(*options.steps or (0, 0)))
     return only_steps(joined_run, options.steps)
 
@@ -183,14 +184,14 @@ def read(folder: Path, options: TimelineOptions, display: Display, result: Comma
 def chosen_run(
     folder: Path, number: int | None, display: Display, result: CommandResult, *, newest: bool = False
 ) -> tuple[model.Run, tuple[runs.Process, ...]]:
-    """Return the run with `number` (None: the only run) in `folder`, or the `newest`, and its processes.
+    """Return the run with this `number` in `folder` (None: the only run), or the `newest` run, and its processes.
 
-    Warns in `result` of each file that is left out; `display` shows the progress. Raises Problem as `timeline`.
+    `result` gets a warning of each file that is left out; `display` shows the progress. Raises Problem as `timeline`.
     """
     paths = files.paths(folder)
     if not paths:
-        raise _missing(folder)
-    with display("surveying", _size(paths)) as count:
+        raise _no_timeline_problem(folder)
+    with display("surveying", _total_bytes(paths)) as count:
         surveyed = runs.survey(paths, count)
     for path in surveyed.newer:
         result.warn(
@@ -202,11 +203,11 @@ def chosen_run(
         else:
             result.warn(Text("skipped {file}: it is not a readable timeline", path.name))
     if not surveyed.runs:
-        raise _unreadable(folder, surveyed)
-    return _newest(surveyed, result) if newest else _chosen(folder, surveyed, number)
+        raise _unreadable_problem(folder, surveyed)
+    return _newest_run(surveyed, result) if newest else _run_by_number(folder, surveyed, number)
 
 
-def _size(paths: Sequence[Path]) -> int:
+def _total_bytes(paths: Sequence[Path]) -> int:
     """Return the total bytes of `paths`; a file that cannot be examined counts as 0."""
     total = 0
     for path in paths:
@@ -215,8 +216,8 @@ def _size(paths: Sequence[Path]) -> int:
     return total
 
 
-def _missing(folder: Path) -> Problem:
-    """Return the problem that `folder` does not exist or has no timeline, with how to record one."""
+def _no_timeline_problem(folder: Path) -> Problem:
+    """Return the problem that `folder` does not exist or has no timeline, with the command that records one."""
     hint: str = ""
     if not folder.exists():
         hint = Text(
@@ -240,10 +241,10 @@ def _missing(folder: Path) -> Problem:
     return Problem(Kind.NO_TRACE, cause, str(folder), Text("record a timeline: {command}", record), notes)
 
 
-def _unreadable(folder: Path, surveyed: runs.Surveyed) -> Problem:
-    """Return the problem that explains why no timeline in `folder` can be shown.
+def _unreadable_problem(folder: Path, surveyed: runs.Surveyed) -> Problem:
+    """Return the problem that says why no timeline in `folder` can be shown.
 
-    All files are from a newer rlpatch, cannot be read, or have no record yet.
+    Its files are from a newer rlpatch, cannot be read, or are still empty.
     """
     if surveyed.newer:
         cause = Text("a newer rlpatch wrote all files in this folder")
@@ -264,18 +265,20 @@ def _unreadable(folder: Path, surveyed: runs.Surveyed) -> Problem:
     return Problem(Kind.NO_TRACE, Text("the processes of the run have not written anything yet"), str(folder), hint)
 
 
-def _newest(surveyed: runs.Surveyed, result: CommandResult) -> tuple[model.Run, tuple[runs.Process, ...]]:
-    """Return the newest run and its processes; note in `result` which one it is if there are several."""
+def _newest_run(surveyed: runs.Surveyed, result: CommandResult) -> tuple[model.Run, tuple[runs.Process, ...]]:
+    """Return the newest run and its processes; if there are several runs, a note in `result` says which it is."""
     newest = surveyed.runs[-1]
     if len(surveyed.runs) > 1:
         result.note(Text("this is the newest of {count} runs (--run {number})", len(surveyed.runs), newest[0].number))
     return newest
 
 
-def _chosen(folder: Path, surveyed: runs.Surveyed, number: int | None) -> tuple[model.Run, tuple[runs.Process, ...]]:
-    """Return the run with `number` (None: the only run) and its processes.
+def _run_by_number(
+    folder: Path, surveyed: runs.Surveyed, number: int | None
+) -> tuple[model.Run, tuple[runs.Process, ...]]:
+    """Return the run with this `number` (None: the only run) and its processes.
 
-    Raises Problem (USAGE) with the newest `LISTED` runs if there is no such run, or several.
+    Raises Problem (USAGE) if there is no such run, or if there are several for None. It lists the newest `LISTED` runs.
     """
     runs_by_number = {run.number: (run, processes) for run, processes in surveyed.runs}
     if number in runs_by_number:
@@ -287,14 +290,14 @@ def _chosen(folder: Path, surveyed: runs.Surveyed, number: int | None) -> tuple[
         if number is None
         else Text("--run {number} does not exist: the folder contains {count} runs", number, len(runs_by_number))
     )
-    rows = tuple(_row(run) for run, _ in surveyed.runs)
+    rows = tuple(_run_line(run) for run, _ in surveyed.runs)
     newest = rows if len(rows) <= LISTED else (Text("… {count} older runs", len(rows) - LISTED), *rows[-LISTED:])
     hint = CommandLine("timeline", str(folder), "--run", str(max(runs_by_number)))
     raise Problem(Kind.USAGE, cause, str(folder), Text("show the newest run: {command}", hint), newest)
 
 
-def _row(run: model.Run) -> str:
-    """Return a line on a run: the option that chooses it, its local start time, seconds, processes and packages."""
+def _run_line(run: model.Run) -> str:
+    """Return a line on a run: the option that chooses this run, local start time, seconds, processes, packages."""
     start = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(min(max(run.started, 0), 1 << 36)))
     of = ", ".join(run.packages) or Text("packages unknown")
     values = run.number, start, run.seconds, run.processes, of

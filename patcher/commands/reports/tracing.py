@@ -36,25 +36,25 @@ from patcher.workers.folder import StateFolder
 
 
 def traces(folder: Path, display: Display = silent) -> CommandResult:
-    """Return the groups of traces in `folder` as data, and as lines what is printed below their table.
+    """Return the result of `rlpatch traces`: the groups of traces in `folder` as data, and the lines below their table.
 
-    These are the next command for each group and what is wrong with its traces. Raises Problem (NO_TRACE) if the folder
-    does not exist or has no trace.
+    The lines have the next command for each group, and what is wrong with its traces. Raises Problem (NO_TRACE) if the
+    folder does not exist or has no trace.
     """
     report = CommandResult("traces")
-    groups = _recorded(folder, display)
+    groups = _trace_groups(folder, display)
     report.data = json_of({"folder": folder, "captures": groups})
     for number, group in enumerate(groups, 1):
         for trace in group.traces:
             _warn_of_doubts(report, trace)
-        report.lines += _below_table(number, group)
+        report.lines += _group_lines(number, group)
     return report
 
 
-def _recorded(folder: Path, display: Display) -> list[TraceGroup]:
+def _trace_groups(folder: Path, display: Display) -> list[TraceGroup]:
     """Return the groups of traces below `folder`.
 
-    Raises Problem (NO_TRACE) if it does not exist or has no trace, with the reasons that workers wrote down.
+    Raises Problem (NO_TRACE) if the folder does not exist or has no trace. It has the reasons that workers reported.
     """
     if not folder.exists():
         hint = Text("the log of the run and `rlpatch status` name the folder of the traces")
@@ -68,7 +68,7 @@ def _recorded(folder: Path, display: Display) -> list[TraceGroup]:
 
 
 def _refuse_lost(folder: Path) -> None:
-    """Raise Problem (NO_TRACE) with the reasons if the state files of workers say that they will leave no trace."""
+    """Raise Problem (NO_TRACE) if workers reported, in their state files, why they will write no trace."""
     with contextlib.suppress(OSError):  # the states of others, or none
         rows = progress.collect(StateFolder(folder.resolve()), time.time()).rows
         lost = [
@@ -86,10 +86,10 @@ def _warn_of_doubts(report: CommandResult, trace: RecordedTrace) -> None:
         report.warn(Text("{trace}: {doubt}", trace.path.name, doubt), str(trace.path))
 
 
-def _below_table(number: int, group: TraceGroup) -> Iterator[str]:
-    """Yield the lines on a group: its next command, or why there is none, and how its recording window ended.
+def _group_lines(number: int, group: TraceGroup) -> Iterator[str]:
+    """Yield the lines on a group of traces: how its recording window ended, and the next command or why there is none.
 
-    `number` is that of the group in the table. What is wrong with each trace is a detail (-v).
+    `number` is that of the group in the table. Lines for -v say what is wrong with each trace.
     """
     for trace in group.traces:
         if trace.why:
@@ -143,28 +143,28 @@ class WorkDisplay(NamedTuple):
     done: Callable[[str], None]
 
 
-Shown = Callable[[str, int], AbstractContextManager[WorkDisplay]]
+OpenDisplay = Callable[[str, int], AbstractContextManager[WorkDisplay]]
 """Context that shows work; takes what is done, in words, and the number of items."""
 
 
-def analyse(folder: Path, options: ParseOptions, shown: Shown, display: Display = silent) -> CommandResult:
-    """Parse what torch_npu recorded in `folder`, and report which viewers open all traces and what their steps contain.
+def analyse(folder: Path, options: ParseOptions, open_display: OpenDisplay, display: Display = silent) -> CommandResult:
+    """Parse the traces of torch_npu in `folder`; report which viewers open all traces, and what their steps contain.
 
-    `shown` displays the parsing, `display` the search for traces. Raises Problem: NO_TRACE, USAGE or ENVIRONMENT before
-    any parsing, INTERRUPTED after Ctrl-C.
+    `open_display` shows the parsing, `display` the search for traces. Raises Problem: NO_TRACE, USAGE or ENVIRONMENT
+    before any parsing, INTERRUPTED after Ctrl-C.
     """
     report = CommandResult("analyse")
-    every = [trace for group in _recorded(folder, display) for trace in group.traces]
-    todo = [trace for trace in every if _to_parse(report, trace, options.export)]
-    program = _interpreter(options.python, todo)
-    parsed = _parse(report, todo, program, options, shown) if todo else []
+    every = [trace for group in _trace_groups(folder, display) for trace in group.traces]
+    todo = [trace for trace in every if _needs_parsing(report, trace, options.export)]
+    program = _parsing_interpreter(options.python, todo)
+    parsed = _parse(report, todo, program, options, open_display) if todo else []
     current = (folders.inspect(trace.path) for trace in every if trace.form == "npu")
     ready = [trace for trace in current if trace.exports]
     ready += [trace for trace in every if trace.form == "torch"]
     opened = tuple(viewers(ready))
     for viewer in opened:
         report.lines += _viewer_lines(viewer)
-    contents = [_contents(report, trace) for trace in ready]
+    contents = [_report_contents(report, trace) for trace in ready]
     report.data = json_of({"folder": folder.resolve(), "parsed": parsed, "opens": opened, "held": contents})
     if ready:
         report.lines.append(
@@ -173,11 +173,11 @@ def analyse(folder: Path, options: ParseOptions, shown: Shown, display: Display 
     return report
 
 
-def _contents(report: CommandResult, trace: RecordedTrace) -> dict[str, Any]:
-    """Return for JSON what a trace contains, and report it in `report`, with its doubts as warnings.
+def _report_contents(report: CommandResult, trace: RecordedTrace) -> dict[str, Any]:
+    """Return as a JSON object what a trace contains, and add lines on that to `report`, with warnings of its doubts.
 
-    That is the path, the requested window, the (min, max) over its steps of requests, tokens and context as far as
-    known, and uncounted iterations.
+    The object has the path, the requested window, uncounted iterations, and if known the (min, max) over the steps of
+    requests, tokens and context.
     """
     _warn_of_doubts(report, trace)
     values_of = unit_contents(trace.metadata.units.values()) if trace.metadata else {}
@@ -199,10 +199,10 @@ def _contents(report: CommandResult, trace: RecordedTrace) -> dict[str, Any]:
     return {**asked, **contents, "uncounted": uncounted, "doubts": trace.doubts}
 
 
-def _to_parse(report: CommandResult, trace: RecordedTrace, exports: tuple[str, ...]) -> bool:
-    """Tell whether a trace has to be parsed: it lacks some of the wanted ``exports``, and its raw data is there.
+def _needs_parsing(report: CommandResult, trace: RecordedTrace, exports: tuple[str, ...]) -> bool:
+    """Tell whether to parse a trace: it lacks some of the requested ``exports``, and still has its raw data.
 
-    If it needs no parsing or can't be parsed, `report` gets the reason.
+    If the trace needs no parsing or can't be parsed, `report` gets the reason.
     """
     readable = trace.state in (states.WHOLE, states.FOREIGN)
     if trace.form in ("torch", "nsys"):
@@ -220,11 +220,11 @@ def _to_parse(report: CommandResult, trace: RecordedTrace, exports: tuple[str, .
     return False
 
 
-def _interpreter(python: str | None, todo: Sequence[RecordedTrace]) -> str:
-    """Return the executable of the Python that parses `todo`: `python` if given, else the first one with torch_npu.
+def _parsing_interpreter(python: str | None, todo: Sequence[RecordedTrace]) -> str:
+    """Return the path of the Python that parses the traces `todo`: `python` if given, else the first with torch_npu.
 
-    "" if nothing needs parsing and `python` is None. Raises Problem (ENVIRONMENT) without torch_npu, or without msprof
-    on PATH if a trace needs it.
+    Returns "" if there is nothing to parse and `python` is None. Raises Problem (ENVIRONMENT) without torch_npu, or
+    without msprof on PATH if a trace needs it.
     """
     if not todo:
         return interpreters.executable(python) if python else ""
@@ -237,9 +237,9 @@ def _interpreter(python: str | None, todo: Sequence[RecordedTrace]) -> str:
 
 
 def _python_with_torch_npu(python: str | None) -> str:
-    """Return the executable of `python`, which must have torch_npu; for None that of the first environment with it.
+    """Return the path of the interpreter `python`; for None that of the first environment that has torch_npu.
 
-    Raises Problem (ENVIRONMENT) if none has it.
+    Raises Problem (ENVIRONMENT) if torch_npu is missing there, or in every environment.
     """
     candidates: list[tuple[str, str]] = [(f"--python {python}", python)] if python else []
     searched = []
@@ -262,13 +262,13 @@ def _python_with_torch_npu(python: str | None) -> str:
 
 
 @contextlib.contextmanager
-def _work(report: CommandResult, shown: Shown, total: int) -> Iterator[WorkDisplay]:
-    """Yield a display of the parsing of `total` traces; each line that its `done` gets also goes to `report`.
+def _reporting_work(report: CommandResult, open_display: OpenDisplay, total: int) -> Iterator[WorkDisplay]:
+    """Yield a display for parsing `total` traces; each line for its `done` is added to `report`, too.
 
-    Raises Problem (INTERRUPTED) on Ctrl-C, with how many traces are parsed.
+    Raises Problem (INTERRUPTED) on Ctrl-C, with the number of traces that have been parsed.
     """
     before = len(report.lines)
-    with shown(Text("parsing"), total) as display:
+    with open_display(Text("parsing"), total) as display:
 
         def done(line: str) -> None:
             report.lines.append(line)
@@ -284,12 +284,12 @@ def _work(report: CommandResult, shown: Shown, total: int) -> Iterator[WorkDispl
 
 
 def _parse(
-    report: CommandResult, todo: Sequence[RecordedTrace], program: str, options: ParseOptions, shown: Shown
+    report: CommandResult, todo: Sequence[RecordedTrace], program: str, options: ParseOptions, open_display: OpenDisplay
 ) -> list[ParseResult]:
-    """Parse the traces `todo` in parallel with the interpreter `program`; return the results, and report each."""
+    """Parse the traces `todo` in parallel with the interpreter `program`; report and return the results."""
     # A parser is one process that starts others for a while: half of the cores keep all of them busy.
     jobs = options.jobs or max((os.cpu_count() or 1) // 2, 1)
-    with _work(report, shown, len(todo)) as work:
+    with _reporting_work(report, open_display, len(todo)) as work:
         ended = parsing.parse(
             [trace.path for trace in todo], program, ",".join(options.export), jobs=jobs,
             patience=options.patience,
@@ -307,9 +307,9 @@ def _parsed(parsed: ParseResult) -> Text:
 
 
 def _report_parsed(report: CommandResult, parsed: ParseResult, exports: tuple[str, ...]) -> None:
-    """Report a failed parse as a problem; of a successful one, `exports` that torch_npu did not write.
+    """Add to `report` a problem if parsing failed, or if torch_npu printed an error and wrote not all of `exports`.
 
-    Those are a problem if torch_npu printed an error, else a warning that the recording did not ask for them.
+    Missing exports without an error are a warning: the recording did not ask for them.
     """
     lacking = joined(OR, sorted(set(exports) - set(parsed.exports)))
     logs = Text("the output of torch_npu is in {path}", parsed.path / "logs")
@@ -330,7 +330,7 @@ def _report_parsed(report: CommandResult, parsed: ParseResult, exports: tuple[st
 
 
 def _viewer_lines(viewer: Viewer) -> Iterator[str]:
-    """Yield how to open traces in a viewer and what it cannot show; which files are there are details (-v)."""
+    """Yield the lines on a viewer: how to open traces in it, what it cannot show, and with -v the files to open."""
     if viewer.program == ANALYZE:
         yield Text("{program} can read the traces (install it in a separate environment):", viewer.program)
         yield f"  {viewer.how}"

@@ -17,20 +17,20 @@ def write(result: CommandResult, file: Path, texts: Iterable[str], option: str) 
 
     `option` is the option that names another file, for the hint.
     """
-    with _reported(result, file, option):
-        _replace({file: texts}, file.parent)
+    with _reporting_outcome(result, file, option):
+        _replace_files({file: texts}, file.parent)
 
 
 def write_folder(result: CommandResult, folder: Path, texts: Mapping[str, str], option: str) -> None:
-    """Write `texts`, by file name, into `folder`, none before all are complete; other files in `folder` stay.
+    """Write `texts`, by file name, into `folder`; no file is replaced before all texts are complete.
 
-    The outcome goes to `result`, as in `write`. A folder that was created is removed if writing fails.
+    The outcome is reported in `result`, as by `write`. A folder that was created is removed if writing fails.
     """
-    with _reported(result, folder, option):
+    with _reporting_outcome(result, folder, option):
         is_new = not folder.exists()
         folder.mkdir(exist_ok=True)
         try:
-            _replace({folder / name: [text] for name, text in texts.items()}, folder)
+            _replace_files({folder / name: [text] for name, text in texts.items()}, folder)
         except BaseException:
             if is_new:
                 with contextlib.suppress(OSError):
@@ -38,10 +38,10 @@ def write_folder(result: CommandResult, folder: Path, texts: Mapping[str, str], 
             raise
 
 
-def _replace(files: Mapping[Path, Iterable[str]], folder: Path) -> None:
-    """Write each text to its file, all by way of a temporary folder in `folder`; existing files are replaced.
+def _replace_files(files: Mapping[Path, Iterable[str]], folder: Path) -> None:
+    """Replace each file by its texts, by way of a temporary folder in `folder`.
 
-    Raises OSError, also if something other than a regular file is in the place of one; then no file has changed.
+    Raises OSError if that fails, or if an existing path is not a regular file; in the latter case no file has changed.
     """
     for file in files:
         if file.exists() and not file.is_file():
@@ -55,8 +55,11 @@ def _replace(files: Mapping[Path, Iterable[str]], folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _reported(result: CommandResult, path: Path, option: str) -> Iterator[None]:
-    """Add to `result` that the block wrote `path`, or turn its OSError into a problem with a hint."""
+def _reporting_outcome(result: CommandResult, path: Path, option: str) -> Iterator[None]:
+    """Report in `result` that the block wrote `path`, or turn an OSError of the block into a problem of `result`.
+
+    `option` is the option that names another path, for the hint.
+    """
     try:
         yield
     except OSError as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.commands.workers import watching
-from patcher.commands.workers.watching import Shown, WatchData, WatchOptions
+from patcher.commands.workers.watching import OpenDisplay, WatchData, WatchOptions
 from patcher.config import UNITS, RolloutStage, Window, kind_of
 from patcher.messages import (
     AND,
@@ -104,22 +104,23 @@ class ServedData(TriggerData, WatchData):
     """Data of `trigger --json --wait`: the request, and where the workers stood at the end."""
 
 
-def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None, shown: Shown) -> CommandResult:
-    """Write a request for a recording window; with `wait` return once every worker has served it or never will.
+def trigger(
+    save_path: Path, options: TriggerOptions, wait: WatchOptions | None, open_display: OpenDisplay
+) -> CommandResult:
+    """Write a request for a recording window; with `wait`, return once every worker has served it or never will.
 
-    `shown` opens the display of the wait. A dry run writes nothing. Raises Problem (USAGE, NO_WORKER, ENVIRONMENT) if
-    no worker could take the request or it cannot be written, OSError if the folder cannot be read; then none is
-    written.
+    `open_display` shows the wait. A dry run writes nothing. Raises Problem (USAGE, NO_WORKER, ENVIRONMENT) if no worker
+    accepts the request or if it cannot be written, OSError if the folder cannot be read.
     """
     _check_window(options)
     folder, now = StateFolder(save_path.resolve()), time.time()
     collected = progress.collect(folder, now)
-    living = _living(folder, collected, options)
-    rows = _takers(living, options) if living else []
+    living = _accepting_workers(folder, collected, options)
+    rows = _workers_of_ranks(living, options) if living else []
     stage = rows[0].worker.stage if rows else options.stage or kind_of(options.window.unit).NAMES[0]
-    request = _request(living, options, now)
-    notes = (*_notes(living, options), *_pending_notes(folder, collected, stage, options))
-    step = StepResult(_lines(rows, request, options), notes)
+    request = _build_request(living, options, now)
+    notes = (*_worker_notes(living, options), *_pending_notes(folder, collected, stage, options))
+    step = StepResult(_request_lines(rows, request, options), notes)
     takers = tuple(Taker(row.worker.host, row.worker.rank, row.worker.pid) for row in rows)
     data = TriggerData(
         folder=str(folder.save_path), stage=stage, request=request, dry_run=options.dry_run, takers=takers
@@ -128,7 +129,7 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
         return CommandResult(
             "trigger", step + StepResult((Text("next: run the same command without --dry-run"),)), data=data
         )
-    filed = _written(folder, stage, request)
+    filed = _write_request(folder, stage, request)
     step += StepResult(done=(Text("wrote {file}", folder.file(stage)),))
     if wait is None:
         line = Text("next: {command}", CommandLine("watch", str(folder.save_path)))
@@ -139,14 +140,14 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
         return worker.on_demand and worker.stage == stage and worker.target in (target, target or worker.target)
 
     target = rows[0].worker.target if rows else ""
-    served, watched = watching.watched(save_path, wait, shown, serves, filed, step.lines)
+    served, watched = watching.wait_for_workers(save_path, wait, open_display, serves, filed, step.lines)
     return CommandResult("trigger", step + watched, data=ServedData(**{**vars(served), **vars(data)}))
 
 
 def _check_window(options: TriggerOptions) -> None:
-    """Raise Problem (USAGE) for conditions on a training stage, and for decode step 0 without a condition.
+    """Raise Problem (USAGE) for a condition such as `--at-load` on a training stage, and for decode step 0 without one.
 
-    After a condition holds, steps are counted anew, and step 0 is the first of them.
+    With a condition, steps are counted from 0 once the condition holds, so there is a step 0.
     """
     window = options.window
     if options.conditions and options.training:
@@ -162,11 +163,12 @@ def _check_window(options: TriggerOptions) -> None:
 # ---------------------------------------------------------------- who takes it
 
 
-def _living(folder: StateFolder, collected: RunProgress, options: TriggerOptions) -> list[WorkerProgress]:
-    """Return the live workers of a stage that accept the request.
+def _accepting_workers(folder: StateFolder, collected: RunProgress, options: TriggerOptions) -> list[WorkerProgress]:
+    """Return the live workers that accept the request, all of one stage, whatever their rank.
 
-    Returns [] if `at` is set and no worker is alive, because workers that start later may serve it. Raises Problem:
-    NO_WORKER if no live worker accepts the request, USAGE if several stages do, or none has this kind of window.
+    Returns [] if `options.at` is set and no worker is alive, because workers that start later may serve the request.
+    Raises Problem: NO_WORKER if no live worker accepts it, USAGE if workers of several stages do, or if no stage has
+    this kind of window.
     """
     if options.at is not None and all(row.life.gone for row in collected.rows):
         return []
@@ -174,7 +176,7 @@ def _living(folder: StateFolder, collected: RunProgress, options: TriggerOptions
         words = (options.target, *options.words.split(), "--at", str(int(options.training)))
         again = CommandLine("trigger", *filter(None, words), "--save-path", str(folder.save_path))
         hint = Text("leave the request for the first worker that starts: {command}", again)
-        raise watching.nobody(folder, collected.skipped).replace(hint=hint)
+        raise watching.no_worker_problem(folder, collected.skipped).replace(hint=hint)
     of_target, counting = _counting(collected, options)
     living = [row for row in counting if row.worker.on_demand and not row.life.gone]
     stages = sorted({row.worker.stage for row in living})
@@ -187,18 +189,21 @@ def _living(folder: StateFolder, collected: RunProgress, options: TriggerOptions
     )
     cause = Text("{options}: {reason}", f"{options.target} {options.words}".lstrip(), waiting)
     kind = Kind.USAGE if stages or (of_target and not counting) else Kind.NO_WORKER
-    raise Problem(kind, cause, str(folder.save_path), _choices(living, collected.rows))
+    raise Problem(kind, cause, str(folder.save_path), _fitting_options(living, collected.rows))
 
 
 def _counting(collected: RunProgress, options: TriggerOptions) -> tuple[list[WorkerProgress], list[WorkerProgress]]:
     """Return the workers of the requested target, and those among them with the requested stage and kind of window."""
-    of_target = [row for row in collected.rows if _of_target(row.worker, options.target)]
+    of_target = [row for row in collected.rows if _is_of_target(row.worker, options.target)]
     units = [row for row in of_target if row.worker.unit == options.window.unit]
     return of_target, [row for row in units if options.stage in ("", row.worker.stage)]
 
 
-def _choices(living: Sequence[WorkerProgress], rows: Sequence[WorkerProgress]) -> str:
-    """Return the options of `trigger` that fit the workers in `living`, else those in `rows`, joined by "or"."""
+def _fitting_options(living: Sequence[WorkerProgress], rows: Sequence[WorkerProgress]) -> str:
+    """Return the options of `trigger` that the workers `living` accept, or all workers `rows` if none is living.
+
+    The options are joined by "or".
+    """
     workers = [row.worker for row in living or rows if row.worker.unit in UNITS]
     choices: list[str] = sorted({f"{worker.target} --stage {worker.stage} --{worker.unit} A:B" for worker in workers})
     if not living:
@@ -206,8 +211,8 @@ def _choices(living: Sequence[WorkerProgress], rows: Sequence[WorkerProgress]) -
     return joined(OR, choices)
 
 
-def _takers(living: Sequence[WorkerProgress], options: TriggerOptions) -> list[WorkerProgress]:
-    """Return the workers with a requested rank. Raises Problem (USAGE) if there is none."""
+def _workers_of_ranks(living: Sequence[WorkerProgress], options: TriggerOptions) -> list[WorkerProgress]:
+    """Return the workers of `living` that have a rank of `options.ranks`. Raises Problem (USAGE) if none has one."""
     takers = [row for row in living if options.ranks is None or row.worker.rank in options.ranks]
     if not takers:
         ranks = ",".join(map(str, options.ranks or ()))
@@ -226,7 +231,7 @@ def _ranks(rows: Sequence[WorkerProgress]) -> str:
     return ", ".join(map(str, sorted({row.worker.rank for row in rows})))
 
 
-def _of_target(worker: Worker, word: str) -> bool:
+def _is_of_target(worker: Worker, word: str) -> bool:
     """Tell whether `word` ("": any) names the worker's project or distribution, and its release if it has `==`."""
     name, _, release = word.partition("==")
     normalised = versions.normalise(name)
@@ -238,10 +243,11 @@ def _of_target(worker: Worker, word: str) -> bool:
 # ---------------------------------------------------------------- the request
 
 
-def _request(rows: Sequence[WorkerProgress], options: TriggerOptions, now: float) -> TriggerRequest:
-    """Return the request that `options` describe, by default for the rollout or step after the furthest worker's.
+def _build_request(rows: Sequence[WorkerProgress], options: TriggerOptions, now: float) -> TriggerRequest:
+    """Return the request that `options` describe, for the rollout or training step `options.at`.
 
-    `now` is in seconds since 1970. Raises Problem (USAGE) if the rollout or step `at` has already begun on a worker.
+    By default that is the first one which no worker has reached yet. `rows` are the workers, `now` is in seconds since
+    1970. Raises Problem (USAGE) if a worker has already reached `options.at`.
     """
     turns = _turns(rows)
     following = max(turns) + 1 if turns else int(options.training)
@@ -263,8 +269,8 @@ def _turns(rows: Sequence[WorkerProgress]) -> list[int]:
     return [row.worker.turn for row in heard if row.worker.turn is not None]
 
 
-def _notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterator[Message]:
-    """Yield warnings of ranks that will leave no trace and workers that may be dead; a note if steps differ."""
+def _worker_notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterator[Message]:
+    """Yield warnings of ranks that will write no trace and of workers that may be dead; a note if steps differ."""
     for rank in sorted(set(options.ranks or ()) - {row.worker.rank for row in living}):
         text = Text("rank {rank} accepts no requests and will write no trace", rank)
         yield Message("warning", text, Text("ranks that accept requests: {ranks}", _ranks(living)))
@@ -283,9 +289,9 @@ def _notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterato
 def _pending_notes(
     folder: StateFolder, collected: RunProgress, stage: str, options: TriggerOptions
 ) -> Iterator[Message]:
-    """Yield messages on an earlier request of `stage` that the new request replaces.
+    """Yield messages on an earlier request for `stage`, which the new request replaces.
 
-    Raises Problem (ENVIRONMENT) if workers still have to serve it, unless `options.replace` is set.
+    Raises Problem (ENVIRONMENT) if workers still have to serve the earlier one, unless `options.replace` is set.
     """
     file = folder.file(stage)
     for skipped_file in (skipped_file for skipped_file in collected.skipped if skipped_file.file == file):
@@ -295,7 +301,7 @@ def _pending_notes(
         return
     request = collected.requests[stage]
     of_stage = [row for row in collected.rows if row.worker.stage == stage]
-    whose = _names([row for row in of_stage if row.worker.on_demand and row.outcome == AT_WORK])
+    whose = _worker_names([row for row in of_stage if row.worker.on_demand and row.outcome == AT_WORK])
     if not of_stage and request.expires > time.time():
         whose = Text("workers that start later")
     name = Text("{window} of {turn} {number}", request.window, options.turns, request.at)
@@ -312,7 +318,7 @@ def _pending_notes(
         yield Message("note", Text("no worker served the previous request ({window})", name))
 
 
-def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledRequest:
+def _write_request(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledRequest:
     """Write the request into `folder`. Raises Problem (ENVIRONMENT) if that fails."""
     try:
         return folder.write(stage, request)
@@ -322,12 +328,12 @@ def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledR
         raise Problem(Kind.ENVIRONMENT, cause, str(folder.file(stage)), hint) from None
 
 
-def _lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> tuple[str, ...]:
-    """Return three lines: what was requested, of which workers, and when the request expires."""
+def _request_lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> tuple[str, ...]:
+    """Return three lines on a request: the window, the workers `rows` that it is for, and when it expires."""
     whose = Text("  no worker has written its state yet; the first workers that start will serve the request")
     if rows:
         target = f"{rows[0].worker.target} {rows[0].worker.release}".rstrip()
-        whose = Text("  requested from {workers} of {target}", _names(rows), target)
+        whose = Text("  requested from {workers} of {target}", _worker_names(rows), target)
     asked = Text("requested {window} in {turn} {number}", options.words, options.turns, request.at)
     if options.dry_run:
         asked = Text("would request {window} in {turn} {number}", *asked.values.values())
@@ -340,7 +346,7 @@ def _lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: Tri
     return asked, whose, expiry
 
 
-def _names(rows: Sequence[WorkerProgress]) -> str:
+def _worker_names(rows: Sequence[WorkerProgress]) -> str:
     """Return the names of up to `watching.MANY` workers, and the number of the others."""
     names = [row.worker.name for row in rows[: watching.MANY]]
     listed = joined(COMMA, names)

@@ -91,34 +91,35 @@ class WatchData:
     ended: str = ""
 
 
-Shown = Callable[[Sequence[str]], AbstractContextManager[Callable[[WatchData], None]]]
+OpenDisplay = Callable[[Sequence[str]], AbstractContextManager[Callable[[WatchData], None]]]
 """Opens a display below some lines, and gives the function that shows each new state."""
 
 
 # ---------------------------------------------------------------- the command
 
 
-def watch(save_path: Path, options: WatchOptions, shown: Shown) -> CommandResult:
-    """Wait until all requested workers have saved or never will, and report the state of each.
+def watch(save_path: Path, options: WatchOptions, open_display: OpenDisplay) -> CommandResult:
+    """Wait until all workers that were asked to record have saved or never will, and report the state of each.
 
-    `shown` opens the display. Raises Problem (NO_TRACE) if the path is no folder, OSError if the folder cannot be read.
+    `open_display` shows the wait. Raises Problem (NO_TRACE) if the path is no folder, OSError if the folder cannot be
+    read.
     """
-    data, step = watched(save_path, options, shown, options.wanted)
+    data, step = wait_for_workers(save_path, options, open_display, options.wanted)
     return CommandResult("watch", step, data=data)
 
 
-def watched(
+def wait_for_workers(
     save_path: Path,
     options: WatchOptions,
-    shown: Shown,
+    open_display: OpenDisplay,
     wanted: Callable[[Worker], bool],
     requested: FiledRequest | None = None,
     head: Sequence[str] = (),
 ) -> tuple[WatchData, StepResult]:
-    """Wait until the `wanted` workers are settled: each has saved its traces or never will.
+    """Wait until each of the `wanted` workers has saved its traces or never will; return their last state and a report.
 
-    With `requested`, until they have dealt with this request. Returns their last state, and the report. `shown` opens
-    the display, `head` is shown above its table. Raises Problem (NO_TRACE) if the path is no folder.
+    With `requested`, wait only until they have served this request or never will. `open_display` shows the wait, below
+    the lines `head`. Raises Problem (NO_TRACE) if the path is no folder.
     """
     if save_path.exists() and not save_path.is_dir():
         hint = Text("type the folder of the traces: rlpatch watch DIR")
@@ -127,7 +128,7 @@ def watched(
     if not (save_path.exists() or options.once):
         line = Text("waiting for a worker to create {save_path}", save_path)
         head = (*head, line)
-    with shown(head) as show:
+    with open_display(head) as show:
         data = _poll(folder, options, show, lambda: progress.collect(folder, time.time(), wanted, requested))
     return data, _result(folder, data, options)
 
@@ -135,10 +136,10 @@ def watched(
 def _poll(
     folder: StateFolder, options: WatchOptions, show: Callable[[WatchData], None], collect: Callable[[], RunProgress]
 ) -> WatchData:
-    """Read the state every `POLL_S` seconds until the awaited workers are settled, the timeout or Ctrl-C, or once.
+    """Read the workers' state every `POLL_S` seconds until all have saved or never will; return the last state.
 
-    Returns the last state, whose `ended` says why. `collect` reads the progress of the workers, `show` displays each
-    new state.
+    Ends also at the timeout, at Ctrl-C, and with `options.once` after the first time; `ended` of the state says why.
+    `collect` reads the progress of the workers, `show` displays each new state.
     """
     stopped = ""
     until = math.inf if options.timeout is None else time.monotonic() + options.timeout
@@ -159,7 +160,7 @@ def _poll(
 
 
 @functools.cache  # a folder of torch_npu holds thousands of files
-def _size(trace: SavedTrace) -> int | None:
+def _trace_bytes(trace: SavedTrace) -> int | None:
     """Return the bytes of a trace on disk, None if it no longer exists."""
     try:
         return None if trace.written is None else states.size(trace.path)
@@ -169,19 +170,19 @@ def _size(trace: SavedTrace) -> int | None:
 
 def _data(folder: StateFolder, collected: RunProgress) -> WatchData:
     return WatchData(
-        folder=str(folder.save_path), workers=tuple(map(_row, collected.rows)), missing=collected.missing,
+        folder=str(folder.save_path), workers=tuple(map(_worker_row, collected.rows)), missing=collected.missing,
         requests=collected.requests, skipped=collected.skipped, earlier=collected.earlier,
     )  # fmt: skip
 
 
-def _row(row: WorkerProgress) -> WorkerRow:
-    """Return the JSON row of a worker."""
+def _worker_row(row: WorkerProgress) -> WorkerRow:
+    """Return the row of a worker for JSON and the table."""
     worker, life = row.worker, row.life
     state = {field.name: getattr(worker, field.name) for field in fields(WorkerState)}
     return WorkerRow(
         **{**state, "why": row.why or worker.why}, turns=worker.turns, age=round(life.age, 1), live=life.number,
         here=life.here, alive=life.alive, life=life.words, outcome=row.outcome,
-        traces=tuple(TraceRow(str(trace.path), _size(trace)) for trace in row.traces),
+        traces=tuple(TraceRow(str(trace.path), _trace_bytes(trace)) for trace in row.traces),
     )  # fmt: skip
 
 
@@ -189,7 +190,7 @@ def _row(row: WorkerProgress) -> WorkerRow:
 
 
 def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> StepResult:
-    """Return the table and the lines below it, warnings of skipped files, and a problem if not all workers saved."""
+    """Return the report of a watch: the table and the lines below it, warnings, and a problem if not all have saved."""
     text = Text("skipped a file in the state folder, because no worker wrote it")
     notes = [Message("warning", text, Text("{file}: {reason}", skipped.file, skipped.why)) for skipped in data.skipped]
     if data.earlier:
@@ -197,7 +198,7 @@ def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> Step
         notes.append(Message("note", text))
     lines: list[str] = []
     if data.workers:
-        lines = [*tables.workers(data.workers, tables.room()), *below(data), _summary(data, options)]
+        lines = [*tables.workers(data.workers, tables.room()), *lines_below_table(data), _summary(data, options)]
     if any(row.traces for row in data.workers):
         lines.append(Text("next: {command}", CommandLine("traces", data.folder)))
     problem = _problem(folder, data, options)
@@ -205,14 +206,14 @@ def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> Step
 
 
 def _problem(folder: StateFolder, data: WatchData, options: WatchOptions) -> Problem | None:
-    """Return the problem that the watch was stopped, found no worker, or ended before all had saved, else None.
+    """Return the problem that a watch was stopped, found no worker, or ended before all workers had saved, else None.
 
-    None, too, after a single look (``--once``) at workers that are all there and were asked for nothing.
+    After a single look (``--once``), it is no problem if no worker was asked to record.
     """
     if data.ended == STOPPED:
         return Problem(Kind.INTERRUPTED, Text("stopped by Ctrl-C; the run goes on"))
     if not data.workers:
-        return nobody(folder, data.skipped, options.stages)
+        return no_worker_problem(folder, data.skipped, options.stages)
     idle = all(row.outcome == IDLE for row in data.workers) and not _absent(data, options)
     if data.ended == SAVED or (data.ended == NOW and idle):
         return None
@@ -228,7 +229,7 @@ _CAUSES = {
 }
 
 
-def nobody(folder: StateFolder, skipped: Sequence[SkippedFile], stages: Sequence[str] = ()) -> Problem:
+def no_worker_problem(folder: StateFolder, skipped: Sequence[SkippedFile], stages: Sequence[str] = ()) -> Problem:
     """Return the problem that no worker (of `stages`) wrote a state into `folder`; the notes name skipped files."""
     cause = Text("no worker has written its state into {path}", folder.path)
     if stages:
@@ -243,9 +244,12 @@ def nobody(folder: StateFolder, skipped: Sequence[SkippedFile], stages: Sequence
     return Problem(Kind.NO_WORKER, cause, hint=hint, notes=(*left_out, NOT_RESTARTED))
 
 
-def below(data: WatchData) -> list[str]:
-    """Return the lines below the table: pending requests, missing ranks, and for each worker its traces or why not."""
-    lines = list(_pending(data))
+def lines_below_table(data: WatchData) -> list[str]:
+    """Return the lines below the table of workers: pending requests, missing ranks, and each worker's traces or reason.
+
+    The reason says why a worker saves no trace.
+    """
+    lines = list(_pending_request_lines(data))
     for missing in data.missing:
         ranks = ", ".join(map(str, missing.ranks[:MANY])) + (" …" if len(missing.ranks) > MANY else "")
         lines.append(
@@ -262,10 +266,10 @@ def below(data: WatchData) -> list[str]:
     return lines
 
 
-def awaited(data: WatchData) -> str:
-    """Return a sentence on what a watch waits for while no worker is at work, and how to stop it.
+def awaited_sentence(data: WatchData) -> str:
+    """Return a sentence on what `watch` waits for while no worker has been asked to record, and on how to stop it.
 
-    Returns "" if a worker is at work.
+    Returns "" once a worker has been asked.
     """
     if any(row.outcome != IDLE for row in data.workers):
         return ""
@@ -283,8 +287,8 @@ def awaited(data: WatchData) -> str:
     return Text("{reason}. Stop with Ctrl-C, or limit the wait with --timeout SECONDS", what)
 
 
-def _pending(data: WatchData) -> Iterator[str]:
-    """Yield a line for each request that a live worker has yet to serve."""
+def _pending_request_lines(data: WatchData) -> Iterator[str]:
+    """Yield a line for each request that a live worker still has to serve."""
     turns = {row.stage: row.turns for row in data.workers if row.on_demand and row.outcome == AT_WORK}
     for stage, request in data.requests.items():
         if stage in turns:
@@ -296,7 +300,10 @@ def _pending(data: WatchData) -> Iterator[str]:
 
 
 def _summary(data: WatchData, options: WatchOptions) -> str:
-    """Return how many workers saved, are at work, lost a trace, were not asked or are missing, joined by commas."""
+    """Return the number of workers in each state: saved, recording, without a trace, not asked, or missing.
+
+    States without workers are left out; the others are joined by commas.
+    """
     counts = Counter((row.outcome, bool(row.traces) and row.outcome in (AT_WORK, LOST)) for row in data.workers)
     missing = sum(len(missing_ranks.ranks) for missing_ranks in data.missing)
     parts = [

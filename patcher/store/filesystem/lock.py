@@ -115,7 +115,7 @@ def _acquire(
                 )
             raise Problem(Kind.ENVIRONMENT, cause, str(folder / LOCK), hint)
         time.sleep(_PAUSE)
-        interrupts.look()
+        interrupts.raise_pending()
 
 
 def _attempt(folder: Path, signature: str) -> int | str:

@@ -186,7 +186,7 @@ def parse(
     with interrupts.deferred(terminated=True), lock_folders(paths) as locks, contextlib.ExitStack() as logs:
         try:
             while waiting or working:
-                interrupts.look()
+                interrupts.raise_pending()
                 while waiting and len(working) < jobs:
                     path = waiting.pop(0)
                     log = logs.enter_context(tempfile.TemporaryFile())

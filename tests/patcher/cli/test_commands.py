@@ -232,7 +232,7 @@ def test_a_lost_registry_is_written_again(run, site: Path) -> None:
         "patcher.store.folder.StoreFolder.commit",
         "patcher.store.filesystem.lock._release",
         "patcher.store.transaction.commit",
-        "patcher.commands.patching.describing.described",
+        "patcher.commands.patching.describing.describe",
         "patcher.processes.running",
         "patcher.messages.report.CommandResult.show",
         "patcher.messages.report.CommandResult._show_result",

@@ -162,7 +162,7 @@ def test_output_that_nobody_takes(
             raise OSError(failure, os.strerror(failure))
         print(text, file=stream)
 
-    monkeypatch.setattr("patcher.messages.report._say", refuse)
+    monkeypatch.setattr("patcher.messages.report._print_line", refuse)
     # What is not written goes nowhere: that of the test must stay.
     monkeypatch.setattr("patcher.messages.report._discard", lambda _stream: None)
     report = CommandResult("apply", problems=problems)
@@ -178,7 +178,7 @@ def test_ctrl_c_ends_the_printing_and_not_what_was_done(monkeypatch: pytest.Monk
     def stop(*_words: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("patcher.messages.report._say", stop)
+    monkeypatch.setattr("patcher.messages.report._print_line", stop)
     report = CommandResult("apply")
     report.lines.append("a line")
     assert report.show(as_json=False, quiet=False, color=None) == 0

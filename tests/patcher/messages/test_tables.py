@@ -46,7 +46,7 @@ def test_a_table_that_does_not_fit_becomes_lines_in_which_no_word_is_cut(width: 
         (str(at), "vllm-ascend 0.11.0rc1", "update-policy actor", "node-0001.cluster", "recording", "1 s ago")
         for at in (1, 2)
     ]
-    drawn = tables.drawn(heads, rows, width)
+    drawn = tables.draw(heads, rows, width)
     assert len(drawn) == lines
     assert max(map(len, drawn)) <= width
     assert {word for cell in rows[0] for word in cell.split()} <= {

@@ -143,12 +143,12 @@ def test_what_a_cell_holds(value: object, cell: str) -> None:
     table = Table(
         "one", "", (Column("a"), Column("", "for people"), Column("b", unit=NUMBER, shown=Shown.CSV)), [(value, 1, 2)]
     )
-    assert csv_files.texts([({"of": "x"}, table)]) == {"one.csv": f"of,a,b\nx,{cell},2\n"}
+    assert csv_files.csv_texts([({"of": "x"}, table)]) == {"one.csv": f"of,a,b\nx,{cell},2\n"}
 
 
 def test_tables_of_one_name_may_have_other_columns() -> None:
     one, other = (Table("one", "", (Column("a"), Column(name)), [(1, 2)]) for name in ("b", "c"))
-    assert csv_files.texts([({}, one), ({}, other)]) == {"one.csv": "a,b,c\n1,2,\n1,,2\n"}
+    assert csv_files.csv_texts([({}, one), ({}, other)]) == {"one.csv": "a,b,c\n1,2,\n1,,2\n"}
 
 
 # ---------------------------------------------------------------- folders that cannot be

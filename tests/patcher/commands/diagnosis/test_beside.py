@@ -41,7 +41,7 @@ def test_ctrl_c_shows_what_there_is_and_the_end_does_not_repeat_it(tmp_path: Pat
 
 
 def test_an_unexpected_fault_at_the_end_is_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "newest", lambda *_: 1 // 0)
+    monkeypatch.setattr(reading, "diagnose_newest", lambda *_: 1 // 0)
     shown = Shown(tmp_path)
     assert shown.beside.finish() != 0
     (problem,) = shown.results[0].problems

@@ -46,7 +46,7 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(plan, "apply", apply)
     monkeypatch.setattr(StoreFolder, "unfinished", lambda _store: True)
-    monkeypatch.setattr(applied, "settle", settle)
+    monkeypatch.setattr(applied, "end_interrupted", settle)
     monkeypatch.setattr("patcher.store.transaction.preflight", preflight)
     monkeypatch.setattr("patcher.store.outcomes.commit", commit)
     return taken

@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 import pytest
 
 from patcher.commands.finding import Search
-from patcher.commands.patching.planning import Attempted, find, plan
+from patcher.commands.patching.planning import Attempted, find_candidates, plan
 from patcher.config import Window
 from patcher.messages.errors import Kind, Problem
 from patcher.recipe import Upstream
@@ -87,7 +87,7 @@ def test_a_profiler_that_nothing_decides_is_called_a_guess(
     for package in beside:
         (tmp_path / package).mkdir()
     windows = () if "timeline" in choices else (Window("mini-batch" if word == "verl" else "decode", 1, 2),)
-    found = find([word], cast("Search", Site(tmp_path)), ProfileRequest(windows, choices), "apply")
+    found = find_candidates([word], cast("Search", Site(tmp_path)), ProfileRequest(windows, choices), "apply")
     assert not found.problems
     assert [note.text for one in found.values for note in one.notes] == [guess] * bool(guess)
 
@@ -103,7 +103,7 @@ def test_a_profiler_that_nothing_decides_is_called_a_guess(
 def test_a_timeline_leaves_windows_on_demand_in_place(
     tmp_path: Path, word: str, choices: dict[str, object], stages: list[str]
 ) -> None:
-    candidates = find([word], cast("Search", Site(tmp_path)), ProfileRequest((), choices), "apply")
+    candidates = find_candidates([word], cast("Search", Site(tmp_path)), ProfileRequest((), choices), "apply")
     assert not candidates.problems
     assert [candidate.config.stage.name for candidate in candidates.values] == stages
 
@@ -128,7 +128,7 @@ BESIDE = (
 )
 def test_a_target_takes_those_stages_beside_that_it_has(tmp_path: Path, word: str, stages: list[str]) -> None:
     request = ProfileRequest((), {"timeline": True}, BESIDE)
-    candidates = find([word], cast("Search", Site(tmp_path)), request.checked(), "run")
+    candidates = find_candidates([word], cast("Search", Site(tmp_path)), request.checked(), "run")
     assert not candidates.problems
     assert [candidate.config.stage.name for candidate in candidates.values] == stages
     assert [candidate.optional for candidate in candidates.values] == [False, *[True] * (len(stages) - 1)]
@@ -136,7 +136,7 @@ def test_a_target_takes_those_stages_beside_that_it_has(tmp_path: Path, word: st
 
 def test_a_stage_beside_that_cannot_be_patched_is_left_out_with_a_note(tmp_path: Path) -> None:
     request = ProfileRequest((), {"timeline": True}, BESIDE[:1])
-    candidates = find(["vllm"], cast("Search", Site(tmp_path)), request, "run")
+    candidates = find_candidates(["vllm"], cast("Search", Site(tmp_path)), request, "run")
     required = replace(candidates, values=candidates.values[1:])
     assert plan(required).problems == ()
     assert plan(replace(candidates, values=[value._replace(optional=False) for value in required.values])).problems
