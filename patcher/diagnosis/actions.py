@@ -27,7 +27,7 @@ def what(what_if: WhatIf) -> Text:
     names = {
         MAX_NUM_SEQS: Text("max_num_seqs {setting}", what_if.setting),
         TAIL_CUT: Text("outputs of at most {setting} tokens", what_if.setting),
-        FREE_WEIGHT_SYNC: Text("a weight sync that nobody waits for"),
+        FREE_WEIGHT_SYNC: Text("no waiting for the weight sync"),
         PERFECT_BALANCE: Text("perfect balance"),
     }
     return names[what_if.name]
@@ -135,4 +135,8 @@ def _of_classes(stage: StageDiagnosis) -> Iterator[Action]:
     )
     yield Action(Text("less host time"), host, because)
     exposed = seconds.get("collective", 0.0)
-    yield Action(Text("hidden collectives"), exposed, Text("this bound assumes that computation hides all collectives"))
+    yield Action(
+        Text("collectives hidden by computation"),
+        exposed,
+        Text("this bound assumes that computation hides all collectives"),
+    )

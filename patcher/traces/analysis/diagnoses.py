@@ -60,7 +60,8 @@ def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.Trace
         diagnoses = [slow, *_beside_straggler(diagnoses, slow.source)]
     if len(profiles) > 1 and (missing_ranks := missing(profiles)):
         evidence = Text(
-            "{count} of {total} ranks were reported. How long these wait for the missing ranks is unknown: {ranks}.",
+            "The report covers {count} of {total} ranks. The time that they wait for the missing ranks is unknown."
+            " Missing: {ranks}.",
             len(profiles), len(profiles) + len(missing_ranks), listed(missing_ranks),
         )  # fmt: skip
         diagnoses.append(model.Diagnosis("missing-ranks", "note", evidence, None, "exact"))
@@ -272,11 +273,13 @@ def _guide(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None)
         rule = Text("Free of {profile} in torch_npu's step_trace_time is {share}", profile.label, percent(free))
     if free <= NOTABLE:
         return Text(
-            "{free_share}, which is not above 10 %: the Ascend guide then looks at computing first,"
-            " then at communication.",
+            "{free_share}, within the limit of 10 %: the Ascend guide recommends looking at computing first, then at"
+            " communication.",
             rule,
         ), ""
-    rule = Text("{free_share}, which is above 10 %: the Ascend guide then looks at the host's launches first.", rule)
+    rule = Text(
+        "{free_share}, above the limit of 10 %: the Ascend guide recommends looking at the host's launches first.", rule
+    )
     if first is not None and first.id == "dispatch":
         return rule, ""
     shares = ((reason, profile.share(part)) for part, reason in reasons.items())
@@ -285,5 +288,5 @@ def _guide(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None)
     )
     difference = Text("This Free time includes copies and all kinds of waiting: {shares}.", causes)
     if first is not None and first.saving_ns:
-        difference = sentences(difference, Text("The largest finding is different: {title}.", first.title))
+        difference = sentences(difference, Text("However, the largest finding is: {title}.", first.title))
     return rule, difference

@@ -354,7 +354,7 @@ def test_what_several_ranks_say():
     assert "straggler" in text
     assert "the slowest rank" in text
     assert text.count("median step 70.00 ms") == 3
-    assert all(title in text for title in ("Ranks and steps", "Ranks below each other"))
+    assert all(title in text for title in ("Ranks and steps", "A step of each rank"))
     assert text.count("x, #35: 210.00 ms, \N{PLUS-MINUS SIGN}0.0 %") == 3
 
 
@@ -380,7 +380,7 @@ def test_what_a_comparison_says(change, verdict):
     assert "The sides differ: level: Level0 before, Level1 after." in text
     assert ("at equal requests and context; the fit explains 97 % of the variation" in text) == bool(change)
     assert verdict in text
-    assert "These two sides are not comparable; --force was given" in text
+    assert "These two sides are not comparable, and are compared only because of --force:" in text
     assert "another window" in text
     assert "before, x: median step 70.00 ms" in text
     assert ("95 % interval" in text) == bool(change)

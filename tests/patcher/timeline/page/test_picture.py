@@ -96,7 +96,7 @@ path d=M0 233V233H400000V217H2400000V205H4000000V233 class=curve mem r-trainer: 
 path d=M0 233V233H400000V221H4000000V233 class=curve mem r-engine: engine · a:0
 path d=M1400000 106V85M2000000 85V190M3600000 190V85 class=links:
 path d=M1400000 84.5h600000 class=b way stroke-width=3: critical path: the process that the step waited for
-path d=M3600000 84.5h400000 class=b gap stroke-width=3: critical path: time of which nothing is recorded
+path d=M3600000 84.5h400000 class=b gap stroke-width=3: critical path: time without any record
 path d=M0 105.5h1400000 class=b way stroke-width=3: critical path: the process that the step waited for
 path d=M2000000 189.5h1600000 class=b way stroke-width=3: critical path: the process that the step waited for
 path d=M.5 0V241 class=bound:
@@ -346,7 +346,7 @@ def test_the_legend_names_what_the_picture_has(run: RunTimeline) -> None:
         return re.findall(r"</svg>(.*?)</li>", _legend([Placed(row, 0, "")], timeline, timeline.memory.places[:1]))
 
     path, gap, tail, iterations, decodes, pale = (
-        "critical path: the process that the step waited for", "critical path: time of which nothing is recorded",
+        "critical path: the process that the step waited for", "critical path: time without any record",
         "long tail: fewer than a tenth of the peak requests", "iterations", "iterations, mostly decode",
         "paler: only some of the processes are busy",
     )  # fmt: skip

@@ -155,7 +155,7 @@ def test_devices_releases_and_ranks_are_what_one_compares() -> None:
     found = compared([capture(1, 2)], [npu])
     assert found.refused == ()
     assert any(
-        "whose kernels have different names: compare the breakdown, not kernels." in note for note in found.notes
+        "which name kernels differently: compare the breakdown, not single kernels." in note for note in found.notes
     )
 
 
@@ -242,7 +242,7 @@ def test_settings_of_the_profiler_carry_no_verdict_where_they_differ() -> None:
     found = compared([level0], [level1])
     assert found.verdict == "recorded otherwise"
     assert found.differs == (
-        "level: Level0 before, Level1 after", "stacks: off before, on after", "ranks of the run: 2 before, 8 after",
+        "level: Level0 before, Level1 after", "stacks: off before, on after", "number of ranks: 2 before, 8 after",
         "rank: 0 before, 3 after", "CANN: 8.3 before, 8.5 after",
     )  # fmt: skip
     assert found.change is not None

@@ -106,7 +106,7 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
         Run((Task(110, 120, launch=1), Task(50, 60, launch=101)), MARKS), {}, "overlap", "begin on the device before",
     ),
     "events of categories that nobody knows": (
-        GOOD, {"unread": Counter(a=1_200, b=5, c=3, d=2)}, "events", "rlpatch left out events of categories that it does not know: a (1,200), b (5), c (3).",
+        GOOD, {"unread": Counter(a=1_200, b=5, c=3, d=2)}, "events", "rlpatch left out events of unknown categories: a (1,200), b (5), c (3).",
     ),
     "events that may be those of the device": (
         replace(GOOD, tasks=()), {"unread": Counter(a=1_200)}, "events", "a (1,200)",
@@ -230,7 +230,7 @@ def test_a_device_that_computes_has_nothing_to_be_blamed_for() -> None:
     found = report(capture(unit(compute=95, free_waiting=5), kernels=(Kernel("MatMul", "compute", 10, 90 * MS),)))
     assert [(one.id, one.severity, one.saving_ns) for one in found.findings] == [("compute", "note", None)]
     assert found.verdict.title == TITLES["compute"]
-    assert "is 5.0 %, which is not above 10 %" in found.verdict.guide
+    assert "is 5.0 %, within the limit of 10 %" in found.verdict.guide
 
 
 def test_the_guide_says_dispatch_where_the_host_was_not_late() -> None:
@@ -260,7 +260,7 @@ def test_the_guide_looks_at_the_rank_with_the_largest_free_time(free: tuple[int,
         else report(*profiles).verdict.guide
     )
     assert re.findall(r"rank \d|\d+\.\d %", guide) == [text for text in (named, share) if text]
-    assert ("not above" in guide) == (share == "10.0 %")
+    assert ("within the limit" in guide) == (share == "10.0 %")
 
 
 def test_the_slowest_unit_is_told_with_its_reason() -> None:

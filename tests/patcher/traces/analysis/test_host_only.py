@@ -276,7 +276,7 @@ SMALL, LARGE = "[[64, 256], [256, 256]]", "[[2048, 256], [256, 256]]"
     [
         (
             (LARGE, SMALL),
-            "its inputs are larger",
+            "this step has larger inputs",
             "have the shapes [[2048, 256], [256, 256]], in the median step [[64, 256]",
         ),
         (("[[65, 256], [256, 256]]", SMALL), "", "have the shapes [[65, 256], [256, 256]], in the median step [[64,"),
