@@ -27,7 +27,7 @@ def what(what_if: WhatIf) -> Text:
     names = {
         MAX_NUM_SEQS: Text("max_num_seqs {setting}", what_if.setting),
         TAIL_CUT: Text("outputs of at most {setting} tokens", what_if.setting),
-        FREE_WEIGHT_SYNC: Text("no waiting for the weight sync"),
+        FREE_WEIGHT_SYNC: Text("weight sync without waiting"),
         PERFECT_BALANCE: Text("perfect balance"),
     }
     return names[what_if.name]
@@ -91,8 +91,8 @@ def _of_what_ifs(what_ifs: Iterable[WhatIf], took: float, iterations: Iterations
         names.add(what_if.name)
         if (what_if.seconds or least) <= (1 - LEAST_SHARE) * took:
             because = Text(
-                "with this change, the rollouts would take {least:.1f} to {most:.1f} s instead of {took:.1f} s."
-                " {reason}",
+                "with this change, the rollouts would take {least:.1f} to {most:.1f} s instead of {took:.1f} s"
+                " ({reason})",
                 least,
                 most,
                 took,

@@ -70,7 +70,7 @@ def loads(stage: StageDiagnosis) -> Table:
         Column("", Text("load")),
         Column("load", shown=Shown.CSV),
         Column("share", Text("share"), SHARE, bar=True),
-        Column("iterations", Text("iterations"), COUNT),
+        Column("iterations", Text("number of iterations"), COUNT),
         Column("ms_each", Text("mean time"), MILLISECONDS),
         Column("error", Text("prediction error"), SIGNED),
         Column("supported", Text("enough data"), Unit(lambda supported: Text("yes") if supported else Text("no"))),
@@ -148,7 +148,7 @@ def windows(diagnosis: RunDiagnosis) -> Table:
     columns = (
         Column("stage", Text("stage")),
         Column("window", Text("recording window")),
-        Column("iterations", Text("iterations"), COUNT),
+        Column("iterations", Text("number of iterations"), COUNT),
         Column("joined", Text("iterations in the timeline"), COUNT),
         Column("report", Text("report command")),
         Column("trace", shown=Shown.CSV),

@@ -86,7 +86,7 @@ def _drivers(paths: Sequence[Spent], lengths: Sequence[float]) -> list[Driver]:
     """
     quantities: dict[Text, Callable[[Spent], float]] = {
         Text("generated tokens"): lambda path: path.amounts.tokens,
-        Text("decode steps"): lambda path: path.amounts.decode_steps,
+        Text("number of decode steps"): lambda path: path.amounts.decode_steps,
         Text("milliseconds per decode step"): _decode_ms,
     }
     drivers = []

@@ -791,8 +791,8 @@ IN_THESE = FASTER_IN_TWO, SLOWER_IN_TWO, FASTER_IN_THESE, SLOWER_IN_THESE = (
 ENOUGH_CAPTURES = 4
 """Captures of both sides together from which on they tell how captures of one program differ: two each, or 3 and 1."""
 
-FEW, OTHER = Text("not enough data"), Text("recorded otherwise")
-OTHER_DEVICE, OTHER_MODEL = Text("undecided: other devices"), Text("undecided: unlike models")
+FEW, OTHER = Text("not enough data"), Text("different profiler settings")
+OTHER_DEVICE, OTHER_MODEL = Text("undecided: different devices"), Text("undecided: different models")
 """The verdicts of what cannot be decided: few steps, or the profiler's settings, the device or the model differ."""
 
 

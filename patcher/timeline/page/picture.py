@@ -35,7 +35,7 @@ RECORDED, WINDOWS = Text("Recorded windows"), Text("Windows to record next")
 CAUSES = Text("several causes")
 _PATH = Text("critical path: the process that the step waited for")
 _GAP = Text("critical path: time without any record")
-_ITERATING = {"iterations": Text("iterations"), "decodes": Text("iterations, mostly decode")}
+_ITERATING = {"iterations": Text("engine iterations"), "decodes": Text("engine iterations, mostly decode")}
 _WINDOWS = {
     "typical decode": Text("the typical decode step"),
     "slowest decode": Text("the slowest 1 % of decode steps"),

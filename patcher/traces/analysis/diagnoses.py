@@ -164,7 +164,7 @@ def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: mode
     excess, whole = slowest.parts[part] - usual.parts[part], slowest.device_ns - usual.device_ns
     most = Text("{share} of the difference is {part}.", percent(min(excess / whole, 1), 0), model.PARTS[part])
     label = model.FREE.get(part, model.PARTS[part])
-    cause = Text("most of the additional time is this part: {part}", label) if 2 * excess > whole else ""
+    cause = Text("most of the additional time is in this part of the step: {part}", label) if 2 * excess > whole else ""
     gap = next((gap for gap in profile.gaps if (gap.unit, gap.part, gap.kind) == (slowest.number, part, "place")), None)
     if gap is not None and 2 * gap.unit_ns > excess:
         most = sentences(most, Text("Most of this difference is at one place: {place}.", place_in_words(gap)))

@@ -227,7 +227,7 @@ def _idle(profile: model.RankProfile) -> model.Diagnosis | None:
         "No operator ran on the host for {time} of a step of {step_time} ({share}). Largest part: {place}, {longest}.",
         in_ms(idle), in_ms(whole), share, place_words(first), in_ms(saving),
     )  # fmt: skip
-    certainty: str = Text("upper bound; exact for operators that the profiler recorded")
+    certainty: str = Text("upper bound; operators that the profiler did not record count as idle time")
     headline: str = Text(
         "No device data: for {share} of the time no operator runs, mostly {place}", share, place_words(first)
     )

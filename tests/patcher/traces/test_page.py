@@ -370,7 +370,7 @@ def test_what_several_ranks_say():
     ],
 )
 def test_what_a_comparison_says(change, verdict):
-    words = {"Faster": "faster", "Slower": "slower", "No": "no clear difference", "The": "recorded otherwise"}
+    words = {"Faster": "faster", "Slower": "slower", "No": "no clear difference", "The": "different profiler settings"}
     known = {
         "verdict": words.get(verdict.split()[0], "not enough data"),
         "differs": ("level: Level0 before, Level1 after",),

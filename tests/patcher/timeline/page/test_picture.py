@@ -87,7 +87,7 @@ path d=M0 62h1600000 class=b k-gen stroke-width=16: gen · driver
 path d=M2000000 62h1600000 class=b k-update stroke-width=16: update · driver
 path d=M2000000 77h400000 class=b k-gen stroke-width=12: gen · driver
 path d=M200000 96h200000 class=b k-iterations stroke-width=16 data-notes=10 1 8: iterations · engine
-path d=M400000 96h1000000 class=b k-decodes stroke-width=16 data-notes=100 90 8: iterations, mostly decode · engine
+path d=M400000 96h1000000 class=b k-decodes stroke-width=16 data-notes=100 90 8: engine iterations, mostly decode · engine
 path d=M2000000 167h1600000 class=b k-update stroke-width=16: update_actor · trainer, rank 0
 path d=M2800000 182h800000 class=b k-update stroke-width=12: micro-batch · trainer, rank 0
 path d=M2000000 182h800000 class=b k-update odd stroke-width=12: micro-batch · trainer, rank 0
@@ -347,7 +347,7 @@ def test_the_legend_names_what_the_picture_has(run: RunTimeline) -> None:
 
     path, gap, tail, iterations, decodes, pale = (
         "critical path: the process that the step waited for", "critical path: time without any record",
-        "long tail: fewer than a tenth of the peak requests", "iterations", "iterations, mostly decode",
+        "long tail: fewer than a tenth of the peak requests", "engine iterations", "engine iterations, mostly decode",
         "paler: only some of the processes are busy",
     )  # fmt: skip
     memory = [f"memory: {ROLES[role]}" for role in ("engine", "trainer")]

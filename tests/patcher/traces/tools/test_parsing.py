@@ -518,7 +518,7 @@ def test_a_second_analyse_of_the_same_folder(started, analyse, traces: Path) -> 
     process = started()
     (traces / "begun").unlink()
     document = analyse(traces / NAME.format(0), code=0)
-    assert any("not parsed (still written): another" in message for message in document["messages"])
+    assert any("not parsed (still being written): another" in message for message in document["messages"])
     not_parsed(traces, 1)
     document = analyse(traces, code=5)
     assert document["problems"][0]["cause"] == "another `rlpatch analyse` is working in this folder"
