@@ -326,7 +326,7 @@ def test_a_run_on_cpus_is_told_stage_by_stage_by_its_operators(cpu: Path, tmp_pa
     assert "is the slowest" not in result.stdout
     page = (tmp_path / "page.html").read_text()
     assert page.index("<h2>rollout</h2>") < page.index("aten::mm") < page.index("<h2>update-policy actor</h2>")
-    assert "start-up cost, because no step comes before" in page
+    assert "start-up cost, because there is no earlier step" in page
     found = data(typed("report", cpu, "--json"))
     assert [one["id"] for one in found["findings"]] == ["host-idle", "host-operators", "outlier", "host-operators"]
 

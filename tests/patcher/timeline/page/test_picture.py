@@ -86,7 +86,7 @@ path d=M1600000 62h400000 class=b k-adv stroke-width=16: adv · driver
 path d=M0 62h1600000 class=b k-gen stroke-width=16: gen · driver
 path d=M2000000 62h1600000 class=b k-update stroke-width=16: update · driver
 path d=M2000000 77h400000 class=b k-gen stroke-width=12: gen · driver
-path d=M200000 96h200000 class=b k-iterations stroke-width=16 data-notes=10 1 8: iterations · engine
+path d=M200000 96h200000 class=b k-iterations stroke-width=16 data-notes=10 1 8: engine iterations · engine
 path d=M400000 96h1000000 class=b k-decodes stroke-width=16 data-notes=100 90 8: engine iterations, mostly decode · engine
 path d=M2000000 167h1600000 class=b k-update stroke-width=16: update_actor · trainer, rank 0
 path d=M2800000 182h800000 class=b k-update stroke-width=12: micro-batch · trainer, rank 0

@@ -60,7 +60,7 @@ GOOD = steps(4)
 BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
     "the end is missing": (GOOD, {"cut": "the gzip file ends before its end"}, "whole", "the gzip file ends"),
     "events were lost": (GOOD, {"lost": 3}, "whole", "3 events could not be read"),
-    "nothing marks steps": (replace(GOOD, marks=()), {}, "marks", "the trace is one step"),
+    "nothing marks steps": (replace(GOOD, marks=()), {}, "marks", "the whole trace counts as one step"),
     "steps without kernels": (
         Run((Task(10, 20, launch=1),), (*MARKS, Range("ProfilerStep#3", 200, 300))), {}, "kernels",
         "2 of 3 steps launched no kernel: #2, #3",
@@ -112,7 +112,7 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
         replace(GOOD, tasks=()), {"unread": Counter(a=1_200)}, "events", "a (1,200)",
     ),
     "computing that the vendor counts otherwise": (
-        GOOD, {"vendor_computing_ns": 21 * MS}, "computing", "20.00 ms, but torch_npu's Overlap Analysis has 21.00 ms.",
+        GOOD, {"vendor_computing_ns": 21 * MS}, "computing", "20.00 ms according to the kernels, but 21.00 ms",
     ),
     "a type that nobody knows": (GOOD, {"unknown": {"QUANTUM_SQE\x1b[31m"}}, "types", "QUANTUM_SQE?[31m"),
 }  # fmt: skip
@@ -235,7 +235,7 @@ def test_a_device_that_computes_has_nothing_to_be_blamed_for() -> None:
 
 def test_the_guide_says_dispatch_where_the_host_was_not_late() -> None:
     found = report(capture(unit(compute=50, free_waiting=40, copy=10)))
-    assert "is 50.0 %, which is above 10 %" in found.verdict.guide
+    assert "is 50.0 %, above the limit of 10 %" in found.verdict.guide
     assert found.verdict.difference.startswith(
         "This Free time includes copies and all kinds of waiting: 40.0 % stream wait, 10.0 % copying."
     )
