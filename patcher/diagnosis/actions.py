@@ -27,7 +27,7 @@ def what_if_name(what_if: WhatIf) -> Text:
     names = {
         MAX_NUM_SEQS: Text("max_num_seqs {setting}", what_if.setting),
         TAIL_CUT: Text("outputs of at most {setting} tokens", what_if.setting),
-        FREE_WEIGHT_SYNC: Text("a weight sync that nobody waits for"),
+        FREE_WEIGHT_SYNC: Text("weight sync without waiting"),
         PERFECT_BALANCE: Text("perfect balance"),
     }
     return names[what_if.name]
@@ -95,8 +95,8 @@ def _what_if_actions(what_ifs: Iterable[WhatIf], stage_seconds: float, iteration
         names.add(what_if.name)
         if (what_if.seconds or least) <= (1 - LEAST_SHARE) * stage_seconds:
             because = Text(
-                "with this change, the rollouts would take {least:.1f} to {most:.1f} s instead of {took:.1f} s."
-                " {reason}",
+                "with this change, the rollouts would take {least:.1f} to {most:.1f} s instead of {took:.1f} s"
+                " ({reason})",
                 least,
                 most,
                 stage_seconds,
@@ -142,4 +142,8 @@ def _class_actions(stage: StageDiagnosis) -> Iterator[Action]:
     )
     yield Action(Text("less host time"), host, because)
     exposed = seconds.get("collective", 0.0)
-    yield Action(Text("hidden collectives"), exposed, Text("this bound assumes that computation hides all collectives"))
+    yield Action(
+        Text("collectives hidden by computation"),
+        exposed,
+        Text("this bound assumes that computation hides all collectives"),
+    )

@@ -14,7 +14,7 @@ from patcher.messages import Text
 PREFILL, FULL, MIDDLE, TAIL = "prefill", "full", "middle", "tail"
 SHORT, MEDIUM, LONG = "short", "medium", "long"
 LOADS = {
-    PREFILL: Text("prefill"), FULL: Text("full load"), MIDDLE: Text("middle load"), TAIL: Text("tail"),
+    PREFILL: Text("prefill"), FULL: Text("full load"), MIDDLE: Text("medium load"), TAIL: Text("tail"),
     SHORT: Text("short"), MEDIUM: Text("medium"), LONG: Text("long"),
 }  # fmt: skip
 """Load of an iteration, or length of a micro-batch → its name for people."""

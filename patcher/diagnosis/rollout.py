@@ -198,7 +198,7 @@ def _load_part(
 def reason(load_check: LoadCheck) -> str:
     """Return why the recorded iterations do not support a load."""
     if not load_check.is_known:
-        return Text("no recorded iteration is similar to most iterations of this load")
+        return Text("for most iterations of this load, no similar iteration was recorded")
     return Text("the time predicted from the recorded iterations is off by {error:+.0f} %", 100 * load_check.relative)
 
 

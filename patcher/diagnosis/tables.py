@@ -40,7 +40,7 @@ def stages(diagnosis: RunDiagnosis) -> Table:
         Column("seconds", Text("working time"), SECONDS),
         Column("limited_by", Text("mostly waits for")),
         Column("supported", Text("enough data"), Unit(lambda supported: Text("yes") if supported else Text("no"))),
-        Column("why", Text("reason if not"), optional=True),
+        Column("why", Text("why data is insufficient"), optional=True),
     )
     total = max(diagnosis.seconds, 1e-12)
     rows = [
@@ -48,8 +48,8 @@ def stages(diagnosis: RunDiagnosis) -> Table:
         for row in (diagnosis.stages if diagnosis.steps else ())
     ]
     about = Text(
-        "The column “time in the steps” adds up to the duration of the steps; “working time” counts only iterations"
-        " and micro-batches."
+        "The column “time in the steps” adds up to the total duration of the steps. “Working time” counts only the time"
+        " in iterations and micro-batches."
     )
     return Table("diagnosed_stages", Text("Stages of the steps"), columns, rows, about)
 
@@ -73,11 +73,11 @@ def loads(stage: StageDiagnosis) -> Table:
         Column("", Text("load")),
         Column("load", shown=Shown.CSV),
         Column("share", Text("share"), SHARE, bar=True),
-        Column("iterations", Text("iterations"), COUNT),
+        Column("iterations", Text("number of iterations"), COUNT),
         Column("ms_each", Text("mean time"), MILLISECONDS),
         Column("error", Text("prediction error"), SIGNED),
         Column("supported", Text("enough data"), Unit(lambda supported: Text("yes") if supported else Text("no"))),
-        Column("why", Text("reason if not"), optional=True),
+        Column("why", Text("why data is insufficient"), optional=True),
     )
     rows = [
         (LOADS[part.load], part.load, part.share, part.iterations, part.ms_each, part.error, part.supported, part.why)
@@ -140,8 +140,8 @@ def what_ifs(diagnosis: RunDiagnosis) -> Table:
         for row in diagnosis.what_ifs
     ]
     about = Text(
-        "The estimates are seconds of the counted rollouts; for free-weight-sync and perfect-balance, of the"
-        " counted steps."
+        "Each estimate is a total in seconds over the counted rollouts; for free-weight-sync and perfect-balance, over"
+        " the counted steps."
     )
     return Table("diagnosed_what_ifs", Text("Time under other settings"), columns, rows, about)
 
@@ -151,7 +151,7 @@ def windows(diagnosis: RunDiagnosis) -> Table:
     columns = (
         Column("stage", Text("stage")),
         Column("window", Text("recording window")),
-        Column("iterations", Text("iterations"), COUNT),
+        Column("iterations", Text("number of iterations"), COUNT),
         Column("joined", Text("iterations in the timeline"), COUNT),
         Column("report", Text("report command")),
         Column("trace", shown=Shown.CSV),

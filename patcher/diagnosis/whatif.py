@@ -171,8 +171,8 @@ def _estimate(
         return WhatIf(name, setting, seconds, seconds * (1 - error), seconds * (1 + error), because)
     least, most = sorted((clock.flat(rows), clock.proportional(rows)))
     because = Text(
-        "estimated by replay; the bounds assume that each request beyond the recorded maximum of {peak:.0f} costs"
-        " nothing, or as much as a request at full load",
+        "estimated by replay, under two assumptions: each request beyond the recorded maximum of {peak:.0f} costs"
+        " nothing, or it costs as much as a request at full load",
         clock.most_requests,
     )
     return WhatIf(name, setting, None, scale * least * (1 - BOUND_ERROR), scale * most * (1 + BOUND_ERROR), because)

@@ -29,9 +29,9 @@ from patcher.guards.start import OUTSIDE, Start, carries, is_known, shown, wraps
 from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.switches import ConfigSwitch, Form, Release, State, Switch
 
-_UNSEEN = Text("rlpatch found no Python program that starts after this setting")
+_UNSEEN = Text("rlpatch found no Python program that starts with this variable set")
 _VALUE = Text("this value is not documented, or only known at run time")
-_WORDS = Text("some words of the command are only known at run time")
+_WORDS = Text("part of the command is only known at run time")
 
 
 def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[GuardResult, ...]:
@@ -74,7 +74,9 @@ def _unnamed(
         why = existing[0].why if existing else Text("this release has no switch for this profiler")
         for text in hidden[:1] if existing and profiler not in not_off else ():
             is_searched = text.where != text.reason
-            advice = Text("{instruction}, if this place has such a setting", existing[0].off) if is_searched else ""
+            advice = (
+                Text("{instruction} if this place switches the profiler on", existing[0].off) if is_searched else ""
+            )
             line = text.found.partition("\n")[0].strip()[:200]
             yield GuardResult(profiler, State.UNKNOWN, text.where, line, advice, why, text.reason)
         yield GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why)

@@ -83,7 +83,7 @@ _PYTHON_HIDES = (
     r"\bexec\(|(?<![\w.])eval\(|b64decode|fromhex|(putenv|environ\.(setdefault|update|__setitem__))\((?!\s*(\)|[\"'{]|\w+=))"
     r"|environ\s*\|=|environ\[(?!\s*[\"'])[^\]]*\]\s*=[^=]|\bsubprocess\.\w+\(|\bos\.(system|popen|exec\w+|spawn\w+)\("
 )
-_RUN_TIME = Text("what this command starts or sets is only known at run time")
+_RUN_TIME = Text("the programs that this command starts, or the variables that it sets, are only known at run time")
 _INPUT = Text("the standard input of this command is only known at run time")
 
 
@@ -240,7 +240,7 @@ class _Reader:
             pairs = enumerate(pairwise([*text.splitlines(), ""]), line)
             self.result.settings += [LaunchText(self.place(at), normal("\n".join(pair))) for at, pair in pairs]
         if match := re.search(_PYTHON_HIDES, text):
-            reason = Text("what this code sets or runs is only known at run time")
+            reason = Text("the programs that this code runs, or the variables that it sets, are only known at run time")
             self.hide(reason, match[0], text.count("\n", 0, match.start()) + line)
         for script in re.findall(r"[\"' ]([\w./-]+\.sh)\b", text):
             self.read_file(script)

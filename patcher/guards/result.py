@@ -13,7 +13,7 @@ from patcher.switches import Application, Release, State, Switch
 COMMAND = Text("command after --")
 ENVIRONMENT = Text("environment")
 AGAIN = Text("the patch checks for other profilers again before it records")
-NOT_PLAIN = Text("the launch may not pass this word, or passes it in a form that rlpatch cannot read")
+NOT_PLAIN = Text("the launch may not pass this setting, or passes it in a form that rlpatch cannot read")
 
 
 @dataclass(frozen=True)

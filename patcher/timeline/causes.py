@@ -310,7 +310,7 @@ class _Comparison:
         distance in steps and its microseconds without excesses and rare phases.
         """
         if len(self.others) < FEWEST:
-            return TYPICAL, Text("too few steps to compare this step with"), ()
+            return TYPICAL, Text("too few other steps for a comparison"), ()
         if not self.excesses:
             return TYPICAL, Text("no part of this step is unusually long"), ()
         typical, spread = expected_and_spread(regular_us)
@@ -334,14 +334,15 @@ class _Comparison:
             return SEVERAL, why, ()
         if roles := self._slower_together(activity):
             why = Text(
-                "no single cause: {roles} took longer at once, as on an overloaded machine", joined(COMMA, roles)
+                "no single cause: {roles} slowed down at the same time, as on an overloaded machine",
+                joined(COMMA, roles),
             )
             return SEVERAL, why, ()
         if unknown := self._why_unknown(activity):
             return NOT_KNOWN, unknown, ()
         hidden = Text(
-            "the step became only {seconds:.2f} s longer; the rest of this excess overlaps with time that passes"
-            " anyway, such as waiting for the next poll",
+            "the step became only {seconds:.2f} s longer: the rest of the delay overlaps with time that passes in any"
+            " case, such as waiting for the next poll",
             seconds(longer),
         )
         also = [other for other in standing[1:] if other.role != "unrecorded"]

@@ -34,9 +34,10 @@ def of_comparison(comparison: RunComparison) -> Iterator[tuple[Mapping[str, obje
 def parts(comparison: RunComparison) -> Table:
     """Return the table of the mean step and the parts of its critical path, which sum to it."""
     about = Text(
-        "Means over the steps, in seconds. The parts are those of the critical path and sum to the step. A part is"
-        " longer or shorter if its interval does not contain 0; with 95 % probability, all intervals hold together."
-        ' "Equal tokens" is the change at equal tokens, from a linear fit. "Raw only": no clear change at equal tokens.'
+        "Means over the steps, in seconds. The parts are those of the critical path and add up to the step. A part"
+        " counts as longer or shorter if its interval does not contain 0. All intervals hold at the same time with 95 %"
+        ' probability. "Equal tokens": the change for the same number of tokens, from a linear fit. "Raw only": for the'
+        " same number of tokens, no clear change."
     )
     return _changes("run_parts", Text("Where the change comes from"), (comparison.step, *comparison.parts), about)
 
@@ -72,11 +73,11 @@ def _changes(name: str, title: str, rows: Sequence[SecondsChange], about: str) -
         Column("before_seconds", Text("before"), SECONDS, TERMINAL),
         Column("after_seconds", Text("after"), SECONDS, TERMINAL),
         Column("change_seconds", Text("change"), CHANGE, TERMINAL, bar=True),
-        Column("low_seconds", Text("change at least"), CHANGE),
-        Column("high_seconds", Text("change at most"), CHANGE),
+        Column("low_seconds", Text("change: lower bound"), CHANGE),
+        Column("high_seconds", Text("change: upper bound"), CHANGE),
         Column("equal_tokens_seconds", Text("equal tokens"), CHANGE, TERMINAL),
-        Column("equal_tokens_low_seconds", Text("equal tokens: at least"), CHANGE),
-        Column("equal_tokens_high_seconds", Text("equal tokens: at most"), CHANGE),
+        Column("equal_tokens_low_seconds", Text("equal tokens: lower bound"), CHANGE),
+        Column("equal_tokens_high_seconds", Text("equal tokens: upper bound"), CHANGE),
         Column("", Text("verdict"), LABEL, TERMINAL),
         Column("changed", shown=CSV),
         Column("changed_at_equal_tokens", shown=CSV),
@@ -110,8 +111,8 @@ def causes(comparison: RunComparison) -> Table:
         Column("cause", Text("cause of long steps")),
         Column("before_steps", Text("steps before"), COUNT),
         Column("after_steps", Text("steps after"), COUNT),
-        Column("before_seconds", Text("excess before (s)"), SECONDS),
-        Column("after_seconds", Text("excess after (s)"), SECONDS),
+        Column("before_seconds", Text("excess seconds before"), SECONDS),
+        Column("after_seconds", Text("excess seconds after"), SECONDS),
         Column("changed", Text("verdict")),
     )
     rows = [
@@ -119,8 +120,8 @@ def causes(comparison: RunComparison) -> Table:
         for row in comparison.causes
     ]
     about = Text(
-        "Number of steps that each cause limited, and their excess: the seconds beyond the typical step."
-        ' "May be chance": Fisher\'s exact test on the numbers of steps, for all causes together, shows no clear'
-        " difference."
+        'Number of steps that each cause limited, and the seconds by which these steps exceed the typical step. "May be'
+        " chance\": the numbers of steps do not differ significantly (Fisher's exact test, corrected for the number of"
+        " causes)."
     )
     return Table("run_causes", Text("Causes that appeared or disappeared"), columns, rows, about)

@@ -390,7 +390,9 @@ class _Join:
         for step in self.steps[-1:]:
             for text in step.missing:
                 yield Text(
-                    "step {step}: {problem}; if a process was killed, its last second is missing", step.step, text
+                    "step {step}: {problem}; if a process was killed, the records of its last second are missing",
+                    step.step,
+                    text,
                 )
 
     def _count_lost(self, process: int) -> int:
@@ -415,7 +417,7 @@ class _Join:
             elif reader.losses.cut:
                 yield Text("{file} is damaged; data after the damage was skipped", name)
             if count := reader.losses.lines:
-                yield Text("{file}: {count:,} records are not readable and were skipped", name, count)
+                yield Text("{file}: {count:,} unreadable records were skipped", name, count)
             if lost := self._count_lost(at):
                 who = label(process.role, process.replica, process.rank)
                 who = Text("{process} (pid {pid})", who, process.head.pid)
@@ -427,7 +429,7 @@ class _Join:
         unbounded = [host for clock in self.aligned.clocks if clock.error_seconds is None for host in clock.hosts]
         if unbounded:
             some = ", ".join(unbounded[:8]) + (" …" if len(unbounded) > 8 else "")
-            yield Text("only the wall clock is known of {hosts}, so the error of their times has no upper bound", some)
+            yield Text("the times of {hosts} rest on the wall clock alone, so their error has no upper bound", some)
         for clock in self.aligned.clocks:
             hosts = ", ".join(clock.hosts)
             if clock.contradicts:
@@ -446,7 +448,9 @@ class _Join:
                 total,
             )
         if self.steps and not self.marked:
-            yield Text("the driver marks no steps, so rlpatch counts each phase `step` of the driver as a step")
+            yield Text(
+                "the driver marks no steps, so rlpatch counts each of the driver's phases named `step` as a step"
+            )
 
 
 def _last_replica(imbalances: Sequence[Imbalance]) -> tuple[int | None, int]:

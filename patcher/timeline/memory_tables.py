@@ -20,7 +20,11 @@ from patcher.timeline.model import (
 from patcher.traces.words import size
 
 BYTES = Unit(size, missing="?")
-_PLACES: dict[str, Text] = {"device": Text("device"), "cached": Text("device, unused"), "host": Text("host")}
+_PLACES: dict[str, Text] = {
+    "device": Text("device"),
+    "cached": Text("device (reserved but unused)"),
+    "host": Text("host"),
+}
 _GROWTH: dict[str, Text] = {
     "device": Text("{process}: device memory grows by {rate} per step, from {first} to {last} in {count} steps"),
     "cached": Text(
@@ -29,7 +33,7 @@ _GROWTH: dict[str, Text] = {
     "host": Text("{process}: host memory grows by {rate} per step, from {first} to {last} in {count} steps"),
 }
 _CHANGES: dict[str, Text] = {
-    "sleep": Text("freed by sleep"),
+    "sleep": Text("freed when an engine sleeps"),
     "offload": Text("freed when a worker's call ends"),
     "sync": Text("needed in addition for a weight sync"),
 }
@@ -192,8 +196,8 @@ def growth(run: RunTimeline) -> Table:
         Column("of", Text("kind of memory")),
         Column("step", Text("step"), Unit(str, missing="-"), optional=True),
         Column("per_step_bytes", Text("growth per step"), BYTES, optional=True),
-        Column("first_bytes", Text("first or usual size"), BYTES),
-        Column("last_bytes", Text("last or largest size"), BYTES),
+        Column("first_bytes", Text("initial or usual size"), BYTES),
+        Column("last_bytes", Text("final or largest size"), BYTES),
         Column("seconds", Text("duration"), Unit(seconds), optional=True),
         Column("doing", Text("activity"), optional=True),
     )
@@ -207,4 +211,4 @@ def growth(run: RunTimeline) -> Table:
         for row in run.memory.excesses
     ]  # fmt: skip
     about = Text("Memory that grows from step to step, and steps in which a process used more than usual.")
-    return Table("memory_growth", Text("Growing memory, and memory above the usual"), columns, rows, about)
+    return Table("memory_growth", Text("Growing memory, and unusually high memory use"), columns, rows, about)

@@ -15,9 +15,9 @@ from patcher.messages import Text
 TYPICAL, SEVERAL, NOT_KNOWN = Text("typical"), Text("several"), Text("not known")
 """Verdicts on a step that no single cause limits; the verdict on any other step is the name of its cause."""
 
-NO_TAIL, BALANCE = Text("no tail"), Text("perfect balance")
-FREE_SYNC, OVERLAP = Text("free weight sync"), Text("overlap")
-FREE_REWARDS = Text("free rewards")
+NO_TAIL, BALANCE = Text("no long tail"), Text("perfect balance")
+FREE_SYNC, OVERLAP = Text("weight sync without waiting"), Text("overlap")
+FREE_REWARDS = Text("rewards without waiting")
 """Names of the bounds of a step."""
 
 ROLES = {

@@ -377,8 +377,8 @@ def _refusals(before: ChosenSteps, after: ChosenSteps) -> Iterator[str]:
         phases = (joined(COMMA, sorted(side, key=lambda name: -side[name])[:3]) for side in sides)
         packages = (", ".join(side.run.run.packages) or Text("unknown packages") for side in (before, after))
         yield Text(
-            "the trainers differ: {package_before} with the phases {phases_before} before, {package_after} with the"
-            " phases {phases_after} after",
+            "the trainers differ: before, {package_before} with the phases {phases_before}; after, {package_after} with"
+            " the phases {phases_after}",
             *(text for pair in zip(packages, phases, strict=True) for text in pair),
         )
 
@@ -429,7 +429,8 @@ def _limits(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> Ite
             )
     elif step.raw is not None:
         yield Text(
-            "with one run per side, the interval covers the variation between steps; repeated runs may differ by more"
+            "with one run per side, the interval covers only the variation between steps; two runs of the same program"
+            " may differ by more"
         )
     for name, side in ((Text("before"), before), (Text("after"), after)):
         if side.steps[0].warm_up:
@@ -446,6 +447,6 @@ def _why_not_at_equal_tokens(before: ChosenSteps, after: ChosenSteps) -> Text:
     if len({(step.decode_tokens, step.prefill_tokens) for step in steps}) == 1:
         return Text("the change at equal tokens is the raw change, because all steps have the same number of tokens")
     return Text(
-        "the change at equal tokens is unknown, because the number of tokens differs only between the sides, or there"
-        " are too few steps for a fit"
+        "the change at equal tokens is unknown: either all steps of a side have the same number of tokens, or there are"
+        " too few steps for a fit"
     )

@@ -142,9 +142,9 @@ def bounds(run: RunTimeline) -> Table:
         Column("bound", Text("improvement")),
         Column("median_saves_seconds", Text("saving in the median step"), SECONDS),
         Column("saves_seconds", Text("saving in all steps"), SECONDS),
-        Column("share", Text("share of all steps"), SHARE),
+        Column("share", Text("share of the time of all steps"), SHARE),
         Column("step", Text("step with the largest saving"), PLAIN),
-        Column("why", Text("assumption in this step")),
+        Column("why", Text("assumption for this step")),
     )
     savings = defaultdict[str, list[tuple[float, int, str]]](list)
     for step in run.steps:
@@ -212,7 +212,7 @@ def imbalance(run: RunTimeline) -> Table:
         if latest is not None and (before is None or latest[1] > before[1]):
             last[uneven.of][latest[0]] += 1
     columns = (
-        Column("over", Text("imbalance between")), _MEDIAN, _LONGEST, Column("", Text("most often the slowest")),
+        Column("over", Text("imbalance between")), _MEDIAN, _LONGEST, Column("", Text("most often the last to finish")),
         Column("last", shown=CSV), Column("last_in_steps", shown=CSV),
     )  # fmt: skip
     rows = []

@@ -89,7 +89,7 @@ def _related_quantities(paths: Sequence[StepTimes], lengths: Sequence[float]) ->
     """
     quantities: dict[Text, Callable[[StepTimes], float]] = {
         Text("generated tokens"): lambda path: path.amounts.tokens,
-        Text("decode steps"): lambda path: path.amounts.decode_steps,
+        Text("number of decode steps"): lambda path: path.amounts.decode_steps,
         Text("milliseconds per decode step"): _decode_ms,
     }
     drivers = []

@@ -302,7 +302,8 @@ class Collector:
         tail = step.tail
         if of_step and tail:
             why = Text(
-                "for {seconds:,.2f} s of step {step}, fewer requests than a tenth of the peak ({peak}) were running",
+                "for {seconds:,.2f} s of step {step}, fewer than a tenth of the peak number of requests ({peak}) were"
+                " running",
                 tail.seconds,
                 step.step,
                 tail.peak,

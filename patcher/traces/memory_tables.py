@@ -59,7 +59,11 @@ def origin_name(origin: Origin) -> str:
     parts = [
         part for part in (origin.frame, origin.module if origin.module != origin.frame else "", origin.operator) if part
     ]
-    return joined(Text(", "), parts) if parts else Text("allocated before the history began, or without a stack")
+    return (
+        joined(Text(", "), parts)
+        if parts
+        else Text("allocated before the recorded history began, or recorded without a stack")
+    )
 
 
 def holders(name: str, title: Text, live: Sequence[LiveMemory]) -> Table:

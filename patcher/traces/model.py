@@ -584,10 +584,10 @@ TITLES = {
     "slow-rank": Text("Ranks wait for each other"),
     "missing-ranks": Text("The report does not cover all ranks"),
     "compute": Text("The device computes nearly all the time"),
-    "host-compile": Text("No device: torch.compile takes the time"),
-    "host-idle": Text("No device: the host spends the time outside of operators"),
-    "host-small": Text("No device: many small operators take the time"),
-    "host-operators": Text("No device: operators on the host take the time"),
+    "host-compile": Text("No device data: torch.compile takes most of the time"),
+    "host-idle": Text("No device data: most of the time, the host runs no operator"),
+    "host-small": Text("No device data: many small operators take most of the time"),
+    "host-operators": Text("No device data: operators on the host take most of the time"),
 }
 """Id of a diagnosis → its title, which is the verdict where it weighs most."""
 
@@ -791,8 +791,8 @@ IN_THESE = FASTER_IN_TWO, SLOWER_IN_TWO, FASTER_IN_THESE, SLOWER_IN_THESE = (
 ENOUGH_CAPTURES = 4
 """Captures of both sides together from which on they tell how captures of one program differ: two each, or 3 and 1."""
 
-FEW, OTHER = Text("not enough data"), Text("recorded otherwise")
-OTHER_DEVICE, OTHER_MODEL = Text("undecided: other devices"), Text("undecided: unlike models")
+FEW, OTHER = Text("not enough data"), Text("different profiler settings")
+OTHER_DEVICE, OTHER_MODEL = Text("undecided: different devices"), Text("undecided: different models")
 """The verdicts of what cannot be decided: few steps, or the profiler's settings, the device or the model differ."""
 
 

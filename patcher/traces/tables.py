@@ -299,11 +299,10 @@ def kernel_uses(profile: RankProfile) -> Table:
         )  # fmt: skip
 
     about = Text(
-        "“Busiest pipelines” shows the share of a core's cycles in which a pipeline worked, "
-        "averaged over kernels of the same shape. A pipeline bounds a kernel at {busy} or more. If "
-        "none does, and data movement and computing of a vector core sum to {together} or more, the"
-        " two do not overlap. Otherwise the kernel is too small for the core, or its pipelines wait"
-        " for each other.",
+        "“Busiest pipelines” shows the share of a core's cycles in which a pipeline worked, averaged over kernels of"
+        " the same shape. A pipeline bounds a kernel at {busy} or more. “Pipes in turn”: no pipeline does, but data"
+        " movement and computing of a vector core sum to {together} or more, so they do not overlap. “Nothing”: the"
+        " kernel is too small for the core, or its pipelines wait for each other.",
         percent(BUSY, 0),
         percent(TOGETHER, 0),
     )

@@ -136,21 +136,20 @@ def uncounted_phrase(uncounted: Mapping[int, int]) -> str:
     """
     count, units = sum(uncounted.values()), listed([f"#{at}" for at in sorted(uncounted)])
     if count == 1:
-        return Text("1 uncounted iteration between the steps, before {steps}", units)
-    return Text("{count:,} uncounted iterations between the steps, before {steps}", count, units)
+        return Text("1 iteration right before {steps} was not counted as a step", units)
+    return Text("{count:,} iterations right before {steps} were not counted as steps", count, units)
 
 
 def cold_start_phrase(numbers: Sequence[int]) -> str:
     """Return a phrase that these steps carry the profiler's start-up cost, as no step came before to warm up in."""
     if len(numbers) == 1:
         return Text(
-            "step #{number} includes the profiler's start-up cost, because no step comes before it in"
-            " which the profiler could warm up",
+            "step #{number} includes the profiler's start-up cost, because there is no earlier step for the warm-up",
             numbers[0],
         )
     return Text(
-        "the steps {step_numbers} include the profiler's start-up cost, because no steps come"
-        " before them in which the profiler could warm up",
+        "the steps {step_numbers} include the profiler's start-up cost, because there are no earlier steps for the"
+        " warm-up",
         listed([f"#{number}" for number in numbers]),
     )
 

@@ -138,7 +138,7 @@ def _share(part: ClassShare, *, with_interval: bool) -> str:
 def _action(number: int, action: Action) -> Text:
     """Return a sentence on an action, with the upper bound of its saving in seconds and the reason."""
     return Text(
-        "{number}. {action}: {seconds:.1f} s. {reason}", number, action.what, action.bound_seconds, action.because
+        "{number}. {action}: {seconds:.1f} s; {reason}", number, action.what, action.bound_seconds, action.because
     )
 
 

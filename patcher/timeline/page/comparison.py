@@ -21,7 +21,9 @@ def comparison_page(comparison: RunComparison, sentences: list[str]) -> str:
     first, *more = sentences
     body = (
         tag("header", tag("h1", "rlpatch compare"), [faint(text) for text in more[:2]]),
-        alert(Text("These two sides are not comparable; --force was given:"), comparison.refused),
+        alert(
+            Text("These two sides are not comparable, and are compared only because of --force:"), comparison.refused
+        ),
         tag("p", first, class_="verdict"),
         [tag("p", text) for text in more[2:]],
         [tag("p", Text("The two sides differ in: {difference}.", difference)) for difference in comparison.differs],

@@ -34,8 +34,8 @@ from patcher.timeline.shares import coarser
 RECORDED, WINDOWS = Text("Recorded windows"), Text("Windows to record next")
 CAUSES = Text("several causes")
 _PATH = Text("critical path: the process that the step waited for")
-_GAP = Text("critical path: time of which nothing is recorded")
-_ITERATING = {"iterations": Text("iterations"), "decodes": Text("iterations, mostly decode")}
+_GAP = Text("critical path: time without any record")
+_ITERATING = {"iterations": Text("engine iterations"), "decodes": Text("engine iterations, mostly decode")}
 _WINDOWS = {
     "typical decode": Text("the typical decode step"),
     "slowest decode": Text("the slowest 1 % of decode steps"),
@@ -43,8 +43,8 @@ _WINDOWS = {
     "tail": Text("the long tail of the rollout"),
 }
 _HINT = Text(
-    "Drag, pinch, or click the picture and use the wheel. Keys: + \N{MINUS SIGN} ← → 0; n and p for the next and"
-    " previous step."
+    "Move and zoom: drag, pinch, or click the picture and use the mouse wheel. Keys: + and \N{MINUS SIGN} zoom, ← and →"
+    " move, 0 shows everything, n and p go to the next and previous step."
 )
 _DOT = " \N{MIDDLE DOT} "
 
@@ -430,7 +430,9 @@ def _omission_notes(placed: Sequence[Placed], timeline: RunTimeline, frame: Fram
             seconds(frame.shortest),
         )
     if names := sum(place.row.joined for place in placed):
-        yield Text("Short spans of {count} names are drawn under one name: {name}.", f"{names:,}", OTHERS)
+        yield Text(
+            "Short spans with {count} different names are drawn under a single name: {name}.", f"{names:,}", OTHERS
+        )
     if omitted := sum(lane.left_out for lane in timeline.lanes):
         yield Text("{count} short spans are not drawn.", f"{omitted:,}")
 

@@ -175,7 +175,7 @@ def windows(timeline: RunTimeline) -> Content:
         where = [_link(proposed.step)] if proposed.step is not None else []
         name = (window_name(proposed.what), where and (" (", Text("step"), " ", where, ")"))
         trigger = proposed.trigger and (
-            faint(Text("to record it in the present run, while it goes on:")),
+            faint(Text("to record this window in the present run, while the run goes on:")),
             _command(proposed.trigger),
         )
         why = proposed.why and tag("p", proposed.why)

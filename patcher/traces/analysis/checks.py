@@ -72,7 +72,11 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
         Text("the whole file was read"),
         ("outlier",),
     )
-    missing = "" if profile.marks else Text("no step marks (ProfilerStep, execute_…, step[…]): the trace is one step")
+    missing = (
+        ""
+        if profile.marks
+        else Text("no step marks (ProfilerStep, execute_…, step[…]): the whole trace counts as one step")
+    )
     yield _check("marks", missing, Text("steps are marked by {mark_name}", mark_name(profile.marks)), ("outlier",))
     idle = [unit.number for unit in units if not unit.kernels]
     wrong = "" if units else Text("the trace has no steps")
@@ -139,7 +143,7 @@ def _launches_check(launches: Launches) -> Check:
     """
     share = launches.linked / launches.tasks if launches.tasks else 1.0
     evidence = Text(
-        "the trace has the launches of {share} of {tasks:,} kernels and copies", percent(share), launches.tasks
+        "launches were recorded for {share} of {tasks:,} kernels and copies", percent(share), launches.tasks
     )
     return Check(
         "launches",
@@ -239,16 +243,16 @@ def _exposed_communication_check(profile: RankProfile) -> Check:
         exposed, whole = row.get("communication_not_overlapped_ns", 0), row.get("communication_ns", 0)
         if exposed > whole:
             evidence = Text(
-                "in step {step} of torch_npu's table, exposed communication ({exposed}) exceeds all"
-                " communication ({total})",
+                "in step {step} of torch_npu's table, exposed communication ({exposed}) exceeds total communication"
+                " ({total})",
                 step or "?",
                 in_ms(exposed),
                 in_ms(whole),
             )
             return Check("exposed", False, evidence, _COMMUNICATION)
-    fine = Text("in torch_npu's step table, exposed communication does not exceed all communication")
+    fine = Text("in torch_npu's step table, exposed communication never exceeds total communication")
     if not profile.vendor:
-        fine = Text("exposed communication was not checked, because there is no step table of torch_npu")
+        fine = Text("exposed communication was not checked, because torch_npu's step table is missing")
     return Check("exposed", True, fine, ("communication",))
 
 
@@ -261,12 +265,10 @@ def _unknown_events_check(trace: RankTrace) -> Iterator[Check]:
         return
     counts = ", ".join(f"{short(category)} ({count:,})" for category, count in trace.unread.most_common(3))
     if len(trace.tasks):
-        evidence = Text("rlpatch left out events of categories that it does not know: {categories}", counts)
+        evidence = Text("rlpatch left out events of unknown categories: {categories}", counts)
         yield Check("events", False, evidence, ())
         return
-    evidence = Text(
-        "rlpatch found no events of a device, but events of categories that it does not know: {categories}", counts
-    )
+    evidence = Text("rlpatch found no device events, but events of unknown categories: {categories}", counts)
     yield Check("events", False, evidence, EVERY)
 
 
@@ -287,10 +289,15 @@ def _computing_time_check(trace: RankTrace) -> Iterator[Check]:
             reach = tasks.end[task]
     values = in_ms(computing_ns), in_ms(vendor_ns)
     wrong = Text(
-        "the kernels that rlpatch knows compute for {kernel_time}, but torch_npu's Overlap Analysis has {vendor_time}",
+        "computing time is {kernel_time} according to the kernels, but {vendor_time} according to torch_npu's Overlap"
+        " Analysis",
         *values,
     )
-    fine = Text("computing time is {kernel_time}, by torch_npu's Overlap Analysis {vendor_time}", *values)
+    fine = Text(
+        "computing time is {kernel_time} according to the kernels, and {vendor_time} according to torch_npu's Overlap"
+        " Analysis",
+        *values,
+    )
     apart = abs(computing_ns - vendor_ns) > APART * max(computing_ns, vendor_ns)
     yield _check("computing", wrong if apart else "", fine, EVERY)
 

@@ -214,8 +214,8 @@ def unaligned_collectives(profile: RankProfile) -> Diagnosis | None:
         "{bytes:,} bytes of {collective} in step {step}", largest.bytes, short(most.kind or most.name), most.unit
     )
     evidence = Text(
-        "{count:,} of {total:,} collectives move pieces whose size is no multiple of {aligned} bytes, such as"
-        " {example}. They take {share} of the time on links within the node.",
+        "{count:,} of {total:,} collectives move pieces whose size is not a multiple of {aligned} bytes, such as"
+        " {example}. These collectives take {share} of the time on links within the node.",
         len(odd_collectives),
         len(profile.collectives),
         ALIGNED,

@@ -234,7 +234,7 @@ def _release(profile: model.RankProfile) -> str:
 def _environment_differences(before: Profiles, after: Profiles) -> Iterator[str]:
     """Yield a sentence for each difference in device, rank, number of ranks, and release of the target or a library."""
     columns: dict[str, Callable[[model.RankProfile], object]] = {
-        Text("ranks of the run"): operator.attrgetter("world"),
+        Text("number of ranks"): operator.attrgetter("world"),
         Text("rank"): operator.attrgetter("rank"),
         Text("release"): _release,
         **{name: operator.methodcaller("setting", name) for name in RELEASES},
@@ -344,8 +344,7 @@ def _caveats(before: Profiles, after: Profiles, captures_by_side: Sequence[Captu
         )
     if few_captures and before[0].baseline_run:
         yield Text(
-            "The baseline has {count} of the {least} runs that are needed to tell how much runs differ"
-" from night to night.",
+            "The baseline has {count} runs; {least} are needed to tell how much runs vary from night to night.",
             len(captures_by_side[0]), model.ENOUGH_CAPTURES - 1,
         )  # fmt: skip
     elif few_captures:
@@ -357,7 +356,9 @@ def _caveats(before: Profiles, after: Profiles, captures_by_side: Sequence[Captu
     if len(profilers) > 1:
         both = joined(AND, profilers)
         yield Text(
-            "The sides come from {names}, whose kernels have different names: compare the breakdown, not kernels.", both
+            "The two sides were recorded by {names}, which name kernels differently: compare the breakdown, not single"
+            " kernels.",
+            both,
         )
     yield from _load_difference(before, after)
     yield from _time_outside_operators(before, after)
@@ -382,7 +383,7 @@ def _time_outside_operators(before: Profiles, after: Profiles) -> Iterator[str]:
     if change and change * outside > 0 and 2 * abs(outside) > abs(change):
         yield Text(
             "In the median step, the time without operators changes from {before} to {after}. `rlpatch report` on each"
-            " capture shows where it passes.",
+            " capture shows where this time passes.",
             in_ms(idle[0]), in_ms(idle[1]),
         )  # fmt: skip
 

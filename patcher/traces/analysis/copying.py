@@ -26,7 +26,7 @@ _LABELS = {
     _TO_HOST: Text("device to host"),
     _WITHIN: Text("within the device"),
     _PEER: Text("between devices"),
-    _SET: Text("memory sets"),
+    _SET: Text("memsets"),
     _UNKNOWN: Text("of unknown direction"),
 }
 _ADVICE = {
@@ -68,7 +68,7 @@ def finding(profile: model.RankProfile) -> model.Diagnosis | None:
         COMMA, (Text("{time} {direction}", in_ms(ns / count), _LABELS[way]) for way, ns in times.most_common())
     )
     evidence = Text(
-        "{share} of the time is exposed copies. All copies take per step: {times}.",
+        "{share} of the time is exposed copies. Time of all copies per step, exposed or not: {times}.",
         percent(exposed / profile.total_ns),
         ways,
     )

@@ -60,7 +60,8 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
         diagnoses = [slow, *_blame_straggler(diagnoses, slow.source)]
     if len(profiles) > 1 and (missing := missing_ranks(profiles)):
         evidence = Text(
-            "{count} of {total} ranks were reported. How long these wait for the missing ranks is unknown: {ranks}.",
+            "The report covers {count} of {total} ranks. The time that they wait for the missing ranks is unknown."
+            " Missing: {ranks}.",
             len(profiles), len(profiles) + len(missing), listed(missing),
         )  # fmt: skip
         diagnoses.append(model.Diagnosis("missing-ranks", "note", evidence, None, "exact"))
@@ -171,7 +172,7 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
     excess, whole = slowest.parts[part] - usual.parts[part], slowest.device_ns - usual.device_ns
     most = Text("{share} of the difference is {part}.", percent(min(excess / whole, 1), 0), model.PARTS[part])
     label = model.FREE.get(part, model.PARTS[part])
-    cause = Text("most of the additional time is this part: {part}", label) if 2 * excess > whole else ""
+    cause = Text("most of the additional time is in this part of the step: {part}", label) if 2 * excess > whole else ""
     gap = next((gap for gap in profile.gaps if (gap.unit, gap.part, gap.kind) == (slowest.number, part, "place")), None)
     if gap is not None and 2 * gap.unit_ns > excess:
         most = sentences(most, Text("Most of this difference is at one place: {place}.", place_in_words(gap)))
@@ -280,11 +281,13 @@ def _ascend_rule(profiles: Sequence[model.RankProfile], first: model.Diagnosis |
         rule = Text("Free of {profile} in torch_npu's step_trace_time is {share}", profile.label, percent(free))
     if free <= NOTABLE:
         return Text(
-            "{free_share}, which is not above 10 %: the Ascend guide then looks at computing first,"
-            " then at communication.",
+            "{free_share}, within the limit of 10 %: the Ascend guide recommends looking at computing first, then at"
+            " communication.",
             rule,
         ), ""
-    rule = Text("{free_share}, which is above 10 %: the Ascend guide then looks at the host's launches first.", rule)
+    rule = Text(
+        "{free_share}, above the limit of 10 %: the Ascend guide recommends looking at the host's launches first.", rule
+    )
     if first is not None and first.id == "dispatch":
         return rule, ""
     shares = ((reason, profile.share(part)) for part, reason in reasons.items())
@@ -293,5 +296,5 @@ def _ascend_rule(profiles: Sequence[model.RankProfile], first: model.Diagnosis |
     )
     difference = Text("This Free time includes copies and all kinds of waiting: {shares}.", causes)
     if first is not None and first.saving_ns:
-        difference = sentences(difference, Text("The largest finding is different: {title}.", first.title))
+        difference = sentences(difference, Text("However, the largest finding is: {title}.", first.title))
     return rule, difference

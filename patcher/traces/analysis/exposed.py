@@ -285,7 +285,7 @@ def _straggler_text(
             COMMA, (Text("{time} for {rank}", in_ms(rank.awaited_per_unit), rank_words(rank)) for rank in awaited)
         )
         return FindingText(
-            Text("No single straggler: per step, the other ranks wait {times}.", times), advice, certainty
+            Text("No single straggler. Time per step that other ranks wait: {times}.", times), advice, certainty
         )
     last, others = rank_words(slow), [other for other in profiles if other.source != slow.source]
     evidence: str = Text(

@@ -68,7 +68,7 @@ def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     if usual < BLAMED * least or saving < NOTABLE * _median([step.ns for step in typical.host_steps]):
         return None
     evidence: str = Text(
-        "Per step, {rank} spends {least} in collectives, the other ranks {usual}: it arrives last.",
+        "Per step, {rank} spends {least} in collectives, the other ranks {usual}. So {rank} arrives last.",
         name, in_ms(least), in_ms(usual),
     )  # fmt: skip
     advice: str = Text("check what {rank} does before the collectives: its load, its host, its CPU cores", name)
@@ -106,7 +106,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     compiling = slow.compiling_ns - typical.compiling_ns
     if 2 * compiling >= whole:
         took = Text("torch.compile takes {time} of the difference.", in_ms(compiling))
-        return HostExcess(took, Text("torch.compile compiles in it"), _RECOMPILES)
+        return HostExcess(took, Text("torch.compile compiles during this step"), _RECOMPILES)
     outside = Counter({place: ns - typical.places.get(place, 0) for place, ns in slow.places.items()})
     for place, ns in outside.most_common(1):
         if 2 * ns >= whole:
@@ -128,7 +128,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
 
 def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
     """Return the explanation of a step that is longer mainly by ``ns`` at one place without operators."""
-    evidence: str = Text("{time} of the difference passes without operators: {place}.", in_ms(ns), place_words(place))
+    evidence: str = Text("No operator runs for {time} of the difference: {place}.", in_ms(ns), place_words(place))
     cause = Text("most of the additional time passes {place}", place_words(place))
     if not _names_cause(place):
         see = Text("{command} also records what Python does there.", _STACKS)
@@ -153,7 +153,7 @@ def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_o
             if _elements(shapes[0]) < _LARGER * _elements(shapes[1]):
                 return HostExcess(sizes)
             advice = Text("give all steps inputs of similar sizes: sort, split or pack them")
-            return HostExcess(sizes, Text("its inputs are larger"), advice)
+            return HostExcess(sizes, Text("this step has larger inputs"), advice)
     if slow.inputs:
         same = Text(
             "This step ran as many operators as the median step, on inputs of the same sizes:"
@@ -228,18 +228,20 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
         "No operator ran on the host for {time} of a step of {step_time} ({share}). Largest part: {place}, {longest}.",
         in_ms(idle), in_ms(whole), share, place_words(first), in_ms(saving),
     )  # fmt: skip
-    certainty: str = Text("upper bound; exact for operators that the profiler recorded")
+    certainty: str = Text("upper bound; operators that the profiler did not record count as idle time")
     headline: str = Text(
-        "No device: for {share} of the time no operator runs, mostly {place}", share, place_words(first)
+        "No device data: for {share} of the time no operator runs, mostly {place}", share, place_words(first)
     )
     spread = "" if _names_cause(first) else _timer_spread(steps, first)
     if 2 * saving < idle:
         saving = sum(ns for _, ns in places[:_NAMED])
         headline = Text(
-            "No device: for {share} of the time no operator runs: {places}", share, _places_with_times(places[:_NAMED])
+            "No device data: for {share} of the time no operator runs: {places}",
+            share,
+            _places_with_times(places[:_NAMED]),
         )
     elif spread:
-        headline = Text("No device: in each step the host waits for a fixed time, {time}", in_ms(saving))
+        headline = Text("No device data: in each step the host waits for a fixed time, {time}", in_ms(saving))
         equal = Text(
             "The shorter half of these times differs by only {difference}: the host waits for a"
             " fixed time (a sleep, a poll, a timeout) instead of computing.",
@@ -307,7 +309,7 @@ def advice_on(place: model.HostPlace) -> str:
         return Text("call gc.freeze() once everything is loaded, or gc.collect() between the steps")
     if place.inside:
         return Text("shorten this code, or move it to another process or thread")
-    return Text("look at what Python does in this stretch; {command} also records Python's stack frames", _STACKS)
+    return Text("look at what Python does during this time; {command} also records Python's stack frames", _STACKS)
 
 
 def _many_small(profile: model.RankProfile) -> model.Diagnosis | None:
@@ -329,7 +331,7 @@ def _many_small(profile: model.RankProfile) -> model.Diagnosis | None:
 " below 0.1 ms. Most frequent: {operators}.",
         in_ms(whole), calls.total() / len(steps), in_ms(small), most,
     )  # fmt: skip
-    advice = Text("use fewer and larger operators: vectorise the loop, avoid .item() in it, or use torch.compile")
+    advice = Text("use fewer and larger operators: vectorise the loop, avoid .item() in the loop, or use torch.compile")
     return model.Diagnosis("host-small", "warning", evidence, small, Text("upper bound"), advice, profile.source)
 
 
@@ -366,7 +368,7 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
     if 2 * ran < whole:
         return _scattered_places(profile, whole, whole - ran)
     evidence = Text(
-        "No device was recorded. Operators ran on the host for {share} of the time, {time} per step. The longest:"
+        "The trace has no device data. Operators ran on the host for {share} of the time, {time} per step. The longest:"
         " {longest}.",
         percent(ran / whole, 0), in_ms(ran / len(profile.units)), longest,
     )  # fmt: skip
@@ -397,7 +399,7 @@ def _dominant_operator(profile: model.RankProfile, whole: int) -> str:
     labels += [(FAMILIES[family], ns) for family, ns in families.most_common(1)]
     for label, ns in labels:
         if 2 * ns >= whole:
-            return Text("No device: {share} of the time passes in {operators}", percent(ns / whole, 0), label)
+            return Text("No device data: {share} of the time passes in {operators}", percent(ns / whole, 0), label)
     return ""
 
 
@@ -414,8 +416,10 @@ def _scattered_places(profile: model.RankProfile, whole: int, idle: int) -> mode
     if place is not None:
         stretch = Text("Largest part: {place}, {time} in step {number}.", place_words(place), in_ms(longest), number)
         evidence = sentences(evidence, stretch)
-    headline = Text("No device: for {share} of the time no operator runs, at places that differ between steps", share)
+    headline = Text(
+        "No device data: for {share} of the time no operator runs, at places that differ between steps", share
+    )
     if len(profile.host_steps) == 1:
-        headline = Text("No device: for {share} of the time no operator runs, at many places", share)
+        headline = Text("No device data: for {share} of the time no operator runs, at many places", share)
     advice = advice_on(place) if place is not None else ""
     return model.Diagnosis("host-operators", "note", evidence, None, "exact", advice, profile.source, headline=headline)

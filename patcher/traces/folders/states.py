@@ -16,11 +16,11 @@ from patcher.traces.sidecar import Metadata, TraceOrigin
 WHOLE = Text("whole")
 CUT = Text("cut off")
 EMPTY = Text("empty")
-WRITING = Text("still written")
+WRITING = Text("still being written")
 KILLED = Text("killed")
 NOT_PARSED = Text("not parsed")
-HALF_PARSED = Text("half parsed")
-FOREIGN = Text("of another tool")
+HALF_PARSED = Text("partly parsed")
+FOREIGN = Text("from another tool")
 STATES: Mapping[str, Text] = {
     CUT: Text("the file is cut off: the disk was full, or the process ended while writing"),
     KILLED: Text("profiler_info.json is missing: the process ended while it was recording, and the data is lost"),

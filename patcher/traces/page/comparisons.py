@@ -29,7 +29,9 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
                 for name, profile in sides.items()
             ],
         ),
-        alert(Text("These two sides are not comparable; --force was given:"), comparison.refused),
+        alert(
+            Text("These two sides are not comparable, and are compared only because of --force:"), comparison.refused
+        ),
         tag("p", _verdict(comparison), class_="verdict"),
         tag("p", baseline_words(comparison.baseline.folder, comparison.before.medians_ns))
         if comparison.baseline

@@ -60,8 +60,8 @@ def ranks_below_each_other(profiles: Sequence[RankProfile], limits: PageLimits) 
         number,
     )
     spans = [span for _, lanes in pairs for row in lanes.streams.values() for span in row]
-    figure = tag("figure", picture(rows, longest, Text("The ranks, one below the other")))
-    return section(Text("Ranks below each other"), legend(spans), figure, faint(about), _left_out(profiles))
+    figure = tag("figure", picture(rows, longest, Text("A step of each rank, one rank per row")))
+    return section(Text("A step of each rank"), legend(spans), figure, faint(about), _left_out(profiles))
 
 
 def _bars(profile: RankProfile, lanes: Lanes, longest: int, top: int, near: float) -> Iterator[Content]:

@@ -51,9 +51,7 @@ def _stage_section(report: TraceReport, limits: PageLimits) -> Content:
         many and table_section(tables.meetings(profiles), limits.rows),
         [profile_section(profile, limits, opened=not at, without_heading=not many) for at, profile in enumerate(first)],
         hidden > 0
-        and faint(
-            Text("{count} more captures are not shown; run `rlpatch report` on a single capture to see it.", hidden)
-        ),
+        and faint(Text("{count} more captures are not shown; run `rlpatch report` on a capture to see it.", hidden)),
     )
 
 
@@ -143,4 +141,4 @@ def _diagnoses(report: TraceReport) -> Content:
             class_=f"finding{severity}",
         )
 
-    return section(Text("First diagnosis"), map(finding, report.findings))
+    return section(Text("Diagnosis"), map(finding, report.findings))

@@ -33,12 +33,12 @@ _GONE_S = 10.0  # a process that waits for a file system that hangs does not eve
 _GONE_PAUSE_S = 0.005
 _BUSY_S = 0.05  # of CPU between two looks: one that waits for a file in a loop takes less
 
-DONE, KEPT, BACK = Text("parsed"), Text("not whole"), Text("as before")
+DONE, KEPT, BACK = Text("parsed"), Text("incomplete"), Text("restored")
 
 
 @dataclass(frozen=True, slots=True)
 class ParseResult:
-    """Result of parsing one trace: ``ended`` is `DONE`, `KEPT` (not whole, but kept) or `BACK` (the folder as before).
+    """Result of parsing one trace: ``ended`` is `DONE`, `KEPT` (incomplete, but kept) or `BACK` (folder restored).
 
     ``why`` says what went wrong, ``output`` has the related lines of torch_npu, ``exports`` the exports in the folder.
     """

@@ -49,7 +49,7 @@ def test_bounds_are_of_the_median_step_of_all_and_of_the_best(run: RunTimeline) 
     assert rows(tables.bounds(run))[3][1:5] == [0.15, 0.15, 0.028302, 4]
     assert rows(tables.bounds(run))[2][1:5] == [0.391, 1.955, 0.368868, 5]
     assert [str(row[0]).partition(" ")[0] for row in rows(tables.bounds(run), "bound")] == [
-        "no", "free", "overlap", "perfect"
+        "no", "weight", "overlap", "perfect"
     ]  # fmt: skip
     assert rows(tables.bounds(replace(run, steps=()))) == []
 

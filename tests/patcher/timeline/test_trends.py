@@ -32,7 +32,7 @@ def test_the_parts_that_grow_and_the_counts_that_grow_with_them_are_told() -> No
     assert found.after_seconds == pytest.approx(7.55)
     assert found.parts == (Part("engine: decode in gen", 2.0),)
     drivers = {driver.name: (driver.before, driver.after, driver.correlation) for driver in found.drivers}
-    assert drivers == {"generated tokens": (2550, 4550, 1.0), "decode steps": (255, 455, 1.0)}
+    assert drivers == {"generated tokens": (2550, 4550, 1.0), "number of decode steps": (255, 455, 1.0)}
 
 
 def test_steps_that_become_shorter_have_a_trend_too() -> None:

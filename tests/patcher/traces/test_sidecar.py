@@ -149,7 +149,7 @@ def test_uncounted_iterations_are_said(saved: Saved) -> None:
     path.with_name(f"{NAME}.rlpatch.json").write_text(json.dumps(content))
     report, (row,) = told(saved)
     assert row["uncounted"] == {30: 5, 32: 2}
-    assert "  1  7 uncounted iterations between the steps, before #30, #32" in report.lines
+    assert "  1  7 iterations right before #30, #32 were not counted as steps" in report.lines
 
 
 # ---------------------------------------------------------------- what they contradict

@@ -76,7 +76,7 @@ def test_few_nights_fail_nothing_and_are_stored_though_they_differ(nightly: Nigh
 
 @pytest.mark.parametrize(
     ("changed", "verdict"),
-    [({"device": "NVIDIA A100"}, "undecided: other devices"), ({"with_stack": 1}, "recorded otherwise")],
+    [({"device": "NVIDIA A100"}, "undecided: different devices"), ({"with_stack": 1}, "different profiler settings")],
 )
 def test_a_night_that_was_recorded_otherwise_is_undecided(
     some: Nightly, run: Run, tmp_path: Path, changed: dict[str, Any], verdict: str

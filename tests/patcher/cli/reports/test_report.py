@@ -76,7 +76,7 @@ def test_details_have_each_unit_and_each_check(trace: Path) -> None:
     at = rows.index(["step", "ms", "host", "ms", "kernels"])
     assert rows[at + 3] == ["#32", "15.000", "15.000", "10"]
     said = " ".join(result.stdout.split())
-    assert "check launches passed: the trace has the launches of 100.0 % of 40 kernels and copies" in said
+    assert "check launches passed: launches were recorded for 100.0 % of 40 kernels and copies" in said
 
 
 @pytest.mark.parametrize("command", ["report", "compare"])
@@ -314,7 +314,7 @@ def test_a_run_on_cpus_is_told_stage_by_stage_by_its_operators(cpu: Path, tmp_pa
     assert result.exit_code == 0
     assert "withdrawn" not in result.stdout
     rollout, training = result.stdout.split("== update-policy actor ==\n")
-    assert rollout.startswith("== rollout ==\nNo device: 90 % of the time passes in aten::mm\n")
+    assert rollout.startswith("== rollout ==\nNo device data: 90 % of the time passes in aten::mm\n")
     assert "The longest: aten::mm (100 %)." in " ".join(rollout.split())
     assert "cold" not in rollout
     assert training.startswith("The first recorded step takes much longer than the others")
@@ -326,7 +326,7 @@ def test_a_run_on_cpus_is_told_stage_by_stage_by_its_operators(cpu: Path, tmp_pa
     assert "is the slowest" not in result.stdout
     page = (tmp_path / "page.html").read_text()
     assert page.index("<h2>rollout</h2>") < page.index("aten::mm") < page.index("<h2>update-policy actor</h2>")
-    assert "start-up cost, because no step comes before" in page
+    assert "start-up cost, because there is no earlier step" in page
     found = data(typed("report", cpu, "--json"))
     assert [one["id"] for one in found["findings"]] == ["host-idle", "host-operators", "outlier", "host-operators"]
 
@@ -523,7 +523,7 @@ def test_a_report_says_what_the_units_held(trace: Path) -> None:
     assert "  vllm 0.32.0 · rollout · decode 0:4 at tail 8 · rollout 2 · host\n" in said
     held = "in each step: requests 5 to 8, tokens 16, drafts 8, longest 2,000 to 2,003, context 9,000 to 9,003"
     assert held in " ".join(said.split())
-    assert "2 uncounted iterations between the steps, before #32" in said
+    assert "2 iterations right before #32 were not counted as steps" in said
     lines = [line.split() for line in said.splitlines()]
     at = lines.index(["step", "ms", "host", "ms", "kernels", "requests", "longest", "context", "uncounted"])
     assert lines[at + 3] == ["#32", "15.000", "15.000", "10", "6", "2,002", "9,002", "2"]
@@ -554,7 +554,7 @@ def test_the_page_has_what_the_units_held(trace: Path, tmp_path: Path) -> None:
     typed("report", trace, "-o", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     for said in ("All steps", "sequences", "padded to", "4 \N{MULTIPLICATION SIGN} 1024", "uncounted", "decode 0:4 at tail 8",
-                 "4 uncounted iterations between the steps, before #30, #31, #32, #33."):  # fmt: skip
+                 "4 iterations right before #30, #31, #32, #33 were not counted as steps."):  # fmt: skip
         assert said in page, said
 
 
@@ -602,7 +602,7 @@ def test_analyse_says_what_the_units_held(trace: Path) -> None:
         in " ".join(said.stdout.split())
     )
     assert max(len(line) for line in said.stdout.splitlines() if str(trace.parent) not in line) <= 80
-    assert "  2 uncounted iterations between the steps, before #32" in said.stdout
+    assert "  2 iterations right before #32 were not counted as steps" in said.stdout
     assert f"warning: {trace.name}: rank is 0 in the trace's name" in said.stderr
 
 

@@ -86,8 +86,8 @@ path d=M1600000 62h400000 class=b k-adv stroke-width=16: adv · driver
 path d=M0 62h1600000 class=b k-gen stroke-width=16: gen · driver
 path d=M2000000 62h1600000 class=b k-update stroke-width=16: update · driver
 path d=M2000000 77h400000 class=b k-gen stroke-width=12: gen · driver
-path d=M200000 96h200000 class=b k-iterations stroke-width=16 data-notes=10 1 8: iterations · engine
-path d=M400000 96h1000000 class=b k-decodes stroke-width=16 data-notes=100 90 8: iterations, mostly decode · engine
+path d=M200000 96h200000 class=b k-iterations stroke-width=16 data-notes=10 1 8: engine iterations · engine
+path d=M400000 96h1000000 class=b k-decodes stroke-width=16 data-notes=100 90 8: engine iterations, mostly decode · engine
 path d=M2000000 167h1600000 class=b k-update stroke-width=16: update_actor · trainer, rank 0
 path d=M2800000 182h800000 class=b k-update stroke-width=12: micro-batch · trainer, rank 0
 path d=M2000000 182h800000 class=b k-update odd stroke-width=12: micro-batch · trainer, rank 0
@@ -96,7 +96,7 @@ path d=M0 233V233H400000V217H2400000V205H4000000V233 class=curve mem r-trainer: 
 path d=M0 233V233H400000V221H4000000V233 class=curve mem r-engine: engine · a:0
 path d=M1400000 106V85M2000000 85V190M3600000 190V85 class=links:
 path d=M1400000 84.5h600000 class=b way stroke-width=3: critical path: the process that the step waited for
-path d=M3600000 84.5h400000 class=b gap stroke-width=3: critical path: time of which nothing is recorded
+path d=M3600000 84.5h400000 class=b gap stroke-width=3: critical path: time without any record
 path d=M0 105.5h1400000 class=b way stroke-width=3: critical path: the process that the step waited for
 path d=M2000000 189.5h1600000 class=b way stroke-width=3: critical path: the process that the step waited for
 path d=M.5 0V241 class=bound:
@@ -346,8 +346,8 @@ def test_the_legend_names_what_the_picture_has(run: RunTimeline) -> None:
         return re.findall(r"</svg>(.*?)</li>", _legend([Placed(row, 0, "")], timeline, timeline.memory.places[:1]))
 
     path, gap, tail, iterations, decodes, pale = (
-        "critical path: the process that the step waited for", "critical path: time of which nothing is recorded",
-        "long tail: fewer than a tenth of the peak requests", "iterations", "iterations, mostly decode",
+        "critical path: the process that the step waited for", "critical path: time without any record",
+        "long tail: fewer than a tenth of the peak requests", "engine iterations", "engine iterations, mostly decode",
         "paler: only some of the processes are busy",
     )  # fmt: skip
     memory = [f"memory: {ROLES[role]}" for role in ("engine", "trainer")]

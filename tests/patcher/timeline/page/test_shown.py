@@ -188,7 +188,7 @@ def test_the_critical_path_goes_through_the_rows_of_those_that_were_waited_for()
     start = found.steps[0].start
     ticks = TICKS / (found.seconds - start)
     drawn = strokes(text, "critical path: the process that the step waited for") + strokes(
-        text, "critical path: time of which nothing is recorded"
+        text, "critical path: time without any record"
     )
     late = [one for step in found.steps for one in step.critical_path if one.role == "trainer" and one.rank is not None]
     rank = {at: strokes(text, f"update_actor · trainer, rank {at}")[0][2] for at in (0, 1)}
@@ -248,7 +248,7 @@ def test_names_that_are_too_many_are_drawn_as_one(form: str) -> None:
     with at_most(60):
         text = page.page(found)
     assert len(text.encode()) < page.LIMIT
-    assert re.search(r"spans of [\d,]+ names are drawn under one name: other spans", text)
+    assert re.search(r"spans with [\d,]+ different names are drawn under a single name: other spans", text)
     shape(text)
 
 

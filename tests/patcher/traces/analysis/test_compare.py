@@ -155,7 +155,7 @@ def test_devices_releases_and_ranks_are_what_one_compares() -> None:
     found = compared([capture(1, 2)], [npu])
     assert found.refused == ()
     assert any(
-        "whose kernels have different names: compare the breakdown, not kernels." in note for note in found.notes
+        "which name kernels differently: compare the breakdown, not single kernels." in note for note in found.notes
     )
 
 
@@ -240,9 +240,9 @@ def test_settings_of_the_profiler_carry_no_verdict_where_they_differ() -> None:
     level0 = replace(level0, settings=settings, world=2)
     level1 = replace(level1, settings={**settings, "level": "Level1", "CANN": "8.5", "stacks": "1"}, world=8, rank=3)
     found = compared([level0], [level1])
-    assert found.verdict == "recorded otherwise"
+    assert found.verdict == "different profiler settings"
     assert found.differs == (
-        "level: Level0 before, Level1 after", "stacks: off before, on after", "ranks of the run: 2 before, 8 after",
+        "level: Level0 before, Level1 after", "stacks: off before, on after", "number of ranks: 2 before, 8 after",
         "rank: 0 before, 3 after", "CANN: 8.3 before, 8.5 after",
     )  # fmt: skip
     assert found.change is not None
@@ -253,11 +253,11 @@ def test_settings_of_the_profiler_carry_no_verdict_where_they_differ() -> None:
 @pytest.mark.parametrize(
     ("form", "settings", "other", "verdict"),
     [
-        ("torch", {}, {"stacks": "1"}, "recorded otherwise"),  # torch writes with_stack only where it is set
+        ("torch", {}, {"stacks": "1"}, "different profiler settings"),  # torch writes with_stack only where it is set
         ("torch", {"stacks": "1"}, {"stacks": "True"}, "no clear difference"),
         ("torch", {"stacks": "False"}, {}, "no clear difference"),
         ("torch", {"CUDA": "12"}, {}, "no clear difference"),
-        ("ascend-db", {"level": "Level1"}, {"level": "Level1", "stacks": "True"}, "recorded otherwise"),
+        ("ascend-db", {"level": "Level1"}, {"level": "Level1", "stacks": "True"}, "different profiler settings"),
         ("ascend-db", {"CANN": "8.5"}, {"stacks": "True"}, "no clear difference"),  # its settings are unknown
     ],
 )
@@ -305,13 +305,13 @@ OPERATORS = tuple(CallSums(f"aten::{name}", 4, 4, 0, 1000) for name in "abcd")
 @pytest.mark.parametrize(
     ("before", "after", "verdict"),
     [
-        ({}, {"device": "NVIDIA H200"}, "undecided: other devices"),
+        ({}, {"device": "NVIDIA H200"}, "undecided: different devices"),
         ({}, {"device": "GPU"}, "slower"),  # its trace does not name it
-        ({"device": "GPU"}, {"device": "Ascend NPU", "form": "ascend-text"}, "undecided: other devices"),
-        ({"kernels": "abcd"}, {"kernels": "efgd"}, "undecided: unlike models"),
+        ({"device": "GPU"}, {"device": "Ascend NPU", "form": "ascend-text"}, "undecided: different devices"),
+        ({"kernels": "abcd"}, {"kernels": "efgd"}, "undecided: different models"),
         ({"kernels": "abcd"}, {"kernels": "abgd"}, "slower"),
         ({"kernels": "abcd", "modules": "mn"}, {"kernels": "efgh", "modules": "mn"}, "slower"),  # another release
-        ({"kernels": "abcd", "modules": "mn"}, {"kernels": "abcd", "modules": "op"}, "undecided: unlike models"),
+        ({"kernels": "abcd", "modules": "mn"}, {"kernels": "abcd", "modules": "op"}, "undecided: different models"),
         ({"kernels": "abcd"}, {}, "slower"),  # the tables of a few units have no kernels
     ],
 )
@@ -351,7 +351,7 @@ def test_captures_without_a_device_are_compared_on_the_host() -> None:
     assert [(row.name, row.kind, row.after_ns) for row in found.modules] == [("MLP", "module", 1000)]
     assert compared([capture(1, 2, operators=OPERATORS)], [capture(1, 2)]).operators == ()
     unlike = [replace(profile, operators=(CallSums("other", 1, 1, 0, 9),)) for profile in after]
-    assert compared(before, unlike).verdict == "undecided: unlike models"
+    assert compared(before, unlike).verdict == "undecided: different models"
 
 
 def test_a_capture_that_lacks_a_device_is_named_once() -> None:
@@ -361,7 +361,7 @@ def test_a_capture_that_lacks_a_device_is_named_once() -> None:
     assert isinstance(reason, Text)
     assert [*reason.values.values()] == ["/a"]
     forced = compared([on_cpu(10, 10)], [capture(20, 20)], force=True)
-    assert (forced.clock, forced.median_ns, forced.verdict) == ("host", (10, 20), "undecided: other devices")
+    assert (forced.clock, forced.median_ns, forced.verdict) == ("host", (10, 20), "undecided: different devices")
 
 
 def test_a_failed_check_of_several_captures_is_said_once() -> None:

@@ -74,7 +74,7 @@ SLOW: dict[str, tuple[Mapping[int, Mapping[HostPlace, int]], int, str]] = {
     "the first": ({0: {SORT: 300}}, 0, "The first recorded step takes much longer than the others: most of"),
     "three of eight": ({1: {SORT: 300}, 3: {SORT: 300}, 5: {SORT: 300}}, 0, "3 of 8 steps take much longer"),
     "one, beside two that are a little longer": ({1: {SORT: 20}, 3: {SORT: 20}, 5: {SORT: 300}}, 0, "One step takes"),
-    "torch.compile": ({5: {SORT: 300}}, 5, "One step takes much longer than the others: torch.compile compiles in it"),
+    "torch.compile": ({5: {SORT: 300}}, 5, "One step takes much longer than the others: torch.compile compiles during this step"),
 }  # fmt: skip
 
 

@@ -39,7 +39,9 @@ def test_slow_steps_are_the_verdict_if_they_have_most_of_the_idle_time(
     savings = {finding.id: finding.saving_ns or 0 for finding in made.findings if not finding.same_as}
     assert made.findings[0].id == first
     if first == "outlier":  # the savings are of different times
-        assert made.findings[0].title.startswith(f"{title} than the others: most of the additional time is this part")
+        assert made.findings[0].title.startswith(
+            f"{title} than the others: most of the additional time is in this part of the step"
+        )
         assert sum(savings.values()) <= sum(late.values()) * MS // 6 + 6 * MS
     screen = " ".join(first_screen(made))
     assert ("also: " in screen) == (first == "dispatch" and bool(late))

@@ -115,11 +115,11 @@ def test_the_real_torch_npu(
     ("how", "ended", "code", "why"),
     [
         ("whole", "parsed", 0, ""),
-        ("dies", "as before", 6, f"the parser was killed by signal {signal.SIGSEGV}"),
-        ("fails", "as before", 6, "the parser failed (exit code 3)"),
-        ("hangs", "as before", 6, "the parser did nothing for 0.6 s and was stopped"),
-        ("nothing", "as before", 6, "trace_view.json and ascend_pytorch_profiler.db are both missing"),
-        ("half", "not whole", 1, "trace_view.json ends in the middle"),
+        ("dies", "restored", 6, f"the parser was killed by signal {signal.SIGSEGV}"),
+        ("fails", "restored", 6, "the parser failed (exit code 3)"),
+        ("hangs", "restored", 6, "the parser did nothing for 0.6 s and was stopped"),
+        ("nothing", "restored", 6, "trace_view.json and ascend_pytorch_profiler.db are both missing"),
+        ("half", "incomplete", 1, "trace_view.json ends in the middle"),
     ],
 )
 @pytest.mark.parametrize("parsed", [False, True], ids=["new", "parsed before"])
@@ -130,13 +130,13 @@ def test_how_a_parsing_ends(analyse, traces: Path, how: str, ended: str, code: i
     if parsed:
         was_parsed(path)
         exports = "text,db"
-        ended, code = ("as before", 6) if how == "half" else (ended, code)
+        ended, code = ("restored", 6) if how == "half" else (ended, code)
     before = content(path)
     patience = ("--timeout", "0.6") if how == "hangs" else ()  # the others may have to wait for a busy machine
     document = analyse(traces, "--export", exports, *patience, how=how, code=code)
     (one,) = document["result"]["parsed"]
     assert (one["ended"], one["why"]) == (ended, why)
-    if ended == "as before":
+    if ended == "restored":
         assert content(path) == before
         assert (path / OUTPUT).exists() == parsed
     elif ended == "parsed":
@@ -518,7 +518,7 @@ def test_a_second_analyse_of_the_same_folder(started, analyse, traces: Path) -> 
     process = started()
     (traces / "begun").unlink()
     document = analyse(traces / NAME.format(0), code=0)
-    assert any("not parsed (still written): another" in message for message in document["messages"])
+    assert any("not parsed (still being written): another" in message for message in document["messages"])
     not_parsed(traces, 1)
     document = analyse(traces, code=5)
     assert document["problems"][0]["cause"] == "another `rlpatch analyse` is working in this folder"
@@ -539,7 +539,7 @@ def test_killed(started, analyse, traces: Path) -> None:
     _until(lambda: folders.inspect(path).state != states.WRITING)
     assert folders.inspect(path).state == states.HALF_PARSED
     document = analyse(traces, how="dies", code=6)
-    assert document["result"]["parsed"][0]["ended"] == "as before"
+    assert document["result"]["parsed"][0]["ended"] == "restored"
     assert content(path) == before
     assert analyse(traces, "--export", "db")["result"]["parsed"][0]["ended"] == "parsed"
     assert folders.inspect(path).state == states.WHOLE
