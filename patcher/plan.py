@@ -312,7 +312,9 @@ class _Planning(NamedTuple):
             lone.setdefault(classes, []).append(_called(recipe))
         return [
             Note(
-                Text("skipped {classes}: nothing can be recorded there without {needed}", joined(COMMA, names), needed)
+                Text(
+                    "skipped {classes}, which can be recorded only together with {needed}", joined(COMMA, names), needed
+                )
             )
             for needed, names in lone.items()
         ]

@@ -256,7 +256,7 @@ def words(command: click.Command, ctx: click.Context, args: list[str], source: C
     added = [word for option in options.values() for word in option]
     if added or targets:
         said = shlex.join((*targets, *added))
-        notes.append(Message("note", Text("from {file}: {words}", source.file.name, said), str(source.file)))
+        notes.append(Message("note", Text("options from {file}: {words}", source.file.name, said), str(source.file)))
     return [*added, *targets, *args]
 
 

@@ -158,8 +158,8 @@ def test_what_would_record_nothing_alone_is_left_out_of_an_unknown_release_and_t
     assert [change.path.stem for change in made.edit.changes] == ["fsdp"]
     assert made.edit.add[0].files == ("toy/fsdp.py",)
     assert [note.text for note in made.notes if note.text.startswith("skipped ")][:2] == [
-        "skipped Engine: nothing can be recorded there without Driver",
-        "skipped Worker: nothing can be recorded there without Engine",
+        "skipped Engine, which can be recorded only together with Driver",
+        "skipped Worker, which can be recorded only together with Engine",
     ]
 
 

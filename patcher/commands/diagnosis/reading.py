@@ -123,7 +123,7 @@ def newest(folder: Path, result: CommandResult, started: float, output: Output =
             Kind.NO_TRACE,
             Text("the run left no timeline"),
             str(folder),
-            Text("the log of the run may say why: look for rlpatch lines"),
+            Text("the log of the run may say why: look for lines with rlpatch"),
         )
     diagnosis = _whole(folder, processes, silent, result)
     return shown(result, diagnosis, folder, None, output)

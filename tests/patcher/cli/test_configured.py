@@ -72,7 +72,7 @@ def test_an_option_on_the_command_line_overrides_the_configuration(
 
 def test_all_that_was_added_is_said_and_the_commands_that_search_take_the_place(team: Path, run: Run) -> None:
     said = run("apply", "-v").stderr
-    assert "note: from rlpatch.toml: vllm-ascend --decode 30:60 --ranks 0,8" in said
+    assert "note: options from rlpatch.toml: vllm-ascend --decode 30:60 --ranks 0,8" in said
     assert str(team / "rlpatch.toml") in said
     (patch,) = json.loads(run("status", "--json").stdout)["result"]["patches"]
     assert patch["root"] == str(team / "site")
