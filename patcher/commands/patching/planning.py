@@ -201,7 +201,12 @@ def _candidate(search: Search, upstream: Upstream, target: Target, request: Prof
             packages,
             name,
         )
-        notes = [Note(text, Text("choose with {options}, or type the run's interpreter with --python EXE", options))]
+        notes = [
+            Note(
+                text,
+                Text("choose the profiler with {options}, or type the run's interpreter with --python EXE", options),
+            )
+        ]
     return Candidate(search, upstream, target, config, tuple(notes))
 
 

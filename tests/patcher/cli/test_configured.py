@@ -214,8 +214,8 @@ def test_a_value_is_typed(table: str, words: tuple[str, ...]) -> None:
         ('path = "a\\u0000b"', "path in the configuration has an unprintable character: 'a\\x00b'", 1),
         ('targets = "\\u001b[31m"', "targets in the configuration has an unprintable character: '\\x1b[31m'", 1),
         ('[presets."\\u001b"]', "presets in the configuration has an unprintable character", None),
-        (f"ranks = 0x{'f' * 5000}", "the number of ranks in the configuration is too large", 1),
-        (f"save-path = '{'x' * 5000}'", "save-path in the configuration has a text of more than 4096 characters", 1),
+        (f"ranks = 0x{'f' * 5000}", "the value of ranks in the configuration is too large", 1),
+        (f"save-path = '{'x' * 5000}'", "the text of save-path in the configuration is longer than 4096 characters", 1),
         (
             "path = '~nobody-has-this-name/x'",
             "path in the configuration starts with ~ and a user who does not exist",
