@@ -224,7 +224,7 @@ def test_explain_shows_what_may_be_set_and_what_is_set_now(run, site: Path) -> N
         "  settings that can be changed: --level, --contents, --export-type, --aic-metrics, --l2-cache, --mstx, --analysis"
         in before
     )
-    assert "  in NPUWorker._init_profiler, the arguments of torch_npu.profiler._ExperimentalConfig" in before
+    assert "  in NPUWorker._init_profiler: the arguments of torch_npu.profiler._ExperimentalConfig" in before
     assert (
         "  in the installed file: vllm_ascend/worker/worker_v1.py:22 profiler_level=torch_npu.profiler.ProfilerLevel.Level1"
         in before
