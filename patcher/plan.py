@@ -311,11 +311,7 @@ class _Planning(NamedTuple):
                 classes = Text("{classes} or another class", classes)
             lone.setdefault(classes, []).append(_called(recipe))
         return [
-            Note(
-                Text(
-                    "skipped {classes}, which can be recorded only together with {needed}", joined(COMMA, names), needed
-                )
-            )
+            Note(Text("skipped {classes}: recording there also needs {needed}", joined(COMMA, names), needed))
             for needed, names in lone.items()
         ]
 

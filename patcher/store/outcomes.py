@@ -44,7 +44,7 @@ def ended(recovered: Iterable[Recovered], node: str = "") -> StepResult:
         )
         for path in outcome.left:
             text = Text(
-                "rlpatch did not touch {path}, because somebody changed the file after the command was interrupted",
+                "rlpatch did not touch {path}: somebody changed the file after the interruption",
                 path,
             )
             warnings.append(Message("warning", text, where))

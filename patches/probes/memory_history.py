@@ -130,6 +130,6 @@ class MemoryHistory(WindowTool):
         """
         device: Any = self.device_module()
         if not (device.is_available() and device.is_initialized()):
-            return "torch records the memory of GPUs and NPUs only, and this process uses neither"
+            return "this process uses no GPU or NPU, and torch keeps a memory history only for these"
         enabled = self.binding("_%s_isHistoryEnabled") or bool
         return "torch is recording its memory history" if enabled() else ""

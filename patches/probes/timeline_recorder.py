@@ -450,7 +450,7 @@ class EngineTimeline(TimelineRecorder):
                 first.in_use.append((self.clock(), used))
         except Exception as e:
             self.cached = False
-            self.say("KV-cache use is not recorded: %s: %s" % (type(e).__name__, e))
+            self.say("the use of the KV cache is not recorded: %s: %s" % (type(e).__name__, e))
 
     def read_cache(self, scheduler: Any) -> Any:
         """Return the blocks in use, and how many there are."""

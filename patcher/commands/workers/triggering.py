@@ -307,7 +307,7 @@ def _pending_notes(
         yield Message(
             "warning",
             Text(
-                "the new request replaces request {id} ({window}), which {workers} had not served yet",
+                "request {id} ({window}) is replaced before {workers} served it",
                 request.id,
                 name,
                 whose,
