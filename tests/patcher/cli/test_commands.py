@@ -157,8 +157,8 @@ ERRORS = {
     "a check of nothing": (("check", "verl", "--path", "nowhere"), 3, "the folder nowhere does not exist", "--path .../site-packages"),
     "a check of nothing at all": (("check", "--path", "nowhere"), 3, "the folder nowhere does not exist", "--path .../site-packages"),
     "a check of what is not there": (("check", "verl", "--path", "site"), 3, "verl (package verl) is not installed here", "--path"),
-    "a window without a target": (("diff", "--decode", "1:2"), 2, "nothing to patch", "rlpatch diff vllm-ascend"),
-    "path and python": (("status", "--path", "site", "--python", "python3"), 2, "both say where to look", "use only one"),
+    "a window without a target": (("diff", "--decode", "1:2"), 2, "but no target", "rlpatch diff vllm-ascend"),
+    "path and python": (("status", "--path", "site", "--python", "python3"), 2, "both say where to look", "leave out --path or --python"),
 }  # fmt: skip
 
 
