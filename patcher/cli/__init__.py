@@ -32,7 +32,7 @@ COMMANDS = {
     "analyse": ("reports.analyse", "Parse what torch_npu recorded."),
     "report": ("reports.report", "Show from traces where the time of the recorded steps went."),
     "timeline": ("reports.timeline", "Show from a timeline where the time of each training step went."),
-    "diagnose": ("reports.diagnose", "Estimate from a few recorded iterations where the time of training steps goes."),
+    "diagnose": ("reports.diagnose", "Estimate from a few iterations where the time of each step went."),
     "compare": ("reports.compare", "Show what changed between two captures."),
     "demo": ("about.demo", "Patch a copy of a real release, and revert it."),
     "skill": ("about.skill", "Print instructions for a coding assistant."),
