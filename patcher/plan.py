@@ -314,9 +314,7 @@ class _Planning(NamedTuple):
                 classes = Text("{classes} or another class", classes)
             names_by_needed.setdefault(classes, []).append(_called(recipe))
         return [
-            Note(
-                Text("skipped {classes}: nothing can be recorded there without {needed}", joined(COMMA, names), needed)
-            )
+            Note(Text("skipped {classes}: recording there also needs {needed}", joined(COMMA, names), needed))
             for needed, names in names_by_needed.items()
         ]
 

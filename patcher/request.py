@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 _STAGE = f"The part of the RL loop to record: {', '.join(STAGES)}."
 _BUILTIN = "Change settings of the framework's own profiler instead. Only the settings that you type are changed."
 _TIMELINE = (
-    "Record what each process does and when, for `rlpatch timeline`. It needs no profiler and a few KB per step."
+    "Record what each process does and when, for `rlpatch timeline`, without a profiler and in a few KB per step."
 )
 _TOOL = (
-    "What records: torch_npu.profiler (npu), torch.profiler (torch), Nsight Systems (nsys; start the run with it) or"
+    "What records: torch_npu.profiler (npu), torch.profiler (torch), Nsight Systems (nsys, which must start the run) or"
     " the history of torch's allocator (memory)."
 )
 _STAGES = Choice(STAGES, others=True, same={"update-actor": "update-policy"})

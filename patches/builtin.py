@@ -85,9 +85,10 @@ def resulting(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple[str,
                 hint=Text("add --level level1, because --aic-metrics {aic_metrics} needs level1", profiler.aic_metrics),
             )
         metrics_stay = Text(
-            "torch_npu ignores the unchanged setting aic_metrics={metrics} at {level} and collects no AI Core metrics",
-            metrics,
+            "torch_npu collects no AI Core metrics: at {level} torch_npu ignores aic_metrics={metrics}, which"
+            " stays unchanged",
             level,
+            metrics,
         )
         return (
             Note(

@@ -60,7 +60,9 @@ def file_state(
             return FileState(
                 path, Text("edited"), Text("the file was changed after rlpatch wrote it, and its backup cannot be read")
             )
-        moved = Text("rlpatch's lines were moved: {command} removes them, then apply inserts them again", revert)
+        moved = Text(
+            "rlpatch's lines were moved: remove them with {command}, then insert them again with apply", revert
+        )
         return FileState(path, Text("tampered"), moved)
     if in_place is None:
         return FileState(

@@ -198,11 +198,11 @@ class _Reader(NamedTuple):
                 Text("{key} in the configuration must be a string, a number, or a list of these", key), key
             )
         if isinstance(value, int) and value.bit_length() > 64:
-            raise self._wrong(Text("the number of {key} in the configuration is too large", key), key, f"{key} = 1")
+            raise self._wrong(Text("the value of {key} in the configuration is too large", key), key, f"{key} = 1")
         text = str(value)
         if len(text) > _LONGEST:
             raise self._wrong(
-                Text("{key} in the configuration has a text of more than {limit} characters", key, _LONGEST), key
+                Text("the text of {key} in the configuration is longer than {limit} characters", key, _LONGEST), key
             )
         if not text.isprintable():  # a terminal would obey it, and the system takes no NUL
             raise self._wrong(Text("{key} in the configuration has an unprintable character: {text!a}", key, text), key)
@@ -261,7 +261,7 @@ def add_configuration(
     added = [word for option in options.values() for word in option]
     if added or targets:
         said = shlex.join((*targets, *added))
-        notes.append(Message("note", Text("from {file}: {words}", source.file.name, said), str(source.file)))
+        notes.append(Message("note", Text("options from {file}: {words}", source.file.name, said), str(source.file)))
     return [*added, *targets, *args]
 
 

@@ -125,7 +125,7 @@ class Nodes:
         ]
         if lines:
             trees = count - len(lines)
-            several = Text("{nodes} nodes have {folders} folders between them", count, trees)
+            several = Text("the {nodes} nodes write to {folders} different folders", count, trees)
             lines.append(several if trees > 1 else Text("{nodes} nodes share 1 folder", count))
         files = sorted({path for paths in changed.written.values() for path in paths})
         step = changed.step + StepResult(

@@ -134,7 +134,7 @@ def guard(
             step += StepResult.noted([Note(text, joined("\n", _evidence_lines(result)))])
         elif result.state is State.ON and not force and not profiler:
             hint = Text(
-                "{instruction}; or add --force, and the inserted code checks for other profilers again while the"
+                "{instruction}; or add --force: the inserted code then checks for other profilers again while the"
                 " engine runs",
                 result.off,
             )
@@ -152,7 +152,7 @@ def _is_missing(recorder: str, results: Iterable[GuardResult], launch: Launch) -
 
 def _recorder_problem(recorder: str) -> Problem:
     """Return the problem that the launch does not start `recorder`, the program that records the windows."""
-    cause = Text("the launch does not start {profiler}, so nothing is recorded", recorder)
+    cause = Text("the launch does not start {profiler}; without {profiler}, nothing is recorded", recorder)
     hint = Text(
         "put `nsys profile …` in front of the command: `rlpatch apply --dry-run` prints the nsys command with all"
         " options"

@@ -45,7 +45,8 @@ class ProfileConfig(Generic[StageT_co]):
         shown="",
     )
     max_stall: float = option(
-        Amount("SECONDS"), OUTPUT, "The longest pause that saving may add to a step; long windows are saved in pieces.",
+        Amount("SECONDS"), OUTPUT,
+        "The longest pause, in seconds, that saving may add to a step; long windows are saved in parts.",
         default=2.0,
     )  # fmt: skip
     live: bool = option(
@@ -178,13 +179,13 @@ class ProfileConfig(Generic[StageT_co]):
         if self.stage.window.none or self.profiler.light:
             return
         detail = Text(
-            "the estimate comes from torch.profiler on a CPU, scaled to 32 layers; in training, all ranks"
-            " wait for the slowest"
+            "the estimate was measured with torch.profiler on a CPU and scaled to 32 layers; in training, all"
+            " ranks wait for the slowest rank"
         )
         if self.unit_stall_ms > self.max_stall * 1000:
             seconds = self.unit_stall_ms / 1000
             text = Text("saving a single step takes about {seconds:.1f} s, longer than {option}", seconds, limit)
-            yield Note(text, Text("fewer --contents take less time; {detail}", detail))
+            yield Note(text, Text("with fewer --contents, saving takes less time; {detail}", detail))
         elif self.in_pieces and not stage.window.open and self.total_stall_s > self.max_stall:
             count, seconds = len(stage.window), self.total_stall_s
             text = Text(

@@ -196,12 +196,15 @@ class TorchNpuSettings(ProfilerSettings):
         if "db" in self.exports(ranges):
             yield Note(
                 Text("db export: torch_npu 2.1 needs CANN's msprof on PATH"),
-                Text("it is needed when the recording window opens"),
+                Text("torch_npu needs msprof when the recording window opens"),
             )
         if len(self.export_type) > 1:
             yield Note(Text("torch_npu 2.1 supports only one --export-type, and writes text"))
         if {"module", "stack"} & set(self.contents):
-            yield Note(Text("stack and module crash torch_npu 2.10.0.post4, and slow down all versions"))
+            yield Note(
+                Text("stack and module in --contents crash torch_npu 2.10.0.post4"),
+                Text("stack and module also slow down all other versions"),
+            )
         yield from super().notes(ranges)
         if ranges.module_ranges:
             detail = Text("older versions of torch_npu record without module ranges")

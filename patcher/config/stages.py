@@ -26,7 +26,8 @@ def _repeat() -> int:
 def _replicas() -> tuple[int | str, ...] | None:
     """Declare the option `--replicas` as a dataclass field, and return the field."""
     about = (
-        "Replicas of verl's rollout engine, such as 0,3, or all; prefill or decode selects the servers for that alone."
+        "Replicas of verl's rollout engine, such as 0,3, or all. With separate servers for prefill and decode, prefill"
+        " or decode selects the servers of that kind."
     )
     return option(ReplicaList(*SERVERS), WHOSE, about, default=(0,))
 
@@ -181,7 +182,11 @@ class SyncStage(WholeStage):
 
     def __post_init__(self) -> None:
         if words := [replica for replica in self.replicas or () if replica in SERVERS]:
-            cause = Text("--replicas {servers}: all servers of a replica receive the same weights", words[0])
+            cause = Text(
+                "--replicas {servers} cannot be used with a weight sync: all servers of a replica receive the same"
+                " weights",
+                words[0],
+            )
             raise usage(cause, Text("use numbers with --replicas, or leave out the option"))
 
 

@@ -46,7 +46,10 @@ T = TypeVar("T")
 
 def _markers() -> str:
     """Return the hint that a revert works without the store."""
-    return Text("`{command}` works without this folder, from the marks in the files", CommandLine("revert"))
+    return Text(
+        "`{command}` works without this folder, too: rlpatch finds the inserted lines by their marks",
+        CommandLine("revert"),
+    )
 
 
 class StoreFolder:
@@ -392,6 +395,8 @@ def _strictly(path: Path) -> Path:
 def _refuse(path: Path, cause: str) -> NoReturn:
     """Raise Problem (ENVIRONMENT) with ``cause``, what is wrong with ``path``; rlpatch did not create it like this."""
     hint = Text(
-        "rlpatch did not create this: find out who did, then move {store} away; {revert_hint}", STORE, _markers()
+        "something other than rlpatch created or changed {store}: find out what, then move {store} away; {revert_hint}",
+        STORE,
+        _markers(),
     )
     raise Problem(Kind.ENVIRONMENT, cause, str(path), hint)

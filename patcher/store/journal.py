@@ -129,7 +129,7 @@ def perform(store: StoreFolder, moves: Sequence[Move], check: Callable[[], None]
             hint = Text("run `{command}`, then the same command again", CommandLine("recover"))
             raise Problem(
                 Kind.ENVIRONMENT,
-                Text("the stored new content of the file is missing or damaged"),
+                Text("the stored copy of the file's new content is missing or damaged"),
                 str(path),
                 hint,
             )

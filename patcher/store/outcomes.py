@@ -43,6 +43,9 @@ def ended(recovered: Iterable[Recovered], node: str = "") -> StepResult:
             else Text("root folder: {root}", outcome.root)
         )
         for path in outcome.left:
-            text = Text("rlpatch did not touch {path}, because somebody has changed it since", path)
+            text = Text(
+                "rlpatch did not touch {path}: somebody changed the file after the interruption",
+                path,
+            )
             warnings.append(Message("warning", text, where))
     return StepResult(tuple(lines), tuple(warnings), done=tuple(lines))

@@ -87,7 +87,7 @@ def _git(root: Path, *words: str) -> bytes:
             raise Problem(Kind.ENVIRONMENT, cause, str(top), Text("install git")) from None
     if status == 0:
         return out
-    lines = [line for line in err.splitlines() if line.strip()] or ["it printed no reason"]
+    lines = [line for line in err.splitlines() if line.strip()] or ["git printed no reason"]
     cause = Text("git failed: {error}", lines[-1].strip(" ."))
     hint: str = Text("run this to see the problem: git -C {checkout} status", top)
     if "dubious ownership" in err or "unsafe repository" in err:

@@ -164,7 +164,7 @@ def _places(
         raise Problem(
             Kind.USAGE,
             Text("--path and --python cannot be combined: both say where to look"),
-            hint=Text("use only one of them"),
+            hint=Text("leave out --path or --python"),
         )
     for path in paths:
         yield _Place(f"--path {path}", (_folder(path),), partial(_below, path=path, git=git))

@@ -8,7 +8,7 @@ from pathlib import Path
 from patcher.messages import Kind, Problem, Text, failed, refused
 
 _EXTENSIONS = (".so", ".pyd")
-_AGAIN = Text("install the project again: its release should have this file")
+_AGAIN = Text("install the project again: the file belongs to this release")
 
 
 def there(file: Path) -> bool:

@@ -185,9 +185,9 @@ def decide(
         (source for source in ranked if not lies(source.version)), ranked[0] if ranked else Source("", Text("nothing"))
     )
     why = (
-        Text("{source} says {version}, which is more reliable", best.says, best.version)
+        Text("{source} is more reliable, and says {version}", best.says, best.version)
         if best.version
-        else Text("every release has this version number")
+        else Text("this number is a placeholder in every release")
     )
     doubts = (
         Note(

@@ -9,7 +9,7 @@ from patches.weights_stage import Weights
 _WEIGHTS = Weights("areal")
 _WHOLE = Text("the trainer calls this function on each of its ranks")
 _GATHERS = Text("the ranks contribute their parts of a tensor")
-_SENDS = Text("a bucket is sent, or its arrival is waited for")
+_SENDS = Text("a bucket of weights is sent, or the ranks wait for its arrival")
 
 RECIPES = _WEIGHTS.recipes(
     RELEASES,

@@ -95,7 +95,7 @@ RECIPES = _TIMELINE.recipes(
             _span(
                 f"RayActorGroup.{method}",
                 "call",
-                Text("the driver runs one stage of a training step on a group of workers here"),
+                Text("the driver runs a stage of a training step here, on a group of workers"),
                 work,
             )
             for method, work in _CALLS.items()

@@ -177,7 +177,9 @@ def _log_prob(worker: _Worker) -> Recipe:
                 "use_reference_model",
                 where=Head(),
                 line='self._rlpatch_stage("reference")',
-                why=Text("the next call computes with the reference's weights, which the worker loads for a while"),
+                why=Text(
+                    "the next call computes with the weights of the reference model, which the worker loads temporarily"
+                ),
             ),
             Insertion(
                 "get_logprobs",

@@ -78,7 +78,7 @@ class StepMetadata(Recorder):
                     os.replace(new + "/data", path)
         except OSError as e:  # the run goes on, and this is said once
             self.note = lambda *_: None  # type: ignore[method-assign]
-            self.say("%s cannot be written: %s; its path must have no links" % (folder, e))
+            self.say("%s cannot be written: %s; no part of this path may be a link" % (folder, e))
 
     def add_facts(self, data: dict[str, Any]) -> None:
         """Hook: add to what is written."""

@@ -105,7 +105,7 @@ class MemoryHistory(WindowTool):
         except Exception as e:
             if not name_part:
                 raise
-            self.say("no snapshot of the allocation that failed: %s: %s" % (type(e).__name__, e))
+            self.say("no snapshot of the failed allocation: %s: %s" % (type(e).__name__, e))
 
     def close_window(self) -> list[str]:
         """Mark the end, save the snapshot, stop the history; return the paths of all snapshots of the window."""
@@ -130,6 +130,6 @@ class MemoryHistory(WindowTool):
         """
         device: Any = self.device_module()
         if not (device.is_available() and device.is_initialized()):
-            return "this process uses no GPU or NPU, and torch keeps a history of their memory alone"
+            return "this process uses no GPU or NPU, and torch keeps a memory history only for these"
         enabled = self.binding("_%s_isHistoryEnabled") or bool
         return "torch is recording its memory history" if enabled() else ""

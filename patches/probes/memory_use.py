@@ -92,7 +92,7 @@ class MemoryUse(Steerable):
             return (free >> 20, allocated["current"] >> 20, reserved["current"] >> 20, allocated["peak"] >> 20)
         except Exception as e:
             self.device = {}
-            self.say("the memory of the device is not noted: %s: %s" % (type(e).__name__, e))
+            self.say("device memory is not recorded: %s: %s" % (type(e).__name__, e))
             return ()
 
     def find_device(self, device_module: Any) -> Any:  # docstring goes in

@@ -76,7 +76,9 @@ class OnDemand(CountedUnits):
                 os.unlink(path)
                 raise ValueError("%s has expired" % self.request)
             if self.is_addressed and self.last() < number:
-                raise ValueError("it was for %s, and this worker is at %s" % (self.last(), number))
+                raise ValueError(
+                    "the request was for number %s, and this worker is already at %s" % (self.last(), number)
+                )
         except BlockingIOError:  # under a lease of somebody else it is not there yet
             self.request_time = before
         except Exception as e:  # whatever stands there, it is data

@@ -147,7 +147,7 @@ class SizeLimit(Recorder):
 
         size = self.bytes_of_unit * (1 if self.end >= 10**9 else self.end - max(self.unit, self.first))
         if self.bytes_saved + size > self.most_bytes or size > shutil.disk_usage(self.save_path).free - 1e9:
-            return "its trace would have about %.3g GB" % ((self.bytes_saved + size) / 1e9)
+            return "the trace would be too large: about %.3g GB" % ((self.bytes_saved + size) / 1e9)
         return ""
 
     def weigh(self, traces: Sequence[str], count: int) -> None:  # docstring goes in

@@ -130,7 +130,7 @@ class ModuleRanges(Recorded):
         super().begin_recorded()
         reason = self.without_domains()
         if reason:
-            self.say("no ranges of modules: %s" % reason)
+            self.say("no module ranges: %s" % reason)
             return
         self.module, is_compiling = torch.nn.Module, torch.compiler.is_compiling
         original = self.module.__call__

@@ -264,7 +264,7 @@ class TimelineRecorder(MemoryUse):
         """Stop recording because of an exception, and print that, if it had not stopped before."""
         if self.state != "off":
             self.state = "off"
-            self.say("ended: %s: %s; the run goes on" % (type(error).__name__, error))
+            self.say("recording ended: %s: %s; the run goes on" % (type(error).__name__, error))
 
     def watch(self) -> None:
         """Write what lies in the queue about twice a second, as long as the timeline is on.
@@ -450,7 +450,7 @@ class EngineTimeline(TimelineRecorder):
                 first.in_use.append((self.clock(), used))
         except Exception as e:
             self.cached = False
-            self.say("the KV cache in use is not noted: %s: %s" % (type(e).__name__, e))
+            self.say("the use of the KV cache is not recorded: %s: %s" % (type(e).__name__, e))
 
     def read_cache(self, scheduler: Any) -> Any:
         """Return the blocks in use, and how many there are."""

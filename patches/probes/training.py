@@ -61,7 +61,7 @@ class TrainingSteps(CountedUnits, OneWorld):
         import sys
         import threading
 
-        self.close("the call before did not end")
+        self.close("the previous call did not end")
         self.open_at = None
         rollout: Any = getattr(sys, "_rlpatch_recording", None)
         if rollout and rollout.prof and rollout.STAGE == "rollout" and rollout.thread == threading.get_ident():

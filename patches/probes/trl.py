@@ -102,7 +102,7 @@ class LogProbs(WithoutProfiler, TrainerSteps):
             super().exit()
         else:  # as that of the reference where beta is 0
             self.role, self.step = self.ROLES[0], min(self.steps)
-            self.finish("not recorded: the process ends, and %s computed none" % " and ".join(self.ROLES))
+            self.finish("not recorded: the process ends, and %s computed no log-probs" % " and ".join(self.ROLES))
 
     def parts(self, model: Any) -> None:
         """Begin a call and its first part with ``model``, unless a loss or an evaluation computes.

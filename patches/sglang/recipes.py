@@ -164,8 +164,8 @@ FORWARD_THREAD = Recipe(
             line="self._rlpatch_stage_listen(dp_rank)",
             parameters=("dp_rank",),
             why=Text(
-                "a profiler must start and stop in the thread that it records, so the scheduler passes the commands for"
-                " this to that thread, through the batch queue"
+                "a profiler must start and stop in the thread that it records, so the scheduler sends start and"
+                " stop commands to that thread, through the batch queue"
             ),
         ),
     ),

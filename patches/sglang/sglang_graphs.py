@@ -10,8 +10,8 @@ from patches.sglang import RELEASES, replicas
 
 _FILE = "sglang/srt/model_executor/model_runner.py"
 _CAPTURES = Text(
-    "this statement runs the graph capture and its warm-up, in the scheduler's process and thread. Returns of"
-    " this function come before it: if no graph is captured, nothing is recorded"
+    "this statement runs the graph capture and its warm-up, in the scheduler's process and thread. If"
+    " no graph is to be captured, the function returns before this statement, and nothing is recorded"
 )
 _PREFILL_AND_DECODE = Text(
     "the graphs of prefill and of decode are captured from here on, in the scheduler's process and thread"
@@ -42,23 +42,23 @@ FIRST = Recipe(
         " kernel, on which shapes (--contents npu,cpu,shapes)"
     ),
     how=Text(
-        "one line before the capture and one after it. The model runners of draft models are left out. If the"
-        " capture fails, the engine does not start; the trace is saved when the process ends, or before its next"
-        " capture. Only the first capture of a model runner is recorded. An update of the weights from disk may"
-        " capture again: up to 0.5.13.post1 --repeat N records the first N captures. Up to there, the trace has"
-        " the graphs of decode only. Up to 0.5.0rc2 a model runner is not told its data-parallel rank, so with"
-        " --dp-size each replica has its own rank 0"
+        "one line before the capture and one after it. The captures of draft models are not recorded. If"
+        " the capture fails, the engine does not start; the trace is saved when the process ends, or before"
+        " the process captures again. Only the first capture of a model runner is recorded. An update of"
+        " the weights from disk may capture again; up to 0.5.13.post1, --repeat N then records the first N"
+        " captures. Up to 0.5.13.post1, the trace has only the graphs of decode. Up to 0.5.0rc2, a model"
+        " runner does not know its data-parallel rank, so with --dp-size each replica has its own rank 0"
     ),
     upstream=_FILE,
     remove_when=Text("SGLang's own profiler can write a trace of the capture for chosen ranks"),
     notes=(
         Note(
             Text("with --disable-cuda-graph no decode graph is captured"),
-            Text("up to 0.5.13.post1 there is no trace then; from 0.5.14 on the trace may be almost empty"),
+            Text("up to 0.5.13.post1 no trace is written; from 0.5.14 on the trace may be almost empty"),
         ),
         Note(
             Text("leave out --enable-profile-cuda-graph"),
-            Text("with it SGLang profiles the same capture, and two profilers at once lose data or crash"),
+            Text("with this option, SGLang profiles the same capture, and two profilers at once lose data or crash"),
         ),
         Note(
             Text("fewer captured batch sizes make the trace smaller"),

@@ -23,9 +23,16 @@ AGAIN = "python -m patches.survey"
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("release", required=False, metavar="TARGET==VERSION")
-@click.option("--path", type=click.Path(path_type=Path), metavar="DIR", help="Look into this folder, download nothing.")
-@click.option("--readme", "table", is_flag=True, help="Write the table of targets anew from the recipes.")
-@click.option("--new", is_flag=True, help="Look at every release that the package index has and rlpatch does not know.")
+@click.option(
+    "--path",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Read the release from this folder; download nothing.",
+)
+@click.option(
+    "--readme", "table", is_flag=True, help="Rewrite the table of targets in README and docs from the recipes."
+)
+@click.option("--new", is_flag=True, help="Report on every release on the package index that rlpatch does not know.")
 def main(release: str | None, path: Path | None, table: bool, new: bool) -> None:
     """Print what rlpatch has to learn for a release, or write the tables anew, or look at all unknown releases.
 
@@ -57,7 +64,7 @@ def _survey(target_and_version: str, path: Path | None) -> list[str]:
     upstream = next(upstream for upstream in upstreams() if upstream.project.name == name)
     if path is None and version is None:
         hint = f"{AGAIN} {name}=={upstream.project.releases[-1]}, or {AGAIN} {name} --path DIR"
-        raise Problem(Kind.USAGE, f"{target_and_version}: which release?", hint=hint)
+        raise Problem(Kind.USAGE, f"{target_and_version} names no release", hint=hint)
     if path is None and not upstream.project.on_index:
         hint = f"{AGAIN} {name} --path DIR, with DIR a checkout of the release"
         raise Problem(Kind.USAGE, f"{name} is not on the package index", hint=hint)

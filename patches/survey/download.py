@@ -65,8 +65,8 @@ def listed(distribution: str) -> tuple[str, ...]:
         head, _, versions = line.partition("Available versions: ")
         if not head and versions:
             return tuple(versions.split(", "))
-    hint = f"look at what it says: {' '.join(['python', *command[1:]])}"
-    raise Problem(Kind.ENVIRONMENT, f"no package index answers, or none has {distribution}", hint=hint)
+    hint = f"run this command to see pip's error: {' '.join(['python', *command[1:]])}"
+    raise Problem(Kind.ENVIRONMENT, f"no package index answers, or no index has {distribution}", hint=hint)
 
 
 def _part(path: str, prefixes: Sequence[str]) -> bool:
@@ -177,11 +177,11 @@ def _unavailable(name: str, version: str, pip_output: str) -> Problem:
     """Return the problem that a release cannot be downloaded, with the last two errors, or lines, of `pip_output`."""
     errors = [line for line in pip_output.splitlines() if line.startswith("ERROR")]
     nothing = "(from versions: none)" in pip_output
-    cause = "no package index answers, or none has it" if nothing else "pip download failed"
+    cause = "no package index answers, or no index has this release" if nothing else "pip download failed"
     return Problem(
         Kind.ENVIRONMENT,
         f"{name} {version} cannot be downloaded: {cause}",
         notes=tuple((errors or pip_output.splitlines())[-2:]),
-        hint=f"look at what there is: {Path(sys.executable).name} -m pip download --no-deps {name}=={version};"
+        hint=f"try the download yourself: {Path(sys.executable).name} -m pip download --no-deps {name}=={version};"
         f" or unpack it yourself and name the folder: {name}=={version} --path DIR",
     )

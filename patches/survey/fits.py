@@ -83,8 +83,8 @@ def report(upstream: Upstream, target: Target) -> list[str]:
     """
     name, version = upstream.project.name, target.version
     if not version:
-        hint = "unpack a release, which says it in its metadata"
-        raise Problem(Kind.VERSION, f"nothing says which release of {name} this is", str(target.root), hint)
+        hint = "unpack a published release, whose metadata contains the version"
+        raise Problem(Kind.VERSION, f"the release of {name} in this folder is unknown", str(target.root), hint)
     recipe_fits = _findings(upstream, target)
     is_published = published(upstream, version)
     lines = [f"{name} {version}: {'a release that is known' if is_published else 'a release that is not known'}"]

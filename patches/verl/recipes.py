@@ -104,8 +104,8 @@ def engine_worker(stage: str, unit: str) -> Recipe:
         where=Head(),
         line='self._rlpatch_stage("begin_batch", data)',
         why=Text(
-            "a batch outside the loop over mini-batches is a training step with a single mini-batch, as always in"
-            " supervised fine-tuning"
+            "a batch outside the loop over mini-batches counts as a training step with one mini-batch; in"
+            " supervised fine-tuning, every batch is such a batch"
         ),
         parameters=("data",),
     )

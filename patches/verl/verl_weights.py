@@ -18,7 +18,7 @@ _ENGINES = RELEASES.since("0.7.0")
 _ACTOR = "ActorRolloutRefWorker"
 
 _WHOLE = Text("this function is the trainer's side of a weight sync, in the trainer's workers")
-_SENDER = Text("tensors are copied into buckets here, whenever this function neither gathers nor sends")
+_SENDER = Text("apart from gathering and sending, this function copies tensors into buckets")
 _LOAD = Text("the engine loads the weights")
 
 
@@ -117,7 +117,10 @@ RECIPES = _WEIGHTS.recipes(
             _WEIGHTS.phase(
                 f"{cls}.get_per_tensor_param",
                 "gather",
-                Text("the weights that are not gathered tensor by tensor are gathered here"),
+                Text(
+                    "the weights that are gathered all at once are gathered here; the others are gathered tensor by"
+                    " tensor"
+                ),
             ),
         )
         for cls, folder, first in (

@@ -102,7 +102,7 @@ def test_the_index_is_asked_for_every_version(index: Path) -> None:
 
 
 def test_an_index_that_does_not_answer_is_not_one_without_news(index: Path) -> None:
-    with pytest.raises(Problem, match="no package index answers, or none has toy") as caught:
+    with pytest.raises(Problem, match="no package index answers, or no index has toy") as caught:
         listed("toy")
     assert caught.value.hint.endswith("-m pip index versions --pre --retries=2 toy")
 

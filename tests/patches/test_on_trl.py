@@ -102,7 +102,7 @@ MICRO = (
         "GRPO",
         update(1, {0: learned(0), 1: learned(1)}),
         settings={"beta": 0.0},
-        said="of training step 1: not recorded: the process ends, and actor and ref computed none",
+        said="of training step 1: not recorded: the process ends, and actor and ref computed no log-probs",
     ),
     Case(
         "SFT", update(1, {0: learned(0), 1: learned(1)}), window="0:9", said="the training step ends, recorded 2 of 9"

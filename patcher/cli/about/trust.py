@@ -15,7 +15,9 @@ from patcher.options.headings import OUTPUT
 
 FILE = click.Argument(["file"], required=False, type=click.Path(path_type=Path), metavar="[FILE]")
 _HINT = Text("type the path of the configuration file: rlpatch trust FILE")
-REMOVE = options.switch(OUTPUT, "Withdraw the trust.", "--remove")
+REMOVE = options.switch(
+    OUTPUT, "Stop trusting the configuration: rlpatch no longer starts its interpreters.", "--remove"
+)
 
 
 @options.command("trust", FILE, REMOVE)

@@ -13,7 +13,7 @@ from patcher.messages import CommandResult
 
 @options.command("check", options.targets("[TARGET]..."), groups=(LAUNCH, SEARCH, CLUSTER))
 def command(targets: tuple[str, ...], launch: Launch, search: SearchOptions, cluster: ClusterOptions) -> CommandResult:
-    """Look for other profilers that are switched on or could be.
+    """Look for other profilers that are switched on, or that the run could switch on.
 
     rlpatch searches the environment, the launch script, the command after `--`, and the configuration files that these
     name.

@@ -39,7 +39,7 @@ def command(
     """
     if request.selects and not targets:
         raise usage(
-            Text("the command names a recording window, but nothing to patch, such as vllm or verl"),
+            Text("the command has a recording window, but no target, such as vllm or verl"),
             "rlpatch diff vllm-ascend --decode 30:60",
         )
     if request.choices and not request.selects:

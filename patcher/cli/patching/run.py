@@ -27,7 +27,8 @@ def command(
     require: bool,
     dry_run: bool,
 ) -> CommandResult:
-    """Run the command after `--` with patched TARGETs. Its Python processes import the code that `apply` would write.
+    """Run the command after `--` with patched TARGETs. The Python processes of the command import the code that `apply`
+    would write.
 
     Nothing changes on disk, so there is nothing to revert. Exit code and stdout come from the command; rlpatch writes
     its own messages to stderr.

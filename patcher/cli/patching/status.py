@@ -9,7 +9,9 @@ from patcher.commands.patching.status import status
 from patcher.messages import CommandLine, CommandResult, Text, usage
 from patcher.options.headings import PLACE
 
-EVERYWHERE = options.switch(PLACE, "Also show patches that you applied outside of this search.", "--everywhere")
+EVERYWHERE = options.switch(
+    PLACE, "Also show patches that you applied in other places on this machine.", "--everywhere"
+)
 
 
 @options.command("status", options.targets("[TARGET]..."), EVERYWHERE, groups=(SEARCH, CLUSTER))

@@ -27,7 +27,7 @@ FORCE = options.switch(
 FAIL_ABOVE = Option(
     ["--fail-above"], heading=READ, type=click.FloatRange(min=0), metavar="PERCENT",
     help="Exit with code 9 if AFTER is certainly slower by more than PERCENT: the whole confidence interval lies above"
-    " it. Needs two captures per side, or three on one side; a baseline needs three runs.",
+    " PERCENT. Needs two captures per side, or three on one side; a baseline needs three runs.",
 )  # fmt: skip
 
 BASELINE = Option(
@@ -36,7 +36,7 @@ BASELINE = Option(
 )  # fmt: skip
 
 UPDATE = options.switch(
-    READ, "Store this run in the baseline, if there is none yet, or if the run is comparable and not slower.",
+    READ, "Store this run in the baseline if the baseline is empty, or if the run is comparable and not slower.",
     "--update",
 )  # fmt: skip
 

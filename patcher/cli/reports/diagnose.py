@@ -95,10 +95,10 @@ FORCE = switch(PROFILERS, "Run the command even if another profiler is switched 
 def command(
     targets: tuple[str, ...], chosen: DiagnoseOptions, search: SearchOptions, launch: Launch, force: bool
 ) -> CommandResult:
-    """Show which kinds of kernels take the time of whole steps, from a few recorded iterations.
+    """Estimate from a few recorded iterations which kinds of kernels take the time of training steps.
 
-    The timeline gives the duration of every iteration and micro-batch. The few that a profiler records show which kinds
-    of kernels that time consists of.
+    The timeline gives the duration of every iteration and micro-batch. A profiler records a few of them, which show
+    what kinds of kernels take that time.
 
     With a command after `--`, rlpatch runs it with patched TARGETs. While it runs, rlpatch chooses the windows and asks
     the workers to record them.

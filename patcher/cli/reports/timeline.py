@@ -47,8 +47,9 @@ def command(folder: Path, options: TimelineOptions, cluster: ClusterOptions) -> 
     """Join what the processes of a run recorded with --timeline. Show where the time of each step went and what
     limited it.
 
-    DIR is the folder of the traces; default: rlpatch_traces in the working directory. It can be read while the run
-    goes on, and may hold the folders of several machines. --ray first copies DIR from all nodes to this machine.
+    DIR is the folder of the traces; default: rlpatch_traces in the working directory. The folder can be read
+    while the run goes on, and may contain the folders of several machines. --ray first copies DIR from all nodes to
+    this machine.
 
     \b
     Examples:

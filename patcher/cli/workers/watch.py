@@ -63,7 +63,9 @@ WATCH = Group(
     ),
     options.switch(WAITED, "Print the state once; do not wait.", "--once"),
     options.switch(
-        WAITED, "Show what limited each training step, instead of the workers, while the run goes on.", "--timeline"
+        WAITED,
+        "While the run goes on, show what limited each training step, instead of the state of each worker.",
+        "--timeline",
     ),
     waiting.TIMEOUT,
 )

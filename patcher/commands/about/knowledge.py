@@ -126,7 +126,11 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
     upstream, version = parse_target(word)
     name = upstream.project.name
     recipes = recipes_of(upstream, stage, upstreams) if stage else list(upstream.recipes)
-    head = Text("{target} {version} is not installed here; the recipes say:", name, version or Text("(every release)"))
+    head = Text(
+        "{target} {version} is not installed here; this is what rlpatch's recipes contain:",
+        name,
+        version or Text("(every release)"),
+    )
     places: Places = {}
     try:
         _, target = search.find(word, "explain")
@@ -265,7 +269,7 @@ def _insertion_lines(recipe: Recipe) -> Iterator[str]:
         yield Text("  settings that can be changed: {options}", ", ".join(map(flag, options_of(BuiltinStage.PROFILER))))
     for call in recipe.calls:
         names = recipe.class_name, recipe.method, call.function
-        yield Text("  in {class_name}.{method}, the arguments of {function}", *names)
+        yield Text("  in {class_name}.{method}: the arguments of {function}", *names)
         yield Text("    {line}", call.why)
 
 

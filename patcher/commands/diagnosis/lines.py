@@ -97,7 +97,7 @@ def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> It
             *values,
         )
     )
-    yield Detail("  a rollout begins when an engine has no earlier request left")
+    yield Detail("  a new rollout begins with the first request after an engine has finished all earlier ones")
     if stage.recording_seconds >= 0.05:
         yield Text("  recording took {seconds:.1f} s, which the figures below do not include", stage.recording_seconds)
     whole = stage.seconds + stage.waiting_seconds + stage.recording_seconds
@@ -123,7 +123,7 @@ def _load_cells(part: LoadPart) -> tuple[str, ...]:
     error = "" if part.error is None else f"{100 * part.error:+.0f} %"
     most: str = joined(COMMA, (_share(row, with_interval=False) for row in part.classes[:LARGEST]))
     if part.error is not None and not part.supported:
-        most = Text("not supported")
+        most = Text("not supported by the data")
     return LOADS[part.load], f"{100 * part.share:.0f} %", f"{part.ms_each:,.1f}", most, error
 
 
@@ -153,14 +153,17 @@ def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) ->
         error = max(100 * abs(part.error or 0) * part.share for stage in supported for part in stage.by_load)
         names = joined(COMMA, (stage.stage for stage in supported))
         text = Text(
-            "check: {stages}: each load is predicted within {error:.1f} % of its stage, so the shares are supported",
+            "check: {stages}: the time of each load is predicted with an error of at most {error:.1f} % of the"
+            " stage, so the data supports the shares",
             names,
             error,
         )
         yield from wrapped(text)
     for stage in recordable:
         if not stage.supported:
-            yield from wrapped(Text("check: {stage}: the shares are not supported: {reason}", stage.stage, stage.why))
+            yield from wrapped(
+                Text("check: {stage}: the data does not support the shares: {reason}", stage.stage, stage.why)
+            )
         for part in stage.by_load:
             if part.why:
                 yield Detail("  {load}: {reason}", LOADS[part.load], part.why)

@@ -131,7 +131,7 @@ def diagnose_newest(folder: Path, result: CommandResult, started: float, output:
             Kind.NO_TRACE,
             Text("the run left no timeline"),
             str(folder),
-            Text("the log of the run may say why: look for rlpatch lines"),
+            Text("the log of the run may say why: look for lines with rlpatch"),
         )
     diagnosis = _diagnose_with_steps(folder, processes, silent, result)
     return add_diagnosis(result, diagnosis, folder, None, output)

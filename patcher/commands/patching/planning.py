@@ -204,7 +204,12 @@ def _resolved_candidate(search: Search, upstream: Upstream, target: Target, requ
             packages,
             name,
         )
-        notes = [Note(text, Text("choose with {options}, or type the run's interpreter with --python EXE", options))]
+        notes = [
+            Note(
+                text,
+                Text("choose the profiler with {options}, or type the run's interpreter with --python EXE", options),
+            )
+        ]
     return Candidate(search, upstream, target, config, tuple(notes))
 
 

@@ -301,7 +301,5 @@ def _reasons_unpatched(folder: folders.RunFolder, plan: Plan, gaps: Sequence[Hoo
     begun = Text(
         "Python processes loaded the hook, but none imported {files}: did the run get as far as this import?", files
     )
-    passed_by = Text(
-        "{limits}; it also has no effect for modules that pytest rewrites or that are in a zip file", _PASSED_BY
-    )
+    passed_by = Text("{limits}, nor on modules that pytest rewrites or that are in a zip file", _PASSED_BY)
     return begun, *(losses or (passed_by,))

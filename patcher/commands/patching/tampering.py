@@ -44,7 +44,7 @@ def with_edited_line(problem: Problem, root: PatchedRoot, hint: str = "") -> Pro
         return problem
     at, expected = difference
     notes = (
-        Text("expected line: {line}", _shown([expected])) if expected else Text("expected line: none in this place"),
+        Text("expected line: {line}", _shown([expected])) if expected else Text("expected line: none"),
         Text("actual line: {line}", _shown(actual[at : at + 1])),
     )
     return problem.replace(where=f"{place}:{at + 1}", notes=notes, hint=hint or problem.hint)

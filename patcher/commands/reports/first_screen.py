@@ -322,7 +322,9 @@ def _slow_steps(report: model.TraceReport, leading: model.Diagnosis | None) -> s
     slow = next((finding for finding in report.findings if finding.id == "outlier"), None)
     if leading is None or slow is None or slow.severity != "warning" or not slow.saving_ns:
         return ""
-    return Text("also: {title}; averaged over all steps, this costs {time}", slow.title, in_ms(slow.saving_ns))
+    return Text(
+        "also: {title}; averaged over all steps, the cost is {time} per step", slow.title, in_ms(slow.saving_ns)
+    )
 
 
 def _to_do(leading: model.Diagnosis | None) -> str:
@@ -356,7 +358,7 @@ def _certainty(profile: model.RankProfile, leading: model.Diagnosis | None) -> s
     times = sorted(unit.device_ns or unit.host_ns for unit in profile.units)
     steps = unit_word(profile) if count == 1 else _SEVERAL[unit_word(profile)]
     if count < _FEW:
-        units: str = Text("{count} {steps}, too few for a spread", count, steps)
+        units: str = Text("{count} {steps}, too few to show how much they vary", count, steps)
     else:
         low, high = in_ms(times[0]), in_ms(times[-1])
         median = in_ms(profile.median_ns or profile.host_median_ns)

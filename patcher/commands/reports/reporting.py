@@ -68,7 +68,7 @@ def report(paths: Sequence[Path], options: ReadOptions, display: Display = silen
         return result
     trace_report = analysis.reported(profiles)
     if len({(profile.part, profile.rank) for profile in profiles}) < len(profiles):
-        why = Text("several traces have the same rank, or one has none")
+        why = Text("several traces have the same rank, or a trace has no rank")
         result.note(
             Text("cannot tell which rank waits for which: the traces are not the ranks of one recording window"), why
         )
@@ -167,7 +167,7 @@ def _fail_if_slower(result: CommandResult, comparison: model.Comparison, fail_ab
             )
             return
         cause = Text(
-            "--fail-above needs two traces per side, or three on one side: fewer do not show how much traces"
+            "--fail-above needs at least two traces on each side, or three on one side, to see how much traces"
             " of the same program vary"
         )
         again = CommandLine(

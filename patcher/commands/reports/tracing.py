@@ -187,7 +187,7 @@ def _report_contents(report: CommandResult, trace: RecordedTrace) -> dict[str, A
         ranges = joined(COMMA, (Text("{quantity} {range}", name, spread(*ends)) for name, ends in contents.items()))
         report.lines += wrapped(
             Text(
-                "{trace}: window {window} was requested, and its steps contain {contents}",
+                "{trace}: window {window} was requested; each step of the trace contains {contents}",
                 trace.path.name,
                 trace.requested,
                 ranges,
@@ -325,7 +325,8 @@ def _report_parsed(report: CommandResult, parsed: ParseResult, exports: tuple[st
             "torch_npu wrote no {export_types}: it exports only the types that the recording asked for", lacking
         )
         report.warn(
-            cause, Text("to get them, record again with `rlpatch apply … --export-type db,text`: {path}", parsed.path)
+            cause,
+            Text("to get these types, record again with `rlpatch apply … --export-type db,text`: {path}", parsed.path),
         )
 
 

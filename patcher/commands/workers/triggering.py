@@ -277,7 +277,7 @@ def _worker_notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> 
     for row in living:
         if row.life.silent:
             text = Text("{worker} may have ended: {reason}", row.worker.name, row.life.words)
-            yield Message("warning", text, Text("the progress of this worker was ignored"))
+            yield Message("warning", text, Text("rlpatch chose the rollout or training step without this worker"))
     turns = _turns(living)
     if turns and min(turns) < max(turns):
         text = Text(
@@ -312,7 +312,12 @@ def _pending_notes(
     if whose:
         yield Message(
             "warning",
-            Text("request {id} ({window}) is replaced, so {workers} will not serve it", request.id, name, whose),
+            Text(
+                "request {id} ({window}) is replaced before {workers} served it",
+                request.id,
+                name,
+                whose,
+            ),
         )
     elif all(row.outcome != progress.DONE for row in of_stage):
         yield Message("note", Text("no worker served the previous request ({window})", name))
@@ -338,7 +343,7 @@ def _request_lines(rows: Sequence[WorkerProgress], request: TriggerRequest, opti
     if options.dry_run:
         asked = Text("would request {window} in {turn} {number}", *asked.values.values())
     if options.at is None:
-        asked = Text("{request}, which comes next for the worker that is furthest ahead", asked)
+        asked = Text("{request}, the next one for the worker that is furthest ahead", asked)
     expiry = Text(
         "  request {id} expires in {duration}; workers look for requests when a {turn} begins",
         *(request.id, life.duration(options.expires), options.turns),

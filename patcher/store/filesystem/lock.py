@@ -254,7 +254,7 @@ def _read_claim(path: Path) -> str:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        cause = Text("this file is not a link; rlpatch locks with a link of this name and never creates a file instead")
+        cause = Text("not a lock of rlpatch: a lock with this name is always a symlink")
         raise Problem(Kind.ENVIRONMENT, cause, str(path), Text("delete {path}, then try again", path)) from None
 
 

@@ -22,7 +22,7 @@ PRISTINE = BODY.encode()
             "intact",
             "only the marker comments were checked",
         ),
-        (marked(BODY), PRISTINE, False, "tampered", "removes them, then apply inserts them again"),
+        (marked(BODY), PRISTINE, False, "tampered", "then insert them again with apply"),
         (
             marked(BODY),
             None,

@@ -165,7 +165,7 @@ def test_what_is_no_setting_of_it_is_refused(run, site: Path, words, said: str, 
         ("Level0", ("--aic-metrics", "memory"), 2, "Level0"),
         ("Level0", ("--aic-metrics", "memory", "--level", "level1"), 0, ""),
         ("AiCoreNone", ("--level", "level2"), 0, "PipeUtilization"),
-        ("Memory", ("--level", "level0"), 0, "torch_npu ignores the unchanged setting aic_metrics=Memory at"),
+        ("Memory", ("--level", "level0"), 0, "torch_npu collects no AI Core metrics: at"),
         ("Memory", ("--level", "level0", "--aic-metrics", "none"), 0, ""),
         ("", ("--export-type", "db,text"), 0, "--export-type"),
         ("", ("--analysis",), 0, "--analysis"),
@@ -224,7 +224,7 @@ def test_explain_shows_what_may_be_set_and_what_is_set_now(run, site: Path) -> N
         "  settings that can be changed: --level, --contents, --export-type, --aic-metrics, --l2-cache, --mstx, --analysis"
         in before
     )
-    assert "  in NPUWorker._init_profiler, the arguments of torch_npu.profiler._ExperimentalConfig" in before
+    assert "  in NPUWorker._init_profiler: the arguments of torch_npu.profiler._ExperimentalConfig" in before
     assert (
         "  in the installed file: vllm_ascend/worker/worker_v1.py:22 profiler_level=torch_npu.profiler.ProfilerLevel.Level1"
         in before

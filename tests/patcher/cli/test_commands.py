@@ -157,8 +157,8 @@ ERRORS = {
     "a check of nothing": (("check", "verl", "--path", "nowhere"), 3, "the folder nowhere does not exist", "--path .../site-packages"),
     "a check of nothing at all": (("check", "--path", "nowhere"), 3, "the folder nowhere does not exist", "--path .../site-packages"),
     "a check of what is not there": (("check", "verl", "--path", "site"), 3, "verl (package verl) is not installed here", "--path"),
-    "a window without a target": (("diff", "--decode", "1:2"), 2, "nothing to patch", "rlpatch diff vllm-ascend"),
-    "path and python": (("status", "--path", "site", "--python", "python3"), 2, "both say where to look", "use only one"),
+    "a window without a target": (("diff", "--decode", "1:2"), 2, "but no target", "rlpatch diff vllm-ascend"),
+    "path and python": (("status", "--path", "site", "--python", "python3"), 2, "both say where to look", "leave out --path or --python"),
 }  # fmt: skip
 
 
@@ -222,7 +222,7 @@ def test_a_dry_run_finds_what_the_real_one_would_stumble_over(run, site: Path) -
 def test_a_lost_registry_is_written_again(run, site: Path) -> None:
     run(*APPLY)
     shutil.rmtree(site / ".rlpatch")
-    assert f"listed in .rlpatch again, unchanged {WORKER}" in run(*APPLY).stdout
+    assert f"added to .rlpatch again, without changing {WORKER}" in run(*APPLY).stdout
     assert "since" in run("status", "--path", "site").stdout
 
 
@@ -415,7 +415,7 @@ class TestStatus:
         worker.write_text(moved)
         told = self.state(run, 4)
         assert f"next: rlpatch revert --path {site}\n" in run("status", "--path", "site", code=4).stderr
-        assert (told["state"], "removes them, then apply inserts them again" in told["detail"]) == ("tampered", True)
+        assert (told["state"], "then insert them again with apply" in told["detail"]) == ("tampered", True)
         assert f"+++ b/{WORKER}" in run("diff", "--path", "site").stdout
         assert f"patched {WORKER}" in run(*APPLY).stdout
         assert (worker.read_text(), self.state(run)["state"]) == (patched, "intact")
@@ -626,7 +626,7 @@ def test_explain_names_the_place_and_what_the_release_can_do_by_itself(run, site
     assert f'in the installed file: {WORKER}:{line} self._rlpatch_rollout("step", scheduler_output)' in said
     assert "RLPATCH_WINDOW" in said
     newer = run("explain", "vllm-ascend==0.30.0rc2").stdout
-    assert "is not installed here; the recipes say:" in newer
+    assert "is not installed here; this is what rlpatch's recipes contain:" in newer
     assert "records [29, 59) for delay 30" in newer
     for version, notes in (("0.30.0rc2", 0), ("0.77.0", 1)):
         assert len(json.loads(run("explain", f"vllm-ascend=={version}", "--json").stdout)["notes"]) == notes

@@ -72,7 +72,7 @@ def test_an_option_on_the_command_line_overrides_the_configuration(
 
 def test_all_that_was_added_is_said_and_the_commands_that_search_take_the_place(team: Path, run: Run) -> None:
     said = run("apply", "-v").stderr
-    assert "note: from rlpatch.toml: vllm-ascend --decode 30:60 --ranks 0,8" in said
+    assert "note: options from rlpatch.toml: vllm-ascend --decode 30:60 --ranks 0,8" in said
     assert str(team / "rlpatch.toml") in said
     (patch,) = json.loads(run("status", "--json").stdout)["result"]["patches"]
     assert patch["root"] == str(team / "site")
@@ -214,8 +214,8 @@ def test_a_value_is_typed(table: str, words: tuple[str, ...]) -> None:
         ('path = "a\\u0000b"', "path in the configuration has an unprintable character: 'a\\x00b'", 1),
         ('targets = "\\u001b[31m"', "targets in the configuration has an unprintable character: '\\x1b[31m'", 1),
         ('[presets."\\u001b"]', "presets in the configuration has an unprintable character", None),
-        (f"ranks = 0x{'f' * 5000}", "the number of ranks in the configuration is too large", 1),
-        (f"save-path = '{'x' * 5000}'", "save-path in the configuration has a text of more than 4096 characters", 1),
+        (f"ranks = 0x{'f' * 5000}", "the value of ranks in the configuration is too large", 1),
+        (f"save-path = '{'x' * 5000}'", "the text of save-path in the configuration is longer than 4096 characters", 1),
         (
             "path = '~nobody-has-this-name/x'",
             "path in the configuration starts with ~ and a user who does not exist",

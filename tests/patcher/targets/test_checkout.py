@@ -166,7 +166,7 @@ def test_another_users_checkout_names_the_command(repo: Path, monkeypatch: pytes
     [
         ("fatal: unsafe repository (it is owned by X)", "dubious ownership", "safe.directory"),
         ("fatal: bad object.", "git failed: fatal: bad object", "git -C"),
-        ("", "git failed: it printed no reason", "git -C"),
+        ("", "git failed: git printed no reason", "git -C"),
     ],
 )
 def test_the_words_of_git(

@@ -445,6 +445,6 @@ def test_log_probs_that_no_role_computed_are_told_at_the_end(events: list[str]) 
     steps = probe(trl.LogProbs, ROLES=("ref", "actor"), steps={7, 3})
     steps.exit()
     assert (steps.role, steps.step) == ("ref", 3)
-    assert events == ["finish not recorded: the process ends, and ref and actor computed none"]
+    assert events == ["finish not recorded: the process ends, and ref and actor computed no log-probs"]
     steps.exit()
     assert events[1:] == ["exit"]

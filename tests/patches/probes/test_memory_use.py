@@ -77,7 +77,7 @@ def test_a_device_that_cannot_be_read_is_left_alone(tmp_path: Path, change: str,
     left = left_by(f'{DEVICE}{change}\ndef f(): s = span("work", "f")\nf()\nf()', tmp_path)
     assert left.status == 0
     assert [len(row) for row in _notes(left.files)] == [3] * 4
-    assert left.output.count("the memory of the device is not noted") == bool(said)
+    assert left.output.count("device memory is not recorded") == bool(said)
     assert said in left.output
 
 

@@ -240,11 +240,11 @@ def limited(tmp_path: Path, window: str, limit: str, sizes: list[int], **more: A
 @pytest.mark.parametrize(
     ("window", "limit", "sizes", "lengths", "said"),
     [
-        ("2:6", "2", [600_000_000] * 9, [1], "its trace would have about 2.4 GB, recorded 1 of 4 decode steps"),
+        ("2:6", "2", [600_000_000] * 9, [1], "would be too large: about 2.4 GB, recorded 1 of 4 decode steps"),
         ("2:6", "2.5", [600_000_000] * 9, [1, 2, 1], "complete, recorded 4 of 4 decode steps"),
         ("2:6", "0.0005", [100_000] * 9, [1, 2, 1], "complete, recorded 4 of 4 decode steps"),
-        ("2:9", "0.0005", [50_000, 100_000], [1, 2], "would have about 0.00065 GB, recorded 3 of 7"),
-        ("2:", "0.0005", [100_000] * 9, [1, 2, 2], "would have about 0.0006 GB, recorded 5 decode steps in 3 pieces"),
+        ("2:9", "0.0005", [50_000, 100_000], [1, 2], "too large: about 0.00065 GB, recorded 3 of 7"),
+        ("2:", "0.0005", [100_000] * 9, [1, 2, 2], "too large: about 0.0006 GB, recorded 5 decode steps in 3 pieces"),
     ],
 )
 def test_a_trace_that_would_become_too_large_ends_the_window(

@@ -225,7 +225,7 @@ def test_a_window_needs_no_timeline(tmp_path: Path) -> None:
 def test_a_trainer_of_another_form_ends_the_timeline(tmp_path: Path) -> None:
     left = left_by('trainer = TrainerTimeline()\ntrainer.training_step(Some(), "unit", "micro-batch")', tmp_path)
     assert (left.status, left.files) == (0, [])
-    assert left.output.startswith("rlpatch: timeline, ended: AttributeError")
+    assert left.output.startswith("rlpatch: timeline, recording ended: AttributeError")
 
 
 def test_calls_and_works_of_a_group_have_its_class(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_a_step_of_a_loop_ends_with_the_weights_or_as_the_next_one_begins(tmp_pa
 def test_a_rollout_without_a_number_ends_the_timeline_and_not_the_run(tmp_path: Path) -> None:
     left = left_by(f'{LOOP}train("first"); update(); print("went on")', tmp_path)
     assert left.status == 0
-    assert left.output.startswith("rlpatch: timeline, ended: TypeError")
+    assert left.output.startswith("rlpatch: timeline, recording ended: TypeError")
     assert left.output.endswith("went on\n")
 
 
@@ -423,7 +423,7 @@ def test_a_failure_is_one_line_and_the_run_goes_on(tmp_path: Path, case: str) ->
     said, *rest = left.output.splitlines()[::-1][1:]
     assert left.output.splitlines()[-1] == "done"
     assert rest == []
-    assert said.startswith("rlpatch: timeline, ended: ")
+    assert said.startswith("rlpatch: timeline, recording ended: ")
     assert why in said
 
 
@@ -442,7 +442,7 @@ print("done")
 """
     left = left_by(code, tmp_path)
     assert left.status == 0
-    assert "rlpatch: timeline, ended: OSError: [Errno 27] File too large; the run goes on" in left.output
+    assert "rlpatch: timeline, recording ended: OSError: [Errno 27] File too large; the run goes on" in left.output
     assert left.output.splitlines()[-1] == "done"
     assert left.files[0][0]["rlpatch timeline"] == 1
 
@@ -459,7 +459,7 @@ for n in range(30): f(n)
 """
     left = left_by(code, tmp_path)
     assert left.status == 0
-    assert "rlpatch: timeline, ended: OSError: [Errno 27] File too large; the run goes on" in left.output
+    assert "rlpatch: timeline, recording ended: OSError: [Errno 27] File too large; the run goes on" in left.output
 
 
 def test_it_can_be_switched_off(tmp_path: Path) -> None:
@@ -561,7 +561,7 @@ def test_iterations_are_kept_on_the_chosen_ranks(
 
 def test_an_engine_of_another_form_ends_the_timeline(vllm: VllmTimeline, console: Console) -> None:
     assert vllm.iteration(Some(), Some()) is None
-    assert "rlpatch: timeline, ended: AttributeError" in console.text
+    assert "rlpatch: timeline, recording ended: AttributeError" in console.text
     assert vllm.counted is False
 
 

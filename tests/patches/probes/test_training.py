@@ -392,7 +392,7 @@ def test_a_request_for_a_training_step_that_has_begun_is_refused_in_the_next(tmp
     worker.train({})
     assert not console.text
     worker.in_step(2)
-    assert "request refused: it was for 1, and this worker is at 2" in console.text
+    assert "request refused: the request was for number 1, and this worker is already at 2" in console.text
     assert worker.made == []
 
 
@@ -581,7 +581,7 @@ def test_a_call_that_raises_is_closed_by_the_next_one(console: Console) -> None:
     stage.run("that raises")
     stage.update(minis=1, micros=1)
     assert stage.recorded == [{0: ["that raises"]}, {0: ["micro 0.0", "step 0"]}]
-    assert console.text.count("the call before did not end, recorded 1 of 1 micro-batches") == 1
+    assert console.text.count("the previous call did not end, recorded 1 of 1 micro-batches") == 1
     assert console.text.count("complete, recorded 1 of 1 micro-batches") == 1
 
 

@@ -45,7 +45,7 @@ def added(lines: list[str]) -> tuple[int, str, str]:
     """A line of the block more."""
     at = next(at for at, line in enumerate(lines) if 'WINDOW = "30:60"' in line) + 1
     lines.insert(at, "        MINE = 1\n")
-    return at, "none in this place", lines[at]
+    return at, "none", lines[at]
 
 
 @pytest.mark.parametrize("edit", [value, call, removed, added])

@@ -194,7 +194,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str, int, str, str]] = {
         nothing,
         "out.csv",
         2,
-        "is a file, but --csv takes a folder and writes one file per table into it",
+        "names a file, but --csv takes a folder, which gets one file for each table",
         "next: --csv {place}/out\n",
     ),
     "a parent that is missing": (nothing, "a b/csv", 5, "cannot be written", "next: mkdir -p '{place}/a b'\n"),

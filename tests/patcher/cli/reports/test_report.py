@@ -598,7 +598,7 @@ def test_analyse_says_what_the_units_held(trace: Path) -> None:
     }  # fmt: skip
     said = typed("analyse", trace.parent)
     assert (
-        f"{trace.name}: window 0:4 at tail 8 was requested, and its steps contain requests 5 to 8, tokens 16, "
+        f"{trace.name}: window 0:4 at tail 8 was requested; each step of the trace contains requests 5 to 8, tokens 16, "
         in " ".join(said.stdout.split())
     )
     assert max(len(line) for line in said.stdout.splitlines() if str(trace.parent) not in line) <= 80

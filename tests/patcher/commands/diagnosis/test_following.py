@@ -228,7 +228,7 @@ def test_a_worker_that_never_answers_is_named_and_no_longer_waited_for(live: Liv
 
 @pytest.mark.parametrize(
     ("rollouts", "worker", "said"),
-    [(1, True, "so far: 1;"), (2, True, "so far: 2;"), (4, False, "no worker")],
+    [(1, True, "has seen 1 so far"), (2, True, "has seen 2 so far"), (4, False, "no worker")],
 )
 def test_it_says_why_nothing_was_recorded(rollouts: int, worker: bool, said: str, live: LiveRun) -> None:
     follower = Follower(live.folder, 3, lambda _text: None)
