@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from patcher.cli.search import SEARCH
 from patcher.commands.finding import SearchOptions
 from patcher.commands.patching import running
 from patcher.config import TrainingStage, Window
+from patcher.config.profilers import TorchNpuSettings, TorchSettings
 from patcher.guards.result import Launch
 from patcher.messages import CommandResult, Kind, Problem, Text, tables, usage
 from patcher.messages.language import translate
@@ -33,12 +34,16 @@ NEEDED = ("numpy",)
 
 
 class DiagnoseOptions(NamedTuple):
-    """Choices for `diagnose`: the run's number, the most requests and steps, whether to ask at all, where files go."""
+    """Choices for `diagnose`: the run's number, the most requests and steps, whether to ask at all, where files go.
+
+    `tool` records the windows, None for the one of the target's environment.
+    """
 
     run: int | None
     rounds: int
     steps: int | None
     once: bool
+    tool: str | None
     save_path: Path
     page: Path | None
     csv: Path | None
@@ -70,6 +75,12 @@ OPTIONS = Group(
         help="End the command after N training steps, or after N rollouts if no trainer marks steps.",
     ),
     switch(READ, "Read only the existing data; do not ask running workers for windows.", "--once"),
+    Option(
+        ["--tool"],
+        heading=READ,
+        type=click.Choice((TorchNpuSettings.TOOL, TorchSettings.TOOL)),
+        help="The profiler that records the windows. Default: the one of the target's environment.",
+    ),
     Option(
         ["--save-path"],
         heading=OUTPUT,
@@ -130,6 +141,11 @@ def command(
             Text("--steps ends the command after `--`, but no command was typed"),
             "rlpatch diagnose vllm -- bash run.sh",
         )
+    if chosen.tool is not None:
+        raise usage(
+            Text("--tool is for the command after `--`, but no command was typed"),
+            "rlpatch diagnose vllm -- bash run.sh",
+        )
     folder = Path(targets[0]) if targets else chosen.save_path
     from patcher.commands.diagnosis import asked, following, reading
 
@@ -158,7 +174,8 @@ def _diagnose_command(
     from patcher.commands.diagnosis.beside import DiagnosisBeside
 
     folder, say = chosen.save_path.resolve(), _progress_printer()
-    request = ProfileRequest((), {"timeline": True, "save_path": str(folder)}, _optional_requests(str(folder)))
+    choices = {"save_path": str(folder)} | ({"tool": chosen.tool} if chosen.tool else {})
+    request = ProfileRequest((), {"timeline": True, "save_path": str(folder)}, _optional_requests(choices))
 
     def meanwhile(show: running.Show) -> DiagnosisBeside:
         """Follow the run from now on."""
@@ -170,14 +187,17 @@ def _diagnose_command(
     )
 
 
-def _optional_requests(folder: str) -> tuple[ProfileRequest, ...]:
-    """Return a request for each stage to record windows on demand, and one for a weight sync; traces go to `folder`."""
+def _optional_requests(choices: Mapping[str, str]) -> tuple[ProfileRequest, ...]:
+    """Return a request for each stage to record windows on demand, and one for a weight sync, with `choices` in each.
+
+    `choices` are the names and values of options, such as the folder of the traces.
+    """
     units = {"rollout": "iterations", **dict.fromkeys(TrainingStage.NAMES, "micro-batch")}
     on_demand = (
-        ProfileRequest((Window(unit, 0, 0, none=True),), {"stage": stage, "on_demand": True, "save_path": folder})
+        ProfileRequest((Window(unit, 0, 0, none=True),), {"stage": stage, "on_demand": True, **choices})
         for stage, unit in units.items()
     )
-    return *on_demand, ProfileRequest((), {"stage": "weight-sync", "sync": STUDIED_SYNC, "save_path": folder})
+    return *on_demand, ProfileRequest((), {"stage": "weight-sync", "sync": STUDIED_SYNC, **choices})
 
 
 def _progress_printer() -> Callable[[str], None]:

@@ -12,6 +12,9 @@ from click.testing import Result
 
 from fixtures.rollouts import SimulatedEngine, requests
 from patcher.cli.reports import diagnose
+from patcher.commands.patching import running
+from patcher.messages import CommandResult
+from patcher.request import ProfileRequest
 from tests.patcher.cli.conftest import release
 
 Run = Callable[..., Result]
@@ -203,5 +206,21 @@ def test_a_page_that_cannot_be_written_is_a_message_behind_the_text(run: Run, re
     assert "attention" in result.stdout
 
 
-def test_steps_need_a_command(run: Run, recorded: Path) -> None:
-    assert "--steps" in run("diagnose", recorded, "--steps", "2", code=2).stderr
+@pytest.mark.parametrize("words", [("--steps", "2"), ("--tool", "torch")])
+def test_some_options_need_a_command(words: tuple[str, str], run: Run, recorded: Path) -> None:
+    assert words[0] in run("diagnose", recorded, *words, code=2).stderr
+
+
+@pytest.mark.parametrize(("words", "tools"), [((), {None}), (("--tool", "torch"), {"torch"})])
+def test_every_window_is_recorded_by_the_tool(
+    words: tuple[str, ...], tools: set[str | None], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[ProfileRequest] = []
+
+    def keep(targets: object, search: object, request: ProfileRequest, *rest: object, **more: object) -> CommandResult:
+        asked.extend(request.beside)
+        return CommandResult("run")
+
+    monkeypatch.setattr(running, "run", keep)
+    run("diagnose", "vllm", *words, "--save-path", tmp_path, "--", sys.executable)
+    assert {request.choices.get("tool") for request in asked} == tools
