@@ -234,7 +234,7 @@ class _Planning(NamedTuple):
             requested = recipe.probe.arguments(self.config)
             after, settings, arguments = editing.replace(without, recipe, requested, patch, __version__, where=where)
             place = place._replace(settings=settings)
-            notes = recipe.probe.resulting(self.config, arguments)
+            notes = recipe.probe.argument_notes(self.config, arguments)
         else:
             blocks = _blocks(place, without, self.config, patch, target.version)
             units = self.config.stage.marked

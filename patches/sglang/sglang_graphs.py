@@ -78,7 +78,10 @@ def _later(
     shape: Text,
     *insertions: Insertion,
 ) -> Recipe:
-    """Return the recipe of the structure `letter`: what its `releases` look like, and the lines for them."""
+    """Return the recipe for the model runner of later `releases`, called structure `letter`, with its lines.
+
+    `shape` describes in words how it differs, `fingerprints` are those of its method.
+    """
     return FIRST._replace(
         name=Text("model runner, graph capture {structure}", letter),
         method=insertions[0].method,

@@ -46,7 +46,7 @@ _DYNAMIC = Note(Text("with use_dynamic_batch_size, a single micro-batch is not r
 def _micros(method: str, schedule: str, count: str, *, last: bool) -> tuple[Insertion, Insertion]:
     """Return the lines that count the micro-batches in `method`, around the statement `schedule` that runs them.
 
-    `count` is the code of their number; with `last` their end ends the call of the stage.
+    `count` is the code for the number of micro-batches; with `last`, the call of the stage ends after them.
     """
     last_one = ", last=True" * last
     return (
@@ -175,7 +175,7 @@ def upstream(
     """Return the declarations of slime or a fork of it.
 
     `train` and `forward_only` are the fingerprints of these functions, `more` are recipes for the timeline's sites that
-    only this project has, `senders` those for what sends weights.
+    only this project has, `senders` those for its code that sends weights.
     """
     package, releases = project.package, Releases(project.releases)
     return Upstream(

@@ -54,7 +54,7 @@ def download(
     raise _unavailable(distributions[0], version, output)
 
 
-def listed(distribution: str) -> tuple[str, ...]:
+def published_versions(distribution: str) -> tuple[str, ...]:
     """Return every version of a distribution on the package index, pre-releases included.
 
     Raises Problem (ENVIRONMENT) if no index answers or has it: pip does not distinguish these.

@@ -15,7 +15,7 @@ from patcher.messages import Kind, Problem
 from patcher.plan import published
 from patcher.recipe import Recipe, Structure, Upstream
 from patcher.targets.target import Project, Target
-from patches.survey.download import download, listed
+from patches.survey.download import download, published_versions
 
 
 class RecipeFit(NamedTuple):
@@ -49,7 +49,7 @@ class RecipeFit(NamedTuple):
 
 
 def fetch(project: Project, version: str, folder: Path) -> Path:
-    """Download the files of a release that recipes and versions need into `folder`, which is made; return `folder`.
+    """Download the files of a release that recipes and versions need into the new `folder`, and return that.
 
     Raises Problem (ENVIRONMENT) if the release cannot be downloaded, and FileExistsError if the folder exists.
     """
@@ -64,14 +64,14 @@ def fetch(project: Project, version: str, folder: Path) -> Path:
 def unknown(project: Project) -> list[str]:
     """Return the unknown releases on the package index that are newer than the oldest known release, oldest first.
 
-    Development builds are left out. Raises Problem (ENVIRONMENT) as `listed`.
+    Development builds are left out. Raises Problem (ENVIRONMENT) as `published_versions`.
     """
-    published_versions = {Version(release) for release in project.releases}
-    there = {Version(version): version for name in project.distributions for version in listed(name)}
+    known_versions = {Version(release) for release in project.releases}
+    there = {Version(version): version for name in project.distributions for version in published_versions(name)}
     new = (
         version
         for version in there
-        if version not in published_versions and version > min(published_versions) and not version.is_devrelease
+        if version not in known_versions and version > min(known_versions) and not version.is_devrelease
     )
     return [there[version] for version in sorted(new)]
 
@@ -168,7 +168,7 @@ def _listed(upstream: Upstream, version: str) -> Iterator[str]:
     """Yield the line that adds the release to RELEASES of the project: file, line number, place and the version."""
     before = _before(upstream, version)
     where = f"after {before!r}" if before else "first"
-    file, line = _written(upstream, [before]) if before else (f"patches/{upstream.project.package}/__init__.py", 0)
+    file, line = _line_with(upstream, [before]) if before else (f"patches/{upstream.project.package}/__init__.py", 0)
     yield f'{file}{f":{line}" if line else ""}, RELEASES, {where}: "{version}",'.replace("'", '"')
 
 
@@ -181,10 +181,10 @@ def _todo(upstream: Upstream, fit: RecipeFit, version: str) -> Iterator[str]:
     if not fit.new:
         return
     if structure is None:
-        file, line = _written(upstream, recipe.structures[-1].fingerprints)
+        file, line = _line_with(upstream, recipe.structures[-1].fingerprints)
         yield f'{file}:{line}, {recipe.name}: a structure that has {version}, fingerprint "{fit.fingerprint}"'
         return
-    file, line = _written(upstream, structure.fingerprints)
+    file, line = _line_with(upstream, structure.fingerprints)
     if not fit.file or fit.file != structure.file:
         first, last = structure.releases[0], _before(upstream, version)
         yield f'{file}:{line}, {recipe.name}: the structure ends: RELEASES.between("{first}", "{last}")'
@@ -195,10 +195,10 @@ def _todo(upstream: Upstream, fit: RecipeFit, version: str) -> Iterator[str]:
         yield f'{file}:{line}, {recipe.name}, fingerprints: "{fit.fingerprint}",'
 
 
-def _written(upstream: Upstream, literals: Iterable[str]) -> tuple[str, int]:
-    """Return the file and the number of the last line with one of `literals` in quotes.
+def _line_with(upstream: Upstream, literals: Iterable[str]) -> tuple[str, int]:
+    """Return the file and the number of the last line of the project's patches with one of `literals` in quotes.
 
-    The package and 0 without any.
+    Return the package and 0 if there is no such line.
     """
     folder = Path(__file__).parents[1] / upstream.project.package
     place = (f"patches/{folder.name}", 0)

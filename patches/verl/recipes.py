@@ -159,7 +159,7 @@ def engine_worker(stage: str, unit: str) -> Recipe:
 
 
 def _tinker(unit: str) -> Recipe:
-    """Return the recipe that counts `unit` in Tinker's worker, which gets an update call by call."""
+    """Return the recipe that counts `unit` in Tinker's worker, which gets an update in several calls."""
     file, releases, method = "verl/workers/engine_workers_tinker.py", RELEASES.since("0.9.0"), "forward_backward"
     return Recipe(
         name=Text("Tinker's worker, {steps}", training.plural(unit)),

@@ -236,7 +236,7 @@ def test_what_is_new_on_the_index(
     def there(project: object, version: str, folder: Path) -> Path:
         raise Problem(Kind.ENVIRONMENT, "it cannot be downloaded", hint="look")
 
-    monkeypatch.setattr(fits, "listed", answer)
+    monkeypatch.setattr(fits, "published_versions", answer)
     monkeypatch.setattr(fits, "fetch", there)
     assert said in survey("--new", word, code=code).output
 
