@@ -20,12 +20,12 @@ from typing import Callable, NamedTuple
 from patcher import interrupts
 from patcher.changes.change import Edit
 from patcher.messages import CommandLine, Kind, Note, Problem, Text
-from patcher.store.draft import Draft, drafted, idle
+from patcher.store.draft import Draft, changes_nothing, draft_edit
 from patcher.store.filesystem import lock
 from patcher.store.filesystem.files import sync
 from patcher.store.folder import IGNORE, JOURNAL, NEXT, TREE, StoreFolder
 from patcher.store.journal import Recovered as Recovered
-from patcher.store.journal import perform, settle
+from patcher.store.journal import end_interrupted, perform
 from patcher.store.preflight import preflight as preflight
 from patcher.store.registry import Journal, text_of
 
@@ -66,7 +66,7 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: OnWait = lock.si
     try:
         with interrupts.deferred():
             recovered += recover(roots, wait=wait, on_wait=on_wait)
-            merged = [(store, edit) for store, edit in _merged(edits) if not idle(store, edit)]
+            merged = [(store, edit) for store, edit in _edits_by_store(edits) if not changes_nothing(store, edit)]
             if not merged:
                 return Outcome(recovered=tuple(recovered))
             notes = preflight([edit for _store, edit in merged])
@@ -74,8 +74,8 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: OnWait = lock.si
             participants = tuple(str(store.root) for store in stores)
             transaction = os.urandom(8).hex()
             with _hold_locks(stores, wait, on_wait, make=True):
-                recovered += settle(stores, roots)
-                written = _transact([drafted(store, edit, transaction, participants) for store, edit in merged])
+                recovered += end_interrupted(stores, roots)
+                written = _transact([draft_edit(store, edit, transaction, participants) for store, edit in merged])
     except (KeyboardInterrupt, OSError, Problem) as error:
         if written is None or isinstance(error, Problem):  # else there is nothing left to stop
             failure = _failure(error)
@@ -132,7 +132,7 @@ def recover(roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.s
                     with contextlib.suppress(_Gone), _hold_locks(present, wait, on_wait, make=False):
                         # A store that appeared meanwhile may hold the mark that decides: then lock that one, too.
                         if present == [store for store in stores if store.exists()]:
-                            return settle(present, roots)
+                            return end_interrupted(present, roots)
                 except OSError as error:
                     raise _incomplete(error, present) from error
     except KeyboardInterrupt:
@@ -141,7 +141,10 @@ def recover(roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.s
 
 
 def _incomplete(error: BaseException, stores: Sequence[StoreFolder]) -> Problem:
-    """Return ``error`` as a Problem (ROLLBACK_INCOMPLETE); one made here names the roots and says to run `recover`."""
+    """Return ``error`` as a Problem (ROLLBACK_INCOMPLETE).
+
+    If it is no Problem yet, the new one names the roots of ``stores`` and proposes `rlpatch recover`.
+    """
     if isinstance(error, Problem):
         return error.replace(kind=Kind.ROLLBACK_INCOMPLETE)
     cause = Text("the files still contain an unfinished change, after this error: {error}", _reason(error))
@@ -181,7 +184,7 @@ def _sweep(store: StoreFolder) -> None:
         store.sweep()
 
 
-def _merged(edits: Sequence[Edit]) -> list[tuple[StoreFolder, Edit]]:
+def _edits_by_store(edits: Sequence[Edit]) -> list[tuple[StoreFolder, Edit]]:
     """Return one edit per root with its store, sorted by the root's resolved path."""
     by_root: dict[Path, tuple[StoreFolder, Edit]] = {}
     for edit in edits:
@@ -205,10 +208,10 @@ def _transact(drafts: Sequence[Draft]) -> list[Path]:
         _commit([(draft.store, draft.journal) for draft in drafts])
     except BaseException as error:  # also Ctrl-C
         # After the first mark it has stopped nothing.
-        if not any(ended.forward for ended in _settle(stores, error)):
+        if not any(ended.forward for ended in _end_transactions(stores, error)):
             raise error if isinstance(error, KeyboardInterrupt) else _failure(error) from error
     else:
-        _settle(stores)
+        _end_transactions(stores)
     return [draft.store.inside(move.path) for draft in drafts for move in draft.journal.moves]
 
 
@@ -244,12 +247,12 @@ def _commit(prepared: Sequence[tuple[StoreFolder, Journal]]) -> None:
         store.commit()
 
 
-def _settle(stores: Sequence[StoreFolder], failure: BaseException | None = None) -> list[Recovered]:
+def _end_transactions(stores: Sequence[StoreFolder], failure: BaseException | None = None) -> list[Recovered]:
     """End the transactions of ``stores``, and return what became of each root.
 
     ``failure`` is the error that stopped them, if any. Raises Problem (ROLLBACK_INCOMPLETE) if that fails.
     """
     try:
-        return settle(stores, [store.root for store in stores])
+        return end_interrupted(stores, [store.root for store in stores])
     except (OSError, Problem) as error:
         raise _incomplete(error, stores) from (failure or error)

@@ -39,7 +39,7 @@ class PatchedRoot(NamedTuple):
     def read(self, path: PurePosixPath) -> bytes | None:
         """Return the bytes of a file below the root, None if it does not exist. Raises Problem for other errors."""
         try:
-            return store_files.behind(self.folder / path)
+            return store_files.read_resolved(self.folder / path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:

@@ -17,7 +17,7 @@ STATES = (INSTALLED, WAITING, ARMED, RECORDING, SAVING, SAVED, NOT_RECORDED, FAI
 STAGE = r"[a-z][a-z-]{0,60}"
 _MOST_WORDS = 300
 _FEWEST_UNITS = 2
-"""Units that a rollout or call must have for a window behind its warm-up."""
+"""Units that a rollout or call must have for a window after its warm-up."""
 
 
 @dataclass(frozen=True, kw_only=True)

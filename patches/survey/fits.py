@@ -142,7 +142,7 @@ def _try(recipe: Recipe, source: bytes, file: str) -> None:
     `file` is named in the problem.
     """
     if recipe.calls:
-        editing.present(source, recipe, where=file)
+        editing.present_settings(source, recipe, where=file)
         return
     units = {unit for site in recipe.insertions for unit in site.windows} | {*recipe.windows}
     patch = PatchId("survey", recipe.stage)

@@ -124,7 +124,7 @@ def _satisfied(word: str, plans: Sequence[Planned]) -> bool:
     upstream, version = parse_target(word)
     targets = (planned.plan.target for planned in plans)
     of_project = (target for target in targets if target.project == upstream.project)
-    return any(version is None or versions.holds(target.version, version) for target in of_project)
+    return any(version is None or versions.satisfies(target.version, version) for target in of_project)
 
 
 def _from_pristine(planned: Planned, place: SearchOptions) -> Plan:
@@ -161,7 +161,7 @@ def _unpacked(place: SearchOptions) -> Iterator[SearchOptions]:
 def _bundled(plan: Plan) -> bundles.BundledPlan:
     """Return what a bundle stores of a plan: its changed files, options, summary and folder of traces."""
     changes = [change for change in plan.edit.changes if change.before != change.after]
-    files = tuple(bundles.planned(str(change.path), change.before, change.after) for change in changes)
+    files = tuple(bundles.plan_file(str(change.path), change.before, change.after) for change in changes)
     summary = plan.places[0].recipe.probe.summary(plan.config)
     save_path = plan.config.save_path
     return bundles.BundledPlan(plan.patch, plan.target.version, tuple(plan.config.words), summary, save_path, files)

@@ -145,7 +145,9 @@ def work(plans: Iterable[Planned]) -> list[tuple[Search, Edit]]:
     """Return the edits of `plans` with their searches, merged into one edit per root."""
     by_search = groupby(plans, key=lambda planned: planned.search)
     return [
-        (search, edit) for search, group in by_search for edit in edits.composed(planned.plan.edit for planned in group)
+        (search, edit)
+        for search, group in by_search
+        for edit in edits.merge_by_root(planned.plan.edit for planned in group)
     ]
 
 

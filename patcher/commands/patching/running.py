@@ -69,7 +69,7 @@ def run(
     """
     if not launch.command:
         raise usage(Text("type the command to run after `--`"), f"{search.again({})} -- bash run.sh")
-    parent.findable(launch.command[0])
+    parent.require_program(launch.command[0])
     data = RunPlan(dry_run, launch.command)
     candidates = find(words, search, request, "run")
     gaps: tuple[HookGap, ...] = ()
@@ -173,7 +173,7 @@ def _with_hook(
     without effect is a problem.
     """
     folders.sweep()
-    folder = folders.RunFolder(edits.composed(plan.edit for plan in plans), require=require)
+    folder = folders.RunFolder(edits.merge_by_root(plan.edit for plan in plans), require=require)
 
     def then(show: Show) -> int:
         """Run the command, show the effect of each plan, and return its exit code; exit as it does if it fails."""
