@@ -286,7 +286,15 @@ def test_what_was_not_asked_for_is_left_out(choice: str, there: list[str], not_t
 
 def test_it_is_read_from_the_choice_down_to_the_helpers() -> None:
     code = rendered(V1, release="0.11.0rc1")
-    order = ["WINDOW =", "def __init__", "def step", "def observe", "def open", "def write_state", "_rlpatch_rollout_probe ="]
+    order = [
+        "WINDOW =",
+        "def __init__",
+        "def step",
+        "def observe",
+        "def open",
+        "def write_state",
+        "_rlpatch_rollout_probe =",
+    ]
     assert sorted(order, key=code.index) == order
 
 
