@@ -168,7 +168,7 @@ def probe(
     aligned: type | None = None,
     relative: type | None = None,
 ) -> Probe:
-    """Return the probe that counts the iterations that a `recorder_class` observes.
+    """Return the probe that counts the iterations that a `recorder_class` observes; `members` go into the target class.
 
     `traits` returns its parts for a release, `metadata` are its parts for step metadata. `warm_ups` returns the layers
     that skip the engine's warm-up, `contexts` finds the longest context. `aligned` is the layer for ranks that run in

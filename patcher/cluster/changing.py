@@ -44,7 +44,7 @@ def check(group: NodeGroup, work: Work) -> StepResult:
 
 
 def change(group: NodeGroup, work: Work, status: str) -> ClusterChange:
-    """Commit `work`, the edits of each node, on all nodes or on none.
+    """Commit `work`, the edits of each node of `group`, on all nodes or on none.
 
     A folder that several nodes share is written once. `status` is the command line that shows the state of the nodes.
     Raises Problem with every file as before: a node's own problem, ROLLED_BACK if a node was lost, or INTERRUPTED.

@@ -108,7 +108,10 @@ def _calls(search: AnchorSearch) -> list[tuple[Call, ast.Call]]:
 
 
 def _keywords(call: Call, node: ast.Call, search: AnchorSearch) -> dict[str, ast.expr]:
-    """Return the arguments of a call by parameter name. Raises Problem (STRUCTURE) for `*args` or unknown positions."""
+    """Return the arguments of the call `node` by parameter name.
+
+    Raises Problem (STRUCTURE) for `*args` or unknown positions.
+    """
     stars = any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords)
     if stars or len(node.args) > len(call.positional):
         actual = Text("{function} with {count} positional arguments", call.function, len(node.args))

@@ -79,7 +79,7 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
 
 
 def lost_link(path: Path, entry: Entry | None) -> str:
-    """Return the target of the original link at ``path`` if it no longer exists; "" in any other case."""
+    """Return the target of the original link at ``path``, known from ``entry``, if it no longer exists; else ""."""
     link = entry.pristine.link if entry else None
     try:
         os.stat(path.parent / (link or "."))

@@ -115,9 +115,8 @@ def take_marker(root: Path, run: str) -> None:
 def recover(roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.silent) -> list[Recovered]:
     """End the interrupted transactions of ``roots``, and return what became of each (empty: none was interrupted).
 
-    Each root is then exactly as before or as after.
-    Only these roots are visited, whatever paths a journal names. Roots without an interrupted transaction are neither
-    locked nor written.
+    Each root is then exactly as before or as after. Only these roots are visited, whatever paths a journal names. Roots
+    without an interrupted transaction are neither locked nor written. ``wait`` and ``on_wait`` are as in `commit`.
 
     Raises Problem: ROLLBACK_INCOMPLETE for a transaction that needs a root that is not among ``roots``, or whose backup
     is gone; ENVIRONMENT (lock, damaged store); INTERRUPTED.
@@ -216,7 +215,7 @@ def _transact(drafts: Sequence[Draft]) -> list[Path]:
 
 
 def _prepare(draft: Draft) -> None:
-    """Write backups, the next registry and last the journal, which makes the transaction count.
+    """Write the backups of ``draft``, the next registry and last the journal, which makes the transaction count.
 
     Raises KeyboardInterrupt, OSError and Problem.
     """
@@ -234,7 +233,7 @@ def _prepare(draft: Draft) -> None:
 
 
 def _commit(prepared: Sequence[tuple[StoreFolder, Journal]]) -> None:
-    """Replace the files of all roots, then set the commit marks, that of the first participant first.
+    """Replace the files of all ``prepared`` roots, then set the commit marks, that of the first participant first.
 
     Raises Problem (FOREIGN_EDIT) if somebody changes a file meanwhile, KeyboardInterrupt and OSError.
     """

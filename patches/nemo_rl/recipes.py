@@ -90,7 +90,10 @@ _WORKERS = (
 
 
 def _recipe(worker: _Worker, stage: str, windows: tuple[str, ...], insertions: tuple[Insertion, ...]) -> Recipe:
-    """Return the recipe for "update-policy" or "compute-log-prob" (`stage`) of a worker, with its units and lines."""
+    """Return the recipe for "update-policy" or "compute-log-prob" (`stage`) of a worker.
+
+    `windows` are the units that it can count, `insertions` its lines.
+    """
     update = stage == _UPDATE
     return Recipe(
         name=Text("{class_name} from {release} on", worker.class_name, worker.releases[0]),

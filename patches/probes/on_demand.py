@@ -26,7 +26,7 @@ class OnDemand(CountedUnits):
         super().__init__(worker)
 
     def setting(self, name: str, default: str, pattern: str) -> str:
-        """Return the last request's value for the variable ``name``; if it has none, read the environment.
+        """Return the last request's value for the variable ``name``; if it has none, that of the environment.
 
         Raises ValueError if the value does not match the regular expression ``pattern``.
         """

@@ -71,7 +71,7 @@ class RelativeWindow(MovedWindow, RolloutUnits):
         return number
 
     def end_rollout(self, why: str) -> None:
-        """End the rollout.
+        """End the rollout for the reason ``why``.
 
         If the window did not open, report the fewest and most requests that were scheduled, too.
         """

@@ -182,7 +182,7 @@ class TimelineRecorder(MemoryUse):
         return self.span("phase", log)
 
     def requested(self, kind: str, name: str, key: Any, prompt: Any) -> Any:
-        """Begin the span of the request with id ``key``, and return it.
+        """Begin a span of ``kind``, called ``name``, for the request with id ``key``, and return it.
 
         Its amount is the number of tokens of ``prompt`` (None: unknown).
         """
@@ -428,7 +428,7 @@ class EngineTimeline(TimelineRecorder):
     def begin_iteration(self, begins_rollout: bool, *amount: int) -> Any:  # docstring goes in
         """Begin an iteration and return its span (None: not recorded).
 
-        ``amount`` is its requests, its tokens, and the sum and the maximum of their contexts in tokens.
+        ``amount`` is requests, tokens, sum and maximum of contexts; with ``begins_rollout`` it begins one.
         """
         self.rollout += begins_rollout
         span = self.span("iteration", "", None, (*amount, self.cpu_clock() // 1000, self.rollout))
@@ -570,7 +570,7 @@ class TrainerTimeline(TimelineRecorder):
     done: Any = None  # steps of the optimizer, when that work began
 
     def training_step(self, trainer: Any, kind: str, name: str) -> Any:  # docstring goes in
-        """Begin the span of a micro-batch and return it; if the optimizer has stepped before, begin a step, too."""
+        """Return a span of ``kind`` for a micro-batch; if the optimizer has stepped before, begin a step first."""
         try:
             done = trainer.state.global_step
             if self.work is None or done != self.done:
@@ -582,7 +582,7 @@ class TrainerTimeline(TimelineRecorder):
         return self.span(kind, name)
 
     def logged(self, trainer: Any, values: Any) -> Any:  # docstring goes in
-        """Begin a span "log" and return it; the log of the run's end, with "train_runtime", ends the last step."""
+        """Begin a span "log" and return it; "train_runtime" in ``values``, at the run's end, ends the last step."""
         try:
             if "train_runtime" in values:
                 self.ended(trainer)

@@ -58,9 +58,9 @@ class SeveralInRollout(SeveralWindows, RolloutUnits):
         super().begin_rollout()
 
     def end_rollout(self, why: str) -> None:
-        """End the rollout.
+        """End the rollout for the reason ``why``.
 
-        Windows that it did not reach are dropped, and added to the reason ``why`` in the report.
+        Windows that it did not reach are dropped, and the report names them beside the reason.
         """
         if self.next_windows:
             why, self.next_windows = "%s before %s" % (why, ",".join(self.next_windows)), ()

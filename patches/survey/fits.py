@@ -173,7 +173,7 @@ def _listed(upstream: Upstream, version: str) -> Iterator[str]:
 
 
 def _todo(upstream: Upstream, fit: RecipeFit, version: str) -> Iterator[str]:
-    """Yield the lines to add to the recipes for this release, each with file and line number; none if nothing is new.
+    """Yield what to add to the recipe of `fit` for the release `version`, with file and line; nothing if it is known.
 
     They are a fingerprint, a structure, or the end of a structure.
     """

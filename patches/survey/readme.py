@@ -103,9 +103,9 @@ def _releases(upstream: Upstream, recipes: Sequence[Recipe]) -> tuple[str, ...]:
 
 
 def _line(row: StageGroup, table_words: Words) -> str:
-    """Return the Markdown row of a group of stages: target, stages, windows, releases.
+    """Return the Markdown row of a group of stages, in the language of `table_words`.
 
-    More than three releases are given as "first … last (count)".
+    Its cells are target, stages, windows and releases; more than three releases are given as "first … last (count)".
     """
     project = row.upstream.project
     other_names = [f"`{name}`" for name in project.distributions if name != project.name]

@@ -73,7 +73,7 @@ def _listed(file: int | Path) -> list[str]:
 
 
 def give(descriptor: int, node: Node) -> None:
-    """Give a new, private file the owner, mode and attributes of ``node``. Raises OSError if that is impossible.
+    """Give the new, private file ``descriptor`` the owner, mode and attributes of ``node``. Raises OSError.
 
     If only the group cannot be given and ``node`` has no access list, the mode is narrowed to what both group and
     others may do. Inherited lists go first, then come the owner, the access list, the mode, and the other attributes.
