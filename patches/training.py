@@ -86,7 +86,7 @@ def summary(config: ProfileConfig[TrainingStage]) -> str:
 def _steps(stage: TrainingStage) -> str:
     """Return the chosen training steps in words, such as "training steps 2, 4".
 
-    From more than `_FEW` repeats on, they are a range such as "2..11".
+    If they repeat more than `_FEW` times, each is a range such as "2..11".
     """
     if stage.repeat > _FEW:
         ends = [f"{step}..{step + stage.repeat - 1}" for step in stage.training_steps]

@@ -172,7 +172,7 @@ class NodeWorker:
             return problem
 
     def _described(self, target: Target, packages: Mapping[str, Collection[str]]) -> NodeTarget:
-        """Return the target without import paths, which mean nothing on the driver, and those packages beside it.
+        """Return the target, without import paths (they mean nothing on the driver), and the packages beside it.
 
         `packages` maps a project to the packages to look for in the environment of its target.
         """

@@ -64,7 +64,7 @@ class Nodes:
         self.group.close()
 
     def searches(self, words: Sequence[str], command: str, *, writes: bool) -> tuple[Sequence[Search], StepResult]:
-        """Return a search for each group of identical nodes, () with any problem; see `NodeCommands`.
+        """Return a search for each group of identical nodes, and a report; with a problem there is no search.
 
         A node that does not answer, or that has another release of a target, is a problem. `words` are the targets,
         `writes` tells whether the command changes files.
@@ -285,7 +285,7 @@ class Nodes:
 
 
 def _packages_to_find(words: Sequence[str]) -> dict[str, list[str]]:
-    """Return for each project that `words` name the packages to look for in the environment of its target.
+    """Return, by project that `words` name, the packages to look for in the environment of its target.
 
     A word that names no project is skipped.
     """

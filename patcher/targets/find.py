@@ -182,8 +182,8 @@ def _places(
 def _possible_roots(projects: Sequence[Project], folders: Iterable[Path]) -> Iterator[Path]:
     """Yield the folders that may hold a store, whether or not the package is still there; some may not exist.
 
-    They are `folders` and the checkouts that editable installs in them name, each with the subfolder `checkout` of each
-    project, and the parent of a package folder.
+    These are `folders`, the checkouts of editable installs in them, and in each of these the subfolder `checkout` of
+    every project. For a package folder, its parent is another one.
     """
     names = [name for project in projects for name in project.distributions]
     for folder in folders:
@@ -284,9 +284,9 @@ def _unusable_package(project: Project, folder: Path) -> Problem:
 
 
 def _not_found(project: Project, place: _Place, projects: Sequence[Project]) -> str:
-    """Return the text that `place` lacks the project's package.
+    """Return the text that the project's package is not in `place`.
 
-    It names metadata in `place` that belongs to the package, and those of `projects` that are there.
+    It names metadata of the package that is in `place`, and which of `projects` are there.
     """
     text = Text("package {package} not found", project.package)
     for distribution in provenance.distributions(project, place.folders)[:1]:

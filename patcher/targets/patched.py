@@ -101,7 +101,7 @@ def _wanted(records: Iterable[Record], targets: Collection[str]) -> tuple[Record
 def _unregistered(root: PatchedRoot, names: Collection[str]) -> tuple[list[Record], tuple[Problem, ...]]:
     """Return records of patches known only by their marks, as after `git clean -xdf`, and problems of broken marks.
 
-    Broken marks count in files of the targets `names` (empty: any) that no patch of the store lists.
+    Broken marks are reported for files of the targets `names` (empty: any), unless a patch of the store lists the file.
     """
     marked = root.marked()
     registered = {(record.patch, file) for record in root.records for file in record.files}

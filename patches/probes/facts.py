@@ -114,10 +114,10 @@ class CompressedMetadata(StepMetadata, Compression):
             self.compress(traces, [self.watched(), *(trace + ".rlpatch.json" for trace in traces)])
 
     def rename_traces(self, traces: Sequence[str], metadata_files: Sequence[str], new_path: str) -> None:
-        """Add ".gz" to the paths of ``traces`` inside ``metadata_files``, and to the names of files beside a trace.
+        """Put the ".gz" paths of compressed ``traces`` into their ``metadata_files``.
 
-        A metadata file that lists the traces of a later window instead keeps its content. ``new_path`` is the path
-        of a temporary file.
+        A metadata file beside a trace is renamed like the trace. One that lists the traces of a later window keeps
+        its content. ``new_path`` is the path of a temporary file.
         """
         import json
         import os

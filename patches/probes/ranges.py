@@ -179,7 +179,7 @@ class ModuleRanges(Recorded):
         super().end_recording()
 
     def restore_modules(self) -> None:
-        """Restore ``nn.Module.__call__``, unless somebody else has wrapped the wrapper since."""
+        """Restore ``nn.Module.__call__``, unless somebody has wrapped it again since it was replaced."""
         calling, self.calling = self.calling, None
         # Else somebody has wrapped this wrapper, which only passes calls on from now on.
         if calling is not None and self.module.__call__ is calling:

@@ -570,7 +570,7 @@ class TrainerTimeline(TimelineRecorder):
     done: Any = None  # steps of the optimizer, when that work began
 
     def training_step(self, trainer: Any, kind: str, name: str) -> Any:  # docstring goes in
-        """Return a span of ``kind`` for a micro-batch; if the optimizer has stepped before, begin a step first."""
+        """Return a span of ``kind`` for a micro-batch; after an optimizer step, begin a training step first."""
         try:
             done = trainer.state.global_step
             if self.work is None or done != self.done:

@@ -78,7 +78,7 @@ def _survey_unknown(project_name: str | None) -> int:
         if not project.on_index:
             click.echo(f"{project.name}: not on the package index")
             continue
-        versions = fits.unknown(project)
+        versions = fits.unknown_releases(project)
         has_new = has_new or bool(versions)
         if not versions:
             click.echo(f"{project.name}: nothing newer than {project.releases[-1]}")

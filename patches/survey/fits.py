@@ -61,7 +61,7 @@ def fetch(project: Project, version: str, folder: Path) -> Path:
     return folder
 
 
-def unknown(project: Project) -> list[str]:
+def unknown_releases(project: Project) -> list[str]:
     """Return the unknown releases on the package index that are newer than the oldest known release, oldest first.
 
     Development builds are left out. Raises Problem (ENVIRONMENT) as `published_versions`.
@@ -88,10 +88,10 @@ def report(upstream: Upstream, target: Target) -> list[str]:
     recipe_fits = _findings(upstream, target)
     is_published = published(upstream, version)
     lines = [f"{name} {version}: {'a release that is known' if is_published else 'a release that is not known'}"]
-    lines += [line for fit in recipe_fits if (line := _line(fit))]
-    todo = list(dict.fromkeys(line for fit in recipe_fits for line in _todo(upstream, fit, version)))
+    lines += [line for fit in recipe_fits if (line := _fit_line(fit))]
+    todo = list(dict.fromkeys(line for fit in recipe_fits for line in _recipe_additions(upstream, fit, version)))
     if not is_published:
-        todo[:0] = _listed(upstream, version)
+        todo[:0] = _release_line(upstream, version)
     if not todo:
         return [*lines, "", "nothing to add: every structure fits, and every fingerprint is known"]
     steps = ["python -m patches.survey --readme", f"pytest tests/patches --all-releases -k '{name} or {version}'"]
@@ -112,12 +112,12 @@ def _before(upstream: Upstream, version: str) -> str:
 
 def _findings(upstream: Upstream, target: Target) -> list[RecipeFit]:
     """Return how each recipe fits, without recipes that are not expected here and whose needed recipes do not fit."""
-    recipe_fits = [_find(upstream, recipe, target) for recipe in upstream.recipes]
+    recipe_fits = [_fit_of(upstream, recipe, target) for recipe in upstream.recipes]
     fits = {fit.recipe.name for fit in recipe_fits if fit.file}
     return [fit for fit in recipe_fits if fit.structure or not fit.recipe.needs or fits.intersection(fit.recipe.needs)]
 
 
-def _find(upstream: Upstream, recipe: Recipe, target: Target) -> RecipeFit:
+def _fit_of(upstream: Upstream, recipe: Recipe, target: Target) -> RecipeFit:
     """Return how a recipe fits the target: tried in the expected file first, then in the files of its other structures.
 
     If it fits nowhere, the result has the reason of the first file.
@@ -128,7 +128,7 @@ def _find(upstream: Upstream, recipe: Recipe, target: Target) -> RecipeFit:
     for file in dict.fromkeys([*files, *(other.file for other in reversed(recipe.structures))]):
         try:
             source = target.read(PurePosixPath(file))
-            _try(recipe, source, file)
+            _check_places(recipe, source, file)
         except Problem as problem:
             reason = reason or problem.found or problem.cause
         else:
@@ -136,7 +136,7 @@ def _find(upstream: Upstream, recipe: Recipe, target: Target) -> RecipeFit:
     return RecipeFit(recipe, structure, "", "", reason)
 
 
-def _try(recipe: Recipe, source: bytes, file: str) -> None:
+def _check_places(recipe: Recipe, source: bytes, file: str) -> None:
     """Raise Problem if a line of the recipe, or one of its calls, has no place in `source`.
 
     `file` is named in the problem.
@@ -151,7 +151,7 @@ def _try(recipe: Recipe, source: bytes, file: str) -> None:
     ast.parse(after)
 
 
-def _line(fit: RecipeFit) -> str:
+def _fit_line(fit: RecipeFit) -> str:
     """Return a line on how a recipe fits, "" if it is neither expected for this release nor fits."""
     recipe, structure = fit.recipe, fit.structure
     name = f"  {recipe.stage}: {recipe.name}"
@@ -164,7 +164,7 @@ def _line(fit: RecipeFit) -> str:
     return f"{name}: does not fit: {fit.reason}" if structure else ""
 
 
-def _listed(upstream: Upstream, version: str) -> Iterator[str]:
+def _release_line(upstream: Upstream, version: str) -> Iterator[str]:
     """Yield the line that adds the release to RELEASES of the project: file, line number, place and the version."""
     before = _before(upstream, version)
     where = f"after {before!r}" if before else "first"
@@ -172,7 +172,7 @@ def _listed(upstream: Upstream, version: str) -> Iterator[str]:
     yield f'{file}{f":{line}" if line else ""}, RELEASES, {where}: "{version}",'.replace("'", '"')
 
 
-def _todo(upstream: Upstream, fit: RecipeFit, version: str) -> Iterator[str]:
+def _recipe_additions(upstream: Upstream, fit: RecipeFit, version: str) -> Iterator[str]:
     """Yield what to add to the recipe of `fit` for the release `version`, with file and line; nothing if it is known.
 
     They are a fingerprint, a structure, or the end of a structure.
