@@ -54,7 +54,7 @@ def change(group: NodeGroup, work: Work, status: str) -> ClusterChange:
         with interrupts.deferred():
             if hindrances := check(group, work).problems:
                 raise combine_problems(hindrances)
-            edits_of_node, shares = _first_of_each_folder(group, work)
+            edits_of_node, shares = _one_node_per_folder(group, work)
             interrupts.look()
             answers = group.call("commit", {node: (_edits(edits),) for node, edits in edits_of_node.items()})
             interrupts.ignore()
@@ -69,12 +69,12 @@ def change(group: NodeGroup, work: Work, status: str) -> ClusterChange:
     return ClusterChange(written, shares, _nodes_with_old_bytes(group, {node: work[node] for node in shares}), step)
 
 
-def _first_of_each_folder(group: NodeGroup, work: Work) -> tuple[dict[str, list[NodeEdit]], dict[str, str]]:
-    """Return (edits by the node that makes them, folders by the node whose edits another node makes there).
+def _one_node_per_folder(group: NodeGroup, work: Work) -> tuple[dict[str, list[NodeEdit]], dict[str, str]]:
+    """Return the edits that each node makes, so that one node writes a folder that several share; and who writes it.
 
-    Nodes may share a folder, which one of them writes. Each of the folders is a text "node:root" with the node that
-    writes it; several are joined by commas. A marker in each store tells which nodes see the same folder: the first to
-    set it makes the edits. The markers are removed again. Raises Problem if a node cannot write its marker.
+    The second map has a text for each node whose folder another one writes: "node:root" of that one, several joined by
+    commas. A marker in each store tells which nodes see the same folder: the first to set it makes the edits. The
+    markers are removed again. Raises Problem if a node cannot write its marker.
     """
     run = os.urandom(8).hex()
     answers = group.call("mark", {node: (run, node, _roots(edits)) for node, edits in work.items()})

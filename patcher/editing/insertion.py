@@ -134,7 +134,10 @@ class _Lines(cst.CSTTransformer):
         return not isinstance(node, cst.SimpleStatementLine | cst.BaseExpression)
 
     def on_leave(self, original_node: Any, updated_node: Any) -> Any:
-        """Return `updated_node`, and around the statement `at` the new lines, below its blank lines and comments."""
+        """Return `updated_node`, with the new lines around it if it is the statement `at`.
+
+        Blank lines and comments above the statement stay above the new lines.
+        """
         if original_node is not self.at:
             return updated_node
         line_before = self.line_before.with_changes(leading_lines=self.at.leading_lines)

@@ -153,7 +153,7 @@ class ChangeBuilder:
             first = Entry(pristine, plain._replace(digest=pristine, mtime_ns=None))
         entry = earlier or first
         if earlier is None or change.before != change.after:
-            entry = _update_entry(entry, plain, path, self._expected(key, change, earlier))
+            entry = _update_entry(entry, plain, path, self._expected_digest(key, change, earlier))
         readers = rights.backup(target, root, file)
         reverts = change.after == change.pristine
         if not reverts:
@@ -168,11 +168,11 @@ class ChangeBuilder:
             written = plain._replace(digest=digest(change.after), mtime_ns=_new_mtime(node))
             self.moves.append(Move(key, node, written))
 
-    def _expected(self, key: str, change: Change, entry: Entry | None) -> str:
+    def _expected_digest(self, key: str, change: Change, entry: Entry | None) -> str:
         """Return the sha256 of the file ``key`` to put into the registry, with which `status` compares the file.
 
-        It is that of the file after ``change``. If somebody edited the lines of a patch that stays in the file, it is
-        that in the present registry's ``entry``, so that `status` still shows the edit.
+        It is the digest after ``change``. If somebody edited the lines of a patch that stays in the file, it is the
+        digest in ``entry``, from the present registry, so that `status` still shows the edit.
         """
         expected = entry and entry.expected
         if expected and key in self._standing and expected.digest != digest(change.before):

@@ -27,7 +27,7 @@ class MemoryUse(Steerable):
     changed: bool  # a note waits to be written, also where no span has ended
 
     def clear_notes(self) -> None:
-        """Drop all notes, and those on the device, in a process that begins or was forked."""
+        """Drop all notes, and what is known of the device, in a process that begins or was forked."""
         from collections import deque
 
         self.notes, self.in_use, self.cache_size = deque(maxlen=131072), deque(maxlen=131072), 0
