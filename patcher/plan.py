@@ -236,7 +236,7 @@ class _Planning(NamedTuple):
             requested = recipe.probe.arguments(self.config)
             after, settings, arguments = editing.replace(without, recipe, requested, patch, __version__, where=where)
             place = place._replace(settings=settings)
-            notes = recipe.probe.resulting(self.config, arguments)
+            notes = recipe.probe.argument_notes(self.config, arguments)
         else:
             blocks = _blocks(place, without, self.config, patch, target.version)
             units = self.config.stage.marked
@@ -245,7 +245,7 @@ class _Planning(NamedTuple):
             if markers.strip(before, neighbours, where=where) == markers.strip(after, neighbours, where=where):
                 after = before  # else two patches at one place would change places each time
         warnings = []
-        if differing := originals.differs(target, path, pristine):
+        if differing := originals.difference_note(target, path, pristine):
             detail = Text(
                 "{difference}; the structure of the code matches, so rlpatch patches the file", differing.detail
             )
@@ -430,7 +430,7 @@ def _no_file(target: Target, recipe: Recipe) -> Problem:
 
 def _nearest(upstream: Upstream, version: str) -> Sequence[str]:
     """Return the published releases next to `version`, or that very release; all of them if it does not parse."""
-    parsed_version = versions.understood(version)
+    parsed_version = versions.parse_version(version)
     if parsed_version is None:
         return upstream.releases
     from packaging.version import Version
@@ -444,7 +444,7 @@ def published(upstream: Upstream, version: str) -> str:
     """Return the published release that `version` is, ignoring a local part (`+g67dd255`); "" for any other."""
     if version in upstream.releases:
         return version
-    return next((release for release in upstream.releases if versions.holds(version, release)), "")
+    return next((release for release in upstream.releases if versions.satisfies(version, release)), "")
 
 
 def _blocks(place: Place, without: bytes, config: ProfileConfig[Stage], patch: PatchId, version: str) -> list[Block]:

@@ -124,9 +124,9 @@ class Probe(NamedTuple):
     `settings` the user's choice as class attributes, `arguments` the code of arguments in the tool's calls by
     (function, keyword), `summary` a sentence for the reader.
 
-    A recipe with `calls` has a probe without code, whose `arguments` go into these calls. Then `resulting` takes all
-    arguments that the calls have afterwards, and returns notes. It raises Problem (USAGE) if requested arguments have
-    no effect together with unchanged ones.
+    A recipe with `calls` has a probe without code, whose `arguments` go into these calls. Then `argument_notes` takes
+    all arguments that the calls have afterwards, and returns notes. It raises Problem (USAGE) if requested arguments
+    have no effect together with unchanged ones.
     """
 
     summary: Callable[[ProfileConfig[Any]], str]
@@ -141,7 +141,7 @@ class Probe(NamedTuple):
     arguments: Callable[[ProfileConfig[Any]], Mapping[tuple[str, str], str]] = lambda _config: {}
     parts: Callable[[ProfileConfig[Any], str], tuple[type, ...]] = lambda _config, _release: ()
     layers: Callable[[ProfileConfig[Any], str], tuple[type, ...]] = lambda _config, _release: ()
-    resulting: Callable[[ProfileConfig[Any], Mapping[tuple[str, str], str]], tuple[Note, ...]] = lambda *_: ()
+    argument_notes: Callable[[ProfileConfig[Any], Mapping[tuple[str, str], str]], tuple[Note, ...]] = lambda *_: ()
 
 
 class Recipe(NamedTuple):

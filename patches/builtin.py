@@ -62,8 +62,8 @@ def summary(config: ProfileConfig[BuiltinStage]) -> str:
     )
 
 
-def resulting(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple[str, str], str]) -> tuple[Note, ...]:
-    """Return notes on how torch_npu treats the new settings together with the unchanged ones; () if as one expects.
+def argument_notes(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple[str, str], str]) -> tuple[Note, ...]:
+    """Return notes on new and unchanged settings of which torch_npu ignores or replaces one; () if there are none.
 
     `arguments` are all arguments of the calls afterwards. Based on `_check_params` in
     torch_npu/profiler/experimental_config.py, 2.1.0.post8 to 2.14.0; up to 2.9.0 AiCoreNone becomes PipeUtilization at
@@ -101,4 +101,4 @@ def resulting(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple[str,
     return ()
 
 
-PROBE = Probe(members=(), summary=summary, arguments=arguments, resulting=resulting)
+PROBE = Probe(members=(), summary=summary, arguments=arguments, argument_notes=argument_notes)

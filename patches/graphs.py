@@ -58,7 +58,7 @@ INHERITED = Probe(members=(Inherited,), summary=summary)
 
 
 def around(method: str, function: str, why: str, *, nested: bool = True) -> Insertion:
-    """Return lines around the only call of `self.model_runner.FUNCTION()` in `method`, for which `why` is the reason.
+    """Return lines that record the only call of `self.model_runner.FUNCTION()` in `method`; `why` is their reason.
 
     With `nested` the call may be at any depth, otherwise it is a statement of the method itself.
     """
@@ -66,7 +66,7 @@ def around(method: str, function: str, why: str, *, nested: bool = True) -> Inse
 
 
 def enclosing(method: str, statement: str, name: str, why: str, *, nested: bool = True) -> Insertion:
-    """Return lines around the only `statement` in `method`; the log calls what it runs `name`, and `why` is the reason.
+    """Return lines that record the only `statement` in `method`; `name` is its name in the log, `why` their reason.
 
     With `nested` the statement may be at any depth, otherwise it is one of the method itself.
     """

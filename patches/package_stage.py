@@ -51,9 +51,9 @@ class PackageStage:
         return f'(_rlpatch := getattr(__import__("{self.package}"), "_rlpatch_stage", None))'
 
     def with_recorder(self, releases: Releases, sites: Iterable[Recipe], probe: Probe) -> tuple[Recipe, ...]:
-        """Return the recipe that puts the recorder of `probe` into the package, and behind it `sites`.
+        """Return the recipe that puts the recorder of `probe` into the package, followed by the recipes of its `sites`.
 
-        Each needs the other.
+        Neither goes in without the other.
         """
         sites, (name, how) = tuple(sites), self.RECORDER
         calls = (line for site in sites for insertion in site.insertions for line in insertion.lines)

@@ -40,7 +40,7 @@ def upstreams() -> tuple[Upstream, ...]:
 def upstream(name: str) -> Upstream:
     """Return the recipes and switches of the project `name`, importing no other project's.
 
-    StopIteration for another name.
+    Raises StopIteration if there is no such project.
     """
     package = next(package for project, package in _declared() if project.name == name)
     declared: Upstream = import_module(f"{package}.recipes").UPSTREAM

@@ -13,7 +13,7 @@ from patches.probes import facts, pieces, ranges
 from patches.probes.pauses import NamedIterations, NotedPauses
 from patches.probes.recorder import EveryRank, NumberedReplicas, ServingReplicas, Unnoted
 from patches.probes.tools import GarbageCollections
-from patches.tools import WINDOWS, differing, tool
+from patches.tools import WINDOWS, non_default_arguments, tool
 
 CLOSE = '"close"'
 """Event by which a recorder of another stage, in the same process, ends a window."""
@@ -40,7 +40,7 @@ def in_replicas(config: ProfileConfig[Any]) -> dict[str, object]:
 def about(config: ProfileConfig[WindowedStage | WholeStage], *identity: str) -> dict[str, object]:
     """Return the class attributes that say which step metadata a recorder writes; {} without step metadata.
 
-    `more` are attributes that identify a recorder of its kind.
+    `identity` are the names of attributes that tell recorders of this kind apart.
     """
     if not config.facts:
         return {}
@@ -84,15 +84,15 @@ def constants(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, ob
     return constants
 
 
-def units(config: ProfileConfig[WindowedStage | WholeStage], one: Text, several: Text) -> Text:
+def units(config: ProfileConfig[WindowedStage | WholeStage], single: Text, several: Text) -> Text:
     """Return the window in words, such as "decode steps 30..59".
 
-    `one` and `several` are the templates with the place of the `{numbers}`, for a single unit and for more of them.
+    `single` and `several` are its templates, for one unit and for more of them, with `{numbers}` for the numbers.
     """
     windows = config.stage.window.all
     spans = (_span(first, end) for first, end in windows)
     is_single = [end - first for first, end in windows] == [1]
-    return (one if is_single else several).filled(joined(COMMA, spans))
+    return (single if is_single else several).filled(joined(COMMA, spans))
 
 
 def _span(first: int, end: int) -> str:
@@ -171,7 +171,7 @@ def probe(
         tools=WINDOWS,
         constants=constants,
         settings=settings,
-        arguments=differing,
+        arguments=non_default_arguments,
         parts=parts,
         layers=layers,
         callers=(CLOSE,),

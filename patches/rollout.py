@@ -108,15 +108,15 @@ def summary(config: ProfileConfig[RolloutStage]) -> str:
         rollout = Text("{first} to {last}", stage.rollout, stage.rollout + stage.repeat - 1)
     values = recording.units(config, units.one, units.several), rollout
     recorded = Text("{units} of rollout {rollout} on {ranks}", *values, ranks)
-    if states := behind(stage):
+    if states := conditions_text(stage):
         recorded = Text("{units} of rollout {rollout} on {ranks}, counted once {conditions}", *values, ranks, states)
     if stage.on_demand:
         recorded = Text("{recorded_units}, then {requested_units}", recorded, units.requested)
     return Text("Records {units}.", recorded)
 
 
-def behind(stage: RolloutStage) -> Text:
-    """Return the conditions after which units are counted, in words; "" without any."""
+def conditions_text(stage: RolloutStage) -> Text:
+    """Return the conditions after which units are counted, in words; "" if there are none."""
     states = (
         (stage.at_load, Text("{count} requests are scheduled", stage.at_load)),
         (stage.at_tail, Text("{count} or fewer requests are left", stage.at_tail)),
@@ -146,7 +146,7 @@ def _states(config: ProfileConfig[RolloutStage]) -> dict[str, int]:
 
 
 def _log_texts(config: ProfileConfig[RolloutStage], units: str) -> dict[str, str]:
-    """Return the texts by which the log says that `units`, a plural, were missed or recorded, by their constants."""
+    """Return the log's texts on missed and recorded `units`, a plural: constant of the recorder → text."""
     texts = {
         "MISSED": f"not recorded: %s after %s {units}; set RLPATCH_WINDOW",
         "RECORDED": f"%s, recorded %s of %s {units} with %s uncounted iterations between them: ",
@@ -168,7 +168,7 @@ def probe(
     aligned: type | None = None,
     relative: type | None = None,
 ) -> Probe:
-    """Return the probe that counts the iterations that `recorder` observes.
+    """Return the probe that counts the iterations that a `recorder_class` observes; `members` go into the target class.
 
     `traits` returns its parts for a release, `metadata` are its parts for step metadata. `warm_ups` returns the layers
     that skip the engine's warm-up, `contexts` finds the longest context. `aligned` is the layer for ranks that run in

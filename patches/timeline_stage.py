@@ -63,10 +63,10 @@ class Timeline(PackageStage):
         kind: type = TimelineRecorder,
         recorder_name: str = "_rlpatch_stage",
     ) -> tuple[Recipe, ...]:
-        """Return the recipe of the timeline's recorder, an instance of `kind`, and behind it `sites`.
+        """Return the recipe of the timeline's recorder, an instance of `kind`, followed by the recipes of its `sites`.
 
-        The recorder goes to the end of the package, into the module variable `recorder_name`; each recipe needs the
-        other.
+        The recorder goes to the end of the package, into the module variable `recorder_name`. Neither goes in without
+        the other.
         """
         probe = Probe(
             summary=self.summary,

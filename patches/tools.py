@@ -78,7 +78,7 @@ def tool(config: ProfileConfig[Any]) -> Tool:
 def arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
     """Return the code of the profiler's constructor arguments: (function, keyword) → code.
 
-    Nsys and memory have none.
+    {} for nsys and for the memory history, which have no such constructor.
     """
     profiler = config.profiler
     if isinstance(profiler, NsysSettings | MemorySettings):
@@ -89,8 +89,8 @@ def arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
     return {**keywords, ("profile", "activities"): f"[{', '.join(activities)}]", **tool(config).arguments(config)}
 
 
-def differing(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
-    """Return `arguments` as a probe has them; the code is "" for those that equal the tool's default and are left out.
+def non_default_arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
+    """Return `arguments` as a probe's source has them; "" for those to leave out, which equal the tool's default.
 
     Defaults as in torch_npu.profiler 2.1.0.post8 to 2.14.0 and torch.profiler: everything is off except `analyse_flag`.
     """

@@ -30,8 +30,9 @@ UPDATES = ("update-policy", "update-critic")
 def settings(
     roles: tuple[str, ...], *identity: str, between: str = ""
 ) -> Callable[[ProfileConfig[TrainingStage]], dict[str, object]]:
-    """Return a function from a configuration to class attributes of `probes.training.TrainingSteps`, for `roles`.
+    """Return the function that turns a configuration into class attributes of `probes.training.TrainingSteps`.
 
+    `roles` are those of the stage, unless the configuration names one.
     `identity` are attributes that identify a training step besides its number; `between` says what runs between two
     units, "" for the default of the stage: "optimizer steps" in an update, otherwise "pauses".
     """
@@ -85,7 +86,7 @@ def summary(config: ProfileConfig[TrainingStage]) -> str:
 def _steps(stage: TrainingStage) -> str:
     """Return the chosen training steps in words, such as "training steps 2, 4".
 
-    More than `_FEW` repeats as a range "2..11".
+    If they repeat more than `_FEW` times, each is a range such as "2..11".
     """
     if stage.repeat > _FEW:
         ends = [f"{step}..{step + stage.repeat - 1}" for step in stage.training_steps]
@@ -108,7 +109,7 @@ def probe(
     logged: Callable[[str], type | None] = lambda _release: None,
     between: str = "",
 ) -> Probe:
-    """Return the probe that counts the units of a stage; `recorder` tells the role of a call.
+    """Return the probe that counts the units of a stage; `recorder_class` tells the role of a call.
 
     `shared` and its base classes are common to the stages of a class; `members` go into the target class. `logged`
     returns the part for a release whose worker knows the logged training step, None for others. `between` says what

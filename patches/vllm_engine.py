@@ -10,7 +10,7 @@ from patcher.recipe import Before, Head, Insertion
 from patches.probes import vllm
 
 
-def traits(release: str) -> tuple[type, ...]:
+def scheduler_output_parts(release: str) -> tuple[type, ...]:
     """Return the probe classes that read vLLM's scheduler output in a published release ("": in an unknown one).
 
     They are parts of `probes.vllm.SchedulerOutputs`. Based on vllm/v1/core/sched/output.py and
@@ -55,7 +55,7 @@ PROFILE = Insertion(
 V1: dict[str, Any] = {
     "contexts": vllm.OutputContexts,
     "aligned": vllm.AlignedOutputs,
-    "traits": traits,
+    "traits": scheduler_output_parts,
     "warm_ups": warm_ups,
 }
 """Settings of ``patches.rollout.probe`` for the V1 engine."""
@@ -66,7 +66,7 @@ def _number(release: str) -> tuple[int, ...]:
     return tuple(int(text) for text in re.findall(r"\d+", release)[:3])
 
 
-def spans(class_name: str) -> tuple[tuple[str, str, str], ...]:
+def span_sites(class_name: str) -> tuple[tuple[str, str, str], ...]:
     """Return the timeline sites of the V1 worker class `class_name`: iterations, weight updates, sleep and wake-up.
 
     Each is the path of a function, the code that begins its span, and the reason for it.
@@ -87,7 +87,7 @@ def spans(class_name: str) -> tuple[tuple[str, str, str], ...]:
     )
 
 
-def syncs(class_name: str) -> tuple[tuple[str, str, str], ...]:
+def sync_sites(class_name: str) -> tuple[tuple[str, str, str], ...]:
     """Return the weight-sync sites of the worker class `class_name`.
 
     Each is the path of a function, the code that begins its range, and the reason for it.

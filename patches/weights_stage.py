@@ -14,7 +14,7 @@ from patches.probes.nsys import NvtxPhases
 from patches.probes.weight_sync import WeightSync
 from patches.probes.windows import RepeatedSyncs
 from patches.releases import Releases
-from patches.tools import WINDOWS, differing
+from patches.tools import WINDOWS, non_default_arguments
 
 
 def settings(config: ProfileConfig[SyncStage]) -> dict[str, object]:
@@ -85,8 +85,9 @@ class Weights(PackageStage):
         replica: Probe | None = None,
         recorder_name: str = "_rlpatch_stage",
     ) -> tuple[Recipe, ...]:
-        """Return the recipe of the recorder of weight syncs, and behind it `sites`; each needs the other.
+        """Return the recipe of the recorder of weight syncs, followed by the recipes of its `sites`.
 
+        Neither goes in without the other.
         The probe `replica` goes in beside the recorder and tells a process which replica it is (None: nothing does).
         `recorder_name` is the module variable that the recorder is assigned to.
         """
@@ -101,7 +102,7 @@ class Weights(PackageStage):
             tools=WINDOWS,
             constants=lambda config, _release: recording.repeated(config),
             settings=settings,
-            arguments=differing,
+            arguments=non_default_arguments,
             parts=lambda config, _release: recording.parts(config),
             layers=_layers,
         )

@@ -43,8 +43,8 @@ def fit(bundle: Bundle, target: Target) -> FittedPlan:
     for plan in [*same, *(plan for plan in plans if plan not in same)]:
         changes = [_change(file, plan.patch, target) for file in plan.files]
         if all(changes):
-            return _planned(plan, target, [change for change in changes if change], bundle.tool)
-    raise _unfit(same, plans, target)
+            return _fitted_plan(plan, target, [change for change in changes if change], bundle.tool)
+    raise _no_fit(same, plans, target)
 
 
 def _public(version: str) -> str:
@@ -67,7 +67,7 @@ def _change(file: FilePlan, patch: PatchId, target: Target) -> Change | None:
     return Change(path, before, file.applied(pristine), pristine)
 
 
-def _planned(plan: BundledPlan, target: Target, changes: Sequence[Change], tool: str) -> FittedPlan:
+def _fitted_plan(plan: BundledPlan, target: Target, changes: Sequence[Change], tool: str) -> FittedPlan:
     """Return ``plan`` with the edit that makes ``changes`` and registers the patch.
 
     `tool` is the version of rlpatch that made the bundle. The edit also takes the lines of the same patch, applied
@@ -91,7 +91,7 @@ def _read(target: Target, path: PurePosixPath) -> bytes | None:
     return target.read(path) if target.exists(path) else None
 
 
-def _unfit(same: Sequence[BundledPlan], plans: Sequence[BundledPlan], target: Target) -> Problem:
+def _no_fit(same: Sequence[BundledPlan], plans: Sequence[BundledPlan], target: Target) -> Problem:
     """Return the problem that explains why none of ``plans`` fits: another patch, another release, or a changed file.
 
     ``same`` are the plans for the release of the target.

@@ -64,7 +64,7 @@ class Bundle(NamedTuple):
     plans: tuple[BundledPlan, ...]
 
 
-def planned(path: str, before: bytes, after: bytes) -> FilePlan:
+def plan_file(path: str, before: bytes, after: bytes) -> FilePlan:
     """Return the plan that turns `before` into `after` for the file `path`, as edits of whole lines."""
     old, new = (lines.split(data.decode("utf-8", "surrogateescape")) for data in (before, after))
     changes = difflib.SequenceMatcher(None, old, new).get_opcodes()

@@ -96,11 +96,11 @@ class AppliedBundle:
 
 def apply(machine: Machine, *, dry_run: bool) -> CommandResult:
     """Patch all targets or none; try again if another machine with the same folder changes files meanwhile."""
-    return _repeated(lambda: _apply(machine, dry_run))
+    return _retry(lambda: _apply_once(machine, dry_run))
 
 
-def _apply(machine: Machine, dry_run: bool) -> CommandResult:
-    """Patch all targets or none, without another try. Raises Problem (FOREIGN_EDIT) if a file changes meanwhile."""
+def _apply_once(machine: Machine, dry_run: bool) -> CommandResult:
+    """Patch all targets or none, in one attempt. Raises Problem (FOREIGN_EDIT) if a file changes meanwhile."""
     discovery = machine.discover()
     step = StepResult() if dry_run else applied.end_interrupted(discovery, machine.on_wait)
     plans, problems = machine.plan(discovery)
@@ -118,11 +118,11 @@ def revert(machine: Machine, *, dry_run: bool) -> CommandResult:
 
     If another machine with the same folder changes files meanwhile, try again.
     """
-    return _repeated(lambda: _revert(machine, dry_run))
+    return _retry(lambda: _revert_once(machine, dry_run))
 
 
-def _revert(machine: Machine, dry_run: bool) -> CommandResult:
-    """Remove the bundle's patches, without another try. Raises Problem (FOREIGN_EDIT) if a file changes meanwhile."""
+def _revert_once(machine: Machine, dry_run: bool) -> CommandResult:
+    """Remove the bundle's patches, in one attempt. Raises Problem (FOREIGN_EDIT) if a file changes meanwhile."""
     discovery = machine.discover()
     step = StepResult() if dry_run else applied.end_interrupted(discovery, machine.on_wait)
     removals, removal_step = _removals(machine, discovery)
@@ -158,7 +158,7 @@ def _removals(machine: Machine, discovery: Discovery) -> tuple[list[Removal], St
     return removals, step
 
 
-def _repeated(attempt: Callable[[], CommandResult]) -> CommandResult:
+def _retry(attempt: Callable[[], CommandResult]) -> CommandResult:
     """Return `attempt()`, called up to `_TRIES` times while it raises Problem (FOREIGN_EDIT)."""
     for _ in range(_TRIES - 1):
         try:

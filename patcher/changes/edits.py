@@ -27,20 +27,20 @@ def revert(
     is restored to these bytes. A file without lines of the patches is planned unchanged: somebody may patch it before
     the commit. Raises :class:`Problem` (FOREIGN_EDIT) if somebody edited rlpatch's lines.
     """
-    taken_out = set(patches)
-    ours = [record for record in records if record.patch in taken_out]
+    chosen = set(patches)
+    reverted = [record for record in records if record.patch in chosen]
     changes = []
-    for path in map(PurePosixPath, dict.fromkeys(path for record in ours for path in record.files)):
+    for path in map(PurePosixPath, dict.fromkeys(path for record in reverted for path in record.files)):
         if (before := read(path)) is not None:
             where = str(root / path)
             after = pristine = backups.get(str(path))
             if after is None or pristine is None:
-                after, pristine = (markers.strip(before, some, where=where) for some in (taken_out, None))
+                after, pristine = (markers.strip(before, some, where=where) for some in (chosen, None))
             changes.append(Change(path, before, after, pristine))
-    return Edit(root, tuple(changes), remove=tuple(dict.fromkeys(record.patch for record in ours)))
+    return Edit(root, tuple(changes), remove=tuple(dict.fromkeys(record.patch for record in reverted)))
 
 
-def composed(edits: Iterable[Edit]) -> list[Edit]:
+def merge_by_root(edits: Iterable[Edit]) -> list[Edit]:
     """Merge ``edits`` into one per root; each later edit must be planned on the result of the earlier edits."""
     by_root: dict[Path, Edit] = {}
     for edit in edits:
@@ -64,7 +64,7 @@ def diff(path: str, pristine: bytes, after: bytes) -> bytes:
     return f"diff --git a/{path} b/{path}\n{text}".encode("utf-8", "surrogateescape")
 
 
-def folded(diff: bytes) -> bytes:
+def fold_blocks(diff: bytes) -> bytes:
     """Shorten a unified diff: keep only the first line of each inserted block and the number of folded lines.
 
     Blocks without an end, and all other lines, stay as they are. ``git apply`` rejects the result.

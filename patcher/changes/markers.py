@@ -1,10 +1,10 @@
-"""The marks around every line of ours, and the way back from a marked file to the one before.
+"""The marks around every line that rlpatch inserts, and the way back from a marked file to the one before.
 
 A block begins with ``# >>> rlpatch ID VERSION DIGEST`` and ends with ``# <<< rlpatch ID``; a line outside of it ends
 with ``# rlpatch: ID``. A line that the patch replaces stays above its successor as a comment, ``# was: LINE  # rlpatch:
 ID``, which becomes that line again. The digest covers all other lines of the patch, so that the marks alone are enough
 to take them out, or to see that somebody has changed them. Everything works on bytes: the files of a target come in
-any encoding, with any line ends, and what we insert is ASCII, the lines that were there apart.
+any encoding, with any line ends, and what rlpatch inserts is ASCII, except for the lines that were there before.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def tag(patch: PatchId) -> str:
     return f"# rlpatch: {patch}"
 
 
-def was(line: bytes, patch: PatchId) -> bytes:
+def as_was_comment(line: bytes, patch: PatchId) -> bytes:
     """Return ``line`` as a ``# was:`` comment, which ``strip`` turns back into the line.
 
     Raises ``ValueError`` if the line already carries a mark: of two patches on one line, neither could be reverted
@@ -67,8 +67,8 @@ def _digest(block: Iterable[bytes], lines: Iterable[bytes], replaced: Iterable[b
     ``block`` are the lines below the opening mark, ``lines`` those outside of the block in any order, ``replaced`` the
     ``# was:`` comments. White space around a line does not count, because editors convert line ends.
     """
-    ours = [*(line.strip() for line in block), *sorted(line.strip() for line in lines)]
-    return sha256(b"\n".join([*ours, *(line.strip() for line in replaced)])).hexdigest()[:16]
+    inserted = [*(line.strip() for line in block), *sorted(line.strip() for line in lines)]
+    return sha256(b"\n".join([*inserted, *(line.strip() for line in replaced)])).hexdigest()[:16]
 
 
 class Marked(NamedTuple):
@@ -117,8 +117,8 @@ def marked(data: bytes, expected: Collection[PatchId] = ()) -> tuple[Marked, ...
     lines = lines_of.split(data)
     blocks, calls = _paired(data, ((at, line) for at, line in enumerate(lines) if b"rlpatch" in line), expected)
     for patch, indices in calls.items():
-        ours = patch in expected or any(_named(lines[at], patch) or _WAS.fullmatch(lines[at]) for at in indices)
-        if ours and patch not in blocks:
+        is_mark = patch in expected or any(_named(lines[at], patch) or _WAS.fullmatch(lines[at]) for at in indices)
+        if is_mark and patch not in blocks:
             raise _unpaired(
                 indices[0], Text("a comment that marks rlpatch's lines refers to a block that does not exist")
             )
@@ -224,22 +224,22 @@ def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str =
     Raises :class:`Problem` (FOREIGN_EDIT, at ``where`` and the line) if the marks do not pair, or if somebody edited a
     line to remove.
     """
-    taken_out = None if patches is None else set(patches)
+    chosen = None if patches is None else set(patches)
     try:
-        marks = marked(data, taken_out or ())
+        marks = marked(data, chosen or ())
     except Problem as problem:
         raise problem.replace(where=f"{where}:{problem.where}") from None
-    ours = _ours(marks, taken_out)
-    for patch in ours:
-        if not patch.intact:
-            cause = Text("somebody changed the lines of the patch “{patch}”", patch.patch)
+    to_remove = _marks_to_remove(marks, chosen)
+    for mark in to_remove:
+        if not mark.intact:
+            cause = Text("somebody changed the lines of the patch “{patch}”", mark.patch)
             raise Problem(
                 Kind.FOREIGN_EDIT,
                 cause,
-                f"{where}:{patch.lines[0] + 1}",
+                f"{where}:{mark.lines[0] + 1}",
                 Text("undo the edit, or {reinstall}", REINSTALL),
             )
-    return _without(data, ours) if ours else data
+    return _without(data, to_remove) if to_remove else data
 
 
 def unmarked(data: bytes) -> bytes:
@@ -250,26 +250,23 @@ def unmarked(data: bytes) -> bytes:
         return data
 
 
-def _ours(marks: Sequence[Marked], taken_out: Collection[PatchId] | None) -> list[Marked]:
-    """Return the marks of the patches ``taken_out`` (None: of all).
-
-    Shared blocks that no remaining patch uses are among them.
-    """
-    if taken_out is None:
+def _marks_to_remove(marks: Sequence[Marked], patches: Collection[PatchId] | None) -> list[Marked]:
+    """Return the ``marks`` of ``patches`` (None: all), and of shared blocks that no remaining patch uses."""
+    if patches is None:
         return [*marks]
-    needed = {shared for patch in marks if patch.patch not in taken_out for shared in patch.uses}
-    lonely = [patch for patch in marks if patch.patch.shared and patch.patch not in {*taken_out, *needed}]
-    return [*(patch for patch in marks if patch.patch in taken_out), *lonely]
+    needed = {shared for mark in marks if mark.patch not in patches for shared in mark.uses}
+    lonely = [mark for mark in marks if mark.patch.shared and mark.patch not in {*patches, *needed}]
+    return [*(mark for mark in marks if mark.patch in patches), *lonely]
 
 
-def _without(data: bytes, ours: Sequence[Marked]) -> bytes:
-    """Return ``data`` without the lines of ``ours``, and with the lines that its ``# was:`` comments replaced.
+def _without(data: bytes, marks: Sequence[Marked]) -> bytes:
+    """Return ``data`` without the lines of ``marks``, and with the lines that their ``# was:`` comments replaced.
 
     A block at the end of a file without a final newline brought a newline along, which is removed with the block.
     """
-    lines, back = lines_of.split(data), {index for patch in ours for index in patch.replaced}
-    removed = {index for patch in ours for index in patch.lines} - back
-    # What `was` has made a comment becomes the line again.
+    lines, back = lines_of.split(data), {index for mark in marks for index in mark.replaced}
+    removed = {index for mark in marks for index in mark.lines} - back
+    # What `as_was_comment` has made a comment becomes the line again.
     before = {index: _WAS.sub(rb"\g<indent>\g<line>\g<end>", lines[index]) for index in back}
     remaining = b"".join(before.get(index, line) for index, line in enumerate(lines) if index not in removed)
     if len(lines) - 1 in removed and not lines[-1].endswith(b"\n"):

@@ -48,8 +48,8 @@ def file_state(
             Text("lost"),
             Text("the file was replaced and no longer has this patch ({command} removes the record)", revert),
         )
-    ours = [marks[patch], *(marks[shared] for shared in marks[patch].uses)]
-    if edited := [marked for marked in ours if not marked.intact]:
+    own_marks = [marks[patch], *(marks[shared] for shared in marks[patch].uses)]
+    if edited := [mark for mark in own_marks if not mark.intact]:
         why = Text("the lines of patch {patch} were edited: undo the edit, then run {command}", edited[0].patch, revert)
         return FileState(path, Text("tampered"), why)
     if pristine is not None and markers.strip(data, marks) != pristine:

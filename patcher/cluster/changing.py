@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from patcher import interrupts
 from patcher.changes.change import Edit
-from patcher.cluster.node_group import Answer, NodeEdit, NodeGroup, failed, listed, problems, together, values
+from patcher.cluster.node_group import Answer, NodeEdit, NodeGroup, combine_problems, failed, listed, problems, values
 from patcher.messages import Kind, Problem, StepResult, Text
 from patcher.store import outcomes
 from patcher.store.filesystem.files import digest
@@ -44,7 +44,7 @@ def check(group: NodeGroup, work: Work) -> StepResult:
 
 
 def change(group: NodeGroup, work: Work, status: str) -> ClusterChange:
-    """Commit `work`, the edits of each node, on all nodes or on none.
+    """Commit `work`, the edits of each node of `group`, on all nodes or on none.
 
     A folder that several nodes share is written once. `status` is the command line that shows the state of the nodes.
     Raises Problem with every file as before: a node's own problem, ROLLED_BACK if a node was lost, or INTERRUPTED.
@@ -53,28 +53,28 @@ def change(group: NodeGroup, work: Work, status: str) -> ClusterChange:
     try:
         with interrupts.deferred():
             if hindrances := check(group, work).problems:
-                raise together(hindrances)
-            edits_of_node, shares = _first_of_each_folder(group, work)
+                raise combine_problems(hindrances)
+            edits_of_node, shares = _one_node_per_folder(group, work)
             interrupts.raise_pending()
             answers = group.call("commit", {node: (_edits(edits),) for node, edits in edits_of_node.items()})
             interrupts.ignore()
             if failed(answers):
-                raise _undone(group, edits_of_node, answers, status)
+                raise _undo_all(group, edits_of_node, answers, status)
     except KeyboardInterrupt:
         raise Problem(Kind.INTERRUPTED, Text("stopped by Ctrl-C; nothing was changed")) from None
     committed: dict[str, Outcome] = values(answers)
     step = StepResult.noted(dict.fromkeys(note for outcome in committed.values() for note in outcome.notes))
-    step = sum((outcomes.ended(outcome.recovered, node) for node, outcome in committed.items()), step)
+    step = sum((outcomes.recovery_messages(outcome.recovered, node) for node, outcome in committed.items()), step)
     written = {node: tuple(map(str, outcome.written)) for node, outcome in committed.items()}
-    return ClusterChange(written, shares, _late(group, {node: work[node] for node in shares}), step)
+    return ClusterChange(written, shares, _nodes_with_old_bytes(group, {node: work[node] for node in shares}), step)
 
 
-def _first_of_each_folder(group: NodeGroup, work: Work) -> tuple[dict[str, list[NodeEdit]], dict[str, str]]:
-    """Return the edits of `work` to do, by node, and for each node whose folder another one writes, that one.
+def _one_node_per_folder(group: NodeGroup, work: Work) -> tuple[dict[str, list[NodeEdit]], dict[str, str]]:
+    """Return the edits that each node makes, so that one node writes a folder that several share; and who writes it.
 
-    The latter is a text "node:root", several joined by commas. A marker in each store tells which nodes see the same
-    folder: the first to set it does the edits. The markers are removed again. Raises Problem if a node cannot write its
-    marker.
+    The second map has a text for each node whose folder another one writes: "node:root" of that one, several joined by
+    commas. A marker in each store tells which nodes see the same folder: the first to set it makes the edits. The
+    markers are removed again. Raises Problem if a node cannot write its marker.
     """
     run = os.urandom(8).hex()
     answers = group.call("mark", {node: (run, node, _roots(edits)) for node, edits in work.items()})
@@ -89,7 +89,7 @@ def _first_of_each_folder(group: NodeGroup, work: Work) -> tuple[dict[str, list[
     edits_of_node = {node: edits for node, edits in edits_of_node.items() if edits}
     group.call("unmark", {node: (run, _roots(edits)) for node, edits in edits_of_node.items()})
     if failed(answers):
-        raise together(problems(answers))
+        raise combine_problems(problems(answers))
     return edits_of_node, shares
 
 
@@ -101,7 +101,7 @@ def _edits(edits: Iterable[NodeEdit]) -> list[Edit]:
     return [edit for edit, _ in edits]
 
 
-def _undone(group: NodeGroup, work: Work, answers: Mapping[str, Answer], status: str) -> Problem:
+def _undo_all(group: NodeGroup, work: Work, answers: Mapping[str, Answer], status: str) -> Problem:
     """Undo the edits on all nodes that did or may have done them, and return the problem to raise.
 
     `work` are the edits that were asked for, by node, `answers` those to the commit, `status` is the command line that
@@ -110,13 +110,13 @@ def _undone(group: NodeGroup, work: Work, answers: Mapping[str, Answer], status:
     causes = failed(answers)
     changed = [node for node, answer in answers.items() if not answer.problem or _is_incomplete(answer.problem)]
     still_changed = failed(group.call("undo", {node: (work[node],) for node in changed}))
-    problem = together(problems(causes, _rolled_back))
+    problem = combine_problems(problems(causes, _rolled_back))
     if not still_changed:
         return problem
     unclear = problems(
         still_changed, lambda why: Problem(Kind.ROLLBACK_INCOMPLETE, Text("no answer from the node: {reason}", why))
     )
-    first = together([problem.replace(kind=Kind.ROLLBACK_INCOMPLETE) for problem in unclear])
+    first = combine_problems([problem.replace(kind=Kind.ROLLBACK_INCOMPLETE) for problem in unclear])
     other_problems = problems({node: answer for node, answer in causes.items() if node not in still_changed})
     return first.replace(
         cause=Text(
@@ -147,7 +147,7 @@ def _is_incomplete(problem: Problem) -> bool:
     return problem.kind is Kind.ROLLBACK_INCOMPLETE
 
 
-def _late(group: NodeGroup, work: Work, tries: int = 5) -> tuple[str, ...]:
+def _nodes_with_old_bytes(group: NodeGroup, work: Work, tries: int = 5) -> tuple[str, ...]:
     """Return the nodes that do not see the new bytes of `work` in a shared folder.
 
     Check up to `tries` times, with pauses of 0.4, 0.8, 1.6 … s; stop early if a node no longer answers.

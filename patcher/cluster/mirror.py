@@ -92,15 +92,15 @@ class Mirror:
         return node_target.target._replace(mirror=self.folder)
 
 
-def alike(surveys: Mapping[str, NodeSurvey]) -> list[dict[str, NodeSurvey]]:
+def group_identical(surveys: Mapping[str, NodeSurvey]) -> list[dict[str, NodeSurvey]]:
     """Return groups of nodes with identical installations, each as a map from node to survey."""
     kinds: dict[str, dict[str, NodeSurvey]] = {}
     for node, survey in surveys.items():
-        kinds.setdefault(_kind(survey), {})[node] = survey
+        kinds.setdefault(_install_key(survey), {})[node] = survey
     return list(kinds.values())
 
 
-def _kind(survey: NodeSurvey) -> str:
+def _install_key(survey: NodeSurvey) -> str:
     """Return a text that is equal for nodes whose installs are identical; it ignores paths and apply times."""
     requested = {
         word: str(answer) if isinstance(answer, Problem) else answer for word, answer in survey.requested.items()

@@ -134,10 +134,10 @@ def unreachable(why: str) -> Problem:
 
 def problems(answers: Mapping[str, Answer], lost: Callable[[str], Problem] = unreachable) -> list[Problem]:
     """Return each distinct problem once, with its nodes; `lost` makes a Problem of the reason why a node was lost."""
-    return merged((name, answer.problem or lost(answer.lost)) for name, answer in failed(answers).items())
+    return merge_problems((name, answer.problem or lost(answer.lost)) for name, answer in failed(answers).items())
 
 
-def merged(node_problems: Iterable[tuple[str, Problem]]) -> list[Problem]:
+def merge_problems(node_problems: Iterable[tuple[str, Problem]]) -> list[Problem]:
     """Return each distinct problem of the (node, problem) pairs once, with the names of all nodes that have it."""
     nodes: dict[tuple[object, ...], tuple[Problem, list[str]]] = {}
     for name, problem in node_problems:
@@ -151,7 +151,7 @@ def listed(names: Collection[str], most: int = 8) -> str:
     return first_names if len(names) <= most else Text("{names}, … ({count} nodes)", first_names, len(names))
 
 
-def together(several: Sequence[Problem]) -> Problem:
+def combine_problems(several: Sequence[Problem]) -> Problem:
     """Return the first problem with the others in its notes; the first decides the exit code."""
     first, *other_problems = several
     lines = tuple(

@@ -18,7 +18,7 @@ from patcher.commands.finding import SearchOptions
 from patcher.messages import COMMA, Kind, Note, Problem, Text, failed, joined
 from patcher.store import STORE
 from patcher.store import transaction as store
-from patcher.store.filesystem.files import behind, digest
+from patcher.store.filesystem.files import digest, read_resolved
 from patcher.store.folder import STATE, StoreFolder
 from patcher.store.transaction import Outcome, Recovered
 from patcher.targets.target import Target
@@ -51,7 +51,7 @@ class NodeWorker:
         The survey also has the sha256 of each file that planning reads. `command` is the command typed, `packages` maps
         each project to packages to look for in its environment.
         """
-        requested = {word: self._requested(word, command, packages) for word in words}
+        requested = {word: self._find_requested(word, command, packages) for word in words}
         discovery = self._search.discover()
         discovered = tuple(self._described(target, packages) for target in discovery.targets)
         survey = NodeSurvey(requested, discovered, discovery.stores, (), discovery.searched, {}, {}, ())
@@ -72,12 +72,12 @@ class NodeWorker:
 
     def contents(self, paths: Iterable[str]) -> dict[str, bytes]:
         """Return the bytes of each path. Raises OSError."""
-        return {path: behind(Path(path)) for path in paths}
+        return {path: read_resolved(Path(path)) for path in paths}
 
     def timeline(self, folder: str, have: Mapping[str, int]) -> dict[str, bytes]:
         """Return by name the timeline files below `folder` that have more bytes than `have` gives for them."""
         paths = {path.name: path for path in Path(folder, "timeline").glob("[!.]*.jsonl.gz*") if path.is_file()}
-        return {name: behind(path) for name, path in paths.items() if path.stat().st_size > have.get(name, 0)}
+        return {name: read_resolved(path) for name, path in paths.items() if path.stat().st_size > have.get(name, 0)}
 
     def status(self, words: Sequence[str], engines: Mapping[str, Processes]) -> CommandResult:
         """Report the patches of this node, with a `NodeStatus` as data.
@@ -144,7 +144,7 @@ class NodeWorker:
     def undo(self, edits: Sequence[NodeEdit]) -> None:
         """Restore the roots to their state before `edits`, done or not. Raises Problem as the store does."""
         self._recover([edit.root for edit, _ in edits])
-        store.commit([_inverse(edit, records) for edit, records in edits], wait=self._wait)
+        store.commit([_inverse_edit(edit, records) for edit, records in edits], wait=self._wait)
 
     def recover(self) -> list[Recovered]:
         """Complete or roll back the interrupted commands of all roots on this node."""
@@ -164,7 +164,7 @@ class NodeWorker:
 
         return processes.running(engines, map(Path, packages))
 
-    def _requested(self, word: str, command: str, packages: Mapping[str, Collection[str]]) -> NodeTarget | Problem:
+    def _find_requested(self, word: str, command: str, packages: Mapping[str, Collection[str]]) -> NodeTarget | Problem:
         """Return the target that `word` names on this node, or the Problem of the search; parameters as in `survey`."""
         try:
             return self._described(self._search.target(word, command), packages)
@@ -172,7 +172,7 @@ class NodeWorker:
             return problem
 
     def _described(self, target: Target, packages: Mapping[str, Collection[str]]) -> NodeTarget:
-        """Return the target without import paths, which mean nothing on the driver, and those packages beside it.
+        """Return the target, without import paths (they mean nothing on the driver), and the packages beside it.
 
         `packages` maps a project to the packages to look for in the environment of its target.
         """
@@ -218,7 +218,7 @@ def _state(patches: Sequence[PatchPayload], targets: Sequence[Target]) -> str:
     return joined(COMMA, (state for state in states if state != "intact"))
 
 
-def _inverse(edit: Edit, records: tuple[Record, ...]) -> Edit:
+def _inverse_edit(edit: Edit, records: tuple[Record, ...]) -> Edit:
     """Return the edit that undoes `edit` and replaces the present records by `records`, those from before.
 
     Files already as before are left out.
@@ -226,7 +226,7 @@ def _inverse(edit: Edit, records: tuple[Record, ...]) -> Edit:
     changes = tuple(
         Change(change.path, change.after, change.before, change.pristine)
         for change in edit.changes
-        if behind(edit.root / change.path) != change.before
+        if read_resolved(edit.root / change.path) != change.before
     )
     present = tuple(record.patch for record in StoreFolder(edit.root).records())
     return Edit(edit.root, changes, add=records, remove=present)
@@ -237,5 +237,5 @@ def _digests(root: Path, files: Iterable[str]) -> dict[str, str]:
     digests = {}
     for path in (root / file for file in files):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            digests[str(path)] = digest(behind(path))
+            digests[str(path)] = digest(read_resolved(path))
     return digests

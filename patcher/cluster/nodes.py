@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, cast
 from patcher.cluster import summary
 from patcher.cluster.changing import ClusterChange, change
 from patcher.cluster.changing import check as check_all
-from patcher.cluster.mirror import Mirror, alike
+from patcher.cluster.mirror import Mirror, group_identical
 from patcher.cluster.node_group import NodeEdit, NodeGroup, NodeSurvey, all_of, listed, problems, values
 from patcher.commands.finding import parse_target
 from patcher.commands.guarding import check, guard
 from patcher.commands.where import Committed
 from patcher.messages import SEMICOLON, CommandLine, CommandResult, Kind, Note, Problem, StepResult, Text, joined
 from patcher.store import outcomes
-from patcher.store.draft import idle
+from patcher.store.draft import changes_nothing
 from patcher.store.folder import StoreFolder
 from patcher.targets.target import within
 from patches import projects
@@ -64,26 +64,26 @@ class Nodes:
         self.group.close()
 
     def searches(self, words: Sequence[str], command: str, *, writes: bool) -> tuple[Sequence[Search], StepResult]:
-        """Return a search for each group of identical nodes, () with any problem; see `NodeCommands`.
+        """Return a search for each group of identical nodes, and a report; with a problem there is no search.
 
         A node that does not answer, or that has another release of a target, is a problem. `words` are the targets,
         `writes` tells whether the command changes files.
         """
         surveys, step = self._surveyed(words, command)
         if writes and not step.problems and any(survey.unfinished for survey in surveys.values()):
-            step += self._recovered()[0]
+            step += self._recover_all()[0]
             if not step.problems:
                 surveys, again = self._surveyed(words, command)
                 step += again
         if not step.problems and words and command in ("apply", "diff"):
-            surveys, chosen = self._chosen(surveys)
-            step += chosen + StepResult(problems=tuple(_releases(surveys, words)))
+            surveys, chosen = self._with_targets(surveys)
+            step += chosen + StepResult(problems=tuple(_release_problems(surveys, words)))
             if not step.problems:
-                step += StepResult.noted(summary.elsewhere(surveys), "warning")
+                step += StepResult.noted(summary.shadowed_packages(surveys), "warning")
         step += self._left_out
         if step.problems:
             return (), step
-        return [self._mirror(kind) for kind in alike(surveys)], step
+        return [self._mirror(kind) for kind in group_identical(surveys)], step
 
     def guard(
         self, search: Search, upstream: Upstream, target: Target, profiler: str, launch: Launch, *, force: bool,
@@ -112,9 +112,9 @@ class Nodes:
         nodes = {
             node: {"written": list(changed.written.get(node, ())), "shares": changed.shares.get(node)} for node in edits
         }
-        return Committed(self._committed(changed, len(edits), verb), nodes)
+        return Committed(self._change_report(changed, len(edits), verb), nodes)
 
-    def _committed(self, changed: ClusterChange, count: int, verb: str) -> StepResult:
+    def _change_report(self, changed: ClusterChange, count: int, verb: str) -> StepResult:
         """Return the report on a change: shared folders, files with their nodes, and nodes that do not see it yet.
 
         ``count`` is the number of nodes, ``verb`` says what was done to the files.
@@ -181,7 +181,7 @@ class Nodes:
 
     def recover(self) -> CommandResult:
         """Complete or roll back the interrupted commands of every node; it is a problem if no node answers."""
-        step, roots, unreached = self._recovered()
+        step, roots, unreached = self._recover_all()
         step += self._left_out
         reached = [name for name in self.group.names if name not in unreached]
         if not reached:
@@ -214,7 +214,7 @@ class Nodes:
         answers = self.group.call("survey", all_of(self.group.names, words, command, _packages_to_find(words)))
         return values(answers), summary.failures(answers)
 
-    def _chosen(self, surveys: dict[str, NodeSurvey]) -> tuple[dict[str, NodeSurvey], StepResult]:
+    def _with_targets(self, surveys: dict[str, NodeSurvey]) -> tuple[dict[str, NodeSurvey], StepResult]:
         """Return the surveys without nodes that have no target, and a note on these, if `--nodes has-target` is given.
 
         It is a problem if no node is left.
@@ -256,7 +256,7 @@ class Nodes:
         edits: dict[str, list[NodeEdit]] = {}
         for search, edit in work:
             mirror = cast("Mirror", search)
-            if idle(StoreFolder(within(mirror.folder, edit.root)), edit):
+            if changes_nothing(StoreFolder(within(mirror.folder, edit.root)), edit):
                 continue
             for node, survey in mirror.surveys.items():
                 root = mirror.place(edit.root, node)
@@ -264,7 +264,7 @@ class Nodes:
                 edits.setdefault(node, []).append(NodeEdit(edit._replace(root=root), records))
         return edits
 
-    def _recovered(self) -> tuple[StepResult, list[dict[str, Any]], list[str]]:
+    def _recover_all(self) -> tuple[StepResult, list[dict[str, Any]], list[str]]:
         """Recover interrupted commands; return the report, the roots recovered, and the nodes that did not answer."""
         answers = self.group.call("recover", all_of(self.group.names))
         step = StepResult(
@@ -272,7 +272,7 @@ class Nodes:
         )
         roots = []
         for node, recovered in values(answers).items():
-            step += outcomes.ended(recovered, node)
+            step += outcomes.recovery_messages(recovered, node)
             roots += [{"node": node, **root._asdict()} for root in recovered]
         unreached = [node for node, answer in answers.items() if answer.lost]
         if unreached:
@@ -285,7 +285,7 @@ class Nodes:
 
 
 def _packages_to_find(words: Sequence[str]) -> dict[str, list[str]]:
-    """Return for each project that `words` name the packages to look for in the environment of its target.
+    """Return, by project that `words` name, the packages to look for in the environment of its target.
 
     A word that names no project is skipped.
     """
@@ -297,7 +297,7 @@ def _packages_to_find(words: Sequence[str]) -> dict[str, list[str]]:
     return packages
 
 
-def _releases(surveys: Mapping[str, NodeSurvey], words: Sequence[str]) -> list[Problem]:
+def _release_problems(surveys: Mapping[str, NodeSurvey], words: Sequence[str]) -> list[Problem]:
     """Return a problem for each word whose target has different releases on different nodes."""
     several = []
     for word in words:

@@ -142,7 +142,7 @@ def connect(address: str) -> tuple[Any, list[RayNode]]:
             typed = f"RAY_ADDRESS={chosen}"
             hint = Text("unset the variable with `env -u RAY_ADDRESS rlpatch …`, or {alternative}", hint)
         raise Problem(Kind.USAGE, Text("{address} is not an address of a Ray cluster (HOST:PORT)", typed), hint=hint)
-    ray = _imported()
+    ray = _import_ray()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     logging.getLogger("ray").setLevel(logging.CRITICAL)  # what it has to say comes as an error, too
     streams = sys.stdout, sys.stderr
@@ -205,7 +205,7 @@ def _stderr_copy() -> Iterator[IO[str]]:
         yield copy
 
 
-def _imported() -> Any:
+def _import_ray() -> Any:
     """Import and return ray. Raises Problem (ENVIRONMENT) if it is not installed."""
     try:
         import ray  # noqa: PLC0415

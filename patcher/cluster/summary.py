@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patcher.cluster import node_group
-from patcher.cluster.node_group import Answer, NodeStatus, NodeSurvey, listed, merged, values
+from patcher.cluster.node_group import Answer, NodeStatus, NodeSurvey, listed, merge_problems, values
 from patcher.messages import Message, Note, Text
 from patcher.messages.report import CommandResult, Detail, StepResult, json_of
 from patcher.messages.tables import nodes as table
@@ -23,9 +23,9 @@ class ClusterStatus:
 
 
 def merge(reports: Mapping[str, CommandResult] | Mapping[str, StepResult]) -> StepResult:
-    """Return the notes and problems of the `reports` by node, each distinct one once.
+    """Return the notes and problems of `reports`, which are by node, each distinct one once; lines are left out.
 
-    With several nodes, each has the names of the nodes it comes from; lines are left out.
+    With several nodes, each note and problem names those that it comes from.
     """
     notes: dict[Message, list[str]] = {}
     for node, report in reports.items():
@@ -36,7 +36,7 @@ def merge(reports: Mapping[str, CommandResult] | Mapping[str, StepResult]) -> St
         note._replace(text=Text("{message} ({nodes})", note.text, listed(nodes, 3))) if several else note
         for note, nodes in notes.items()
     ]
-    problems = merged((node, problem) for node, report in reports.items() for problem in report.problems)
+    problems = merge_problems((node, problem) for node, report in reports.items() for problem in report.problems)
     return StepResult(notes=tuple(messages), problems=tuple(problems))
 
 
@@ -52,7 +52,7 @@ def status(answers: Mapping[str, Answer]) -> CommandResult:
     )
     data = ClusterStatus(entries)
     patched = {entry.node: reports[entry.node] for entry in entries if entry.patches}
-    step = StepResult((*table(json_of(data)), *_grouped(patched))) + merge(reports) + failures(answers)
+    step = StepResult((*table(json_of(data)), *_grouped_lines(patched))) + merge(reports) + failures(answers)
     busy = sum(bool(entry.running) for entry in entries)
     if busy and patched:
         text = Text(
@@ -74,7 +74,7 @@ def failures(answers: Mapping[str, Answer]) -> StepResult:
     return StepResult(problems=tuple(node_group.problems(answers)))
 
 
-def _grouped(reports: Mapping[str, CommandResult]) -> Iterator[str]:
+def _grouped_lines(reports: Mapping[str, CommandResult]) -> Iterator[str]:
     """Yield the lines of each distinct report below the names of the nodes that have it."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for node, report in reports.items():
@@ -90,11 +90,11 @@ def check(report: CommandResult, answers: Mapping[str, Answer]) -> CommandResult
     """Add the findings of the nodes to `report`, each distinct text once, with the names of its nodes."""
     reports = values(answers)
     report.data["nodes"] = {node: node_report.data for node, node_report in reports.items()}
-    report.add(StepResult(tuple(_grouped(reports))) + merge(reports) + failures(answers))
+    report.add(StepResult(tuple(_grouped_lines(reports))) + merge(reports) + failures(answers))
     return report
 
 
-def elsewhere(surveys: Mapping[str, NodeSurvey]) -> Iterator[Note]:
+def shadowed_packages(surveys: Mapping[str, NodeSurvey]) -> Iterator[Note]:
     """Yield a warning for each package that the working directory holds and the nodes have elsewhere.
 
     A job submitted with this working directory imports Ray's copy of it on every node, and no patched file.

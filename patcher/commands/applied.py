@@ -248,7 +248,7 @@ def end_interrupted(discovery: Discovery, on_wait: store.OnWait) -> StepResult:
     step = StepResult()
     try:
         with interrupts.deferred():
-            step = outcomes.ended(store.recover(discovery.stores, on_wait=on_wait))
+            step = outcomes.recovery_messages(store.recover(discovery.stores, on_wait=on_wait))
     except KeyboardInterrupt:
         raise Problem(Kind.INTERRUPTED, Text("stopped by Ctrl-C"), notes=step.done) from None
     return step
@@ -264,7 +264,7 @@ def recover(discovery: Discovery, on_wait: store.OnWait) -> CommandResult:
         if recovered:
             interrupts.ignore()
     broken = tuple(problem for root in patched(discovery) for problem in root.broken)
-    step = outcomes.ended(recovered) + StepResult(problems=broken)
+    step = outcomes.recovery_messages(recovered) + StepResult(problems=broken)
     if not recovered:
         searched = joined(SEMICOLON, discovery.searched)
         step += StepResult((Text("no interrupted command to recover in: {places}", searched),))

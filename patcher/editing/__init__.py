@@ -14,7 +14,7 @@ from patcher.editing.rendering import render as render
 from patcher.editing.replacement import Arguments as Arguments
 from patcher.editing.replacement import Replaced as Replaced
 from patcher.editing.replacement import Setting as Setting
-from patcher.editing.replacement import present as present
+from patcher.editing.replacement import present_settings as present_settings
 from patcher.editing.replacement import replace as replace
 from patcher.editing.source import fingerprint as fingerprint
 from patcher.editing.source import nested_too_deeply as nested_too_deeply

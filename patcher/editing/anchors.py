@@ -114,10 +114,10 @@ class AnchorSearch(NamedTuple):
     def _only_match(self, matches: Sequence[T], actual: str) -> T:
         """Return the only one of ``matches``. Raises Problem (STRUCTURE) with ``actual``, a text that counts them."""
         if len(matches) != 1:
-            raise self.unlike(actual)
+            raise self.mismatch(actual)
         return matches[0]
 
-    def unlike(self, actual: str, line: int = 0) -> Problem:
+    def mismatch(self, actual: str, line: int = 0) -> Problem:
         """Return the Problem (STRUCTURE) that the file has `actual`, a text, instead of what the recipe expects.
 
         It points at `line`, or for 0 at the recipe's method, else its class, else line 1.

@@ -36,11 +36,11 @@ def insert(
     if clash := sorted(new_names.intersection(sources.names(target))):
         present = ", ".join(clash)
         if recipe.class_name:
-            raise search.unlike(Text("the class already has {names}, but without rlpatch's marks", present))
-        raise search.unlike(Text("the module already has {names}, but without rlpatch's marks", present))
-    methods = _by_method(search, units)
+            raise search.mismatch(Text("the class already has {names}, but without rlpatch's marks", present))
+        raise search.mismatch(Text("the module already has {names}, but without rlpatch's marks", present))
+    methods = _insertions_by_method(search, units)
     if recipe.insertions and not methods:
-        raise search.unlike(
+        raise search.mismatch(
             Text("no method {method}", ", ".join(dict.fromkeys(insertion.method for insertion in recipe.insertions)))
         )
     block = [
@@ -51,10 +51,10 @@ def insert(
     *inner, outermost = _passes(methods) or [[]]
     changing = search
     for names in inner:
-        pieces = [_changed(name, methods[name], patch, changing) for name in names]
+        pieces = [_method_with(name, methods[name], patch, changing) for name in names]
         text = changing.file.written(pieces, changing.only_owner(), ())
         changing = changing._replace(file=sources.read(text, where))
-    pieces = [_changed(name, methods[name], patch, changing) for name in outermost]
+    pieces = [_method_with(name, methods[name], patch, changing) for name in outermost]
     after = changing.file.written(pieces, changing.only_owner(), block)
     for owner, _ in blocks:
         after = markers.seal(after, owner)
@@ -62,7 +62,7 @@ def insert(
     return after
 
 
-def _by_method(search: AnchorSearch, units: Collection[str]) -> dict[str, list[Insertion]]:
+def _insertions_by_method(search: AnchorSearch, units: Collection[str]) -> dict[str, list[Insertion]]:
     """Return the recipe's insertions by the method that they go into.
 
     Insertions for kinds of step that are not in `units` are left out, and optional ones if no method has the name and
@@ -95,7 +95,7 @@ def _defined(lines: Sequence[str]) -> Iterator[str]:
     return (match[1] or match[2] for match in matches if match)
 
 
-def _changed(name: str, insertions: Sequence[Insertion], patch: PatchId, search: AnchorSearch) -> Piece:
+def _method_with(name: str, insertions: Sequence[Insertion], patch: PatchId, search: AnchorSearch) -> Piece:
     """Return the lines of the method `name` with `insertions`, which bear the marks of `patch`.
 
     Raises Problem (STRUCTURE) if a parameter or the place of an insertion is missing.
@@ -113,7 +113,7 @@ def _changed(name: str, insertions: Sequence[Insertion], patch: PatchId, search:
         raise Problem(Kind.STRUCTURE, cause, place, Text("repair or reinstall the file")) from None
     for insertion in insertions:
         if missing := [parameter for parameter in insertion.parameters if parameter not in parameters]:
-            raise search.unlike(Text("{method} has no parameter {parameter}", name, ", ".join(missing)))
+            raise search.mismatch(Text("{method} has no parameter {parameter}", name, ", ".join(missing)))
         body = cst.ensure_type(module.body[0], cst.ClassDef).body if within else module
         at = search.only_statement(insertion, cst.ensure_type(body.body[0], cst.FunctionDef))
         texts = (patch.rename(line).replace("{units}", iterable(at)) for line in insertion.lines)
@@ -134,7 +134,10 @@ class _Lines(cst.CSTTransformer):
         return not isinstance(node, cst.SimpleStatementLine | cst.BaseExpression)
 
     def on_leave(self, original_node: Any, updated_node: Any) -> Any:
-        """Return the statement `at` between the new lines; its blank lines and comments stay above them."""
+        """Return `updated_node`, with the new lines around it if it is the statement `at`.
+
+        Blank lines and comments above the statement stay above the new lines.
+        """
         if original_node is not self.at:
             return updated_node
         line_before = self.line_before.with_changes(leading_lines=self.at.leading_lines)
@@ -150,7 +153,7 @@ def _verify(search: AnchorSearch, after: bytes, patches: Sequence[PatchId], name
     hint = Text("nothing was written; please report this file: rlpatch should be able to patch it")
     cause = Text("removing the marked lines would not restore the file byte for byte")
     sources.prove(file.source, after, patches, file.where, cause, hint)
-    bound = sources.bound(after, name)
+    bound = sources.bound_names(after, name)
     if (unbound := sorted({*names} - (bound or set()))) or bound is None:
         lines, place = ", ".join(unbound) or Text("the inserted lines"), name or Text("the module")
         cause = Text("with {names} in {place}, the file would not be valid Python", lines, place)

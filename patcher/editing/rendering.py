@@ -127,7 +127,7 @@ def _members(kinds: Sequence[type]) -> list[str]:
     lines: list[str] = []
     for base in dict.fromkeys(base for kind in kinds for base in reversed(kind.__mro__[:-1])):
         source = source_of(base)
-        for node in source.node.body[1:]:  # behind the docstring
+        for node in source.node.body[1:]:  # after the docstring
             text = Specialiser(source.text, {}).rewritten(node)
             lines += [*([""] if lines and isinstance(node, ast.FunctionDef) else []), *text]
     return lines
@@ -238,7 +238,7 @@ class _Recorder:
             self._put_into_callers(number, name, calls)
 
     def _put_into_callers(self, number: int, name: str, calls: str) -> None:
-        """Inline the method `name` of the layer `number` into its callers, if `_with_body` can and no text is added.
+        """Inline the method `name` of the layer `number` into its callers, if `_inline` can and no text is added.
 
         Do nothing if a caller is in another layer, or if `calls`, the lines outside of the recorder, mention it.
         """
@@ -252,7 +252,7 @@ class _Recorder:
         }
         if not callers or len(self.defined[name]) > 1 or any(layer != number for layer, _ in callers):
             return
-        merged = {key: _with_body(lines, method, name) for key, lines in callers.items()}
+        merged = {key: _inline(lines, method, name) for key, lines in callers.items()}
         lengths = (sum(map(len, texts)) for texts in (merged.values(), [*callers.values(), method, [""]]))
         if all(merged.values()) and next(lengths) <= next(lengths):
             self.text.update(merged)
@@ -261,7 +261,7 @@ class _Recorder:
     def _defined(self) -> dict[str, dict[int, list[_Definition]]]:
         """Return the definitions by name and layer number; all but the first in a list are reached by `super()`.
 
-        Overridden definitions and empty methods are left out. Names that no class defines otherwise go into `hooks`.
+        Overridden definitions and empty methods are left out. Names with nothing but empty methods go into `hooks`.
         Raises ValueError if two classes of a layer define the same method.
         """
         defined: dict[str, dict[int, list[_Definition]]] = {}
@@ -281,9 +281,9 @@ class _Recorder:
         return {name: layers for name, layers in defined.items() if layers}
 
     def _reached(self, roots: Sequence[str]) -> list[str]:
-        """Return the names to which `roots` refer, directly or through others, then the other shared names.
+        """Return the names of methods that the code needs: a caller comes before the methods that it calls.
 
-        Names that refer to others come before these.
+        First come `roots` and all that they refer to, directly or not, then those of shared layers that are left.
         """
         order: dict[str, None] = {}
         for start in (roots, self._entries()):
@@ -316,7 +316,7 @@ class _Recorder:
             if number == min(self.defined[name]):  # what it would go on with does nothing
                 lines = [line for line in lines if not line.lstrip().startswith(f"super().{name}(")]
             for definition in reversed(above):
-                lines = _with_super(self._specialiser(definition.kind).rewritten(definition.node), lines)
+                lines = _inline_super(self._specialiser(definition.kind).rewritten(definition.node), lines)
             self.text[number, name] = lines
         return "\n".join(self.text[number, name])
 
@@ -336,7 +336,8 @@ class _Recorder:
     def _attributes(self, number: int) -> Iterable[str]:
         """Return the lines of class attributes of the layer `number`.
 
-        They are the user choices that a method reads, in the first layer that is not shared, and others with a value.
+        They are the attributes that its classes set. The first layer that is not shared also has the user's choices
+        that a method of any layer reads.
         """
         text = "\n".join(line for lines in self.text.values() for line in lines)
         looked_at = {"STAGE", *re.findall(r"\.([A-Z_]+)\b", text)}
@@ -359,7 +360,7 @@ def _does_nothing(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def _with_super(lines: list[str], overridden: list[str]) -> list[str]:
+def _inline_super(lines: list[str], overridden: list[str]) -> list[str]:
     """Return the `lines` of a method with its `super().NAME(...)` statement replaced by the body of `overridden`.
 
     Raises ValueError if the parameters differ, or if statements follow and `overridden` contains a return.
@@ -377,7 +378,7 @@ def _with_super(lines: list[str], overridden: list[str]) -> list[str]:
     return [lines[0], *imports, *above, *body_without_imports, *lines[at + 1 :]]
 
 
-def _with_body(lines: list[str], called: list[str], name: str) -> list[str]:
+def _inline(lines: list[str], called: list[str], name: str) -> list[str]:
     """Return a method's `lines` with each call of the short method `name` replaced by its body; [] if not safe.
 
     `called` are the lines of that method. Safe means: it is short, arguments have the parameters' names, only the last
@@ -408,7 +409,7 @@ def _replacement(call: re.Match[str], lines: list[str], body: list[str], stored:
 
     `lines` are those of the caller. [] if the body returns early, or if a name of the caller would be assigned.
     """
-    assigned = _assigning(body, call[2] or "")
+    assigned = _body_assigning(body, call[2] or "")
     clashing = stored - {call[2]}
     if not assigned or (clashing and clashing & {node.id for node in _names(lines)}):
         return []
@@ -423,7 +424,7 @@ _DEFINITION = re.compile(r"def \w+\(self(?:, (.*))?\):")
 _CALL = re.compile(r"( +)(?:(\w+) = )?self\.(\w+)\(([^#]*)\)(  #.*)?")
 
 
-def _assigning(body: list[str], target: str) -> list[str]:
+def _body_assigning(body: list[str], target: str) -> list[str]:
     """Return a method's body that assigns its return value to `target` ("": none); [] if it returns earlier."""
     returns = [line for line in body if line.lstrip().startswith("return")]
     if not target:

@@ -49,7 +49,7 @@ class Replaced(NamedTuple):
     arguments: Arguments
 
 
-def present(source: bytes, recipe: Recipe, *, where: str) -> tuple[Setting, ...]:
+def present_settings(source: bytes, recipe: Recipe, *, where: str) -> tuple[Setting, ...]:
     """Return the arguments that the recipe's calls have in `source`, each with its code as both before and after.
 
     Raises Problem as `replace`.
@@ -69,7 +69,9 @@ def replace(source: bytes, recipe: Recipe, arguments: Arguments, patch: PatchId,
     names the file in messages. Raises Problem (STRUCTURE) if the file does not fit the recipe, or if an argument's
     lines cannot become comments.
     """
-    file = sources.read(source, where)._replace(tree=ast.parse(source))  # of its own: it becomes the one that is wanted
+    file = sources.read(source, where)._replace(
+        tree=ast.parse(source)
+    )  # its own tree, which becomes that of the patched file
     search = AnchorSearch(recipe, file)
     calls = _calls(search)
     text, edits, before = _Text(file), list[_Edit](), {}
@@ -87,7 +89,7 @@ def replace(source: bytes, recipe: Recipe, arguments: Arguments, patch: PatchId,
         block = (markers.begin(patch, tool), note, markers.end(patch))
         after = markers.seal(file.written(text.pieces(edits, patch), search.only_owner(), block), patch)
         _verify(file, after, patch, f"{where}:{calls[0][1].lineno}")
-    now = {(setting.function, setting.keyword): setting for setting in present(after, recipe, where=where)}
+    now = {(setting.function, setting.keyword): setting for setting in present_settings(after, recipe, where=where)}
     settings = (
         Setting(*key, stands, ast.unparse(_value(arguments[key])), now[key].line if key in now else 0)
         for key, stands in before.items()
@@ -106,13 +108,16 @@ def _calls(search: AnchorSearch) -> list[tuple[Call, ast.Call]]:
 
 
 def _keywords(call: Call, node: ast.Call, search: AnchorSearch) -> dict[str, ast.expr]:
-    """Return the arguments of a call by parameter name. Raises Problem (STRUCTURE) for `*args` or unknown positions."""
+    """Return the arguments of the call `node` by parameter name.
+
+    Raises Problem (STRUCTURE) for `*args` or unknown positions.
+    """
     stars = any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords)
     if stars or len(node.args) > len(call.positional):
         actual = Text("{function} with {count} positional arguments", call.function, len(node.args))
         if stars:
             actual = Text("{function} with arguments that are only known while the program runs (*args)", call.function)
-        raise search.unlike(actual, node.lineno)
+        raise search.mismatch(actual, node.lineno)
     by_name = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
     return {**dict(zip(call.positional, node.args, strict=False)), **by_name}
 
@@ -196,11 +201,11 @@ class _Text:
         closing = self._end(node) - 1
         if not node.args:
             return _Edit(closing, closing, text if not node.keywords else b", " + text)
-        behind = self._end(node.args[-1])
+        position = self._end(node.args[-1])
         # Parentheses around the argument itself; white space, comments and continued lines may stand between.
-        while (match := _CLOSES.match(self.text, behind)) and match.end() <= closing:
-            behind = match.end()
-        return _Edit(behind, behind, b", " + text)
+        while (match := _CLOSES.match(self.text, position)) and match.end() <= closing:
+            position = match.end()
+        return _Edit(position, position, b", " + text)
 
     def pieces(self, edits: Sequence[_Edit], patch: PatchId) -> list[Piece]:
         """Return the lines that `edits` change, each tagged with `patch`, below the original lines as comments.
@@ -210,7 +215,7 @@ class _Text:
         mark = f"  {markers.tag(patch)}".encode()
         return [
             Piece(first, end, [*self._comments(first, end, patch), *(_tagged(line, mark) for line in new_lines)])
-            for first, end, new_lines in (*self._alone(edits), *self._replaced(edits))
+            for first, end, new_lines in (*self._new_lines(edits), *self._edited_lines(edits))
         ]
 
     def _comments(self, first: int, end: int, patch: PatchId) -> Iterator[bytes]:
@@ -220,7 +225,7 @@ class _Text:
         """
         for index in range(first, end):
             try:
-                yield markers.was(self.lines[index], patch)
+                yield markers.as_was_comment(self.lines[index], patch)
             except ValueError:
                 cause = Text("a line that this patch has to replace has the mark of another patch")
                 hint = Text(
@@ -231,15 +236,15 @@ class _Text:
     def _line(self, at: int) -> int:
         return bisect_right(self.starts, at) - 1
 
-    def _alone(self, edits: Sequence[_Edit]) -> Iterator[Piece]:
+    def _new_lines(self, edits: Sequence[_Edit]) -> Iterator[Piece]:
         """Yield the line to insert for each edit that puts an argument on a new line."""
         for edit in (edit for edit in edits if edit.line):
             index = self._line(edit.start)
             text = self.text[self.starts[index] : edit.start] + edit.text + self.file.line_end(index)
             yield Piece(index, index, [text])
 
-    def _replaced(self, edits: Sequence[_Edit]) -> Iterator[Piece]:
-        """Yield a piece for each group of lines with edits inside a line; lines joined by a backslash become one."""
+    def _edited_lines(self, edits: Sequence[_Edit]) -> Iterator[Piece]:
+        """Yield a piece for each range of lines that `edits` change; lines joined by a backslash become one."""
         inline = sorted((edit for edit in edits if not edit.line), key=lambda edit: edit.start)
         spans: list[tuple[int, int]] = []
         for edit in inline:

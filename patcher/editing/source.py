@@ -181,7 +181,7 @@ def names(node: Owner) -> Iterator[str]:
             yield from (target.id for target in inner.targets if isinstance(target, ast.Name))
 
 
-def bound(source: bytes, class_name: str) -> set[str] | None:
+def bound_names(source: bytes, class_name: str) -> set[str] | None:
     """Return the names assigned in the class `class_name` ("": the module); None if `source` does not compile."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

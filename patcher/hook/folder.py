@@ -71,7 +71,7 @@ class RunFolder:
         self.files = tuple(root / change.path for root, change in changes)
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=scratch))
         try:
-            self._lock = _locked(self.path / _ALIVE)
+            self._lock = _create_locked(self.path / _ALIVE)
             self.package.mkdir()
             (self.path / _RECEIPTS).mkdir()
             for number, (_, change) in enumerate(changes):
@@ -108,7 +108,7 @@ class RunFolder:
             for pid, number, state in (
                 receipt.groups() for receipt in map(_RECEIPT.fullmatch, folder.names()) if receipt
             ):
-                text = _content(folder, f"{pid}-{number}-{state}")
+                text = _text_of(folder, f"{pid}-{number}-{state}")
                 receipts += [] if text is None else [Receipt(int(pid), int(number), state, text)]
         return tuple(sorted(receipts))
 
@@ -118,7 +118,7 @@ class RunFolder:
         Return () if none did, or if the folder was removed.
         """
         with contextlib.suppress(OSError), opened(self.path) as folder:
-            lines = (_content(folder, "started") or "").splitlines()
+            lines = (_text_of(folder, "started") or "").splitlines()
             return tuple(dict.fromkeys(line.partition(" ")[2] for line in lines))
         return ()
 
@@ -134,7 +134,7 @@ class RunFolder:
         which `parent.run` blocks, ends the wait. A folder that stays is removed by a later run.
         """
         limit = time.monotonic() + patience
-        while (users := _users(self.package)) and time.monotonic() < limit and not signal.sigpending() & _STOPPING:
+        while (users := _pids_using(self.package)) and time.monotonic() < limit and not signal.sigpending() & _STOPPING:
             time.sleep(_PAUSE_S)
         if not users:
             _erase(self.path)
@@ -142,7 +142,7 @@ class RunFolder:
         return users
 
 
-def _content(folder: Opened, name: str) -> str | None:
+def _text_of(folder: Opened, name: str) -> str | None:
     """Return up to 1 MB of the file ``name`` as text, unprintable characters as ?; None if it is no regular file."""
     with contextlib.suppress(OSError), folder.reading(name) as stream:
         text = os.fsdecode(stream.read(1 << 20))
@@ -150,7 +150,7 @@ def _content(folder: Opened, name: str) -> str | None:
     return None
 
 
-def _locked(name: Path) -> int:
+def _create_locked(name: Path) -> int:
     """Create the file ``name`` with its marker and an exclusive lock; return the descriptor that holds the lock.
 
     The file appears complete and already locked. The kernel releases the lock when the process ends, even by SIGKILL.
@@ -189,13 +189,13 @@ def _clear(folder: Opened) -> None:
 
 def sweep() -> tuple[Path, ...]:
     """Remove the folders of runs whose command was killed and that no process uses; return their paths."""
-    dead_folders = [path for path in Path(tempfile.gettempdir()).resolve().glob(f"{PREFIX}*") if _dead(path)]
+    dead_folders = [path for path in Path(tempfile.gettempdir()).resolve().glob(f"{PREFIX}*") if _is_abandoned(path)]
     for path in dead_folders:
         _erase(path)
     return tuple(dead_folders)
 
 
-def _dead(path: Path) -> bool:
+def _is_abandoned(path: Path) -> bool:
     """Tell whether ``path`` is the folder of an rlpatch run that has ended and that no process uses.
 
     Another program's or another user's folder is never dead. A folder without a marker is dead 60 s after its creation.
@@ -209,11 +209,11 @@ def _dead(path: Path) -> bool:
         with folder.reading(_ALIVE) as alive:
             fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
             is_ours = os.fstat(alive.fileno()).st_uid == status.st_uid and alive.read(len(_MARKER) + 1) == _MARKER
-            return is_ours and not _users(path / _PACKAGE)
+            return is_ours and not _pids_using(path / _PACKAGE)
     return False
 
 
-def _users(package: Path) -> tuple[int, ...]:
+def _pids_using(package: Path) -> tuple[int, ...]:
     """Return the ids of this user's processes on this machine that use ``package``, including forks."""
     users = []
     for process in Path("/proc").glob("[0-9]*"):

@@ -47,7 +47,7 @@ class Companion(Protocol):
         """Show the result after the command's end, and return the exit code."""
 
 
-def findable(program: str) -> None:
+def require_program(program: str) -> None:
     """Raise Problem (NO_COMMAND or NOT_EXECUTABLE) if ``program`` is not found or not executable."""
     if shutil.which(program):
         return

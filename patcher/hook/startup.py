@@ -54,7 +54,7 @@ receipts: "set[tuple[str, int, str]]" = set()
 
 
 def add(package: str) -> None:
-    """Register the files of the plan in ``package``; a file in two plans stays with the first, the inner run's.
+    """Register the planned files of ``package``; a file in two plans stays with the first, that of the inner run.
 
     Raises OSError or ValueError if the plan cannot be read.
     """
@@ -66,10 +66,10 @@ def add(package: str) -> None:
     for number, (root, path) in enumerate(zip(pairs[::2], pairs[1::2])):
         files.setdefault(os.path.join(root, path), File(path, number, package, run, bool(require)))
         names.add(os.path.basename(path))
-    _note(run, "started", f"{os.getpid()} {sys.prefix}\n")
+    _append_text(run, "started", f"{os.getpid()} {sys.prefix}\n")
 
 
-def _note(run: str, name: str, text: str) -> None:
+def _append_text(run: str, name: str, text: str) -> None:
     """Append ``text`` to the file ``name`` in the folder ``run``; ignore errors, such as on another machine."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe waits
     try:
@@ -90,7 +90,7 @@ def install() -> None:
 
     def get_data(self: "SourceFileLoader", path: str) -> bytes:
         """Return the planned bytes of a planned file, and show them in tracebacks; else read the disk."""
-        planned = _planned(self, path, read) if type(path) is str and path.rpartition("/")[2] in names else None
+        planned = _planned_bytes(self, path, read) if type(path) is str and path.rpartition("/")[2] in names else None
         if planned is None:
             return read(self, path)
         _show_lines(path, planned)
@@ -98,14 +98,14 @@ def install() -> None:
 
     def path_stats(self: "SourceFileLoader", path: str) -> "Any":
         # Without them Python neither reads nor writes bytecode.
-        if path.rpartition("/")[2] in names and _planned(self, path, read) is not None:
+        if path.rpartition("/")[2] in names and _planned_bytes(self, path, read) is not None:
             raise OSError("rlpatch run: imported from its plan")
         return stats(self, path)
 
     loader.get_data, loader.path_stats = get_data, path_stats  # type: ignore[assignment,method-assign]
 
 
-def _planned(loader: "SourceFileLoader", path: str, read: "Any") -> "bytes | None":
+def _planned_bytes(loader: "SourceFileLoader", path: str, read: "Any") -> "bytes | None":
     """Return the bytes to import for ``path``; None if Python should read the disk.
 
     ``read`` is the loader's original ``get_data``. Leave a receipt for a planned file. Raises ImportError if the file
@@ -152,7 +152,7 @@ def _leave_receipt(file: File, state: str, path: str) -> bool:
     if key in receipts:
         return False
     receipts.add(key)
-    _note(file.run, os.path.join("receipts", f"{os.getpid()}-{file.number}-{state}"), path)
+    _append_text(file.run, os.path.join("receipts", f"{os.getpid()}-{file.number}-{state}"), path)
     return True
 
 
@@ -173,7 +173,7 @@ def _show_lines(path: str, data: bytes) -> None:
     """Make tracebacks, inspect and pdb show the planned ``data`` of ``path``; ignore errors."""
     try:
         _cache_lines(path, data)
-        _tracebacks()
+        _use_python_tracebacks()
     except Exception:  # noqa: S110  (a file of the user's has the name of one of Python's modules: shown is the disk)
         pass
 
@@ -188,8 +188,8 @@ def _cache_lines(path: str, data: bytes) -> None:
     linecache.cache[path] = (len(text), None, lines, path)
 
 
-def _tracebacks() -> None:
-    """Replace default exception hooks by Python's own printer: before 3.13 the C printer reads the disk."""
+def _use_python_tracebacks() -> None:
+    """Print uncaught exceptions by the ``traceback`` module: before Python 3.13 the default, in C, reads the disk."""
     if sys.version_info >= (3, 13):
         return
     import threading
@@ -208,10 +208,10 @@ def _tracebacks() -> None:
 
 
 def _with_run_hook(constants: bytes) -> "bytes | None":
-    """Return Ray's constants module with the variable name of rlpatch's runtime hook; None if it has no such name.
+    """Return the source of Ray's constants module so that Ray reads its hook from rlpatch's own variable, and set that.
 
-    Set this variable. With Ray's own name, a process that inherits the variable but lacks this module would fail in
-    ray.init. Ray's variable may also be set already, for another hook.
+    Return None if the source names no such variable. Ray's own variable may be set already, for another hook, and a
+    process that inherits it without this module would fail in ray.init.
     """
     if HOOK.encode() not in constants:
         return None
@@ -238,18 +238,18 @@ def hook(runtime_env: "Any") -> "dict[str, Any]":
     if modules:
         chosen["py_modules"] = modules
     for run in {file.run for file in files.values()}:
-        _note(run, "ray", f"{os.getpid()}\n")
+        _append_text(run, "ray", f"{os.getpid()}\n")
     return chosen
 
 
 def chain(package: str) -> None:
-    """Import the next ``sitecustomize`` on the path behind ``package``; do nothing if there is none.
+    """Import the next ``sitecustomize`` on the path after ``package``; do nothing if there is none.
 
     Earlier entries would lead back to this module. Python reports errors of that module as usual.
     """
     folder = os.path.dirname(package)
-    behind = sys.path[sys.path.index(folder) + 1 :] if folder in sys.path else []
-    for entry in behind:
+    later_entries = sys.path[sys.path.index(folder) + 1 :] if folder in sys.path else []
+    for entry in later_entries:
         spec = _frozen_importlib_external.PathFinder.find_spec("sitecustomize", [entry])
         if spec is not None and spec.loader is not None and spec.origin is not None:
             module = _frozen_importlib.module_from_spec(spec)

@@ -19,7 +19,7 @@ from patcher.store.filesystem.files import digest, observe
 from patcher.store.filesystem.opened import resolved
 from patcher.store.filesystem.rights import Node
 from patcher.store.folder import StoreFolder
-from patcher.store.preflight import current, lost_link, not_as_planned
+from patcher.store.preflight import current_nodes, lost_link, not_as_planned
 from patcher.store.registry import LATEST_S, Entry, Journal, Move, Registry
 
 _SECOND = 1_000_000_000
@@ -38,13 +38,13 @@ class Draft(NamedTuple):
     backups: tuple[tuple[bytes, Node], ...]
 
 
-def idle(store: StoreFolder, edit: Edit) -> bool:
+def changes_nothing(store: StoreFolder, edit: Edit) -> bool:
     """Tell whether ``edit`` would change neither a file nor the applied patches, apart from apply times.
 
     Raises Problem (FOREIGN_EDIT) if a file is not as planned, Problem (ENVIRONMENT) if a file cannot be read.
     """
     for change in edit.changes:
-        current(store.locate(change.path), change)
+        current_nodes(store.locate(change.path), change)
     if any(change.before != change.after for change in edit.changes):
         return False
     present = store.records()
@@ -63,10 +63,10 @@ def _registered(present: tuple[Record, ...], edit: Edit) -> tuple[Record, ...]:
     return tuple(records.values())
 
 
-def drafted(store: StoreFolder, edit: Edit, transaction: str, participants: tuple[str, ...]) -> Draft:
-    """Return one root's part of the transaction with the id ``transaction``; write nothing.
+def draft_edit(store: StoreFolder, edit: Edit, transaction: str, participants: tuple[str, ...]) -> Draft:
+    """Return the part of the transaction with the id ``transaction`` that ``edit`` makes in its root; write nothing.
 
-    ``participants`` are the sorted roots, of which the first decides between before and after. Raises Problem
+    ``participants`` are the sorted roots of the transaction; the first one decides whether it is kept. Raises Problem
     (FOREIGN_EDIT) if a file is not what planning read or would keep rlpatch's lines without a patch, Problem
     (ENVIRONMENT) if a file cannot be read, and ValueError for two changes of one file.
     """
@@ -82,7 +82,7 @@ def drafted(store: StoreFolder, edit: Edit, transaction: str, participants: tupl
         entries = {k: entry for k, entry in entries.items() if k in touched}
     # Keep a folder's original times while any file in it stays patched.
     alive = _folders(registry.files.keys() - builder.pristine) & registry.folders.keys()
-    present = {name: files.folder(store.root / name) for name in _folders(touched) | _folders(entries.keys())}
+    present = {name: files.folder_state(store.root / name) for name in _folders(touched) | _folders(entries.keys())}
     first = {name: registry.folders[name] if name in alive else present[name] for name in present}
     becomes = Registry(applied, entries, {name: first[name] for name in _folders(entries.keys())})
     journal = Journal(
@@ -140,7 +140,7 @@ class ChangeBuilder:
         if key in self._added:
             raise ValueError(f"{change.path}: two changes of one file")
         self._added.add(key)
-        node, file = current(path, change)
+        node, file = current_nodes(path, change)
         target = resolved(path)
         plain = rights.copied(node, file, target, root)._replace(atime_ns=None)
         earlier = self.entries.pop(key, None)
@@ -153,7 +153,7 @@ class ChangeBuilder:
             first = Entry(pristine, plain._replace(digest=pristine, mtime_ns=None))
         entry = earlier or first
         if earlier is None or change.before != change.after:
-            entry = _updated(entry, plain, path, self._expected(key, change, earlier))
+            entry = _update_entry(entry, plain, path, self._expected_digest(key, change, earlier))
         readers = rights.backup(target, root, file)
         reverts = change.after == change.pristine
         if not reverts:
@@ -165,14 +165,14 @@ class ChangeBuilder:
         if reverts and earlier is not None and not lost_link(path, earlier):
             self.moves.append(Move(key, node, rights.with_rights_of(earlier.pristine, node)))
         else:
-            written = plain._replace(digest=digest(change.after), mtime_ns=_fresh(node))
+            written = plain._replace(digest=digest(change.after), mtime_ns=_new_mtime(node))
             self.moves.append(Move(key, node, written))
 
-    def _expected(self, key: str, change: Change, entry: Entry | None) -> str:
+    def _expected_digest(self, key: str, change: Change, entry: Entry | None) -> str:
         """Return the sha256 of the file ``key`` to put into the registry, with which `status` compares the file.
 
-        It is that of the file after ``change``. If somebody edited the lines of a patch that stays in the file, it is
-        that in the present registry's ``entry``, so that `status` still shows the edit.
+        It is the digest after ``change``. If somebody edited the lines of a patch that stays in the file, it is the
+        digest in ``entry``, from the present registry, so that `status` still shows the edit.
         """
         expected = entry and entry.expected
         if expected and key in self._standing and expected.digest != digest(change.before):
@@ -180,19 +180,19 @@ class ChangeBuilder:
         return digest(change.after)
 
 
-def _updated(entry: Entry, plain: Node, path: Path, content_digest: str) -> Entry:
+def _update_entry(entry: Entry, plain: Node, path: Path, content_digest: str) -> Entry:
     """Return ``entry`` with the expected content and rights of ``path``, from which `status` finds later changes.
 
     ``content_digest`` is the sha256 of the new bytes, ``plain`` has the new rights. A group that the file cannot have
     is recorded as -1. Raises OSError.
     """
-    probe = rights.tried(path.parent, plain)
+    probe = rights.try_rights(path.parent, plain)
     group_stays = probe.gid == plain.gid if probe else rights.in_group(plain.gid, os.stat(path.parent))  # noqa: PTH116
     expected = plain._replace(digest=content_digest, mtime_ns=None, gid=plain.gid if group_stays else -1)
     return entry._replace(expected=expected, numbering=rights.numbering())
 
 
-def _fresh(node: Node) -> int:
+def _new_mtime(node: Node) -> int:
     """Return a modification time in nanoseconds: now, or the start of the second after that of ``node`` if it is later.
 
     Python compares seconds and size with its bytecode. So bytecode that rlpatch does not find (with another

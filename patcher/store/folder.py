@@ -144,7 +144,7 @@ class StoreFolder:
             # Not the umask's business: whoever can write here can have any text put into the target.
             mode = 0o700 | status.st_mode & 0o055 | (0o2020 if shared else 0)
             os.mkdir(STORE, mode & 0o755, dir_fd=root.descriptor)
-            root.date(status.st_atime_ns, status.st_mtime_ns)
+            root.set_times(status.st_atime_ns, status.st_mtime_ns)
             with self.open() as folder:
                 if folder.names() or folder.status().st_uid != os.geteuid():  # it is another one by now
                     return
@@ -159,9 +159,9 @@ class StoreFolder:
     def mark(self, run: str, name: str) -> str:
         """Put a marker with the text ``name`` into the store unless ``run`` has one there; return the marker's text.
 
-        ``run`` is the id of a command over several machines, which tells by the answers which of them see the same
-        folder: device and inode numbers differ over NFS. The marker is a link, created atomically, on NFS, too. Creates
-        the store if it is missing. Raises Problem (ENVIRONMENT) and OSError.
+        ``run`` is the id of a command over several machines. Machines that get the same text back see the same folder:
+        device and inode numbers would not tell, as they differ over NFS. The marker is a link, created atomically, on
+        NFS, too. Creates the store if it is missing. Raises Problem (ENVIRONMENT) and OSError.
         """
         link = f"{TREE}{run}"
         while True:
@@ -251,7 +251,7 @@ class StoreFolder:
         """
         link = self.root / path
         try:
-            parent, target = _strictly(link.parent), _strictly(link)
+            parent, target = _resolve_existing(link.parent), _resolve_existing(link)
         except OSError as error:
             kind = Kind.FOREIGN_EDIT if isinstance(error, FileNotFoundError) else Kind.ENVIRONMENT
             hint = Text("check where the path's links lead, then run the command again")
@@ -267,11 +267,11 @@ class StoreFolder:
         return target if self.root in target.parents else parent / link.name
 
     def compare(self, path: PurePosixPath, data: bytes) -> tuple[bytes | None, str, bool | None]:
-        """Return the pristine bytes, changed rights and a match of ``data``, the bytes of a patched file.
+        """Return (pristine bytes, changed rights, whether rlpatch wrote exactly ``data``) for a patched file.
 
-        The pristine bytes are None without a readable, undamaged backup. Changed rights are a text on mode, owner and
-        attributes, "" if unchanged. The match tells whether rlpatch wrote exactly ``data``, None if the registry does
-        not know. Raises Problem: ENVIRONMENT for a damaged registry, FOREIGN_EDIT if the file does not exist.
+        ``data`` are the bytes of the file ``path``. The pristine bytes are None without a readable backup. The changed
+        rights are a text on mode, owner and attributes, "" if they are unchanged. The third is None if the registry
+        does not know. Raises Problem: ENVIRONMENT for a damaged registry, FOREIGN_EDIT if the file does not exist.
         """
         entry = self.entry(path)
         if entry is None:
@@ -374,7 +374,7 @@ class StoreFolder:
                 status = root.status()
                 with contextlib.suppress(OSError):  # foreign files are in it, or the lock's next owner is
                     root.remove_folder(STORE)
-                    root.date(status.st_atime_ns, status.st_mtime_ns)
+                    root.set_times(status.st_atime_ns, status.st_mtime_ns)
 
 
 def _is_ours(name: str) -> bool:
@@ -384,7 +384,7 @@ def _is_ours(name: str) -> bool:
     return len(name) == 64 and _HEX.issuperset(name)
 
 
-def _strictly(path: Path) -> Path:
+def _resolve_existing(path: Path) -> Path:
     """Return ``path`` with links followed. Raises OSError if it does not exist or is a loop of links."""
     try:
         return path.resolve(strict=True)

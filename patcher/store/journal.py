@@ -41,7 +41,7 @@ class Recovered(NamedTuple):
     left: tuple[str, ...] = ()
 
 
-def settle(stores: Sequence[StoreFolder], roots: Sequence[Path]) -> list[Recovered]:
+def end_interrupted(stores: Sequence[StoreFolder], roots: Sequence[Path]) -> list[Recovered]:
     """End every unfinished transaction of the locked ``stores``, and return what became of each root.
 
     ``roots`` are all roots that the command found. Raises Problem (ROLLBACK_INCOMPLETE) for a transaction that these
@@ -52,11 +52,11 @@ def settle(stores: Sequence[StoreFolder], roots: Sequence[Path]) -> list[Recover
     recovered, undecided = [], []
     # The first participant decides, so its journal goes last.
     for store, journal in sorted(pending, key=lambda part: part[1].position, reverse=True):
-        forward = _verdict(journal, [other for _store, other in pending], roots_known)
+        forward = _goes_forward(journal, [other for _store, other in pending], roots_known)
         if forward is None:
             undecided.append((store, journal))
         else:
-            foreign = _ahead(store, journal) if forward else _back(store, journal)
+            foreign = _finish(store, journal) if forward else _roll_back(store, journal)
             recovered.append(Recovered(store.root, forward, tuple(foreign)))
             roots_known.add(journal.participants[journal.position])
     if undecided:
@@ -88,7 +88,7 @@ def _undecidable(store: StoreFolder, journal: Journal, roots_known: Collection[s
     return Problem(Kind.ROLLBACK_INCOMPLETE, cause, str(store.root), hint)
 
 
-def _verdict(journal: Journal, journals: Sequence[Journal], roots_known: set[str]) -> bool | None:
+def _goes_forward(journal: Journal, journals: Sequence[Journal], roots_known: set[str]) -> bool | None:
     """Return whether a transaction goes forward (True) or back (False); None if ``roots_known`` do not decide.
 
     It goes forward if any of ``journals``, all that were found, has its commit mark. Without a mark it goes back if the
@@ -145,7 +145,7 @@ def _content(store: StoreFolder, node: Node) -> bytes | None:
     return b"" if node.link is not None else store.blob(node.digest)
 
 
-def _ahead(store: StoreFolder, journal: Journal) -> list[str]:
+def _finish(store: StoreFolder, journal: Journal) -> list[str]:
     """Finish a transaction: replace the files unless the journal is marked as committed, swap in the next registry.
 
     A registry without patches is removed instead, and then the journal. Return the files, relative to the root, that
@@ -163,19 +163,19 @@ def _ahead(store: StoreFolder, journal: Journal) -> list[str]:
     return foreign
 
 
-def _back(store: StoreFolder, journal: Journal) -> list[str]:
+def _roll_back(store: StoreFolder, journal: Journal) -> list[str]:
     """Undo a transaction: restore the files, remove their bytecode and then the journal.
 
     Return the files that somebody else has changed, which are not touched. Raises OSError and Problem.
     """
-    foreign = [move.path for move in journal.moves if not _undo(store, move)]
+    foreign = [move.path for move in journal.moves if not _restore(store, move)]
     with contextlib.suppress(OSError):  # what stays is of the bytes of before, or stale by its time
         _remove_bytecode(store, journal.moves)
     _end(store, journal, journal.back)
     return foreign
 
 
-def _undo(store: StoreFolder, move: Move) -> bool:
+def _restore(store: StoreFolder, move: Move) -> bool:
     """Restore the content that the file of ``move`` had before; return False if somebody else has changed it.
 
     Raises Problem (ROLLBACK_INCOMPLETE) if the backup is missing or another user owns the file, and OSError.
@@ -227,6 +227,6 @@ def _remove_bytecode(store: StoreFolder, moves: Sequence[Move]) -> None:
         for folder in {place.parent for place in compiled}:
             sync(folder)
         for source in (path, store.alias / move.path):  # the prefix has folders by either name of the root
-            for place in bytecode.elsewhere(source):
+            for place in bytecode.prefixed_bytecode(source):
                 with contextlib.suppress(OSError, Problem):  # of another user; its time makes it stale anyway
                     remove(resolved(place.parent) / place.name)

@@ -22,10 +22,10 @@ def commit(edits: Sequence[Edit], verb: str, on_wait: Callable[[str], None]) -> 
         if outcome.written or outcome.recovered:
             interrupts.ignore()
     written = StepResult(done=tuple(Text("{action} {path}", verb, path) for path in outcome.written))
-    return StepResult.noted(outcome.notes) + written + ended(outcome.recovered)
+    return StepResult.noted(outcome.notes) + written + recovery_messages(outcome.recovered)
 
 
-def ended(recovered: Iterable[Recovered], node: str = "") -> StepResult:
+def recovery_messages(recovered: Iterable[Recovered], node: str = "") -> StepResult:
     """Return messages on the ``recovered`` roots, whose interrupted commands were undone or finished.
 
     A warning names each file that was left alone. ``node`` names the machine, "" for a single machine.

@@ -1,9 +1,9 @@
 """The checks of a change before anything is written.
 
 Which file a path means: a symlink to a file inside the same root (strict editable installs) means that file.
-Any other symlink is itself what is replaced, and its text is remembered: behind it lies a package cache, or a
-tree that the user did not name. A search for ``.git`` above it would not tell the two apart, since uv puts an
-empty one into its cache; whoever wants the tree behind a link gives that tree as the root.
+Any other symlink is itself what is replaced, and its text is remembered: it may lead into a package cache,
+or to a tree that the user did not name. A search for ``.git`` above it would not tell the two apart, since uv puts an
+empty one into its cache; whoever wants the tree to which a link leads gives that tree as the root.
 """
 
 # The calls of `os` are what the tests answer for, and Path methods hide them.
@@ -44,9 +44,9 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
             raise Problem(Kind.ENVIRONMENT, cause, str(edit.root), Text("install the package as a folder (not zipped)"))
         for change in edit.changes:
             path = store.locate(change.path)
-            node, file = current(path, change)
+            node, file = current_nodes(path, change)
             if change.before != change.after:
-                _permitted(store, path, node, file)
+                _require_replaceable(store, path, node, file)
                 if group := rights.lost_group(node.gid, path):
                     lost = Text(
                         "{file} will get another group, which revert does not undo; nobody loses access",
@@ -55,14 +55,14 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
                     notes.append(Note(lost, Text("{path} belongs to {group}", path, group)))
                 folders.append(path.parent)
                 if change.after != change.pristine:  # what was compiled later must not stop a revert
-                    _importable(path)
+                    _require_source_imported(path)
                 elif target := lost_link(path, store.entry(change.path)):
                     lost = Text(
                         "the original was a link to a file that no longer exists, so rlpatch restores a regular file"
                         " instead"
                     )
                     notes.append(Note(lost, f"{path} -> {target}"))
-        _writable(store.path if store.exists() else store.root)
+        _require_writable(store.path if store.exists() else store.root)
         if not store.exists():
             folders.append(store.root)
     new = Text("the modification time of a folder will change, because the folder belongs to another user")
@@ -79,7 +79,7 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
 
 
 def lost_link(path: Path, entry: Entry | None) -> str:
-    """Return the target of the original link at ``path`` if it no longer exists; "" in any other case."""
+    """Return the target of the original link at ``path``, known from ``entry``, if it no longer exists; else ""."""
     link = entry.pristine.link if entry else None
     try:
         os.stat(path.parent / (link or "."))
@@ -90,7 +90,7 @@ def lost_link(path: Path, entry: Entry | None) -> str:
     return ""
 
 
-def current(path: Path, change: Change) -> tuple[Node, Node]:
+def current_nodes(path: Path, change: Change) -> tuple[Node, Node]:
     """Return the node at ``path`` and the file that Python imports from there: the same node, or a link's target.
 
     Raises Problem (FOREIGN_EDIT) if the bytes are not those that planning read, Problem (ENVIRONMENT) if they cannot be
@@ -117,14 +117,14 @@ def not_as_planned(path: Path) -> Problem:
     return Problem(Kind.FOREIGN_EDIT, cause, str(path), Text("run the command again"))
 
 
-def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
+def _require_replaceable(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
     """Raise Problem (ENVIRONMENT) unless this user may replace the file at ``path`` and remove its bytecode.
 
     ``node`` is what lies at ``path``, ``file`` the same or the link's target. A replacement must keep the rights, and
     the file must not be a mount nor the bytecode folder a link.
     """
     plain = rights.copied(node, file, resolved(path), store.root)
-    if lost := rights.unkept(plain, file, path):
+    if lost := rights.unkept_rights(plain, file, path):
         hint = Text(
             "run rlpatch as the owner or as root (outside of a container), or install the package into your own"
             " environment"
@@ -138,21 +138,21 @@ def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
         )
         raise Problem(Kind.ENVIRONMENT, cause, str(path), hint)
     if node.link is None:
-        _writable(path)
-    _writable(path.parent)
+        _require_writable(path)
+    _require_writable(path.parent)
     folder = path.parent / BYTECODE
     if folder.is_symlink():
         hint = Text("delete the link; Python will create a folder")
         raise Problem(Kind.ENVIRONMENT, Text("the bytecode folder is a symlink"), str(folder), hint)
     compiled = bytecode.beside(path)
     if compiled and folder.is_dir():
-        _writable(folder)
+        _require_writable(folder)
     for cached in compiled:
         with contextlib.suppress(FileNotFoundError):  # it went this moment
-            _removable(cached)
+            _require_removable(cached)
 
 
-def _removable(compiled: Path) -> None:
+def _require_removable(compiled: Path) -> None:
     """Raise Problem (ENVIRONMENT) if a sticky folder prevents this user from removing the ``compiled`` file."""
     owner, above = os.lstat(compiled).st_uid, os.stat(compiled.parent)
     sticky = above.st_mode & stat.S_ISVTX and os.geteuid() not in (0, above.st_uid, owner)
@@ -162,7 +162,7 @@ def _removable(compiled: Path) -> None:
         raise Problem(Kind.ENVIRONMENT, cause, str(compiled), hint)
 
 
-def _writable(path: Path) -> None:
+def _require_writable(path: Path) -> None:
     """Raise Problem (ENVIRONMENT) if ``path`` exists and this user may not write it."""
     # What is not there any more may be a store that another process has removed with the last patch.
     if not os.access(path, os.W_OK) and os.path.lexists(path):
@@ -176,7 +176,7 @@ def _writable(path: Path) -> None:
         raise Problem(Kind.ENVIRONMENT, cause, str(path), hint)
 
 
-def _importable(path: Path) -> None:
+def _require_source_imported(path: Path) -> None:
     """Raise Problem (ENVIRONMENT) if Python would import a compiled module or a package instead of ``path``."""
     for name in os.listdir(path.parent):
         sibling = path.parent / name

@@ -134,7 +134,10 @@ def read(content: bytes, parse: Callable[[dict[str, Any]], T]) -> T:
 
 
 def journal_of(top: dict[str, Any]) -> Journal:
-    """Convert JSON to a journal, not yet marked as committed. Raises ValueError, KeyError or TypeError if invalid."""
+    """Convert the JSON object ``top`` to a journal that is not marked as committed.
+
+    Raises ValueError, KeyError or TypeError if invalid.
+    """
     participants = tuple(map(_disk_path, _strings(top["participants"])))
     return Journal(
         transaction=_shown(top["transaction"])[:100],
@@ -148,7 +151,10 @@ def journal_of(top: dict[str, Any]) -> Journal:
 
 
 def registry_of(top: dict[str, Any]) -> Registry:
-    """Convert JSON to a registry. Raises ValueError, KeyError, TypeError or AttributeError if invalid."""
+    """Convert the JSON object ``top`` to a registry.
+
+    Raises ValueError, KeyError, TypeError or AttributeError if invalid.
+    """
     records = tuple(
         Record(
             patch=PatchId(*_strings(record["patch"])),

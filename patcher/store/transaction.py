@@ -20,12 +20,12 @@ from typing import Callable, NamedTuple
 from patcher import interrupts
 from patcher.changes.change import Edit
 from patcher.messages import CommandLine, Kind, Note, Problem, Text
-from patcher.store.draft import Draft, drafted, idle
+from patcher.store.draft import Draft, changes_nothing, draft_edit
 from patcher.store.filesystem import lock
 from patcher.store.filesystem.files import sync
 from patcher.store.folder import IGNORE, JOURNAL, NEXT, TREE, StoreFolder
 from patcher.store.journal import Recovered as Recovered
-from patcher.store.journal import perform, settle
+from patcher.store.journal import end_interrupted, perform
 from patcher.store.preflight import preflight as preflight
 from patcher.store.registry import Journal, text_of
 
@@ -66,7 +66,7 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: OnWait = lock.si
     try:
         with interrupts.deferred():
             recovered += recover(roots, wait=wait, on_wait=on_wait)
-            merged = [(store, edit) for store, edit in _merged(edits) if not idle(store, edit)]
+            merged = [(store, edit) for store, edit in _edits_by_store(edits) if not changes_nothing(store, edit)]
             if not merged:
                 return Outcome(recovered=tuple(recovered))
             notes = preflight([edit for _store, edit in merged])
@@ -74,8 +74,8 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: OnWait = lock.si
             participants = tuple(str(store.root) for store in stores)
             transaction = os.urandom(8).hex()
             with _hold_locks(stores, wait, on_wait, make=True):
-                recovered += settle(stores, roots)
-                written = _transact([drafted(store, edit, transaction, participants) for store, edit in merged])
+                recovered += end_interrupted(stores, roots)
+                written = _transact([draft_edit(store, edit, transaction, participants) for store, edit in merged])
     except (KeyboardInterrupt, OSError, Problem) as error:
         if written is None or isinstance(error, Problem):  # else there is nothing left to stop
             failure = _failure(error)
@@ -115,9 +115,8 @@ def take_marker(root: Path, run: str) -> None:
 def recover(roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.silent) -> list[Recovered]:
     """End the interrupted transactions of ``roots``, and return what became of each (empty: none was interrupted).
 
-    Each root is then exactly as before or as after.
-    Only these roots are visited, whatever paths a journal names. Roots without an interrupted transaction are neither
-    locked nor written.
+    Each root is then exactly as before or as after. Only these roots are visited, whatever paths a journal names. Roots
+    without an interrupted transaction are neither locked nor written. ``wait`` and ``on_wait`` are as in `commit`.
 
     Raises Problem: ROLLBACK_INCOMPLETE for a transaction that needs a root that is not among ``roots``, or whose backup
     is gone; ENVIRONMENT (lock, damaged store); INTERRUPTED.
@@ -132,7 +131,7 @@ def recover(roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.s
                     with contextlib.suppress(_Gone), _hold_locks(present, wait, on_wait, make=False):
                         # A store that appeared meanwhile may hold the mark that decides: then lock that one, too.
                         if present == [store for store in stores if store.exists()]:
-                            return settle(present, roots)
+                            return end_interrupted(present, roots)
                 except OSError as error:
                     raise _incomplete(error, present) from error
     except KeyboardInterrupt:
@@ -141,7 +140,10 @@ def recover(roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.s
 
 
 def _incomplete(error: BaseException, stores: Sequence[StoreFolder]) -> Problem:
-    """Return ``error`` as a Problem (ROLLBACK_INCOMPLETE); one made here names the roots and says to run `recover`."""
+    """Return ``error`` as a Problem (ROLLBACK_INCOMPLETE).
+
+    If it is no Problem yet, the new one names the roots of ``stores`` and proposes `rlpatch recover`.
+    """
     if isinstance(error, Problem):
         return error.replace(kind=Kind.ROLLBACK_INCOMPLETE)
     cause = Text("the files still contain an unfinished change, after this error: {error}", _reason(error))
@@ -181,7 +183,7 @@ def _sweep(store: StoreFolder) -> None:
         store.sweep()
 
 
-def _merged(edits: Sequence[Edit]) -> list[tuple[StoreFolder, Edit]]:
+def _edits_by_store(edits: Sequence[Edit]) -> list[tuple[StoreFolder, Edit]]:
     """Return one edit per root with its store, sorted by the root's resolved path."""
     by_root: dict[Path, tuple[StoreFolder, Edit]] = {}
     for edit in edits:
@@ -205,15 +207,15 @@ def _transact(drafts: Sequence[Draft]) -> list[Path]:
         _commit([(draft.store, draft.journal) for draft in drafts])
     except BaseException as error:  # also Ctrl-C
         # After the first mark it has stopped nothing.
-        if not any(ended.forward for ended in _settle(stores, error)):
+        if not any(ended.forward for ended in _end_transactions(stores, error)):
             raise error if isinstance(error, KeyboardInterrupt) else _failure(error) from error
     else:
-        _settle(stores)
+        _end_transactions(stores)
     return [draft.store.inside(move.path) for draft in drafts for move in draft.journal.moves]
 
 
 def _prepare(draft: Draft) -> None:
-    """Write backups, the next registry and last the journal, which makes the transaction count.
+    """Write the backups of ``draft``, the next registry and last the journal, which makes the transaction count.
 
     Raises KeyboardInterrupt, OSError and Problem.
     """
@@ -231,7 +233,7 @@ def _prepare(draft: Draft) -> None:
 
 
 def _commit(prepared: Sequence[tuple[StoreFolder, Journal]]) -> None:
-    """Replace the files of all roots, then set the commit marks, that of the first participant first.
+    """Replace the files of all ``prepared`` roots, then set the commit marks, that of the first participant first.
 
     Raises Problem (FOREIGN_EDIT) if somebody changes a file meanwhile, KeyboardInterrupt and OSError.
     """
@@ -244,12 +246,12 @@ def _commit(prepared: Sequence[tuple[StoreFolder, Journal]]) -> None:
         store.commit()
 
 
-def _settle(stores: Sequence[StoreFolder], failure: BaseException | None = None) -> list[Recovered]:
+def _end_transactions(stores: Sequence[StoreFolder], failure: BaseException | None = None) -> list[Recovered]:
     """End the transactions of ``stores``, and return what became of each root.
 
     ``failure`` is the error that stopped them, if any. Raises Problem (ROLLBACK_INCOMPLETE) if that fails.
     """
     try:
-        return settle(stores, [store.root for store in stores])
+        return end_interrupted(stores, [store.root for store in stores])
     except (OSError, Problem) as error:
         raise _incomplete(error, stores) from (failure or error)

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from patcher.messages import Kind, Problem, Text
-from patcher.targets.versions import Checkout, understood
+from patcher.targets.versions import Checkout, parse_version
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -110,18 +110,18 @@ def _release(root: Path) -> tuple[str, str, str]:
     Each is "" if it is missing; the second is also "" if there is a tag at HEAD.
     """
     tags = _git(root, "tag", "--points-at", "HEAD").decode(errors="replace").split()
-    at_head = {version: tag for tag in tags if (version := understood(tag))}
+    at_head = {version: tag for tag in tags if (version := parse_version(tag))}
     if at_head:
         newest = max(at_head)
         return at_head[newest], "", str(newest)
     described = _first_line(root, "describe", "--tags", "--long", "--match", "v[0-9]*", "--match", "[0-9]*")
     near, _, commit = described.rpartition("-g")
     near, _, distance = near.rpartition("-")
-    version = understood(near)
-    return ("", near, _after(version, int(distance), commit)) if version else ("", "", "")
+    version = parse_version(near)
+    return ("", near, _dev_version(version, int(distance), commit)) if version else ("", "", "")
 
 
-def _after(tag: Version, distance: int, commit: str) -> str:
+def _dev_version(tag: Version, distance: int, commit: str) -> str:
     """Return the dev version of a commit `distance` commits after `tag`, as setuptools-scm forms it."""
     release = [*tag.release]
     suffix = ""

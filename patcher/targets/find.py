@@ -27,9 +27,9 @@ def parse(text: str, projects: Sequence[Project]) -> tuple[str, str | None]:
     typed_name = versions.normalise(name)
     project = next((project for project in projects if versions.normalise(project.name) == typed_name), None)
     if project is None:
-        raise _unknown(text, name, projects)
+        raise _unknown_target(text, name, projects)
     if equals and not versions.valid(version):
-        raise _no_version(text, version, project)
+        raise _malformed_version(text, version, project)
     return project.name, version if equals else None
 
 
@@ -48,9 +48,9 @@ def find(
 
     `paths` are folders of which one holds the package, `python` an interpreter. Without both, the running interpreter
     is searched, then $VIRTUAL_ENV, $CONDA_PREFIX and python3 on PATH. `version` is the expected release; `projects` are
-    named in the error if this project is missing; `command` is the command typed; `again` returns the command line with
-    another `TARGET==VERSION`; `environment` is an earlier answer of `python`. Raises Problem (NO_TARGET, VERSION,
-    USAGE), or ENVIRONMENT if the package is compiled or zipped, or the interpreter fails.
+    named in the error if this project is missing; `command` is the command typed; `again` returns the command line for
+    another `TARGET==VERSION`, for hints; `environment` is an earlier answer of `python`. Raises Problem (NO_TARGET,
+    VERSION, USAGE), or ENVIRONMENT if the package is compiled or zipped, or the interpreter fails.
     """
     searched: list[str] = []
     targets: list[Target] = []
@@ -67,9 +67,9 @@ def find(
         elif len(paths) > 1:
             targets.append(target)
         else:
-            return _expected([target], version, again)
+            return _select_version([target], version, again)
     if targets:
-        return _expected(targets, version, again)
+        return _select_version(targets, version, again)
     cause = Text("{name} (package {package}) is not installed here", project.name, project.package)
     hint = Text(
         "say where it is installed: rlpatch {command} {name} --python EXE, or --path DIR", command, project.name
@@ -77,14 +77,14 @@ def find(
     raise Problem(Kind.NO_TARGET, cause, hint=hint, notes=tuple(searched))
 
 
-def _expected(targets: Sequence[Target], version: str | None, again: Callable[[str], str]) -> Target:
+def _select_version(targets: Sequence[Target], version: str | None, again: Callable[[str], str]) -> Target:
     """Return the target with `version` (None: any); `again` is as in `find`.
 
     Raises Problem: VERSION if no target has it, USAGE if targets in several folders have it.
     """
-    right = [target for target in targets if version is None or versions.holds(target.version, version)]
+    right = [target for target in targets if version is None or versions.satisfies(target.version, version)]
     if not right:
-        raise _mismatch(targets[0], version or "", again)
+        raise _other_version(targets[0], version or "", again)
     if len({target.root for target in right}) > 1:
         roots = joined(AND, (str(target.root) for target in right))
         raise usage(
@@ -167,7 +167,7 @@ def _places(
             hint=Text("leave out --path or --python"),
         )
     for path in paths:
-        yield _Place(f"--path {path}", (_folder(path),), partial(_below, path=path, git=git))
+        yield _Place(f"--path {path}", (_folder(path),), partial(_target_in, path=path, git=git))
     if paths:
         return
     if python is not None:
@@ -175,16 +175,15 @@ def _places(
     else:
         environments = interpreters.environments([project.package for project in projects], searched)
     for interpreter in environments:
-        yield _Place(
-            interpreter.name, tuple(map(Path, interpreter.path)), partial(_imported, environment=interpreter, git=git)
-        )
+        search = partial(_imported_target, environment=interpreter, git=git)
+        yield _Place(interpreter.name, tuple(map(Path, interpreter.path)), search)
 
 
 def _possible_roots(projects: Sequence[Project], folders: Iterable[Path]) -> Iterator[Path]:
     """Yield the folders that may hold a store, whether or not the package is still there; some may not exist.
 
-    They are `folders` and the checkouts that editable installs in them name, each with the subfolder `checkout` of each
-    project, and the parent of a package folder.
+    These are `folders`, the checkouts of editable installs in them, and in each of these the subfolder `checkout` of
+    every project. For a package folder, its parent is another one.
     """
     names = [name for project in projects for name in project.distributions]
     for folder in folders:
@@ -194,7 +193,7 @@ def _possible_roots(projects: Sequence[Project], folders: Iterable[Path]) -> Ite
         yield from (folder.parent for project in projects if folder.name == project.package)
 
 
-def _imported(project: Project, environment: Environment, git: bool = True) -> Target | None:
+def _imported_target(project: Project, environment: Environment, git: bool = True) -> Target | None:
     """Return the target that the interpreter of `environment` would import, None if it has no such package.
 
     Without `git` the version of a checkout is skipped.
@@ -204,7 +203,7 @@ def _imported(project: Project, environment: Environment, git: bool = True) -> T
     if spec is None:
         return None
     if spec.origin is None:
-        raise _leftover(project, Path(spec.locations[0]))
+        raise _unusable_package(project, Path(spec.locations[0]))
     origin = Path(spec.origin)
     archive = next((folder for folder in origin.parents if folder.is_file()), None)
     if archive is not None:
@@ -221,7 +220,7 @@ def _imported(project: Project, environment: Environment, git: bool = True) -> T
     return target._replace(prefix=environment.prefix)
 
 
-def _below(project: Project, path: Path, git: bool = True) -> Target | None:
+def _target_in(project: Project, path: Path, git: bool = True) -> Target | None:
     """Return the target in the folder `path`: site-packages, a checkout, or the package folder itself.
 
     An editable install whose metadata is in the folder counts, too. Return None if none of these has the package.
@@ -240,11 +239,11 @@ def _below(project: Project, path: Path, git: bool = True) -> Target | None:
             where = Text("{folder}, where {metadata} points to {checkout}", given, editable.folder.name, checkout)
             candidates.append((root / project.package, where, (str(folder),)))
     for package, found_by, search in candidates:
-        if sources.there(package / "__init__.py"):
+        if sources.module_exists(package / "__init__.py"):
             return provenance.target(project, package, found_by, search, git)
     for package in packages:
         if package.is_dir():
-            raise _leftover(project, package)
+            raise _unusable_package(project, package)
     return None
 
 
@@ -269,10 +268,10 @@ def _folder(path: Path) -> Path:
     raise Problem(Kind.USAGE, cause, str(folder), hint)
 
 
-def _leftover(project: Project, folder: Path) -> Problem:
+def _unusable_package(project: Project, folder: Path) -> Problem:
     """Return the problem that the package `folder` has no `__init__.py`, or that this user may not look into it."""
     try:
-        sources.there(folder / "__init__.py")
+        sources.module_exists(folder / "__init__.py")
     except Problem as problem:  # a finder takes a folder that it may not search for one without the file
         return problem
     cause = Text(
@@ -285,9 +284,9 @@ def _leftover(project: Project, folder: Path) -> Problem:
 
 
 def _not_found(project: Project, place: _Place, projects: Sequence[Project]) -> str:
-    """Return the text that `place` lacks the project's package.
+    """Return the text that the project's package is not in `place`.
 
-    It names metadata in `place` that belongs to the package, and those of `projects` that are there.
+    It names metadata of the package that is in `place`, and which of `projects` are there.
     """
     text = Text("package {package} not found", project.package)
     for distribution in provenance.distributions(project, place.folders)[:1]:
@@ -306,7 +305,7 @@ def _not_found(project: Project, place: _Place, projects: Sequence[Project]) -> 
     return Text("{reason}; packages in this place: {packages}", text, ", ".join(there)) if there else text
 
 
-def _mismatch(target: Target, expected: str, command_for: Callable[[str], str]) -> Problem:
+def _other_version(target: Target, expected: str, command_for: Callable[[str], str]) -> Problem:
     """Return the problem that the target's version is not `expected`, or is unknown.
 
     The hint is the command line that `command_for` returns for the target word NAME==VERSION with the version that is
@@ -324,7 +323,7 @@ def _mismatch(target: Target, expected: str, command_for: Callable[[str], str]) 
     return Problem(Kind.VERSION, cause, str(target.root), command_for(right), (origin, *doubts))
 
 
-def _unknown(text: str, name: str, projects: Sequence[Project]) -> Problem:
+def _unknown_target(text: str, name: str, projects: Sequence[Project]) -> Problem:
     """Return the problem that `name`, the part of the typed `text` before `==`, is no target.
 
     The hint is the closest known name, or the syntax.
@@ -353,7 +352,7 @@ def _unknown(text: str, name: str, projects: Sequence[Project]) -> Problem:
     return Problem(Kind.USAGE, Text("{text!r} is neither TARGET nor TARGET==VERSION", text), hint=hint)
 
 
-def _no_version(text: str, version: str, project: Project) -> Problem:
+def _malformed_version(text: str, version: str, project: Project) -> Problem:
     """Return the problem that `version` in the typed `text` is no version.
 
     The hint has the newest release that starts with the same digits, else the newest of all.

@@ -11,7 +11,7 @@ from patcher.targets import checkout, sources
 from patcher.targets.target import Target
 
 
-def differs(target: Target, path: PurePosixPath, pristine: bytes) -> Note | None:
+def difference_note(target: Target, path: PurePosixPath, pristine: bytes) -> Note | None:
     """Return a warning if the wheel's RECORD or git's HEAD has other bytes for `path` than `pristine`.
 
     Return None if the bytes are equal, or if neither knows the file.

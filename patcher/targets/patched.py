@@ -39,7 +39,7 @@ class PatchedRoot(NamedTuple):
     def read(self, path: PurePosixPath) -> bytes | None:
         """Return the bytes of a file below the root, None if it does not exist. Raises Problem for other errors."""
         try:
-            return store_files.behind(self.folder / path)
+            return store_files.read_resolved(self.folder / path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -101,7 +101,7 @@ def _wanted(records: Iterable[Record], targets: Collection[str]) -> tuple[Record
 def _unregistered(root: PatchedRoot, names: Collection[str]) -> tuple[list[Record], tuple[Problem, ...]]:
     """Return records of patches known only by their marks, as after `git clean -xdf`, and problems of broken marks.
 
-    Broken marks count in files of the targets `names` (empty: any) that no patch of the store lists.
+    Broken marks are reported for files of the targets `names` (empty: any), unless a patch of the store lists the file.
     """
     marked = root.marked()
     registered = {(record.patch, file) for record in root.records for file in record.files}

@@ -11,7 +11,7 @@ _EXTENSIONS = (".so", ".pyd")
 _AGAIN = Text("install the project again: the file belongs to this release")
 
 
-def there(file: Path) -> bool:
+def module_exists(file: Path) -> bool:
     """Tell whether the module `file` exists, also as a compiled module, which `read` refuses.
 
     Raises Problem (ENVIRONMENT) if its folder may not be searched.

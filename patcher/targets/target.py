@@ -63,7 +63,7 @@ class Target(NamedTuple):
 
     def exists(self, path: PurePosixPath) -> bool:
         """Tell whether the module `path`, relative to the root, exists, also compiled, which `read` refuses."""
-        return sources.there(self.folder / path)
+        return sources.module_exists(self.folder / path)
 
     def read(self, path: PurePosixPath) -> bytes:
         """Return the bytes of the module `path`, relative to the root, as earlier plans of this command leave it.

@@ -65,7 +65,7 @@ def normalise(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def understood(text: str) -> Version | None:
+def parse_version(text: str) -> Version | None:
     """Return the parsed version, None if `text` is no version or packaging is not installed."""
     try:
         from packaging.version import Version  # 12 ms, not for --help
@@ -79,24 +79,24 @@ def understood(text: str) -> Version | None:
 
 def valid(text: str) -> bool:
     """Tell whether `text` is a version; without packaging only common forms are recognised."""
-    return _PLAIN.fullmatch(text) is not None or understood(text) is not None
+    return _PLAIN.fullmatch(text) is not None or parse_version(text) is not None
 
 
-def holds(present: str, expected: str) -> bool:
+def satisfies(present: str, expected: str) -> bool:
     """Tell whether `present` satisfies `==expected`: 0.11.0rc1+gabc is 0.11.0rc1, 0.11.0rc1.dev3 is not."""
     if present == expected:
         return True
-    have, want = understood(present), understood(expected)
+    have, want = parse_version(present), parse_version(expected)
     if have is None or want is None:
         return False
-    return have == want or understood(have.public) == want
+    return have == want or parse_version(have.public) == want
 
 
-def lies(version: str) -> bool:
+def is_placeholder(version: str) -> bool:
     """Tell whether a version names no real release: unparsable, 0.0.0, a build without tags, or `+empty`."""
     if _PLAIN.fullmatch(version) and re.search(r"^[\d.]*[1-9]", version):
         return False
-    have = understood(version)
+    have = parse_version(version)
     if have is None:
         return True
     # setuptools-scm says 0.1.dev1+gabc where it finds no tag.
@@ -131,7 +131,7 @@ def choose(candidates: Sequence[Distribution], literal: Source | None) -> tuple[
     def trust(candidate: Distribution) -> tuple[int, bool, int]:
         """Return the sort key of a candidate; the most trusted is the largest."""
         listed = {True: 2, None: 1, False: 0}[candidate.lists_package]
-        agrees = literal is not None and holds(literal.version, candidate.source.version)
+        agrees = literal is not None and satisfies(literal.version, candidate.source.version)
         return listed, agrees, candidate.folder.stat().st_mtime_ns
 
     best = max(candidates, key=trust)
@@ -167,8 +167,8 @@ def from_files(root: Path, package: str, version_files: Iterable[str] = ()) -> S
 
     `version_files` are text files below `root` with just a version.
     """
-    written = list(_written(root, package, version_files))
-    return next((source for source in written if not lies(source.version)), written[0] if written else None)
+    written = list(_assigned_versions(root, package, version_files))
+    return next((source for source in written if not is_placeholder(source.version)), written[0] if written else None)
 
 
 def decide(
@@ -180,10 +180,9 @@ def decide(
     last. The first that is a real release wins. `placeholders` are versions to ignore.
     """
     sources_found = [source for source in recorded if source is not None]
-    ranked = _ranked([source for source in sources_found if source.version not in placeholders], git)
-    best = next(
-        (source for source in ranked if not lies(source.version)), ranked[0] if ranked else Source("", Text("nothing"))
-    )
+    ranked = _by_trust([source for source in sources_found if source.version not in placeholders], git)
+    fallback = ranked[0] if ranked else Source("", Text("nothing"))
+    best = next((source for source in ranked if not is_placeholder(source.version)), fallback)
     why = (
         Text("{source} is more reliable, and says {version}", best.says, best.version)
         if best.version
@@ -195,12 +194,12 @@ def decide(
             Text("{source} says {version}; {reason}", source.says, source.version, why),
         )
         for source in sources_found
-        if not holds(source.version, best.version) and not holds(best.version, source.version)
+        if not satisfies(source.version, best.version) and not satisfies(best.version, source.version)
     )
     return best, tuple(doubts)
 
 
-def _ranked(recorded: list[Source], git: Checkout | None) -> list[Source]:
+def _by_trust(recorded: list[Source], git: Checkout | None) -> list[Source]:
     """Return `recorded` with git's version, most trusted first.
 
     A git tag at HEAD comes first. The version after the nearest tag comes before the sources that are older than it.
@@ -209,8 +208,8 @@ def _ranked(recorded: list[Source], git: Checkout | None) -> list[Source]:
         return recorded
     if git.tag:
         return [Source(git.version, Text("git tag {tag}", git.tag)), *recorded]
-    near = understood(git.near)
-    stale = [source for source in recorded if near and (have := understood(source.version)) and have < near]
+    near = parse_version(git.near)
+    stale = [source for source in recorded if near and (have := parse_version(source.version)) and have < near]
     current = [source for source in recorded if source not in stale]
     return [*current, Source(git.version, Text("git describe, based on {tag}", git.near)), *stale]
 
@@ -261,7 +260,7 @@ def _editable(direct_url: Path) -> Path | None:
     return Path(unquote(parts.path)) if editable and parts.scheme == "file" else None
 
 
-def _written(root: Path, package: str, version_files: Iterable[str]) -> Iterator[Source]:
+def _assigned_versions(root: Path, package: str, version_files: Iterable[str]) -> Iterator[Source]:
     """Yield the versions assigned in the package's modules, then those that are the only line of `version_files`."""
     for name, attributes in _ATTRIBUTES.items():
         match = re.search(_LITERAL % attributes, sources.text(root / package / name) or "", re.MULTILINE)

@@ -70,7 +70,7 @@ class StateFolder:
         skipped = []
         for name in names:
             read = _READERS.get(os.path.splitext(name)[1])  # noqa: PTH122
-            value = read and self._value(name, read, earlier.get(name))
+            value = read and self._parse_file(name, read, earlier.get(name))
             if isinstance(value, Worker):
                 states.append(value)
             elif isinstance(value, FiledRequest):
@@ -79,16 +79,19 @@ class StateFolder:
                 skipped.append(SkippedFile(self.path / name, value))
         return FolderContents(tuple(states), filed, tuple(skipped))
 
-    def _value(self, name: str, read: Callable[[bytes, float], Any], before: tuple[tuple[int, ...], Any] | None) -> Any:
+    def _parse_file(
+        self, name: str, parse: Callable[[bytes, float], Any], cached: tuple[tuple[int, ...], Any] | None
+    ) -> Any:
         """Return the parsed file ``name``, or the reason why it is invalid; None if the file is gone.
 
-        ``read`` parses its bytes and modification time. ``before`` is the pair of file key and value from the last
-        call, used if the file is still the same. The new pair is kept in `_known`.
+        ``parse`` takes its bytes and its modification time, in seconds since 1970. ``cached`` is the file's key (inode,
+        time, size) and value of the last call; the value is used if the key is still the same. The new pair goes into
+        `_known`.
         """
         try:
             status = os.lstat(self.path / name)
             key = (status.st_ino, status.st_mtime_ns, status.st_size)
-            value = before[1] if before and before[0] == key else read(content(self.path / name), status.st_mtime)
+            value = cached[1] if cached and cached[0] == key else parse(read_regular(self.path / name), status.st_mtime)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -154,7 +157,7 @@ _READERS: Mapping[str, Callable[[bytes, float], Any]] = {
 }
 
 
-def content(file: Path) -> bytes:
+def read_regular(file: Path) -> bytes:
     """Return the bytes of a regular file. Raises OSError if unreadable or not regular, ValueError if above 64 MB."""
     with opened(file.parent.resolve()) as folder, folder.reading(file.name) as stream:
         text = stream.read(LARGEST + 1)

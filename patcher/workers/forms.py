@@ -36,7 +36,7 @@ class Fields:
             raise ValueError(
                 Text(
                     "the file has format {format}, and this rlpatch reads {supported_format}",
-                    shown(content.get("format")),
+                    quoted(content.get("format")),
                     FORMAT,
                 )
             )
@@ -87,7 +87,7 @@ class Fields:
         return self.content.get(name, default)
 
     def _wrong(self, name: str) -> ValueError:
-        return ValueError(Text("the file's {field} is not valid: {value}", name, shown(self.content.get(name))))
+        return ValueError(Text("the file's {field} is not valid: {value}", name, quoted(self.content.get(name))))
 
 
 def _fits(value: object, pattern: str) -> bool:
@@ -95,7 +95,7 @@ def _fits(value: object, pattern: str) -> bool:
     return isinstance(value, str) and value.isprintable() and bool(re.fullmatch(pattern, value, re.ASCII))
 
 
-def shown(value: object) -> str:
+def quoted(value: object) -> str:
     """Return any value as JSON on one line, cut off if longer than 60 characters, to quote it in a message."""
     try:
         text = json.dumps(value)

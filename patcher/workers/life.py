@@ -59,19 +59,19 @@ def host() -> str:
 
 
 def observe(worker: Worker, now: float, *, proc: Path = Path("/proc")) -> Life:
-    """Return whether ``worker`` lives, as far as this host can tell (None: no), and the seconds since it last wrote.
+    """Return whether ``worker`` is alive (None: this host cannot tell), and the seconds since it last wrote.
 
-    ``now`` is in seconds since 1970. Of a living worker on this host, the number of its current step is read, too.
+    ``now`` is in seconds since 1970. The result also has the current step of a living worker on this host.
     """
     age = max(now - worker.at, 0.0)
     if worker.host != host() or not (proc / "self" / "stat").exists():
         return Life(worker.host == host(), None, age)
     alive = processes.alive(worker.pid, worker.at, proc)
     live = proc / str(worker.pid) / "fd" / str(worker.live)
-    return Life(True, alive, age, _number(live) if alive else None)
+    return Life(True, alive, age, _read_step_number(live) if alive else None)
 
 
-def _number(file: Path) -> int | None:
+def _read_step_number(file: Path) -> int | None:
     """Return the step number that a worker keeps in an 8-byte file in /dev/shm; None for any other file.
 
     ``file`` is the link to it below the worker's /proc/PID/fd.

@@ -87,19 +87,19 @@ def collect(
     living = [(worker, life.observe(worker, now)) for worker in states.workers if wanted(worker)]
     newest = {worker.place: worker.at for worker, _ in sorted(living, key=lambda pair: pair[0].at)}
     rows = [
-        _row(folder, worker, state, states.requests.get(worker.stage), requested, now)
+        _progress_of(folder, worker, state, states.requests.get(worker.stage), requested, now)
         for worker, state in living
         if not (state.gone or state.silent) or worker.at >= newest[worker.place]  # else it is of an earlier run
     ]
     rows.sort(key=_ORDER)
     earlier = len(living) - len(rows)
-    return RunProgress(tuple(rows), tuple(_missing(rows)), dict(states.requests), states.skipped, earlier)
+    return RunProgress(tuple(rows), tuple(_missing_ranks(rows)), dict(states.requests), states.skipped, earlier)
 
 
 _ORDER = attrgetter(*(f"worker.{name}" for name in ("target", "stage", "replica", "rank", "host", "role", "pid")))
 
 
-def _row(
+def _progress_of(
     folder: StateFolder,
     worker: Worker,
     state: Life,
@@ -119,15 +119,15 @@ def _row(
     elif filed is None or not filed.includes(worker.rank):
         outcome, why = IDLE, ""
     elif worker.request == filed.id:
-        outcome, why = _serving(worker, state, traces, filed)
+        outcome, why = _outcome_taken(worker, state, traces, filed)
     elif in_folder is None or in_folder.id != filed.id:
         outcome, why = LOST, Text("the request was deleted or replaced before this worker served it")
     else:
-        outcome, why = _untaken(worker, state, filed, now)
+        outcome, why = _outcome_untaken(worker, state, filed, now)
     return WorkerProgress(worker, state, traces, outcome, why)
 
 
-def _untaken(worker: Worker, state: Life, filed: FiledRequest, now: float) -> tuple[str, str]:
+def _outcome_untaken(worker: Worker, state: Life, filed: FiledRequest, now: float) -> tuple[str, str]:
     """Return outcome and reason of a worker on demand that has not taken ``filed``, the request in the folder.
 
     It is lost if the worker refused it, ended after it was written or is past its rollout, or if it has expired; idle
@@ -137,8 +137,8 @@ def _untaken(worker: Worker, state: Life, filed: FiledRequest, now: float) -> tu
     if worker.refused and since:  # it could not even read the id
         return LOST, worker.why
     if state.gone:
-        return (LOST, _gone(worker)) if since else (IDLE, "")
-    if _late(worker, filed):
+        return (LOST, _why_incomplete(worker)) if since else (IDLE, "")
+    if _is_past(worker, filed):
         return LOST, Text(
             "the request was for {kind} {requested}, but the worker is already at {current}",
             worker.turns,
@@ -148,21 +148,21 @@ def _untaken(worker: Worker, state: Life, filed: FiledRequest, now: float) -> tu
     return (LOST, Text("the request has expired")) if filed.expires < now else (AT_WORK, "")
 
 
-def _serving(worker: Worker, state: Life, traces: Sequence[SavedTrace], filed: FiledRequest) -> tuple[str, str]:
+def _outcome_taken(worker: Worker, state: Life, traces: Sequence[SavedTrace], filed: FiledRequest) -> tuple[str, str]:
     """Return outcome and reason of a worker on demand that has taken the request ``filed``.
 
     It is done if a trace is as new as the request, and lost if the requested rollout has passed without one.
     """
-    if worker.state in (INSTALLED, WAITING):  # before the window or behind it
+    if worker.state in (INSTALLED, WAITING):  # before the window or after it
         if any(trace.written is None or trace.written >= filed.written for trace in traces):
             return DONE, ""
-        if _late(worker, filed):
+        if _is_past(worker, filed):
             return LOST, Text("{kind} {number} ended without a trace", worker.turns, filed.at)
     return _outcome(worker, state)
 
 
-def _late(worker: Worker, filed: FiledRequest) -> bool:
-    """Tell whether a worker is behind the rollout or training step of a request already."""
+def _is_past(worker: Worker, filed: FiledRequest) -> bool:
+    """Tell whether a worker is already past the rollout or training step of a request."""
     return worker.turn is not None and worker.turn > filed.at
 
 
@@ -181,10 +181,10 @@ def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
         if window := worker.fitting_window:
             why = Text("{reason}; a window that fits: --{option} {window}", why, worker.unit, window)
         return LOST, why
-    return (LOST, _gone(worker)) if state.gone else (AT_WORK, "")
+    return (LOST, _why_incomplete(worker)) if state.gone else (AT_WORK, "")
 
 
-def _gone(worker: Worker) -> str:
+def _why_incomplete(worker: Worker) -> str:
     """Return why a worker that has ended left no trace, or not all."""
     some = worker.state == SAVED or (worker.state == SAVING and worker.traces)
     if some:
@@ -192,7 +192,7 @@ def _gone(worker: Worker) -> str:
     return Text("process {pid} ended; its last state was {state}", worker.pid, worker.state)
 
 
-def _missing(rows: Sequence[WorkerProgress]) -> Iterable[MissingRanks]:
+def _missing_ranks(rows: Sequence[WorkerProgress]) -> Iterable[MissingRanks]:
     """Yield the ranks, by target, stage and replica, that were requested at apply and have written no state.
 
     Workers on demand do not count. The ranks are lost if all workers that did write have ended.

@@ -17,7 +17,7 @@ STATES = (INSTALLED, WAITING, ARMED, RECORDING, SAVING, SAVED, NOT_RECORDED, FAI
 STAGE = r"[a-z][a-z-]{0,60}"
 _MOST_WORDS = 300
 _FEWEST_UNITS = 2
-"""Units that a rollout or call must have for a window behind its warm-up."""
+"""Units that a rollout or call must have for a window after its warm-up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,10 +95,11 @@ class Worker(WorkerState):
 
     @property
     def fitting_window(self) -> str:
-        """Return a window `A:B` as long as the missed one that begins in the middle of what was counted.
+        """Return a window `A:B` that would have been reached, from the middle of the units that the worker counted.
 
-        It ends with what was counted. Return "" if the worker did record, counted too little, or has a condition. The
-        number counted is in the reason that the probe gave: "all requests have finished after 120 decode steps".
+        It is as long as the missed one, but ends with these units. Return "" if the worker did record, counted too
+        little, or has a condition. The number of units is in the reason that the probe gave: "all requests have
+        finished after 120 decode steps".
         """
         counted = re.search(r" after (\d+) [a-z]", self.why) if self.state == NOT_RECORDED else None
         is_relative = self.load or self.tail or self.context

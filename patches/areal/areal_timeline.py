@@ -29,7 +29,7 @@ def _spans(kind: str, owner: str, why: str, *methods: str) -> Iterable[Site]:
 
 
 def _engine(name: str, *more: Site, loops: Iterable[Insertion] = ()) -> Recipe:
-    """Return the timeline recipe of the engine `name`, such as "FSDP"; `more` and `loops` are added."""
+    """Return the timeline recipe of the engine `name`, such as "FSDP", with `more` sites and lines for `loops`."""
     owner = f"{name}Engine"
     return _sites(
         Text("calls inside the {engine} engine", name),

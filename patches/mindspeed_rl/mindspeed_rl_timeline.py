@@ -30,7 +30,7 @@ _TRAINS = ("enter_train_mode", "exit_train_mode")
 def _span(path: str, kind: str, why: str, name: str = "") -> Site:
     """Return a timeline site at the head of the function `path`: a span of `kind`.
 
-    It is called `name`, or as the function is ("").
+    Its name is `name`, or that of the function if `name` is "".
     """
     return path, f'span("{kind}", "{name or path.rpartition(".")[2]}")', why
 
@@ -56,7 +56,7 @@ def _trainer(algorithm: str, releases: Releases) -> Recipe:
 def _worker(class_name: str, file: str, releases: Releases, *methods: str, update: str = "") -> Recipe:
     """Return the recipe for the `methods` of the worker class `class_name` in the module `file`: spans of work.
 
-    `update` is the role ("": none) whose training the class's method `update` runs.
+    `update` is the role that the class's method `update` trains ("": the class has no such method).
     """
     works = [(method, method) for method in methods] + ([("update", f"update_{update}")] if update else [])
     heads = (

@@ -50,7 +50,7 @@ _ROLLOUT = Recipe(
         HostedRollout,
         members=(HostedWorker,),
         contexts=OutputContexts,
-        traits=lambda _release: vllm_engine.traits(""),  # of any vLLM
+        traits=lambda _release: vllm_engine.scheduler_output_parts(""),  # of any vLLM
         warm_ups=lambda _release: vllm_engine.warm_ups(""),
     ),
     insertions=(

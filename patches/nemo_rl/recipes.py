@@ -51,10 +51,10 @@ class _Worker(NamedTuple):
 
 
 def _in_releases(strategy: str, class_name: str, module: str, train: str, get_logprobs: str) -> Iterator[_Worker]:
-    """Yield a class of workers for each range of releases, because its file and its name have changed.
+    """Yield the worker class of a `strategy` for each range of releases, as its file and its name have changed.
 
-    `module` is the name of its file, `train` and `get_logprobs` are the fingerprints of these methods in all releases,
-    separated by spaces.
+    `module` is the name of its file without ".py"; `train` and `get_logprobs` are the fingerprints of these methods in
+    all releases, separated by spaces.
     """
     folder, both = "nemo_rl/models/policy", (tuple(train.split()), tuple(get_logprobs.split()))
     yield _Worker(strategy, class_name, f"{folder}/{module}.py", Releases(("0.4.0",)), *both)
@@ -90,7 +90,10 @@ _WORKERS = (
 
 
 def _recipe(worker: _Worker, stage: str, windows: tuple[str, ...], insertions: tuple[Insertion, ...]) -> Recipe:
-    """Return the recipe for "update-policy" or "compute-log-prob" (`stage`) of a worker, with its units and lines."""
+    """Return the recipe for "update-policy" or "compute-log-prob" (`stage`) of a worker.
+
+    `windows` are the units that it can count, `insertions` its lines.
+    """
     update = stage == _UPDATE
     return Recipe(
         name=Text("{class_name} from {release} on", worker.class_name, worker.releases[0]),

@@ -40,7 +40,7 @@ def _work(owner: str, *methods: str) -> Iterable[Site]:
 
 
 def _engine(owner: str) -> Iterable[Site]:
-    """Yield the timeline sites of a rollout engine: requests, sleep and wake-up, pauses for weight syncs."""
+    """Yield the timeline sites of the rollout engine class `owner`: requests, sleep and wake-up, pauses for syncs."""
     yield (
         f"{owner}.generate",
         'requested("serve", "generate", None, prompt_token_ids)',

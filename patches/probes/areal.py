@@ -15,13 +15,13 @@ class VersionedSteps(TrainingSteps):
     there, and where nobody sets versions, calls are counted.
     """
 
-    def whose(self) -> str:
+    def role_of_call(self) -> str:
         """Return the role for which the worker computes: "actor", "ref" or "critic"."""
         if self.ROLES[0] == "critic":
             return "critic"
         return "ref" if self.worker.config.optimizer is None else "actor"
 
-    def framework(self) -> str:
+    def framework_conflict(self) -> str:
         """Return "AReaL's own torch profiler is running" if it keeps this recorder from recording; "" otherwise."""
         import sys
 
@@ -37,7 +37,7 @@ class VersionedSteps(TrainingSteps):
     def contents(self, batch: Any) -> Mapping[str, object]:
         """Return "sequences" and "tokens" of a packed micro-batch.
 
-        For any other batch what the base class reads of it.
+        Read any other batch as the base class does.
         """
         import contextlib
 

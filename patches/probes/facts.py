@@ -30,9 +30,9 @@ class StepMetadata(Recorder):
         super().__init__(worker)
 
     def begin_unit(self, number: int, batch: Any) -> None:
-        """Keep number, begin (ns since 1970) and contents of a unit whose input is ``batch``.
+        """Note the number, the start time (ns since 1970) and the contents of a unit whose input is ``batch``.
 
-        Units of the warm-up are left out.
+        Leave out units of the warm-up.
         """
         if number >= self.first:
             contents = self.contents(batch)
@@ -53,10 +53,11 @@ class StepMetadata(Recorder):
         self.closing_at = self.clock()
         super().close(why)
 
-    def note(self, state: str, why: str = "", traces: Sequence[str] = ()) -> None:
-        """Write ``state``, its reason ``why`` and the step metadata to the state file and beside the ``traces``.
+    def write_state(self, state: str, why: str = "", traces: Sequence[str] = ()) -> None:
+        """Write ``state``, its reason ``why`` and the step metadata to the state file and beside each trace.
 
-        If the folder cannot be written, print that once and write nothing more.
+        ``state`` is "waiting", "recording", "saved" or another one. If the folder cannot be written, print that
+        once and write nothing more.
         """
         import json
         import os
@@ -66,7 +67,7 @@ class StepMetadata(Recorder):
         data.update({key: getattr(self, key) for key in self.IDENTITY}, traces=[*traces], at=self.clock() / 1e9)
         if traces:
             data["saving_s"] = round((self.clock() - self.closing_at) / 1e9, 3)
-        self.add_facts(data)
+        self.add_metadata(data)
         folder = self.save_path + "/.rlpatch"
         watched = self.watched()
         try:
@@ -77,10 +78,10 @@ class StepMetadata(Recorder):
                         json.dump(data, file)
                     os.replace(new + "/data", path)
         except OSError as e:  # the run goes on, and this is said once
-            self.note = lambda *_: None  # type: ignore[method-assign]
+            self.write_state = lambda *_: None  # type: ignore[method-assign]
             self.say("%s cannot be written: %s; no part of this path may be a link" % (folder, e))
 
-    def add_facts(self, data: dict[str, Any]) -> None:
+    def add_metadata(self, data: dict[str, Any]) -> None:
         """Hook: add to what is written."""
 
 
@@ -94,9 +95,9 @@ class SavedTraces(StepMetadata):
         self.units = []
         super().open(unit, batch)
 
-    def add_facts(self, data: dict[str, Any]) -> None:
+    def add_metadata(self, data: dict[str, Any]) -> None:
         """Replace the traces in the metadata by those of all windows so far, the newest 16."""
-        super().add_facts(data)
+        super().add_metadata(data)
         self.saved = data["traces"] = [*self.saved, *data["traces"]][-16:]
 
 
@@ -104,19 +105,19 @@ class CompressedMetadata(StepMetadata, Compression):
     """Names the compressed traces where the ones before were named."""
 
     def after_saving(self, traces: Sequence[str]) -> None:
-        """Start compressing ``traces`` (none: nothing).
+        """Start compressing ``traces``, if there are any.
 
-        The state file and their step metadata then get the new names.
+        The new names then go into the state file and into the metadata beside each trace.
         """
         if traces and not self.exits:
             # Here: by the time that they are compressed, this may be the worker of another role.
             self.compress(traces, [self.watched(), *(trace + ".rlpatch.json" for trace in traces)])
 
     def rename_traces(self, traces: Sequence[str], metadata_files: Sequence[str], new_path: str) -> None:
-        """Rename ``traces`` to "*.gz" in ``metadata_files``, and files beside a trace to "*.json.gz.rlpatch.json".
+        """Put the ".gz" paths of compressed ``traces`` into their ``metadata_files``.
 
-        A file that already names the traces of a later window keeps its content. ``new_path`` is for temporary
-        files.
+        A metadata file beside a trace is renamed like the trace. One that lists the traces of a later window keeps
+        its content. ``new_path`` is the path of a temporary file.
         """
         import json
         import os

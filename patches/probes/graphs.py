@@ -25,7 +25,7 @@ class GraphCapture(ReplicaRecorder):
         self.name = "%s_graph_capture_%s" % (self.host, self.name[len(self.host) + 1 :])
         self.first, self.end, self.unit = 0, 1, 0
         if not self.done:
-            self.note("waiting")
+            self.write_state("waiting")
 
     def enter(self, call: str) -> None:
         """Start recording before the call of ``call``, the name of the function that captures or compiles.

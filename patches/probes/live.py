@@ -23,8 +23,8 @@ class LiveNumber(StepMetadata):
     def share_number(self) -> None:
         """Make ``live_number``, whose element 0 is the number of the next unit, readable for other processes.
 
-        It lies in memory of 8 bytes, backed by a file in /dev/shm without a name, whose descriptor is "live" in the
-        step metadata. If that file cannot be made, ``live_number`` is a list that only this process sees.
+        It is a mapped file of 8 bytes in /dev/shm without a name, whose descriptor is "live" in the step metadata.
+        If that file cannot be made, ``live_number`` is a list that only this process sees.
         """
         import contextlib
         import mmap

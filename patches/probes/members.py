@@ -15,7 +15,7 @@ class Calls:
     _rlpatch_stage_probe: Any = False  # False: not called yet, None: nothing more to record
 
     def _rlpatch_stage(self, event: str, *args: Any) -> None:
-        """Call the method ``event`` of this object's recorder, which the first call makes, until that is done."""
+        """Call the method ``event`` of the recorder while it has more to record; the first call makes it."""
         probe = self._rlpatch_stage_probe
         if probe is not None:
             self._rlpatch_stage_probe = self._RlpatchStage.dispatch(probe, self, event, args)
@@ -48,10 +48,10 @@ class Inherited:
 class Schedule:
     """For micro-batches that Megatron's schedule takes out of an iterator.
 
-    It never asks for one more than there are, so what ends the last one stands behind it.
+    It never asks for one more than there are, so what ends the last one comes after it.
     """
 
     def _rlpatch_stage_ended(self, units: Any) -> None:
         """Let a generator over units see its end, which Megatron's schedule never asks for."""
-        if hasattr(units, "close"):  # a generator of ours
+        if hasattr(units, "close"):  # a generator of the recorder
             next(units, None)

@@ -11,7 +11,7 @@ from patches.probes.recorder import WindowTool
 class MemoryHistory(WindowTool):
     """Records every allocation in the window; ``prof`` is ``torch.cuda``, or ``torch.npu`` beside torch_npu.
 
-    A mark before each unit, and one behind the last, is an allocation of one byte whose stack has the function
+    A mark before each unit, and one after the last, is an allocation of one byte whose stack has the function
     ``rlpatch_unit``; ``marked`` has the units' numbers.
     """
 
@@ -53,7 +53,7 @@ class MemoryHistory(WindowTool):
             torch.empty(1, dtype=torch.uint8, device=device_name)
 
         self.mark_unit, self.marked, self.saved = rlpatch_unit, [], []
-        self.watch_out_of_memory(device)
+        self.add_out_of_memory_observer(device)
         device.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=self.MOST)
         self.prof = device
         if unit >= self.first:
@@ -72,8 +72,8 @@ class MemoryHistory(WindowTool):
         if self.first <= self.unit < self.end:
             self.mark(self.unit)
 
-    def watch_out_of_memory(self, device: Any) -> None:  # docstring goes in
-        """Let the first failed allocation of a window save a snapshot; done once a process, the observer stays."""
+    def add_out_of_memory_observer(self, device: Any) -> None:  # docstring goes in
+        """Let the first failed allocation of a window save a snapshot; torch keeps an observer, so add only one."""
         import sys
 
         if getattr(sys, "_rlpatch_watches_memory", None):
@@ -91,7 +91,7 @@ class MemoryHistory(WindowTool):
             sys._rlpatch_watches_memory = True  # type: ignore[attr-defined]
 
     def save_snapshot(self, name_part: str = "") -> None:  # docstring goes in
-        """Write NAME.MS.[name_part]memory.pickle, not by torch: that starts a profiler in torch_npu before 2.14."""
+        """Write NAME.MS.[name_part]memory.pickle; torch's own dump would start a profiler before torch_npu 2.14."""
         import pickle
         import time
 

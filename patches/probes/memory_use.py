@@ -26,15 +26,15 @@ class MemoryUse(Steerable):
     private: int  # MiB in the last note
     changed: bool  # a note waits to be written, also where no span has ended
 
-    def begin_notes(self) -> None:
-        """Drop all notes, and what is known of the device: called where a process begins, also as a fork."""
+    def clear_notes(self) -> None:
+        """Drop all notes, and what is known of the device, in a process that begins or was forked."""
         from collections import deque
 
         self.notes, self.in_use, self.cache_size = deque(maxlen=131072), deque(maxlen=131072), 0
         self.device, self.debt, self.private, self.changed = None, 0, 0, False
 
-    def note(self, is_frequent: bool) -> None:  # docstring goes in
-        """Note the memory now. With ``is_frequent``, skip notes, so that one takes 20 microseconds on average."""
+    def note_memory(self, is_frequent: bool) -> None:  # docstring goes in
+        """Note the memory now; if ``is_frequent``, skip some notes, so that a call takes 20 us on average."""
         if is_frequent and self.debt > 0:
             self.debt -= 20000
             return
@@ -48,7 +48,7 @@ class MemoryUse(Steerable):
             pass
 
     def note_change(self) -> None:  # docstring goes in
-        """Note the memory of the process in a long span, if it changed by 16 MiB and 1/32 since the last note."""
+        """Note this process's own memory on the host, if it changed by 16 MiB and 1/32 since the last note."""
         import contextlib
 
         with contextlib.suppress(Exception):
@@ -70,7 +70,7 @@ class MemoryUse(Steerable):
         return int(pages[1]) * size >> 20, int(pages[2]) * size >> 20
 
     def device_memory(self) -> Any:  # docstring goes in
-        """Return MiB free on the device, and allocated, reserved, allocated at most by this process; or ()."""
+        """Return MiB free on the device; allocated, reserved and peak allocated by this process; () if unknown."""
         import sys
 
         torch = sys.modules.get("torch")
@@ -98,7 +98,7 @@ class MemoryUse(Steerable):
     def find_device(self, device_module: Any) -> Any:  # docstring goes in
         """Return a dict that identifies the device with most of this process's memory; None before it has any.
 
-        The current device will not do: a thread that chose none has the first, and asking would make a context.
+        It need not be the current device: a thread that chose none has the first, and asking would make a context.
         """
         import os
 
@@ -119,7 +119,7 @@ class MemoryUse(Steerable):
         return device if uuid is None else {**device, "uuid": str(uuid)}
 
     def host_memory(self) -> Any:  # docstring goes in
-        """Return MiB available on this host, and its size; those of the container if its limit is lower."""
+        """Return the available and the total MiB of this host, or of the container if its limit is lower."""
         import contextlib
 
         available = total = 0
@@ -142,8 +142,8 @@ class MemoryUse(Steerable):
                     available, total = max(most - used + (int(cached[inactive]) >> 20), 0), most
         return available, total
 
-    def memory_columns(self, origin_us: int) -> Any:  # docstring goes in
-        """Empty the notes and return them as a timeline record, with times in microseconds after ``origin_us``."""
+    def memory_record(self, origin_us: int) -> Any:  # docstring goes in
+        """Empty the notes and return them as a record of the file, times in microseconds after ``origin_us``."""
         rows = [self.notes.popleft() for _ in range(len(self.notes))]
         pairs = [self.in_use.popleft() for _ in range(len(self.in_use))]
         self.changed = False

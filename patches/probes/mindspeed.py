@@ -17,8 +17,8 @@ class StageOfWorker(TrainingSteps):
     ``IntegratedWorker`` has the engines of several roles.
     """
 
-    def whose(self, role: str) -> str:
-        """Return ``role``; before that find its engine, and let that engine's loops tell this worker's recorder."""
+    def role_of_call(self, role: str) -> str:
+        """Return ``role``, after connecting the loops of that role's engine to the recorder of this worker."""
         if role == "actor":
             self.engine = self.worker.actor_hybrid.train_actor
         else:
@@ -26,7 +26,7 @@ class StageOfWorker(TrainingSteps):
         self.engine._rlpatch_stage_units = self.worker._rlpatch_stage_units
         return role
 
-    def framework(self) -> str:
+    def framework_conflict(self) -> str:
         """Return why micro-batches cannot be counted: a pipeline interleaves them; "" if they can."""
         stages = self.worker.parallel_state.get_pipeline_model_parallel_world_size()
         if self.UNIT == "micro-batch" and max(stages, len(self.engine.model)) > 1:

@@ -8,7 +8,7 @@ from patches.probes.training import WithoutProfiler
 class PolicyUpdate(WithoutProfiler):
     """``train`` of a policy worker (``models/policy/workers``): a training step is a call; a validation is none."""
 
-    def whose(self, evaluates: bool) -> str:
+    def role_of_call(self, evaluates: bool) -> str:
         """Return "actor", or "" for a validation."""
         return "" if evaluates else self.ROLES[0]
 
@@ -31,10 +31,10 @@ class PolicyLogProbs(WithoutProfiler):
     is_reference = False  # in the call that comes next
 
     def reference(self) -> None:
-        """The worker takes the reference's weights, for the call that comes next."""
+        """Note that the worker takes the reference's weights for the call that comes next."""
         self.is_reference = True
 
-    def whose(self) -> str:
+    def role_of_call(self) -> str:
         """Return "ref" if the worker has taken the reference's weights for this call, "actor" otherwise."""
         is_reference, self.is_reference = self.is_reference, False
         return "ref" if is_reference else "actor"

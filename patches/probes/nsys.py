@@ -113,7 +113,7 @@ class NvtxRanges(Recorded):
 
         torch.cuda.nvtx.range_pop()
 
-    def without_domains(self) -> str:
+    def domain_obstacle(self) -> str:
         """Return "": nothing is lost, since no range here needs a domain."""
         return ""
 

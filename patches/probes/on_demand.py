@@ -26,7 +26,7 @@ class OnDemand(CountedUnits):
         super().__init__(worker)
 
     def setting(self, name: str, default: str, pattern: str) -> str:
-        """Return the value that the last request gives for the variable ``name``, otherwise as the base class does.
+        """Return the last request's value for the variable ``name``; if it has none, that of the environment.
 
         Raises ValueError if the value does not match the regular expression ``pattern``.
         """
@@ -40,7 +40,7 @@ class OnDemand(CountedUnits):
         return text
 
     def read_settings(self) -> None:
-        """Read the settings with those of the request; note its id, and whether it has a window for this rank.
+        """Read the settings; note the id of the last request, and whether it has a window for this rank.
 
         RLPATCH=0 ends recording; a rank that was not chosen keeps waiting for requests.
         """
@@ -94,10 +94,10 @@ class OnDemand(CountedUnits):
 class OnDemandRollouts(OnDemand, RelativeWindow):
     """Windows on demand of rollouts, in any state."""
 
-    def note(self, state: str, why: str = "", traces: Sequence[str] = ()) -> None:
+    def write_state(self, state: str, why: str = "", traces: Sequence[str] = ()) -> None:
         """Write the state for ``rlpatch watch``, unless it would replace a refusal."""
         if not (self.refused and state == "installed"):  # else nobody would see the refusal
-            super().note(state, why, traces)
+            super().write_state(state, why, traces)
 
     def read_settings(self) -> None:
         """Read the settings and the request.
@@ -135,7 +135,7 @@ class OnDemandSteps(OnDemand, TrainingSteps):
 
     def begin_step(self) -> None:
         """Read a new request, and place the window if it names this training step; never stop waiting for one."""
-        self.note("installed")
+        self.write_state("installed")
         super().begin_step()
         self.done = False
 
@@ -151,7 +151,7 @@ class OnDemandSteps(OnDemand, TrainingSteps):
         """Tell whether a request for this rank is still open."""
         return self.is_addressed
 
-    def add_facts(self, data: dict[str, Any]) -> None:
+    def add_metadata(self, data: dict[str, Any]) -> None:
         """Note as done only a process that ends: further requests may follow."""
-        super().add_facts(data)
+        super().add_metadata(data)
         data["done"] = self.exits

@@ -48,7 +48,7 @@ class Pieces(CountedUnits):
     def tick(self, batch: Any) -> None:
         """Begin the next unit, whose input is ``batch``.
 
-        Behind the last unit of a piece, save that and begin another.
+        After the last unit of a piece, save the piece and begin another.
         """
         if self.unit < self.piece_end:
             super().tick(batch)
@@ -59,8 +59,8 @@ class Pieces(CountedUnits):
     def begin_piece(self, batch: Any) -> None:
         """Save the piece, and start the next one with the unit whose input is ``batch``.
 
-        The time that this took decides how many units the next piece has. If the piece could not be saved, or an
-        obstacle came up, the window ends. A pause longer than ``max_stall`` seconds is reported.
+        The time that this takes decides how many units the next piece has. If the piece cannot be saved, or nothing
+        more can be recorded, the window ends. A pause longer than ``max_stall`` seconds is reported.
         """
         import time
 
@@ -86,9 +86,10 @@ class Pieces(CountedUnits):
             self.say("%s: piece %s" % (took, piece))
 
     def open(self, unit: int, batch: Any = None) -> None:
-        """Open a piece before unit number ``unit``.
+        """Open a piece before unit number ``unit``, whose input is ``batch``.
 
-        From the second on, keep the count of uncounted iterations, and mark the start.
+        The second and later pieces keep the window's count of uncounted iterations, and note that the profiler
+        started in their first unit.
         """
         before = self.uncounted if self.piece > 1 else 0
         super().open(unit, batch)
@@ -104,18 +105,18 @@ class Pieces(CountedUnits):
         if self.is_piece and traces:
             values = self.piece, self.UNITS, self.piece_first, self.unit - 1, ", ".join(traces)
             self.say("piece %s, %s %s to %s: %s" % values)
-            self.note("saved", report, traces)
+            self.write_state("saved", report, traces)
             self.after_saving(traces)
             self.piece += 1
             return
         super().finish(report, traces)
         if self.piece > 1 and not traces:
-            self.note("saved", report)
+            self.write_state("saved", report)
         self.piece = 1
 
-    def add_facts(self, data: dict[str, Any]) -> None:
+    def add_metadata(self, data: dict[str, Any]) -> None:
         """Add the number of the piece to the step metadata."""
-        super().add_facts(data)  # type: ignore[misc]
+        super().add_metadata(data)  # type: ignore[misc]
         data["piece"] = self.piece
 
 
@@ -135,13 +136,13 @@ class SizeLimit(Recorder):
 
     def obstacle(self) -> str:
         """Return why nothing can be recorded: the obstacle of the base class, or a trace too large."""
-        return super().obstacle() or self.excess()
+        return super().obstacle() or self.size_obstacle()
 
-    def excess(self) -> str:
-        """Return how large the traces would become, "" if they fit the limit and leave 1 GB of the disk free.
+    def size_obstacle(self) -> str:
+        """Return how large the traces would become if that exceeds the limit or the free disk, "" otherwise.
 
-        The size is that of the window's traces so far, and of its remaining units by the bytes of a unit in the
-        last trace.
+        The size is that of the window's traces so far, plus that of its remaining units by the bytes per unit of
+        the last trace. 1 GB of the disk has to stay free.
         """
         import shutil
 
@@ -150,8 +151,8 @@ class SizeLimit(Recorder):
             return "the trace would be too large: about %.3g GB" % ((self.bytes_saved + size) / 1e9)
         return ""
 
-    def weigh(self, traces: Sequence[str], count: int) -> None:  # docstring goes in
-        """Add the bytes of ``traces``, files or folders with ``count`` units, and note the bytes of a unit."""
+    def add_trace_size(self, traces: Sequence[str], count: int) -> None:  # docstring goes in
+        """Add the bytes of ``traces``, files or folders of ``count`` units, to the window's; note those a unit."""
         import os
 
         walks = [step for trace in traces for step in os.walk(trace)]
@@ -167,7 +168,7 @@ class LimitedCapture(SizeLimit):
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
         """Note the size of ``traces`` for the limit of the next recording, and end the window."""
-        self.weigh(traces, 1)
+        self.add_trace_size(traces, 1)
         self.bytes_saved = 0
         super().finish(report, traces)
 
@@ -176,21 +177,18 @@ class LimitedPieces(SizeLimit, Pieces):
     """The limit of a window in pieces: a piece has no more units than fit."""
 
     def open_window(self, unit: int) -> None:
-        """Start the tool before unit number ``unit``.
-
-        The piece has no more units than fit the limit, but at least one.
-        """
+        """Start the tool before unit number ``unit``, for a piece whose trace fits the limit, or of one unit."""
         if self.bytes_of_unit:
             units = int((self.most_bytes - self.bytes_saved) / self.bytes_of_unit)
             self.length = max(1, min(self.length, units))
         super().open_window(unit)
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
-        """Add the size of the piece to that of its window, and end it as the base class does.
+        """Add the size of ``traces`` to that of the window, and report them as the base class does.
 
-        The last piece resets the size.
+        The last piece of a window resets the size.
         """
-        self.weigh(traces, self.unit - self.piece_first if traces else 0)
+        self.add_trace_size(traces, self.unit - self.piece_first if traces else 0)
         if not self.is_piece:
             self.bytes_saved = 0
         super().finish(report, traces)

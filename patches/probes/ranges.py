@@ -22,34 +22,31 @@ class Recorded(CountedUnits):
 
     begin_range: Callable[..., Any]
     end_range: Callable[..., None]
-    without_domains: Callable[[], str]
+    domain_obstacle: Callable[[], str]
 
     def open(self, unit: int, batch: Any = None) -> None:
-        """Open the window before unit number ``unit``; if it opens without a warm-up, call ``begin_recorded``."""
+        """Open the window before unit number ``unit``; if it opens without a warm-up, call ``begin_recording``."""
         super().open(unit, batch)
         if self.prof is not None and unit >= self.first:
-            self.begin_recorded()
+            self.begin_recording()
 
     def tick(self, batch: Any) -> None:
-        """Begin the next unit, whose input is ``batch``.
-
-        Behind the first one that is recorded, call ``begin_recorded``.
-        """
+        """Begin the next unit, whose input is ``batch``; after the first recorded one, call ``begin_recording``."""
         super().tick(batch)
         if self.unit == self.first + 1:
-            self.begin_recorded()
+            self.begin_recording()
 
     def close(self, why: str) -> None:
         """End the ranges, then close the window."""
         try:
-            self.end_recorded()
+            self.end_recording()
         finally:
             super().close(why)
 
-    def begin_recorded(self) -> None:
+    def begin_recording(self) -> None:
         """Hook: the first unit begins to be recorded."""
 
-    def end_recorded(self) -> None:
+    def end_recording(self) -> None:
         """Hook: the window is about to be saved."""
 
 
@@ -74,7 +71,7 @@ class NpuRanges(Recorded):
 
         torch_npu.npu.mstx.range_end(handle, *domain)
 
-    def without_domains(self) -> str:
+    def domain_obstacle(self) -> str:
         """Return "torch_npu before 2.7 has no mstx domains" if ranges cannot have a domain, "" if they can."""
         import inspect
 
@@ -99,7 +96,7 @@ class TorchRanges(Recorded):
         """End a range of torch.profiler."""
         handle.__exit__(None, None, None)
 
-    def without_domains(self) -> str:
+    def domain_obstacle(self) -> str:
         """Return "": torch.profiler needs no domains."""
         return ""
 
@@ -116,19 +113,19 @@ class ModuleRanges(Recorded):
     module: Any
     calling: Any = None
 
-    def begin_recorded(self) -> None:
+    def begin_recording(self) -> None:
         """Replace ``nn.Module.__call__``: calls of a class whose name matches ``MODULES`` are put into a range.
 
-        Inside a compiled graph, and after the window, calls pass through unchanged. Without mstx domains only print
-        why.
+        Inside a compiled graph, and after the window, calls pass through unchanged. If ranges cannot have a domain,
+        only print the reason.
         """
         import functools
         import re
 
         import torch
 
-        super().begin_recorded()
-        reason = self.without_domains()
+        super().begin_recording()
+        reason = self.domain_obstacle()
         if reason:
             self.say("no module ranges: %s" % reason)
             return
@@ -140,7 +137,7 @@ class ModuleRanges(Recorded):
         @functools.wraps(original)
         def call_in_range(module: Any, *args: Any, **kwargs: Any) -> Any:
             """Call a module, within a range if the name of its class matches ``MODULES``."""
-            # Dynamo takes the first operand for a constant: a compiled graph holds nothing of ours.
+            # Dynamo takes the first operand for a constant: a compiled graph has no code of rlpatch.
             if is_compiling() or self.calling is not call_in_range:
                 return original(module, *args, **kwargs)
             kind = type(module)
@@ -164,7 +161,7 @@ class ModuleRanges(Recorded):
         try:
             return self.begin_range(name, "Module") if name else None
         except Exception:  # this runs within the model
-            self.leave_modules()
+            self.restore_modules()
             self.say("no more module ranges, the run goes on: %s" % traceback.format_exc())
             return None
 
@@ -176,15 +173,15 @@ class ModuleRanges(Recorded):
             with contextlib.suppress(Exception):
                 self.end_range(handle, "Module")
 
-    def end_recorded(self) -> None:
+    def end_recording(self) -> None:
         """Put ``Module.__call__`` back before the window is saved."""
-        self.leave_modules()
-        super().end_recorded()
+        self.restore_modules()
+        super().end_recording()
 
-    def leave_modules(self) -> None:
-        """Restore ``nn.Module.__call__``, unless somebody else has wrapped it since: ours passes calls on then."""
+    def restore_modules(self) -> None:
+        """Restore ``nn.Module.__call__``, unless somebody has wrapped it again since it was replaced."""
         calling, self.calling = self.calling, None
-        # Else somebody has wrapped ours, which only passes calls on from now on.
+        # Else somebody has wrapped this wrapper, which only passes calls on from now on.
         if calling is not None and self.module.__call__ is calling:
             self.module.__call__ = calling.__wrapped__
 
@@ -204,31 +201,28 @@ class Markers(Recorded):
         super().__init__(worker)
         self.ranges = []
 
-    def begin_recorded(self) -> None:
-        """Begin the outermost range, named by ``subject``, and within it one for each scope that is entered."""
-        super().begin_recorded()
+    def begin_recording(self) -> None:
+        """Begin the outermost range, named by ``subject``, and inside it one for each scope that is open."""
+        super().begin_recording()
         self.marking = True
         ongoing, self.ranges = self.ranges, []
         for scope, name, _ in [("subject", self.subject(), None), *ongoing]:
             self.enter_range(scope, name)
 
-    def end_recorded(self) -> None:
-        """End all ranges.
-
-        Keep the names of those outside of a unit, to begin them again with the next piece of the window.
-        """
+    def end_recording(self) -> None:
+        """End all ranges; the next piece of the window begins those again that do not belong to a unit."""
         inner = ("subject", "unit", "uncounted")
         ongoing = [(scope, name, None) for scope, name, _ in self.ranges if scope not in inner]
         self.leave_range("subject")
         self.ranges, self.marking = ongoing, False  # the next piece of the window begins within them
-        super().end_recorded()
+        super().end_recording()
 
     def enter_range(self, scope: str, name: str) -> None:
-        """Note that ``what`` begins, and open a range for it while units are recorded."""
+        """Note that ``scope`` begins, and open a range called ``name`` for it while units are recorded."""
         self.ranges.append((scope, name, self.begin_range(name) if self.marking else None))
 
     def leave_range(self, scope: str) -> None:
-        """End the range of ``scope`` and all that were entered after it; do nothing if it was not entered."""
+        """End the range of ``scope`` and all ranges inside it; do nothing if it is not open."""
         while any(scope == inner for inner, _, _ in self.ranges):
             handle = self.ranges.pop()[2]
             if handle is not None:
@@ -279,7 +273,7 @@ class TrainingMarkers(Markers, TrainingSteps):
         return "%s %s step %s" % (self.STAGE, self.role, self.step)
 
     def enter(self, *call: Any) -> None:
-        """Begin a call of the stage without ranges.
+        """Begin a call of the stage, and drop the ranges of the call before.
 
         A new training step numbers its micro- and mini-batches from 0.
         """

@@ -105,7 +105,7 @@ class Recorder(WindowTool):
                 probe.close("failed")
             with contextlib.suppress(Exception):
                 probe.prof = None
-                probe.note("failed", repr(e))
+                probe.write_state("failed", repr(e))
 
     def __init__(self, worker: Any) -> None:  # noqa: ARG002
         import os
@@ -138,7 +138,7 @@ class Recorder(WindowTool):
         self.uncounted, self.uncounted_range = 0, ExitStack()
         self.open_window(unit)
         self.begin_unit(unit, batch)
-        self.note("armed" if unit < self.first else "recording")
+        self.write_state("armed" if unit < self.first else "recording")
 
     def obstacle(self) -> str:
         """Return why nothing can be recorded now, "" if it can.
@@ -165,7 +165,7 @@ class Recorder(WindowTool):
         if self.prof is None:
             return
         try:
-            self.note("saving")
+            self.write_state("saving")
             self.uncounted_range.close()
             self.synchronize()  # torch_npu before 2.9.0.post9 does not, and cuts off the last kernels
             self.end_unit()
@@ -180,14 +180,14 @@ class Recorder(WindowTool):
         raise NotImplementedError
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
-        """End the window: record nothing more, unless a layer reopens it, and note ``report`` in the state file.
+        """End the window, and write ``report``, a sentence for the user, to the state file.
 
-        ``report`` is a sentence for the user, ``traces`` are the paths that were saved (none: the state is "not
-        recorded").
+        ``traces`` are the paths that were saved (none: the state is "not recorded"). Nothing more is recorded,
+        unless ``reopen`` of a subclass has further windows.
         """
         self.done, self.open_at = True, None
         self.reopen()
-        self.note("saved" if traces else "not recorded", report, traces)
+        self.write_state("saved" if traces else "not recorded", report, traces)
         self.after_saving(traces)
 
     def reopen(self) -> None:
@@ -208,7 +208,7 @@ class Recorder(WindowTool):
     def after_saving(self, traces: Sequence[str]) -> None:
         """Hook: ``traces`` have been written, if any."""
 
-    def note(self, state: str, why: str = "", traces: Sequence[str] = ()) -> None:
+    def write_state(self, state: str, why: str = "", traces: Sequence[str] = ()) -> None:
         """Hook: the recorder has come to ``state``."""
 
     def exit(self) -> None:
@@ -249,20 +249,20 @@ class CountedUnits(Recorder):
         self.open_at = max(self.first - self.WARMUP, 0)
 
     def tick(self, batch: Any) -> None:
-        """Begin the next unit of an open window, whose input is ``batch``, and count it; the tool goes on to it.
+        """Begin the next unit of an open window, whose input is ``batch``: tell the tool, and count the unit.
 
-        This ends the range of uncounted iterations. Before the first unit that is recorded it waits for the device.
+        This ends the range of uncounted iterations. Before the first recorded unit, wait for the device.
         """
         self.uncounted_range.close()
         if self.unit == self.first:
-            self.note("recording")
+            self.write_state("recording")
             self.synchronize()  # kernels of the warm-up are not part of the first unit
         self.next_unit()
         self.begin_unit(self.unit, batch)
         self.unit += 1
 
     def pause(self) -> None:
-        """End the unit, and open a range "rlpatch:uncounted" that lasts until the next unit begins; count it."""
+        """Count an uncounted iteration: end the unit, and open "rlpatch:uncounted" until the next unit begins."""
         from torch.profiler import record_function
 
         self.end_unit()

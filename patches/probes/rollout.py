@@ -43,13 +43,13 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
     def begin_rollout(self) -> None:
         """Count the rollout and start its units at ``FIRST``.
 
-        Read a trigger request, and place the window if it is the chosen one.
+        Read a trigger request, and place the window if this rollout is the chosen one.
         """
         self.rollout, self.unit = self.rollout + 1, self.FIRST
         self.poll(self.rollout)
         if self.rollout == self.chosen:
             self.place_window()
-        self.note("installed" if self.open_at is None else "waiting")
+        self.write_state("installed" if self.open_at is None else "waiting")
 
     def step(self, batch: Any) -> None:
         """Tell the recorder that an engine iteration begins, with ``batch`` as its input.
@@ -72,10 +72,10 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
         elif kind is not None and self.unit > self.first:
             self.pause()
 
-    def wait_for(self, kind: str | None, load: int, batch: Any) -> None:
+    def check_state(self, kind: str | None, load: int, batch: Any) -> None:
         """Hook: called for each iteration of ``kind`` (None: no iteration) with ``load`` requests.
 
-        May place a window behind it.
+        May place a window after it.
         """
 
     def end_rollout(self, why: str) -> None:

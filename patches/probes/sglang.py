@@ -87,14 +87,14 @@ class SglangRollout(SglangWorker, RolloutUnits):
         self.contents_of_batch = {}
         if runs:
             self.hand_over_load(kind, batch)
-            self.hold(batch)
+            self.keep_contents(batch)
         self.hand_over("step", (kind, self.contents_of_batch))
 
-    def hold(self, batch: Any) -> None:
+    def keep_contents(self, batch: Any) -> None:
         """Hook: note what a batch holds, before the forward's thread gets it."""
 
     def hand_over_load(self, kind: str, batch: Any) -> None:
-        """Hook: a batch of ``kind`` is about to run; its number of requests may place a window behind it."""
+        """Hook: a batch of ``kind`` is about to run; its number of requests may place a window after it."""
 
     def kind_of(self, batch: Any) -> str | None:
         """Return "decode", "prefill", "idle" or "health check" for a batch; None if it has no forward."""
@@ -105,10 +105,7 @@ class SglangRollout(SglangWorker, RolloutUnits):
         return "health check" if len(requests) == 1 and str(requests[0].rid).startswith("HEALTH_CHECK") else kind
 
     def observe(self, batch: tuple[str, Any]) -> str | None:
-        """Return the kind of a batch, given as a pair of kind and contents.
-
-        None outside of a window if its kind is not counted.
-        """
+        """Return the kind of ``batch``, a pair (kind, contents); None if outside of a window and not counted."""
         kind = batch[0]
         # What is not counted is marked within a window and is nothing outside of it.
         return kind if self.runs(kind) or self.prof is not None else None
@@ -117,8 +114,8 @@ class SglangRollout(SglangWorker, RolloutUnits):
         """Tell whether batches of this kind belong to the rollout."""
         return kind in ("decode", "prefill")
 
-    def contexts(self, batch: Any) -> list[int]:  # docstring goes in
-        """Return the tokens of each request, scheduled ones included. Overlapped, outputs are known one late."""
+    def context_lengths(self, batch: Any) -> list[int]:  # docstring goes in
+        """Return the context of each request, in tokens, with those of this batch and of outputs that come late."""
         lengths = getattr(batch, "seq_lens_cpu", None)
         if lengths is not None:  # on the host, from 0.5.3 on; without a sum from 0.5.2x on
             return list(lengths.tolist())
@@ -135,9 +132,9 @@ class SglangRollout(SglangWorker, RolloutUnits):
             self.hand_over("end_rollout", "the engine is idle")
 
     def receive(self, requests: Any) -> None:
-        """Look through new requests: one that releases memory ends the rollout, one that profiles the window.
+        """End the rollout if one of ``requests`` releases memory, and the window if one is for SGLang's profiler.
 
-        For the latter, which starts SGLang's own profiler, wait until the window is closed.
+        Before that profiler starts, wait until the window is closed.
         """
         for request in requests:
             name = type(request).__name__
@@ -164,7 +161,7 @@ class SglangRollout(SglangWorker, RolloutUnits):
         super().open(unit, batch)
 
     def hand_over(self, event: str, *args: Any) -> None:
-        """Call the method ``event`` with ``args`` here, or in the thread of the forward once the window is near."""
+        """Call the method ``event`` with ``args``; once the window is near, in the thread of the forward."""
         if self.put is not None and not self.near:
             self.near = self.open_at is not None and self.unit >= self.open_at
         if self.near:
@@ -200,7 +197,7 @@ class SglangRollout(SglangWorker, RolloutUnits):
 class BatchMetadata(SglangRollout):
     """Notes what each batch holds, for the step metadata."""
 
-    def hold(self, batch: Any) -> None:
+    def keep_contents(self, batch: Any) -> None:
         """Keep what a batch holds, once the window is near."""
         if self.open_at is not None and self.unit >= self.open_at:
             self.contents_of_batch = self.contents_of(batch)
@@ -211,7 +208,7 @@ class BatchMetadata(SglangRollout):
         {} if it has another form.
         """
         try:
-            contexts = self.contexts(batch)
+            contexts = self.context_lengths(batch)
             decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
             tokens = len(contexts) if decodes else batch.extend_num_tokens
             return {"requests": len(contexts), "tokens": tokens, "longest": max(contexts), "context": sum(contexts)}
@@ -243,13 +240,13 @@ class BatchContexts(SglangRollout):
         super().forget()
         self.longest_bound, self.bound_known = 0, False
 
-    def longest_context(self, batch: Any, threshold: int, decisive: bool) -> int:  # docstring goes in
-        """Return the longest context in tokens, or a bound if that is below ``threshold`` or not ``decisive``."""
+    def longest_context(self, batch: Any, threshold: int, exact: bool) -> int:  # docstring goes in
+        """Return the longest context in tokens; an upper bound will do below ``threshold``, or if not ``exact``."""
         decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
         self.longest_bound += self.growth
-        if decodes and self.bound_known and (self.longest_bound < threshold or not decisive):
+        if decodes and self.bound_known and (self.longest_bound < threshold or not exact):
             return self.longest_bound
-        longest = max(self.contexts(batch))
+        longest = max(self.context_lengths(batch))
         self.longest_bound = longest if decodes else max(self.longest_bound, longest)
         self.bound_known = self.bound_known or decodes
         return longest
@@ -266,9 +263,9 @@ class ForwardThread:
     _rlpatch_stage_replica: Any
 
     def _rlpatch_stage_listen(self, replica: Any) -> None:
-        """Make the thread of the forward run what is put into its queue.
+        """Make the thread of the forward call the functions that are put into its queue.
 
-        Keep ``replica``, the number of the replica.
+        Keep ``replica``, the number of the replica, for the recorder.
         """
         import functools
 
@@ -277,7 +274,7 @@ class ForwardThread:
         self.input_queue.get = functools.partial(self._rlpatch_stage_next, self.input_queue.get)
 
     def _rlpatch_stage_next(self, take: Any) -> Any:
-        """Take items from the queue with ``take``: call those that are functions, and return the first batch."""
+        """Return the next batch of a queue, after calling the functions before it; ``take`` takes an item."""
         item = take()
         while callable(item):  # a batch is a tuple
             item()

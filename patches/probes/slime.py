@@ -15,7 +15,7 @@ class ModelSteps(WithoutProfiler):
     chunks, those of a reference or a teacher, are told by the prefix that their results get.
     """
 
-    def whose(self, model: Any, prefix: str = "") -> str:
+    def role_of_call(self, model: Any, prefix: str = "") -> str:
         """Return the role for which ``model`` computes: the prefix of its results, or what its first chunk says."""
         self.worker.tf_config = model[0].config  # what Megatron's schedule goes by
         return prefix.rstrip("_") or getattr(model[0], "role", "actor")
@@ -23,7 +23,7 @@ class ModelSteps(WithoutProfiler):
     def contents(self, batch: Any) -> Mapping[str, object]:
         """Return "sequences" and "tokens" of slime's next micro-batch.
 
-        For any other batch what the base class reads of it.
+        Read any other batch as the base class does.
         """
         import contextlib
 

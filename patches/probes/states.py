@@ -12,7 +12,7 @@ from patches.probes.sglang import SglangRollout
 
 
 class RelativeWindow(MovedWindow, RolloutUnits):
-    """Counts from behind the first iteration in which all that was asked for holds; it is the warm-up.
+    """Counts from after the first iteration in which all that was asked for holds; it is the warm-up.
 
     ``AT`` has the number of each state that was asked for.
     """
@@ -42,7 +42,7 @@ class RelativeWindow(MovedWindow, RolloutUnits):
         super().begin_rollout()
 
     def place_window(self) -> None:
-        """Place the window behind the unit at which the state was reached; until then, wait for the state."""
+        """Place the window after the unit at which the state was reached; until then, wait for the state."""
         if self.origin is None:
             self.awaited, self.open_at = True, 10**9  # until the condition holds
         else:
@@ -51,18 +51,18 @@ class RelativeWindow(MovedWindow, RolloutUnits):
             self.end += self.origin
             self.open_at = max(self.first - self.WARMUP, 0)
 
-    def wait_for(self, kind: str | None, load: int, batch: Any) -> None:
-        """Place the window if an iteration of ``kind`` (None: none) with ``load`` requests reaches the state."""
+    def check_state(self, kind: str | None, load: int, batch: Any) -> None:
+        """Place the window if an iteration of ``load`` requests reaches the state; none if ``kind`` is None."""
         if kind is None or not self.awaited:
             return
         self.most = max(self.most, load)
         self.fewest = min(self.fewest, load)
-        if self.holds(load, batch):
+        if self.is_reached(load, batch):
             self.awaited = False
             self.origin = self.origin_of(self.unit + (kind in self.KINDS))
             self.place_window()
 
-    def holds(self, load: int, batch: Any) -> bool:  # noqa: ARG002
+    def is_reached(self, load: int, batch: Any) -> bool:  # noqa: ARG002
         """Tell whether the state is reached in an iteration of ``load`` requests; layers add conditions."""
         return True
 
@@ -71,7 +71,7 @@ class RelativeWindow(MovedWindow, RolloutUnits):
         return number
 
     def end_rollout(self, why: str) -> None:
-        """End the rollout.
+        """End the rollout for the reason ``why``.
 
         If the window did not open, report the fewest and most requests that were scheduled, too.
         """
@@ -87,30 +87,27 @@ class RelativeWindow(MovedWindow, RolloutUnits):
         between = ", with %s uncounted iterations between them: " % self.uncounted
         self.finish(counted + between + (", ".join(traces) or "no trace"), traces)
 
-    def add_facts(self, data: dict[str, Any]) -> None:
+    def add_metadata(self, data: dict[str, Any]) -> None:
         """Add the state that was asked for, and the unit where it was reached, to the step metadata."""
-        super().add_facts(data)  # type: ignore[misc]
+        super().add_metadata(data)  # type: ignore[misc]
         data.update(self.at, origin=self.origin)
 
 
 class Loaded(RelativeWindow):
     """Waits until so many requests are scheduled."""
 
-    def holds(self, load: int, batch: Any) -> bool:
+    def is_reached(self, load: int, batch: Any) -> bool:
         """Tell whether so many requests are scheduled as were asked for."""
-        return load >= self.at["load"] and super().holds(load, batch)
+        return load >= self.at["load"] and super().is_reached(load, batch)
 
 
 class Drained(RelativeWindow):
     """Waits until no more than so many requests are left."""
 
-    def holds(self, load: int, batch: Any) -> bool:
-        """Tell whether at most ``at["tail"]`` requests are left, after there were more.
-
-        True if no tail was asked for.
-        """
+    def is_reached(self, load: int, batch: Any) -> bool:
+        """Tell whether ``at["tail"]`` requests or fewer are left, after there were more; always if that is 0."""
         is_drained = not self.at["tail"] or load <= self.at["tail"] < self.most
-        return is_drained and super().holds(load, batch)
+        return is_drained and super().is_reached(load, batch)
 
 
 class LongContexts(RelativeWindow):
@@ -124,9 +121,9 @@ class LongContexts(RelativeWindow):
         self.growth = self.context_growth(worker)
         super().__init__(worker)
 
-    def holds(self, load: int, batch: Any) -> bool:
+    def is_reached(self, load: int, batch: Any) -> bool:
         """Tell whether some request has at least ``at["context"]`` tokens of context, and all other states hold."""
-        decisive = super().holds(load, batch)
+        decisive = super().is_reached(load, batch)
         return self.longest_context(batch, self.at["context"], decisive) >= self.at["context"] and decisive
 
 
@@ -136,4 +133,4 @@ class RelativeBatches(RelativeWindow, SglangRollout):
     def hand_over_load(self, kind: str, batch: Any) -> None:
         """Tell the thread of the forward how many requests ``batch`` has, while a window is near or awaited."""
         if self.near or self.awaited:
-            self.hand_over("wait_for", kind, len(batch.reqs), batch)
+            self.hand_over("check_state", kind, len(batch.reqs), batch)

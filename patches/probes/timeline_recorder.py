@@ -63,12 +63,12 @@ class TimelineRecorder(MemoryUse):
             self.rows, self.open, self.ids, self.current = first.rows, first.open, first.ids, first.current
 
     def begin(self) -> None:  # docstring goes in
-        """Begin a process, which may be a fork: drop the spans, the notes and the file of its parent."""
+        """Begin recording in a new or forked process: drop the spans, the notes and the file of its parent."""
         from threading import Event, Lock
 
         self.rows.clear()
         self.open.clear()
-        self.begin_notes()
+        self.clear_notes()
         self.state, self.file, self.lock, self.wake, self.who, self.reported = "", None, Lock(), Event(), {}, set()
         self.before = next(self.ids)
 
@@ -93,7 +93,7 @@ class TimelineRecorder(MemoryUse):
                 row[5] = timeline.clock()
                 timeline.rows.append(row)
                 if row[2] in ("phase", "call", "work", "unit", "sync", "sleep"):
-                    timeline.first.note(row[2] == "unit")
+                    timeline.first.note_memory(row[2] == "unit")
                 if row[2] == "work" and not timeline.first.wake.is_set():
                     timeline.first.wake.set()  # the last one of a run is followed by the end of its process
                 try:  # noqa: SIM105
@@ -111,7 +111,7 @@ class TimelineRecorder(MemoryUse):
             if self.first.state != "on" and not self.first.start():
                 return None
             if kind in ("phase", "call", "work", "unit", "sync", "sleep"):
-                self.first.note(kind == "unit")
+                self.first.note_memory(kind == "unit")
             number, span = next(self.ids), self.Span()
             waited = None if kind == "iteration" else self.waited()
             span.row = row = [number, self.current.get(), kind, name, self.clock(), None, key, amount, waited]
@@ -127,10 +127,10 @@ class TimelineRecorder(MemoryUse):
         """Return for how many nanoseconds collectives have blocked this thread so far; None if that is unknown."""
         first = self.first
         if first.measured is None:
-            first.measure()
+            first.measure_waits()
         return first.blocked.get(self.thread(), 0) if first.measured else None
 
-    def measure(self) -> None:  # docstring goes in
+    def measure_waits(self) -> None:  # docstring goes in
         """Begin to measure waits in collectives if they block the host (gloo, mpi), once torch's world exists."""
         import sys
 
@@ -143,13 +143,13 @@ class TimelineRecorder(MemoryUse):
             if dist.get_world_size() > 1 and backends <= {"gloo", "mpi"}:
                 tensor = sys.modules.get("torch.distributed.tensor")
                 if tensor:  # it waits in C++
-                    self.measure_call(tensor.DTensor, "full_tensor")
-                self.measure_call(dist.Work, "wait")
+                    self.measure_method(tensor.DTensor, "full_tensor")
+                self.measure_method(dist.Work, "wait")
                 self.measured = True
         except Exception:  # noqa: S110  (a torch that is imported right now, or of another kind)
             pass
 
-    def measure_call(self, class_: Any, name: str) -> None:  # docstring goes in
+    def measure_method(self, class_: Any, name: str) -> None:  # docstring goes in
         """Replace the method ``name`` of ``class_`` by one that adds its time to the thread's in collectives."""
         import functools
 
@@ -176,15 +176,15 @@ class TimelineRecorder(MemoryUse):
             amount = number
             if metrics and stale in metrics:
                 amount = [number, int(float(metrics[stale]) * 1000) / 1000]  # no infinity: JSON has none
-        except Exception:  # metrics of any kind, which are not ours
+        except Exception:  # metrics of any kind: they are the framework's
             amount = number
         self.span("step", "", None, amount)
         return self.span("phase", log)
 
     def requested(self, kind: str, name: str, key: Any, prompt: Any) -> Any:
-        """Begin the span of the request with id ``key``, and return it.
+        """Begin a span of ``kind``, called ``name``, for the request with id ``key``, and return it.
 
-        Its amount are the tokens of ``prompt`` (None: unknown).
+        Its amount is the number of tokens of ``prompt`` (None: unknown).
         """
         try:
             tokens = len(prompt)
@@ -206,7 +206,7 @@ class TimelineRecorder(MemoryUse):
             import time
 
             for item in self.units:
-                span = self.timeline.span("unit", self.name, None, self.timeline.size(item))
+                span = self.timeline.span("unit", self.name, None, self.timeline.token_counts(item))
                 begin = time.thread_time_ns()
                 yield item
                 if span:
@@ -217,8 +217,8 @@ class TimelineRecorder(MemoryUse):
         """Return ``units`` so that each is a span of that name."""
         return self.Units(self, name, units)
 
-    def size(self, batch: Any) -> Any:  # docstring goes in
-        """Return [tokens of a batch, those with padding]; None for what is unknown or would need a device."""
+    def token_counts(self, batch: Any) -> Any:  # docstring goes in
+        """Return [tokens of a batch, tokens with padding]; None for one that is unknown or would need a device."""
         try:
             batch = getattr(batch, "batch", batch)
             ids = batch["input_ids"]
@@ -267,10 +267,7 @@ class TimelineRecorder(MemoryUse):
             self.say("recording ended: %s: %s; the run goes on" % (type(error).__name__, error))
 
     def watch(self) -> None:
-        """Write what lies in the queue about twice a second, as long as the timeline is on.
-
-        This is a thread's function.
-        """
+        """Write the queue to the file about twice a second as long as the timeline is on, in its own thread."""
         import time
 
         while self.state == "on":
@@ -281,10 +278,10 @@ class TimelineRecorder(MemoryUse):
             self.write()
 
     def write(self, last: bool = False) -> None:
-        """Append what is new to the file as a line of JSON: ended spans, those open for a second, notes of memory.
+        """Append new records to the file as a line of JSON: ended spans, spans open for a second, notes of memory.
 
-        Nothing is written if another thread writes for 2 seconds. With ``last`` the file ends, and recording stops.
-        An error stops the timeline, too.
+        Write nothing if another thread is still writing after 2 seconds. With ``last`` end the file and stop
+        recording. An error stops the timeline, too.
         """
         import json
         import time
@@ -302,8 +299,8 @@ class TimelineRecorder(MemoryUse):
             noted = self.changed or self.in_use
             if self.state == "on" and (rows or begun or noted or (last and self.file is not None)):
                 self.open_file(time.time_ns() // 10**6)
-                line = {"at": [now // 1000, time.time_ns() // 1000], **self.columns(rows, begun, now // 1000)}
-                line.update(self.memory_columns(now // 1000))
+                line = {"at": [now // 1000, time.time_ns() // 1000], **self.span_record(rows, begun, now // 1000)}
+                line.update(self.memory_record(now // 1000))
                 if last:
                     line["end"] = "off"
                 self.put(self.stream.compress(json.dumps(line, separators=(",", ":")).encode() + b"\n"))
@@ -316,7 +313,7 @@ class TimelineRecorder(MemoryUse):
             self.lock.release()
 
     def put(self, data: bytes) -> None:
-        """Append ``data`` to the file, all of it, and count its bytes."""
+        """Append all of ``data`` to the file, and count its bytes."""
         import os
 
         self.written += len(data)
@@ -324,7 +321,7 @@ class TimelineRecorder(MemoryUse):
             data = data[os.write(self.file or 0, data) :]
 
     def open_file(self, now_ms: int) -> None:  # docstring goes in
-        """Open a file with its header unless one is open; above half the limit, rename that to PATH.old before."""
+        """Open a file and write its header; keep an open one up to half the limit, then rename it PATH.old."""
         import json
         import os
         import zlib
@@ -337,19 +334,19 @@ class TimelineRecorder(MemoryUse):
             os.replace(self.path, self.path + ".old")
         else:
             os.makedirs(self.folder, exist_ok=True)
-            self.path = "%s/%s_%s_%s.jsonl.gz" % (self.folder, self.host(), self.pid, now_ms)
+            self.path = "%s/%s_%s_%s.jsonl.gz" % (self.folder, self.host_name(), self.pid, now_ms)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self.file, self.stream = os.open(self.path, flags, 0o644), zlib.compressobj(6, zlib.DEFLATED, 31)
         about, names = self.ABOUT, ("RANK", "WORLD_SIZE", "LOCAL_RANK", "VERL_REPLICA_RANK", "WG_PREFIX")
         header: dict[str, Any] = {"rlpatch timeline": 1, "tool": about.get("rlpatch")}
         header.update({"package": about.get("target"), "release": about.get("release")})
         header.update({"host": os.uname().nodename, "boot": self.boot(), "pid": self.pid, "parent": os.getppid()})
-        header.update({"command": self.command(), "run": self.run(), "before": self.before})
+        header.update({"command": self.command_line(), "run": self.run_name(), "before": self.before})
         header["environ"] = {name: os.environ[name] for name in names if name in os.environ}
         self.written, self.who_written, self.device_written = 0, {}, None
         self.put(self.stream.compress(json.dumps(header, separators=(",", ":")).encode() + b"\n"))
 
-    def host(self) -> str:
+    def host_name(self) -> str:
         """Return the name of the host, with "_" for all but letters and digits."""
         import os
 
@@ -360,12 +357,12 @@ class TimelineRecorder(MemoryUse):
         with open("/proc/sys/kernel/random/boot_id") as file:
             return file.read().strip()
 
-    def command(self) -> str:
+    def command_line(self) -> str:
         """Return the first 80 characters of this process's command line."""
         with open("/proc/self/cmdline", errors="replace") as file:
             return file.read(4096).replace("\0", " ").strip()[:80]
 
-    def run(self) -> str:  # docstring goes in
+    def run_name(self) -> str:  # docstring goes in
         """Return the name of the run, the same on all hosts: of Ray's job, or RLPATCH_RUN; "" if unknown."""
         import contextlib
         import os
@@ -378,11 +375,11 @@ class TimelineRecorder(MemoryUse):
                 return "%s %s" % (context.gcs_address, context.get_job_id())
         return "" if "RAY_RAYLET_PID" in os.environ else os.environ.get("RLPATCH_RUN", "")
 
-    def columns(self, rows: Any, begun: Any, origin_us: int) -> dict[str, Any]:  # docstring goes in
-        """Return ended ``rows`` and ``begun`` ones as the file has them, times in microseconds after ``origin_us``.
+    def span_record(self, rows: Any, begun: Any, origin_us: int) -> dict[str, Any]:  # docstring goes in
+        """Return ended ``rows`` and open ones (``begun``) as a record of the file, times after ``origin_us``.
 
-        "spans" are rows, "iterations" columns of differences; "who" has rank and data-parallel rank if they have
-        changed.
+        "spans" has rows, "iterations" has columns of differences, and "who" has rank and data-parallel rank if
+        they have changed.
         """
         record: dict[str, Any] = {}
         if self.who != self.who_written:
@@ -419,11 +416,8 @@ class EngineTimeline(TimelineRecorder):
     cpu_clock: Any  # of the calling thread, in nanoseconds
     iterating: Any  # row of the newest iteration
 
-    def chosen(self, rank: int, dp: int) -> bool:
-        """Tell whether iterations of ``rank`` are recorded.
-
-        Note ``rank`` and data-parallel rank ``dp`` for the file.
-        """
+    def records_rank(self, rank: int, dp: int) -> bool:
+        """Tell whether iterations of ``rank`` are recorded; note ``rank`` and data-parallel rank ``dp``."""
         import time
 
         self.cpu_clock = time.thread_time_ns
@@ -431,10 +425,10 @@ class EngineTimeline(TimelineRecorder):
         self.first.who = {"rank": rank, "dp": dp}
         return bool({"all", str(rank)} & {*ranks})
 
-    def iterate(self, begins_rollout: bool, *amount: int) -> Any:  # docstring goes in
-        """Begin an iteration: requests, tokens, sum and maximum of contexts.
+    def begin_iteration(self, begins_rollout: bool, *amount: int) -> Any:  # docstring goes in
+        """Begin an iteration and return its span (None: not recorded).
 
-        Return its span (None: not recorded).
+        ``amount`` is requests, tokens, sum and maximum of contexts; with ``begins_rollout`` it begins one.
         """
         self.rollout += begins_rollout
         span = self.span("iteration", "", None, (*amount, self.cpu_clock() // 1000, self.rollout))
@@ -474,7 +468,7 @@ class VllmTimeline(EngineTimeline):
             if self.counted is None:
                 parallel = worker.vllm_config.parallel_config
                 dp = getattr(parallel, "data_parallel_index", getattr(parallel, "data_parallel_rank", 0))
-                self.counted = self.chosen(worker.rank, dp)
+                self.counted = self.records_rank(worker.rank, dp)
             tokens, requests = batch.total_num_scheduled_tokens, len(batch.num_scheduled_tokens)
             drafts = getattr(batch, "scheduled_spec_decode_tokens", None)
             if drafts:  # with its drafts a decode step would look like a prefill
@@ -501,7 +495,7 @@ class VllmTimeline(EngineTimeline):
                     counts = batch.num_scheduled_tokens
                     self.longest = max(map(sum, zip(before, map(counts.get, names))))  # noqa: B905
             self.requests = requests
-            return self.iterate(len(new) == requests, requests, tokens, self.context, self.longest)
+            return self.begin_iteration(len(new) == requests, requests, tokens, self.context, self.longest)
         except Exception as e:
             self.counted = False
             self.first.stop(e)
@@ -543,7 +537,7 @@ class SglangTimeline(EngineTimeline):
                     parallel = context.get_parallel()
                 dp = getattr(parallel, "dp_rank", None)
                 dp = getattr(parallel, "attn_dp_rank", 0) if dp is None else dp
-                self.counted = self.chosen(dist.get_rank() if in_a_world else 0, dp or 0)
+                self.counted = self.records_rank(dist.get_rank() if in_a_world else 0, dp or 0)
             requests = len(batch.reqs)
             if not (requests and self.counted):
                 return None
@@ -553,12 +547,12 @@ class SglangTimeline(EngineTimeline):
             total, longest = batch.seq_lens_sum or 0, 0
             if lengths is not None:
                 total, longest = total or int(lengths.sum()), int(lengths.max())
-            return self.iterate(self.begins(worker, batch), requests, tokens or 0, total, longest)
+            return self.begin_iteration(self.begins_rollout(worker, batch), requests, tokens or 0, total, longest)
         except Exception as e:
             self.counted = False
             self.first.stop(e)
 
-    def begins(self, scheduler: Any, batch: Any) -> bool:  # docstring goes in
+    def begins_rollout(self, scheduler: Any, batch: Any) -> bool:  # docstring goes in
         """Tell whether ``batch`` begins a rollout: it prefills, nothing decodes, and its requests are all new."""
         before, self.batch = self.batch, batch.reqs
         if not batch.forward_mode.is_extend() or getattr(getattr(scheduler, "running_batch", None), "reqs", []):
@@ -576,7 +570,7 @@ class TrainerTimeline(TimelineRecorder):
     done: Any = None  # steps of the optimizer, when that work began
 
     def training_step(self, trainer: Any, kind: str, name: str) -> Any:  # docstring goes in
-        """Begin the span of a micro-batch and return it; if the optimizer has stepped before, begin a step, too."""
+        """Return a span of ``kind`` for a micro-batch; after an optimizer step, begin a training step first."""
         try:
             done = trainer.state.global_step
             if self.work is None or done != self.done:
@@ -588,7 +582,7 @@ class TrainerTimeline(TimelineRecorder):
         return self.span(kind, name)
 
     def logged(self, trainer: Any, values: Any) -> Any:  # docstring goes in
-        """Begin a span "log" and return it; the log at the end, with "train_runtime", ends the last step first."""
+        """Begin a span "log" and return it; "train_runtime" in ``values``, at the run's end, ends the last step."""
         try:
             if "train_runtime" in values:
                 self.ended(trainer)
@@ -642,17 +636,17 @@ class LoopTimeline(TimelineRecorder):
         def __del__(self) -> None:
             self.span = None
             if self.ends:
-                self.timeline.mark()
+                self.timeline.end_step()
 
     def called(self, group: Any, method: str, rollout: Any = None) -> Any:
         """Begin a driver's call of ``method`` on a group of actors, and return an object that ends it.
 
-        With ``rollout``, the call trains on the rollout of that number: the first one ends the step before. A call
-        of "update_weights" ends its step.
+        With ``rollout``, the call trains on the rollout of that number, and the first call for a rollout ends the
+        step before. A call of "update_weights" ends its step.
         """
         if rollout is not None and rollout != self.trained:
             if self.trained is not None or self.waiting is None:
-                self.mark()
+                self.end_step()
             self.trained = rollout
         call = self.Call(self, method == "update_weights")
         call.span = self.span("call", "%s.%s" % (getattr(group, "role", "actor"), method))
@@ -660,10 +654,10 @@ class LoopTimeline(TimelineRecorder):
             call.span.row[1] = self.waiting.row[0]  # also where each call is a task of asyncio's
         return call
 
-    def mark(self) -> None:
-        """Mark the end of the step that was trained, if any; rollouts are counted from 0, steps from 1.
+    def end_step(self) -> None:
+        """Mark the end of the step that was trained, if any, and begin the span in which the driver waits.
 
-        Then wait for calls.
+        The number of the step is that of its rollout plus 1: rollouts are counted from 0, steps from 1.
         """
         trained, self.trained, self.waiting = self.trained, None, None
         try:
@@ -679,6 +673,6 @@ class LoopTimeline(TimelineRecorder):
     def timed(self, method: str, args: Any) -> Any:
         """Begin the span of ``method`` if the first of ``args`` is an actor with a role.
 
-        None for any other function.
+        Return None for any other function.
         """
         return self.works(args[0], method) if args and hasattr(args[0], "role") else None

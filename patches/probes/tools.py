@@ -12,7 +12,7 @@ from patches.probes.recorder import Recorder, WindowTool
 class ProfilerTool(WindowTool):
     """A profiler with the interface of ``torch.profiler.profile``."""
 
-    TRACES: CompileTime[str] = ""  # the glob pattern behind the name of a trace
+    TRACES: CompileTime[str] = ""  # the glob pattern after the name of a trace
 
     traces_before: set[str]
     stopping: Any  # an ExitStack
@@ -114,13 +114,13 @@ class TorchProfiler(ProfilerTool):
     def open_window(self, unit: int) -> None:
         """Start the profiler.
 
-        Until it stops, ``start`` of its class closes this window before another profiler starts.
+        While it runs, ``start`` of its class is wrapped: it closes this window before another profiler starts.
         """
         import os
 
         super().open_window(unit)
         self.stopping.pop_all()
-        self.stopping.callback(self.stop_untaken)
+        self.stopping.callback(self.stop_unless_taken)
         profile, start = type(self.prof), type(self.prof).start
 
         def close_and_start(profiler: Any) -> Any:
@@ -132,8 +132,8 @@ class TorchProfiler(ProfilerTool):
         profile.start = close_and_start
         self.stopping.callback(setattr, profile, "start", start)
 
-    def stop_untaken(self) -> None:
-        """Stop the profiler; if another one has taken its data, only end its range of the current step."""
+    def stop_unless_taken(self) -> None:
+        """Stop the profiler; if another one has taken its data, only end the range of its current step."""
         if self.unit < self.end:  # else the last step() has stopped the recording, which looks the same
             self.taken = self.is_taken()
         if not self.taken:
@@ -223,7 +223,7 @@ class Compression(Recorder):
         super().exit()
 
     def compress(self, traces: Sequence[str], metadata_files: Sequence[str] = ()) -> None:  # docstring goes in
-        """Start a thread that compresses ``traces``, and renames them in their step metadata ``metadata_files``."""
+        """Start a thread that compresses ``traces``, and changes their paths in ``metadata_files``."""
         import atexit
         from multiprocessing.util import Finalize
         from threading import Thread
@@ -238,7 +238,7 @@ class Compression(Recorder):
         packer.join(10)
 
     def pack(self, traces: Sequence[str], metadata_files: Sequence[str]) -> None:  # docstring goes in
-        """Replace ``traces`` by gzip files once all are whole, and print them; give up when the process ends."""
+        """Compress ``traces``, delete the originals once all are done, and print that; stop as the process ends."""
         import contextlib
         import gzip
         import os
@@ -271,7 +271,7 @@ class Compression(Recorder):
                 os.unlink(new_path)
 
     def rename_traces(self, traces: Sequence[str], metadata_files: Sequence[str], new_path: str) -> None:
-        """Hook: name the compressed ``traces`` in the step metadata; ``new`` is a path for temporary files."""
+        """Hook: name the compressed ``traces`` in the step metadata; ``new_path`` is for a temporary file."""
 
 
 class BareCompression(Compression):

@@ -13,8 +13,8 @@ class TrainingSteps(CountedUnits, OneWorld):
 
     ``enter`` and ``leave`` frame a call, ``start`` and ``stop`` a unit, ``loop`` tells that a loop over units has
     ended. The numbering of the units goes on from loop to loop within a call: an update runs one loop of
-    micro-batches per mini-batch, and one of mini-batches per epoch. A class of the worker gives ``whose`` and
-    ``framework``.
+    micro-batches per mini-batch, and one of mini-batches per epoch. A class of the worker gives
+    ``role_of_call`` and ``framework_conflict``.
     """
 
     STAGE = "update-policy"
@@ -31,8 +31,8 @@ class TrainingSteps(CountedUnits, OneWorld):
     role: str
     units: list[dict[str, Any]]
     steps: set[int]
-    whose: Callable[..., str]
-    framework: Callable[[], str]  # what of the framework's own would record, too
+    role_of_call: Callable[..., str]
+    framework_conflict: Callable[[], str]  # what of the framework's own would record, too
 
     def __init__(self, worker: Any) -> None:
         import os
@@ -55,8 +55,8 @@ class TrainingSteps(CountedUnits, OneWorld):
     def enter(self, *call: Any) -> None:
         """Begin a call of the stage if its role was chosen.
 
-        ``call`` has the arguments from which ``whose`` tells the role. A window of the call before, or of a rollout
-        in the same thread, is closed first.
+        ``call`` has the arguments of ``role_of_call``. A window of the call before, or of a rollout in the same
+        thread, is closed first.
         """
         import sys
         import threading
@@ -66,14 +66,14 @@ class TrainingSteps(CountedUnits, OneWorld):
         rollout: Any = getattr(sys, "_rlpatch_recording", None)
         if rollout and rollout.prof and rollout.STAGE == "rollout" and rollout.thread == threading.get_ident():
             rollout.dispatch(rollout, None, "close", ["%s starts" % self.STAGE])
-        role = self.whose(*call)
+        role = self.role_of_call(*call)
         if role in self.ROLES:
             self.begin_call(role)
 
     def begin_call(self, role: str) -> None:
         """Count a call of ``role`` as its next training step, and number its units from 0; place a chosen window.
 
-        If the first call is already behind the last chosen training step, report that nothing was recorded.
+        If the first call is already after the last chosen training step, report that nothing was recorded.
         """
         is_first_call = not self.step
         step = self.calls[role] = self.calls.get(role, 0) + 1
@@ -84,17 +84,17 @@ class TrainingSteps(CountedUnits, OneWorld):
         if is_first_call and self.done:  # a run that was resumed
             self.finish("not recorded: the first call is in training step %s already" % step)
 
-    def begin_step(self) -> None:  # place the window where the step is chosen; done behind the last one
+    def begin_step(self) -> None:  # place the window where the step is chosen; done after the last one
         """Read a trigger request, and place the window if this training step is chosen.
 
-        Set ``done`` behind the last chosen training step of all roles.
+        Set ``done`` after the last chosen training step of all roles.
         """
         if self.step <= max(self.steps):
-            self.note("installed")
+            self.write_state("installed")
         self.poll(self.step)
         if self.is_chosen():
             self.place_window()
-            self.note("waiting")
+            self.write_state("waiting")
         # The other role of this object, if it has two, may still have its last step before it.
         self.done = self.step > max(self.steps) and min(self.calls.values()) >= max(self.steps)
 
@@ -142,7 +142,7 @@ class TrainingSteps(CountedUnits, OneWorld):
     def open(self, unit: int, batch: Any = None) -> None:
         """Open the window before unit number ``unit``, or report that the framework's own profiler would record."""
         self.units = []  # of the trace: each call has one of its own
-        obstacle = self.framework()
+        obstacle = self.framework_conflict()
         if obstacle:
             return self.finish("not recorded: %s" % obstacle)
         super().open(unit, batch)
@@ -225,7 +225,7 @@ class TrainingSteps(CountedUnits, OneWorld):
         """Stay ready for the next training step."""
         self.done = False
 
-    def add_facts(self, data: dict[str, Any]) -> None:  # docstring goes in
+    def add_metadata(self, data: dict[str, Any]) -> None:  # docstring goes in
         """Hook of the step metadata: other steps may follow, of which ``done`` says nothing."""
         data["done"] = self.exits or (self.step >= max(self.steps) and self.open_at is None)
 
@@ -263,7 +263,7 @@ class WholeCall(TrainingSteps):
 class WithoutProfiler(TrainingSteps):
     """A class of a framework without a profiler of its own."""
 
-    def framework(self) -> str:
+    def framework_conflict(self) -> str:
         """Return "": the framework has no profiler that could be in the way."""
         return ""
 
@@ -271,6 +271,6 @@ class WithoutProfiler(TrainingSteps):
 class OneRole(WithoutProfiler):
     """A class that works for one role only."""
 
-    def whose(self) -> str:
+    def role_of_call(self) -> str:
         """Return the only role."""
         return self.ROLES[0]

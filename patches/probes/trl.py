@@ -15,7 +15,7 @@ class TrainerSteps(TrainingSteps):
     A training step is what its log counts: the micro-batches up to an optimizer step, which are one mini-batch.
     """
 
-    def whose(self, role: str) -> str:
+    def role_of_call(self, role: str) -> str:
         """Return the role that the trainer has named."""
         return role
 
@@ -32,7 +32,7 @@ class TrainerSteps(TrainingSteps):
 class TrainerUpdate(TrainerSteps):
     """The update: forward and backward of each micro-batch once it is there, and the optimizer step of them all."""
 
-    def framework(self) -> str:
+    def framework_conflict(self) -> str:
         """Return why mini-batches cannot be counted: TRL would generate within a mini-batch; "" if they can."""
         args = self.worker.args
         turns = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
@@ -62,7 +62,7 @@ class TrainerUpdate(TrainerSteps):
         self.start("micro-batch", batch)
 
     def computed(self) -> None:
-        """End a micro-batch behind its backward.
+        """End a micro-batch after its backward.
 
         The last one before the optimizer's step ends the training step, too.
         """
@@ -97,7 +97,7 @@ class LogProbs(WithoutProfiler, TrainerSteps):
         return "ref" if without else "actor"
 
     def exit(self) -> None:
-        """Report that the process ends; if no log-probabilities were computed at all, report that."""
+        """End the call because the process ends; if no log-probabilities were computed at all, report that."""
         if self.step:
             super().exit()
         else:  # as that of the reference where beta is 0
@@ -105,9 +105,9 @@ class LogProbs(WithoutProfiler, TrainerSteps):
             self.finish("not recorded: the process ends, and %s computed no log-probs" % " and ".join(self.ROLES))
 
     def parts(self, model: Any) -> None:
-        """Begin a call and its first part with ``model``, unless a loss or an evaluation computes.
+        """Begin a call that computes log-probabilities by ``model``, and its first part, a micro-batch.
 
-        A second rollout of the same training step begins none. A part is a micro-batch.
+        Do nothing if a loss or an evaluation computes them, or for a second rollout of the same training step.
         """
         import torch
 
@@ -126,7 +126,7 @@ class LogProbs(WithoutProfiler, TrainerSteps):
 class TransformersLoop(Calls):
     """TRL: what the loop of transformers' ``Trainer`` calls between the methods that its trainers have themselves.
 
-    It counts the operations of each micro-batch behind its backward, and logs behind each optimizer step.
+    It counts the operations of each micro-batch after its backward, and logs after each optimizer step.
     """
 
     def floating_point_ops(self, inputs: Any) -> Any:

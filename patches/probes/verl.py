@@ -16,7 +16,7 @@ class DataParallelActor(WithoutProfiler):
     (``workers/fsdp_workers.py``, from 0.4.0).
     """
 
-    def whose(self) -> str:
+    def role_of_call(self) -> str:
         """Return "ref" without an optimizer, or with the adapters off; "actor" otherwise."""
         if self.worker.actor_optimizer is None:
             return "ref"
@@ -30,11 +30,11 @@ class MegatronActor(TrainingSteps):
     profiler of its own around the loop.
     """
 
-    def whose(self) -> str:
+    def role_of_call(self) -> str:
         """Return "actor", whose update this is."""
         return "actor"
 
-    def framework(self) -> str:
+    def framework_conflict(self) -> str:
         """Return "verl's own torch profiler is switched on" if it keeps this recorder from recording.
 
         "" otherwise.
@@ -50,7 +50,7 @@ class MegatronLogProb(WithoutProfiler):
     (``megatron/bridge/peft/adapter_wrapper.py``).
     """
 
-    def whose(self) -> str:
+    def role_of_call(self) -> str:
         """Return "ref" without an optimizer, or with the adapters off; "actor" otherwise."""
         if self.worker.actor_optimizer is None:
             return "ref"
@@ -68,14 +68,14 @@ class Trainer(TrainingSteps):
 
     parameter_version: Any = None  # of the weights that the rollout has, where this process knows of it
 
-    def whose(self, data: Any) -> str:
+    def role_of_call(self, data: Any) -> str:
         """Return the role for which the worker computes the batch ``data``: "critic", "ref" or "actor"."""
         if self.worker.config.model_type == "value_model":
             return "critic"
         bare = data.get("no_lora_adapter", None)
         return "ref" if self.worker.engine_config.forward_only or getattr(bare, "data", bare) else "actor"
 
-    def framework(self) -> str:
+    def framework_conflict(self) -> str:
         """Return "verl's own torch profiler is running" if it keeps this recorder from recording; "" otherwise."""
         import sys
 
@@ -101,7 +101,7 @@ class LoggedSteps(MovedWindow, Trainer):
         self.reached = {}
 
     def begin_call(self, role: str) -> None:
-        """Begin a call of ``role``, in the training step that follows from the weights' parameter version.
+        """Begin a call of ``role``, in the training step after the parameter version of the worker's weights.
 
         Without a version, calls are counted. A call in the same training step as the one before goes on with the
         numbers of its units.
@@ -122,12 +122,12 @@ class LoggedSteps(MovedWindow, Trainer):
             if self.is_chosen():
                 self.place_window()
             if self.open_at is not None:
-                self.note("waiting")
+                self.write_state("waiting")
         else:
             super().begin_step()
 
     def place_window(self) -> None:
-        """Place the part of the window that this call can still reach; none if it lies behind."""
+        """Place the part of the window that this call can still reach; none if the window is over."""
         super().place_window()
         if self.unit < self.end:
             self.first = max(self.first, self.unit)
@@ -151,9 +151,9 @@ class WorkerUpdate(Trainer):
         self.looped = True
 
     def begin_batch(self, data: Any, goes_on: bool = False) -> None:
-        """Begin a call and its mini-batch ``data`` if it comes outside of a loop.
+        """Begin a call with ``data`` as its mini-batch, unless its mini-batches come out of a loop.
 
-        ``goes_on``: it may add to the one before.
+        With ``goes_on``, ``data`` belongs to the mini-batch that has begun, if there is one.
         """
         if not (self.looped or (self.begun and goes_on)):
             self.enter(data)

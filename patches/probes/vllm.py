@@ -23,7 +23,7 @@ class SchedulerOutputs(RolloutUnits):
 
     add_resumed: Callable[[Any], None]  # to those that prefill
     prompt_length: Callable[[Any], int]
-    contexts: Callable[[Any], list[int]]  # tokens of each scheduled request, with those that are scheduled
+    context_lengths: Callable[[Any], list[int]]  # tokens of each scheduled request, with those that are scheduled
 
     def forget(self) -> None:
         """Forget the requests of the rollout that has ended."""
@@ -54,7 +54,7 @@ class SchedulerOutputs(RolloutUnits):
                 del self.prefilling[name]
             elif count:
                 kind, self.prefilling[name] = "prefill", tokens_left - count
-        self.wait_for(kind, len(counts), batch)
+        self.check_state(kind, len(counts), batch)
         return kind
 
     def contents(self, batch: Any) -> Mapping[str, Any]:
@@ -62,7 +62,7 @@ class SchedulerOutputs(RolloutUnits):
 
         {} if the contexts are unknown.
         """
-        contexts = self.contexts(batch)
+        contexts = self.context_lengths(batch)
         drafts = sum(map(len, batch.scheduled_spec_decode_tokens.values()))
         sums = {"requests": len(contexts), "tokens": batch.total_num_scheduled_tokens, "drafts": drafts}
         return {**sums, "longest": max(contexts), "context": sum(contexts)} if contexts else {}
@@ -74,7 +74,7 @@ class SchedulerOutputs(RolloutUnits):
 class ListedRequests(SchedulerOutputs):
     """Cached requests as lists, from vLLM 0.9.2 on."""
 
-    def contexts(self, batch: Any) -> list[int]:
+    def context_lengths(self, batch: Any) -> list[int]:
         """Return the context of each scheduled request, in tokens, with those of this iteration."""
         counts, cached = batch.num_scheduled_tokens, batch.scheduled_cached_reqs
         contexts = [counts[new.req_id] + new.num_computed_tokens for new in batch.scheduled_new_reqs]
@@ -109,7 +109,7 @@ class ResumedRequests(SchedulerOutputs):
         resumed = [request.req_id for request in batch.scheduled_cached_reqs if request.resumed_from_preemption]
         self.prefilling.update(dict.fromkeys(resumed, -1))
 
-    def contexts(self, batch: Any) -> list[int]:
+    def context_lengths(self, batch: Any) -> list[int]:
         """Return the context of each scheduled request, in tokens, with those of this iteration."""
         counts, requests = batch.num_scheduled_tokens, [*batch.scheduled_cached_reqs, *batch.scheduled_new_reqs]
         return [counts[request.req_id] + request.num_computed_tokens for request in requests]
@@ -130,7 +130,7 @@ class ResumedSomehow(SchedulerOutputs):
             resumed = [name for name, again in flags if again]
         self.prefilling.update(dict.fromkeys(resumed, -1))
 
-    def contexts(self, batch: Any) -> list[int]:
+    def context_lengths(self, batch: Any) -> list[int]:
         """Return the context of each scheduled request, in tokens, with those of this iteration; [] if unknown."""
         counts, cached = batch.num_scheduled_tokens, batch.scheduled_cached_reqs
         requests = [*(cached if isinstance(cached, list) else []), *batch.scheduled_new_reqs]
@@ -199,7 +199,7 @@ class AlignedOutputs(SchedulerOutputs):
     OTHERS = "requests of other ranks"
 
     def observe(self, batch: Any) -> str | None:
-        """Return the kind of an iteration, "dummy" for a dummy batch (None), which also begins a rollout."""
+        """Return the kind of an iteration; a dummy batch (None) is "dummy", and begins a rollout if none runs."""
         if batch is None:  # execute_dummy_batch(): another rank has requests
             if not (self.live or self.done):
                 self.begin_rollout()
@@ -233,10 +233,10 @@ class OutputContexts(SchedulerOutputs):
         self.longest_bound = max(self.longest_bound, length)
         return length
 
-    def longest_context(self, batch: Any, threshold: int, decisive: bool) -> int:  # docstring goes in
-        """Return the longest context in tokens, or a bound if that is below ``threshold`` or not ``decisive``."""
+    def longest_context(self, batch: Any, threshold: int, exact: bool) -> int:  # docstring goes in
+        """Return the longest context in tokens; an upper bound will do below ``threshold``, or if not ``exact``."""
         self.longest_bound += self.growth
-        if self.bound_known and (self.longest_bound < threshold or not decisive):
+        if self.bound_known and (self.longest_bound < threshold or not exact):
             return self.longest_bound
         longest: Any = self.contents(batch).get("longest", 0)
         if len(batch.num_scheduled_tokens) == len(self.live) and min(self.prefilling.values(), default=0) >= 0:
@@ -289,7 +289,7 @@ class ModelInputs(RolloutUnits):
             kind = "prefill"
         if self.metadata.num_prefills or not self.live:
             self.live.update(model_input.request_ids_to_seq_ids)
-        self.wait_for(kind, batch.num_seq_groups, batch)
+        self.check_state(kind, batch.num_seq_groups, batch)
         return kind
 
     def contents(self, batch: Any) -> Mapping[str, object]:
@@ -304,7 +304,7 @@ class InputContexts(ModelInputs):
 
     growth: int
 
-    def longest_context(self, batch: Any, threshold: int, decisive: bool) -> int:  # noqa: ARG002
+    def longest_context(self, batch: Any, threshold: int, exact: bool) -> int:  # noqa: ARG002
         """Return the tokens of the longest context of an iteration."""
         return int(max(self.metadata.max_prefill_seq_len, self.metadata.max_decode_seq_len))
 

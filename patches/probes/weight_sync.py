@@ -63,7 +63,7 @@ class WeightSync(OneWorld):
             self.open(0)
             self.unit = 1
         else:
-            self.note("waiting")
+            self.write_state("waiting")
 
     def is_chosen(self) -> bool:
         """Tell whether this weight sync is to be recorded."""
@@ -131,15 +131,15 @@ class WeightSync(OneWorld):
             self.recorder = recorder
 
         def tell(self, worker: Any, event: str, *args: Any) -> None:
-            """Call the method ``event`` of the recorder with ``args``, until that is done.
+            """Call the method ``event`` of the recorder with ``args``, unless it has nothing more to record.
 
-            The first call makes it for ``worker``.
+            The first call makes the recorder, for ``worker``.
             """
             if self.probe is not None:
                 self.probe = self.recorder.dispatch(self.probe, worker, event, args)
 
         def sync(self, worker: Any, role: str, call: str, goes_on: Any = None) -> Any:  # docstring goes in
-            """Return a range for ``call``, which begins a sync or is part of it; ``goes_on``: more calls follow."""
+            """Return a range for ``call``, the first or a later call of a sync; ``goes_on``: more calls follow."""
             if self.probe is None:
                 return None
             if not (self.depth or self.goes_on):

@@ -30,13 +30,10 @@ class SeveralWindows(MovedWindow):
             raise ValueError("RLPATCH_WINDOW=%s is empty, too early or not in order" % self.window)
 
     def place_window(self) -> None:
-        """Place the next window of the list that can still be reached, and drop those before it.
-
-        None if all lie behind.
-        """
+        """Place the next window of the list that can still be reached, if any, and drop those before it."""
         self.next_windows = self.next_windows or self.windows.split(",")
         self.open_at = None
-        while self.open_at is None and self.next_windows:  # one that lies behind is left out
+        while self.open_at is None and self.next_windows:  # one that is over is left out
             self.window, *self.next_windows = self.next_windows
             super().place_window()
 
@@ -61,9 +58,9 @@ class SeveralInRollout(SeveralWindows, RolloutUnits):
         super().begin_rollout()
 
     def end_rollout(self, why: str) -> None:
-        """End the rollout.
+        """End the rollout for the reason ``why``.
 
-        Windows that it did not reach are dropped, and added to the reason ``why`` in the report.
+        Windows that it did not reach are dropped, and the report names them beside the reason.
         """
         if self.next_windows:
             why, self.next_windows = "%s before %s" % (why, ",".join(self.next_windows)), ()
@@ -98,9 +95,9 @@ class Repeated(Recorder):
         super().reopen()
         self.done = self.exits or self.is_last()
 
-    def add_facts(self, data: dict[str, Any]) -> None:
+    def add_metadata(self, data: dict[str, Any]) -> None:
         """Add the number of repetitions to the step metadata."""
-        super().add_facts(data)  # type: ignore[misc]
+        super().add_metadata(data)  # type: ignore[misc]
         data["repeat"] = self.REPEAT
 
 
@@ -131,7 +128,7 @@ class RepeatedRollouts(Repeated, RolloutUnits):
 
 
 class RepeatedSteps(TrainingSteps):
-    """The same window in the training steps behind each chosen one, too."""
+    """The same window in the training steps after each chosen one, too."""
 
     REPEAT: CompileTime[int] = 1
 
@@ -140,9 +137,9 @@ class RepeatedSteps(TrainingSteps):
         super().read_settings()
         self.steps = {step + more for step in self.steps for more in range(self.REPEAT)}
 
-    def add_facts(self, data: dict[str, Any]) -> None:
+    def add_metadata(self, data: dict[str, Any]) -> None:
         """Add the number of repetitions to the step metadata."""
-        super().add_facts(data)
+        super().add_metadata(data)
         data["repeat"] = self.REPEAT
 
 

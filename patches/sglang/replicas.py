@@ -34,7 +34,7 @@ def probe(summary: Callable[[Any], str]) -> Probe:
 
 
 def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
-    """Return the recipes that tell the processes with these `recorders`, all of one stage, their replica."""
+    """Return the recipes that tell a process its replica, which `recorders`, recipes of one stage, need to know."""
     recorder = recorders[0]
     summary = recorder.probe.summary
     named = Recipe(

@@ -71,14 +71,17 @@ FIRST = Recipe(
 )
 
 
-def _later(
+def _later_recipe(
     letter: str,
     releases: tuple[str, ...],
     fingerprints: tuple[str, ...],
     shape: Text,
     *insertions: Insertion,
 ) -> Recipe:
-    """Return the recipe of the structure `letter`: what its `releases` look like, and the lines for them."""
+    """Return the recipe for the model runner of later `releases`, called structure `letter`, with its lines.
+
+    `shape` describes in words how it differs, `fingerprints` are those of its method.
+    """
     return FIRST._replace(
         name=Text("model runner, graph capture {structure}", letter),
         method=insertions[0].method,
@@ -87,7 +90,7 @@ def _later(
     )
 
 
-BY_DEVICE = _later(
+BY_DEVICE = _later_recipe(
     "B",
     RELEASES.between("0.5.1", "0.5.2rc2"),
     ("ff54ab28afa8",),
@@ -99,14 +102,14 @@ BY_DEVICE = _later(
         _CAPTURES,
     ),
 )
-FROM_TABLE = _later(
+FROM_TABLE = _later_recipe(
     "C",
     RELEASES.between("0.5.2", "0.5.10.post1"),
     ("3db54a85dce9", "9d9f4da1c5c2", "6993a7f08f7d"),
     Text("like B, but the class is looked up by device"),
     graphs.enclosing("init_device_graphs", "graph_runners[self.device](self)", "init_device_graphs", _CAPTURES),
 )
-BY_PLATFORM = _later(
+BY_PLATFORM = _later_recipe(
     "D",
     RELEASES.between("0.5.11", "0.5.13.post1"),
     ("047a40676e36",),
@@ -115,7 +118,7 @@ BY_PLATFORM = _later(
         "init_device_graphs", "if current_platform.is_out_of_tree(): ...", "init_device_graphs", _CAPTURES
     ),
 )
-BOTH = _later(
+BOTH = _later_recipe(
     "E",
     RELEASES.between("0.5.14", "0.5.15.post1"),
     ("58d41e2f0efd", "2b830ddec927"),
@@ -133,7 +136,7 @@ BOTH = _later(
         why=Text("all graphs are captured by then"),
     ),
 )
-TOGETHER = _later(
+TOGETHER = _later_recipe(
     "F",
     RELEASES.since("0.5.16"),
     ("f88f9fd6910b", "ee7687db9c36", "32a52e837ee8", "6448963ed16b", "bbd881528d68"),

@@ -12,7 +12,7 @@ _MANAGERS = "srt/managers"
 _WEIGHTS = ("disk", "distributed", "tensor", "ipc")
 
 
-def _requests(owner: str) -> tuple[tuple[str, str, str], ...]:
+def _request_sites(owner: str) -> tuple[tuple[str, str, str], ...]:
     """Return the timeline sites for weight updates and memory release in the class `owner`."""
     weights = (f"update_weights_from_{source}" for source in _WEIGHTS)
     return (
@@ -46,20 +46,20 @@ RECIPES = _TIMELINE.recipes(
             "iteration(self, batch)",
             Text("this function runs once per engine iteration, never for a draft model"),
         ),
-        *_requests("Scheduler"),
+        *_request_sites("Scheduler"),
         needed="Scheduler.run_batch",
     ),
     _TIMELINE.sites(
         Text("weight updates in the scheduler"),
         f"{_MANAGERS}/scheduler_update_weights_mixin.py",
         RELEASES.between("0.4.10", "0.5.12.post1"),
-        *_requests("SchedulerUpdateWeightsMixin"),
+        *_request_sites("SchedulerUpdateWeightsMixin"),
     ),
     _TIMELINE.sites(
         Text("weight updates in the scheduler's weight updater"),
         f"{_MANAGERS}/scheduler_components/weight_updater.py",
         RELEASES.since("0.5.13"),
-        *_requests("SchedulerWeightUpdaterManager"),
+        *_request_sites("SchedulerWeightUpdaterManager"),
     ),
     kind=SglangTimeline,
 )

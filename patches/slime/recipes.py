@@ -43,10 +43,10 @@ _REUSED = Note(
 _DYNAMIC = Note(Text("with use_dynamic_batch_size, a single micro-batch is not representative"))
 
 
-def _micros(method: str, schedule: str, count: str, *, last: bool) -> tuple[Insertion, Insertion]:
+def _micro_lines(method: str, schedule: str, count: str, *, last: bool) -> tuple[Insertion, Insertion]:
     """Return the lines that count the micro-batches in `method`, around the statement `schedule` that runs them.
 
-    `count` is the code of their number; with `last` their end ends the call of the stage.
+    `count` is the code for the number of micro-batches; with `last`, the call of the stage ends after them.
     """
     last_one = ", last=True" * last
     return (
@@ -96,7 +96,7 @@ _UPDATE = (
         line='_rlpatch_stage("leave")',
         why=Text("all mini-batches of the rollout are done here"),
     ),
-    *_micros("train_one_step", "forward_backward_func(...)", "num_microbatches", last=False),
+    *_micro_lines("train_one_step", "forward_backward_func(...)", "num_microbatches", last=False),
 )
 _FORWARD = (
     Insertion(
@@ -113,7 +113,9 @@ _FORWARD = (
         why=Text("all micro-batches of the rollout are done here"),
         windows=(CALL,),
     ),
-    *_micros("forward_only", "for step_id in range(num_steps_per_rollout): ...", "sum(num_microbatches)", last=True),
+    *_micro_lines(
+        "forward_only", "for step_id in range(num_steps_per_rollout): ...", "sum(num_microbatches)", last=True
+    ),
 )
 
 
@@ -122,7 +124,7 @@ _FORWARD_ONLY = ("0f20a215256e", "247b519b466b", "fa3378689d85", "69216a4277e4",
 _STAGES = ("update-policy", "compute-log-prob", "update-critic", "compute-values")
 
 
-def _stage(stage: str, package: str, releases: Releases, fingerprints: tuple[str, ...]) -> Recipe:
+def _recipe(stage: str, package: str, releases: Releases, fingerprints: tuple[str, ...]) -> Recipe:
     """Return the recipe for `stage` of the Megatron backend in `package`, which is slime or a fork of it.
 
     `fingerprints` are those of the backend's function `train` or `forward_only`.
@@ -175,13 +177,13 @@ def upstream(
     """Return the declarations of slime or a fork of it.
 
     `train` and `forward_only` are the fingerprints of these functions, `more` are recipes for the timeline's sites that
-    only this project has, `senders` those for what sends weights.
+    only this project has, `senders` those for its code that sends weights.
     """
     package, releases = project.package, Releases(project.releases)
     return Upstream(
         project,
         recipes=(
-            *(_stage(stage, package, releases, train if stage in UPDATES else forward_only) for stage in _STAGES),
+            *(_recipe(stage, package, releases, train if stage in UPDATES else forward_only) for stage in _STAGES),
             *slime_timeline.recipes(package, releases, *more),
             *slime_weights.recipes(package, releases, *senders),
         ),

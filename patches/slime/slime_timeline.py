@@ -60,7 +60,7 @@ def sender(package: str, releases: Releases, file: str, owner: str) -> Recipe:
 
 
 def recipes(package: str, releases: Releases, *more: Recipe) -> tuple[Recipe, ...]:
-    """Return the recipes of the timeline for a package of slime's structure, and `more`."""
+    """Return the timeline's recipes for slime or a fork of it, `package`; `more` are those that it alone has."""
     timeline = Timeline(package)
     return timeline.recipes(
         releases,

@@ -15,9 +15,9 @@ _WHOLE = Text("the driver calls this function on each rank that trains")
 
 
 def sender(package: str, releases: Releases, file: str, *methods: str, more: tuple[Insertion, ...] = ()) -> Recipe:
-    """Return the weight-sync recipe for `methods` that send a bucket, in a `file` named after where it takes weights.
+    """Return the weight-sync recipe for the `methods` of a module that send a bucket of weights.
 
-    `more` are other lines in this file.
+    `file` is the end of the module's path, such as "tensor.py", and `more` are other lines in it.
     """
     weights = Weights(package)
     phases = (weights.phase(method, "send", _SENDS) for method in methods)
@@ -32,7 +32,7 @@ def answers(package: str) -> Insertion:
 
 
 def recipes(package: str, releases: Releases, *senders: Recipe) -> tuple[Recipe, ...]:
-    """Return the recipes of the weight sync for a package of slime's structure; `senders` are its own."""
+    """Return the weight sync's recipes for slime or a fork of it, `package`; `senders` are those that it alone has."""
     weights, sync = Weights(package), "MegatronTrainRayActor.update_weights"
     return weights.recipes(
         releases,

@@ -34,16 +34,16 @@ AGAIN = "python -m patches.survey"
 )
 @click.option("--new", is_flag=True, help="Report on every release on the package index that rlpatch does not know.")
 def main(release: str | None, path: Path | None, table: bool, new: bool) -> None:
-    """Print what rlpatch has to learn for a release, or write the tables anew, or look at all unknown releases.
+    """Print what to add to rlpatch for a release or, with --new, for all unknown ones; --readme rewrites the tables.
 
-    The options are in the help. Exits with 1 if `new` found a release, and with the problem's code if there is one.
+    Exits with 1 if --new finds a release, and with the code of a problem if there is one.
     """
     try:
         if table:
             for page in readme.PAGES:
                 click.echo(readme.rewrite(Path(__file__).resolve().parents[2] / page))
         elif new:
-            sys.exit(_new(release))
+            sys.exit(_survey_unknown(release))
         elif release:
             for line in _survey(release, path):
                 click.echo(line)
@@ -74,7 +74,7 @@ def _survey(target_and_version: str, path: Path | None) -> list[str]:
         return fits.report(upstream, target)
 
 
-def _new(project_name: str | None) -> int:
+def _survey_unknown(project_name: str | None) -> int:
     """Print a report on each unknown release of the project `project_name` (None: of all).
 
     Return 1 if there is any, else 0.
@@ -85,7 +85,7 @@ def _new(project_name: str | None) -> int:
         if not project.on_index:
             click.echo(f"{project.name}: not on the package index")
             continue
-        versions = fits.unknown(project)
+        versions = fits.unknown_releases(project)
         has_new = has_new or bool(versions)
         if not versions:
             click.echo(f"{project.name}: nothing newer than {project.releases[-1]}")

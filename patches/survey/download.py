@@ -43,9 +43,9 @@ def download(
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         here, output = Path(scratch), ""
         for name in distributions:
-            if prefixes and _members(name, version, folder, prefixes):
+            if prefixes and _fetch_members(name, version, folder, prefixes):
                 return
-            for unpack in (_wheel, _sdist):
+            for unpack in (_unpack_wheel, _unpack_sdist):
                 output = unpack(
                     name, version, here, folder, lambda path, size: _part(path, prefixes) and keep(path, size)
                 )
@@ -54,12 +54,12 @@ def download(
     raise _unavailable(distributions[0], version, output)
 
 
-def listed(distribution: str) -> tuple[str, ...]:
+def published_versions(distribution: str) -> tuple[str, ...]:
     """Return every version of a distribution on the package index, pre-releases included.
 
     Raises Problem (ENVIRONMENT) if no index answers or has it: pip does not distinguish these.
     """
-    command = [_python(), "-m", "pip", "index", "versions", "--pre", "--retries=2", distribution]
+    command = [_python_with_pip(), "-m", "pip", "index", "versions", "--pre", "--retries=2", distribution]
     done = subprocess.run(command, capture_output=True, text=True)
     for line in done.stdout.splitlines():
         head, _, versions = line.partition("Available versions: ")
@@ -74,7 +74,7 @@ def _part(path: str, prefixes: Sequence[str]) -> bool:
     return not prefixes or path.startswith(tuple(prefixes))
 
 
-def _wheel(name: str, version: str, scratch: Path, folder: Path, keep: Wanted) -> str:
+def _unpack_wheel(name: str, version: str, scratch: Path, folder: Path, keep: Wanted) -> str:
     """Download a wheel into `scratch` and unpack the files that `keep` accepts into `folder`.
 
     Return "", or pip's output ("no wheel" if it is empty) if there is no wheel.
@@ -91,14 +91,14 @@ def _wheel(name: str, version: str, scratch: Path, folder: Path, keep: Wanted) -
     return ""
 
 
-def _members(name: str, version: str, folder: Path, prefixes: Sequence[str]) -> bool:
+def _fetch_members(name: str, version: str, folder: Path, prefixes: Sequence[str]) -> bool:
     """Fetch only the files of a wheel below `prefixes` and up to 1 MB, if the index serves ranges.
 
     Return whether that worked; if not, `folder` may have some of the files.
     """
     # A wheel is a zip archive: an index that serves ranges gives its directory and a few members in 1 MB of 400.
     words = [f"{name}=={version}", str(folder), " ".join(prefixes), _SITE, *_WHEEL]
-    return not subprocess.run([_python(), "-c", _RANGES, *words], capture_output=True).returncode
+    return not subprocess.run([_python_with_pip(), "-c", _RANGES, *words], capture_output=True).returncode
 
 
 # As pip itself reads the metadata of a wheel with --use-feature=fast-deps.
@@ -124,7 +124,7 @@ with command.main_context():
 """
 
 
-def _sdist(name: str, version: str, scratch: Path, folder: Path, keep: Wanted) -> str:
+def _unpack_sdist(name: str, version: str, scratch: Path, folder: Path, keep: Wanted) -> str:
     """Download a source archive into `scratch` and copy the files that `keep` accepts into `folder`, building nothing.
 
     Return "", or pip's output ("no source archive" if it is empty) if there is none.
@@ -148,7 +148,7 @@ def _sdist(name: str, version: str, scratch: Path, folder: Path, keep: Wanted) -
     return ""
 
 
-def _python() -> str:
+def _python_with_pip() -> str:
     """Return the path of an interpreter that has pip: this one, or a python3 on PATH, as uv environments lack pip.
 
     Raises Problem (ENVIRONMENT) if there is none.
@@ -168,7 +168,7 @@ def _pip_is_here() -> bool:
 
 
 def _pip_download(arguments: Sequence[str], scratch: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [_python(), "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--retries=2", *arguments]
+    command = [_python_with_pip(), "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--retries=2", *arguments]
     environment = {**os.environ, "TMPDIR": str(scratch), **variables}
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 

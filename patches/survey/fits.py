@@ -15,7 +15,7 @@ from patcher.messages import Kind, Problem
 from patcher.plan import published
 from patcher.recipe import Recipe, Structure, Upstream
 from patcher.targets.target import Project, Target
-from patches.survey.download import download, listed
+from patches.survey.download import download, published_versions
 
 
 class RecipeFit(NamedTuple):
@@ -49,7 +49,7 @@ class RecipeFit(NamedTuple):
 
 
 def fetch(project: Project, version: str, folder: Path) -> Path:
-    """Download the files of a release that recipes and versions need into `folder`, which is made; return `folder`.
+    """Download the files of a release that recipes and versions need into the new `folder`, and return that.
 
     Raises Problem (ENVIRONMENT) if the release cannot be downloaded, and FileExistsError if the folder exists.
     """
@@ -61,17 +61,17 @@ def fetch(project: Project, version: str, folder: Path) -> Path:
     return folder
 
 
-def unknown(project: Project) -> list[str]:
+def unknown_releases(project: Project) -> list[str]:
     """Return the unknown releases on the package index that are newer than the oldest known release, oldest first.
 
-    Development builds are left out. Raises Problem (ENVIRONMENT) as `listed`.
+    Development builds are left out. Raises Problem (ENVIRONMENT) as `published_versions`.
     """
-    published_versions = {Version(release) for release in project.releases}
-    there = {Version(version): version for name in project.distributions for version in listed(name)}
+    known_versions = {Version(release) for release in project.releases}
+    there = {Version(version): version for name in project.distributions for version in published_versions(name)}
     new = (
         version
         for version in there
-        if version not in published_versions and version > min(published_versions) and not version.is_devrelease
+        if version not in known_versions and version > min(known_versions) and not version.is_devrelease
     )
     return [there[version] for version in sorted(new)]
 
@@ -88,10 +88,10 @@ def report(upstream: Upstream, target: Target) -> list[str]:
     recipe_fits = _findings(upstream, target)
     is_published = published(upstream, version)
     lines = [f"{name} {version}: {'a release that is known' if is_published else 'a release that is not known'}"]
-    lines += [line for fit in recipe_fits if (line := _line(fit))]
-    todo = list(dict.fromkeys(line for fit in recipe_fits for line in _todo(upstream, fit, version)))
+    lines += [line for fit in recipe_fits if (line := _fit_line(fit))]
+    todo = list(dict.fromkeys(line for fit in recipe_fits for line in _recipe_additions(upstream, fit, version)))
     if not is_published:
-        todo[:0] = _listed(upstream, version)
+        todo[:0] = _release_line(upstream, version)
     if not todo:
         return [*lines, "", "nothing to add: every structure fits, and every fingerprint is known"]
     steps = ["python -m patches.survey --readme", f"pytest tests/patches --all-releases -k '{name} or {version}'"]
@@ -112,12 +112,12 @@ def _before(upstream: Upstream, version: str) -> str:
 
 def _findings(upstream: Upstream, target: Target) -> list[RecipeFit]:
     """Return how each recipe fits, without recipes that are not expected here and whose needed recipes do not fit."""
-    recipe_fits = [_find(upstream, recipe, target) for recipe in upstream.recipes]
+    recipe_fits = [_fit_of(upstream, recipe, target) for recipe in upstream.recipes]
     fits = {fit.recipe.name for fit in recipe_fits if fit.file}
     return [fit for fit in recipe_fits if fit.structure or not fit.recipe.needs or fits.intersection(fit.recipe.needs)]
 
 
-def _find(upstream: Upstream, recipe: Recipe, target: Target) -> RecipeFit:
+def _fit_of(upstream: Upstream, recipe: Recipe, target: Target) -> RecipeFit:
     """Return how a recipe fits the target: tried in the expected file first, then in the files of its other structures.
 
     If it fits nowhere, the result has the reason of the first file.
@@ -128,7 +128,7 @@ def _find(upstream: Upstream, recipe: Recipe, target: Target) -> RecipeFit:
     for file in dict.fromkeys([*files, *(other.file for other in reversed(recipe.structures))]):
         try:
             source = target.read(PurePosixPath(file))
-            _try(recipe, source, file)
+            _check_places(recipe, source, file)
         except Problem as problem:
             reason = reason or problem.found or problem.cause
         else:
@@ -136,13 +136,13 @@ def _find(upstream: Upstream, recipe: Recipe, target: Target) -> RecipeFit:
     return RecipeFit(recipe, structure, "", "", reason)
 
 
-def _try(recipe: Recipe, source: bytes, file: str) -> None:
+def _check_places(recipe: Recipe, source: bytes, file: str) -> None:
     """Raise Problem if a line of the recipe, or one of its calls, has no place in `source`.
 
     `file` is named in the problem.
     """
     if recipe.calls:
-        editing.present(source, recipe, where=file)
+        editing.present_settings(source, recipe, where=file)
         return
     units = {unit for site in recipe.insertions for unit in site.windows} | {*recipe.windows}
     patch = PatchId("survey", recipe.stage)
@@ -151,7 +151,7 @@ def _try(recipe: Recipe, source: bytes, file: str) -> None:
     ast.parse(after)
 
 
-def _line(fit: RecipeFit) -> str:
+def _fit_line(fit: RecipeFit) -> str:
     """Return a line on how a recipe fits, "" if it is neither expected for this release nor fits."""
     recipe, structure = fit.recipe, fit.structure
     name = f"  {recipe.stage}: {recipe.name}"
@@ -164,16 +164,16 @@ def _line(fit: RecipeFit) -> str:
     return f"{name}: does not fit: {fit.reason}" if structure else ""
 
 
-def _listed(upstream: Upstream, version: str) -> Iterator[str]:
+def _release_line(upstream: Upstream, version: str) -> Iterator[str]:
     """Yield the line that adds the release to RELEASES of the project: file, line number, place and the version."""
     before = _before(upstream, version)
     where = f"after {before!r}" if before else "first"
-    file, line = _written(upstream, [before]) if before else (f"patches/{upstream.project.package}/__init__.py", 0)
+    file, line = _line_with(upstream, [before]) if before else (f"patches/{upstream.project.package}/__init__.py", 0)
     yield f'{file}{f":{line}" if line else ""}, RELEASES, {where}: "{version}",'.replace("'", '"')
 
 
-def _todo(upstream: Upstream, fit: RecipeFit, version: str) -> Iterator[str]:
-    """Yield the lines to add to the recipes for this release, each with file and line number; none if nothing is new.
+def _recipe_additions(upstream: Upstream, fit: RecipeFit, version: str) -> Iterator[str]:
+    """Yield what to add to the recipe of `fit` for the release `version`, with file and line; nothing if it is known.
 
     They are a fingerprint, a structure, or the end of a structure.
     """
@@ -181,10 +181,10 @@ def _todo(upstream: Upstream, fit: RecipeFit, version: str) -> Iterator[str]:
     if not fit.new:
         return
     if structure is None:
-        file, line = _written(upstream, recipe.structures[-1].fingerprints)
+        file, line = _line_with(upstream, recipe.structures[-1].fingerprints)
         yield f'{file}:{line}, {recipe.name}: a structure that has {version}, fingerprint "{fit.fingerprint}"'
         return
-    file, line = _written(upstream, structure.fingerprints)
+    file, line = _line_with(upstream, structure.fingerprints)
     if not fit.file or fit.file != structure.file:
         first, last = structure.releases[0], _before(upstream, version)
         yield f'{file}:{line}, {recipe.name}: the structure ends: RELEASES.between("{first}", "{last}")'
@@ -195,10 +195,10 @@ def _todo(upstream: Upstream, fit: RecipeFit, version: str) -> Iterator[str]:
         yield f'{file}:{line}, {recipe.name}, fingerprints: "{fit.fingerprint}",'
 
 
-def _written(upstream: Upstream, literals: Iterable[str]) -> tuple[str, int]:
-    """Return the file and the number of the last line with one of `literals` in quotes.
+def _line_with(upstream: Upstream, literals: Iterable[str]) -> tuple[str, int]:
+    """Return the file and the number of the last line of the project's patches with one of `literals` in quotes.
 
-    The package and 0 without any.
+    Return the package and 0 if there is no such line.
     """
     folder = Path(__file__).parents[1] / upstream.project.package
     place = (f"patches/{folder.name}", 0)

@@ -55,7 +55,7 @@ def table(words: Words = ENGLISH, *, short: bool = False) -> list[str]:
     """
     rows = [row for upstream in upstreams() for row in (windowed(upstream) if short else grouped(upstream))]
     rows.sort(key=lambda row: (_BUILTIN in row.stages, _ORDER.index(row.windows[0])))
-    return [words.head, "|---|---|---|---|", *(_line(row, words) for row in rows)]
+    return [words.head, "|---|---|---|---|", *(_row(row, words) for row in rows)]
 
 
 def rewrite(file: Path) -> str:
@@ -102,10 +102,10 @@ def _releases(upstream: Upstream, recipes: Sequence[Recipe]) -> tuple[str, ...]:
     return tuple(release for release in upstream.project.releases if release in recipe_releases)
 
 
-def _line(row: StageGroup, table_words: Words) -> str:
-    """Return the Markdown row of a group of stages: target, stages, windows, releases.
+def _row(row: StageGroup, table_words: Words) -> str:
+    """Return the Markdown row of a group of stages, in the language of `table_words`.
 
-    More than three releases are given as "first … last (count)".
+    Its cells are target, stages, windows and releases; more than three releases are given as "first … last (count)".
     """
     project = row.upstream.project
     other_names = [f"`{name}`" for name in project.distributions if name != project.name]

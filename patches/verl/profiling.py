@@ -42,7 +42,7 @@ _RUNS = {
 }
 
 
-def _runs(role: str, values: _Values) -> bool:
+def _has_workers(role: str, values: _Values) -> bool:
     """Tell whether a role has workers with these configuration `values`; for the critic as `need_critic` of verl does.
 
     See verl/trainer/ppo/utils.py. Roles without a key that switches them on always run.
@@ -96,7 +96,7 @@ def _steps(role: str, *, ranks_needed: bool) -> ConfigSwitch:
         if not values[_STEPS]:
             return State.OFF
         chosen = not ranks_needed or values[tool] not in ("npu", "nsys") or values[ranks] or values[every]
-        return State.ON if values[enable] and values[tool] and chosen and _runs(role, values) else State.ARMED
+        return State.ON if values[enable] and values[tool] and chosen and _has_workers(role, values) else State.ARMED
 
     return ConfigSwitch(
         VERL,
@@ -269,7 +269,7 @@ def _memory(role: str) -> ConfigSwitch:
     return ConfigSwitch(
         MEMORY,
         (Key(tool, _tools("torch_memory")), *_RUNS.get(role, ())),
-        lambda values: State.ON if values[tool] == "torch_memory" and _runs(role, values) else State.OFF,
+        lambda values: State.ON if values[tool] == "torch_memory" and _has_workers(role, values) else State.OFF,
         Text(
             "every worker records the history of its memory allocations from its start, regardless of the"
             " keys steps and enable (on NPUs from 0.9.1 on)"

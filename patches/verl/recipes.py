@@ -71,7 +71,7 @@ _VERSION = Insertion(
 )
 
 
-def _lend(method: str) -> Insertion:
+def _lend_loops(method: str) -> Insertion:
     """Return the line in `method` that lets an engine's loops count for the worker.
 
     The worker knows role and training step, the engine has the loop over micro-batches.
@@ -130,7 +130,7 @@ def engine_worker(stage: str, unit: str) -> Recipe:
             logged=lambda release: None if release in LEGACY else LoggedSteps,
         ),
         insertions=(
-            *((enter, minis, _lend("train_batch"), begin, end) if updates else (_lend(method), enter)),
+            *((enter, minis, _lend_loops("train_batch"), begin, end) if updates else (_lend_loops(method), enter)),
             *over,
             _VERSION,
         ),
@@ -159,7 +159,7 @@ def engine_worker(stage: str, unit: str) -> Recipe:
 
 
 def _tinker(unit: str) -> Recipe:
-    """Return the recipe that counts `unit` in Tinker's worker, which gets an update call by call."""
+    """Return the recipe that counts `unit` in Tinker's worker, which gets an update in several calls."""
     file, releases, method = "verl/workers/engine_workers_tinker.py", RELEASES.since("0.9.0"), "forward_backward"
     return Recipe(
         name=Text("Tinker's worker, {steps}", training.plural(unit)),
@@ -169,7 +169,7 @@ def _tinker(unit: str) -> Recipe:
         windows=(unit,),
         probe=Probe(members=(Inherited,), summary=training.summary),
         insertions=(
-            _lend(method),
+            _lend_loops(method),
             Insertion(
                 method,
                 where=Head(),

@@ -26,7 +26,7 @@ _SYNC = Text("the trainer sends the weights to the rollout")
 _MEMORY = Text("the engine frees its memory or allocates it again")
 
 
-def _units(name: str, file: str, releases: Releases, *loops: Insertion, steps: str = "") -> Recipe:
+def _loop_recipe(name: str, file: str, releases: Releases, *loops: Insertion, steps: str = "") -> Recipe:
     """Return the recipe called `name` for `loops` over units in `file`, and for the optimizer steps.
 
     `steps` is the path of the function that runs an optimizer step ("": the file has none).
@@ -35,7 +35,7 @@ def _units(name: str, file: str, releases: Releases, *loops: Insertion, steps: s
     return _TIMELINE.sites(name, file, releases, *heads, more=loops)
 
 
-def _sync(*methods: str, kind: str = "sync", why: str = _SYNC) -> Iterable[tuple[str, str, str]]:
+def _sync_sites(*methods: str, kind: str = "sync", why: str = _SYNC) -> Iterable[tuple[str, str, str]]:
     """Yield a timeline site at the head of each of the `methods`, a span of `kind` named by the method.
 
     `why` is for users.
@@ -50,12 +50,12 @@ _TRAJECTORY = 'span("trajectory", agent_name)'
 _SCORE = 'span("reward", "compute_score")'
 
 
-def _server(class_name: str) -> tuple[tuple[str, str, str], ...]:
+def _server_sites(class_name: str) -> tuple[tuple[str, str, str], ...]:
     """Return the timeline sites of a rollout server: requests, sleep and wake-up, aborted requests."""
     return (
         (f"{class_name}.generate", _SERVE, _SERVER),
-        *_sync(f"{class_name}.sleep", f"{class_name}.wake_up", kind="sleep", why=_MEMORY),
-        *_sync(
+        *_sync_sites(f"{class_name}.sleep", f"{class_name}.wake_up", kind="sleep", why=_MEMORY),
+        *_sync_sites(
             f"{class_name}.abort_all_requests", why=Text("running requests are aborted here, before the weights arrive")
         ),
     )
@@ -141,20 +141,20 @@ RECIPES = _TIMELINE.recipes(
         "vLLM's server",
         "workers/rollout/vllm_rollout/vllm_async_server.py",
         _SINCE,
-        *_server("vLLMHttpServerBase"),
-        *_server("vLLMHttpServer"),
+        *_server_sites("vLLMHttpServerBase"),
+        *_server_sites("vLLMHttpServer"),
     ),
     _TIMELINE.sites(
         "SGLang's server",
         "workers/rollout/sglang_rollout/async_sglang_server.py",
         _SINCE,
-        *_server("SGLangHttpServer"),
+        *_server_sites("SGLangHttpServer"),
     ),
     _TIMELINE.sites(
         Text("weight sync"),
         "checkpoint_engine/base.py",
         RELEASES.since("0.7.1"),
-        *_sync(
+        *_sync_sites(
             *(
                 f"CheckpointEngineManager.{method}"
                 for method in (
@@ -163,7 +163,7 @@ RECIPES = _TIMELINE.recipes(
                 )
             )
         ),
-        *_sync(
+        *_sync_sites(
             *(f"CheckpointEngineManager.{method}" for method in ("sleep_replicas", "wake_up_replicas")),
             kind="sleep",
             why=_MEMORY,
@@ -173,13 +173,13 @@ RECIPES = _TIMELINE.recipes(
         Text("weights sent to vLLM"),
         "workers/rollout/vllm_rollout/vllm_rollout.py",
         _ENGINES,
-        *_sync("ServerAdapter.update_weights", "vLLMAsyncRollout.update_weights"),
+        *_sync_sites("ServerAdapter.update_weights", "vLLMAsyncRollout.update_weights"),
     ),
     _TIMELINE.sites(
         Text("weights that vLLM's workers receive"),
         "workers/rollout/vllm_rollout/utils.py",
         RELEASES.since("0.7.1"),
-        *_sync(
+        *_sync_sites(
             *(f"vLLMColocateWorkerExtension.{method}" for method in ("update_weights_from_ipc", "_update_weights")),
             why=Text("the engine waits for a bucket of weights here, or loads one"),
         ),
@@ -188,19 +188,19 @@ RECIPES = _TIMELINE.recipes(
         Text("weights sent to SGLang"),
         "workers/rollout/sglang_rollout/sglang_rollout.py",
         _SINCE,
-        *_sync("ServerAdapter.update_weights"),
+        *_sync_sites("ServerAdapter.update_weights"),
     ),
     *(
         _TIMELINE.sites(
             Text("{strategy} workers switch to rollout mode", name),
             f"workers/{file}",
             _LEGACY,
-            *_sync("ActorRolloutRefWorker.rollout_mode", "ActorRolloutRefWorker.trainer_mode"),
+            *_sync_sites("ActorRolloutRefWorker.rollout_mode", "ActorRolloutRefWorker.trainer_mode"),
         )
         for name, file in (("FSDP", "fsdp_workers.py"), ("Megatron", "megatron_workers.py"))
     ),
     *(
-        _units(
+        _loop_recipe(
             Text("mini-batches and micro-batches of the {worker}", name),
             f"workers/{file}",
             _LEGACY,
@@ -215,7 +215,7 @@ RECIPES = _TIMELINE.recipes(
         )
     ),
     *(
-        _units(
+        _loop_recipe(
             Text("mini-batches and micro-batches of the {worker}", name),
             f"workers/{file}",
             _LEGACY,
@@ -226,7 +226,7 @@ RECIPES = _TIMELINE.recipes(
             (Text("Megatron critic"), "critic/megatron_critic.py", "MegatronPPOCritic", "update_critic"),
         )
     ),
-    _units(
+    _loop_recipe(
         Text("mini-batches of the engine worker"),
         "workers/engine_workers.py",
         _ENGINES,
@@ -234,7 +234,7 @@ RECIPES = _TIMELINE.recipes(
         _TIMELINE.wait("TrainingWorker.train_mini_batch", "torch.distributed.all_gather_object"),
     ),
     *(
-        _units(
+        _loop_recipe(
             Text("micro-batches of {class_name}", cls),
             f"workers/engine/{folder}/transformer_impl.py",
             RELEASES.since(first),

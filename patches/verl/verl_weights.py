@@ -27,7 +27,7 @@ def _sync(method: str) -> Site:
     return _WEIGHTS.sync(method, _WHOLE)
 
 
-def _gathered(method: str, module: str) -> tuple[Insertion, ...]:
+def _gather_lines(method: str, module: str) -> tuple[Insertion, ...]:
     """Return the lines around `MODULE.state_dict()` in `method`, where FSDP gathers the weights: a range "gather"."""
     call = f"{module}.state_dict()"
     return (
@@ -35,7 +35,7 @@ def _gathered(method: str, module: str) -> tuple[Insertion, ...]:
     )
 
 
-def _managers() -> Iterator[Recipe]:
+def _manager_recipes() -> Iterator[Recipe]:
     """Yield the recipes for sharding managers, which workers of verl up to 0.6.1 enter before each rollout."""
     for strategy, engine, releases in (
         ("FSDP", "vLLM", _MANAGERS),
@@ -56,11 +56,11 @@ def _managers() -> Iterator[Recipe]:
                 "send",
                 Text("this function sends tensors or buckets of weights to the rollout server"),
             ),
-            more=_gathered(f"{cls}.__enter__", "self.module") if cls == "FSDPVLLMShardingManager" else (),
+            more=_gather_lines(f"{cls}.__enter__", "self.module") if cls == "FSDPVLLMShardingManager" else (),
         )
 
 
-def _checkpoint_engines() -> Iterator[Recipe]:
+def _checkpoint_engine_recipes() -> Iterator[Recipe]:
     """Yield the recipes for checkpoint engines, which send weights to a rollout on other accelerators."""
     for name, cls, operations in (
         ("nccl", "NCCLCheckpointEngine", ("BroadcastOperation",)),
@@ -86,14 +86,14 @@ def _checkpoint_engines() -> Iterator[Recipe]:
 
 RECIPES = _WEIGHTS.recipes(
     RELEASES,
-    *_managers(),
+    *_manager_recipes(),
     *(
         _WEIGHTS.sites(
             Text("weight sync when {strategy} workers switch to rollout mode", name),
             f"workers/{file}",
             RELEASES.between("0.6.0", "0.7.1"),
             _sync(f"{_ACTOR}.rollout_mode"),
-            more=_gathered(f"{_ACTOR}.rollout_mode", "self.actor_module_fsdp") if name == "FSDP" else (),
+            more=_gather_lines(f"{_ACTOR}.rollout_mode", "self.actor_module_fsdp") if name == "FSDP" else (),
         )
         for name, file in (("FSDP", "fsdp_workers.py"), ("Megatron", "megatron_workers.py"))
     ),
@@ -189,5 +189,5 @@ RECIPES = _WEIGHTS.recipes(
             "relay",
         ),
     ),
-    *_checkpoint_engines(),
+    *_checkpoint_engine_recipes(),
 )

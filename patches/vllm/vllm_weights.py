@@ -13,6 +13,6 @@ _SINCE = RELEASES.since("0.10.0")
 RECIPES = _WEIGHTS.recipes(
     _SINCE,
     _WEIGHTS.sites(
-        Text("weight updates in the V1 worker"), "v1/worker/gpu_worker.py", _SINCE, *vllm_engine.syncs("Worker")
+        Text("weight updates in the V1 worker"), "v1/worker/gpu_worker.py", _SINCE, *vllm_engine.sync_sites("Worker")
     ),
 )

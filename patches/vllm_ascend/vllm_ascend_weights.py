@@ -13,6 +13,6 @@ _SINCE = RELEASES.since("0.22.1rc1")
 RECIPES = _WEIGHTS.recipes(
     _SINCE,
     _WEIGHTS.sites(
-        Text("weight updates in the V1 worker"), "worker/worker.py", _SINCE, *vllm_engine.syncs("NPUWorker")
+        Text("weight updates in the V1 worker"), "worker/worker.py", _SINCE, *vllm_engine.sync_sites("NPUWorker")
     ),
 )

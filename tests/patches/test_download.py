@@ -13,7 +13,7 @@ import pytest
 
 from fixtures.cache import REPOSITORY
 from patcher.messages.errors import Kind, Problem
-from patches.survey.download import download, listed
+from patches.survey.download import download, published_versions
 from tests.matrix import MATRIX
 
 METADATA = "Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n"
@@ -98,12 +98,12 @@ def test_what_nobody_has_is_a_problem_with_the_next_command(index: Path, tmp_pat
 def test_the_index_is_asked_for_every_version(index: Path) -> None:
     wheel(index, "toy")
     (index / "toy-1.1rc1-py3-none-any.whl").write_bytes((index / "toy-1.0-py3-none-any.whl").read_bytes())
-    assert listed("toy") == ("1.1rc1", "1.0")
+    assert published_versions("toy") == ("1.1rc1", "1.0")
 
 
 def test_an_index_that_does_not_answer_is_not_one_without_news(index: Path) -> None:
     with pytest.raises(Problem, match="no package index answers, or no index has toy") as caught:
-        listed("toy")
+        published_versions("toy")
     assert caught.value.hint.endswith("-m pip index versions --pre --retries=2 toy")
 
 
@@ -116,17 +116,17 @@ def test_where_rlpatch_has_no_pip_that_of_python3_is_taken(
     monkeypatch.setenv("PATH", str(tmp_path))
     with monkeypatch.context() as alone:
         alone.setattr("patches.survey.download.sys.executable", "/nowhere/python")
-        assert listed("toy") == ("1.0",)
+        assert published_versions("toy") == ("1.0",)
     monkeypatch.setenv("PATH", str(index))
     with pytest.raises(
         Problem, match="pip, which downloads the release, is neither beside rlpatch nor beside a"
     ) as caught:
-        listed("toy")
+        published_versions("toy")
     assert caught.value.hint == "uv pip install pip, or uvx --with pip …"
 
 
 def test_setuptools_keeps_its_distutils_where_pip_is_looked_for(index: Path) -> None:
     wheel(index, "toy")
-    code = "from patches.survey.download import listed; listed('toy'); import setuptools"
+    code = "from patches.survey.download import published_versions; published_versions('toy'); import setuptools"
     done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

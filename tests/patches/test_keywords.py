@@ -198,7 +198,7 @@ def test_every_release_takes_ranges_and_those_of_a_domain_from_2_7_on(version, n
 RANGES = """
 probe = object.__new__(Worker._RlpatchRollout)
 probe.end_range(probe.begin_range("decode 3"))
-if not probe.without_domains():
+if not probe.domain_obstacle():
     probe.end_range(probe.begin_range("Attention", "Module"), "Module")
 """
 

@@ -236,7 +236,7 @@ def test_what_is_new_on_the_index(
     def there(project: object, version: str, folder: Path) -> Path:
         raise Problem(Kind.ENVIRONMENT, "it cannot be downloaded", hint="look")
 
-    monkeypatch.setattr(fits, "listed", answer)
+    monkeypatch.setattr(fits, "published_versions", answer)
     monkeypatch.setattr(fits, "fetch", there)
     assert said in survey("--new", word, code=code).output
 
@@ -244,6 +244,6 @@ def test_what_is_new_on_the_index(
 def test_the_index_has_no_release_that_is_not_known(pytestconfig: pytest.Config) -> None:
     if not pytestconfig.getoption("--all-releases"):
         pytest.skip("asks the package index: --all-releases")
-    assert {project.name: fits.unknown(project) for project in projects() if project.on_index} == {
+    assert {project.name: fits.unknown_releases(project) for project in projects() if project.on_index} == {
         project.name: [] for project in projects() if project.on_index
     }

@@ -48,7 +48,7 @@ def test_what_is_settled_of_a_release_stands_in_its_sources(release: str) -> Non
     prompt: type = vllm_probes.PrefillTokens if "prefill_token_ids" in new else vllm_probes.PromptTokens
     if "prefill_token_ids" not in new and "prompt_embeds" in new:
         prompt = vllm_probes.PromptEmbeds
-    assert vllm_engine.traits(release) == (resumed or vllm_probes.ResumedNames, prompt)
+    assert vllm_engine.scheduler_output_parts(release) == (resumed or vllm_probes.ResumedNames, prompt)
     assert bool(vllm_engine.warm_ups(release)) == (warmup.exists() and "_warmup_" in warmup.read_text())
     assert output["finished_req_ids"] == "set[str]"
     files = (root / "vllm/config.py", root / "vllm/config/__init__.py", root / "vllm/config/parallel.py")
@@ -69,7 +69,7 @@ def test_what_is_settled_of_a_release_stands_in_its_sources(release: str) -> Non
     ],
 )
 def test_a_candidate_of_vllm_ascend_has_what_the_release_of_vllm_has(candidate: str, settled: str) -> None:
-    kinds = (*vllm_engine.traits(candidate), *vllm_engine.warm_ups(candidate))
+    kinds = (*vllm_engine.scheduler_output_parts(candidate), *vllm_engine.warm_ups(candidate))
     assert " ".join(kind.__name__ for kind in kinds) == settled
 
 

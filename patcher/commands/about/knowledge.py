@@ -224,7 +224,7 @@ def _profiler_arguments(upstream: Upstream, recipe: Recipe, file: str, target: T
 
     every = {name: spec.default for name, spec in options_of(BuiltinStage.PROFILER).items()}
     within = recipe.probe.arguments(resolve(ProfileRequest((), {"stage": recipe.stage, **every}), upstream, target))
-    now = editing.present(target.read(PurePosixPath(file)), recipe, where=str(target.root / file))
+    now = editing.present_settings(target.read(PurePosixPath(file)), recipe, where=str(target.root / file))
     settings = (setting for setting in now if (setting.function, setting.keyword) in within)
     return [f"{setting.line} {setting.keyword}={setting.before}" for setting in settings]
 

@@ -124,7 +124,7 @@ def _is_planned(word: str, plans: Sequence[Planned]) -> bool:
     upstream, version = parse_target(word)
     targets = (planned.plan.target for planned in plans)
     of_project = (target for target in targets if target.project == upstream.project)
-    return any(version is None or versions.holds(target.version, version) for target in of_project)
+    return any(version is None or versions.satisfies(target.version, version) for target in of_project)
 
 
 def _plan_unpatched(planned: Planned, place: SearchOptions) -> Plan:
@@ -164,7 +164,7 @@ def _unpacked_wheel(place: SearchOptions) -> Iterator[SearchOptions]:
 def _bundled_plan(plan: Plan) -> bundles.BundledPlan:
     """Return the part of a plan that a bundle stores: its changed files, options, summary and folder of traces."""
     changes = [change for change in plan.edit.changes if change.before != change.after]
-    files = tuple(bundles.planned(str(change.path), change.before, change.after) for change in changes)
+    files = tuple(bundles.plan_file(str(change.path), change.before, change.after) for change in changes)
     summary = plan.places[0].recipe.probe.summary(plan.config)
     save_path = plan.config.save_path
     return bundles.BundledPlan(plan.patch, plan.target.version, tuple(plan.config.words), summary, save_path, files)

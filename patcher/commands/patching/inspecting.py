@@ -36,7 +36,7 @@ def diff(names: Sequence[str], where: Where, request: ProfileRequest | None, *, 
             groups.setdefault((number, tuple(below)), (root, shlex.join(option)))
     applied.refuse_several([option for _, option in groups.values()])
     raw = b"".join(edits.diff(*file) for _, below in groups for file in below)
-    raw = edits.folded(raw) if calls else raw
+    raw = edits.fold_blocks(raw) if calls else raw
     first = next((str(root) for root, _ in groups.values()), "")
     return CommandResult("diff", step, data=Diff(first, raw.decode("utf-8", "replace")), raw=raw)
 

@@ -148,7 +148,9 @@ def edits_by_root(plans: Iterable[Planned]) -> list[tuple[Search, Edit]]:
     """Return the edits of `plans`, merged into one per root, as (search that found the root, edit)."""
     by_search = groupby(plans, key=lambda planned: planned.search)
     return [
-        (search, edit) for search, group in by_search for edit in edits.composed(planned.plan.edit for planned in group)
+        (search, edit)
+        for search, group in by_search
+        for edit in edits.merge_by_root(planned.plan.edit for planned in group)
     ]
 
 

@@ -69,7 +69,7 @@ def run(
     """
     if not launch.command:
         raise usage(Text("type the command to run after `--`"), f"{search.again({})} -- bash run.sh")
-    parent.findable(launch.command[0])
+    parent.require_program(launch.command[0])
     data = RunPlan(dry_run, launch.command)
     candidates = find_candidates(words, search, request, "run")
     gaps: tuple[HookGap, ...] = ()
@@ -177,7 +177,7 @@ def _with_hook(
     none. `gaps` are the places in the launch at which the hook may get lost.
     """
     folders.sweep()
-    folder = folders.RunFolder(edits.composed(plan.edit for plan in plans), require=require)
+    folder = folders.RunFolder(edits.merge_by_root(plan.edit for plan in plans), require=require)
 
     def then(show: Show) -> int:
         """Run the command, show in how many processes each plan had an effect, and return the exit code.

@@ -19,7 +19,7 @@ def beside(source: Path) -> list[Path]:
     return paths + _compiled_in(source.stem, source.parent / BYTECODE)
 
 
-def elsewhere(source: Path) -> list[Path]:
+def prefixed_bytecode(source: Path) -> list[Path]:
     """Return the ``.pyc`` files of ``source`` below PYTHONPYCACHEPREFIX; empty if that is not set."""
     prefix = os.environ.get("PYTHONPYCACHEPREFIX") or sys.pycache_prefix
     if not prefix:

@@ -48,7 +48,7 @@ def same(node: Node | None, other: Node | None) -> bool:
     return (node.digest, node.link) == (other.digest, other.link)
 
 
-def behind(path: Path) -> bytes:
+def read_resolved(path: Path) -> bytes:
     """Return the bytes of the regular file to which ``path`` leads, links followed.
 
     Raises OSError for anything else; a pipe or a device is not even opened.
@@ -127,7 +127,7 @@ def _dress_link(folder: Opened, name: str, node: Node) -> None:
         with contextlib.suppress(OSError):
             os.chown(name, node.uid, node.gid, dir_fd=folder.descriptor, follow_symlinks=False)
     if node.mtime_ns is not None:
-        folder.date(_time_or(node.atime_ns, status.st_atime_ns), node.mtime_ns, name)
+        folder.set_times(_time_or(node.atime_ns, status.st_atime_ns), node.mtime_ns, name)
 
 
 def _time_or(time_ns: int | None, otherwise: int) -> int:
@@ -147,14 +147,14 @@ def sync(path: Path) -> None:
         folder.sync()
 
 
-def folder(path: Path) -> FolderState | None:
+def folder_state(path: Path) -> FolderState | None:
     """Return the present state of the folder at ``path``, with no names if unreadable; None if there is no folder.
 
     Raises OSError.
     """
     try:
         with opened(path) as opened_folder:
-            return _folder(opened_folder)
+            return _state_of(opened_folder)
     except _ABSENT:
         return None
     except PermissionError:
@@ -162,7 +162,7 @@ def folder(path: Path) -> FolderState | None:
         return FolderState(digest(b""), status.st_atime_ns, status.st_mtime_ns)
 
 
-def _folder(opened_folder: Opened) -> FolderState:
+def _state_of(opened_folder: Opened) -> FolderState:
     """Return the state of an open folder: a digest of its names, without rlpatch's and bytecode, and its times."""
     status = opened_folder.status()
     names = sorted(
@@ -196,6 +196,6 @@ def rewind(path: Path, original: FolderState | None) -> None:
     if original is None:
         return
     with contextlib.suppress(*CLOSED), opened(path) as opened_folder:
-        present = _folder(opened_folder)
+        present = _state_of(opened_folder)
         if present.names == original.names and present.mtime_ns != original.mtime_ns:
-            opened_folder.date(original.atime_ns, original.mtime_ns)
+            opened_folder.set_times(original.atime_ns, original.mtime_ns)

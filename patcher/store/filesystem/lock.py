@@ -119,10 +119,10 @@ def _acquire(
 
 
 def _attempt(folder: Path, signature: str) -> int | str:
-    """Try once to lock; return the descriptor that holds the lock, or a description of the present holder.
+    """Try once to lock the store ``folder``; return the descriptor that holds the lock, or the present holder in words.
 
     Where `flock` alone does not keep other hosts out, the lock also needs the claim link of ``signature``. An empty
-    description means that another attempt may succeed at once. Raises OSError and Problem (ENVIRONMENT).
+    text means that another attempt may succeed at once. Raises OSError and Problem (ENVIRONMENT).
     """
     path = folder / LOCK
     descriptor = _open_lock_file(path, os.O_RDWR | os.O_CREAT)
@@ -207,23 +207,23 @@ def _claim(path: Path, signature: str) -> str:
     atomically with its text, on NFS, too. Raises Problem (ENVIRONMENT) and OSError.
     """
     there = _make_claim(path, signature)
-    if there and _dead(there):
-        if _inherit(path, there, signature) and _read_claim(path) == there:
+    if there and _is_dead(there):
+        if _may_remove_claim(path, there, signature) and _read_claim(path) == there:
             remove(path)
         return signature
     return there
 
 
-def _inherit(path: Path, dead: str, signature: str) -> bool:
+def _may_remove_claim(path: Path, dead: str, signature: str) -> bool:
     """Try to get the sole right to remove the stale claim whose text is ``dead``; return whether that worked.
 
-    Breaking a stale claim needs a claim of its own, so two processes never both break it: the slower process would
-    remove a claim made after the quicker one's break. The second claim is a link beside ``path``, named after the dead
-    one, and broken in the same way if its owner dies, too. The next holder of the lock removes it.
+    Removing a stale claim needs a claim of its own, so two processes never both do it: the slower one would remove a
+    claim that was made in the meantime. The second claim is a link beside ``path``, named after the dead one, and
+    removed in the same way if its owner dies, too. The next holder of the lock removes it.
     """
     will = path.with_name(f"{CLAIM}.{binascii.crc32(os.fsencode(dead)):08x}")
     other = _make_claim(will, signature)
-    return not other or (_dead(other) and _inherit(path, other, signature))
+    return not other or (_is_dead(other) and _may_remove_claim(path, other, signature))
 
 
 def _make_claim(path: Path, signature: str) -> str:
@@ -262,7 +262,7 @@ def _signature() -> str:
     """Return a unique JSON text that identifies this process as an `Owner`."""
     pid = os.getpid()
     words = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]) if sys.argv else ""
-    owner = Owner(os.uname().nodename, _boot(), pid, _space(), _started(pid), words[:120])
+    owner = Owner(os.uname().nodename, _boot(), pid, _pid_namespace(), _started(pid), words[:120])
     return json.dumps({**owner._asdict(), "once": os.urandom(4).hex()})
 
 
@@ -282,13 +282,13 @@ def _owner_of(text: str | bytes) -> Owner | None:
         return None
 
 
-def _dead(text: str) -> bool:
+def _is_dead(text: str) -> bool:
     """Tell whether the process that signed a claim with ``text`` has surely ended.
 
     Return False if that cannot be known: it ran under another kernel or in another container.
     """
     owner = _owner_of(text)
-    if owner is None or not owner.boot or (owner.boot, owner.space) != (_boot(), _space()):
+    if owner is None or not owner.boot or (owner.boot, owner.space) != (_boot(), _pid_namespace()):
         return False
     try:
         os.kill(owner.pid, 0)
@@ -305,7 +305,7 @@ def _boot() -> str:
     return mounts.kernel_text("/proc/sys/kernel/random/boot_id").strip()
 
 
-def _space() -> str:
+def _pid_namespace() -> str:
     """Return the id of the pid namespace, "" if unknown: containers of one host do not see each other's processes."""
     try:
         return os.readlink("/proc/self/ns/pid")

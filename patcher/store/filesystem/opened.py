@@ -83,7 +83,7 @@ class Opened:
         """Remove the empty folder ``name``."""
         os.rmdir(name, dir_fd=self.descriptor)
 
-    def date(self, atime_ns: int, mtime_ns: int, name: str = "") -> None:
+    def set_times(self, atime_ns: int, mtime_ns: int, name: str = "") -> None:
         """Set the times of ``name``, or of the folder itself without a name.
 
         Do nothing if it belongs to another user: `preflight` notes that.

@@ -73,7 +73,7 @@ def _listed(file: int | Path) -> list[str]:
 
 
 def give(descriptor: int, node: Node) -> None:
-    """Give a new, private file the owner, mode and attributes of ``node``. Raises OSError if that is impossible.
+    """Give the new, private file ``descriptor`` the owner, mode and attributes of ``node``. Raises OSError.
 
     If only the group cannot be given and ``node`` has no access list, the mode is narrowed to what both group and
     others may do. Inherited lists go first, then come the owner, the access list, the mode, and the other attributes.
@@ -116,7 +116,7 @@ def _set(descriptor: int, name: str, value: str) -> None:
             raise OSError(error.errno, text) from error
 
 
-def tried(path: Path, node: Node) -> Node | None:
+def try_rights(path: Path, node: Node) -> Node | None:
     """Return ``node`` with the rights that a new file in ``path`` gets from `give`; None if that cannot be tried.
 
     The test file has no name, so nobody sees it and the folder keeps its times. Only the kernel knows which rights,
@@ -180,8 +180,9 @@ def with_rights_of(node: Node, present: Node | None) -> Node:
 def copied(node: Node, file: Node, target: Path, root: Path) -> Node:
     """Return the regular file that may replace ``node``: content, times and mode of ``file``, owner of ``node``.
 
-    ``node`` is ``file`` itself, or a link to ``file`` at ``target``. If parent directories outside of ``root`` hide the
-    original, the mode is narrowed accordingly. A copy for another owner or group gets no attributes.
+    ``file`` is ``node`` itself or, if that is a link, the file to which it leads, at ``target``. If parent directories
+    outside of ``root`` hide the original, the mode is narrowed accordingly. A copy for another owner or group gets no
+    attributes.
     """
     if node.link is None:
         return file._replace(mode=file.mode & _MODE)
@@ -220,7 +221,7 @@ def backup(path: Path, root: Path, file: Node) -> Node:
     return Node("", None, mode, file.uid if can_own(file.uid) else -1, file.gid)
 
 
-def unkept(plain: Node, file: Node, path: Path) -> str:
+def unkept_rights(plain: Node, file: Node, path: Path) -> str:
     """Return the reason why a new file at ``path`` cannot keep the rights of ``plain``; "" if it can.
 
     Checked are owner, group, mode and attributes. ``file`` is the original: it is also a reason if another user owns it
@@ -245,7 +246,7 @@ def unkept(plain: Node, file: Node, path: Path) -> str:
     if lost := next((name for name, _value in plain.attributes if not _can_set(name)), ""):
         return Text("the file has the extended attribute {attribute}; patching would remove this attribute", lost)
     try:
-        probe = tried(path.parent, plain)
+        probe = try_rights(path.parent, plain)
     except OSError as error:
         return Text("a patched file could not get the same permissions: {error}", error.strerror)
     return "" if probe is None or probe.mode == plain.mode else out
@@ -332,7 +333,7 @@ def distrust(store: os.stat_result, root: os.stat_result) -> str:
 
 
 def recorded(pairs: Attributes) -> Attributes:
-    """Return the attributes that a record may restore: those that every user may set on a file of theirs."""
+    """Return the attributes that a record may restore: those that every user may set on their own files."""
     return tuple((name, value) for name, value in pairs if name.startswith("user.") or name == ACL)
 
 

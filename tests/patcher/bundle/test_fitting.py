@@ -19,7 +19,7 @@ NEW, OLD = {name: f"# {name} of 1.0\n" for name in FILES}, {name: f"# {name} of 
 
 
 def bundled(version: str, texts: dict[str, str]) -> BundledPlan:
-    files = tuple(plans.planned(name, text.encode(), f"{text}# ours\n".encode()) for name, text in texts.items())
+    files = tuple(plans.plan_file(name, text.encode(), f"{text}# ours\n".encode()) for name, text in texts.items())
     return BundledPlan(PatchId("toy", "rollout"), version, ("--decode", "1:2"), "Records.", "/x", files)
 
 

@@ -26,7 +26,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_any_file_comes_out_as_it_was_planned(case: str) -> None:
     before, after = CASES[case]
-    file = plans.planned("a.py", before, after)
+    file = plans.plan_file("a.py", before, after)
     made = BundledPlan(PatchId("vllm-ascend", "rollout"), "0.11.0rc1", ("--decode", "1:2"), "Records.", "/x", (file,))
     there = Bundle("0.1", (PROJECT,), (made,))
     again = plans.read(plans.text_of(there))
@@ -39,5 +39,5 @@ def test_any_file_comes_out_as_it_was_planned(case: str) -> None:
 
 def test_a_file_is_told_by_what_is_inserted_alone() -> None:
     before = b"".join(b"line %d\n" % number for number in range(5000))
-    file = plans.planned("a.py", before, before.replace(b"line 77\n", b"line 77\nours\n"))
+    file = plans.plan_file("a.py", before, before.replace(b"line 77\n", b"line 77\nours\n"))
     assert file.script == ((78, 0, "ours\n"),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcher.changes import edits
-from patcher.changes.edits import folded
+from patcher.changes.edits import fold_blocks
 
 BEFORE = b"class Worker:\n    def run(self):\n        work()\n"
 BLOCK = (
@@ -15,7 +15,7 @@ AFTER = BEFORE.replace(b"        work", CALL + b"        work") + BLOCK
 
 
 def test_a_block_is_its_first_line_and_a_count_and_every_call_site_is_whole() -> None:
-    assert folded(edits.diff("a.py", BEFORE, AFTER)).splitlines() == [
+    assert fold_blocks(edits.diff("a.py", BEFORE, AFTER)).splitlines() == [
         b"diff --git a/a.py b/a.py",
         b"--- a/a.py",
         b"+++ b/a.py",
@@ -31,7 +31,7 @@ def test_a_block_is_its_first_line_and_a_count_and_every_call_site_is_whole() ->
 
 def test_each_of_several_blocks_is_folded() -> None:
     two = AFTER + BLOCK.replace(b"toy rollout", b"toy update ref")
-    shown = folded(edits.diff("a.py", BEFORE, two) + edits.diff("b.py", BEFORE, two))
+    shown = fold_blocks(edits.diff("a.py", BEFORE, two) + edits.diff("b.py", BEFORE, two))
     assert shown.count(b"4 lines folded") == 4
     assert shown.count(b"+        self._rlpatch()") == 2
     assert b"<<<" not in shown
@@ -40,13 +40,13 @@ def test_each_of_several_blocks_is_folded() -> None:
 def test_what_is_no_whole_block_stays_as_it_is() -> None:
     for after in (AFTER.replace(b"# <<< rlpatch", b"# rlpatch"), AFTER.replace(CALL, b"").replace(BLOCK, b"")):
         diff = edits.diff("a.py", BEFORE, after)
-        assert folded(diff) == diff
+        assert fold_blocks(diff) == diff
     taken_out = edits.diff("a.py", AFTER, BEFORE)
-    assert folded(taken_out) == taken_out
+    assert fold_blocks(taken_out) == taken_out
     across = edits.diff("a.py", BEFORE + BLOCK[-30:], BEFORE + BLOCK)
-    assert folded(across) == across
+    assert fold_blocks(across) == across
 
 
 def test_bytes_that_are_no_text_and_lone_carriage_returns_stay() -> None:
     odd = b"# \xe9\r\xff\n"
-    assert odd in folded(edits.diff("a.py", odd + BEFORE, odd + AFTER))
+    assert odd in fold_blocks(edits.diff("a.py", odd + BEFORE, odd + AFTER))

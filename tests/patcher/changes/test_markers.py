@@ -47,7 +47,9 @@ def replacing(text: str, line: bytes, patch: PatchId = ONE) -> bytes:
     end = b"\r\n" if line.endswith(b"\r\n") else b"\n"
     block = b"".join(mark.encode() + end for mark in (markers.begin(patch, "0.1.0"), markers.end(patch)))
     new = b"        return 2  " + markers.tag(patch).encode() + end
-    return markers.seal(text.encode().replace(b"        return 1\n", markers.was(line, patch) + new) + block, patch)
+    return markers.seal(
+        text.encode().replace(b"        return 1\n", markers.as_was_comment(line, patch) + new) + block, patch
+    )
 
 
 LINES = (
@@ -82,7 +84,7 @@ def test_a_line_that_was_replaced_comes_back(line: bytes) -> None:
 
 def test_a_line_has_one_mark() -> None:
     with pytest.raises(ValueError, match="rlpatch: verl"):
-        markers.was(markers.was(b"x = 1\n", TWO), ONE)
+        markers.as_was_comment(markers.as_was_comment(b"x = 1\n", TWO), ONE)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_a_line_that_would_come_back_otherwise_is_refused(edit) -> None:
 
 
 def test_the_order_of_lines_that_come_back_counts() -> None:
-    lines = [markers.was(f"    f({n},\n".encode(), ONE) for n in range(2)]
+    lines = [markers.as_was_comment(f"    f({n},\n".encode(), ONE) for n in range(2)]
     block = f"{markers.begin(ONE, '0.1.0')}\n{markers.end(ONE)}\n".encode()
     after = markers.seal(b"".join(lines) + block, ONE)
     assert markers.strip(after) == b"    f(0,\n    f(1,\n"

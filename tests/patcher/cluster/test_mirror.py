@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from patcher.cluster.mirror import Mirror, alike
+from patcher.cluster.mirror import Mirror, group_identical
 from patcher.cluster.node_group import NodeSurvey
 from patcher.commands.finding import SearchOptions
 from patcher.commands.patching.planning import Attempted
@@ -14,7 +14,7 @@ from patcher.messages.errors import Kind, Problem
 def test_of_many_kinds_of_installation_each_is_told_with_its_own_node(tmp_path: Path) -> None:
     survey = NodeSurvey({}, (), (), (), (), {}, {}, ())
     kinds = {f"node{number}": survey._replace(files={f"/{number}": "digest"}) for number in range(12)}
-    made = [Mirror(tmp_path, kind, SearchOptions(), ()) for kind in alike(kinds)]
+    made = [Mirror(tmp_path, kind, SearchOptions(), ()) for kind in group_identical(kinds)]
     assert len(made) == len(kinds)
 
     def fail(word: str) -> None:

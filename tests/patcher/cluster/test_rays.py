@@ -132,7 +132,7 @@ def test_a_node_with_one_of_the_targets_is_not_left_out() -> None:
     }
     for with_target, kept in ((True, ["one"]), (False, ["one", "none"])):
         nodes = Nodes(Shaky("one", "none"), SearchOptions(), with_target=with_target)
-        assert list(nodes._chosen(surveys)[0]) == kept
+        assert list(nodes._with_targets(surveys)[0]) == kept
         nodes._folder.cleanup()
 
 

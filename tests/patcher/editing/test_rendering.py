@@ -206,7 +206,7 @@ CALLER = ["def open(self, at):", "    import os", "    n = os.getpid()", "    if
 )
 def test_what_a_class_overrides_fits_where_it_is_called(method: list[str], overridden: list[str], error: str) -> None:
     with pytest.raises(ValueError, match=error):
-        rendering._with_super(method, overridden)
+        rendering._inline_super(method, overridden)
 
 
 LONG = "def note(self):\n" + "\n".join("    self.at = 1" for _ in range(15))
@@ -235,7 +235,7 @@ LONG = "def note(self):\n" + "\n".join("    self.at = 1" for _ in range(15))
 )
 def test_a_short_method_may_stand_where_it_is_called(call: str, called: str, expected: list[str] | None) -> None:
     lines = [line.format(call) for line in CALLER]
-    merged = rendering._with_body(lines, called.split("\n"), "note")
+    merged = rendering._inline(lines, called.split("\n"), "note")
     assert merged == ([*lines[:4], *(f"        {line}" for line in expected), lines[5]] if expected else [])
 
 
@@ -286,7 +286,15 @@ def test_what_was_not_asked_for_is_left_out(choice: str, there: list[str], not_t
 
 def test_it_is_read_from_the_choice_down_to_the_helpers() -> None:
     code = rendered(V1, release="0.11.0rc1")
-    order = ["WINDOW =", "def __init__", "def step", "def observe", "def open", "def note", "_rlpatch_rollout_probe ="]
+    order = [
+        "WINDOW =",
+        "def __init__",
+        "def step",
+        "def observe",
+        "def open",
+        "def write_state",
+        "_rlpatch_rollout_probe =",
+    ]
     assert sorted(order, key=code.index) == order
 
 

@@ -225,7 +225,9 @@ def test_two_patches_go_in_and_out_in_any_order(first: PatchId, source: str) -> 
 
 
 def test_present_tells_the_arguments_and_their_lines() -> None:
-    lines = {(one.function, one.keyword): one.line for one in editing.present(SOURCE.encode(), RECIPE, where="")}
+    lines = {
+        (one.function, one.keyword): one.line for one in editing.present_settings(SOURCE.encode(), RECIPE, where="")
+    }
     assert lines["Config", "level"] == 10
     assert lines["handler", "folder"] == 22
     assert ("profile", "shapes") not in lines

@@ -237,7 +237,7 @@ def test_a_name_that_pythonpath_cannot_hold_is_refused(hooked: Hooked, monkeypat
 
 
 def test_a_run_folder_that_cannot_be_made_leaves_nothing(hooked: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder, "_locked", lambda _name: (_ for _ in ()).throw(OSError("no space")))
+    monkeypatch.setattr(folder, "_create_locked", lambda _name: (_ for _ in ()).throw(OSError("no space")))
     with pytest.raises(OSError, match="no space"):
         hooked.plan()
     assert list(Path(tempfile.gettempdir()).iterdir()) == []

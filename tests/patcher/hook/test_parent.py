@@ -322,7 +322,7 @@ def test_a_script_without_a_first_line_is_one_of_sh(tmp_path: Path) -> None:
 def test_a_command_that_cannot_start(program: str, kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "text").write_text("")
     monkeypatch.chdir(tmp_path)
-    starts: list[Callable[[str], object]] = [parent.findable]
+    starts: list[Callable[[str], object]] = [parent.require_program]
     if program:  # the system would refuse this one before it looks
         starts.append(lambda word: parent.run([word], os.environ))
     for start in starts:

@@ -14,7 +14,7 @@ import pytest
 from patcher.changes.change import Change, Edit
 from patcher.store import transaction as store
 from patcher.store.filesystem import rights
-from patcher.store.filesystem.files import digest, folder
+from patcher.store.filesystem.files import digest, folder_state
 from patcher.store.folder import StoreFolder
 from tests.matrix import every, thinned
 from tests.patcher.reliability import faulty, package
@@ -115,7 +115,7 @@ def test_the_time_of_a_folder_behind_a_link_is_not_set(yard: Path, site: Path, r
     (outside / "inner").mkdir(parents=True)
     (site / name.removesuffix("/inner")).symlink_to(outside)
     behind = site / name
-    seen = folder(behind.resolve())
+    seen = folder_state(behind.resolve())
     assert seen is not None
     doctored(site, back={name: {"names": seen.names, "atime_ns": 5, "mtime_ns": 5}}, moves=[])
     give(site, STRANGER)

@@ -97,7 +97,7 @@ def leave(monkeypatch):
 
         with monkeypatch.context() as patch:
             patch.setattr(StoreFolder, "commit", mark)
-            patch.setattr(store, "settle", stop)
+            patch.setattr(store, "end_interrupted", stop)
             with pytest.raises(Problem) as caught:
                 store.commit(edits)
             assert caught.value.kind is Kind.ROLLBACK_INCOMPLETE

@@ -23,7 +23,7 @@ LINES = ["finished a command that was interrupted in /a", "undid a command that 
     ],
 )
 def test_a_report_names_the_runs_that_were_ended(node: str, lines: list[str], where: str) -> None:
-    step = outcomes.ended(RUNS, node)
+    step = outcomes.recovery_messages(RUNS, node)
     assert (list(step.lines), list(step.done)) == (lines, lines)
     assert step.notes == (
         (

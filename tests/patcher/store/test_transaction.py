@@ -694,7 +694,7 @@ def test_temporary_files_of_a_killed_run_are_recognised(root: Path) -> None:
 
 def test_a_folder_that_is_gone_has_no_time_to_restore(root: Path) -> None:
     files.rewind(root / "pkg", None)
-    files.rewind(root / "nowhere", files.folder(root / "pkg"))
+    files.rewind(root / "nowhere", files.folder_state(root / "pkg"))
     assert not (root / "nowhere").exists()
 
 

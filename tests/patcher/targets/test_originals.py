@@ -32,7 +32,7 @@ def test_a_file_that_differs_from_the_record_of_its_wheel_is_told(tmp_path: Path
     write(tmp_path / WORKER, "x = 1\n")
     record(tmp_path, line)
     target = find.find(ASCEND, paths=[tmp_path])
-    assert bool(originals.differs(target, WORKER, b"x = 1\n")) is differs
+    assert bool(originals.difference_note(target, WORKER, b"x = 1\n")) is differs
 
 
 def test_a_wheel_without_a_record(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_wheel_without_a_record(tmp_path: Path) -> None:
     target = find.find(ASCEND, paths=[tmp_path])
     for name in tmp_path.glob("*.dist-info/RECORD"):
         name.unlink()
-    assert originals.differs(target, WORKER, b"x = 1\n") is None
+    assert originals.difference_note(target, WORKER, b"x = 1\n") is None
 
 
 def test_a_file_that_differs_from_git_is_told(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_file_that_differs_from_git_is_told(tmp_path: Path) -> None:
     write(tmp_path / WORKER, "x = 1\n")
     commit(tmp_path)
     target = find.find(ASCEND, paths=[tmp_path])
-    assert originals.differs(target, WORKER, b"x = 1\n") is None
-    differing = originals.differs(target, WORKER, b"x = 2\n")
+    assert originals.difference_note(target, WORKER, b"x = 1\n") is None
+    differing = originals.difference_note(target, WORKER, b"x = 2\n")
     assert differing == ("worker.py has uncommitted changes", f"{WORKER} differs from git's HEAD")
-    assert originals.differs(target, PurePosixPath("vllm_ascend/new.py"), b"") is None
+    assert originals.difference_note(target, PurePosixPath("vllm_ascend/new.py"), b"") is None

@@ -34,7 +34,7 @@ def test_what_python_loads_in_place_of_the_source(tmp_path: Path, beside: str, s
         write(file)
     problem = refusal(file)
     assert (problem.kind, says in problem.cause) == (Kind.ENVIRONMENT, True)
-    assert sources.there(file)
+    assert sources.module_exists(file)
 
 
 @pytest.mark.parametrize("beside", ["m2.so", "m.pyc", "m/data.txt", "mm/__init__.py", "m.py.orig", "m.json"])
@@ -47,7 +47,7 @@ def test_what_python_does_not_load(tmp_path: Path, beside: str) -> None:
 def test_a_package_of_that_name_is_not_the_module(tmp_path: Path) -> None:
     """``worker.py`` of one release is ``worker/__init__.py`` in the next: that is another structure."""
     write(tmp_path / "worker/__init__.py")
-    assert not sources.there(tmp_path / "worker.py")
+    assert not sources.module_exists(tmp_path / "worker.py")
     assert refusal(tmp_path / "worker.py").kind is Kind.STRUCTURE
     assert refusal(tmp_path / "gone" / "worker.py").kind is Kind.STRUCTURE
 

@@ -33,32 +33,32 @@ NAMES = ("vllm-ascend",)
     ],
 )
 def test_a_version_assertion_holds_only_for_that_version(present: str, wanted: str, holds: bool) -> None:
-    assert versions.holds(present, wanted) is holds
+    assert versions.satisfies(present, wanted) is holds
 
 
 @pytest.mark.parametrize("version", ["dev", "", "0.0.0", "0+unknown", "0.1.dev1+gabc", "0.11.0+empty", "0.0.0+cpu"])
 def test_placeholder_versions_are_not_believed(version: str) -> None:
-    assert versions.lies(version)
+    assert versions.is_placeholder(version)
 
 
 @pytest.mark.parametrize("version", ["0.11.0rc1", "0.1", "0.0.1", "0.19.1rc2.dev1908+g67dd255", "0.7.0.dev"])
 def test_odd_but_real_versions_are_believed(version: str) -> None:
-    assert not versions.lies(version)
+    assert not versions.is_placeholder(version)
 
 
 def test_a_number_that_python_does_not_read_means_nothing() -> None:
     endless = f"1.{'9' * 5000}"
-    assert versions.understood(endless) is None
-    assert not versions.holds("1.9", endless)
+    assert versions.parse_version(endless) is None
+    assert not versions.satisfies("1.9", endless)
 
 
 @pytest.mark.parametrize(
     "version", ["0.11", "0.11.0rc1", "1.2.post3", "1.\u0662", "0.11rc\u0968", "1.2\n", "1.2.post\uff13"]
 )
 def test_what_is_told_without_packaging_is_what_packaging_says(version: str) -> None:
-    understood = versions.understood(version)
+    understood = versions.parse_version(version)
     assert versions.valid(version) == (understood is not None)
-    assert versions.lies(version) == (understood is None)
+    assert versions.is_placeholder(version) == (understood is None)
 
 
 @pytest.mark.parametrize(

@@ -197,13 +197,13 @@ def test_a_file_is_read_again_when_another_one_has_taken_its_place(
     from patcher.workers import folder as module
 
     read: list[str] = []
-    real = module.content
+    real = module.read_regular
 
     def content(file: Path) -> Any:
         read.append(file.name)
         return real(file)
 
-    monkeypatch.setattr(module, "content", content)
+    monkeypatch.setattr(module, "read_regular", content)
     folder = StateFolder(saved.path)
     saved.state("armed", rank=0)
     saved.state("armed", rank=1)

@@ -242,7 +242,7 @@ def test_nothing_private_of_a_profiler_is_replaced() -> None:
 
 # --- the timeline ---
 
-CALLED = {"span", "step", "requested", "start", "stop", "chosen", "iteration", "say", "setting"}
+CALLED = {"span", "step", "requested", "start", "stop", "records_rank", "iteration", "say", "setting"}
 """What the lines at call sites of the timeline call, and what these call."""
 CALLED_FILES = ("probes/timeline_recorder.py", "probes/steering.py")
 

@@ -88,14 +88,14 @@ WHOSE: list[tuple[type[Any], Any, tuple[Any, ...], str]] = [
 def test_a_call_is_of_the_role_whose_weights_it_uses(
     kind: type[Any], worker: Any, call: Sequence[Any], role: str
 ) -> None:
-    assert probe(kind, worker, ROLES=("critic",)).whose(*call) == role
+    assert probe(kind, worker, ROLES=("critic",)).role_of_call(*call) == role
     assert kind is not slime.ModelSteps or worker.tf_config == 7
 
 
 @pytest.mark.parametrize(("optimizer", "role"), [(OPTIMIZER, "actor"), (None, "ref")])
 def test_an_actor_of_areal_without_an_optimizer_is_the_reference(optimizer: object, role: str) -> None:
     steps = probe(areal.VersionedSteps, Some(config=Some(optimizer=optimizer)), ROLES=("actor", "ref"))
-    assert steps.whose() == role
+    assert steps.role_of_call() == role
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_call_of_verl_that_goes_on_in_a_step_has_what_is_left_of_the_window(
         "open_at": None,
         "window": "2:5",
     }
-    steps = probe(verl.LoggedSteps, **values, is_chosen=lambda: chosen, note=notes.append)
+    steps = probe(verl.LoggedSteps, **values, is_chosen=lambda: chosen, write_state=notes.append)
     steps.begin_step()
     assert (steps.unit, steps.first, next(iter(notes), None)) == (reached, *window)
     assert (steps.open_at is not None) == bool(notes)
@@ -140,11 +140,11 @@ def test_a_call_of_nemo_rl_has_mini_batches_until_none_is_left(events: list[str]
     steps.go_on(True)
     steps.go_on(False)
     assert events == ["enter False", "start mini-batch None", "start mini-batch None", "leave"]
-    assert [steps.whose(evaluates) for evaluates in (False, True)] == ["actor", ""]
+    assert [steps.role_of_call(evaluates) for evaluates in (False, True)] == ["actor", ""]
     log_probs = probe(nemo_rl.PolicyLogProbs)
-    assert log_probs.whose() == "actor"
+    assert log_probs.role_of_call() == "actor"
     log_probs.reference()
-    assert [log_probs.whose(), log_probs.whose()] == ["ref", "actor"]
+    assert [log_probs.role_of_call(), log_probs.role_of_call()] == ["ref", "actor"]
 
 
 ROLES = {"actor": "train_actor", "ref": "reference", "critic": "critic"}
@@ -163,10 +163,10 @@ def test_a_worker_of_mindspeed_rl_has_an_engine_for_each_role(
         _rlpatch_stage_units="units", parallel_state=Some(get_pipeline_model_parallel_world_size=lambda: stages),
     )  # fmt: skip
     steps = probe(mindspeed.StageOfWorker, worker, UNIT=unit)
-    assert steps.whose(role) == role
+    assert steps.role_of_call(role) == role
     assert steps.engine is engines[ROLES[role]]
     assert steps.engine._rlpatch_stage_units == "units"
-    assert bool(steps.framework()) == refused
+    assert bool(steps.framework_conflict()) == refused
 
 
 @pytest.mark.parametrize(("engine", "rank", "dp"), [("1", 5, 2), ("1", 1, 0), ("0", 0, None)])
@@ -281,7 +281,7 @@ def test_nothing_is_recorded_beside_a_profiler_of_the_framework(
     kind: type[Any], worker: Any, name: str, module: Any, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, name, module)
-    assert bool(probe(kind, worker).framework()) == refused
+    assert bool(probe(kind, worker).framework_conflict()) == refused
 
 
 # ---------------------------------------------------------------- what a batch holds
@@ -361,7 +361,7 @@ def trl_worker(step: int = 4, *, sync: bool = False, **args: Any) -> Any:
 def test_trl_generates_within_a_mini_batch_of_several_generations(
     unit: str, more: dict[str, Any], refused: bool
 ) -> None:
-    assert bool(probe(trl.TrainerUpdate, trl_worker(**more), UNIT=unit).framework()) == refused
+    assert bool(probe(trl.TrainerUpdate, trl_worker(**more), UNIT=unit).framework_conflict()) == refused
 
 
 def test_a_training_step_of_trl_is_the_one_of_its_log(events: list[str]) -> None:

@@ -95,7 +95,7 @@ def test_edges_that_come_often_cost_twenty_microseconds_on_average(monkeypatch: 
     monkeypatch.setitem(sys.__dict__, "_rlpatch_timeline_1", None)
     recorder, now = TimelineRecorder.__new__(TimelineRecorder), [0]
     recorder.clock = lambda: now[0]
-    recorder.begin_notes()
+    recorder.clear_notes()
 
     def slow() -> tuple[int, int]:
         now[0] += 170_000
@@ -103,11 +103,11 @@ def test_edges_that_come_often_cost_twenty_microseconds_on_average(monkeypatch: 
 
     monkeypatch.setattr(recorder, "process_memory", slow)
     for _ in range(850):
-        recorder.note(True)
+        recorder.note_memory(True)
     assert now[0] / 850 == pytest.approx(20_000, rel=0.1)
     before = len(recorder.notes)
     for _ in range(10):
-        recorder.note(False)
+        recorder.note_memory(False)
     assert len(recorder.notes) == before + 10
 
 
@@ -131,7 +131,7 @@ os.waitpid(pid, 0)
 def _engine(kind: type[VllmTimeline] | type[SglangTimeline], monkeypatch: pytest.MonkeyPatch) -> Any:
     recorder = kind.__new__(kind)
     recorder.first, recorder.state, recorder.clock = recorder, "on", lambda: 5000
-    recorder.begin_notes()
+    recorder.clear_notes()
     monkeypatch.setattr(recorder, "say", lambda text: recorder.notes.append(text), raising=False)
     return recorder
 
@@ -179,7 +179,7 @@ def test_the_kv_cache_in_use_is_read_from_the_scheduler(kind: Any, scheduler: An
     recorder = _engine(kind, monkeypatch)
     recorder.blocks(scheduler)
     recorder.blocks(scheduler)
-    total, times, used = recorder.memory_columns(2)["blocks"]
+    total, times, used = recorder.memory_record(2)["blocks"]
     assert (total, [*accumulate(times)], [*accumulate(used)]) == (100, [3, 3], [40, 40])
 
 
@@ -245,10 +245,10 @@ def test_a_change_within_a_span_is_noted_from_16_mib_and_a_32nd_on(
 ) -> None:
     recorder = TimelineRecorder.__new__(TimelineRecorder)
     recorder.clock = lambda: 7_000
-    recorder.begin_notes()
+    recorder.clear_notes()
     recorder.private = private
     monkeypatch.setattr(recorder, "process_memory", lambda: (private + more + 50, 50))
     recorder.note_change()
     assert (recorder.changed, recorder.private) == (noted, private + more * noted)
-    assert recorder.memory_columns(5).get("memory") == ([[2, private + more + 50, 50]] if noted else None)
+    assert recorder.memory_record(5).get("memory") == ([[2, private + more + 50, 50]] if noted else None)
     assert recorder.changed is False

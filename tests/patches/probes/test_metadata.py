@@ -496,11 +496,11 @@ def test_what_is_asked_for_takes_few_lines(words: str, most: int) -> None:
 @pytest.mark.parametrize(
     ("words", "names"),
     [
-        ("", ("def look", "def aim", "wait_for", "mmap", "self.saved", "AT_")),
-        ("--live", ("def look", "def aim", "wait_for", "AT_")),
-        ("--at-load 3", ("def look", "at_tail", "at_context", "def contexts")),
-        ("--decode 1:2,5:6", ("def look", "wait_for", "AT_")),
-        ("--no-facts", ("def note", "ABOUT", "clock", ".rlpatch/")),
+        ("", ("def look", "def aim", "check_state", "mmap", "self.saved", "AT_")),
+        ("--live", ("def look", "def aim", "check_state", "AT_")),
+        ("--at-load 3", ("def look", "at_tail", "at_context", "def context_lengths")),
+        ("--decode 1:2,5:6", ("def look", "check_state", "AT_")),
+        ("--no-facts", ("def write_state", "ABOUT", "clock", ".rlpatch/")),
     ],
 )
 def test_what_was_not_asked_for_does_not_go_in(words: str, names: tuple[str, ...]) -> None:

@@ -286,7 +286,7 @@ def test_what_a_capture_without_units_took_decides_on_the_next(
     for name, size in (("a", 1_000), ("inner/b", 500)):
         (tmp_path / "trace" / name).write_bytes(bytes(size))
     capture, notes = LimitedCapture.__new__(LimitedCapture), []
-    capture.note = lambda *words: notes.append(words)  # type: ignore[method-assign]
+    capture.write_state = lambda *words: notes.append(words)  # type: ignore[method-assign]
     capture.unit = capture.first = 0
     capture.end, capture.save_path, capture.most_bytes = 1, str(tmp_path), limit
     written = [str(tmp_path / "trace")] * traces
@@ -294,8 +294,8 @@ def test_what_a_capture_without_units_took_decides_on_the_next(
     assert notes == [("saved" if traces else "not recorded", "complete", written)]
     assert (capture.done, capture.open_at, capture.bytes_saved) == (True, None, 0)
     assert capture.bytes_of_unit == 1_500 * traces
-    assert said in capture.excess()
-    assert bool(capture.excess()) == bool(said)
+    assert said in capture.size_obstacle()
+    assert bool(capture.size_obstacle()) == bool(said)
 
 
 @pytest.mark.parametrize(
@@ -315,8 +315,8 @@ def test_a_trace_fits_the_limit_and_the_disk(
     limited.__dict__.update(
         first=first, unit=unit, end=end, bytes_saved=saved, bytes_of_unit=100.0, most_bytes=1_000.0, save_path="/"
     )
-    assert obstacle in limited.excess()
-    assert bool(limited.excess()) == bool(obstacle)
+    assert obstacle in limited.size_obstacle()
+    assert bool(limited.size_obstacle()) == bool(obstacle)
 
 
 @pytest.mark.parametrize(("count", "of_unit"), [(4, 5.0), (1, 20.0), (0, 20.0)])
@@ -325,9 +325,9 @@ def test_traces_are_weighed_with_all_files_in_them(count: int, of_unit: float, t
     for name in ("one", "a/two", "a/b/three"):
         (tmp_path / name).write_bytes(b"x" * (10 if name == "one" else 5))
     limited: Any = LimitedPieces.__new__(LimitedPieces)
-    limited.weigh([str(tmp_path / "one"), str(tmp_path / "a"), str(tmp_path / "gone")], count)
+    limited.add_trace_size([str(tmp_path / "one"), str(tmp_path / "a"), str(tmp_path / "gone")], count)
     assert (limited.bytes_saved, limited.bytes_of_unit) == (20, of_unit)
-    limited.weigh([], 3)
+    limited.add_trace_size([], 3)
     assert (limited.bytes_saved, limited.bytes_of_unit) == (20, of_unit)
 
 

@@ -83,7 +83,7 @@ class Written:
         assert handle == open_ones[-1]
         self.written.append(f"{handle} ]")
 
-    def without_domains(self) -> str:
+    def domain_obstacle(self) -> str:
         return self.reason
 
 
@@ -312,8 +312,8 @@ def test_torch_npu_tells_by_its_signature_whether_it_knows_domains(
     npu.npu = SimpleNamespace(mstx=SimpleNamespace(range_start=start, range_end=lambda *call: ended.append(call)))
     monkeypatch.setitem(sys.modules, "torch_npu", npu)
     ranges: Any = object.__new__(NpuRanges)
-    assert ranges.without_domains().startswith(reason)
-    assert bool(ranges.without_domains()) == bool(reason)
+    assert ranges.domain_obstacle().startswith(reason)
+    assert bool(ranges.domain_obstacle()) == bool(reason)
     handle = ranges.begin_range("decode 3")
     ranges.end_range(handle)
     if not reason:
@@ -323,7 +323,7 @@ def test_torch_npu_tells_by_its_signature_whether_it_knows_domains(
 
 def test_torch_has_ranges_of_its_own() -> None:
     ranges: Any = object.__new__(TorchRanges)
-    assert ranges.without_domains() == ""
+    assert ranges.domain_obstacle() == ""
     handle = ranges.begin_range("Attention", "Module")
     assert handle.enter_result == "Attention"
     ranges.end_range(handle, "Module")

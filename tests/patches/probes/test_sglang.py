@@ -169,7 +169,7 @@ CONTEXTS: dict[str, tuple[Any, list[int], int]] = {
 def test_a_batch_has_the_context_of_each_request(name: str) -> None:
     of_batch, contexts, tokens = CONTEXTS[name]
     made = probe(sglang.BatchMetadata)
-    assert made.contexts(of_batch) == contexts
+    assert made.context_lengths(of_batch) == contexts
     expected = {"requests": len(contexts), "tokens": tokens, "longest": max(contexts), "context": sum(contexts)}
     assert made.contents_of(of_batch) == made.contents(("decode", expected)) == expected
     assert made.contents_of(batch("DECODE", "a", seq_lens_cpu=Lengths())) == {}
@@ -178,7 +178,7 @@ def test_a_batch_has_the_context_of_each_request(name: str) -> None:
 @pytest.mark.parametrize(("open_at", "unit", "held"), [(None, 5, False), (5, 4, False), (5, 5, True), (5, 6, True)])
 def test_contents_are_kept_once_the_window_is_near(open_at: int | None, unit: int, held: bool) -> None:
     made = probe(sglang.BatchMetadata, open_at=open_at, unit=unit, contents_of_batch={})
-    made.hold(batch("DECODE", seq_lens_cpu=Lengths(5)))
+    made.keep_contents(batch("DECODE", seq_lens_cpu=Lengths(5)))
     assert bool(made.contents_of_batch) == held
 
 

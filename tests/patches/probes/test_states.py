@@ -39,16 +39,16 @@ def test_a_window_waits_for_its_state_and_is_placed_behind_it(log: list[str]) ->
     made.begin_rollout()
     made.place_window()
     assert (made.awaited, made.open_at, made.fewest, made.most) == (True, 10**9, 10**9, 0)
-    made.wait_for(None, 3, None)
+    made.check_state(None, 3, None)
     assert made.awaited
-    made.wait_for("decode", 3, None)
+    made.check_state("decode", 3, None)
     assert (made.awaited, made.origin, made.first, made.end, made.open_at) == (False, 8, 10, 13, 9)
-    made.wait_for("decode", 9, None)
+    made.check_state("decode", 9, None)
     assert (made.fewest, made.most) == (3, 3)
     again = probe(states.RelativeWindow, unit=7, WARMUP=99)
     again.begin_rollout()
     again.place_window()
-    again.wait_for("prefill", 3, None)
+    again.check_state("prefill", 3, None)
     assert (again.origin, again.open_at, log) == (7, 0, ["begin", "begin"])
 
 
@@ -91,7 +91,7 @@ def test_a_state_holds_from_its_number_on(
     kind: type[Any], at: dict[str, int], load: int, most: int, holds: bool
 ) -> None:
     made = probe(kind, at=at, most=most, longest_context=lambda _batch, _threshold, _decisive: 50)
-    assert made.holds(load, None) == holds
+    assert made.is_reached(load, None) == holds
 
 
 def test_a_context_is_looked_up_for_what_else_decides() -> None:
@@ -104,7 +104,7 @@ def test_a_context_is_looked_up_for_what_else_decides() -> None:
         return 50
 
     made = probe(Both, at={"load": 8, "context": 40}, longest_context=longest)
-    assert (made.holds(8, None), made.holds(7, None), told) == (True, False, [(40, True), (40, False)])
+    assert (made.is_reached(8, None), made.is_reached(7, None), told) == (True, False, [(40, True), (40, False)])
 
 
 @pytest.mark.parametrize(("near", "awaited", "told"), [(True, False, 1), (False, True, 1), (False, False, 0)])
@@ -113,4 +113,4 @@ def test_sglang_tells_the_load_while_that_may_place_a_window(near: bool, awaited
     made = probe(states.RelativeBatches, near=near, awaited=awaited, hand_over=lambda *words: calls.append(words))
     batch = Some(reqs=[1, 2, 3])
     made.hand_over_load("decode", batch)
-    assert calls == [("wait_for", "decode", 3, batch)] * told
+    assert calls == [("check_state", "decode", 3, batch)] * told

@@ -654,7 +654,7 @@ def test_the_memory_is_noted_at_both_ends_of_a_span_and_a_step_or_work_is_writte
     recorder: LoopTimeline, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     notes: list[bool] = []
-    monkeypatch.setattr(recorder, "note", notes.append)
+    monkeypatch.setattr(recorder, "note_memory", notes.append)
     span = recorder.span(kind, "x")
     noted = kind in ("phase", "call", "work", "unit", "sync", "sleep")
     assert notes == [kind == "unit"] * noted
@@ -747,11 +747,11 @@ def test_records_are_written_in_microseconds_before_their_block() -> None:
     spans = [[7, 0, "work", "f", -5_000, 4_001, "key", 5, 1_999], [8, 7, "phase", "p", -4_000, 500]]
     iterations = [[9, 1], [-3_000, 1_000], [4, 3], [4, -1], [5, -2], [100, -10], [30, -1], [55, 5], [1, 1]]
     going_on = [11, 7, "unit", "u", -1_000, None]
-    assert recorder.columns(rows, begun, 10_000) == {
+    assert recorder.span_record(rows, begun, 10_000) == {
         "who": {"rank": 1, "dp": 0}, "spans": [*spans, going_on], "iterations": iterations
     }  # fmt: skip
-    assert recorder.columns([], [], 10_000) == {}
-    assert recorder.columns([], begun, 9_000) == {"spans": [[*going_on[:4], 0, None]]}
+    assert recorder.span_record([], [], 10_000) == {}
+    assert recorder.span_record([], begun, 9_000) == {"spans": [[*going_on[:4], 0, None]]}
 
 
 def test_iterations_are_columns_of_differences(tmp_path: Path) -> None:

@@ -749,7 +749,7 @@ def test_a_stage_is_done_behind_the_last_step_of_all_of_its_roles(
         "step": step,
         "calls": calls,
         "steps": {1, 4},
-        "note": told.append,
+        "write_state": told.append,
         "place_window": lambda: told.append("placed"),
     }.items():
         setattr(steps, name, value)

@@ -22,7 +22,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         self.forget()
 
     monkeypatch.setattr(RolloutUnits, "end_rollout", end)
-    monkeypatch.setattr(RolloutUnits, "wait_for", lambda _self, kind, load, _batch: log.append(f"{kind} {load}"))
+    monkeypatch.setattr(RolloutUnits, "check_state", lambda _self, kind, load, _batch: log.append(f"{kind} {load}"))
     return log
 
 
@@ -126,7 +126,7 @@ def test_cached_requests_have_contexts_and_resume_in_each_form(
 ) -> None:
     batch = Some(num_scheduled_tokens=COUNTS, scheduled_cached_reqs=cached, scheduled_new_reqs=[NEW])
     made = probe(kind)
-    assert sorted(made.contexts(batch)) == contexts
+    assert sorted(made.context_lengths(batch)) == contexts
     made.add_resumed(batch)
     assert made.prefilling == dict.fromkeys(resumed, -1)
 
@@ -166,7 +166,7 @@ def test_a_rank_with_requests_waits_for_those_of_others(live: set[str], monkeypa
 BOUNDS: dict[str, tuple[dict[str, Any], dict[str, Any], int, tuple[int, bool]]] = {
     "a bound that is too short": ({"longest_bound": 10, "bound_known": True}, {"threshold": 99}, 12, (12, True)),
     "a bound that is just too short": ({"longest_bound": 96, "bound_known": True}, {"threshold": 99}, 98, (98, True)),
-    "it decides nothing": ({"longest_bound": 200, "bound_known": True}, {"threshold": 99, "decisive": False}, 202, (202, True)),
+    "it decides nothing": ({"longest_bound": 200, "bound_known": True}, {"threshold": 99, "exact": False}, 202, (202, True)),
     "it may decide": ({"longest_bound": 97, "bound_known": True}, {"threshold": 99}, 50, (55, True)),
     "it is unknown": ({"longest_bound": 10}, {"threshold": 99}, 50, (55, True)),
     "not all are in the batch": ({"longest_bound": 10, "live": {"a", "b", "c"}}, {"threshold": 99}, 50, (12, False)),
@@ -182,7 +182,7 @@ def test_the_longest_context_is_looked_up_where_it_may_decide(name: str, monkeyp
     made = probe(vllm.OutputContexts, **{"growth": 2, "live": {"a", "b"}, "prefilling": {"b": 5, "a": 3}, **fields})
     monkeypatch.setattr(vllm.SchedulerOutputs, "contents", lambda *_: {"longest": 50})
     batch = Some(num_scheduled_tokens={"a": 1, "b": 1})
-    assert made.longest_context(batch, **{"decisive": True, **words}) == longest
+    assert made.longest_context(batch, **{"exact": True, **words}) == longest
     assert (made.longest_bound, made.bound_known) == after
     made.forget()
     assert (made.longest_bound, made.bound_known, made.live) == (0, False, set())

@@ -208,26 +208,26 @@ def test_a_lock_is_open_to_a_group_where_the_store_is(folder: Path, store: int, 
 def test_one_process_alone_may_remove_the_claim_of_a_dead_one(folder: Path) -> None:
     path, ours = folder / "lock.owner", lock._signature()
     dead = claim(folder, pid=2**22 + 1)
-    assert lock._inherit(path, dead, ours)
-    assert not lock._inherit(path, dead, lock._signature())  # the heir lives
+    assert lock._may_remove_claim(path, dead, ours)
+    assert not lock._may_remove_claim(path, dead, lock._signature())  # the heir lives
     (will,) = folder.glob("lock.owner.*")
     will.unlink()
     will.symlink_to(dead.replace("once", "twice"))  # and dies before the deed
-    assert lock._inherit(path, dead, ours)
-    assert not lock._inherit(path, dead, lock._signature())
+    assert lock._may_remove_claim(path, dead, ours)
+    assert not lock._may_remove_claim(path, dead, lock._signature())
 
 
 def test_a_claim_made_meanwhile_stays(folder: Path, monkeypatch) -> None:
     """A second process saw the dead claim, too, and comes when the first has made its own."""
     path = folder / "lock.owner"
     claim(folder, pid=2**22 + 1)
-    real, made = lock._inherit, []
+    real, made = lock._may_remove_claim, []
 
     def late(path: Path, dead: str, ours: str) -> bool:
         made.append(claim(folder))
         return real(path, dead, ours)
 
-    monkeypatch.setattr(lock, "_inherit", late)
+    monkeypatch.setattr(lock, "_may_remove_claim", late)
     assert lock._claim(path, "ours") == "ours"
     assert str(path.readlink()) == made[0]
 
@@ -357,10 +357,10 @@ def test_an_owner_is_printed_without_control_characters() -> None:
 def test_without_proc_the_process_number_alone_decides(folder: Path, monkeypatch) -> None:
     monkeypatch.setattr(lock, "_started", lambda _pid: "")
     monkeypatch.setattr(os, "readlink", lambda _path: (_ for _ in ()).throw(FileNotFoundError()))
-    assert lock._space() == ""
+    assert lock._pid_namespace() == ""
     ours = json.loads(lock._signature())
-    assert not lock._dead(json.dumps({**ours, "started": "5"}))
-    assert lock._dead(json.dumps({**ours, "started": "5", "pid": 2**22 + 1}))
+    assert not lock._is_dead(json.dumps({**ours, "started": "5"}))
+    assert lock._is_dead(json.dumps({**ours, "started": "5", "pid": 2**22 + 1}))
 
 
 def test_a_process_that_is_not_there_has_no_start() -> None:
