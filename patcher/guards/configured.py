@@ -8,24 +8,16 @@ from __future__ import annotations
 import gc
 import re
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from patcher.guards.launch import Reading, find, text_of
-from patcher.guards.result import (
-    ENVIRONMENT,
-    NOT_PLAIN,
-    Checked,
-    GuardResult,
-    Hidden,
-    LaunchText,
-    within_sentence,
-)
+from patcher.guards.launch import LaunchText, Reading, find, text_of
+from patcher.guards.result import ENVIRONMENT, NOT_PLAIN, Checked, GuardResult, within_sentence
 from patcher.guards.shell import normal
-from patcher.guards.start import KEPT, Start, is_hidden, is_known
+from patcher.guards.start import Start, is_hidden, is_known
 from patcher.messages import Kind, Problem, Text
 from patcher.switches import Application, ConfigSwitch, State, override
 
@@ -42,81 +34,58 @@ class _Run(NamedTuple):
     """A start of the application, its overrides, its file (None: it is not here), and whether it surely runs."""
 
     start: Start
-    words: tuple[str, ...]
+    overrides: tuple[str, ...]
     file: Path | None
     sure: bool
 
 
 def configured(
     application: Application, checked: Checked, config: Path | None, reading: Reading
-) -> tuple[list[GuardResult], list[Hidden]]:
+) -> tuple[list[GuardResult], list[LaunchText]]:
     """Return the results of what a Hydra ``application`` composes, and the places whose text cannot be read.
 
-    ``checked`` has the target's release and root, ``reading`` the texts of the launch. The file ``config``, if given,
-    is used instead of the one that the launch names. If some text cannot be read, only profilers that are ON have a
-    result. Raises Problem (USAGE) if ``config`` is no YAML file.
+    The file ``config``, if given, is used instead of the one that the launch names. If some text cannot be read, only
+    profilers that are ON have a result. Raises Problem (USAGE) if ``config`` is no YAML file.
     """
     if config is not None and (config.suffix != ".yaml" or not config.is_file()):
         reason = Text("Hydra reads files that end in .yaml") if config.is_file() else Text("this file does not exist")
         hint = Text("name the YAML file that configures the run: --config FILE")
         raise Problem(Kind.USAGE, Text("cannot read the configuration: {reason}", reason), str(config), hint)
+    root, results = checked.root, list[GuardResult]()
     reading = replace(reading, hidden=[*reading.hidden])  # an override hides nothing of the environment
-    composed = [*_compositions(application, checked.root, config, reading)]
-    results = list[GuardResult]()
-    for profiler in dict.fromkeys(switch.profiler for switch in application.switches):
-        alike = (switch for switch in application.switches if composed and switch.profiler == profiler)
-        switches = [switch for switch in alike if checked.release.has(switch)]
-        results += [_judged(switches, run, content, reading) for run, content in composed if switches]
+    runs = [*_runs(application, root, config, reading)]
+    if root is None and not reading.texts:
+        reason = Text("{package} is not installed here", application.packages[0])
+        reading.hidden.append(LaunchText(reason, "", reason=reason))
+    for run in runs if _is_composed(application, runs, reading) else ():
+        content = _composed(application, root, run)
+        if isinstance(content, str):
+            reading.hidden.append(LaunchText(run.start.where, "", reason=content))
+            continue
+        for profiler in dict.fromkeys(switch.profiler for switch in application.switches):
+            alike = (switch for switch in application.switches if switch.profiler == profiler)
+            switches = [switch for switch in alike if checked.release.has(switch)]
+            results += [_judged(switches, run, content, reading)] if switches else []
     is_on = {result.profiler for result in results if result.state is State.ON}
     return [result for result in results if not reading.hidden or result.profiler in is_on], reading.hidden
 
 
-def _compositions(
-    application: Application, root: Path | None, config: Path | None, reading: Reading
-) -> Iterator[tuple[_Run, Any]]:
-    """Yield each run of the application with the configuration that Hydra composes for it.
+def _is_composed(application: Application, runs: Sequence[_Run], reading: Reading) -> bool:
+    """Tell whether Hydra has to compose: the launch names a profiler, always in plain text, or includes other files.
 
-    Runs are composed only if the launch names a profiler, always in plain text, or includes configurations that the
-    project doesn't package. What cannot be composed or read is added to ``reading.hidden``.
+    Names that cannot be read are added to ``reading.hidden``.
     """
-    package = application.packages[0]
-    runs = [*_runs(application, root, config, reading)]
-    mentions = [*_mentions(application, root, {str(run.file) for run in runs}, reading)]
+    mentions = [text for text in reading.texts if re.search(application.names, text.text)]
     unclear = [text for text in mentions if not text.plain or "oc.env" in text.text]
-    reading.hidden[:0] = [Hidden(text.where, text.text, NOT_PLAIN) for text in unclear]
-    if root is None and not reading.texts:
-        reason = Text("{package} is not installed here", package)
-        reading.hidden.append(Hidden(reason, "", reason))
+    reading.hidden[:0] = [text._replace(reason=NOT_PLAIN) for text in unclear]
     if mentions and not runs:
+        package = application.packages[0]
         reason = Text("the commands of the launch that rlpatch could read do not start {package}", package)
-        reading.hidden.append(Hidden(mentions[0].where, mentions[0].text, reason))
+        reading.hidden.append(mentions[0]._replace(reason=reason))
     packaged = "|".join((r"_self_|\S+://.*", *application.defaults))
-    takes = re.compile(rf"\s{{0,2}}-\s+(?!({packaged})\s*$)")  # a configuration of the user includes others
-    is_mixed = any(takes.match(line.text) for line in reading.texts if ".yaml:" in line.where)
-    for run in runs if not unclear else ():
-        if mentions or is_mixed:
-            content = _composed(application, root, run)
-            if isinstance(content, str):
-                reading.hidden.append(Hidden(run.start.where, "", content))
-            else:
-                yield run, content
-
-
-def _mentions(
-    application: Application, root: Path | None, configurations: Collection[str], reading: Reading
-) -> Iterator[LaunchText]:
-    """Yield the texts that name a profiler, except in programs below ``root`` that run Hydra: these only read names.
-
-    Lines of the files ``configurations`` that are not plain are left out, because these files were read again, as
-    plain.
-    """
-    for text in reading.texts:
-        name = text.where.rpartition(":")[0]
-        is_read_again = not text.plain and name in configurations
-        if not is_read_again and re.search(application.names, text.text):
-            is_inside = root and Path(name).is_file() and Path(name).resolve().is_relative_to(root.resolve())
-            if not (is_inside and re.search(application.main, text_of(Path(name)))):
-                yield text
+    includes = re.compile(rf"\s{{0,2}}-\s+(?!({packaged})\s*$)")  # a configuration of the user, which may name one
+    is_mixed = any(includes.match(line.text) for line in reading.texts if ".yaml:" in line.where)
+    return not unclear and (bool(mentions) or is_mixed)
 
 
 # --- what is started ---
@@ -125,13 +94,11 @@ def _mentions(
 def _runs(application: Application, root: Path | None, config: Path | None, reading: Reading) -> Iterator[_Run]:
     """Yield each start of the application with its overrides and configuration file.
 
-    At the end, the lines of these files are added to ``reading``, unless the project packages them; what hides a
-    configuration is added to ``reading.hidden``. A file ``config`` replaces the one that a start names, and is a run of
-    its own if nothing was typed.
+    The lines of files that the project does not package replace those in ``reading.texts``; what hides a configuration
+    is added to ``reading.hidden``. A file ``config`` is a run of its own if nothing was typed.
     """
-    files = list[Path | None]()
     if config is not None and reading.starts[0].where == ENVIRONMENT:
-        files.append(config)
+        _read(config, application, root, reading)
         yield _Run(Start(str(config), ("python",), sure=True), (), config, sure=True)
     for start in reading.starts:
         at, program = _program(application, root, start)
@@ -141,31 +108,26 @@ def _runs(application: Application, root: Path | None, config: Path | None, read
         option = rf"(?m)^{application.option}()[=\n](.*)$" if application.option else _OPTION
         typed = dict(re.findall(option, "\n".join(words)))
         file, is_here = (config, True) if config else _configuration(application, root, program, start, typed)
-        reading.hidden.extend(Hidden(start.where, "", reason) for reason in _reasons(words, application, root))
-        if not is_here or (file is not None and file.name in reading.written):
-            reading.hidden.append(Hidden(start.where, "", _NO_CONFIG))
+        is_edited = file is not None and file.name in reading.written
+        reasons = {
+            _ANY: any(map(is_hidden, words)),
+            _NO_GROUP: any(_is_missing(word, (root or Path()) / application.folder) for word in words),
+            _NO_CONFIG: not is_here or is_edited,
+        }
+        reading.hidden.extend(LaunchText(start.where, "", reason=reason) for reason, holds in reasons.items() if holds)
         if is_here:
-            files.append(file)
+            _read(file, application, root, reading)
             overrides = (word for word in words if not re.match(r"-|.*\.py$", word) and word not in typed.values())
             yield _Run(start, (*overrides,), file, start.sure and not _PRINTS & {*start.words})
+
+
+def _read(file: Path | None, application: Application, root: Path | None, reading: Reading) -> None:
+    """Add the lines of a configuration to ``reading`` as plain text, unless the project packages it."""
     package = (root / application.packages[0]).resolve() if root else None
-    for file in filter(None, files):
-        if not (package and file.resolve().is_relative_to(package)):
-            _read(file, reading)
-
-
-def _reasons(words: Sequence[str], application: Application, root: Path | None) -> Iterator[str]:
-    """Yield why some overrides among ``words`` cannot be read: known only at run time, or of a missing config group."""
-    if any(map(is_hidden, words)):
-        yield _ANY
-    if any(_is_missing(word, (root or Path()) / application.folder) for word in words):
-        yield _NO_GROUP
-
-
-def _read(file: Path, reading: Reading) -> None:
-    """Add the lines of a configuration to ``reading``."""
-    lines = enumerate(re.sub(r"(?m)(^|\s)#.*", "", text_of(file)).splitlines(), 1)
-    reading.texts.extend(LaunchText(f"{file}:{number}", normal(line), plain=True) for number, line in lines)
+    if file is not None and not (package and file.resolve().is_relative_to(package)):
+        reading.texts[:] = [text for text in reading.texts if text.where.rpartition(":")[0] != str(file)]
+        lines = enumerate(re.sub(r"(?m)(^|\s)#.*", "", text_of(file)).splitlines(), 1)
+        reading.texts.extend(LaunchText(f"{file}:{number}", normal(line), plain=True) for number, line in lines)
 
 
 def _program(application: Application, root: Path | None, start: Start) -> tuple[int, Path | None]:
@@ -186,7 +148,7 @@ def _program(application: Application, root: Path | None, start: Start) -> tuple
 
 
 def _configuration(
-    application: Application, root: Path | None, program: Path | None, start: Start, typed: Mapping[str, str]
+    application: Application, root: Path | None, program: Path | None, start: Start, typed: dict[str, str]
 ) -> tuple[Path | None, bool]:
     """Return the configuration file of a start (None: not here), and whether it is here or the project packages it.
 
@@ -210,10 +172,7 @@ def _configuration(
 
 
 def _is_missing(word: str, home: Path) -> bool:
-    """Tell whether an override selects an option of a config group that is not in ``home``, or moves the search path.
-
-    ``home`` is the project's folder of configurations.
-    """
+    """Tell whether an override selects a file that the project's folder ``home`` lacks, or moves the search path."""
     key, _, value = word.lstrip("+").partition("=")
     group = home / key.partition("@")[0]
     takes_option = re.search("[@/]|^hydra.searchpath", key) or group.is_dir()
@@ -240,7 +199,7 @@ def _composed(application: Application, root: Path | None, run: _Run) -> Any:
             "{package} is not installed here; give its location with --path DIR or --python EXE",
             application.packages[0],
         )
-    words = [re.sub("[\0\1]", _UNKNOWN, word.replace(KEPT, "")) for word in run.words]
+    words = [re.sub("[\0\1]", _UNKNOWN, word) for word in run.overrides]
     if any(_UNKNOWN in word.partition("=")[0] for word in words):
         return _ANY
     home, folder = (root / application.folder).absolute() if root else None, run.file.absolute().parent
@@ -265,19 +224,18 @@ def _judged(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: R
     It is UNKNOWN if the launch may not run this program; where and how to switch the profiler off is found in
     ``reading``.
     """
-    states = [_state(switch, config) for switch in switches]
-    state = max(states, key=lambda state: state.severity)
-    switch, values, reason = switches[states.index(state)], _values(switches[states.index(state)], config), ""
+    judged = [(switch, *_state(switch, config)) for switch in switches]
+    switch, state, values = max(judged, key=lambda row: row[1].severity)
     set_keys = [key.name for key in switch.keys if values[key.name] not in (None, False, [], key.values[0])]
     text = " ".join(override(name, values[name]) for name in set_keys).replace(_UNKNOWN, "…")[:300]
     if state is State.OFF:
         return GuardResult(switch.profiler, state, run.start.where, text, Text("nothing to do"), switch.why)
     line, where = _place(switch.keys[0].name, run, reading)
-    severe = (switch for switch, state in zip(switches, states, strict=True) if state is not State.OFF)
-    change, place = " ".join(dict.fromkeys(switch.off for switch in severe)), within_sentence(where)
-    off = Text("set {overrides} at {place}", change, place)
+    change = " ".join(dict.fromkeys(switch.off for switch, state, _ in judged if state is not State.OFF))
+    off = Text("set {overrides} at {place}", change, within_sentence(where))
     if line:
-        off = Text("set {overrides} on the command line, or at {place}", change, place)
+        off = Text("set {overrides} on the command line, or at {place}", change, within_sentence(where))
+    reason = ""
     if state is State.UNKNOWN:
         reason = Text("a value in the configuration is only known at run time")
     elif not (run.sure and run.start.program):
@@ -287,28 +245,26 @@ def _judged(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: R
 
 
 def _place(key: str, run: _Run, reading: Reading) -> tuple[str, str]:
-    """Return where a dotted ``key``, or an override that it may follow from, is set in a configuration file and at all.
+    """Return the line of a file that sets a dotted ``key``, "" if it was typed, and then the place of either.
 
-    The first is "" if it was typed; the second is then the place of the command.
+    An override that the value may follow from counts as well: one of the same last name.
     """
-    typed = [word.lstrip("+~").partition("=")[0] for word in run.words]
+    typed = [word.lstrip("+~").partition("=")[0] for word in run.overrides]
     alike = (name for name in typed if name.rpartition(".")[2] == key.rpartition(".")[2])
     name = key if key in typed else next(alike, key)
-    line = _line_of(name, reading) if name not in typed else ""
+    lines = [text for text in reading.texts if ".yaml:" in text.where and name not in typed]
+    for part in name.split("."):
+        names_part = re.compile(rf"(^|[\s{{,]){re.escape(part)}\s*:")
+        lines = lines[next((at for at, text in enumerate(lines) if names_part.search(text.text)), len(lines)) :]
+    line = lines[0].where if lines else ""
     return line, line or reading.place(f"{name}=", run.start.where)
 
 
-def _line_of(key: str, reading: Reading) -> str:
-    """Return the place (``file:line``) of a dotted ``key`` in the YAML files that were read, "" if it is in none."""
-    lines = [text for text in reading.texts if ".yaml:" in text.where]
-    for part in key.split("."):
-        name = re.compile(rf"(^|[\s{{,]){re.escape(part)}\s*:")
-        lines = lines[next((at for at, text in enumerate(lines) if name.search(text.text)), len(lines)) :]
-    return lines[0].where if lines else ""
+def _state(switch: ConfigSwitch, config: Any) -> tuple[State, dict[str, object]]:
+    """Return the state of a switch in a configuration, and the values of its keys: a placeholder if unresolvable.
 
-
-def _values(switch: ConfigSwitch, config: Any) -> dict[str, object]:
-    """Return name of a switch's key → its value in a configuration: None if missing, a placeholder if unresolvable."""
+    The state is UNKNOWN if it depends on a value that only the run tells.
+    """
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -319,12 +275,6 @@ def _values(switch: ConfigSwitch, config: Any) -> dict[str, object]:
             values[key.name] = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
         except OmegaConfBaseException:
             values[key.name] = _UNKNOWN
-    return values
-
-
-def _state(switch: ConfigSwitch, config: Any) -> State:
-    """Return the state of a switch in a configuration; UNKNOWN if it depends on a value that only the run tells."""
-    values = _values(switch, config)
     choices = (key.values if _UNKNOWN in str(values[key.name]) else (values[key.name],) for key in switch.keys)
     states = {switch.state(dict(zip(values, choice, strict=True))) for choice in product(*choices)}
-    return states.pop() if len(states) == 1 else State.UNKNOWN
+    return (states.pop() if len(states) == 1 else State.UNKNOWN), values

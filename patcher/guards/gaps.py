@@ -7,12 +7,15 @@ from posixpath import basename
 from typing import NamedTuple
 
 from patcher.guards.launch import read
+from patcher.guards.programs import CONTROL, HARMLESS
 from patcher.guards.result import Launch
-from patcher.guards.start import ENDS, HARMLESS, KEPT, Start, shown
+from patcher.guards.start import Start, is_known, shown
 from patcher.messages import Text
 
 _OURS = "/rlpatch-run"
 """Stands for the folder of the run, which is not there yet."""
+_KEEPS = r"\$PYTHONPATH\b|\$\{PYTHONPATH\b(?!:?\+)"
+"""An expansion that keeps what a run added to PYTHONPATH."""
 _FLAGS = r"-[bBdhiOPqRsuvVx]*"
 _PYTHON = rf"(.* )?(\S*/)?(python|pypy)[\d.]*t?( {_FLAGS}[WX] ?\S+| {_FLAGS})* {_FLAGS}"
 _LOST = {
@@ -85,19 +88,24 @@ def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
                 found, advice = shown(" ".join(start.words))[:200], instead or Text("add {option}", submitted(variable))
                 is_sure = start.sure and not text.startswith("sudo")
                 gaps.setdefault(start.where, HookGap(start.where, found, why, advice, is_sure))
-        value = start.variables.get("PYTHONPATH", KEPT)
-        found, why = f"PYTHONPATH={value}", Text("PYTHONPATH is overwritten")
+        is_unset = start.words[0] == "unset" and "PYTHONPATH" in start.variables
+        value = "" if is_unset else start.variables.get("PYTHONPATH")
+        if value is None or re.search(_KEEPS, value) or number > last:
+            continue
+        found, why = shown(f"PYTHONPATH={value}"), Text("PYTHONPATH is overwritten")
         advice = Text("use export PYTHONPATH=…:$PYTHONPATH, which keeps the old value")
-        is_lost = value is not None and KEPT not in value
-        if value is None and start.words[0] == "unset":  # a bare `export` keeps it
-            found, why, is_lost = "PYTHONPATH", Text("PYTHONPATH is unset"), True
+        if is_unset:
+            found, why = "PYTHONPATH", Text("PYTHONPATH is unset")
             advice = Text("keep PYTHONPATH in the environment")
-        if is_lost and number <= last:
-            gaps.setdefault(start.where, HookGap(start.where, shown(found), why, advice, start.sure and is_seen))
+        elif not is_known(value):
+            why = Text("PYTHONPATH may be overwritten")
+        gaps.setdefault(
+            start.where, HookGap(start.where, found, why, advice, start.sure and is_seen and is_known(value))
+        )
     return tuple(gaps.values())
 
 
 def _may_start(start: Start) -> bool:
     """Tell whether a start may lead to a Python process: it is more than an assignment or an end of the script."""
     program = "".join(start.texts[:1])
-    return bool(program) and not re.fullmatch(rf"{ENDS}|{HARMLESS}|export|declare|typeset|local|readonly", program)
+    return bool(program) and not re.fullmatch(rf"{CONTROL}|{HARMLESS}|export|declare|typeset|local|readonly", program)

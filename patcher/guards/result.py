@@ -36,25 +36,6 @@ class Checked:
     application: Application | None = None
 
 
-class LaunchText(NamedTuple):
-    """A word of a command, or a line of a file, without quotes.
-
-    ``plain`` tells that the launch surely passes there, and exports the text or starts Python with it.
-    """
-
-    where: str
-    text: str
-    plain: bool = False
-
-
-class Hidden(NamedTuple):
-    """A place with a text that cannot be read, and the reason."""
-
-    where: str
-    found: str
-    reason: str
-
-
 class GuardResult(NamedTuple):
     """Result for one profiler.
 
