@@ -31,12 +31,11 @@ _NO_CONFIG = Text("the run's configuration was not found here or is only known a
 
 
 class _Run(NamedTuple):
-    """A start of the application, its overrides, its file (None: it is not here), and whether it surely runs."""
+    """A start of the application, its overrides, and its configuration file (None: it is not here)."""
 
     start: Start
     overrides: tuple[str, ...]
     file: Path | None
-    sure: bool
 
 
 def configured(
@@ -99,7 +98,7 @@ def _runs(application: Application, root: Path | None, config: Path | None, read
     """
     if config is not None and reading.starts[0].where == ENVIRONMENT:
         _read(config, application, root, reading)
-        yield _Run(Start(str(config), ("python",), sure=True), (), config, sure=True)
+        yield _Run(Start(str(config), ("python",), sure=True), (), config)
     for start in reading.starts:
         at, program = _program(application, root, start)
         if not at:
@@ -118,7 +117,7 @@ def _runs(application: Application, root: Path | None, config: Path | None, read
         if is_here:
             _read(file, application, root, reading)
             overrides = (word for word in words if not re.match(r"-|.*\.py$", word) and word not in typed.values())
-            yield _Run(start, (*overrides,), file, start.sure and not _PRINTS & {*start.words})
+            yield _Run(replace(start, sure=start.sure and not _PRINTS & {*start.words}), (*overrides,), file)
 
 
 def _read(file: Path | None, application: Application, root: Path | None, reading: Reading) -> None:
@@ -230,34 +229,30 @@ def _judged(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: R
     text = " ".join(override(name, values[name]) for name in set_keys).replace(_UNKNOWN, "…")[:300]
     if state is State.OFF:
         return GuardResult(switch.profiler, state, run.start.where, text, Text("nothing to do"), switch.why)
-    line, where = _place(switch.keys[0].name, run, reading)
+    where = _place(switch.keys[0].name, run, reading)
     change = " ".join(dict.fromkeys(switch.off for switch, state, _ in judged if state is not State.OFF))
     off = Text("set {overrides} at {place}", change, within_sentence(where))
-    if line:
+    if ".yaml:" in where:
         off = Text("set {overrides} on the command line, or at {place}", change, within_sentence(where))
     reason = ""
     if state is State.UNKNOWN:
         reason = Text("a value in the configuration is only known at run time")
-    elif not (run.sure and run.start.program):
+    elif not (run.start.sure and run.start.program):
         state, reason = State.UNKNOWN, NOT_PLAIN
     why = (state is State.ARMED and switch.armed) or switch.why
     return GuardResult(switch.profiler, state, where, text, off, why, reason)
 
 
-def _place(key: str, run: _Run, reading: Reading) -> tuple[str, str]:
-    """Return the line of a file that sets a dotted ``key``, "" if it was typed, and then the place of either.
-
-    An override that the value may follow from counts as well: one of the same last name.
-    """
+def _place(key: str, run: _Run, reading: Reading) -> str:
+    """Return the place that sets a dotted ``key``, or an override of the same last name, from which it may follow."""
     typed = [word.lstrip("+~").partition("=")[0] for word in run.overrides]
     alike = (name for name in typed if name.rpartition(".")[2] == key.rpartition(".")[2])
     name = key if key in typed else next(alike, key)
     lines = [text for text in reading.texts if ".yaml:" in text.where and name not in typed]
     for part in name.split("."):
-        names_part = re.compile(rf"(^|[\s{{,]){re.escape(part)}\s*:")
-        lines = lines[next((at for at, text in enumerate(lines) if names_part.search(text.text)), len(lines)) :]
-    line = lines[0].where if lines else ""
-    return line, line or reading.place(f"{name}=", run.start.where)
+        sets_part = re.compile(rf"(^|[\s{{,]){re.escape(part)}\s*:")
+        lines = lines[next((at for at, text in enumerate(lines) if sets_part.search(text.text)), len(lines)) :]
+    return lines[0].where if lines else reading.place(f"{name}=", run.start.where)
 
 
 def _state(switch: ConfigSwitch, config: Any) -> tuple[State, dict[str, object]]:

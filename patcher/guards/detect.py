@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import dropwhile
 from posixpath import basename
@@ -18,7 +18,7 @@ from patcher.guards.launch import LaunchText, Reading, read
 from patcher.guards.result import COMMAND, ENVIRONMENT, NOT_PLAIN, Checked, GuardResult, Launch, within_sentence
 from patcher.guards.start import OUTSIDE, Start, carries, is_known, shown, wraps
 from patcher.messages import COMMA, SEMICOLON, Text, joined
-from patcher.switches import ConfigSwitch, Form, Release, State, Switch
+from patcher.switches import ConfigSwitch, Form, State, Switch
 
 _UNSEEN = Text("rlpatch found no Python program that starts after this setting")
 _VALUE = Text("this value is not documented, or only known at run time")
@@ -31,20 +31,23 @@ def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[G
     With ``severe``, OFF is left out. Raises Problem (USAGE) if a script that the launch names, or the configuration,
     cannot be read.
     """
-    application = checked.application
-    packages = application.packages if application and checked.root else ()
-    reading = read(launch, tuple((checked.root / package).resolve() for package in packages if checked.root))
+    application, config_switches = checked.application, checked.application.switches if checked.application else ()
+    packages = application.packages if application else ()
+    reading = read(launch, tuple((checked.root / name).resolve() for name in packages if checked.root))
     results, hidden = configured(application, checked, launch.config, reading) if application else ([], [])
-    places = (ENVIRONMENT, launch.script, COMMAND if launch.command else None)
-    where = joined(COMMA, (place if isinstance(place, str) else str(place) for place in places if place))
-    if application and (hidden or not severe):  # else nobody has to know which switches the release has
-        results += _undecided(application.switches, checked.release, hidden, results, where)
     for switch in checked.switches:
         judged = _results(switch, reading)
         if judged and checked.release.has(switch):  # which takes longer than to look for the switch
             results += judged
-    if reading.hidden or not severe:
-        results += _undecided(checked.switches, checked.release, reading.hidden, results, where)
+    places = (ENVIRONMENT, launch.script, COMMAND if launch.command else None)
+    where = joined(COMMA, (place if isinstance(place, str) else str(place) for place in places if place))
+    for switches, texts in ((config_switches, hidden), (checked.switches, reading.hidden)):
+        not_off = {result.profiler for result in results if result.state is not State.OFF}
+        for profiler in dict.fromkeys(switch.profiler for switch in switches) if texts or not severe else ():
+            alike = [switch for switch in switches if switch.profiler == profiler and checked.release.has(switch)]
+            results += [_hidden(alike[0], texts[0])] if alike and texts and profiler not in not_off else []
+            why = alike[0].why if alike else Text("this release has no switch for this profiler")
+            results.append(GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why))
     severest: dict[tuple[str, str], GuardResult] = {}
     for result in sorted(results, key=lambda result: -result.state.severity):
         is_off = result.state is State.OFF
@@ -53,29 +56,12 @@ def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[G
     return tuple(severest.values())
 
 
-def _undecided(
-    switches: Sequence[Switch | ConfigSwitch],
-    release: Release,
-    hidden: Sequence[LaunchText],
-    results: Iterable[GuardResult],
-    where: str,
-) -> list[GuardResult]:
-    """Return OFF for each profiler of ``switches``, preceded by UNKNOWN if ``hidden`` text may switch it on.
-
-    No UNKNOWN comes if ``results`` already say that it is not off, or the release has no switch for it. ``where`` says
-    what was searched.
-    """
-    undecided, not_off = list[GuardResult](), {result.profiler for result in results if result.state is not State.OFF}
-    for profiler in dict.fromkeys(switch.profiler for switch in switches):
-        existing = [switch for switch in switches if switch.profiler == profiler and release.has(switch)]
-        why = existing[0].why if existing else Text("this release has no switch for this profiler")
-        for text in hidden[:1] if existing and profiler not in not_off else ():
-            is_searched = text.where != text.reason
-            advice = Text("{instruction}, if this place has such a setting", existing[0].off) if is_searched else ""
-            line = text.text.partition("\n")[0].strip()[:200]
-            undecided.append(GuardResult(profiler, State.UNKNOWN, text.where, line, advice, why, text.reason))
-        undecided.append(GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why))
-    return undecided
+def _hidden(switch: Switch | ConfigSwitch, text: LaunchText) -> GuardResult:
+    """Return UNKNOWN for the profiler of ``switch``, which a text that cannot be read may switch on."""
+    is_searched = text.where != text.reason
+    advice = Text("{instruction}, if this place has such a setting", switch.off) if is_searched else ""
+    line = text.text.partition("\n")[0].strip()[:200]
+    return GuardResult(switch.profiler, State.UNKNOWN, text.where, line, advice, switch.why, text.reason)
 
 
 def _results(switch: Switch, reading: Reading) -> list[GuardResult]:
@@ -209,14 +195,14 @@ def _request(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
 
 
 def _requests(switch: Switch, reading: Reading) -> list[Start]:
-    """Return the starts whose words make an armed profiler record."""
+    """Return the starts whose words make an armed profiler record: those that a row of ``requested_by`` describes."""
 
-    def is_among(pattern: str, words: Sequence[str]) -> bool:
-        """Tell whether ``pattern`` matches one of ``words``; with a leading ``!``, whether it matches none."""
-        return any(re.fullmatch(pattern.lstrip("!"), word) for word in words) is not pattern.startswith("!")
+    def is_described(row: Sequence[str], words: Sequence[str]) -> bool:
+        matches = (any(re.fullmatch(pattern.lstrip("!"), word) for word in words) for pattern in row)
+        return all(is_there is not pattern.startswith("!") for is_there, pattern in zip(matches, row, strict=True))
 
     rows = switch.requested_by
-    return [start for start in reading.starts if any(all(is_among(word, start.words) for word in row) for row in rows)]
+    return [start for start in reading.starts if any(is_described(row, start.words) for row in rows)]
 
 
 def _key(switch: Switch, reading: Reading) -> Iterator[GuardResult]:

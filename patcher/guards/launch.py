@@ -23,7 +23,6 @@ from patcher.guards.start import INSIDE, OUTSIDE, Start, assigns, carries, is_hi
 from patcher.messages import Kind, Problem, Text
 from patcher.store.filesystem.opened import reading
 
-_DEPTH = 8  # of files and texts for a shell in each other
 _LONGEST = 2000  # of the value of a variable
 _LARGEST = 1 << 17  # of a file that is read, in bytes
 _UNKNOWN = Word(0, "$()")
@@ -110,11 +109,11 @@ class _Reader:
     values: dict[str, list[Word]] = field(default_factory=dict)  # that variables get anywhere in the launch
     constants: dict[str, str] = field(default_factory=dict)  # of variables that have surely got this value
     clear: dict[str, bool] = field(default_factory=dict)
-    files: set[tuple[str, bool]] = field(default_factory=set)  # that were read, and whether as plain
+    files: set[tuple[Path, bool]] = field(default_factory=set)  # that were read, and whether as plain
     folders: tuple[Path, ...] = (Path(),)
     path: Path | None = None
     line: int = 1
-    depth: int = 0
+    typed: bool = True  # by the user, so that a missing script is an error
     plain: bool = True
     ends_on_error: bool = False
 
@@ -145,11 +144,8 @@ class _Reader:
 
     def read_inner_shell(self, text: str, line: int, *, plain: bool = False) -> None:
         """Read the text of an expansion or of another shell; ``plain`` if a shell surely runs it, without arguments."""
-        if self.depth < _DEPTH:
-            constants = {} if plain else {**self.constants}  # another shell has only what is exported
-            replace(self, depth=self.depth + 1, plain=plain, constants=constants).read_shell(text, line)
-        else:
-            self.hide(Text("this text is nested too deeply in quotes and expansions"), text)
+        constants = {} if plain else {**self.constants}  # another shell has only what is exported
+        replace(self, typed=False, plain=plain, constants=constants).read_shell(text, line)
 
     def read_file(self, word: str, *, plain: bool = False) -> None:
         """Read the file ``word`` that the launch names, once: a script, a Python program or settings.
@@ -157,23 +153,24 @@ class _Reader:
         A file that is missing, too large or written by the launch is hidden. Raises Problem (USAGE) if it fails.
         """
         path, is_written = find(word, self.folders), basename(word) in self.result.written
-        is_read = bool({(word, plain), (word, True)} & self.files)
-        if not is_written and (is_read or (not path and re.fullmatch(programs.SETS_UP, word))):
-            return
-        self.files.add((word, plain))
         if is_written or not path:
-            self.hide(Text("the launch names a file that was not found here or is only known at run time"), word)
-        elif self.depth >= _DEPTH or path.stat().st_size > _LARGEST:
-            self.hide(
-                Text("the file is too large, or the launch refers to it only indirectly, through another file"), word
-            )
-        elif path.suffix != ".py" or not any(map(path.resolve().is_relative_to, self.result.packages)):
-            text = text_of(path)
-            is_plain = plain and not re.match("#!.* -", text)
-            folders = (*self.folders, *path.absolute().parents)
-            reader = replace(self, path=path, depth=self.depth + 1, plain=is_plain, folders=folders)
-            is_shell = path.suffix in (".sh", ".bash", "") or re.match("#!.*sh", text)
-            (reader.read_shell if is_shell else reader.read_python)(text, 1)
+            if is_written or not re.fullmatch(programs.SETS_UP, word):
+                self.hide(Text("the launch names a file that was not found here or is only known at run time"), word)
+            return
+        file = path.resolve()
+        is_upstream = file.suffix == ".py" and any(map(file.is_relative_to, self.result.packages))
+        if is_upstream or {(file, plain), (file, True)} & self.files:
+            return
+        self.files.add((file, plain))
+        if file.stat().st_size > _LARGEST:
+            self.hide(Text("the launch names a file that is too large to read"), word)
+            return
+        text = text_of(path)
+        is_plain = plain and not re.match("#!.* -", text)
+        folders = (*self.folders, *path.absolute().parents)
+        reader = replace(self, path=path, typed=False, plain=is_plain, folders=folders)
+        is_shell = path.suffix in (".sh", ".bash", "") or re.match("#!.*sh", text)
+        (reader.read_shell if is_shell else reader.read_python)(text, 1)
 
     def read_python(self, text: str, line: int) -> None:
         """Add the lines of Python code or settings to the texts, also with adjacent strings joined.
@@ -355,7 +352,7 @@ class _Reader:
             words = start.own[1:]
             operands = [*dropwhile(lambda word: word[:1] in ("-", "+") or word in ("pipefail", "errexit"), words)]
             script = "".join(operands[:1])
-            if not (self.depth or find(script, self.folders)):
+            if self.typed and not find(script, self.folders):
                 text_of(Path(script))  # what the user names is there
             self.read_file(script, plain=self.plain and not self.path and words == operands[:1])
 
