@@ -43,8 +43,8 @@ def configured(
 ) -> tuple[list[GuardResult], list[LaunchText]]:
     """Return the results of what a Hydra ``application`` composes, and the places whose text cannot be read.
 
-    The file ``config``, if given, is used instead of the one that the launch names. If some text cannot be read, only
-    profilers that are ON have a result. Raises Problem (USAGE) if ``config`` is no YAML file.
+    With such a place only profilers that are ON have a result. ``config`` replaces the file that the launch names.
+    Raises Problem (USAGE) if it is no YAML file.
     """
     if config is not None and (config.suffix != ".yaml" or not config.is_file()):
         reason = Text("Hydra reads files that end in .yaml") if config.is_file() else Text("this file does not exist")
@@ -70,17 +70,10 @@ def configured(
 
 
 def _is_composed(application: Application, runs: Sequence[_Run], reading: Reading) -> bool:
-    """Tell whether Hydra has to compose: the launch names a profiler, always in plain text, or includes other files.
-
-    Names that cannot be read are added to ``reading.hidden``.
-    """
+    """Tell whether Hydra has to compose: all names of profilers can be read, or other files are included."""
     mentions = [text for text in reading.texts if re.search(application.names, text.text)]
-    unclear = [text for text in mentions if not text.plain or "oc.env" in text.text]
+    unclear = [text for text in mentions if not text.plain or not runs or "oc.env" in text.text]
     reading.hidden[:0] = [text._replace(reason=NOT_PLAIN) for text in unclear]
-    if mentions and not runs:
-        package = application.packages[0]
-        reason = Text("the commands of the launch that rlpatch could read do not start {package}", package)
-        reading.hidden.append(mentions[0]._replace(reason=reason))
     packaged = "|".join((r"_self_|\S+://.*", *application.defaults))
     includes = re.compile(rf"\s{{0,2}}-\s+(?!({packaged})\s*$)")  # a configuration of the user, which may name one
     is_mixed = any(includes.match(line.text) for line in reading.texts if ".yaml:" in line.where)
@@ -91,10 +84,9 @@ def _is_composed(application: Application, runs: Sequence[_Run], reading: Readin
 
 
 def _runs(application: Application, root: Path | None, config: Path | None, reading: Reading) -> Iterator[_Run]:
-    """Yield each start of the application with its overrides and configuration file.
+    """Yield each start of the application; ``config`` is a run of its own if nothing was typed.
 
-    The lines of files that the project does not package replace those in ``reading.texts``; what hides a configuration
-    is added to ``reading.hidden``. A file ``config`` is a run of its own if nothing was typed.
+    Reads the configurations, and adds what hides one to ``reading.hidden``.
     """
     if config is not None and reading.starts[0].where == ENVIRONMENT:
         _read(config, application, root, reading)
@@ -107,13 +99,13 @@ def _runs(application: Application, root: Path | None, config: Path | None, read
         option = rf"(?m)^{application.option}()[=\n](.*)$" if application.option else _OPTION
         typed = dict(re.findall(option, "\n".join(words)))
         file, is_here = (config, True) if config else _configuration(application, root, program, start, typed)
-        is_edited = file is not None and file.name in reading.written
-        reasons = {
-            _ANY: any(map(is_hidden, words)),
-            _NO_GROUP: any(_is_missing(word, (root or Path()) / application.folder) for word in words),
-            _NO_CONFIG: not is_here or is_edited,
-        }
-        reading.hidden.extend(LaunchText(start.where, "", reason=reason) for reason, holds in reasons.items() if holds)
+        is_here = is_here and not (file and file.name in reading.written)
+        reasons = [_ANY] if any(map(is_hidden, words)) else []
+        reasons += (
+            [_NO_GROUP] if any(_is_missing(word, (root or Path()) / application.folder) for word in words) else []
+        )
+        reasons += [] if is_here else [_NO_CONFIG]
+        reading.hidden.extend(LaunchText(start.where, "", reason=reason) for reason in reasons)
         if is_here:
             _read(file, application, root, reading)
             overrides = (word for word in words if not re.match(r"-|.*\.py$", word) and word not in typed.values())
@@ -130,10 +122,7 @@ def _read(file: Path | None, application: Application, root: Path | None, readin
 
 
 def _program(application: Application, root: Path | None, start: Start) -> tuple[int, Path | None]:
-    """Return the index of the first word after a program of the application, and the program's file.
-
-    The index is 0 if the start runs no such program; the file is None if it is not on this machine.
-    """
+    """Return the index of the first word after the application's program (0: none), and its file (None: not here)."""
     folders = (*start.folders, *([root] if root else []))
     for at, (before, word) in enumerate(pairwise(("", *start.words)), 1):
         is_module = before in ("-m", "--module") and word.partition(".")[0] in application.packages
@@ -151,8 +140,7 @@ def _configuration(
 ) -> tuple[Path | None, bool]:
     """Return the configuration file of a start (None: not here), and whether it is here or the project packages it.
 
-    ``program`` is the file of the program, which may name a configuration. ``typed`` has the options of the command
-    line: p for the path, n for the name, d for the directory, or "" for the option of ``application``.
+    ``typed`` has the options: p for the path, n for the name, d for the directory, "" for that of ``application``.
     """
     if "d" in typed or not is_known("".join(typed.values())):
         return None, False
@@ -182,10 +170,7 @@ def _is_missing(word: str, home: Path) -> bool:
 
 
 def _composed(application: Application, root: Path | None, run: _Run) -> Any:
-    """Return the configuration that Hydra composes for a run, or a text with the reason why it cannot.
-
-    Words that are known only at run time become a placeholder.
-    """
+    """Return the configuration that Hydra composes for a run, or a text with the reason why it cannot."""
     try:
         import yaml
 
@@ -218,11 +203,7 @@ def _composed(application: Application, root: Path | None, run: _Run) -> Any:
 
 
 def _judged(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: Reading) -> GuardResult:
-    """Return the severest result of one profiler's ``switches`` for ``config``, the configuration of ``run``.
-
-    It is UNKNOWN if the launch may not run this program; where and how to switch the profiler off is found in
-    ``reading``.
-    """
+    """Return the severest result of one profiler's ``switches`` for ``config``, the configuration of ``run``."""
     judged = [(switch, *_state(switch, config)) for switch in switches]
     switch, state, values = max(judged, key=lambda row: row[1].severity)
     set_keys = [key.name for key in switch.keys if values[key.name] not in (None, False, [], key.values[0])]
@@ -256,10 +237,7 @@ def _place(key: str, run: _Run, reading: Reading) -> str:
 
 
 def _state(switch: ConfigSwitch, config: Any) -> tuple[State, dict[str, object]]:
-    """Return the state of a switch in a configuration, and the values of its keys: a placeholder if unresolvable.
-
-    The state is UNKNOWN if it depends on a value that only the run tells.
-    """
+    """Return the state of a switch in a configuration, and its keys' values: a placeholder if only the run tells."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 

@@ -52,10 +52,7 @@ option contains the name of a variable."""
 
 
 class HookGap(NamedTuple):
-    """A place where processes start without the hook; ``instead`` says what to write.
-
-    ``sure`` tells whether the launch certainly passes the place.
-    """
+    """A place where processes start without the hook, what to write instead, and whether it is surely passed."""
 
     where: str
     found: str
@@ -65,18 +62,14 @@ class HookGap(NamedTuple):
 
 
 def submitted(variable: str) -> str:
-    """Return the shell words that hand the hook to `ray job submit`, which needs them besides its other options.
-
-    The shell expands them to nothing outside of `rlpatch run`. ``variable`` names the variable with the hook's package.
-    """
+    """Return shell words by which `ray job submit` gets the hook's package in ``variable``; none outside of a run."""
     return f'${{{variable}:+--runtime-env-json "{{\\"py_modules\\": [\\"${variable}\\"]}}"}}'
 
 
 def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
-    """Return the places of a launch at which processes lose the hook, one for each line of a file.
+    """Return the places at which processes lose the hook, whose package ``variable`` holds, one for each line.
 
-    ``variable`` names the environment variable with the hook's module. Raises Problem (USAGE) if a script that the
-    launch names cannot be read.
+    Raises Problem (USAGE) if a script that the launch names cannot be read.
     """
     starts, gaps = read(launch).starts, dict[str, HookGap]()
     last = max((number for number, start in enumerate(starts) if _may_start(start)), default=-1)

@@ -33,8 +33,7 @@ _INPUT = Text("the standard input of this command is only known at run time")
 class LaunchText(NamedTuple):
     """A word of a command, or a line of a file, without quotes.
 
-    ``plain`` tells that the launch surely passes there, and exports the text or starts Python with it. ``reason`` says
-    why the text hides what the launch does.
+    ``plain``: the launch surely exports it, or starts Python with it. ``reason``: why it hides what the launch does.
     """
 
     where: str
@@ -62,10 +61,7 @@ class Reading:
 
 
 def read(launch: Launch, packages: tuple[Path, ...] = ()) -> Reading:
-    """Return everything that can be read of a launch, except Python files in the folders ``packages``.
-
-    Raises Problem (USAGE) if a script that the user names cannot be read.
-    """
+    """Read a launch, except Python files in ``packages``. Raises Problem (USAGE) if a typed script is missing."""
     result = Reading(launch.environ, packages)
     typed = [launch.command] if launch.command else []
     if launch.script is not None:
@@ -100,10 +96,7 @@ def text_of(path: Path) -> str:
 
 @dataclass
 class _Reader:
-    """Reader at one place of a launch, which adds to ``result``.
-
-    Readers of files and texts inside are copies, which share the assigned ``values``.
-    """
+    """Reader of a launch, which adds to ``result``; for texts inside there are copies, which share ``values``."""
 
     result: Reading
     values: dict[str, list[Word]] = field(default_factory=dict)  # that variables get anywhere in the launch
@@ -128,10 +121,7 @@ class _Reader:
         self.result.hidden.append(LaunchText(self.place(line or self.line), shown(text)[:200], reason=reason))
 
     def read_shell(self, text: str, line: int) -> None:
-        """Read shell text that begins at ``line``: first what its commands set and write, then the commands.
-
-        A text that cannot be split into commands is only searched, and counts as hidden.
-        """
+        """Read shell text that begins at ``line``. If it cannot be split into commands, it counts as hidden."""
         try:
             commands = split(text, line)
             for command in commands:
@@ -148,10 +138,7 @@ class _Reader:
         replace(self, typed=False, plain=plain, constants=constants).read_shell(text, line)
 
     def read_file(self, word: str, *, plain: bool = False) -> None:
-        """Read the file ``word`` that the launch names, once: a script, a Python program or settings.
-
-        A file that is missing, too large or written by the launch is hidden. Raises Problem (USAGE) if it fails.
-        """
+        """Read a script, Python program or settings, once; hidden if missing, large or written by the launch."""
         path, is_written = find(word, self.folders), basename(word) in self.result.written
         if is_written or not path:
             if is_written or not re.fullmatch(programs.SETS_UP, word):
@@ -173,10 +160,7 @@ class _Reader:
         (reader.read_shell if is_shell else reader.read_python)(text, 1)
 
     def read_python(self, text: str, line: int) -> None:
-        """Add the lines of Python code or settings to the texts, also with adjacent strings joined.
-
-        Code that runs or sets what only the run tells is hidden. Shell scripts that it names are read.
-        """
+        """Read Python code or settings, also with adjacent strings joined, and the shell scripts that they name."""
         text = re.sub(r"^[ \t]*#.*", "", text, flags=re.MULTILINE)
         self.note(text, line)
         self.note(re.sub(programs.ADJACENT_STRINGS, "", text), line)
@@ -211,14 +195,11 @@ class _Reader:
         self.result.written.update(basename(word.text) for direction, word in command.redirects if ">" in direction)
 
     def value(self, raw: str) -> str:
-        """Return the only text that an expansion can have; INSIDE if all possible ones were read, else OUTSIDE.
-
-        ``$PYTHONPATH`` stays as written: a run adds to it.
-        """
+        """Return the only text that an expansion can have; INSIDE if all possible ones were read, else OUTSIDE."""
         match = re.fullmatch(programs.PARAMETER, raw)
         name, operator, operand = match.group(1, 3, 4) if match else ("", None, None)
         values = self.values.get(name, [])
-        if re.match(r"\$\{?PYTHONPATH\b", raw):
+        if re.match(r"\$\{?PYTHONPATH\b", raw):  # has what a run added to it
             return Word(self.line, operand or "").marked(self.value) if operator == "+" else raw
         if operator != "+" and len(values) == 1 and name in self.constants:
             return self.constants[name]
@@ -235,10 +216,7 @@ class _Reader:
         return ":" if raw.startswith(("[[", "((")) else INSIDE if self.is_clear(raw) else OUTSIDE
 
     def is_clear(self, raw: str) -> bool:
-        """Tell whether an expansion yields only whole words that are among the texts that were read.
-
-        Adds the words of its possible values to the texts.
-        """
+        """Tell whether an expansion yields only whole words that were read; add those of its values to the texts."""
         if raw not in self.clear:
             self.clear[raw] = True  # where a variable refers to itself, its other values decide
             match = re.fullmatch(programs.PARAMETER, raw)
@@ -259,10 +237,7 @@ class _Reader:
     # --- commands ---
 
     def read_command(self, command: ShellCommand) -> None:
-        """Record what a command sets and starts, read the files that it names, and update ``plain``.
-
-        ``plain`` then tells whether the script surely goes on, and its further lines keep their meaning.
-        """
+        """Record what a command sets and starts, and read what it names; ``plain``: the script surely goes on."""
         words = _stripped(command)
         sources = [*words, *(word for _, word in command.redirects)]
         self.line = min((word.line for word in sources), default=self.line)
@@ -278,16 +253,16 @@ class _Reader:
         if start.words and not (start.texts and re.fullmatch(programs.HARMLESS, start.name)):
             self.result.starts.append(start)
         self.follow(command, start)
+        is_typed_shell = not self.path and re.fullmatch(programs.SHELL, start.name)
+        is_passed_on = start.sure and bool(start.is_export or start.program or is_typed_shell)
         for word in sources:
-            self.note_word(word, plain=word in words and self.passes_words_on(start))
+            text = word.marked(lambda raw: self.value(raw) if is_known(self.value(raw)) else raw)
+            self.note(text, word.line, plain=is_passed_on and word in words)
         is_diverted = re.search(programs.DIVERTS, " ".join(word.raw for word in words))
         self.plain = start.sure and self.surely_goes_on(start) and not is_diverted
 
     def build_start(self, command: ShellCommand, words: Sequence[Word]) -> Start:
-        """Build the `Start` of a command, whose ``words`` are expanded.
-
-        It is sure if the script surely gets there, outside of branches, lists and pipes (except to ``tee``).
-        """
+        """Expand the ``words`` of a command. It is sure outside of branches, lists and pipes (except to ``tee``)."""
         marks = list[str]()
         for word in words:
             mark = word.marked(self.value)
@@ -299,15 +274,6 @@ class _Reader:
         start.sure = self.plain and is_whole and command.before in ("\n", ";", "&")
         return start
 
-    def passes_words_on(self, start: Start) -> bool:
-        """Tell whether the run surely gets a command's words: it exports them, or starts Python or a typed script."""
-        is_typed_shell = not self.path and re.fullmatch(programs.SHELL, start.name)
-        return start.sure and bool(start.is_export or start.program or is_typed_shell)
-
-    def note_word(self, word: Word, *, plain: bool) -> None:
-        text = word.marked(lambda raw: self.value(raw) if is_known(self.value(raw)) else raw)
-        self.note(text, word.line, plain=plain)
-
     def surely_goes_on(self, start: Start) -> bool:
         """Tell whether a script surely goes on after a command, and its further lines keep their meaning."""
         goes_on = programs.NEVER_FAILS if self.ends_on_error else programs.GOES_ON
@@ -318,10 +284,7 @@ class _Reader:
         return bool(is_passed) and not (may_fail or is_edited or any(map(is_hidden, start.words)))
 
     def follow(self, command: ShellCommand, start: Start) -> None:
-        """Read the files, texts and input that a command passes on, or change to the folder that it changes to.
-
-        What cannot be read is recorded as hidden.
-        """
+        """Read the files, texts and input that a command passes on, or note the folder that it changes to."""
         if re.fullmatch(programs.COMPUTED, start.shape):
             self.hide(_RUN_TIME, " ".join(start.texts))
         self.read_input(command, start)
@@ -334,10 +297,7 @@ class _Reader:
             self.read_words(command, start)
 
     def read_input(self, command: ShellCommand, start: Start) -> None:
-        """Read what a shell or Python runs: a script or a here-document. Any other input counts as hidden.
-
-        Raises Problem (USAGE) if a script that the user typed does not exist.
-        """
+        """Read the script or here-document that a shell or Python runs; any other input counts as hidden."""
         text = " ".join(start.own)
         documents = [word for direction, word in command.redirects if direction == "<<<"]
         is_python = re.fullmatch(programs.RUNS_FILES, start.name) and start.own[1:] in ([], ["-"])
@@ -357,7 +317,7 @@ class _Reader:
             self.read_file(script, plain=self.plain and not self.path and words == operands[:1])
 
     def read_words(self, command: ShellCommand, start: Start) -> None:
-        """Read words of a command that are Python or shell code, and the files that its words name."""
+        """Read the words of a command that are Python or shell code, settings, or names of files and modules."""
         is_code = start.program and not re.fullmatch(programs.PROFILERS, start.name)
         is_whole = re.fullmatch(programs.SHELL, start.name) and re.fullmatch(r"-\w*c", " ".join(start.own[1:-1]))
         for source in command.words:
@@ -367,13 +327,7 @@ class _Reader:
                 self.read_inner_shell(source.text, source.line, plain=self.plain and bool(is_whole))
         if "/" in start.name:
             self.read_file(start.name)
-        self.read_named_files(start)
-
-    def read_named_files(self, start: Start) -> None:
-        """Read the files and modules that a command names, and Ray's runtime environment as settings.
-
-        Settings are certain only if they stand in front of the program. A program that only the run tells is hidden.
-        """
+        # Ray's settings count in front of the program.
         is_sure, program = self.plain and bool(start.program or carries(start.own)), ""
         for option, word in pairwise(start.own if start.program else start.texts):
             pair = f"{option} {word}"
