@@ -31,11 +31,11 @@ _NO_CONFIG = Text("the run's configuration was not found here or is only known a
 
 
 class _Run(NamedTuple):
-    """A start of the application, its overrides, and its configuration file (None: it is not here)."""
+    """A start of the application, its overrides, and its configuration file, which may be missing if it is packaged."""
 
     start: Start
     overrides: tuple[str, ...]
-    file: Path | None
+    file: Path
 
 
 def configured(
@@ -98,24 +98,23 @@ def _runs(application: Application, root: Path | None, config: Path | None, read
         words = start.words[at:]
         option = rf"(?m)^{application.option}()[=\n](.*)$" if application.option else _OPTION
         typed = dict(re.findall(option, "\n".join(words)))
-        file, is_here = (config, True) if config else _configuration(application, root, program, start, typed)
-        is_here = is_here and not (file and file.name in reading.written)
+        file = config or _configuration(application, root, program, start, typed)
+        overrides = [word for word in words if not re.match(r"-|.*\.py$", word) and word not in typed.values()]
         reasons = [_ANY] if any(map(is_hidden, words)) else []
-        reasons += (
-            [_NO_GROUP] if any(_is_missing(word, (root or Path()) / application.folder) for word in words) else []
-        )
-        reasons += [] if is_here else [_NO_CONFIG]
+        folders = ((root or Path()) / application.folder, file.parent if file else Path())
+        reasons += [_NO_GROUP] if any(_is_missing(word, *folders) for word in overrides) else []
+        reasons += [] if file and file.name not in reading.written else [_NO_CONFIG]
         reading.hidden.extend(LaunchText(start.where, "", reason=reason) for reason in reasons)
-        if is_here:
+        if file and _NO_CONFIG not in reasons:
             _read(file, application, root, reading)
-            overrides = (word for word in words if not re.match(r"-|.*\.py$", word) and word not in typed.values())
-            yield _Run(replace(start, sure=start.sure and not _PRINTS & {*start.words}), (*overrides,), file)
+            sure = start.sure and not _PRINTS & {*start.words}
+            yield _Run(replace(start, sure=sure), (*overrides,), file)
 
 
-def _read(file: Path | None, application: Application, root: Path | None, reading: Reading) -> None:
+def _read(file: Path, application: Application, root: Path | None, reading: Reading) -> None:
     """Add the lines of a configuration to ``reading`` as plain text, unless the project packages it."""
     package = (root / application.packages[0]).resolve() if root else None
-    if file is not None and not (package and file.resolve().is_relative_to(package)):
+    if file.is_file() and not (package and file.resolve().is_relative_to(package)):
         reading.texts[:] = [text for text in reading.texts if text.where.rpartition(":")[0] != str(file)]
         lines = enumerate(re.sub(r"(?m)(^|\s)#.*", "", text_of(file)).splitlines(), 1)
         reading.texts.extend(LaunchText(f"{file}:{number}", normal(line), plain=True) for number, line in lines)
@@ -137,16 +136,15 @@ def _program(application: Application, root: Path | None, start: Start) -> tuple
 
 def _configuration(
     application: Application, root: Path | None, program: Path | None, start: Start, typed: dict[str, str]
-) -> tuple[Path | None, bool]:
-    """Return the configuration file of a start (None: not here), and whether it is here or the project packages it.
+) -> Path | None:
+    """Return the configuration file of a start: one that is here, or that the project packages, else None.
 
     ``typed`` has the options: p for the path, n for the name, d for the directory, "" for that of ``application``.
     """
     if "d" in typed or not is_known("".join(typed.values())):
-        return None, False
+        return None
     if application.option:
-        file = find(typed.get("", ""), start.folders)
-        return file, bool(file)
+        return find(typed.get("", ""), start.folders)
     main = re.search(application.main, text_of(program)) if program else None  # the program names one in its code
     options = {**dict(re.findall(r"config_([pn])\w+\s*=\s*[\"']([^\"']*)", main[1] if main else "")), **typed}
     path, name = options.get("p", ""), options.get("n", "").removesuffix(".yaml")
@@ -154,16 +152,18 @@ def _configuration(
     folders = [program.parent / path] if program else []
     folders += [root / application.folder] if root and is_packaged else []
     folders += [folder / path for folder in start.folders]
-    file = next((file for name in names if (file := find(f"{name}.yaml", folders))), None)
-    return file, bool(file) or (is_packaged and names[0] in application.defaults)
+    packaged = (
+        Path(application.folder, f"{names[0]}.yaml") if is_packaged and names[0] in application.defaults else None
+    )
+    return next((file for name in names if (file := find(f"{name}.yaml", folders))), packaged)
 
 
-def _is_missing(word: str, home: Path) -> bool:
-    """Tell whether an override selects a file that the project's folder ``home`` lacks, or moves the search path."""
+def _is_missing(word: str, packaged: Path, folder: Path) -> bool:
+    """Tell whether an override moves Hydra's search, or selects from a group of a folder what is not ``packaged``."""
     key, _, value = word.lstrip("+").partition("=")
-    group = home / key.partition("@")[0]
-    takes_option = re.search("[@/]|^hydra.searchpath", key) or group.is_dir()
-    return bool(takes_option) and value not in ("null", "") and not (group / f"{value}.yaml").is_file()
+    group = key.partition("@")[0]
+    is_group = re.search("[@/]|^hydra.searchpath", key) or (packaged / group).is_dir() or (folder / group).is_dir()
+    return bool(is_group) and value not in ("null", "") and not (packaged / group / f"{value}.yaml").is_file()
 
 
 # --- what Hydra makes of it ---
@@ -178,7 +178,7 @@ def _composed(application: Application, root: Path | None, run: _Run) -> Any:
         from hydra import compose, initialize_config_dir
     except ImportError:
         return Text("hydra-core is not installed (pip install hydra-core)")
-    if run.file is None:
+    if not run.file.is_file():
         return Text(
             "{package} is not installed here; give its location with --path DIR or --python EXE",
             application.packages[0],
