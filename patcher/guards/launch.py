@@ -150,12 +150,10 @@ class _Reader:
             return
         self.files.add((file, plain))
         if file.stat().st_size > _LARGEST:
-            self.hide(Text("the launch names a file that is too large to read"), word)
+            self.hide(Text("the launch names a file of more than 128 KiB, which rlpatch does not read"), word)
             return
-        text = text_of(path)
-        is_plain = plain and not re.match("#!.* -", text)
-        folders = (*self.folders, *path.absolute().parents)
-        reader = replace(self, path=path, typed=False, plain=is_plain, folders=folders)
+        text, folders = text_of(path), (*self.folders, *path.absolute().parents)
+        reader = replace(self, path=path, typed=False, plain=plain, folders=folders)
         is_shell = path.suffix in (".sh", ".bash", "") or re.match("#!.*sh", text)
         (reader.read_shell if is_shell else reader.read_python)(text, 1)
 
