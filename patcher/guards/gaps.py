@@ -6,10 +6,10 @@ import re
 from posixpath import basename
 from typing import NamedTuple
 
+from patcher.guards import programs
 from patcher.guards.launch import read
-from patcher.guards.programs import CONTROL, HARMLESS
 from patcher.guards.result import Launch
-from patcher.guards.start import Start, is_known, shown
+from patcher.guards.start import is_known, shown
 from patcher.messages import Text
 
 _OURS = "/rlpatch-run"
@@ -42,7 +42,7 @@ _LOST = {
         Text("sudo passes on only the variables that its configuration allows"),
         "sudo env PYTHONPATH=$PYTHONPATH …",
     ),
-    r"env (.* )?(-i|-|--ignore-environment|(-u ?|--unset[= ])PYTHONPATH)( .*)?": (
+    r"unset (.* )?PYTHONPATH( .*)?|env (.* )?(-i|-|--ignore-environment|(-u ?|--unset[= ])PYTHONPATH)( .*)?": (
         Text("PYTHONPATH is unset, or the environment is emptied (env -i)"),
         Text("keep PYTHONPATH in the environment"),
     ),
@@ -72,33 +72,20 @@ def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
     Raises Problem (USAGE) if a script that the launch names cannot be read.
     """
     starts, gaps = read(launch).starts, dict[str, HookGap]()
-    last = max((number for number, start in enumerate(starts) if _may_start(start)), default=-1)
+    sets_only = rf"{programs.CONTROL}|{programs.HARMLESS}|export|declare|typeset|local|readonly"
+    running = [number for number, start in enumerate(starts) if not re.fullmatch(sets_only, "".join(start.texts[:1]))]
     is_seen = any(start.program for start in starts)
     for number, start in enumerate(starts):
         text = " ".join((*map(basename, start.texts[:1]), *start.texts[1:]))
         for pattern, (why, instead) in _LOST.items():
             if re.fullmatch(pattern, text, re.DOTALL):
                 found, advice = shown(" ".join(start.words))[:200], instead or Text("add {option}", submitted(variable))
-                is_sure = start.sure and not text.startswith("sudo")
+                is_sure = start.sure and not re.match("sudo" if is_seen else "sudo|unset", text)
                 gaps.setdefault(start.where, HookGap(start.where, found, why, advice, is_sure))
-        is_unset = start.words[0] == "unset" and "PYTHONPATH" in start.variables
-        value = "" if is_unset else start.variables.get("PYTHONPATH")
-        if value is None or re.search(_KEEPS, value) or number > last:
-            continue
-        found, why = shown(f"PYTHONPATH={value}"), Text("PYTHONPATH is overwritten")
-        advice = Text("use export PYTHONPATH=…:$PYTHONPATH, which keeps the old value")
-        if is_unset:
-            found, why = "PYTHONPATH", Text("PYTHONPATH is unset")
-            advice = Text("keep PYTHONPATH in the environment")
-        elif not is_known(value):
-            why = Text("PYTHONPATH may be overwritten")
-        gaps.setdefault(
-            start.where, HookGap(start.where, found, why, advice, start.sure and is_seen and is_known(value))
-        )
+        value = start.variables.get("PYTHONPATH")
+        if value is not None and not re.search(_KEEPS, value) and number <= max(running, default=-1):
+            why = Text("PYTHONPATH is overwritten") if is_known(value) else Text("PYTHONPATH may be overwritten")
+            advice = Text("use export PYTHONPATH=…:$PYTHONPATH, which keeps the old value")
+            is_sure = start.sure and is_seen and is_known(value)
+            gaps.setdefault(start.where, HookGap(start.where, shown(f"PYTHONPATH={value}"), why, advice, is_sure))
     return tuple(gaps.values())
-
-
-def _may_start(start: Start) -> bool:
-    """Tell whether a start may lead to a Python process: it is more than an assignment or an end of the script."""
-    program = "".join(start.texts[:1])
-    return bool(program) and not re.fullmatch(rf"{CONTROL}|{HARMLESS}|export|declare|typeset|local|readonly", program)

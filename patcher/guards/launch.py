@@ -102,7 +102,7 @@ class _Reader:
     values: dict[str, list[Word]] = field(default_factory=dict)  # that variables get anywhere in the launch
     constants: dict[str, str] = field(default_factory=dict)  # of variables that have surely got this value
     clear: dict[str, bool] = field(default_factory=dict)
-    files: set[tuple[Path, bool]] = field(default_factory=set)  # that were read, and whether as plain
+    files: set[Path] = field(default_factory=set)  # that were read
     folders: tuple[Path, ...] = (Path(),)
     path: Path | None = None
     line: int = 1
@@ -146,9 +146,9 @@ class _Reader:
             return
         file = path.resolve()
         is_upstream = file.suffix == ".py" and any(map(file.is_relative_to, self.result.packages))
-        if is_upstream or {(file, plain), (file, True)} & self.files:
+        if is_upstream or file in self.files:
             return
-        self.files.add((file, plain))
+        self.files.add(file)
         if file.stat().st_size > _LARGEST:
             self.hide(Text("the launch names a file of more than 128 KiB, which rlpatch does not read"), word)
             return

@@ -34,7 +34,7 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "anew": ("export PYTHONPATH=/a\npython -m x", ("PYTHONPATH is overwritten",)),
     "anew for one": ("PYTHONPATH=/a python -m x", ("PYTHONPATH is overwritten",)),
     "anew by what only the run tells": ("export PYTHONPATH=$(tool)\npython -m x", ("(perhaps) PYTHONPATH may be overwritten",)),
-    "anew, not exported": ("unset PYTHONPATH\npython -m x", ("PYTHONPATH is unset",)),
+    "unset": ("unset PYTHONPATH\npython -m x", ("PYTHONPATH is unset",)),
     "kept": ("export PYTHONPATH=/a:$PYTHONPATH\npython -m x", ()),
     "kept if there": ("export PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}/a\npython -m x", ()),
     "kept beside what only the run tells": ("export PYTHONPATH=$(tool):$PYTHONPATH\npython -m x", ()),
