@@ -52,25 +52,25 @@ def configured(
         raise Problem(Kind.USAGE, Text("cannot read the configuration: {reason}", reason), str(config), hint)
     root, results = checked.root, list[GuardResult]()
     reading = replace(reading, hidden=[*reading.hidden])  # an override hides nothing of the environment
-    runs = [*_runs(application, root, config, reading)]
+    runs = [*_find_runs(application, root, config, reading)]
     if root is None and not reading.texts:
         reason = Text("{package} is not installed here", application.packages[0])
         reading.hidden.append(LaunchText(reason, "", reason=reason))
-    for run in runs if _is_composed(application, runs, reading) else ():
-        content = _composed(application, root, run)
+    for run in runs if _needs_composing(application, runs, reading) else ():
+        content = _compose(application, root, run)
         if isinstance(content, str):
             reading.hidden.append(LaunchText(run.start.where, "", reason=content))
             continue
         for profiler in dict.fromkeys(switch.profiler for switch in application.switches):
             alike = (switch for switch in application.switches if switch.profiler == profiler)
             switches = [switch for switch in alike if checked.release.has(switch)]
-            results += [_judged(switches, run, content, reading)] if switches else []
+            results += [_judge(switches, run, content, reading)] if switches else []
     is_on = {result.profiler for result in results if result.state is State.ON}
     return [result for result in results if not reading.hidden or result.profiler in is_on], reading.hidden
 
 
-def _is_composed(application: Application, runs: Sequence[_Run], reading: Reading) -> bool:
-    """Tell whether Hydra has to compose: all names of profilers can be read, or other files are included."""
+def _needs_composing(application: Application, runs: Sequence[_Run], reading: Reading) -> bool:
+    """Tell whether to compose the runs: a profiler is named, or other files are included; unclear names are hidden."""
     mentions = [text for text in reading.texts if re.search(application.names, text.text)]
     unclear = [text for text in mentions if not text.plain or not runs or "oc.env" in text.text]
     reading.hidden[:0] = [text._replace(reason=NOT_PLAIN) for text in unclear]
@@ -83,35 +83,35 @@ def _is_composed(application: Application, runs: Sequence[_Run], reading: Readin
 # --- what is started ---
 
 
-def _runs(application: Application, root: Path | None, config: Path | None, reading: Reading) -> Iterator[_Run]:
-    """Yield each start of the application; ``config`` is a run of its own if nothing was typed.
+def _find_runs(application: Application, root: Path | None, config: Path | None, reading: Reading) -> Iterator[_Run]:
+    """Yield each run of the application that the launch starts, or one of ``config`` alone if it has no command.
 
-    Reads the configurations, and adds what hides one to ``reading.hidden``.
+    The lines of their configurations are added to ``reading.texts``; what hides one, to ``reading.hidden``.
     """
     if config is not None and reading.starts[0].where == ENVIRONMENT:
-        _read(config, application, root, reading)
+        _read_configuration(config, application, root, reading)
         yield _Run(Start(str(config), ("python",), sure=True), (), config)
     for start in reading.starts:
-        at, program = _program(application, root, start)
+        at, program = _find_program(application, root, start)
         if not at:
             continue
         words = start.words[at:]
         option = rf"(?m)^{application.option}()[=\n](.*)$" if application.option else _OPTION
         typed = dict(re.findall(option, "\n".join(words)))
-        file = config or _configuration(application, root, program, start, typed)
+        file = config or _find_configuration(application, root, program, start, typed)
         overrides = [word for word in words if not re.match(r"-|.*\.py$", word) and word not in typed.values()]
         reasons = [_ANY] if any(map(is_hidden, words)) else []
         folders = ((root or Path()) / application.folder, file.parent if file else Path())
-        reasons += [_NO_GROUP] if any(_is_missing(word, *folders) for word in overrides) else []
+        reasons += [_NO_GROUP] if any(_selects_missing_group(word, *folders) for word in overrides) else []
         reasons += [] if file and file.name not in reading.written else [_NO_CONFIG]
         reading.hidden.extend(LaunchText(start.where, "", reason=reason) for reason in reasons)
         if file and _NO_CONFIG not in reasons:
-            _read(file, application, root, reading)
+            _read_configuration(file, application, root, reading)
             sure = start.sure and not _PRINTS & {*start.words}
             yield _Run(replace(start, sure=sure), (*overrides,), file)
 
 
-def _read(file: Path, application: Application, root: Path | None, reading: Reading) -> None:
+def _read_configuration(file: Path, application: Application, root: Path | None, reading: Reading) -> None:
     """Add the lines of a configuration to ``reading`` as plain text, unless the project packages it."""
     package = (root / application.packages[0]).resolve() if root else None
     if file.is_file() and not (package and file.resolve().is_relative_to(package)):
@@ -120,7 +120,7 @@ def _read(file: Path, application: Application, root: Path | None, reading: Read
         reading.texts.extend(LaunchText(f"{file}:{number}", normal(line), plain=True) for number, line in lines)
 
 
-def _program(application: Application, root: Path | None, start: Start) -> tuple[int, Path | None]:
+def _find_program(application: Application, root: Path | None, start: Start) -> tuple[int, Path | None]:
     """Return the index of the first word after the application's program (0: none), and its file (None: not here)."""
     folders = (*start.folders, *([root] if root else []))
     for at, (before, word) in enumerate(pairwise(("", *start.words)), 1):
@@ -134,12 +134,12 @@ def _program(application: Application, root: Path | None, start: Start) -> tuple
     return 0, None
 
 
-def _configuration(
+def _find_configuration(
     application: Application, root: Path | None, program: Path | None, start: Start, typed: dict[str, str]
 ) -> Path | None:
-    """Return the configuration file of a start: one that is here, or that the project packages, else None.
+    """Return the configuration file of a start of ``program``; None if it is neither here nor packaged by the project.
 
-    ``typed`` has the options: p for the path, n for the name, d for the directory, "" for that of ``application``.
+    ``typed`` maps Hydra's options to their values: p (path), n (name), d (directory), "" for that of ``application``.
     """
     if "d" in typed or not is_known("".join(typed.values())):
         return None
@@ -158,8 +158,8 @@ def _configuration(
     return next((file for name in names if (file := find(f"{name}.yaml", folders))), packaged)
 
 
-def _is_missing(word: str, packaged: Path, folder: Path) -> bool:
-    """Tell whether an override moves Hydra's search, or selects from a group of a folder what is not ``packaged``."""
+def _selects_missing_group(word: str, packaged: Path, folder: Path) -> bool:
+    """Tell whether an override moves Hydra's search path, or selects from a config group what is not ``packaged``."""
     key, _, value = word.lstrip("+").partition("=")
     group = key.partition("@")[0]
     is_group = re.search("[@/]|^hydra.searchpath", key) or (packaged / group).is_dir() or (folder / group).is_dir()
@@ -169,7 +169,7 @@ def _is_missing(word: str, packaged: Path, folder: Path) -> bool:
 # --- what Hydra makes of it ---
 
 
-def _composed(application: Application, root: Path | None, run: _Run) -> Any:
+def _compose(application: Application, root: Path | None, run: _Run) -> Any:
     """Return the configuration that Hydra composes for a run, or a text with the reason why it cannot."""
     try:
         import yaml
@@ -202,15 +202,15 @@ def _composed(application: Application, root: Path | None, run: _Run) -> Any:
         gc.enable()
 
 
-def _judged(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: Reading) -> GuardResult:
-    """Return the severest result of one profiler's ``switches`` for ``config``, the configuration of ``run``."""
+def _judge(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: Reading) -> GuardResult:
+    """Return the severest result of one profiler's ``switches`` for ``config``, which was composed for ``run``."""
     judged = [(switch, *_state(switch, config)) for switch in switches]
     switch, state, values = max(judged, key=lambda row: row[1].severity)
     set_keys = [key.name for key in switch.keys if values[key.name] not in (None, False, [], key.values[0])]
     text = " ".join(override(name, values[name]) for name in set_keys).replace(_UNKNOWN, "…")[:300]
     if state is State.OFF:
         return GuardResult(switch.profiler, state, run.start.where, text, Text("nothing to do"), switch.why)
-    where = _place(switch.keys[0].name, run, reading)
+    where = _find_place(switch.keys[0].name, run, reading)
     change = " ".join(dict.fromkeys(switch.off for switch, state, _ in judged if state is not State.OFF))
     off = Text("set {overrides} at {place}", change, within_sentence(where))
     if ".yaml:" in where:
@@ -224,8 +224,8 @@ def _judged(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: R
     return GuardResult(switch.profiler, state, where, text, off, why, reason)
 
 
-def _place(key: str, run: _Run, reading: Reading) -> str:
-    """Return the place that sets a dotted ``key``, or an override of the same last name, from which it may follow."""
+def _find_place(key: str, run: _Run, reading: Reading) -> str:
+    """Return the ``file:line`` or command that sets a dotted ``key``, or sets one of the same last name."""
     typed = [word.lstrip("+~").partition("=")[0] for word in run.overrides]
     alike = (name for name in typed if name.rpartition(".")[2] == key.rpartition(".")[2])
     name = key if key in typed else next(alike, key)
@@ -237,7 +237,7 @@ def _place(key: str, run: _Run, reading: Reading) -> str:
 
 
 def _state(switch: ConfigSwitch, config: Any) -> tuple[State, dict[str, object]]:
-    """Return the state of a switch in a configuration, and its keys' values: a placeholder if only the run tells."""
+    """Return a switch's state in a composed configuration, and the values of its keys, some of them a placeholder."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 

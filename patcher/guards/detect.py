@@ -36,7 +36,7 @@ def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[G
     reading = read(launch, tuple((checked.root / name).resolve() for name in packages if checked.root))
     results, hidden = configured(application, checked, launch.config, reading) if application else ([], [])
     for switch in checked.switches:
-        judged = _results(switch, reading)
+        judged = _judge(switch, reading)
         if judged and checked.release.has(switch):  # which takes longer than to look for the switch
             results += judged
     places = (ENVIRONMENT, launch.script, COMMAND if launch.command else None)
@@ -45,7 +45,7 @@ def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[G
         not_off = {result.profiler for result in results if result.state is not State.OFF}
         for profiler in dict.fromkeys(switch.profiler for switch in switches) if texts or not severe else ():
             alike = [switch for switch in switches if switch.profiler == profiler and checked.release.has(switch)]
-            results += [_hidden(alike[0], texts[0])] if alike and texts and profiler not in not_off else []
+            results += [_possibly_on(alike[0], texts[0])] if alike and texts and profiler not in not_off else []
             why = alike[0].why if alike else Text("this release has no switch for this profiler")
             results.append(GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why))
     severest: dict[tuple[str, str], GuardResult] = {}
@@ -56,23 +56,23 @@ def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[G
     return tuple(severest.values())
 
 
-def _hidden(switch: Switch | ConfigSwitch, text: LaunchText) -> GuardResult:
-    """Return UNKNOWN for the profiler of ``switch``, which a text that cannot be read may switch on."""
+def _possibly_on(switch: Switch | ConfigSwitch, text: LaunchText) -> GuardResult:
+    """Return an UNKNOWN result for the profiler of ``switch``, which a ``text`` that cannot be read may switch on."""
     is_searched = text.where != text.reason
     advice = Text("{instruction}, if this place has such a setting", switch.off) if is_searched else ""
     line = text.text.partition("\n")[0].strip()[:200]
     return GuardResult(switch.profiler, State.UNKNOWN, text.where, line, advice, switch.why, text.reason)
 
 
-def _results(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Return the result of ``switch`` as a list, the last decided one if there are several; empty without a mention.
+def _judge(switch: Switch, reading: Reading) -> list[GuardResult]:
+    """Return the result of ``switch`` in a list, ON and ARMED first, the last of several; [] if nothing mentions it.
 
     An armed profiler becomes ON, or UNKNOWN, if the launch also makes a call that starts the recording.
     """
-    results = [*_FORMS[switch.form](switch, reading)]
+    results = [*_JUDGES[switch.form](switch, reading)]
     is_overridable = switch.form in (Form.VARIABLE, Form.OPTION)
     if switch.otherwise is not State.OFF and (is_overridable or not results):
-        results = _unclear(switch, reading) or results
+        results = _unreadable(switch, reading) or results
     decided = (State.ARMED, State.ON)
     results = sorted(results, key=lambda result: (result.state in decided, result.state.severity))[-1:]
     requests = sorted(_requests(switch, reading), key=lambda start: not start.sure)
@@ -85,7 +85,7 @@ def _results(switch: Switch, reading: Reading) -> list[GuardResult]:
     return [armed._replace(state=State.UNKNOWN, reason=Text("rlpatch cannot tell whether this call is reached"))]
 
 
-def _result(
+def _build_result(
     switch: Switch, state: State, where: str, text: str, reason: str = "", start: Start | None = None
 ) -> GuardResult:
     """Build the result for ``switch``, which ``text`` at ``where`` sets to ``state``, with how to switch it off there.
@@ -108,8 +108,8 @@ def _result(
     return GuardResult(switch.profiler, state, where, shown(" ".join(text.split()))[:300], off, switch.why, reason)
 
 
-def _unclear(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Return UNKNOWN for the first text that names ``switch`` in a form that cannot be read, as a list, else []."""
+def _unreadable(switch: Switch, reading: Reading) -> list[GuardResult]:
+    """Return an UNKNOWN result for the first text that names ``switch`` in a form that cannot be read, else []."""
     name = switch.name.lstrip("-/").replace("-", "[-_]")
     pattern = {
         Form.VARIABLE: rf"\b{name}\b",
@@ -122,12 +122,12 @@ def _unclear(switch: Switch, reading: Reading) -> list[GuardResult]:
         is_argument = switch.form is Form.VARIABLE and text.text in arguments
         is_readable = text.plain and re.match(is_plain, text.text) and not is_argument
         if re.search(pattern, text.text) and not is_readable:
-            return [_result(switch, State.UNKNOWN, text.where, text.text, NOT_PLAIN)]
+            return [_build_result(switch, State.UNKNOWN, text.where, text.text, NOT_PLAIN)]
     return []
 
 
-def _variable(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
-    """Yield the result of an environment variable for each start of Python; without one, for each that sets it."""
+def _judge_variable(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
+    """Yield the result of a variable for each start of Python; without one, for each command that sets it."""
     value, is_seen = reading.environ.get(switch.name), any(start.program for start in reading.starts)
     for start in reading.starts:
         set_value = start.variables.get(switch.name, value)
@@ -136,11 +136,11 @@ def _variable(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
             text = f"{switch.name}={set_value}"
             state = switch.state(set_value if is_known(set_value) else None)
             reason = switch.why if switch.otherwise is State.OFF else ""
-            yield _result(switch, state, reading.place(text, ENVIRONMENT), text, reason, start)
+            yield _build_result(switch, state, reading.place(text, ENVIRONMENT), text, reason, start)
 
 
-def _option(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
-    """Yield the result of a command-line option for each start that has it, or may have it in a word of the run.
+def _judge_option(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
+    """Yield the result of a command-line option for each start that has it, or may have it in an unknown word.
 
     Every spelling of vLLM counts (``--a-b``, ``--a_b``, ``--a.key``), and later words override earlier ones.
     """
@@ -154,7 +154,7 @@ def _option(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
             if option.replace("_", "-") == switch.name:
                 words += [word] if equals else [word, following]
                 text = value if equals else following
-                values.update({key: text} if key else _object(switch, text))
+                values.update({key: text} if key else _parse_object(switch, text))
             may_have_it = may_have_it or (word == OUTSIDE and bool(re.fullmatch(takes_no_value, before)))
         states = [switch.state(text if is_known(text) else None) for key, text in values.items() if key in switch.keys]
         # A key that is known to arm decides, whatever the others may turn out to be.
@@ -163,13 +163,13 @@ def _option(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
         )
         if may_have_it and any(re.fullmatch(switch.programs, word) for word in start.words):
             where = reading.place(start.words[-1], start.where)
-            yield _result(switch, State.UNKNOWN, where, " ".join(start.words), _WORDS)
+            yield _build_result(switch, State.UNKNOWN, where, " ".join(start.words), _WORDS)
         elif words:
-            yield _result(switch, state, reading.place(words[-1], start.where), " ".join(words), start=start)
+            yield _build_result(switch, state, reading.place(words[-1], start.where), " ".join(words), start=start)
 
 
-def _object(switch: Switch, text: str) -> dict[str, str]:
-    """Parse a JSON object into key → text of its value; if it is invalid, each key of ``switch`` → OUTSIDE."""
+def _parse_object(switch: Switch, text: str) -> dict[str, str]:
+    """Parse a JSON object into key → text of its value; if it is invalid, the value of each key is unknown."""
     try:
         keys = (json.loads(text.strip() or "null") or {}).items()
     except (ValueError, RecursionError, AttributeError):
@@ -177,25 +177,25 @@ def _object(switch: Switch, text: str) -> dict[str, str]:
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in keys}
 
 
-def _program(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
-    """Yield the result of each start of a profiling program; words in front of it may not run it, which is UNKNOWN."""
+def _judge_program(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
+    """Yield the result of each start of a profiling program; UNKNOWN if the words in front of it may not run it."""
     for start in reading.starts:
         for at, word in enumerate(start.words):
             if re.fullmatch(switch.programs, " ".join((basename(word), *start.words[at + 1 :])), re.DOTALL):
                 before = [*dropwhile(wraps, start.words[:at])]
                 is_run = not before or (carries(before) and not any(word.endswith(".py") for word in before))
                 run = replace(start, sure=start.sure and is_run)
-                yield _result(switch, switch.otherwise, start.where, " ".join(start.words), start=run)
+                yield _build_result(switch, switch.otherwise, start.where, " ".join(start.words), start=run)
 
 
-def _request(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
+def _judge_request(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
     """Yield the result of each start whose words start the profiler."""
     for start in _requests(switch, reading):
-        yield _result(switch, switch.otherwise, start.where, " ".join(start.words), start=start)
+        yield _build_result(switch, switch.otherwise, start.where, " ".join(start.words), start=start)
 
 
 def _requests(switch: Switch, reading: Reading) -> list[Start]:
-    """Return the starts whose words make an armed profiler record: those that a row of ``requested_by`` describes."""
+    """Return the starts that make the profiler record: their words match all patterns of a row of ``requested_by``."""
 
     def is_described(row: Sequence[str], words: Sequence[str]) -> bool:
         matches = (any(re.fullmatch(pattern.lstrip("!"), word) for word in words) for pattern in row)
@@ -205,19 +205,19 @@ def _requests(switch: Switch, reading: Reading) -> list[Start]:
     return [start for start in reading.starts if any(is_described(row, start.words) for row in rows)]
 
 
-def _key(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
-    """Yield ON for a key of Ray's runtime environment that is set in settings that certainly count."""
+def _judge_key(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
+    """Yield an ON result for each of Ray's runtime environments that surely counts and sets the key of ``switch``."""
     key = rf"(?m)^(?P<indent>[ \t]*).*?\b_?{switch.name}\]?\s*[:=][ \t]*(default\b|\{{\s*\w|\n(?P=indent)[ \t]+\w)"
     for settings in reading.settings:
         if match := re.search(key, settings):
             text = match[0].partition("\n")[0]
-            yield _result(switch, State.ON, reading.place(text, COMMAND), text)
+            yield _build_result(switch, State.ON, reading.place(text, COMMAND), text)
 
 
-_FORMS = {
-    Form.VARIABLE: _variable,
-    Form.OPTION: _option,
-    Form.PROGRAM: _program,
-    Form.REQUEST: _request,
-    Form.KEY: _key,
+_JUDGES = {
+    Form.VARIABLE: _judge_variable,
+    Form.OPTION: _judge_option,
+    Form.PROGRAM: _judge_program,
+    Form.REQUEST: _judge_request,
+    Form.KEY: _judge_key,
 }

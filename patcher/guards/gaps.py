@@ -67,9 +67,9 @@ def submitted(variable: str) -> str:
 
 
 def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
-    """Return the places at which processes lose the hook, whose package ``variable`` holds, one for each line.
+    """Return the places of a launch at which processes lose rlpatch's import hook, at most one for each line.
 
-    Raises Problem (USAGE) if a script that the launch names cannot be read.
+    ``variable`` names the variable with the hook's package. Raises Problem (USAGE) if a script cannot be read.
     """
     starts, gaps = read(launch).starts, dict[str, HookGap]()
     sets_only = rf"{programs.CONTROL}|{programs.HARMLESS}|export|declare|typeset|local|readonly"

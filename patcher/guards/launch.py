@@ -61,7 +61,10 @@ class Reading:
 
 
 def read(launch: Launch, packages: tuple[Path, ...] = ()) -> Reading:
-    """Read a launch, except Python files in ``packages``. Raises Problem (USAGE) if a typed script is missing."""
+    """Read all texts of a launch, except Python files in the folders ``packages``.
+
+    Raises Problem (USAGE) if a script that the user typed is missing.
+    """
     result = Reading(launch.environ, packages)
     typed = [launch.command] if launch.command else []
     if launch.script is not None:
@@ -121,7 +124,7 @@ class _Reader:
         self.result.hidden.append(LaunchText(self.place(line or self.line), shown(text)[:200], reason=reason))
 
     def read_shell(self, text: str, line: int) -> None:
-        """Read shell text that begins at ``line``. If it cannot be split into commands, it counts as hidden."""
+        """Read the commands of a shell text that begins at ``line``; a text that cannot be split counts as hidden."""
         try:
             commands = split(text, line)
             for command in commands:
@@ -138,7 +141,7 @@ class _Reader:
         replace(self, typed=False, plain=plain, constants=constants).read_shell(text, line)
 
     def read_file(self, word: str, *, plain: bool = False) -> None:
-        """Read a script, Python program or settings, once; hidden if missing, large or written by the launch."""
+        """Read a file that the launch names, once; one that is missing, too large or written by it counts as hidden."""
         path, is_written = find(word, self.folders), basename(word) in self.result.written
         if is_written or not path:
             if is_written or not re.fullmatch(programs.SETS_UP, word):
@@ -192,17 +195,17 @@ class _Reader:
             self.result.written.update(map(basename, texts[1:]))
         self.result.written.update(basename(word.text) for direction, word in command.redirects if ">" in direction)
 
-    def value(self, raw: str) -> str:
-        """Return the only text that an expansion can have; INSIDE if all possible ones were read, else OUTSIDE."""
+    def expand(self, raw: str) -> str:
+        """Return the only text that a shell expansion yields; INSIDE if all possible ones were read, else OUTSIDE."""
         match = re.fullmatch(programs.PARAMETER, raw)
         name, operator, operand = match.group(1, 3, 4) if match else ("", None, None)
         values = self.values.get(name, [])
         if re.match(r"\$\{?PYTHONPATH\b", raw):  # has what a run added to it
-            return Word(self.line, operand or "").marked(self.value) if operator == "+" else raw
+            return Word(self.line, operand or "").expanded(self.expand) if operator == "+" else raw
         if operator != "+" and len(values) == 1 and name in self.constants:
             return self.constants[name]
         if operator == "-" and name not in self.result.environ and [word.text for word in values] in ([], [raw]):
-            default = Word(self.line, operand or "").marked(self.value)
+            default = Word(self.line, operand or "").expanded(self.expand)
             if is_known(default):
                 return default
         if self.plain and re.fullmatch(r"\$\{?[1-9@*]\}?", raw):  # a script that was started without arguments
@@ -214,7 +217,7 @@ class _Reader:
         return ":" if raw.startswith(("[[", "((")) else INSIDE if self.is_clear(raw) else OUTSIDE
 
     def is_clear(self, raw: str) -> bool:
-        """Tell whether an expansion yields only whole words that were read; add those of its values to the texts."""
+        """Tell whether a shell expansion yields only words that the launch shows, and add these to its texts."""
         if raw not in self.clear:
             self.clear[raw] = True  # where a variable refers to itself, its other values decide
             match = re.fullmatch(programs.PARAMETER, raw)
@@ -225,7 +228,7 @@ class _Reader:
                 values = self.values.get(match[1], [])
                 is_set, words = bool(values) or match[3] is not None, [*values, *_elements(f"({match[4] or ''})")]
             for word in words:
-                marked = word.marked(self.value)
+                marked = word.expanded(self.expand)
                 is_set = is_set and not any(map(is_hidden, marked.split()))
                 if marked != word.text:
                     self.note(marked, self.line)
@@ -235,7 +238,7 @@ class _Reader:
     # --- commands ---
 
     def read_command(self, command: ShellCommand) -> None:
-        """Record what a command sets and starts, and read what it names; ``plain``: the script surely goes on."""
+        """Record what a command sets and starts, read what it names, and note whether the script surely goes on."""
         words = _stripped(command)
         sources = [*words, *(word for _, word in command.redirects)]
         self.line = min((word.line for word in sources), default=self.line)
@@ -254,16 +257,16 @@ class _Reader:
         is_typed_shell = not self.path and re.fullmatch(programs.SHELL, start.name)
         is_passed_on = start.sure and bool(start.is_export or start.program or is_typed_shell)
         for word in sources:
-            text = word.marked(lambda raw: self.value(raw) if is_known(self.value(raw)) else raw)
+            text = word.expanded(lambda raw: self.expand(raw) if is_known(self.expand(raw)) else raw)
             self.note(text, word.line, plain=is_passed_on and word in words)
         is_diverted = re.search(programs.DIVERTS, " ".join(word.raw for word in words))
         self.plain = start.sure and self.surely_goes_on(start) and not is_diverted
 
     def build_start(self, command: ShellCommand, words: Sequence[Word]) -> Start:
-        """Expand the ``words`` of a command. It is sure outside of branches, lists and pipes (except to ``tee``)."""
+        """Return a command with expanded ``words``, which is sure outside of branches, lists and pipes (but to tee)."""
         marks = list[str]()
         for word in words:
-            mark = word.marked(self.value)
+            mark = word.expanded(self.expand)
             is_single = re.fullmatch(r"\"?\$(\w+|[@*]|\{[^}]*\})\"?", word.raw)  # none or several words
             marks += mark.split() if is_single else [mark]
         start = Start(self.place(self.line), (*marks,), folders=self.folders)
@@ -282,7 +285,7 @@ class _Reader:
         return bool(is_passed) and not (may_fail or is_edited or any(map(is_hidden, start.words)))
 
     def follow(self, command: ShellCommand, start: Start) -> None:
-        """Read the files, texts and input that a command passes on, or note the folder that it changes to."""
+        """Read the files, texts and input that a command passes on, or record the folder that it changes to."""
         if re.fullmatch(programs.COMPUTED, start.shape):
             self.hide(_RUN_TIME, " ".join(start.texts))
         self.read_input(command, start)
@@ -321,7 +324,7 @@ class _Reader:
         for source in command.words:
             if is_code and re.search(r"\w\s", source.text):
                 self.read_python(source.text, source.line)
-            elif not is_code and re.search(r"[\s<;&|]", source.marked(lambda _: "")):
+            elif not is_code and re.search(r"[\s<;&|]", source.expanded(lambda _: "")):
                 self.read_inner_shell(source.text, source.line, plain=self.plain and bool(is_whole))
         if "/" in start.name:
             self.read_file(start.name)

@@ -48,19 +48,19 @@ class Word(NamedTuple):
     @property
     def text(self) -> str:
         """Return the word without quotes, with expansions as written."""
-        return self.marked(str)
+        return self.expanded(str)
 
-    def marked(self, value: Callable[[str], str]) -> str:
-        """Return the word without quotes; ``value`` returns the text of an expansion such as ``${HOME}``."""
+    def expanded(self, value: Callable[[str], str]) -> str:
+        """Return the word without quotes, with ``value(expansion)`` in place of each expansion, such as ``${HOME}``."""
 
-        def piece(match: re.Match[str]) -> str:
+        def unquoted(match: re.Match[str]) -> str:
             expansion, escaped, *quoted = match.groups()
             if quoted and quoted[1] is not None:
-                return re.sub(_IN_DOUBLE, piece, quoted[1])
+                return re.sub(_IN_DOUBLE, unquoted, quoted[1])
             text = "" if escaped == "\n" else escaped  # the line goes on in the next one
             return value(expansion) if expansion else "".join(filter(None, (text, *quoted)))
 
-        return re.sub(_PIECE, piece, self.raw)
+        return re.sub(_PIECE, unquoted, self.raw)
 
     def commands(self) -> Iterator[str]:
         """Yield the commands within the word's command substitutions."""
@@ -115,7 +115,7 @@ def split(text: str, line: int = 1) -> list[ShellCommand]:
 
 
 def _document(text: str, opening: re.Match[str], documents: dict[int, int], line: int) -> Word:
-    """Return the here-document that ``opening`` starts, and add its end to ``documents``, by the end of its line."""
+    """Return the here-document that ``opening`` starts; ``documents`` maps the ends of lines to those of documents."""
     newline = text.find("\n", opening.end())
     begin = documents.get(newline, newline)
     closing = re.compile(rf"^\t*{re.escape(opening['name'])}$", re.MULTILINE).search(text, begin + 1)
