@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import dropwhile
 from posixpath import basename
@@ -194,15 +194,21 @@ def _judge_request(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
         yield _build_result(switch, switch.otherwise, start.where, " ".join(start.words), start=start)
 
 
-def _requests(switch: Switch, reading: Reading) -> list[Start]:
-    """Return the starts that make the profiler record: their words match all patterns of a row of ``requested_by``."""
+def _requests(switch: Switch, reading: Reading) -> Iterator[Start]:
+    """Yield the starts that make the profiler record: their words match all patterns of a row of ``requested_by``.
 
-    def is_described(row: Sequence[str], words: Sequence[str]) -> bool:
-        matches = (any(re.fullmatch(pattern.lstrip("!"), word) for word in words) for pattern in row)
-        return all(is_there is not pattern.startswith("!") for is_there, pattern in zip(matches, row, strict=True))
-
-    rows = switch.requested_by
-    return [start for start in reading.starts if any(is_described(row, start.words) for row in rows)]
+    A start that does so only if a word that the run tells is the missing one is not sure.
+    """
+    for start in reading.starts:
+        words = [word for word in start.words if not re.search(r"\s", word)]  # a text for a shell has starts of its own
+        is_open = OUTSIDE in words
+        for row in switch.requested_by:
+            matches = ((any(re.fullmatch(pattern.lstrip("!"), word) for word in words), pattern) for pattern in row)
+            missing = sum(is_there is pattern.startswith("!") for is_there, pattern in matches)
+            if missing == 0:
+                yield start
+            elif missing == 1 and is_open and (len(row) > 1 or start.name in ("curl", "wget")):
+                yield replace(start, sure=False)
 
 
 def _judge_key(switch: Switch, reading: Reading) -> Iterator[GuardResult]:

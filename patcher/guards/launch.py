@@ -202,8 +202,9 @@ class _Reader:
         values = self.values.get(name, [])
         if re.match(r"\$\{?PYTHONPATH\b", raw):  # has what a run added to it
             return Word(self.line, operand or "").expanded(self.expand) if operator == "+" else raw
-        if operator != "+" and len(values) == 1 and name in self.constants:
-            return self.constants[name]
+        constant = self.constants.get(name) if len(values) == 1 and operator != "+" else None
+        if constant or (constant == "" and not operator):
+            return constant
         if operator == "-" and name not in self.result.environ and [word.text for word in values] in ([], [raw]):
             default = Word(self.line, operand or "").expanded(self.expand)
             if is_known(default):

@@ -116,6 +116,7 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
     f"{VERL} ${{EXTRA:-$(cat args)}}": ({UNKNOWN}, {"args": ARGS}),
     f"{VERL} ${{EXTRA:-trainer.nnodes=1}}": ({OFF}, {}),
     f"P=1\n{VERL} ${{P:+{ARGS}}}": ({ON, UNKNOWN}, {}),
+    f"T=\n{VERL} global_profiler.tool=${{T:-torch_memory}}": ({ON, UNKNOWN}, {}),
     f"env $(cat on.env) {VERL}": ({UNKNOWN}, {"on.env": "PROFILING_MODE=1"}),
     f"env -S 'PROFILING_MODE=1 {VERL}'": ({UNKNOWN}, {}),
     f"find . -name on -exec bash -c '. {{}}; {VERL}' ';'": ({UNKNOWN}, {"on": SET}),
