@@ -10,11 +10,13 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import dropwhile
+from pathlib import Path
 from posixpath import basename
 
 from patcher.guards.configured import configured
-from patcher.guards.launch import LaunchText, Reading, read
+from patcher.guards.launch import LaunchText, Reading, read, text_of
 from patcher.guards.result import COMMAND, ENVIRONMENT, NOT_PLAIN, Checked, GuardResult, Launch, within_sentence
 from patcher.guards.start import OUTSIDE, Start, carries, is_known, shown, wraps
 from patcher.messages import COMMA, SEMICOLON, Text, joined
@@ -32,8 +34,7 @@ def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[G
     cannot be read.
     """
     application, config_switches = checked.application, checked.application.switches if checked.application else ()
-    packages = application.packages if application else ()
-    reading = read(launch, tuple((checked.root / name).resolve() for name in packages if checked.root))
+    reading = read(launch, partial(_is_upstream, checked))
     results, hidden = configured(application, checked, launch.config, reading) if application else ([], [])
     for switch in checked.switches:
         judged = _judge(switch, reading)
@@ -54,6 +55,14 @@ def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[G
         if not is_off or (not severe and result.profiler not in {profiler for profiler, _ in severest}):
             severest.setdefault((result.profiler, "" if is_off else result.where), result)
     return tuple(severest.values())
+
+
+def _is_upstream(checked: Checked, file: Path) -> bool:
+    """Tell whether a Python file is the target's own: in one of its packages, or a program that Hydra configures."""
+    application, root = checked.application, checked.root.resolve() if checked.root else None
+    if not (application and root and file.is_relative_to(root)):
+        return False
+    return file.relative_to(root).parts[0] in application.packages or bool(re.search(application.main, text_of(file)))
 
 
 def _possibly_on(switch: Switch | ConfigSwitch, text: LaunchText) -> GuardResult:

@@ -7,7 +7,7 @@ start is known. Everything behind is only searched, for names and for what may h
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import dropwhile, pairwise
@@ -44,10 +44,10 @@ class LaunchText(NamedTuple):
 
 @dataclass
 class Reading:
-    """Everything that was read of a launch, except Python files in the folders ``packages``."""
+    """Everything that was read of a launch, except Python files that ``is_upstream``."""
 
     environ: Mapping[str, str]
-    packages: tuple[Path, ...] = ()
+    is_upstream: Callable[[Path], bool]
     texts: list[LaunchText] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
     hidden: list[LaunchText] = field(default_factory=list)
@@ -60,12 +60,12 @@ class Reading:
         return next((line.where for line in reversed(self.texts) if literal in line.text), default)
 
 
-def read(launch: Launch, packages: tuple[Path, ...] = ()) -> Reading:
-    """Read all texts of a launch, except Python files in the folders ``packages``.
+def read(launch: Launch, is_upstream: Callable[[Path], bool] = lambda _: False) -> Reading:
+    """Read all texts of a launch, except Python files for which ``is_upstream`` returns True.
 
     Raises Problem (USAGE) if a script that the user typed is missing.
     """
-    result = Reading(launch.environ, packages)
+    result = Reading(launch.environ, is_upstream)
     typed = [launch.command] if launch.command else []
     if launch.script is not None:
         is_python = launch.script.suffix == ".py" or re.match("#!.*python", text_of(launch.script))
@@ -148,8 +148,7 @@ class _Reader:
                 self.hide(Text("the launch names a file that was not found here or is only known at run time"), word)
             return
         file = path.resolve()
-        is_upstream = file.suffix == ".py" and any(map(file.is_relative_to, self.result.packages))
-        if is_upstream or file in self.files:
+        if file in self.files or (file.suffix == ".py" and self.result.is_upstream(file)):
             return
         self.files.add(file)
         if file.stat().st_size > _LARGEST:
