@@ -11,7 +11,7 @@ from patcher.changes.change import Record
 from patcher.commands.finding import SearchOptions, parse_target
 from patcher.config import PROFILERS
 from patcher.guards.detect import detect
-from patcher.guards.result import AGAIN, Checked, GuardResult, Launch
+from patcher.guards.result import Checked, GuardResult, Launch
 from patcher.messages import COMMA, OR, SEMICOLON, CommandResult, Detail, Kind, Problem, StepResult, Text, joined
 from patcher.messages.notes import WIDEST, Note
 from patcher.recipe import Upstream
@@ -29,6 +29,7 @@ class TargetCheck:
     profilers: tuple[GuardResult, ...]
 
 
+_AGAIN = Text("the patch checks for other profilers again before it records")
 _UNSEEN = Text(
     "rlpatch checks the profiler switches of the version that you type, or of all versions. To check"
     " installed files, too, add --path DIR or --python EXE"
@@ -219,7 +220,7 @@ def _group_warning(results: Sequence[GuardResult]) -> Note:
         names = {result.profiler for result in results}
         who = first.profiler if len(names) == 1 else Text("{count} profilers", len(names))
         reason = first.reason or first.where
-        return Note(Text("{profiler} may be on: {reason}", who, reason), joined("\n", [*details, AGAIN]))
+        return Note(Text("{profiler} may be on: {reason}", who, reason), joined("\n", [*details, _AGAIN]))
     text = Text("{profiler} is {state} ({place})", first.profiler, first.state.value, first.where)
     typed = joined(SEMICOLON, (text, first.off))
     return Note(typed if len(f"warning: {typed}") <= WIDEST else text, joined("\n", details))
@@ -253,7 +254,7 @@ def _group_lines(results: Sequence[GuardResult], recorder: str) -> Iterator[str]
         yield from (Text("    {line}", line) for line in _off(first))
     elif first.reason not in ("", first.where):
         yield Text("    {line}", first.reason)
-        yield Detail("    {line}", AGAIN)
+        yield Detail("    {line}", _AGAIN)
 
 
 def _profiler_words(result: GuardResult) -> Text:

@@ -8,24 +8,16 @@ from __future__ import annotations
 import gc
 import re
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from patcher.guards.launch import Reading, find, text_of
-from patcher.guards.result import (
-    ENVIRONMENT,
-    NOT_PLAIN,
-    Checked,
-    GuardResult,
-    Hidden,
-    LaunchText,
-    within_sentence,
-)
+from patcher.guards.launch import LaunchText, Reading, find, text_of
+from patcher.guards.result import ENVIRONMENT, NOT_PLAIN, Checked, GuardResult, within_sentence
 from patcher.guards.shell import normal
-from patcher.guards.start import KEPT, Start, is_hidden, is_known
+from patcher.guards.start import Start, is_hidden, is_known
 from patcher.messages import Kind, Problem, Text
 from patcher.switches import Application, ConfigSwitch, State, override
 
@@ -39,140 +31,97 @@ _NO_CONFIG = Text("the run's configuration was not found here or is only known a
 
 
 class _Run(NamedTuple):
-    """A start of the application, its overrides, its file (None: it is not here), and whether it surely runs."""
+    """A start of the application, its overrides, and its configuration file, which may be missing if it is packaged."""
 
     start: Start
-    words: tuple[str, ...]
-    file: Path | None
-    sure: bool
+    overrides: tuple[str, ...]
+    file: Path
 
 
 def configured(
     application: Application, checked: Checked, config: Path | None, reading: Reading
-) -> tuple[list[GuardResult], list[Hidden]]:
+) -> tuple[list[GuardResult], list[LaunchText]]:
     """Return the results of what a Hydra ``application`` composes, and the places whose text cannot be read.
 
-    ``checked`` has the target's release and root, ``reading`` the texts of the launch. The file ``config``, if given,
-    is used instead of the one that the launch names. If some text cannot be read, only profilers that are ON have a
-    result. Raises Problem (USAGE) if ``config`` is no YAML file.
+    With such a place only profilers that are ON have a result. ``config`` replaces the file that the launch names.
+    Raises Problem (USAGE) if it is no YAML file.
     """
     if config is not None and (config.suffix != ".yaml" or not config.is_file()):
         reason = Text("Hydra reads files that end in .yaml") if config.is_file() else Text("this file does not exist")
         hint = Text("name the YAML file that configures the run: --config FILE")
         raise Problem(Kind.USAGE, Text("cannot read the configuration: {reason}", reason), str(config), hint)
+    root, results = checked.root, list[GuardResult]()
     reading = replace(reading, hidden=[*reading.hidden])  # an override hides nothing of the environment
-    composed = [*_compositions(application, checked.root, config, reading)]
-    results = list[GuardResult]()
-    for profiler in dict.fromkeys(switch.profiler for switch in application.switches):
-        alike = (switch for switch in application.switches if composed and switch.profiler == profiler)
-        switches = [switch for switch in alike if checked.release.has(switch)]
-        results += [_judged(switches, run, content, reading) for run, content in composed if switches]
+    runs = [*_find_runs(application, root, config, reading)]
+    if root is None and not reading.texts:
+        reason = Text("{package} is not installed here", application.packages[0])
+        reading.hidden.append(LaunchText(reason, "", reason=reason))
+    for run in runs if _needs_composing(application, runs, reading) else ():
+        content = _compose(application, root, run)
+        if isinstance(content, str):
+            reading.hidden.append(LaunchText(run.start.where, "", reason=content))
+            continue
+        for profiler in dict.fromkeys(switch.profiler for switch in application.switches):
+            alike = (switch for switch in application.switches if switch.profiler == profiler)
+            switches = [switch for switch in alike if checked.release.has(switch)]
+            results += [_judge(switches, run, content, reading)] if switches else []
     is_on = {result.profiler for result in results if result.state is State.ON}
     return [result for result in results if not reading.hidden or result.profiler in is_on], reading.hidden
 
 
-def _compositions(
-    application: Application, root: Path | None, config: Path | None, reading: Reading
-) -> Iterator[tuple[_Run, Any]]:
-    """Yield each run of the application with the configuration that Hydra composes for it.
-
-    Runs are composed only if the launch names a profiler, always in plain text, or includes configurations that the
-    project doesn't package. What cannot be composed or read is added to ``reading.hidden``.
-    """
-    package = application.packages[0]
-    runs = [*_runs(application, root, config, reading)]
-    mentions = [*_mentions(application, root, {str(run.file) for run in runs}, reading)]
-    unclear = [text for text in mentions if not text.plain or "oc.env" in text.text]
-    reading.hidden[:0] = [Hidden(text.where, text.text, NOT_PLAIN) for text in unclear]
-    if root is None and not reading.texts:
-        reason = Text("{package} is not installed here", package)
-        reading.hidden.append(Hidden(reason, "", reason))
-    if mentions and not runs:
-        reason = Text("the commands of the launch that rlpatch could read do not start {package}", package)
-        reading.hidden.append(Hidden(mentions[0].where, mentions[0].text, reason))
+def _needs_composing(application: Application, runs: Sequence[_Run], reading: Reading) -> bool:
+    """Tell whether to compose the runs: a profiler is named, or other files are included; unclear names are hidden."""
+    mentions = [text for text in reading.texts if re.search(application.names, text.text)]
+    unclear = [text for text in mentions if not text.plain or not runs or "oc.env" in text.text]
+    reading.hidden[:0] = [text._replace(reason=NOT_PLAIN) for text in unclear]
     packaged = "|".join((r"_self_|\S+://.*", *application.defaults))
-    takes = re.compile(rf"\s{{0,2}}-\s+(?!({packaged})\s*$)")  # a configuration of the user includes others
-    is_mixed = any(takes.match(line.text) for line in reading.texts if ".yaml:" in line.where)
-    for run in runs if not unclear else ():
-        if mentions or is_mixed:
-            content = _composed(application, root, run)
-            if isinstance(content, str):
-                reading.hidden.append(Hidden(run.start.where, "", content))
-            else:
-                yield run, content
-
-
-def _mentions(
-    application: Application, root: Path | None, configurations: Collection[str], reading: Reading
-) -> Iterator[LaunchText]:
-    """Yield the texts that name a profiler, except in programs below ``root`` that run Hydra: these only read names.
-
-    Lines of the files ``configurations`` that are not plain are left out, because these files were read again, as
-    plain.
-    """
-    for text in reading.texts:
-        name = text.where.rpartition(":")[0]
-        is_read_again = not text.plain and name in configurations
-        if not is_read_again and re.search(application.names, text.text):
-            is_inside = root and Path(name).is_file() and Path(name).resolve().is_relative_to(root.resolve())
-            if not (is_inside and re.search(application.main, text_of(Path(name)))):
-                yield text
+    includes = re.compile(rf"\s{{0,2}}-\s+(?!({packaged})\s*$)")  # a configuration of the user, which may name one
+    is_mixed = any(includes.match(line.text) for line in reading.texts if ".yaml:" in line.where)
+    return not unclear and (bool(mentions) or is_mixed)
 
 
 # --- what is started ---
 
 
-def _runs(application: Application, root: Path | None, config: Path | None, reading: Reading) -> Iterator[_Run]:
-    """Yield each start of the application with its overrides and configuration file.
+def _find_runs(application: Application, root: Path | None, config: Path | None, reading: Reading) -> Iterator[_Run]:
+    """Yield each run of the application that the launch starts, or one of ``config`` alone if it has no command.
 
-    At the end, the lines of these files are added to ``reading``, unless the project packages them; what hides a
-    configuration is added to ``reading.hidden``. A file ``config`` replaces the one that a start names, and is a run of
-    its own if nothing was typed.
+    The lines of their configurations are added to ``reading.texts``; what hides one, to ``reading.hidden``.
     """
-    files = list[Path | None]()
     if config is not None and reading.starts[0].where == ENVIRONMENT:
-        files.append(config)
-        yield _Run(Start(str(config), ("python",), sure=True), (), config, sure=True)
+        _read_configuration(config, application, root, reading)
+        yield _Run(Start(str(config), ("python",), sure=True), (), config)
     for start in reading.starts:
-        at, program = _program(application, root, start)
+        at, program = _find_program(application, root, start)
         if not at:
             continue
         words = start.words[at:]
         option = rf"(?m)^{application.option}()[=\n](.*)$" if application.option else _OPTION
         typed = dict(re.findall(option, "\n".join(words)))
-        file, is_here = (config, True) if config else _configuration(application, root, program, start, typed)
-        reading.hidden.extend(Hidden(start.where, "", reason) for reason in _reasons(words, application, root))
-        if not is_here or (file is not None and file.name in reading.written):
-            reading.hidden.append(Hidden(start.where, "", _NO_CONFIG))
-        if is_here:
-            files.append(file)
-            overrides = (word for word in words if not re.match(r"-|.*\.py$", word) and word not in typed.values())
-            yield _Run(start, (*overrides,), file, start.sure and not _PRINTS & {*start.words})
+        file = config or _find_configuration(application, root, program, start, typed)
+        overrides = [word for word in words if not re.match(r"-|.*\.py$", word) and word not in typed.values()]
+        reasons = [_ANY] if any(map(is_hidden, words)) else []
+        folders = ((root or Path()) / application.folder, file.parent if file else Path())
+        reasons += [_NO_GROUP] if any(_selects_missing_group(word, *folders) for word in overrides) else []
+        reasons += [] if file and file.name not in reading.written else [_NO_CONFIG]
+        reading.hidden.extend(LaunchText(start.where, "", reason=reason) for reason in reasons)
+        if file and _NO_CONFIG not in reasons:
+            _read_configuration(file, application, root, reading)
+            sure = start.sure and not _PRINTS & {*start.words}
+            yield _Run(replace(start, sure=sure), (*overrides,), file)
+
+
+def _read_configuration(file: Path, application: Application, root: Path | None, reading: Reading) -> None:
+    """Add the lines of a configuration to ``reading`` as plain text, unless the project packages it."""
     package = (root / application.packages[0]).resolve() if root else None
-    for file in filter(None, files):
-        if not (package and file.resolve().is_relative_to(package)):
-            _read(file, reading)
+    if file.is_file() and not (package and file.resolve().is_relative_to(package)):
+        reading.texts[:] = [text for text in reading.texts if text.where.rpartition(":")[0] != str(file)]
+        lines = enumerate(re.sub(r"(?m)(^|\s)#.*", "", text_of(file)).splitlines(), 1)
+        reading.texts.extend(LaunchText(f"{file}:{number}", normal(line), plain=True) for number, line in lines)
 
 
-def _reasons(words: Sequence[str], application: Application, root: Path | None) -> Iterator[str]:
-    """Yield why some overrides among ``words`` cannot be read: known only at run time, or of a missing config group."""
-    if any(map(is_hidden, words)):
-        yield _ANY
-    if any(_is_missing(word, (root or Path()) / application.folder) for word in words):
-        yield _NO_GROUP
-
-
-def _read(file: Path, reading: Reading) -> None:
-    """Add the lines of a configuration to ``reading``."""
-    lines = enumerate(re.sub(r"(?m)(^|\s)#.*", "", text_of(file)).splitlines(), 1)
-    reading.texts.extend(LaunchText(f"{file}:{number}", normal(line), plain=True) for number, line in lines)
-
-
-def _program(application: Application, root: Path | None, start: Start) -> tuple[int, Path | None]:
-    """Return the index of the first word after a program of the application, and the program's file.
-
-    The index is 0 if the start runs no such program; the file is None if it is not on this machine.
-    """
+def _find_program(application: Application, root: Path | None, start: Start) -> tuple[int, Path | None]:
+    """Return the index of the first word after the application's program (0: none), and its file (None: not here)."""
     folders = (*start.folders, *([root] if root else []))
     for at, (before, word) in enumerate(pairwise(("", *start.words)), 1):
         is_module = before in ("-m", "--module") and word.partition(".")[0] in application.packages
@@ -185,19 +134,17 @@ def _program(application: Application, root: Path | None, start: Start) -> tuple
     return 0, None
 
 
-def _configuration(
-    application: Application, root: Path | None, program: Path | None, start: Start, typed: Mapping[str, str]
-) -> tuple[Path | None, bool]:
-    """Return the configuration file of a start (None: not here), and whether it is here or the project packages it.
+def _find_configuration(
+    application: Application, root: Path | None, program: Path | None, start: Start, typed: dict[str, str]
+) -> Path | None:
+    """Return the configuration file of a start of ``program``; None if it is neither here nor packaged by the project.
 
-    ``program`` is the file of the program, which may name a configuration. ``typed`` has the options of the command
-    line: p for the path, n for the name, d for the directory, or "" for the option of ``application``.
+    ``typed`` maps Hydra's options to their values: p (path), n (name), d (directory), "" for that of ``application``.
     """
     if "d" in typed or not is_known("".join(typed.values())):
-        return None, False
+        return None
     if application.option:
-        file = find(typed.get("", ""), start.folders)
-        return file, bool(file)
+        return find(typed.get("", ""), start.folders)
     main = re.search(application.main, text_of(program)) if program else None  # the program names one in its code
     options = {**dict(re.findall(r"config_([pn])\w+\s*=\s*[\"']([^\"']*)", main[1] if main else "")), **typed}
     path, name = options.get("p", ""), options.get("n", "").removesuffix(".yaml")
@@ -205,29 +152,25 @@ def _configuration(
     folders = [program.parent / path] if program else []
     folders += [root / application.folder] if root and is_packaged else []
     folders += [folder / path for folder in start.folders]
-    file = next((file for name in names if (file := find(f"{name}.yaml", folders))), None)
-    return file, bool(file) or (is_packaged and names[0] in application.defaults)
+    packaged = (
+        Path(application.folder, f"{names[0]}.yaml") if is_packaged and names[0] in application.defaults else None
+    )
+    return next((file for name in names if (file := find(f"{name}.yaml", folders))), packaged)
 
 
-def _is_missing(word: str, home: Path) -> bool:
-    """Tell whether an override selects an option of a config group that is not in ``home``, or moves the search path.
-
-    ``home`` is the project's folder of configurations.
-    """
+def _selects_missing_group(word: str, packaged: Path, folder: Path) -> bool:
+    """Tell whether an override moves Hydra's search path, or selects from a config group what is not ``packaged``."""
     key, _, value = word.lstrip("+").partition("=")
-    group = home / key.partition("@")[0]
-    takes_option = re.search("[@/]|^hydra.searchpath", key) or group.is_dir()
-    return bool(takes_option) and value not in ("null", "") and not (group / f"{value}.yaml").is_file()
+    group = key.partition("@")[0]
+    is_group = re.search("[@/]|^hydra.searchpath", key) or (packaged / group).is_dir() or (folder / group).is_dir()
+    return bool(is_group) and value not in ("null", "") and not (packaged / group / f"{value}.yaml").is_file()
 
 
 # --- what Hydra makes of it ---
 
 
-def _composed(application: Application, root: Path | None, run: _Run) -> Any:
-    """Return the configuration that Hydra composes for a run, or a text with the reason why it cannot.
-
-    Words that are known only at run time become a placeholder.
-    """
+def _compose(application: Application, root: Path | None, run: _Run) -> Any:
+    """Return the configuration that Hydra composes for a run, or a text with the reason why it cannot."""
     try:
         import yaml
 
@@ -235,12 +178,12 @@ def _composed(application: Application, root: Path | None, run: _Run) -> Any:
         from hydra import compose, initialize_config_dir
     except ImportError:
         return Text("hydra-core is not installed (pip install hydra-core)")
-    if run.file is None:
+    if not run.file.is_file():
         return Text(
             "{package} is not installed here; give its location with --path DIR or --python EXE",
             application.packages[0],
         )
-    words = [re.sub("[\0\1]", _UNKNOWN, word.replace(KEPT, "")) for word in run.words]
+    words = [re.sub("[\0\1]", _UNKNOWN, word) for word in run.overrides]
     if any(_UNKNOWN in word.partition("=")[0] for word in words):
         return _ANY
     home, folder = (root / application.folder).absolute() if root else None, run.file.absolute().parent
@@ -259,56 +202,42 @@ def _composed(application: Application, root: Path | None, run: _Run) -> Any:
         gc.enable()
 
 
-def _judged(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: Reading) -> GuardResult:
-    """Return the severest result of one profiler's ``switches`` for ``config``, the configuration of ``run``.
-
-    It is UNKNOWN if the launch may not run this program; where and how to switch the profiler off is found in
-    ``reading``.
-    """
-    states = [_state(switch, config) for switch in switches]
-    state = max(states, key=lambda state: state.severity)
-    switch, values, reason = switches[states.index(state)], _values(switches[states.index(state)], config), ""
+def _judge(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: Reading) -> GuardResult:
+    """Return the severest result of one profiler's ``switches`` for ``config``, which was composed for ``run``."""
+    judged = [(switch, *_state(switch, config)) for switch in switches]
+    switch, state, values = max(judged, key=lambda row: row[1].severity)
     set_keys = [key.name for key in switch.keys if values[key.name] not in (None, False, [], key.values[0])]
     text = " ".join(override(name, values[name]) for name in set_keys).replace(_UNKNOWN, "…")[:300]
     if state is State.OFF:
         return GuardResult(switch.profiler, state, run.start.where, text, Text("nothing to do"), switch.why)
-    line, where = _place(switch.keys[0].name, run, reading)
-    severe = (switch for switch, state in zip(switches, states, strict=True) if state is not State.OFF)
-    change, place = " ".join(dict.fromkeys(switch.off for switch in severe)), within_sentence(where)
-    off = Text("set {overrides} at {place}", change, place)
-    if line:
-        off = Text("set {overrides} on the command line, or at {place}", change, place)
+    where = _find_place(switch.keys[0].name, run, reading)
+    change = " ".join(dict.fromkeys(switch.off for switch, state, _ in judged if state is not State.OFF))
+    off = Text("set {overrides} at {place}", change, within_sentence(where))
+    if ".yaml:" in where:
+        off = Text("set {overrides} on the command line, or at {place}", change, within_sentence(where))
+    reason = ""
     if state is State.UNKNOWN:
         reason = Text("a value in the configuration is only known at run time")
-    elif not (run.sure and run.start.program):
+    elif not (run.start.sure and run.start.program):
         state, reason = State.UNKNOWN, NOT_PLAIN
     why = (state is State.ARMED and switch.armed) or switch.why
     return GuardResult(switch.profiler, state, where, text, off, why, reason)
 
 
-def _place(key: str, run: _Run, reading: Reading) -> tuple[str, str]:
-    """Return where a dotted ``key``, or an override that it may follow from, is set in a configuration file and at all.
-
-    The first is "" if it was typed; the second is then the place of the command.
-    """
-    typed = [word.lstrip("+~").partition("=")[0] for word in run.words]
+def _find_place(key: str, run: _Run, reading: Reading) -> str:
+    """Return the ``file:line`` or command that sets a dotted ``key``, or sets one of the same last name."""
+    typed = [word.lstrip("+~").partition("=")[0] for word in run.overrides]
     alike = (name for name in typed if name.rpartition(".")[2] == key.rpartition(".")[2])
     name = key if key in typed else next(alike, key)
-    line = _line_of(name, reading) if name not in typed else ""
-    return line, line or reading.place(f"{name}=", run.start.where)
+    lines = [text for text in reading.texts if ".yaml:" in text.where and name not in typed]
+    for part in name.split("."):
+        sets_part = re.compile(rf"(^|[\s{{,]){re.escape(part)}\s*:")
+        lines = lines[next((at for at, text in enumerate(lines) if sets_part.search(text.text)), len(lines)) :]
+    return lines[0].where if lines else reading.place(f"{name}=", run.start.where)
 
 
-def _line_of(key: str, reading: Reading) -> str:
-    """Return the place (``file:line``) of a dotted ``key`` in the YAML files that were read, "" if it is in none."""
-    lines = [text for text in reading.texts if ".yaml:" in text.where]
-    for part in key.split("."):
-        name = re.compile(rf"(^|[\s{{,]){re.escape(part)}\s*:")
-        lines = lines[next((at for at, text in enumerate(lines) if name.search(text.text)), len(lines)) :]
-    return lines[0].where if lines else ""
-
-
-def _values(switch: ConfigSwitch, config: Any) -> dict[str, object]:
-    """Return name of a switch's key → its value in a configuration: None if missing, a placeholder if unresolvable."""
+def _state(switch: ConfigSwitch, config: Any) -> tuple[State, dict[str, object]]:
+    """Return a switch's state in a composed configuration, and the values of its keys, some of them a placeholder."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -319,12 +248,6 @@ def _values(switch: ConfigSwitch, config: Any) -> dict[str, object]:
             values[key.name] = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
         except OmegaConfBaseException:
             values[key.name] = _UNKNOWN
-    return values
-
-
-def _state(switch: ConfigSwitch, config: Any) -> State:
-    """Return the state of a switch in a configuration; UNKNOWN if it depends on a value that only the run tells."""
-    values = _values(switch, config)
     choices = (key.values if _UNKNOWN in str(values[key.name]) else (values[key.name],) for key in switch.keys)
     states = {switch.state(dict(zip(values, choice, strict=True))) for choice in product(*choices)}
-    return states.pop() if len(states) == 1 else State.UNKNOWN
+    return (states.pop() if len(states) == 1 else State.UNKNOWN), values

@@ -8,26 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import dropwhile, pairwise
+from functools import partial
+from itertools import dropwhile
+from pathlib import Path
 from posixpath import basename
 
 from patcher.guards.configured import configured
-from patcher.guards.launch import Reading, read
-from patcher.guards.result import (
-    COMMAND,
-    ENVIRONMENT,
-    NOT_PLAIN,
-    Checked,
-    GuardResult,
-    Hidden,
-    Launch,
-    within_sentence,
-)
+from patcher.guards.launch import LaunchText, Reading, read, text_of
+from patcher.guards.result import COMMAND, ENVIRONMENT, NOT_PLAIN, Checked, GuardResult, Launch, within_sentence
 from patcher.guards.start import OUTSIDE, Start, carries, is_known, shown, wraps
 from patcher.messages import COMMA, SEMICOLON, Text, joined
-from patcher.switches import ConfigSwitch, Form, Release, State, Switch
+from patcher.switches import ConfigSwitch, Form, State, Switch
 
 _UNSEEN = Text("rlpatch found no Python program that starts with this variable set")
 _VALUE = Text("this value is not documented, or only known at run time")
@@ -37,74 +30,61 @@ _WORDS = Text("part of the command is only known at run time")
 def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[GuardResult, ...]:
     """Return the results per profiler and place, the severest first; one OFF for a profiler that is off everywhere.
 
-    ``checked`` has the switches to look for, ``launch`` how the run starts. With ``severe``, OFF is left out. Raises
-    Problem (USAGE) if the script, a script that the command names, or the configuration cannot be read.
+    With ``severe``, OFF is left out. Raises Problem (USAGE) if a script that the launch names, or the configuration,
+    cannot be read.
     """
-    application = checked.application
-    reading = read(launch, application.packages if application else ())
-    configured_results, hidden = configured(application, checked, launch.config, reading) if application else ([], [])
-    # To ask whether a release has a switch takes longer than to look for it.
-    judgements = ((switch, _results(switch, reading)) for switch in checked.switches)
-    results = [result for switch, judged in judgements if judged and checked.release.has(switch) for result in judged]
+    application, config_switches = checked.application, checked.application.switches if checked.application else ()
+    reading = read(launch, partial(_is_upstream, checked))
+    results, hidden = configured(application, checked, launch.config, reading) if application else ([], [])
+    for switch in checked.switches:
+        judged = _judge(switch, reading)
+        if judged and checked.release.has(switch):  # which takes longer than to look for the switch
+            results += judged
     places = (ENVIRONMENT, launch.script, COMMAND if launch.command else None)
     where = joined(COMMA, (place if isinstance(place, str) else str(place) for place in places if place))
-    named = [*configured_results, *results]
-    if application and (hidden or not severe):  # else nobody has to know which switches the release has
-        named += _unnamed(application.switches, checked.release, hidden, configured_results, where)
-    if reading.hidden or not severe:
-        named += _unnamed(checked.switches, checked.release, reading.hidden, named, where)
-    return _merged(named, severe=severe)
-
-
-def _unnamed(
-    switches: Sequence[Switch | ConfigSwitch],
-    release: Release,
-    hidden: Sequence[Hidden],
-    results: Iterable[GuardResult],
-    where: str,
-) -> Iterator[GuardResult]:
-    """Yield OFF for each profiler of ``switches``, preceded by UNKNOWN if hidden text may switch the profiler on.
-
-    No UNKNOWN comes if ``results`` already say that it is not off, or the release has no switch for it. ``where`` is
-    what was searched, in words.
-    """
-    not_off = {result.profiler for result in results if result.state is not State.OFF}
-    for profiler in dict.fromkeys(switch.profiler for switch in switches):
-        existing = [switch for switch in switches if switch.profiler == profiler and release.has(switch)]
-        why = existing[0].why if existing else Text("this release has no switch for this profiler")
-        for text in hidden[:1] if existing and profiler not in not_off else ():
-            is_searched = text.where != text.reason
-            advice = (
-                Text("{instruction} if this place switches the profiler on", existing[0].off) if is_searched else ""
-            )
-            line = text.found.partition("\n")[0].strip()[:200]
-            yield GuardResult(profiler, State.UNKNOWN, text.where, line, advice, why, text.reason)
-        yield GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why)
-
-
-def _merged(results: list[GuardResult], *, severe: bool) -> tuple[GuardResult, ...]:
-    """Return the results that count, the severest first: one for each profiler and place.
-
-    OFF is kept, unless ``severe``, for a profiler without any other result.
-    """
-    places: dict[tuple[str, str], GuardResult] = {}
+    for switches, texts in ((config_switches, hidden), (checked.switches, reading.hidden)):
+        not_off = {result.profiler for result in results if result.state is not State.OFF}
+        for profiler in dict.fromkeys(switch.profiler for switch in switches) if texts or not severe else ():
+            alike = [switch for switch in switches if switch.profiler == profiler and checked.release.has(switch)]
+            results += [_possibly_on(alike[0], texts[0])] if alike and texts and profiler not in not_off else []
+            why = alike[0].why if alike else Text("this release has no switch for this profiler")
+            results.append(GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why))
+    severest: dict[tuple[str, str], GuardResult] = {}
     for result in sorted(results, key=lambda result: -result.state.severity):
-        if result.state is not State.OFF:
-            places.setdefault((result.profiler, result.where), result)
-        elif not severe and result.profiler not in [profiler for profiler, _ in places]:
-            places[result.profiler, ""] = result
-    return tuple(places.values())
+        is_off = result.state is State.OFF
+        if not is_off or (not severe and result.profiler not in {profiler for profiler, _ in severest}):
+            severest.setdefault((result.profiler, "" if is_off else result.where), result)
+    return tuple(severest.values())
 
 
-def _results(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Return the severest result of ``switch``, the last of equals, as a list; empty if the launch does not mention it.
+def _is_upstream(checked: Checked, file: Path) -> bool:
+    """Tell whether a Python file is the target's own: in one of its packages, or a program that Hydra configures."""
+    application, root = checked.application, checked.root.resolve() if checked.root else None
+    if not (application and root and file.is_relative_to(root)):
+        return False
+    return file.relative_to(root).parts[0] in application.packages or bool(re.search(application.main, text_of(file)))
+
+
+def _possibly_on(switch: Switch | ConfigSwitch, text: LaunchText) -> GuardResult:
+    """Return an UNKNOWN result for the profiler of ``switch``, which a ``text`` that cannot be read may switch on."""
+    is_searched = text.where != text.reason
+    advice = Text("{instruction} if this place switches the profiler on", switch.off) if is_searched else ""
+    line = text.text.partition("\n")[0].strip()[:200]
+    return GuardResult(switch.profiler, State.UNKNOWN, text.where, line, advice, switch.why, text.reason)
+
+
+def _judge(switch: Switch, reading: Reading) -> list[GuardResult]:
+    """Return the result of ``switch`` in a list, ON and ARMED first, the last of several; [] if nothing mentions it.
 
     An armed profiler becomes ON, or UNKNOWN, if the launch also makes a call that starts the recording.
     """
-    if switch.otherwise is State.OFF:
-        return _ignored(switch, reading)
-    results = sorted(_JUDGES[switch.form](switch, reading), key=lambda result: result.state.severity)[-1:]
-    requests = _requests(switch, reading)
+    results = [*_JUDGES[switch.form](switch, reading)]
+    is_overridable = switch.form in (Form.VARIABLE, Form.OPTION)
+    if switch.otherwise is not State.OFF and (is_overridable or not results):
+        results = _unreadable(switch, reading) or results
+    decided = (State.ARMED, State.ON)
+    results = sorted(results, key=lambda result: (result.state in decided, result.state.severity))[-1:]
+    requests = sorted(_requests(switch, reading), key=lambda start: not start.sure)
     if not requests or not results or results[0].state is not State.ARMED:
         return results
     call = Text("{call} at {place}", shown(" ".join(requests[0].words))[:200], requests[0].where)
@@ -114,122 +94,91 @@ def _results(switch: Switch, reading: Reading) -> list[GuardResult]:
     return [armed._replace(state=State.UNKNOWN, reason=Text("rlpatch cannot tell whether this call is reached"))]
 
 
-def _result(switch: Switch, state: State, where: str, text: str, reason: str = "") -> GuardResult:
-    """Build the result for ``switch`` in ``state``, set by ``text`` at ``where``, with how to switch it off there."""
+def _build_result(
+    switch: Switch, state: State, where: str, text: str, reason: str = "", start: Start | None = None
+) -> GuardResult:
+    """Build the result for ``switch``, which ``text`` at ``where`` sets to ``state``, with how to switch it off there.
+
+    ON and ARMED become UNKNOWN if the launch may not come to ``start``.
+    """
+    is_variable = switch.form is Form.VARIABLE
+    if start and state is State.UNKNOWN:
+        reason = _VALUE
+    elif start and state is not State.OFF:
+        is_seen = bool(start.program) or switch.form in (Form.PROGRAM, Form.REQUEST)
+        if not (start.sure and is_seen):
+            state, reason = State.UNKNOWN, _UNSEEN if is_variable and not is_seen else NOT_PLAIN
     off: str = Text("nothing to do") if state is State.OFF else switch.off
     if state is not State.OFF and where != ENVIRONMENT:
         line = within_sentence(where)
         off = Text("{instruction} at {place}", switch.off, line)
-        if switch.form is Form.VARIABLE:
+        if is_variable:
             off = Text("remove the variable at {place}, or {instruction} after that line", line, switch.off)
     return GuardResult(switch.profiler, state, where, shown(" ".join(text.split()))[:300], off, switch.why, reason)
 
 
-def _judged(switch: Switch, state: State, start: Start, where: str, text: str) -> GuardResult:
-    """Build the result for ``text`` of a ``start``, which sets ``switch`` to ``state``.
-
-    An ON or ARMED state becomes UNKNOWN unless the launch surely comes to this start.
-    """
-    is_variable, reason = switch.form is Form.VARIABLE, ""
-    is_reached = start.sure and (start.program or switch.form in (Form.PROGRAM, Form.REQUEST))
-    if state is State.UNKNOWN:
-        reason = _VALUE
-    elif state is not State.OFF and not is_reached:
-        state, reason = State.UNKNOWN, _UNSEEN if is_variable and not start.program else NOT_PLAIN
-    return _result(switch, state, where, text, reason)
-
-
-def _unclear(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Return one UNKNOWN result for the first text that names ``switch`` in a form that cannot be read, else no result.
-
-    For a variable, only a plain assignment can be read.
-    """
+def _unreadable(switch: Switch, reading: Reading) -> list[GuardResult]:
+    """Return an UNKNOWN result for the first text that names ``switch`` in a form that cannot be read, else []."""
     name = switch.name.lstrip("-/").replace("-", "[-_]")
-    is_variable = switch.form is Form.VARIABLE
-    names = rf"\b{name}\b" if is_variable else rf"(?<![\w-])(--)?{name}(?![\w-])"
-    if switch.form is Form.KEY:
-        names = rf"(?<![\w.])_?{name}\]?\s*[:=](?!\s*(?i:none|null|false|~|\{{\s*\}})\s*([,)}}\]]|$))"
-    if switch.form is Form.PROGRAM:  # also in an array, or what a variable is
-        names = rf"(?<![\w.-])({switch.programs})(?![\w-])|^\w+=(\S*/)?{name}$"
+    pattern = {
+        Form.VARIABLE: rf"\b{name}\b",
+        Form.KEY: rf"(?<![\w.])_?{name}\]?\s*[:=](?!\s*(?i:none|null|false|~|\{{\s*\}})\s*([,)}}\]]|$))",
+        Form.PROGRAM: rf"(?<![\w.-])({switch.programs})(?![\w-])|^\w+=(\S*/)?{name}$",  # also as a variable's value
+    }.get(switch.form, rf"(?<![\w-])(--)?{name}(?![\w-])")
+    is_plain = {Form.VARIABLE: rf"{name}(=|$)", Form.OPTION: ""}.get(switch.form, "(?!)")
+    arguments = {word for start in reading.starts if name not in start.variables for word in start.words}
     for text in reading.texts:
-        sets = re.match(rf"{name}(=|$)", text.text) if is_variable else switch.form is Form.OPTION
-        if not (text.plain and sets) and re.search(names, text.text):
-            return [_result(switch, State.UNKNOWN, text.where, text.text, NOT_PLAIN)]
+        is_argument = switch.form is Form.VARIABLE and text.text in arguments
+        is_readable = text.plain and re.match(is_plain, text.text) and not is_argument
+        if re.search(pattern, text.text) and not is_readable:
+            return [_build_result(switch, State.UNKNOWN, text.where, text.text, NOT_PLAIN)]
     return []
 
 
-def _variable(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Judge an environment variable at each start of the launch; a text that cannot be read gives UNKNOWN.
-
-    Return the results that are ON or ARMED, else all.
-    """
-    if results := _unclear(switch, reading):
-        return results
-    name, value = switch.name, reading.environ.get(switch.name)
-    is_seen = any(start.program for start in reading.starts)
+def _judge_variable(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
+    """Yield the result of a variable for each start of Python; without one, for each command that sets it."""
+    value, is_seen = reading.environ.get(switch.name), any(start.program for start in reading.starts)
     for start in reading.starts:
-        set_value = start.variables.get(name, value)
+        set_value = start.variables.get(switch.name, value)
         value = value if start.program else set_value
-        if name not in start.variables and any(word.startswith(f"{name}=") for word in start.words):
-            results.append(_result(switch, State.UNKNOWN, start.where, " ".join(start.words), NOT_PLAIN))
         if set_value is not None and (start.program or not is_seen):
-            text = f"{name}={set_value}"
+            text = f"{switch.name}={set_value}"
             state = switch.state(set_value if is_known(set_value) else None)
-            results.append(_judged(switch, state, start, reading.place(text, ENVIRONMENT), text))
-    return [result for result in results if result.state in (State.ON, State.ARMED)] or results
+            reason = switch.why if switch.otherwise is State.OFF else ""
+            yield _build_result(switch, state, reading.place(text, ENVIRONMENT), text, reason, start)
 
 
-def _ignored(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Return one OFF result if the launch sets a variable that the release does not read.
+def _judge_option(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
+    """Yield the result of a command-line option for each start that has it, or may have it in an unknown word.
 
-    No result if it is set nowhere.
+    Every spelling of vLLM counts (``--a-b``, ``--a_b``, ``--a.key``), and later words override earlier ones.
     """
-    values = [reading.environ.get(switch.name), *(start.variables.get(switch.name) for start in reading.starts)]
-    texts = [f"{switch.name}={text}" for text in values if text is not None]
-    return [_result(switch, State.OFF, reading.place(text, ENVIRONMENT), text, switch.why) for text in texts[-1:]]
-
-
-def _option(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Return the results of a command-line option, one a start that has it; one UNKNOWN if it cannot be read."""
-    decides = any(re.search("|".join((*switch.keys, "[\0\1]")), text.text) for text in reading.texts)
-    unclear = _unclear(switch, reading) if decides else []
-    return unclear or [result for start in reading.starts for result in _options(switch, start, reading)]
-
-
-def _options(switch: Switch, start: Start, reading: Reading) -> Iterator[GuardResult]:
-    """Yield the result of a command-line option in one ``start``; yield nothing without the option.
-
-    Every spelling of vLLM counts (``--a-b``, ``--a_b``, ``--a.key``), and later words override earlier ones. UNKNOWN if
-    a word that is known only at run time may be the option.
-    """
-    values, words = dict[str, str](), list[str]()
-    for word, following in pairwise((*start.words, OUTSIDE)):
-        head, equals, value = word.partition("=")
-        option, _, key = head.partition(".")
-        # vLLM's parser takes underscores for dashes in the option, not in the key behind the dot.
-        if option.replace("_", "-") == switch.name:
-            words += [word] if equals else [word, following]
-            text = value if equals else following
-            values.update({key: text} if key else _object(switch, text))
-    states = [switch.state(text if is_known(text) else None) for key, text in values.items() if key in switch.keys]
-    # A key that is known to arm decides, whatever the others may turn out to be.
-    state = State.ARMED if State.ARMED in states else max(states, key=lambda state: state.severity, default=State.OFF)
-    if _may_be_among(switch, start.words):
-        where = reading.place(start.words[-1], start.where)
-        yield _result(switch, State.UNKNOWN, where, " ".join(start.words), _WORDS)
-    elif words:
-        yield _judged(switch, state, start, reading.place(words[-1], start.where), " ".join(words))
-
-
-def _may_be_among(switch: Switch, words: Sequence[str]) -> bool:
-    """Tell whether a word that is known only at run time may be the option of one of the switch's programs."""
     takes_no_value = f"{switch.flags}|{switch.files}|(?!-|serve$).*|.*=.*"
-    is_any = any(word == OUTSIDE and re.fullmatch(takes_no_value, before) for before, word in pairwise(("", *words)))
-    return is_any and any(switch.programs and re.fullmatch(switch.programs, word) for word in words)
+    for start in reading.starts:
+        values, words, may_have_it = dict[str, str](), list[str](), False
+        for before, word, following in zip(("", *start.words), start.words, (*start.words[1:], OUTSIDE), strict=False):
+            head, equals, value = word.partition("=")
+            option, _, key = head.partition(".")
+            # vLLM's parser takes underscores for dashes in the option, not in the key behind the dot.
+            if option.replace("_", "-") == switch.name:
+                words += [word] if equals else [word, following]
+                text = value if equals else following
+                values.update({key: text} if key else _parse_object(switch, text))
+            may_have_it = may_have_it or (word == OUTSIDE and bool(re.fullmatch(takes_no_value, before)))
+        states = [switch.state(text if is_known(text) else None) for key, text in values.items() if key in switch.keys]
+        # A key that is known to arm decides, whatever the others may turn out to be.
+        state = (
+            State.ARMED if State.ARMED in states else max(states, key=lambda state: state.severity, default=State.OFF)
+        )
+        if may_have_it and any(re.fullmatch(switch.programs, word) for word in start.words):
+            where = reading.place(start.words[-1], start.where)
+            yield _build_result(switch, State.UNKNOWN, where, " ".join(start.words), _WORDS)
+        elif words:
+            yield _build_result(switch, state, reading.place(words[-1], start.where), " ".join(words), start=start)
 
 
-def _object(switch: Switch, text: str) -> dict[str, str]:
-    """Parse a JSON object into key → text of its value; if it is invalid, each key of ``switch`` → OUTSIDE."""
+def _parse_object(switch: Switch, text: str) -> dict[str, str]:
+    """Parse a JSON object into key → text of its value; if it is invalid, the value of each key is unknown."""
     try:
         keys = (json.loads(text.strip() or "null") or {}).items()
     except (ValueError, RecursionError, AttributeError):
@@ -237,60 +186,53 @@ def _object(switch: Switch, text: str) -> dict[str, str]:
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in keys}
 
 
-def _started(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Return the result of a program or request that starts the profiler, as a list.
-
-    A start that surely runs counts first. Without such a start, UNKNOWN if a text that cannot be read names it, else no
-    result.
-    """
-    starts = [*_profiled(switch, reading)] if switch.form is Form.PROGRAM else _requests(switch, reading)
-    for start in sorted(starts, key=lambda start: not start.sure)[:1]:
-        return [_judged(switch, switch.otherwise, start, start.where, " ".join(start.words))]
-    return _unclear(switch, reading)
-
-
-def _profiled(switch: Switch, reading: Reading) -> Iterator[Start]:
-    """Yield the starts of the switch's program; a start is not sure if the words before it may not run the program."""
+def _judge_program(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
+    """Yield the result of each start of a profiling program; UNKNOWN if the words in front of it may not run it."""
     for start in reading.starts:
         for at, word in enumerate(start.words):
             if re.fullmatch(switch.programs, " ".join((basename(word), *start.words[at + 1 :])), re.DOTALL):
                 before = [*dropwhile(wraps, start.words[:at])]
                 is_run = not before or (carries(before) and not any(word.endswith(".py") for word in before))
-                yield replace(start, sure=start.sure and is_run)
+                run = replace(start, sure=start.sure and is_run)
+                yield _build_result(switch, switch.otherwise, start.where, " ".join(start.words), start=run)
 
 
-def _keyed(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Return ON if a key of Ray's runtime environment is set in settings that certainly count, as a list.
+def _judge_request(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
+    """Yield the result of each start whose words start the profiler."""
+    for start in _requests(switch, reading):
+        yield _build_result(switch, switch.otherwise, start.where, " ".join(start.words), start=start)
 
-    Otherwise UNKNOWN if a text that cannot be read names the key, else no result.
+
+def _requests(switch: Switch, reading: Reading) -> Iterator[Start]:
+    """Yield the starts that make the profiler record: their words match all patterns of a row of ``requested_by``.
+
+    A start that does so only if a word that the run tells is the missing one is not sure.
     """
-    key = rf"_?{switch.name}\]?\s*[:=]\s*"
-    block = rf"(?P<indent>[ \t]*)_?{switch.name}:[ \t]*\n(?P=indent)[ \t]+\w"
-    for text in reading.settings:
-        if re.match(rf"[^\n]*\b{key}(default\b|\{{\s*\w)|{block}", text.text):
-            where = reading.place(text.text, text.where)
-            return [_result(switch, State.ON, where, text.text.partition("\n")[0])]
-    return _unclear(switch, reading)
+    for start in reading.starts:
+        words = [word for word in start.words if not re.search(r"\s", word)]  # a text for a shell has starts of its own
+        is_open = OUTSIDE in words
+        for row in switch.requested_by:
+            matches = ((any(re.fullmatch(pattern.lstrip("!"), word) for word in words), pattern) for pattern in row)
+            missing = sum(is_there is pattern.startswith("!") for is_there, pattern in matches)
+            if missing == 0:
+                yield start
+            elif missing == 1 and is_open and (len(row) > 1 or start.name in ("curl", "wget")):
+                yield replace(start, sure=False)
 
 
-def _requests(switch: Switch, reading: Reading) -> list[Start]:
-    """Return the starts that make an armed profiler record, those that surely run before those that may run."""
-    rows = switch.requested_by
-    starts = [
-        start for start in reading.starts if any(all(_is_among(word, start.words) for word in row) for row in rows)
-    ]
-    return sorted(starts, key=lambda start: not start.sure)
-
-
-def _is_among(pattern: str, words: Sequence[str]) -> bool:
-    """Tell whether ``pattern`` matches one of ``words``; with a leading ``!``, whether it matches none."""
-    return any(re.fullmatch(pattern.lstrip("!"), word) for word in words) is not pattern.startswith("!")
+def _judge_key(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
+    """Yield an ON result for each of Ray's runtime environments that surely counts and sets the key of ``switch``."""
+    key = rf"(?m)^(?P<indent>[ \t]*).*?\b_?{switch.name}\]?\s*[:=][ \t]*(default\b|\{{\s*\w|\n(?P=indent)[ \t]+\w)"
+    for settings in reading.settings:
+        if match := re.search(key, settings):
+            text = match[0].partition("\n")[0]
+            yield _build_result(switch, State.ON, reading.place(text, COMMAND), text)
 
 
 _JUDGES = {
-    Form.VARIABLE: _variable,
-    Form.OPTION: _option,
-    Form.PROGRAM: _started,
-    Form.REQUEST: _started,
-    Form.KEY: _keyed,
+    Form.VARIABLE: _judge_variable,
+    Form.OPTION: _judge_option,
+    Form.PROGRAM: _judge_program,
+    Form.REQUEST: _judge_request,
+    Form.KEY: _judge_key,
 }

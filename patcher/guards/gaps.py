@@ -6,13 +6,16 @@ import re
 from posixpath import basename
 from typing import NamedTuple
 
+from patcher.guards import programs
 from patcher.guards.launch import read
 from patcher.guards.result import Launch
-from patcher.guards.start import ENDS, HARMLESS, KEPT, Start, shown
+from patcher.guards.start import is_known, shown
 from patcher.messages import Text
 
 _OURS = "/rlpatch-run"
 """Stands for the folder of the run, which is not there yet."""
+_KEEPS = r"\$PYTHONPATH\b|\$\{PYTHONPATH\b(?!:?\+)"
+"""An expansion that keeps what a run added to PYTHONPATH."""
 _FLAGS = r"-[bBdhiOPqRsuvVx]*"
 _PYTHON = rf"(.* )?(\S*/)?(python|pypy)[\d.]*t?( {_FLAGS}[WX] ?\S+| {_FLAGS})* {_FLAGS}"
 _LOST = {
@@ -39,7 +42,7 @@ _LOST = {
         Text("sudo passes on only the variables that its configuration allows"),
         "sudo env PYTHONPATH=$PYTHONPATH …",
     ),
-    r"env (.* )?(-i|-|--ignore-environment|(-u ?|--unset[= ])PYTHONPATH)( .*)?": (
+    r"unset (.* )?PYTHONPATH( .*)?|env (.* )?(-i|-|--ignore-environment|(-u ?|--unset[= ])PYTHONPATH)( .*)?": (
         Text("PYTHONPATH is unset, or the environment is emptied (env -i)"),
         Text("keep PYTHONPATH in the environment"),
     ),
@@ -49,10 +52,7 @@ option contains the name of a variable."""
 
 
 class HookGap(NamedTuple):
-    """A place where processes start without the hook; ``instead`` says what to write.
-
-    ``sure`` tells whether the launch certainly passes the place.
-    """
+    """A place where processes start without the hook, what to write instead, and whether it is surely passed."""
 
     where: str
     found: str
@@ -62,42 +62,30 @@ class HookGap(NamedTuple):
 
 
 def submitted(variable: str) -> str:
-    """Return the shell words that hand the hook to `ray job submit`, which needs them besides its other options.
-
-    The shell expands them to nothing outside of `rlpatch run`. ``variable`` names the variable with the hook's package.
-    """
+    """Return shell words by which `ray job submit` gets the hook's package in ``variable``; none outside of a run."""
     return f'${{{variable}:+--runtime-env-json "{{\\"py_modules\\": [\\"${variable}\\"]}}"}}'
 
 
 def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
-    """Return the places of a launch at which processes lose the hook, one for each line of a file.
+    """Return the places of a launch at which processes lose rlpatch's import hook, at most one for each line.
 
-    ``variable`` names the environment variable with the hook's module. Raises Problem (USAGE) if a script that the
-    launch names cannot be read.
+    ``variable`` names the variable with the hook's package. Raises Problem (USAGE) if a script cannot be read.
     """
     starts, gaps = read(launch).starts, dict[str, HookGap]()
-    last = max((number for number, start in enumerate(starts) if _may_start(start)), default=-1)
+    sets_only = rf"{programs.CONTROL}|{programs.HARMLESS}|export|declare|typeset|local|readonly"
+    running = [number for number, start in enumerate(starts) if not re.fullmatch(sets_only, "".join(start.texts[:1]))]
     is_seen = any(start.program for start in starts)
     for number, start in enumerate(starts):
         text = " ".join((*map(basename, start.texts[:1]), *start.texts[1:]))
         for pattern, (why, instead) in _LOST.items():
             if re.fullmatch(pattern, text, re.DOTALL):
                 found, advice = shown(" ".join(start.words))[:200], instead or Text("add {option}", submitted(variable))
-                is_sure = start.sure and not text.startswith("sudo")
+                is_sure = start.sure and not re.match("sudo" if is_seen else "sudo|unset", text)
                 gaps.setdefault(start.where, HookGap(start.where, found, why, advice, is_sure))
-        value = start.variables.get("PYTHONPATH", KEPT)
-        found, why = f"PYTHONPATH={value}", Text("PYTHONPATH is overwritten")
-        advice = Text("use export PYTHONPATH=…:$PYTHONPATH, which keeps the old value")
-        is_lost = value is not None and KEPT not in value
-        if value is None and start.words[0] == "unset":  # a bare `export` keeps it
-            found, why, is_lost = "PYTHONPATH", Text("PYTHONPATH is unset"), True
-            advice = Text("keep PYTHONPATH in the environment")
-        if is_lost and number <= last:
-            gaps.setdefault(start.where, HookGap(start.where, shown(found), why, advice, start.sure and is_seen))
+        value = start.variables.get("PYTHONPATH")
+        if value is not None and not re.search(_KEEPS, value) and number <= max(running, default=-1):
+            why = Text("PYTHONPATH is overwritten") if is_known(value) else Text("PYTHONPATH may be overwritten")
+            advice = Text("use export PYTHONPATH=…:$PYTHONPATH, which keeps the old value")
+            is_sure = start.sure and is_seen and is_known(value)
+            gaps.setdefault(start.where, HookGap(start.where, shown(f"PYTHONPATH={value}"), why, advice, is_sure))
     return tuple(gaps.values())
-
-
-def _may_start(start: Start) -> bool:
-    """Tell whether a start may lead to a Python process: it is more than an assignment or an end of the script."""
-    program = "".join(start.texts[:1])
-    return bool(program) and not re.fullmatch(rf"{ENDS}|{HARMLESS}|export|declare|typeset|local|readonly", program)

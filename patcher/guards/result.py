@@ -12,7 +12,6 @@ from patcher.switches import Application, Release, State, Switch
 
 COMMAND = Text("command after --")
 ENVIRONMENT = Text("environment")
-AGAIN = Text("the patch checks for other profilers again before it records")
 NOT_PLAIN = Text("the launch may not pass this setting, or passes it in a form that rlpatch cannot read")
 
 
@@ -36,30 +35,10 @@ class Checked:
     application: Application | None = None
 
 
-class LaunchText(NamedTuple):
-    """A word of a command, or a line of a file, without quotes.
-
-    ``plain`` tells that the launch surely passes there, and exports the text or starts Python with it.
-    """
-
-    where: str
-    text: str
-    plain: bool = False
-
-
-class Hidden(NamedTuple):
-    """A place with a text that cannot be read, and the reason."""
-
-    where: str
-    found: str
-    reason: str
-
-
 class GuardResult(NamedTuple):
-    """Result for one profiler.
+    """Result for one profiler: its state, the place that decides it, such as ``run.sh:12``, and the text found there.
 
-    ``where`` is ``environment``, ``run.sh:12`` or ``command after --``. ``found`` is the text at this place, "" for
-    none. ``off`` says what to type or change, ``reason`` why the state is unknown, or why it is off nevertheless.
+    ``off`` says what to type or change, ``reason`` why the state is unknown, or why it is off nevertheless.
     """
 
     profiler: str

@@ -35,8 +35,8 @@ _TOKEN = rf"""(?xs)(?P<space>(?:[ \t\r]|\\(?:\n|\Z))+|\#(?!SBATCH|PBS|BSUB)[^\n]
 
 
 def normal(text: str) -> str:
-    """Return ``text`` without quotes, backslashes, line continuations and marks, so that a name is in one piece."""
-    return re.sub(r"\\\n|[\"'\\\2]", "", text)
+    """Return ``text`` without quotes, backslashes and line continuations, so that a name is in one piece."""
+    return re.sub(r"\\\n|[\"'\\]", "", text)
 
 
 class Word(NamedTuple):
@@ -48,23 +48,19 @@ class Word(NamedTuple):
     @property
     def text(self) -> str:
         """Return the word without quotes, with expansions as written."""
-        return self.marked(str)
+        return self.expanded(str)
 
-    def marked(self, value: Callable[[str], str]) -> str:
-        """Return the word without quotes, with each expansion replaced by what ``value`` returns for it.
+    def expanded(self, value: Callable[[str], str]) -> str:
+        """Return the word without quotes, with ``value(expansion)`` in place of each expansion, such as ``${HOME}``."""
 
-        ``value`` gets it as written, such as ``${HOME}`` or ``$(date)``.
-        """
-
-        def piece(match: re.Match[str]) -> str:
-            """Return what a quoted, escaped or expanded piece of the word stands for."""
+        def unquoted(match: re.Match[str]) -> str:
             expansion, escaped, *quoted = match.groups()
             if quoted and quoted[1] is not None:
-                return re.sub(_IN_DOUBLE, piece, quoted[1])
+                return re.sub(_IN_DOUBLE, unquoted, quoted[1])
             text = "" if escaped == "\n" else escaped  # the line goes on in the next one
             return value(expansion) if expansion else "".join(filter(None, (text, *quoted)))
 
-        return re.sub(_PIECE, piece, self.raw)
+        return re.sub(_PIECE, unquoted, self.raw)
 
     def commands(self) -> Iterator[str]:
         """Yield the commands within the word's command substitutions."""
@@ -72,11 +68,7 @@ class Word(NamedTuple):
 
 
 class ShellCommand(NamedTuple):
-    """A simple command, the operators before and after it, and its redirections.
-
-    A redirection is an operator with a file, or with the text of a here-document. ``after`` is ``tee`` if the output
-    goes to ``tee``.
-    """
+    """A simple command, its redirections to files or here-documents, and the operators (or ``tee``) around it."""
 
     words: tuple[Word, ...]
     redirects: tuple[tuple[str, Word], ...] = ()
@@ -85,10 +77,7 @@ class ShellCommand(NamedTuple):
 
 
 def split(text: str, line: int = 1) -> list[ShellCommand]:
-    """Split a script, whose first line has the number ``line``, into its commands.
-
-    Raises ValueError if it is malformed.
-    """
+    """Split a script, whose first line has the number ``line``, into commands. Raises ValueError if it is malformed."""
     text = text.replace("\0", "") + "\n"
     ends = [match.end() for match in re.finditer("\n", text)]
     commands = list[ShellCommand]()
@@ -104,7 +93,14 @@ def split(text: str, line: int = 1) -> list[ShellCommand]:
         if match["document"]:
             redirects.append(("<<<", _document(text, match, documents, word.line)))
         elif match["operator"]:
-            _add(commands, ShellCommand((*words,), (*redirects,), before, match[0]), is_pattern=not depth)
+            if match[0] == ")" and not depth:  # behind a pattern of `case`, which is dropped with its alternatives
+                while commands and commands[-1].after == "|":
+                    commands.pop()
+            elif words or redirects:
+                is_tee = before == "|" and [word.raw for word in words[:1]] == ["tee"]
+                if is_tee and commands and match[0] in ("\n", ";", "&"):
+                    commands[-1] = commands[-1]._replace(after="tee")
+                commands.append(ShellCommand((*words,), (*redirects,), before, match[0]))
             depth = max(0, depth + {"(": 1, ")": -1}.get(match[0], 0))
             words, redirects, before = [], [], "(" if depth else match[0]
             at = documents.get(match.start(), at)
@@ -118,26 +114,8 @@ def split(text: str, line: int = 1) -> list[ShellCommand]:
     return commands
 
 
-def _add(commands: list[ShellCommand], command: ShellCommand, *, is_pattern: bool) -> None:
-    """Append a command that an operator ended; with ``is_pattern``, a closing bracket may end a ``case`` pattern.
-
-    A pattern is dropped, with its earlier alternatives. A ``tee`` after a pipe is noted on the command before it.
-    """
-    if command.after == ")" and is_pattern:
-        while commands and commands[-1].after == "|":
-            commands.pop()
-    elif command.words or command.redirects:
-        is_tee = command.before == "|" and [word.raw for word in command.words[:1]] == ["tee"]
-        if is_tee and commands and command.after in ("\n", ";", "&"):
-            commands[-1] = commands[-1]._replace(after="tee")
-        commands.append(command)
-
-
 def _document(text: str, opening: re.Match[str], documents: dict[int, int], line: int) -> Word:
-    """Return the text of the here-document that ``opening`` starts, with its line, and note its end in ``documents``.
-
-    ``documents`` maps the end of a line to the end of the documents that follow. Raises ValueError if it is not closed.
-    """
+    """Return the here-document that ``opening`` starts; ``documents`` maps the ends of lines to those of documents."""
     newline = text.find("\n", opening.end())
     begin = documents.get(newline, newline)
     closing = re.compile(rf"^\t*{re.escape(opening['name'])}$", re.MULTILINE).search(text, begin + 1)

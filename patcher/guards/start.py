@@ -1,4 +1,4 @@
-"""A command of a launch after expansion: its program and variables, and what programs mean for what follows."""
+"""A command of a launch after expansion, and the marks in its words."""
 
 from __future__ import annotations
 
@@ -10,32 +10,13 @@ from itertools import dropwhile
 from pathlib import Path
 from posixpath import basename
 
+from patcher.guards import programs
+
 OUTSIDE, INSIDE = "\0", "\1"
 """Stand in a word for an expansion: of what only the run tells, and of whole names that stand among the texts."""
-KEPT = "\2"
-"""Stands before what PYTHONPATH expands to, which has what a run added to it."""
-
-SHELL = r"(ba|da|z|k)?sh"
-RUNS_FILES = r"(python|pypy)[\d.]*t?|torchrun|accelerate|deepspeed"
-PROFILERS = r"msprof|nsys|ncu|rocprof\S*"
-PROGRAM = rf"{RUNS_FILES}|vllm|sglang|{PROFILERS}"
-_CARRIES = (
-    r"srun|mpi(run|exec)|torchrun|accelerate|deepspeed|ray|docker|podman|nerdctl|singularity|apptainer|enroot|kubectl"
-    r"|ssh|pdsh|sudo|conda|mamba|micromamba|uv|poetry|pixi|command"
-)
-HARMLESS = (  # they start nothing, set nothing, and go on, whatever words they get
-    r"|:|\[\[?|test|true|echo|printf|cd|pushd|popd|ls|cat|cp|mv|rm|mkdir|touch|chmod|chown|ln|pip3?|git|e?grep|sed|awk"
-    r"|sort|head|tail|wc|sleep|date|tar|unzip|ulimit|tee|basename|dirname|realpath|hostname|nvidia-smi|npu-smi|which|type|pwd"
-    r"|seq|tr|cut|find|df|du|free|uname|apt(-get)?|hf|huggingface-cli|ps|#\w+"
-)
-ENDS = r"curl|wget|unset|wait|p?kill|exit|return|break|continue|shift|for|select|case|function|in|done|fi|esac|else|\}"
-EXPORTS = r"(export|unset|(declare|typeset|local|readonly) -[gaA]*x[gaA]*) [^-+].*"
-_LOCAL = rf"(?!/(usr|s?bin|opt)/|(.*/)?({PROGRAM}|{SHELL})$).*/"
+_LOCAL_PATH = rf"(?!/(usr|s?bin|opt)/|(.*/)?({programs.PYTHON}|{programs.SHELL})$).*/"
 assigns = partial(re.match, r"(?a)([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=")
-wraps = partial(  # what may stand before the program, or behind these
-    re.match,
-    r"(.*/)?(nohup|nice|ionice|setsid|stdbuf|numactl|taskset|timeout|unbuffer|exec|env)$|-|\d[\d.,:-]*[smhd]?$|\w+=\S*$",
-)
+wraps = partial(re.match, programs.WRAPPER)
 
 
 def is_known(text: str) -> bool:
@@ -52,12 +33,12 @@ def is_hidden(word: str) -> bool:
 
 def carries(words: Sequence[str]) -> bool:
     """Tell whether ``words`` begin with a launcher, such as srun, that surely runs the program behind its options."""
-    return bool(words) and bool(re.fullmatch(_CARRIES, basename(words[0])))
+    return bool(words) and bool(re.fullmatch(programs.LAUNCHERS, basename(words[0])))
 
 
 def shown(text: object) -> str:
     """Return ``text`` for people, with … for each part that is known only at run time."""
-    return re.sub("[\0\1]+", "…", str(text).replace(KEPT, ""))
+    return re.sub("[\0\1]+", "…", str(text))
 
 
 @dataclass
@@ -72,7 +53,7 @@ class Start:
 
     where: str
     words: tuple[str, ...]
-    sure: bool
+    sure: bool = False
     folders: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
@@ -80,11 +61,10 @@ class Start:
         self.own = [*dropwhile(wraps, self.texts)]
         before = self.words[: len(self.words) - len(self.own)]
         first = "".join(self.own[:1])
-        self.name = first if re.match(_LOCAL, first) else basename(first)
-        self.is_python = bool(re.fullmatch(PROGRAM, self.name))
+        self.name = first if re.match(_LOCAL_PATH, first) else basename(first)
         self.is_emptied = bool(re.search(r"(^|[\s/])(env|exec) -", " ".join(before)))
-        self.program = self.name if self.is_python and not self.is_emptied else ""
-        self.is_export = bool(re.fullmatch(rf"(?s){EXPORTS}", " ".join(self.own)))
+        self.program = self.name if re.fullmatch(programs.PYTHON, self.name) and not self.is_emptied else ""
+        self.is_export = bool(re.fullmatch(rf"(?s){programs.EXPORTS}", " ".join(self.own)))
         pairs = (word.partition("=") for word in (self.own[1:] if self.is_export else filter(assigns, before)))
         self.variables = {name: value if equals else None for name, equals, value in pairs}
         self.shape = " ".join(OUTSIDE if is_hidden(word) else word for word in (self.name, *self.own[1:]))

@@ -131,10 +131,10 @@ def _report_gap(gap: HookGap, *, require: bool) -> StepResult:
     if require and gap.sure:
         cause = Text("{reason}, so its processes are not patched", gap.why)
         return StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, seen_text),))
-    note = Note(
-        Text("{place}: {reason}, so its processes are not patched", gap.where, gap.why),
-        joined("\n", seen_text),
-    )
+    warning = Text("{place}: {reason}, so its processes may not be patched", gap.where, gap.why)
+    if gap.sure:
+        warning = Text("{place}: {reason}, so its processes are not patched", gap.where, gap.why)
+    note = Note(warning, joined("\n", seen_text))
     return StepResult((Text("in {place}: {advice}", gap.where, gap.instead),)) + StepResult.noted([note], "warning")
 
 

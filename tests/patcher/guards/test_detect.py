@@ -306,6 +306,10 @@ def test_no_command_makes_it_raise_anything_but_a_problem(command: list[str], va
         (("python3", "-m", "sglang.bench_serving", "--profile"), "0.5.5", State.ON),
         (("python3", "-m", "sglang.bench_serving"), "0.5.5", State.OFF),
         (("bash", "-c", "if ready; then curl http://h/start_profile; fi"), "0.5.5", State.UNKNOWN),
+        (("bash", "-c", "trap 'curl http://h/start_profile' USR1"), "0.5.5", State.UNKNOWN),
+        (("bash", "-c", "while read u; do curl $u; done < urls"), "0.5.5", State.UNKNOWN),
+        (("bash", "-c", "python3 -m sglang.bench_serving $(cat args)"), "0.5.5", State.UNKNOWN),
+        (("bash", "-c", "python3 -m sglang.launch_server $(cat args)"), "0.5.5", State.OFF),
         (("curl", "-X", "POST", "http://127.0.0.1:30000/start_profile"), "0.4.2", State.OFF),
     ],
 )

@@ -155,6 +155,13 @@ def test_slime(
     assert {where for state, where in found.values() if state is not OFF} <= {"run.sh:2"}
 
 
+@pytest.mark.parametrize("words", ["$(cat args)", "$UNSET", "-m x $UNSET"])
+def test_slime_with_words_that_only_the_run_tells(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = states(tmp_path, "slime", "0.3.1", f"python3 train.py {words}")
+    assert found["slime's own profiler"] == found["slime's memory history"] == (UNKNOWN, "run.sh:1")
+
+
 def test_slime_in_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     found = states(tmp_path, "slime", "0.3.1", "A=(\n  --use-pytorch-profiler\n)\npython3 train.py ${A[@]}")

@@ -26,6 +26,7 @@ STEPS = (
     "global_profiler.steps=${S:-null} global_profiler.tool=npu actor_rollout_ref.actor.profiler.enable=True"
     " actor_rollout_ref.actor.profiler.all_ranks=True"
 )
+ON_FOR_ALL = "# @package _global_\nglobal_profiler:\n  tool: torch_memory\n"
 MINE = "defaults:\n  - ppo_trainer\n  - _self_\nglobal_profiler:\n  steps: null\n"
 
 # What a script may be said to be; files beside it are written, too.
@@ -114,6 +115,8 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
     f"{VERL} $(<args)": ({UNKNOWN}, {"args": ARGS}),
     f"{VERL} ${{EXTRA:-$(cat args)}}": ({UNKNOWN}, {"args": ARGS}),
     f"{VERL} ${{EXTRA:-trainer.nnodes=1}}": ({OFF}, {}),
+    f"P=1\n{VERL} ${{P:+{ARGS}}}": ({ON, UNKNOWN}, {}),
+    f"T=\n{VERL} global_profiler.tool=${{T:-torch_memory}}": ({ON, UNKNOWN}, {}),
     f"env $(cat on.env) {VERL}": ({UNKNOWN}, {"on.env": "PROFILING_MODE=1"}),
     f"env -S 'PROFILING_MODE=1 {VERL}'": ({UNKNOWN}, {}),
     f"find . -name on -exec bash -c '. {{}}; {VERL}' ';'": ({UNKNOWN}, {"on": SET}),
@@ -149,6 +152,7 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
     # what a launch edits, and what a program that is not known hands on
     f"sed -i s/null/[1]/ my.yaml\n{VERL} --config-path=$PWD --config-name=my": ({UNKNOWN}, {"my.yaml": MINE}),
     f"{VERL} --config-path=$PWD --config-name=my": ({OFF}, {"my.yaml": MINE}),
+    f"{VERL} --config-path=$PWD --config-name=my +more=on": ({UNKNOWN}, {"my.yaml": MINE.partition("global")[0], "more/on.yaml": ON_FOR_ALL}),
     f"srun {VERL} $(cat args)": ({UNKNOWN}, {"args": ARGS}),
     "torchrunner $(cat args)": ({UNKNOWN}, {"args": f"{VERL} {ARGS}"}),
     f"ln -sf on l.sh\n. ./l.sh\n{VERL}": ({UNKNOWN}, {"on": SET, "l.sh": ""}),
@@ -173,6 +177,7 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
     f"n=XPROFILING_MODE\nexport ${{n#X}}=1\n{VERL}": ({UNKNOWN}, {}),
     f"f() {{ export \"$1_$2=1\"; }}\nf PROFILING MODE\n{VERL}": ({UNKNOWN}, {}),
     f"if :; then P=global_profiler; fi\nA=($P.tool=torch_memory)\n{VERL} \"${{A[@]}}\"": ({UNKNOWN}, {}),
+    f"P=global_pro\nA=(${{P}}filer.steps=[1])\n{VERL} \"${{A[@]}}\"": ({UNKNOWN}, {}),
     f"P=actor_rollout_ref.actor\nif :; then A=($P.strategy=fsdp); fi\n{VERL} \"${{A[@]}}\"": ({OFF}, {}),
     f"eval \"${{c}}_MODE=1\"\n{VERL}": ({UNKNOWN}, {}),
     # comments and quotes that look as if they held more than they do
@@ -194,6 +199,8 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
     f"source env.sh\n{VERL}": ({UNKNOWN}, {"env.sh": SET}),
     f". \"$(dirname \"$0\")/env.sh\"\n{VERL} ": ({OFF}, {"env.sh": "export A=1"}),
     f"source env.sh\n{VERL}  ": ({UNKNOWN}, {"env.sh": "source more.sh", "more.sh": "source last.sh", "last.sh": SET}),
+    f"source env.sh\n{VERL}   ": ({OFF}, {"env.sh": "source more.sh", "more.sh": "source last.sh", "last.sh": "A=1"}),
+    f"source env.sh\n{VERL}    ": ({OFF}, {"env.sh": "source ./more.sh", "more.sh": "source env.sh"}),
     "PROFILING_MODE=dynamic bash other.sh": ({UNKNOWN}, {"other.sh": VERL}),
     "env PROFILING_MODE=dynamic bash other.sh": ({UNKNOWN}, {"other.sh": VERL}),
     f"exec {VERL}\n{SET}\n{VERL}": ({UNKNOWN}, {}),
