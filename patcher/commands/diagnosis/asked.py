@@ -1,13 +1,20 @@
-"""The workers of a run that record a rollout's windows on demand."""
+"""The workers of a run that were asked for windows: who may be asked, and who could not record."""
 
 from __future__ import annotations
 
+import contextlib
+import re
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from patcher.messages import Text
+from patcher.timeline.recorded import plain_host
+from patcher.timeline.runs import Process
 from patcher.workers import progress
 from patcher.workers.folder import StateFolder
 from patcher.workers.progress import WorkerProgress
+from patcher.workers.worker import FAILED
 
 STAGE = "rollout"
 
@@ -26,3 +33,19 @@ def has_live_worker(folder: Path) -> bool:
         return False
     rows = progress.collect(StateFolder(folder), time.time()).rows
     return any(row.worker.on_demand and row.life.alive for row in rows)
+
+
+def failure_notes(folder: Path, processes: Sequence[Process]) -> Iterator[tuple[str, str]]:
+    """Yield a sentence with the reason, and one with the process, for each of `processes` that failed to record.
+
+    The states of the workers in `folder` tell. Yields nothing if the folder cannot be read.
+    """
+    places = {(process.head.pid, plain_host(process.head.host)) for process in processes}
+    with contextlib.suppress(OSError):
+        for worker in (row.worker for row in progress.collect(StateFolder(folder), time.time()).rows):
+            if worker.state == FAILED and (worker.pid, plain_host(worker.host)) in places:
+                reason = re.sub(r"""^\w+\((["'])(.*)\1\)$""", r"\2", worker.why)  # the message of an exception
+                yield (
+                    Text("{stage}, rank {rank}, was not recorded: {reason}", worker.stage, worker.rank, reason),
+                    Text("{host}, process {pid}", worker.host, worker.pid),
+                )

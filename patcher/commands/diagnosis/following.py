@@ -25,6 +25,7 @@ from patcher.workers import progress
 from patcher.workers.folder import StateFolder
 from patcher.workers.progress import AT_WORK, DONE, LOST, WorkerProgress
 from patcher.workers.request import FiledRequest, TriggerRequest
+from patcher.workers.worker import FAILED
 
 LOOK_S = 2.0
 """Seconds between two looks at a run."""
@@ -136,7 +137,7 @@ class Follower:
             )
         for row in rows if self.asked is not None else ():
             who = row.worker.host, row.worker.pid, row.worker.rank
-            if row.outcome == LOST:
+            if row.outcome == LOST and row.worker.state != FAILED:  # `failure_notes` has those
                 yield Text("{host}, process {pid}, rank {rank} recorded nothing: {reason}", *who, row.why)
             elif row.outcome == AT_WORK:
                 yield Text("{host}, process {pid}, rank {rank} has not answered the request", *who)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.commands.diagnosis import lines
-from patcher.commands.diagnosis.asked import has_live_worker
+from patcher.commands.diagnosis.asked import failure_notes, has_live_worker
 from patcher.commands.reports.csv_files import write_tables
 from patcher.commands.reports.reporting import ReadOptions, read_profiles
 from patcher.commands.reports.timelines import chosen_run
@@ -62,6 +62,8 @@ def _diagnose_with_steps(
     Raises Problem as `diagnose_processes`.
     """
     diagnosis = diagnose_processes(folder, processes, display, result, replays=True)
+    for note, process in failure_notes(folder, processes):
+        result.note(note, process)
     if not any(process.marks or "driver" in process.roles for process in processes):
         return diagnosis
     started = min(process.wall[0] for process in processes) / 1e6

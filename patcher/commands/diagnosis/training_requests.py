@@ -15,6 +15,7 @@ from patcher.workers import progress
 from patcher.workers.folder import StateFolder
 from patcher.workers.progress import AT_WORK, DONE, LOST, WorkerProgress
 from patcher.workers.request import FiledRequest, TriggerRequest
+from patcher.workers.worker import FAILED
 
 STUDIED = 2
 """Calls of a stage that have to end before micro-batches are chosen: the warm-up, and one to choose them from."""
@@ -63,7 +64,7 @@ class TrainingRequests:
         """
         for name, asked in self.asked.items():
             for row in self._rows(name, asked.request) if asked.request is not None else ():
-                if row.outcome == LOST:
+                if row.outcome == LOST and row.worker.state != FAILED:  # `failure_notes` has those
                     who = name, row.worker.host, row.worker.pid, row.worker.rank
                     yield Text("{stage}: {host}, process {pid}, rank {rank} recorded nothing: {reason}", *who, row.why)
 

@@ -226,6 +226,15 @@ def test_a_worker_that_never_answers_is_named_and_no_longer_waited_for(live: Liv
     assert (follower.requests, follower.finished) == (2, True)
 
 
+def test_a_worker_that_failed_to_record_is_named_with_the_reason(live: LiveRun) -> None:
+    for of in (requests(99, 4), None, None):
+        live.rollout(of)
+    live.state("failed", why="""ModuleNotFoundError("No module named 'torch_npu'")""")
+    notes = [note.text for note in reading.diagnose(live.folder, None).notes]
+    reasons = [note for note in notes if "torch_npu" in note]
+    assert reasons == ["rollout, rank 0, was not recorded: No module named 'torch_npu'"]
+
+
 @pytest.mark.parametrize(
     ("rollouts", "worker", "said"),
     [(1, True, "has seen 1 so far"), (2, True, "has seen 2 so far"), (4, False, "no worker")],
