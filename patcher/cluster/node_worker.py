@@ -167,7 +167,7 @@ class NodeWorker:
     def _find_requested(self, word: str, command: str, packages: Mapping[str, Collection[str]]) -> NodeTarget | Problem:
         """Return the target that `word` names on this node, or the Problem of the search; parameters as in `survey`."""
         try:
-            return self._described(self._search.target(word, command), packages)
+            return self._described(self._search.find_target(word, command), packages)
         except Problem as problem:
             return problem
 

@@ -74,11 +74,14 @@ class SearchOptions:
 
     def find(self, word: str, command: str) -> tuple[Upstream, Target]:
         """See `Search`."""
-        target = self.target(word, command)
+        target = self.find_target(word, command)
         return projects.upstream(target.project.name), target
 
-    def target(self, word: str, command: str) -> Target:
-        """Return the installed target named by `word` without importing recipes. Raises Problem as `Search.find`."""
+    def find_target(self, word: str, command: str) -> Target:
+        """Return the installed target that `word` names, as NAME or NAME==VERSION, without importing recipes.
+
+        `command` is the rlpatch command that was typed, for messages. Raises Problem as `Search.find`.
+        """
         name, version = _parsed(word)
         known_projects = projects.projects()
         return targets.find(

@@ -91,7 +91,10 @@ def loads(stage: StageDiagnosis) -> Table:
 
 
 def load_classes(stage: StageDiagnosis) -> Table:
-    """Return the table of the classes of work in each load of a stage; loads that are not supported have no rows."""
+    """Return the table of a stage's classes of work by load: the prefill, many or few requests at once, or the tail.
+
+    A load for which too little was recorded has no rows.
+    """
     columns = (
         Column("", Text("load")),
         Column("load", shown=Shown.CSV),

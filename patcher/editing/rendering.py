@@ -425,7 +425,10 @@ _CALL = re.compile(r"( +)(?:(\w+) = )?self\.(\w+)\(([^#]*)\)(  #.*)?")
 
 
 def _body_assigning(body: list[str], target: str) -> list[str]:
-    """Return a method's body that assigns its return value to `target` ("": none); [] if it returns earlier."""
+    """Return the lines of a method's body with the final return turned into an assignment to `target`.
+
+    Returns [] if that is not the only return, or with the `target` "" if there is any.
+    """
     returns = [line for line in body if line.lstrip().startswith("return")]
     if not target:
         return [] if returns else body

@@ -102,7 +102,10 @@ class RunFolder:
         return {**environ, "PYTHONPATH": os.pathsep.join(filter(None, path)), VARIABLE: str(self.package)}
 
     def receipts(self) -> tuple[Receipt, ...]:
-        """Return the sorted receipts of this machine's processes so far; empty if the folder was removed."""
+        """Return what this machine's processes have reported of their patched files so far, in order of process.
+
+        A receipt is one report of a process on one file. Returns () if the folder was removed.
+        """
         receipts = []
         with contextlib.suppress(OSError), opened(self.path / _RECEIPTS) as folder:
             for pid, number, state in (

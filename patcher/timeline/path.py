@@ -637,9 +637,10 @@ class _Walk:
     def explain_serve(self, serve: KeptSpan, low: int, high: int, phase: str) -> None:
         """Append pieces of the path for ``serve``, a server's handling of a request: its replica's iterations.
 
-        Time between iterations is that of the request if it is the only one at the replica, or at either end; else the
-        engine's. If no engine left a file, the time is not recorded. ``low`` and ``high`` are in microseconds,
-        ``phase`` is that of the driver.
+        Time between iterations is that of the request if it is the only one at the replica then, or if the time touches
+        ``low`` or ``high`` (microseconds); else the engine's. If it was alone right before a prefill, all time from
+        ``low`` until then is the request's. If no engine left a file, the time is not recorded. ``phase`` is that of
+        the driver.
         """
         replica, columns = self.records.replica_of[serve.process], self.records.iterations
         engines = [at for at in columns if self.records.replica_of[at] == replica]

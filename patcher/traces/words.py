@@ -77,7 +77,7 @@ def in_ms(ns: float) -> str:
 def short(name: str, room: int = _ROOM) -> str:
     """Return a name cut to ``room`` characters, with unprintable ones replaced by a question mark.
 
-    The name of a kernel in C++ first loses namespaces and parameters.
+    A kernel's name in C++ that is longer first loses namespaces and parameters.
     """
     text = cut(kernel_label(name), room) if len(name) > room else name
     return "".join(character if character.isprintable() else "?" for character in text)

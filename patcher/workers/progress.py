@@ -109,8 +109,9 @@ def _progress_of(
 ) -> WorkerProgress:
     """Return the progress of ``worker``, whose liveness is ``state``, at ``now`` in seconds since 1970.
 
-    ``in_folder`` is the request that is in the folder for the worker's stage. A worker on demand is measured by
-    ``requested``, or else by ``in_folder``; without a request for its rank it is idle.
+    ``requested`` is the request that the caller waits for, None for the one ``in_folder``, which is that of the
+    worker's stage in the folder. A worker on demand is idle if the request does not include its rank, and lost if the
+    request has left the folder before the worker took it.
     """
     traces = tuple(SavedTrace(*folder.trace(name)) for name in worker.traces)
     filed = requested or in_folder

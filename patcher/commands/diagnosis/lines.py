@@ -128,7 +128,7 @@ def _load_cells(part: LoadPart) -> tuple[str, ...]:
 
 
 def _share(part: ClassShare, *, with_interval: bool) -> str:
-    """Return name and share of a kind of kernels, such as "attention 26 % ± 2"."""
+    """Return name and share of a kind of kernels: "attention 26 % ± 2", or "attention 26" for a column of percents."""
     name, share = CLASSES.get(part.name, part.name), 100 * part.share
     if with_interval:
         return Text("{category} {share:.0f} % ± {interval:.0f}", name, share, 100 * part.interval)

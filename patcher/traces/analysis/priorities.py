@@ -97,9 +97,10 @@ def _on_communication(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagno
 
 
 def _mark_explained(diagnosis: model.Diagnosis, findings: Sequence[model.Diagnosis]) -> model.Diagnosis:
-    """Return the diagnosis of the slowest step with the id of the finding that explains its additional time.
+    """Return the diagnosis of the slowest step with the id of the first finding whose time lies in the slow steps.
 
-    It is unchanged if it is a warning, and slow steps have most of that finding's time. So is any other diagnosis.
+    For a warning, a finding that would save less than the diagnosis does not count. The diagnosis is unchanged if no
+    finding is left, or if it is of something else than the slowest step.
     """
     for finding in findings:
         reduced = diagnosis.severity == "warning" and (finding.saving_ns or 0) < (diagnosis.saving_ns or 0)
