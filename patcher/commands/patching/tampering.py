@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path, PurePosixPath
 
 from patcher import plan as planning
@@ -71,6 +70,8 @@ def _difference(expected: list[bytes], actual: list[bytes]) -> tuple[int, bytes]
 
     Both are all lines of a file. None if there is no such edit, or if another release of rlpatch inserted the lines.
     """
+    import difflib  # noqa: PLC0415  (1 ms, only where somebody edited inserted lines)
+
     marks = markers.marked(b"".join(expected))
     inserted = {at for mark in marks for at in mark.lines}
     heads = {expected[min(mark.lines)] for mark in marks}
