@@ -10,7 +10,7 @@ from types import MappingProxyType
 from patcher.changes import lines, markers
 from patcher.changes.change import Change, Edit, PatchId, Record
 
-_BLOCK = re.compile(rb"^(\+[ \t\f]*)(# >>> rlpatch .*\n)((?:\+.*\n)*?\+[ \t\f]*# <<< rlpatch .*\n)", re.MULTILINE)
+_BLOCK = rb"(?m)^(\+[ \t\f]*)(# >>> rlpatch .*\n)((?:\+.*\n)*?\+[ \t\f]*# <<< rlpatch .*\n)"
 
 
 def revert(
@@ -76,4 +76,4 @@ def folded(diff: bytes) -> bytes:
         indent, opening, folded = block.groups()
         return b"%s%s%s# ... %d lines folded ...\n" % (indent, opening, indent, folded.count(b"\n"))
 
-    return _BLOCK.sub(first_line, diff)
+    return re.sub(_BLOCK, first_line, diff)
