@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
@@ -351,6 +350,8 @@ def stage_problem(stage: str, upstreams: Sequence[Upstream], all_upstreams: AllU
         )
     elif offering:
         cause = Text("{targets}: the stage {stage} is not available for this or any other target", names, stage)
+    import difflib  # noqa: PLC0415  (1 ms, only where a stage is wrong)
+
     near = difflib.get_close_matches(stage, offered, 1)
     choice = Text("choose one of {stages}", ", ".join(offered))
     return Problem(Kind.NO_RECIPE, cause, hint=f"--stage {near[0]}" if near else choice)

@@ -9,7 +9,6 @@ the package before it was patched, and a module of it afterwards, has lines with
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from patcher.config import WHOLE, ProfileConfig
@@ -21,7 +20,6 @@ Site = tuple[str, str, str]
 """The path to a function, what of the recorder is called at its head, and why there."""
 
 
-@dataclass(frozen=True)
 class PackageStage:
     """Recipes of a stage in `package`; each subclass is a stage.
 
@@ -38,7 +36,8 @@ class PackageStage:
     RECORDER: ClassVar[tuple[str, str]]
     NOTES: ClassVar[tuple[Note, ...]] = ()
 
-    package: str
+    def __init__(self, package: str) -> None:
+        self.package = package
 
     @staticmethod
     def summary(config: ProfileConfig[Any]) -> str:

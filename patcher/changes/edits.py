@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath
@@ -11,7 +10,7 @@ from types import MappingProxyType
 from patcher.changes import lines, markers
 from patcher.changes.change import Change, Edit, PatchId, Record
 
-_BLOCK = re.compile(rb"^(\+[ \t\f]*)(# >>> rlpatch .*\n)((?:\+.*\n)*?\+[ \t\f]*# <<< rlpatch .*\n)", re.MULTILINE)
+_BLOCK = rb"(?m)^(\+[ \t\f]*)(# >>> rlpatch .*\n)((?:\+.*\n)*?\+[ \t\f]*# <<< rlpatch .*\n)"
 
 
 def revert(
@@ -58,6 +57,8 @@ def diff(path: str, pristine: bytes, after: bytes) -> bytes:
     """Return a unified diff that ``git apply`` accepts, in the file's encoding; empty bytes if nothing changed."""
     if pristine == after:
         return b""
+    import difflib  # noqa: PLC0415  (1 ms, and most commands show no diff)
+
     old, new = (lines.split(data.decode("utf-8", "surrogateescape")) for data in (pristine, after))
     diff_lines = difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
     text = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in diff_lines)
@@ -75,4 +76,4 @@ def fold_blocks(diff: bytes) -> bytes:
         indent, opening, folded = block.groups()
         return b"%s%s%s# ... %d lines folded ...\n" % (indent, opening, indent, folded.count(b"\n"))
 
-    return _BLOCK.sub(first_line, diff)
+    return re.sub(_BLOCK, first_line, diff)

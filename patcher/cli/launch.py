@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -68,7 +67,9 @@ def _starts_a_run(word: str) -> bool:
     names = {versions.normalise(name) for project in projects() for name in (project.name, *project.distributions)}
     if versions.normalise(word.partition("==")[0]) in names:
         return False
-    return word in STARTERS or word.endswith((".sh", ".py")) or ("=" not in word and bool(shutil.which(word)))
+    from shutil import which  # noqa: PLC0415  (2 ms, and mostly all words are targets)
+
+    return word in STARTERS or word.endswith((".sh", ".py")) or ("=" not in word and bool(which(word)))
 
 
 LAUNCH = Group("launch", _launch, *click_options(LaunchOptions), check=_check_separator)

@@ -27,8 +27,7 @@ Files = Dict[Path, List[Tuple[str, bytes, bytes]]]
 """Root → path, pristine and patched bytes of each file."""
 
 
-@dataclass(frozen=True)
-class PatchPayload:
+class PatchPayload(NamedTuple):
     """Applied patch; `installed` is the version installed now, None if unknown; `since` is "" if no record tells."""
 
     target: str
@@ -89,8 +88,7 @@ def _status_lines(
         yield Text("{file}: {detail}", line, file.detail) if file.detail else line
 
 
-@dataclass(frozen=True)
-class Diff:
+class Diff(NamedTuple):
     """Result of `diff`: the first root with a difference ("" if there is none), and the text of the diff."""
 
     root: str
@@ -233,8 +231,7 @@ def edited_files(root: PatchedRoot, patches: Collection[PatchId]) -> Iterator[st
             yield file
 
 
-@dataclass(frozen=True)
-class RecoveredRoots:
+class RecoveredRoots(NamedTuple):
     """Result of `recover`: the roots in which an interrupted command was ended."""
 
     roots: tuple[Recovered, ...]

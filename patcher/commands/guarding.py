@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from patcher.changes.change import Record
 from patcher.commands.finding import SearchOptions, parse_target
@@ -21,8 +21,7 @@ from patcher.targets.target import Target
 from patches import projects
 
 
-@dataclass(frozen=True)
-class TargetCheck:
+class TargetCheck(NamedTuple):
     """Result of `check` for a target: its version (None if unknown), and the state of each profiler."""
 
     version: str | None

@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -56,8 +55,7 @@ class NodeCommands(Protocol):
         """Return the processes on the nodes that may still run the code from before a change."""
 
 
-@dataclass(frozen=True)
-class Where:
+class Where(NamedTuple):
     """Machines of a command: cluster `nodes`, or this machine if None; `on_wait` gets a line for each awaited lock."""
 
     search: SearchOptions

@@ -130,8 +130,10 @@ class _Lines(cst.CSTTransformer):
         self.line_before, *self.lines_after = map(cst.parse_statement, lines)
 
     def on_visit(self, node: cst.CSTNode) -> bool:
-        """Tell whether `node` may contain statements; skipping all others saves most of the time."""
-        return not isinstance(node, cst.SimpleStatementLine | cst.BaseExpression)
+        """Tell whether `node` may contain statements that begin a line; skipping all others saves most of the time."""
+        # By its fields: to tell whether a node is an expression costs LibCST more than to visit it.
+        has_statements = hasattr(node, "body") or isinstance(node, cst.Match)
+        return has_statements and not isinstance(node, cst.SimpleStatementLine)
 
     def on_leave(self, original_node: Any, updated_node: Any) -> Any:
         """Return `updated_node`, with the new lines around it if it is the statement `at`.

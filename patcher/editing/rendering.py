@@ -230,6 +230,11 @@ class _Recorder:
             self.settings["ABOUT"] = {**about, **cast(Mapping[str, object], self.settings["ABOUT"])}
         self.keywords, self.used = probe.arguments(config), set[tuple[str, str]]()
         self.defined = self._defined()
+        self.specialisers = {
+            kind: Specialiser(source_of(kind).text, self.constants, self.keywords, self.used, self.hooks)
+            for layer in self.layers
+            for kind in layer.classes
+        }
         self.text: dict[tuple[int, str], list[str]] = {}
         self.order = self._reached(["__init__", *_referred(calls)])
         if missing := {*self.keywords} - self.used:
@@ -312,16 +317,13 @@ class _Recorder:
         """
         if (number, name) not in self.text:
             *above, last = self.defined[name][number]
-            lines = self._specialiser(last.kind).rewritten(last.node)
+            lines = self.specialisers[last.kind].rewritten(last.node)
             if number == min(self.defined[name]):  # what it would go on with does nothing
                 lines = [line for line in lines if not line.lstrip().startswith(f"super().{name}(")]
             for definition in reversed(above):
-                lines = _inline_super(self._specialiser(definition.kind).rewritten(definition.node), lines)
+                lines = _inline_super(self.specialisers[definition.kind].rewritten(definition.node), lines)
             self.text[number, name] = lines
         return "\n".join(self.text[number, name])
-
-    def _specialiser(self, kind: type) -> Specialiser:
-        return Specialiser(source_of(kind).text, self.constants, self.keywords, self.used, self.hooks)
 
     def body(self, number: int, about: str) -> list[str]:
         """Return the indented body of the class for the layer `number`, with `about` as its docstring."""
@@ -349,7 +351,7 @@ class _Recorder:
                     if name in looked_at and not constant and not layer.shared:
                         lines[name] = f"{name} = {literal(self.settings[name])}"
                 elif kind in layer.classes:
-                    lines[name] = "\n".join(self._specialiser(kind).rewritten(node))
+                    lines[name] = "\n".join(self.specialisers[kind].rewritten(node))
         return lines.values()
 
 
@@ -388,7 +390,6 @@ def _inline(lines: list[str], called: list[str], name: str) -> list[str]:
     defined = _DEFINITION.fullmatch(head)
     if not defined or len(body) > _SHORT:
         return []
-    stored = {node.id for node in _names(called) if isinstance(node.ctx, ast.Store)}
     merged = [lines[0]]
     for line in lines[1:]:
         if name not in line or name not in _referred(line):
@@ -397,21 +398,25 @@ def _inline(lines: list[str], called: list[str], name: str) -> list[str]:
         call = _CALL.fullmatch(line)
         if not call or (call[3], call[4]) != (name, defined[1] or ""):
             return []
-        replacement = _replacement(call, lines, body, stored)
+        replacement = _replacement(call, lines, called)
         if not replacement:
             return []
         merged += replacement
     return merged
 
 
-def _replacement(call: re.Match[str], lines: list[str], body: list[str], stored: set[str]) -> list[str]:
-    """Return the lines that replace a `call` by the `body` of its method, which assigns the names `stored`.
+def _replacement(call: re.Match[str], lines: list[str], called: list[str]) -> list[str]:
+    """Return the lines that replace a `call` by the body of its method, whose lines are `called`.
 
     `lines` are those of the caller. [] if the body returns early, or if a name of the caller would be assigned.
     """
-    assigned = _body_assigning(body, call[2] or "")
-    clashing = stored - {call[2]}
-    if not assigned or (clashing and clashing & {node.id for node in _names(lines)}):
+    assigned = _body_assigning(called[1:], call[2] or "")
+    if not assigned:
+        return []
+    text = "\n".join(lines)
+    words = re.findall(r"(?<![.\w])\w+", text)  # mostly no name is among them, and parsing the text takes long
+    clashing = (_names("\n".join(called), ast.Store) - {call[2]}).intersection(words)
+    if clashing and clashing & _names(text, ast.expr_context):
         return []
     imported = {line for line in lines[1:] if line.startswith(_IMPORTS)}
     replacement = [call[1][4:] + line for line in assigned if line not in imported]
@@ -438,8 +443,11 @@ def _body_assigning(body: list[str], target: str) -> list[str]:
     return body[:-1] if value == target else [*body[:-1], f"    {target} = {value}"]
 
 
-def _names(lines: Sequence[str]) -> list[ast.Name]:
-    return [node for node in ast.walk(ast.parse("\n".join(lines))) if isinstance(node, ast.Name)]
+@cache
+def _names(method: str, context: type[ast.expr_context]) -> frozenset[str]:
+    """Return the names that the text of a method uses in a `context`, such as `ast.Store` for those it assigns."""
+    nodes = (node for node in ast.walk(ast.parse(method)) if isinstance(node, ast.Name))
+    return frozenset(node.id for node in nodes if isinstance(node.ctx, context))
 
 
 @cache

@@ -111,7 +111,8 @@ class Specialiser(ast.NodeVisitor):
         self.edits.append(_Edit(*head.span(1), f"({arguments})"))
         if ast.get_docstring(node) is not None and not head[0].endswith(_WITH_DOCSTRING):
             self._remove(node.body[0].lineno, node.body[0].end_lineno or 0)
-        self.generic_visit(node)
+        for part in (*node.decorator_list, *node.body):
+            self.visit(part)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         """Remove the annotation of an assignment; remove a declaration without a value."""
@@ -126,7 +127,7 @@ class Specialiser(ast.NodeVisitor):
         if self._calls_hook(node):
             self._remove(self._first_line(node), node.end_lineno or 0)
         else:
-            self.generic_visit(node)
+            self.visit(node.value)
 
     def visit_If(self, node: ast.If) -> None:
         """Remove an `if`, or its `else`, if its body only calls hooks, methods that do nothing."""
@@ -156,7 +157,10 @@ class Specialiser(ast.NodeVisitor):
         if is_own and node.attr in self.constants:
             self.edits.append(_Edit(self._start(node), self._end(node), literal(self.constants[node.attr])))
         else:
-            self.generic_visit(node)
+            self.visit(node.value)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        """Leave a name as it is; there is nothing below it."""
 
     def visit_Call(self, node: ast.Call) -> None:
         """Replace or remove the arguments of a call that `keywords` names."""

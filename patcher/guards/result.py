@@ -25,8 +25,7 @@ class Launch:
     config: Path | None = None
 
 
-@dataclass(frozen=True)
-class Checked:
+class Checked(NamedTuple):
     """Switches of a target, its release and its root; ``application`` is set if the target uses Hydra."""
 
     switches: tuple[Switch, ...]

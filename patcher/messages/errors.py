@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import os
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,6 @@ class Kind(enum.Enum):
         self.exit_code, self.title = exit_code, title
 
 
-@dataclass(eq=False)
 class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type that callers tell apart by name)
     """Failure that the user can act on; immutable, see `replace`.
 
@@ -49,17 +47,26 @@ class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type 
     search failed.
     """
 
-    kind: Kind
-    cause: str
-    where: str = ""
-    hint: str = ""
-    notes: tuple[str, ...] = ()
-    looked_for: str = ""
-    found: str = ""
-    node: str = ""
-
-    def __reduce__(self) -> tuple[type[Problem], tuple[Any, ...]]:
-        return Problem, tuple(getattr(self, field.name) for field in fields(self))
+    def __init__(
+        self,
+        kind: Kind,
+        cause: str,
+        where: str = "",
+        hint: str = "",
+        notes: tuple[str, ...] = (),
+        looked_for: str = "",
+        found: str = "",
+        node: str = "",
+    ) -> None:
+        super().__init__(kind, cause, where, hint, notes, looked_for, found, node)  # which pickle passes again
+        self.kind = kind
+        self.cause = cause
+        self.where = where
+        self.hint = hint
+        self.notes = notes
+        self.looked_for = looked_for
+        self.found = found
+        self.node = node
 
     def replace(self, **fields: Any) -> Problem:
         """Return a copy of the problem with other `fields`."""

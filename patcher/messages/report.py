@@ -303,9 +303,9 @@ def _print_line(text: str, stream: TextIO | None, color: bool | None, *, unbroke
     stream.flush()
 
 
-_WHOLE = re.compile(r"`[^`]*`|(?:^(?:[^\s:：]+[:：] ?)?|(?<=[:：] )|(?<=：))rlpatch .*")
+_WHOLE = r"`[^`]*`|(?:^(?:[^\s:：]+[:：] ?)?|(?<=[:：] )|(?<=：))rlpatch .*"
 """What is copied out of a line, and therefore not broken: code, and a command up to the end; "next:" stays with it."""
-_GAP = re.compile(r"\S {2,}\S")
+_GAP = r"\S {2,}\S"
 
 
 def _break_line(line: str, width: int) -> str:
@@ -317,11 +317,11 @@ def _break_line(line: str, width: int) -> str:
     plain = _STYLED.sub("", line)
     words = plain.lstrip()
     indent = plain[: len(plain) - len(words)]
-    gaps = [len(indent) + gap.end() - 1 for gap in _GAP.finditer(words)]
+    gaps = [len(indent) + gap.end() - 1 for gap in re.finditer(_GAP, words)]
     if len(plain) * 2 <= width or len(gaps) > 1 or any(gap > width // 2 for gap in gaps):
         return line
     further = " " * (gaps[0] if gaps else len(indent) + 4)
-    kept = _WHOLE.sub(lambda match: match[0].replace(" ", "\0"), words)
+    kept = re.sub(_WHOLE, lambda match: match[0].replace(" ", "\0"), words)
     first, *more = (part.replace("\0", " ") for part in wrapped(kept, indent, further, width))
     if not more:
         return line

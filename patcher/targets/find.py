@@ -134,7 +134,8 @@ def discover(
             except Problem as problem:
                 problems.append(problem)
     folders += [target.root for target in targets]
-    stores = dict.fromkeys(Path(os.path.realpath(candidate)) for candidate in folders if (candidate / STORE).is_dir())
+    candidates = [folder for folder in dict.fromkeys(folders) if (folder / STORE).is_dir()]
+    stores = dict.fromkeys(Path(os.path.realpath(candidate)) for candidate in candidates)
     return Discovery(tuple(targets), tuple(stores), tuple(problems), tuple(searched))
 
 
@@ -167,7 +168,8 @@ def _places(
             hint=Text("leave out --path or --python"),
         )
     for path in paths:
-        yield _Place(f"--path {path}", (_folder(path),), partial(_target_in, path=path, git=git))
+        folder = _folder(path)
+        yield _Place(f"--path {path}", (folder,), partial(_target_in, path=path, folder=folder, git=git))
     if paths:
         return
     if python is not None:
@@ -220,14 +222,14 @@ def _imported_target(project: Project, environment: Environment, git: bool = Tru
     return target._replace(prefix=environment.prefix)
 
 
-def _target_in(project: Project, path: Path, git: bool = True) -> Target | None:
-    """Return the target in the folder `path`: site-packages, a checkout, or the package folder itself.
+def _target_in(project: Project, path: Path, folder: Path, git: bool = True) -> Target | None:
+    """Return the target in `folder`, `path` as `_folder` resolves it: site-packages, a checkout, or the package itself.
 
     An editable install whose metadata is in the folder counts, too. Return None if none of these has the package.
     Raises Problem (NO_TARGET) for a package folder without `__init__.py`.
     """
-    folder, given = _folder(path), f"--path {path}"
-    packages = [root / project.package for root in (folder / project.checkout, folder)]
+    given = f"--path {path}"
+    packages = [root / project.package for root in dict.fromkeys((folder / project.checkout, folder))]
     candidates: list[tuple[Path, str, tuple[str, ...]]] = [(package, given, ()) for package in packages]
     # The name that was typed may be a link to a folder of another name, and the other way round.
     inside = (Path(os.path.abspath(path)), folder)  # noqa: PTH100  (keeps the link's own name)

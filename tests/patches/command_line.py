@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib.util
 import json
 import marshal
@@ -19,6 +20,7 @@ from patcher.changes import markers
 from patcher.cli import rlpatch
 from patcher.config import WHOLE
 from patcher.recipe import Recipe, Upstream
+from patcher.targets.target import Project
 from tests.patcher.store.tree import OLD, age, picture
 
 # What a fresh interpreter's import system hands out: the loader's code, without importing the package.
@@ -57,15 +59,18 @@ def files(upstream: Upstream, version: str, stage: str, unit: str, *, markers: b
 def install(upstream: Upstream, version: str, root: Path) -> Path:
     """A copy of a release with bytecode of other sources that must not survive: checked by Python, and never checked.
 
-    Modules in folders of which no file is ever patched are left out: some have a thousand.
+    Folders that no command looks into are left out, and modules in folders of which no file is ever patched: some
+    releases have a hundred folders, and some folders a thousand modules.
     """
     published = releases.release(version, upstream.project.name)
     near = {published / file.rpartition("/")[0] for file in upstream.project.files}
+    needed = _needed(published, upstream.project)
 
     def far(folder: str, names: list[str]) -> list[str]:
+        folders = [name for name in names if (path := Path(folder, name)) not in needed and path.is_dir()]
         if Path(folder) in near or len(Path(folder).relative_to(published).parts) < 2:
-            return []
-        return [name for name in names if name.endswith(".py") and name != "__init__.py"]
+            return folders
+        return [*folders, *(name for name in names if name.endswith(".py") and name != "__init__.py")]
 
     shutil.copytree(published, root, ignore=far)
     for file in upstream.project.files:
@@ -81,6 +86,15 @@ def install(upstream: Upstream, version: str, root: Path) -> Path:
                 bytecode.write_bytes(importlib.util.MAGIC_NUMBER + header + STALE)
     age(root)
     return root
+
+
+@functools.cache
+def _needed(published: Path, project: Project) -> frozenset[Path]:
+    """The folders with metadata, versions, configuration or files that are patched, and those above them."""
+    files = [published / file for file in (*project.files, *project.version_files)]
+    files += (published / project.package).rglob("*.yaml")
+    metadata = [folder for suffix in ("dist-info", "egg-info") for folder in published.glob(f"*.{suffix}")]
+    return frozenset(folder for path in files for folder in path.parents).union(metadata)
 
 
 def _word(number: int) -> bytes:

@@ -32,7 +32,8 @@ from tests.matrix import MATRIX, thinned
 NEWEST = thinned(releases.TORCH_NPU, releases.TORCH_NPU[-1:])
 STAGES = ("rollout", "graph-capture")
 RECIPES = [recipe for upstream in upstreams() for recipe in upstream.recipes if recipe.stage in STAGES]
-CASES = [pytest.param(r, b, id=f"{r.name}-{b}") for r in RECIPES for b in r.probe.tools]
+RECORDED = [(recipe, backend) for recipe in RECIPES for backend in recipe.probe.tools]
+CASES = [pytest.param(recipe, backend, id=f"{recipe.name}-{backend}") for recipe, backend in RECORDED]
 
 
 def subsets(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -210,18 +211,17 @@ def write(file: Path, code: str, folder: Path) -> None:
     file.write_text(BUILD.format(code=code, call=call, folder=str(folder / "traces")))
 
 
-@pytest.mark.parametrize(("recipe", "backend"), CASES)
-def test_the_inserted_code_is_python_3_8(recipe, backend, tmp_path):
-    code = inserted(recipe, config(backend))
-    ast.parse(code, feature_version=(3, 8))
-    lines = [(site.method, line.format(units="units")) for site in recipe.insertions for line in site.lines]
-    calls = "\n".join(f"def {method}(self):\n    {line}" for method, line in lines)
-    ast.parse(calls, feature_version=(3, 8))
-    old = interpreter("3.8")
-    (tmp_path / "code.py").write_text(f"{code}\n{calls}\n")
-    done = subprocess.run(
-        [old, "-W", "error", "-m", "py_compile", "code.py"], cwd=tmp_path, capture_output=True, text=True
-    )
+def test_the_inserted_code_is_python_3_8(tmp_path):
+    files = []
+    for number, (recipe, backend) in enumerate(RECORDED):
+        code = inserted(recipe, config(backend))
+        lines = [(site.method, line.format(units="units")) for site in recipe.insertions for line in site.lines]
+        calls = "\n".join(f"def {method}(self):\n    {line}" for method, line in lines)
+        files.append(tmp_path / f"{number}.py")
+        files[-1].write_text(f"# {recipe.name}, {backend}\n{code}\n{calls}\n")
+        ast.parse(files[-1].read_text(), str(files[-1]), feature_version=(3, 8))
+    compiling = [interpreter("3.8"), "-W", "error", "-m", "py_compile", *files]
+    done = subprocess.run(compiling, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from patcher import plan as planning
 from patcher.changes import markers
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from patcher.editing import Setting  # loads LibCST
 
 
-@dataclass(frozen=True)
-class FilePayload:
+class FilePayload(NamedTuple):
     """File of a plan; `recipe` is None if the file only loses the lines of the previous patch."""
 
     path: str
@@ -32,8 +31,7 @@ class FilePayload:
     settings: tuple[Setting, ...] = ()
 
 
-@dataclass(frozen=True)
-class ReplacedPayload:
+class ReplacedPayload(NamedTuple):
     """Options, version and time of the patch that a plan replaces."""
 
     options: tuple[str, ...]

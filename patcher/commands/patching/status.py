@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from patcher.commands import elsewhere
 from patcher.commands.finding import SearchOptions, named_projects, report_nothing
@@ -18,8 +17,7 @@ _NAMED = 20
 """Most entries that a warning names."""
 
 
-@dataclass(frozen=True)
-class Status:
+class Status(NamedTuple):
     """Result of `status`; `elsewhere` are patched roots outside of the search."""
 
     patches: tuple[PatchPayload, ...] = ()

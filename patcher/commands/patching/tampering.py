@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path, PurePosixPath
 
 from patcher import plan as planning
@@ -72,6 +71,8 @@ def _first_edited_line(expected: list[bytes], actual: list[bytes]) -> tuple[int,
     `expected` and `actual` are all lines of a file. None if no inserted line was edited, or if another release of
     rlpatch inserted the lines.
     """
+    import difflib  # noqa: PLC0415  (1 ms, only where somebody edited inserted lines)
+
     marks = markers.marked(b"".join(expected))
     inserted = {at for mark in marks for at in mark.lines}
     heads = {expected[min(mark.lines)] for mark in marks}
