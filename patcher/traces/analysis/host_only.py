@@ -228,7 +228,8 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
     (first, saving), *further = places
     share = percent(idle / (whole or 1), 0)
     evidence: str = Text(
-        "No operator ran on the host for {time} of a step of {step_time} ({share}). Largest part: {place}, {longest}.",
+        "No operator ran on the host for {time} of a step of {step_time} ({share}). The longest part: {place},"
+        " {longest}.",
         in_ms(idle), in_ms(whole), share, place_words(first), in_ms(saving),
     )  # fmt: skip
     certainty: str = Text("upper bound; operators that the profiler did not record count as idle time")
@@ -417,7 +418,9 @@ def _scattered_places(profile: model.RankProfile, whole: int, idle: int) -> mode
     longest, number, place = max(places, default=(0, 0, None))
     evidence: str = Text("No operator ran on the host for {share} of the time.", share)
     if place is not None:
-        stretch = Text("Largest part: {place}, {time} in step {number}.", place_words(place), in_ms(longest), number)
+        stretch = Text(
+            "The longest part: {place}, {time} in step {number}.", place_words(place), in_ms(longest), number
+        )
         evidence = sentences(evidence, stretch)
     headline = Text(
         "No device data: for {share} of the time no operator runs, at places that differ between steps", share
