@@ -119,8 +119,8 @@ def _fuller_batches(iterations: Iterations) -> Iterator[Action]:
     tokens, decode_seconds = float(decoding.requests.sum()), float(decoding.seconds.sum())
     ideal = tokens * per_token
     because = Text(
-        "decoding would take {ideal:.1f} s instead of {took:.1f} s if all {tokens:,.0f} tokens were decoded as fast"
-        " as with {peak:.0f} requests at once",
+        "decoding would take {ideal:.1f} s instead of {took:.1f} s if all {tokens:,.0f} tokens were decoded at the"
+        " speed reached with {peak:.0f} concurrent requests",
         ideal,
         decode_seconds,
         tokens,
@@ -137,8 +137,8 @@ def _class_actions(stage: StageDiagnosis) -> Iterator[Action]:
     seconds = {part.name: part.seconds for part in stage.classes}
     host = seconds.get("host-bound", 0.0) + seconds.get("outside-forward", 0.0)
     because = Text(
-        "this bound assumes no idle time between kernels or outside the forward pass; graphs and asynchronous"
-        " scheduling reduce this idle time"
+        "this bound assumes no idle time between kernels or outside the forward pass; CUDA graphs, ACL graphs and"
+        " asynchronous scheduling reduce this time"
     )
     yield Action(Text("less host time"), host, because)
     exposed = seconds.get("collective", 0.0)

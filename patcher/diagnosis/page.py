@@ -47,8 +47,8 @@ def _stage(stage: StageDiagnosis) -> Content:
 def _rollouts(stage: StageDiagnosis) -> Text:
     """Return a sentence with the rollouts, seconds and iterations of a stage, and what was left out."""
     return Text(
-        "{rollouts} rollouts, {seconds:,.1f} s, {iterations:,} iterations, {recorded} of them recorded. These times"
-        " leave out {recording:.1f} s for recording and {waiting:.1f} s of waiting.",
+        "{rollouts} rollouts, {seconds:,.1f} s, {iterations:,} iterations, of which {recorded} were recorded. Not"
+        " included: {recording:.1f} s spent on recording, and {waiting:.1f} s of waiting.",
         stage.turns,
         stage.seconds,
         stage.iterations,
@@ -61,8 +61,8 @@ def _rollouts(stage: StageDiagnosis) -> Text:
 def _micro_batches(stage: StageDiagnosis) -> Text:
     """Return a sentence with the calls, seconds and micro-batches of a training stage, and what was left out."""
     return Text(
-        "{calls} calls, {seconds:,.1f} s in {micro_batches:,} micro-batches, {recorded} of them recorded. These times"
-        " leave out {recording:.1f} s for recording and {between:,.1f} s between micro-batches.",
+        "{calls} calls, {seconds:,.1f} s in {micro_batches:,} micro-batches, of which {recorded} were recorded. Not"
+        " included: {recording:.1f} s spent on recording, and {between:,.1f} s between micro-batches.",
         stage.turns,
         stage.seconds,
         stage.iterations,

@@ -198,8 +198,13 @@ def _load_part(
 def reason(load_check: LoadCheck) -> str:
     """Return why the recorded iterations do not support a load."""
     if not load_check.is_known:
-        return Text("for most iterations of this load, no similar iteration was recorded")
-    return Text("the time predicted from the recorded iterations is off by {error:+.0f} %", 100 * load_check.relative)
+        return Text(
+            "for most iterations at this load, no similar iteration was recorded, so their time cannot be predicted"
+        )
+    return Text(
+        "the time predicted from the recorded iterations differs from the measured time by {error:+.0f} %",
+        100 * load_check.relative,
+    )
 
 
 def supported_loads(checks: Sequence[LoadCheck]) -> tuple[bool, str]:

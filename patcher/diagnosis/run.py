@@ -127,13 +127,13 @@ def _limits(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator[
         yield Text("the run has only one rollout, so the times include the warm-up")
     replicas = sum(engine.rollouts > 0 for engine in engines)
     if replicas > 1:
-        yield Text("{count} engines: the numbers of rollouts and seconds are sums over all engines", replicas)
+        yield Text("{count} engines: rollout counts and times are summed over all engines", replicas)
     joined = sum(window.joined for window in rollouts.windows)
     recorded = sum(window.iterations for window in rollouts.windows)
     if joined < recorded:
         yield Text(
-            "{count} of {recorded} recorded iterations were left out: they include the profiler's start, end a rollout"
-            " or are not in the timeline",
+            "{count} of {recorded} recorded iterations were left out, because they include the profiler's start, are"
+            " the last of a rollout, or are not in the timeline",
             recorded - joined,
             recorded,
         )

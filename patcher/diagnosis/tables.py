@@ -39,7 +39,7 @@ def stages(diagnosis: RunDiagnosis) -> Table:
         Column("share", Text("share"), SHARE),
         Column("seconds", Text("working time"), SECONDS),
         Column("limited_by", Text("mostly waits for")),
-        Column("supported", Text("enough data"), Unit(lambda supported: Text("yes") if supported else Text("no"))),
+        Column("supported", Text("enough data?"), Unit(lambda supported: Text("yes") if supported else Text("no"))),
         Column("why", Text("why data is insufficient"), optional=True),
     )
     total = max(diagnosis.seconds, 1e-12)
@@ -57,7 +57,7 @@ def stages(diagnosis: RunDiagnosis) -> Table:
 def classes(stage: StageDiagnosis) -> Table:
     """Return the table of the share and seconds of each class of work in a stage; no rows if not supported."""
     columns = (
-        Column("", Text("class of work")),
+        Column("", Text("kind of work")),
         Column("class", shown=Shown.CSV),
         Column("share", Text("share"), SHARE, bar=True),
         Column("interval", Text("95 % interval"), HALF_WIDTH),
@@ -76,7 +76,7 @@ def loads(stage: StageDiagnosis) -> Table:
         Column("iterations", Text("number of iterations"), COUNT),
         Column("ms_each", Text("mean time"), MILLISECONDS),
         Column("error", Text("prediction error"), SIGNED),
-        Column("supported", Text("enough data"), Unit(lambda supported: Text("yes") if supported else Text("no"))),
+        Column("supported", Text("enough data?"), Unit(lambda supported: Text("yes") if supported else Text("no"))),
         Column("why", Text("why data is insufficient"), optional=True),
     )
     rows = [
@@ -98,7 +98,7 @@ def load_classes(stage: StageDiagnosis) -> Table:
     columns = (
         Column("", Text("load")),
         Column("load", shown=Shown.CSV),
-        Column("", Text("class of work")),
+        Column("", Text("kind of work")),
         Column("class", shown=Shown.CSV),
         Column("share", Text("share of the load's time"), SHARE, bar=True),
         Column("seconds", Text("seconds"), SECONDS),

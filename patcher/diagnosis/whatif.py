@@ -109,11 +109,14 @@ def replay(iterations: Iterations) -> Replayed | None:
     )
     why: str = ""
     if late:
-        why = Text("requests arrive throughout the rollout, and under another setting they would arrive at other times")
+        why = Text(
+            "requests arrive throughout the rollout, and another setting would change when they arrive, which a replay"
+            " cannot predict"
+        )
     elif agreement < LEAST_AGREEMENT or abs(contexts[0] - contexts[1]) > MOST_CONTEXT_ERROR * contexts[1]:
         why = Text(
-            "replaying with a first-come-first-served scheduler reproduces only {share:.0f} % of the iterations:"
-            " the engine uses prefix caching, speculative decoding, preemption, or another order",
+            "replaying the requests first come, first served reproduces only {share:.0f} % of the iterations: the"
+            " engine uses prefix caching, speculative decoding or preemption, or schedules in another order",
             100 * agreement,
         )
     return Replayed(replayed, float(iterations.seconds.sum()), scheduler, requests, agreement, why)
@@ -165,14 +168,14 @@ def _estimate(
         seconds = scale * clock.seconds(rows)
         error = 0.0 if np.isclose(seconds, replayed.seconds) else ERROR  # where it changes nothing
         because = Text(
-            "estimated by replay, which reproduces {agreement:.0f} % of the iterations under the present setting",
+            "estimated by replay; with the present setting, the replay reproduces {agreement:.0f} % of the iterations",
             100 * replayed.agreement,
         )
         return WhatIf(name, setting, seconds, seconds * (1 - error), seconds * (1 + error), because)
     least, most = sorted((clock.flat(rows), clock.proportional(rows)))
     because = Text(
-        "estimated by replay, under two assumptions: each request beyond the recorded maximum of {peak:.0f} costs"
-        " nothing, or it costs as much as a request at full load",
+        "estimated by replay, as a range: each request beyond the recorded maximum of {peak:.0f} costs either no time,"
+        " or as much as a request at full load",
         clock.most_requests,
     )
     return WhatIf(name, setting, None, scale * least * (1 - BOUND_ERROR), scale * most * (1 + BOUND_ERROR), because)

@@ -334,7 +334,7 @@ class _Comparison:
             return SEVERAL, why, ()
         if roles := self._slower_together(activity):
             why = Text(
-                "no single cause: {roles} slowed down at the same time, as on an overloaded machine",
+                "no single cause: {roles} slowed down at the same time, as happens on an overloaded machine",
                 joined(COMMA, roles),
             )
             return SEVERAL, why, ()

@@ -34,10 +34,10 @@ def of_comparison(comparison: RunComparison) -> Iterator[tuple[Mapping[str, obje
 def parts(comparison: RunComparison) -> Table:
     """Return the table of the mean step and the parts of its critical path, which sum to it."""
     about = Text(
-        "Means over the steps, in seconds. The parts are those of the critical path and add up to the step. A part"
-        " counts as longer or shorter if its interval does not contain 0. All intervals hold at the same time with 95 %"
-        ' probability. "Equal tokens": the change for the same number of tokens, from a linear fit. "Raw only": for the'
-        " same number of tokens, no clear change."
+        "Means over the steps, in seconds. The parts are those of the critical path and add up to the step. A part is"
+        " called longer or shorter if the interval of its change does not contain 0. All intervals hold together with"
+        ' 95 % probability. "Equal tokens" is the change at the same number of tokens, from a linear fit. "Raw only":'
+        " the measured change is clear, but the change at the same number of tokens is not."
     )
     return _changes("run_parts", Text("Where the change comes from"), (comparison.step, *comparison.parts), about)
 
@@ -109,10 +109,10 @@ def causes(comparison: RunComparison) -> Table:
     """Return the table of causes that limited steps on either side: their steps, excess in seconds, and verdict."""
     columns = (
         Column("cause", Text("cause of long steps")),
-        Column("before_steps", Text("steps before"), COUNT),
-        Column("after_steps", Text("steps after"), COUNT),
-        Column("before_seconds", Text("excess seconds before"), SECONDS),
-        Column("after_seconds", Text("excess seconds after"), SECONDS),
+        Column("before_steps", Text("before: steps"), COUNT),
+        Column("after_steps", Text("after: steps"), COUNT),
+        Column("before_seconds", Text("before: excess seconds"), SECONDS),
+        Column("after_seconds", Text("after: excess seconds"), SECONDS),
         Column("changed", Text("verdict")),
     )
     rows = [
@@ -120,8 +120,8 @@ def causes(comparison: RunComparison) -> Table:
         for row in comparison.causes
     ]
     about = Text(
-        'Number of steps that each cause limited, and the seconds by which these steps exceed the typical step. "May be'
-        " chance\": the numbers of steps do not differ significantly (Fisher's exact test, corrected for the number of"
-        " causes)."
+        "For each cause: the number of steps that it made longer, and by how many seconds these exceed the typical"
+        ' step. "May be chance": the numbers of steps do not differ significantly (Fisher\'s exact test, corrected for'
+        " the number of causes)."
     )
     return Table("run_causes", Text("Causes that appeared or disappeared"), columns, rows, about)

@@ -34,21 +34,25 @@ MOSTLY = 0.5
 
 ADVICE = {
     "poll": Text("poll more often (poll_interval of the replay buffer), or use notifications"),
-    "tail": Text("shorten or fill the long tail: partial rollouts, more prompts than needed, a lower token limit"),
-    "sync": Text("look at the parts of the weight sync; send larger buckets, or overlap it with the end of the update"),
-    "gap": Text("profile what the driver computes between its phases (py-spy dump --pid)"),
+    "tail": Text("shorten the long tail (lower token limit), or fill it (partial rollouts, more prompts than needed)"),
+    "sync": Text(
+        "find the slowest part of the weight sync; then use larger buckets, or overlap the sync with the end of the"
+        " update"
+    ),
+    "gap": Text(
+        "find out what the driver does between its phases: run `py-spy dump --pid PID` a few times,"
+        " or `py-spy record --pid PID`"
+    ),
     "reward": Text("compute rewards during the rollout, in separate workers"),
-    "driver": Text("profile the driver in this phase (py-spy record --pid)"),
-    "agent": Text("profile the tools of the agent loop, and its computing between requests (py-spy record --pid)"),
+    "driver": Text("profile the driver in this phase: `py-spy record --pid PID`"),
+    "agent": Text("profile what the agent loop does between requests, its tools included: `py-spy record --pid PID`"),
     "queue": Text("check whether the worker was still busy with an earlier call"),
     "trainer": Text("record this micro-batch with the command proposed below"),
     "unit": Text("record one micro-batch of this stage: rlpatch apply with --micro-batch and --training-steps"),
     "decode": Text("record some of these decode steps: rlpatch apply with --decode and --rollout"),
-    "rank": Text(
-        "look at this rank's host and data: sequence lengths (balance_batch), clock frequency, other processes"
-    ),
+    "rank": Text("check this rank's host and data: sequence lengths (balance_batch), clock frequency, other processes"),
     "engine": Text("record these decode steps with the command proposed below"),
-    "replica": Text("look at this replica's host, and at how the requests are distributed over replicas"),
+    "replica": Text("check this replica's host, and how the requests are distributed over the replicas"),
 }
 """Advice on the next action, by cause."""
 

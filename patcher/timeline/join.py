@@ -410,7 +410,7 @@ class _Join:
             name = process.head.path.name
             if reader.losses.too_large:
                 yield Text(
-                    "{file} is larger after decompression than any file that rlpatch writes; the remaining data"
+                    "{file} unpacks to more data than a timeline file of rlpatch can have; the data beyond that limit"
                     " was skipped",
                     reader.losses.too_large,
                 )
@@ -422,14 +422,16 @@ class _Join:
                 who = label(process.role, process.replica, process.rank)
                 who = Text("{process} (pid {pid})", who, process.head.pid)
                 yield Text(
-                    "{process} lacks {count:,} records: they were dropped, or are in a file that was replaced",
+                    "{process} lacks {count:,} records, which were dropped or are in a file that was replaced",
                     who,
                     lost,
                 )
         unbounded = [host for clock in self.aligned.clocks if clock.error_seconds is None for host in clock.hosts]
         if unbounded:
             some = ", ".join(unbounded[:8]) + (" …" if len(unbounded) > 8 else "")
-            yield Text("the times of {hosts} rest on the wall clock alone, so their error has no upper bound", some)
+            yield Text(
+                "the times of {hosts} could be aligned only by wall clock, so their error has no upper bound", some
+            )
         for clock in self.aligned.clocks:
             hosts = ", ".join(clock.hosts)
             if clock.contradicts:

@@ -62,7 +62,7 @@ def moment(step: int | None, doing: str) -> Text:
 def holder(held: MemoryHolder) -> Text:
     """Return a process with the memory that it holds."""
     if held.asleep:
-        return Text("{process} {size} although asleep", held.who, size(held.bytes))
+        return Text("{process} {size} (while asleep)", held.who, size(held.bytes))
     return Text("{process} {size}", held.who, size(held.bytes))
 
 
@@ -90,12 +90,16 @@ def change_line(change: MemoryChange) -> Text:
     role = ROLES.get(change.role, change.role)
     values = (change.what, size(abs(change.median)), size(abs(change.most)), change.times)
     if change.kind == "sync":
-        return Text("{activity} needs {size} of additional device memory (at most {maximum}, {count} times)", *values)
+        return Text(
+            "{activity} needs {size} of additional device memory (median; maximum {maximum}, {count} times)", *values
+        )
     if change.kind == "offload":
-        return Text("{role}: the end of {activity} frees {size} (at most {maximum}, {count} times)", role, *values)
+        return Text(
+            "{role}: the end of {activity} frees {size} (median; maximum {maximum}, {count} times)", role, *values
+        )
     if change.median < 0:
-        return Text("{role}: {activity} takes {size} (at most {maximum}, {count} times)", role, *values)
-    return Text("{role}: {activity} frees {size} (at most {maximum}, {count} times)", role, *values)
+        return Text("{role}: {activity} takes {size} (median; maximum {maximum}, {count} times)", role, *values)
+    return Text("{role}: {activity} frees {size} (median; maximum {maximum}, {count} times)", role, *values)
 
 
 def growth_line(growth: MemoryGrowth) -> Text:
@@ -120,7 +124,7 @@ def excess_line(excess: MemoryExcess) -> Text:
 def cache_line(cache: CacheUse) -> Text:
     """Return a line on the KV cache of an engine."""
     values = (cache.who, when(cache.step), share(cache.used / max(cache.total, 1)), cache.used, cache.total)
-    return Text("{engine}: peak use of the KV cache, {step}: {share}, {used:,} of {total:,} blocks", *values)
+    return Text("{engine}, {step}: peak KV cache use {share} ({used:,} of {total:,} blocks)", *values)
 
 
 def peaks(run: RunTimeline) -> Table:
@@ -144,8 +148,8 @@ def peaks(run: RunTimeline) -> Table:
         for peak in run.memory.peaks
     ]  # fmt: skip
     about = Text(
-        "Peak of the memory in use in each step. Other holders are contexts, libraries, shared memory, and processes"
-        " without a timeline file."
+        "Peak of the memory in use in each step. Other holders are device contexts, libraries, shared memory, and"
+        " processes without a timeline file."
     )
     return Table("memory_peaks", Text("Memory at its peak"), columns, rows, about)
 
@@ -167,7 +171,7 @@ def changes(run: RunTimeline) -> Table:
         )
         for change in run.memory.changes
     ]  # fmt: skip
-    about = Text("Change of the free device memory. Negative: memory was taken, not freed.")
+    about = Text("Increase of the free device memory. A negative value means that memory was taken, not freed.")
     return Table("memory_changes", Text("Device memory freed, and needed for the weight sync"), columns, rows, about)
 
 

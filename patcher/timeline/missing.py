@@ -56,7 +56,8 @@ def trainer_texts(missing_ranks: dict[int, list[int]]) -> Iterator[str]:
     """Yield a text on the trainer ranks that left no file, for each world size in ``missing_ranks`` (size → ranks)."""
     for size, ranks in missing_ranks.items():
         yield Text(
-            "rank {ranks} of {size} trainers wrote no timeline file, so a straggler there would not be seen",
+            "rank {ranks} of {size} trainers wrote no timeline file, so a straggler among these ranks would not be"
+            " seen",
             _listed(ranks),
             size,
         )

@@ -27,7 +27,7 @@ PARTS = {
     "sync": Text("weight sync"),
     "trainer": Text("other training work"),
     "driver": Text("driver"),
-    "pause": Text("pauses of rlpatch"),
+    "pause": Text("pauses by rlpatch"),
     "unrecorded": Text("not recorded"),
 }
 """Parts of a step's critical path with their names; they sum to the step. ``rollout`` waits for an iteration."""
@@ -443,10 +443,13 @@ def _why_not_at_equal_tokens(before: ChosenSteps, after: ChosenSteps) -> Text:
     """Return a sentence on why the change at equal tokens is unknown, or is the same as the raw change."""
     steps = [step for side in (before, after) for step in side.steps]
     if any(step.decode_tokens is None for step in steps):
-        return Text("the change at equal tokens is unknown, because an engine wrote no timeline file")
+        return Text("the change at the same number of tokens is unknown, because an engine wrote no timeline file")
     if len({(step.decode_tokens, step.prefill_tokens) for step in steps}) == 1:
-        return Text("the change at equal tokens is the raw change, because all steps have the same number of tokens")
+        return Text(
+            "the change at the same number of tokens is the measured change, because all steps have the same number of"
+            " tokens"
+        )
     return Text(
-        "the change at equal tokens is unknown: either all steps of a side have the same number of tokens, or there are"
-        " too few steps for a fit"
+        "the change at the same number of tokens is unknown: either all steps of a side have the same number of"
+        " tokens, or there are too few steps for a fit"
     )

@@ -368,8 +368,8 @@ def what_if(
     saved = (
         (
             NO_TAIL, round(tail.saves_seconds * 1e6) if tail else 0,
-            Text("the step would not wait for the last requests; their remaining work would be done later, or not at"
-            " all"),
+            Text("assumes that the step does not wait for the last requests: their remaining work is done later,"
+                " or not at all"),
         ),
         (
             BALANCE, balance,
@@ -377,17 +377,17 @@ def what_if(
         ),
         (
             FREE_SYNC, sum(us for piece, us in overlaps(path, sync) if piece.kind != "iteration"),
-            Text("nothing would wait for the weights; work that already overlaps with the sync cannot save more"
-                " time"),
+            Text("assumes that nothing waits for the weights; what already overlaps with the sync brings no"
+                " further gain"),
         ),
         (
             FREE_REWARDS, min(rewards_us, length(piece for piece in path if piece.role == "reward")),
-            Text("the rollout would end with its last answer, without waiting for the last reward"),
+            Text("assumes that the rollout ends with its last answer, without waiting for the last reward"),
         ),
         (
             OVERLAP, min(of_rollout, of_trainer),
-            Text("rollout and training would run at the same time, as in an asynchronous trainer; only the longer of"
-            " the two counts"),
+            Text("assumes that rollout and training run at the same time, as in an asynchronous trainer;"
+                " only the longer of the two counts"),
         ),
     )  # fmt: skip
     return tuple(Bound(name, seconds(step_us - us), seconds(us), why) for name, us, why in saved if us * 1000 > step_us)

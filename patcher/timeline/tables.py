@@ -50,7 +50,7 @@ def verdict(step: TrainingStep) -> str:
     if cause is not None:
         limit = Text("{cause} +{excess} s", cause.label, brief(cause.excess_seconds))
     for phase in step.beside:
-        limit = Text("{cause}, with {phase} {seconds} s", limit, phase.name, brief(phase.seconds))
+        limit = Text("{cause}, also {phase} {seconds} s", limit, phase.name, brief(phase.seconds))
     return Text("{cause}, including warm-up", limit) if step.warm_up else limit
 
 
@@ -63,8 +63,8 @@ def staleness(run: RunTimeline) -> float | None:
 def trend(change: Trend) -> Text:
     """Return a text with the median seconds of the first third of the steps and of the last third."""
     return Text(
-        "trend: {before} s in steps {first} to {before_last}, {after} s in steps {after_first} to {last} (medians,"
-        " without single slow steps)",
+        "trend: {before} s in steps {first} to {before_last}, {after} s in steps {after_first} to {last} (medians;"
+        " single slow steps left out)",
         brief(change.before_seconds),
         *change.first,
         brief(change.after_seconds),
@@ -81,7 +81,7 @@ def drivers(change: Trend) -> Text:
         return Text("no recorded count (tokens, decode steps) changes with the duration of the steps")
     texts = (
         Text(
-            "{quantity} {before:,.4g} to {after:,.4g} (rank correlation {correlation:.2f})",
+            "{quantity} from {before:,.4g} to {after:,.4g} (rank correlation {correlation:.2f})",
             driver.name,
             driver.before,
             driver.after,
@@ -220,7 +220,7 @@ def imbalance(run: RunTimeline) -> Table:
         number, often = next(iter(last[of].most_common(1)), (None, 0))
         shown = f"{number} ({often} / {len(late[of])})" if often else "?"
         rows.append((_OVER.get(of, of), median, longest, shown, number, often))
-    about = Text("Imbalance is the time by which the slowest replica or rank finished later than the mean.")
+    about = Text("Imbalance is how much later than the mean the slowest replica or rank finished.")
     return Table("imbalance", Text("Imbalance"), columns, rows, about)
 
 

@@ -324,8 +324,8 @@ class Collector:
         window = ("--decode", f"{decodes.first}:{decodes.end}", *options)
         if not rollout.single:
             why = Text(
-                "{reason}; the engine ran out of requests within this step, so check the rollout number with"
-                " `rlpatch watch`",
+                "{reason}; the engine ran out of requests within this step, so the rollout number may differ: check it"
+                " with `rlpatch watch`",
                 why,
             )
         return ProposedWindow(

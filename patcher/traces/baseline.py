@@ -85,7 +85,7 @@ def read(file: Path) -> list[RankProfile]:
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
         cause = Text("{file} of the baseline cannot be read: {reason}", file.name, why)
         raise Problem(
-            Kind.TRACE, cause, str(file), Text("remove the file; the other runs of the baseline stay")
+            Kind.TRACE, cause, str(file), Text("remove the file; the baseline keeps its other runs")
         ) from None
     return profiles
 

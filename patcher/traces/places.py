@@ -14,7 +14,7 @@ _SHORT = {
     "free_host_late_ns": Text("between kernels that are launched one by one"),
     "free_latency_ns": Text("between kernels that are launched one by one"),
     "free_blocked_ns": Text("between kernels that are launched one by one"),
-    "free_waiting_ns": Text("between kernels that were already launched"),
+    "free_waiting_ns": Text("before kernels that were already launched"),
     LEAD_IN: Text("before the first kernel"),
 }
 _GRAPH = {
@@ -133,7 +133,7 @@ def place_in_words(gap: FreeGap) -> str:
 def begin_of(gap: FreeGap) -> str:
     """Return in words where the longest gap of a place begins: the value of `ts` in the trace, in microseconds."""
     return Text(
-        "the longest gap, {time}, begins at ts {microseconds}",
+        "the longest gap, {time}, begins at ts {microseconds} µs",
         duration(gap.longest_ns),
         f"{gap.at_ns // 1000}.{gap.at_ns % 1000:03}",
     )

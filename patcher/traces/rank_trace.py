@@ -100,7 +100,7 @@ class RankTrace:
             if number == MOST_THREADS:
                 raise Problem(
                     Kind.TRACE,
-                    Text("the trace has more than {limit:,} threads", number),
+                    Text("the trace has more than {limit:,} threads, too many for rlpatch", number),
                     self.source,
                     Text("record the trace again"),
                 )

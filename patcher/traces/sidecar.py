@@ -249,7 +249,7 @@ def read(file: Path) -> Metadata:
         text = stream.read(_LARGEST + 1)
         content = json.loads(text) if len(text) <= _LARGEST else None
     if not isinstance(content, dict):
-        raise ValueError(Text("the step metadata beside the trace is not a JSON object, or incomplete"))  # noqa: TRY004  (as for any other file)
+        raise ValueError(Text("the step metadata beside the trace is not a JSON object, or is incomplete"))  # noqa: TRY004  (as for any other file)
     if (version := content.get("format")) != FORMAT:
         version_text = version if isinstance(version, int | float) else Text("none")
         raise ValueError(

@@ -139,8 +139,8 @@ def families(profile: RankProfile) -> Table:
     )
     rows = [(name, FAMILIES[name], ns / count, ns / total) for name, ns in profile.families.items()]
     about = Text(
-        "Kernels are sorted into families by their names; kernels that overlap each count in full. "
-        "“Host-bound” and “outside the forward pass” are idle times of the device."
+        "Kernels are sorted into families by their names. Overlapping kernels are each counted in full. “Host-bound”"
+        " and “outside the forward pass” are idle times of the device."
     )
     return Table("families", Text("Families of kernels"), columns, rows, about)
 
@@ -155,7 +155,9 @@ def phases(profile: RankProfile) -> Table:
         Column("share", Text("share of kernel time"), SHARE, bar=True),
     )
     rows = [(phase, ns / count, ns / total) for phase, ns in sums.items() if total]
-    about = Text("A kernel counts as forward, backward or optimizer by the thread and the operator that launched it.")
+    about = Text(
+        "The thread and the operator that launched a kernel decide whether it counts as forward, backward or optimizer."
+    )
     return Table("phases", Text("Forward and backward"), columns, rows, about)
 
 
@@ -169,7 +171,7 @@ def gaps(profile: RankProfile) -> Table:
         Column("ns_per_step", Text("ms/step"), MS, TERMINAL),
         Column("share", Text("share"), SHARE, TERMINAL, bar=True),
         Column("steps", Text("steps"), COUNT, TERMINAL),
-        Column("step", Text("step with most of the time"), NUMBER),
+        Column("step", Text("step with the most time"), NUMBER),
         Column("gaps", Text("number of gaps"), COUNT),
         Column("longest_ns", Text("longest"), TIME),
         Column("", Text("kind of idle time")),
@@ -212,7 +214,7 @@ def kernels(profile: RankProfile) -> Table:
         )
         for kernel in profile.kernels
     ]  # fmt: skip
-    about = Text("Kernels count for the step that launched them; overlapping kernels each count in full.")
+    about = Text("A kernel counts for the step that launched it. Overlapping kernels are each counted in full.")
     hues = [kernel.kind if kernel.kind in KINDS else "total" for kernel in profile.kernels]
     return Table("kernels", Text("Kernels"), columns, rows, about, hues)
 
@@ -249,7 +251,7 @@ def allocations(profile: RankProfile) -> tuple[Table, Table]:
     about = Text("Memory that is allocated and freed again within a step counts, too.")
     return (
         Table("allocations_by_unit", Text("Memory by step"), by_unit, rows),
-        Table("allocations_by_code", Text("Memory allocated by operator and module"), by_code, code, about),
+        Table("allocations_by_code", Text("Memory allocated, by operator and module"), by_code, code, about),
     )
 
 
@@ -300,9 +302,10 @@ def kernel_uses(profile: RankProfile) -> Table:
 
     about = Text(
         "“Busiest pipelines” shows the share of a core's cycles in which a pipeline worked, averaged over kernels of"
-        " the same shape. A pipeline bounds a kernel at {busy} or more. “Pipes in turn”: no pipeline does, but data"
-        " movement and computing of a vector core sum to {together} or more, so they do not overlap. “Nothing”: the"
-        " kernel is too small for the core, or its pipelines wait for each other.",
+        " the same shape. A pipeline that works for {busy} of the cycles or more bounds the kernel. “Pipes in turn”:"
+        " no pipeline works for that long, but data movement and computing of a vector core sum to {together} or more,"
+        " so they do not overlap. “Nothing”: the kernel is too small for the core, or its pipelines wait for each"
+        " other.",
         percent(BUSY, 0),
         percent(TOGETHER, 0),
     )
@@ -336,8 +339,8 @@ def rates(profile: RankProfile) -> Table:
         )  # fmt: skip
 
     about = Text(
-        "The rates are computed from shapes: a multiply-add counts as two operations, and each "
-        "tensor is read or written once. Above 100 %, data was in a cache."
+        "The rates are computed from shapes: a multiply-add counts as two operations, and each tensor is read or"
+        " written once. More than 100 % of the roofline means that data was in a cache."
     )
     if not any(rate.bound for rate in profile.rates):
         about = sentences(about, Text("No roofline is known for {device}.", profile.device or Text("this device")))
@@ -482,8 +485,8 @@ def changes(name: str, title: str, changed: Sequence[TimeChange], about: str) ->
         Column("before_ns", Text("before ms"), MS, TERMINAL),
         Column("after_ns", Text("after ms"), MS, TERMINAL),
         Column("state", Text("what changed"), LABEL, TERMINAL),
-        Column("before_calls", Text("calls before"), RATE),
-        Column("after_calls", Text("calls after"), RATE),
+        Column("before_calls", Text("before: calls"), RATE),
+        Column("after_calls", Text("after: calls"), RATE),
         Column("kind", Text("kind")),
     )
     keys = [column.key for column in columns]

@@ -134,7 +134,7 @@ def picture(timeline: RunTimeline, parts: int) -> Content:
     names = [tag("text", place.label, tag("title", place.label), x=0, y=place.top + 12) for place in placed]
     names.append(tag("text", Text("running requests"), x=0, y=curve + 14))
     most = max((count for _, count in timeline.requests), default=0)
-    names.append(tag("text", Text("at most {count} at once", most), x=0, y=curve + 28, class_="less"))
+    names.append(tag("text", Text("peak {count}", most), x=0, y=curve + 28, class_="less"))
     if timeline.windows or timeline.recorded:
         names.append(tag("text", Text("recording windows"), x=0, y=_HEAD + 9))
     names += itertools.chain.from_iterable(memory.names(place, top) for place, top in lanes)
@@ -267,7 +267,7 @@ def _request_curve(timeline: RunTimeline, frame: Frame, top: int) -> Iterator[Ma
             level = count
         pieces.append(f"H{TICKS}V{base}")
         yield tag(
-            "path", tag("title", Text("running requests, at most {count}", most)), d="".join(pieces), class_="curve"
+            "path", tag("title", Text("running requests (peak {count})", most)), d="".join(pieces), class_="curve"
         )
     if tails:
         yield _strokes(sorted(tails), frame, top, _CURVE, Text("tail"), ("b", "tail"))
@@ -419,8 +419,8 @@ def _omission_notes(placed: Sequence[Placed], timeline: RunTimeline, frame: Fram
     grouped = sum(len(place.row.lanes) for place in placed if len(place.row.lanes) > 1)
     if grouped:
         yield Text(
-            "{count} processes that do the same share a row: solid where all of them are busy, paler where only"
-            " some are.",
+            "{count} processes are drawn in rows for several processes of the same role. Such a row is solid where all"
+            " of its processes are busy, and paler where only some are.",
             grouped,
         )
     if merged_bars:
@@ -455,7 +455,9 @@ def _script_data(timeline: RunTimeline, frame: Frame) -> object:
         [step.step, frame.ticks(step.start), frame.ticks(step.end), step_head(step), step_cause(step)]
         for step in timeline.steps
     ]
-    runs = Text("{total} iterations ({decodes} with decode only), at most {requests} requests", "{0}", "{1}", "{2}")
+    runs = Text(
+        "{total} iterations ({decodes} decode-only), up to {requests} requests per iteration", "{0}", "{1}", "{2}"
+    )
     return {
         "start": frame.start,
         "seconds": frame.seconds,

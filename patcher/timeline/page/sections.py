@@ -155,7 +155,7 @@ def _verdict_text(step: TrainingStep) -> Content:
 
 def _beside(step: TrainingStep) -> Content:
     """Return the long phases of a step that most steps lack."""
-    return [("; ", Text("with {phase}, {time}", phase.name, seconds(phase.seconds))) for phase in step.beside]
+    return [("; ", Text("also {phase}, {time}", phase.name, seconds(phase.seconds))) for phase in step.beside]
 
 
 def measured(timeline: RunTimeline) -> Iterator[Content]:
@@ -175,7 +175,7 @@ def windows(timeline: RunTimeline) -> Content:
         where = [_link(proposed.step)] if proposed.step is not None else []
         name = (window_name(proposed.what), where and (" (", Text("step"), " ", where, ")"))
         trigger = proposed.trigger and (
-            faint(Text("to record this window in the present run, while the run goes on:")),
+            faint(Text("to record this window in the present run, without restarting it:")),
             _command(proposed.trigger),
         )
         why = proposed.why and tag("p", proposed.why)

@@ -52,7 +52,7 @@ def check_tables(profile: RankProfile, doubts: Sequence[str], only: tuple[int, i
     if len(chosen) < len(profile.units):
         chosen_profile = dataclasses.replace(chosen_profile, kernels=(), kernel_uses=())
     unknown = Text(
-        "torch_npu's tables contain no launches, and their Free time includes copies, so it is"
+        "torch_npu's tables do not tell when kernels were launched, and their Free time includes copies, so it is"
         " unknown why the device was idle"
     )
     checks = [Check("launches", False, unknown, tuple(HOST)), _exposed_communication_check(chosen_profile)]

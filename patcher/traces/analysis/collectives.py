@@ -211,11 +211,14 @@ def unaligned_collectives(profile: RankProfile) -> Diagnosis | None:
     whole = sum(piece.ns for piece in pieces) or 1
     share = sum(piece.ns for piece in odd) / whole
     example = Text(
-        "{bytes:,} bytes of {collective} in step {step}", largest.bytes, short(most.kind or most.name), most.unit
+        "a block of {bytes:,} bytes in {collective} of step {step}",
+        largest.bytes,
+        short(most.kind or most.name),
+        most.unit,
     )
     evidence = Text(
-        "{count:,} of {total:,} collectives move pieces whose size is not a multiple of {aligned} bytes, such as"
-        " {example}. These collectives take {share} of the time on links within the node.",
+        "{count:,} of {total:,} collectives transfer blocks whose size is not a multiple of {aligned} bytes, such as"
+        " {example}. These blocks take {share} of the time on links within the node.",
         len(odd_collectives),
         len(profile.collectives),
         ALIGNED,
@@ -223,7 +226,9 @@ def unaligned_collectives(profile: RankProfile) -> Diagnosis | None:
         percent(share),
     )
     beside, slower = _compare_rates(_rate(odd), _rate(even))
-    advice = Text("pad what each rank sends to a multiple of {aligned} bytes: buckets, shards, vocabularies", ALIGNED)
+    advice = Text(
+        "pad the data that each rank sends (buckets, shards, vocabularies) to a multiple of {aligned} bytes", ALIGNED
+    )
     return Diagnosis(
         "collective-unaligned", "note", sentences(evidence, beside), None, "exact", advice if slower else "",
         profile.source,
@@ -239,7 +244,7 @@ def _compare_rates(unaligned_rate: float, other_rate: float) -> tuple[str, bool]
         return "", True
     slower = unaligned_rate < SLOWER * other_rate
     rates = Text(
-        "Unaligned pieces moved at {rate:,.1f} GB/s, all other pieces at {other_rate:,.1f} GB/s",
+        "Unaligned blocks moved at {rate:,.1f} GB/s, all other blocks at {other_rate:,.1f} GB/s",
         unaligned_rate,
         other_rate,
     )

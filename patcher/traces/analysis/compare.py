@@ -382,8 +382,8 @@ def _time_outside_operators(before: Profiles, after: Profiles) -> Iterator[str]:
     change, outside = times[1] - times[0], idle[1] - idle[0]
     if change and change * outside > 0 and 2 * abs(outside) > abs(change):
         yield Text(
-            "In the median step, the time without operators changes from {before} to {after}. `rlpatch report` on each"
-            " capture shows where this time passes.",
+            "In the median step, the time without operators changes from {before} to {after}. Run `rlpatch report` on"
+            " each capture to see where this time is spent.",
             in_ms(idle[0]), in_ms(idle[1]),
         )  # fmt: skip
 
@@ -401,7 +401,7 @@ def _load_difference(before: Profiles, after: Profiles) -> Iterator[str]:
         if all(recorded):
             first, second = map(model.lower_median, recorded)
             if abs(second - first) > LOADED * max(first, second):
-                differing.append(Text("{load} {before:,} before, {after:,} after", name, first, second))
+                differing.append(Text("{load}: {before:,} before, {after:,} after", name, first, second))
     if differing:
         yield Text("The median steps did different amounts of work: {differing}.", joined(SEMICOLON, differing))
 

@@ -39,7 +39,7 @@ _ADVICE = {
     _SET: Text("reuse buffers instead of zeroing new ones"),
     _UNKNOWN: Text("look at the operators that launch these copies to find out the direction"),
 }
-_PINNED = Text("the source is already pinned: copy on a separate stream, or keep the tensors on the device")
+_PINNED = Text("the source memory is already pinned: copy on a separate stream, or keep the tensors on the device")
 
 
 def direction(name: str) -> str:

@@ -207,8 +207,8 @@ def _computing(profile: model.RankProfile) -> model.Diagnosis | None:
     if above:
         less = min(above, profile.sum_ns("compute_ns", "overlap_ns")) // len(profile.units)
         roofline = Text(
-            "At the device's roofline, the operators whose work is known ({share} of the kernel time) would take"
-            " {time} less per step.",
+            "At the device's roofline, the operators with known FLOPs and bytes ({share} of the kernel time) would"
+            " take {time} less per step.",
             percent(min(sum(rate.ns for rate in profile.rates) / whole, 1)),
             in_ms(less),
         )

@@ -210,7 +210,7 @@ def _bubble_text(profile: model.RankProfile, meetings: Meetings) -> FindingText:
     """
     count = sum(map(between_two, profile.collectives)) / (len(profile.units) or 1)
     evidence: str = Text("This rank sends and receives {count:,.0f} times per step.", count)
-    advice = Text("use more micro-batches or an interleaved schedule; the transfer itself is the smaller part")
+    advice = Text("use more micro-batches or an interleaved schedule: most of this time is waiting, not transfer")
     certainty = Text("upper bound; includes the transfer")
     slowest, fastest = _slowest_and_fastest(meetings)
     if slowest is None or fastest is None:
@@ -285,7 +285,7 @@ def _straggler_text(
             COMMA, (Text("{time} for {rank}", in_ms(rank.awaited_per_unit), rank_words(rank)) for rank in awaited)
         )
         return FindingText(
-            Text("No single straggler. Time per step that other ranks wait: {times}.", times), advice, certainty
+            Text("No single straggler. Per step, the other ranks wait {times}.", times), advice, certainty
         )
     last, others = rank_words(slow), [other for other in profiles if other.source != slow.source]
     evidence: str = Text(

@@ -87,7 +87,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
             evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
     saving = profile.sum_ns(*HOST_PARTS) // len(profile.units)
     certainty = Text("upper bound; includes the profiler's own overhead")
-    title = Text("Launch latency: kernels start late after their launch on an idle device")
+    title = Text("Launch latency: launched kernels start late although the device is idle")
     return model.Diagnosis(
         "dispatch", "warning", evidence, saving, certainty, advice, profile.source,
         headline=title if latency > late else "",
@@ -102,8 +102,8 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
     """
     if gap.part == "free_latency_ns":
         return Text(
-            "find out why {kernel} starts late after its launch: its first use, another process on the"
-            " device, clock frequency",
+            "find out why {kernel} starts so long after its launch: first use, another process on the device, clock"
+            " frequency",
             host_name(gap.after),
         )
     if gap.call and WAITS.search(gap.call):
@@ -118,8 +118,8 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             host_name(gap.call or gap.operator),
         )
     if profile.setting("stacks").lower() in ("1", "true"):
-        return Text("several functions share this place: look at it in a trace viewer; {longest_gap}", begin_of(gap))
-    return Text("no recorded event covers this place; {command} also records Python frames", _STACKS)
+        return Text("no single function fills these gaps: look at them in a trace viewer; {longest_gap}", begin_of(gap))
+    return Text("no recorded event covers this gap; {command} also records Python frames", _STACKS)
 
 
 def slow_launchers(profile: model.RankProfile) -> str:

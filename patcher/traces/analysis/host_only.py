@@ -17,7 +17,9 @@ from patcher.traces.operator_families import operator_family
 from patcher.traces.words import duration, host_name, in_ms, percent
 from patcher.traces.work import inputs_of
 
-_RECOMPILES = Text("TORCH_LOGS=recompiles shows why torch.compile compiles again, for example because a shape changes")
+_RECOMPILES = Text(
+    "set TORCH_LOGS=recompiles to see why torch.compile compiles again, for example because a shape changes"
+)
 _STACKS = "rlpatch apply … --contents npu,cpu,stack"
 _SHAPES = "rlpatch apply … --contents npu,cpu,shapes"
 _NAMED = 3  # operators or places that a sentence names
@@ -75,7 +77,8 @@ def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     if (own := _without_operators(slow)) is not None and own.severity == "warning":
         evidence, advice = sentences(evidence, own.evidence), own.advice
     return model.Diagnosis(
-        "slow-rank", "warning", evidence, saving, Text("upper bound; heuristic: collectives include their transfer"),
+        "slow-rank", "warning", evidence, saving,
+        Text("upper bound; heuristic: the time in collectives includes the transfer"),
         advice, slow.source, culprit=name, headline=Text("Ranks wait for {rank}", name),
     )  # fmt: skip
 
@@ -128,7 +131,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
 
 def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
     """Return the explanation of a step that is longer mainly by ``ns`` at one place without operators."""
-    evidence: str = Text("No operator runs for {time} of the difference: {place}.", in_ms(ns), place_words(place))
+    evidence: str = Text("In {time} of the difference, no operator runs: {place}.", in_ms(ns), place_words(place))
     cause = Text("most of the additional time passes {place}", place_words(place))
     if not _names_cause(place):
         see = Text("{command} also records what Python does there.", _STACKS)
@@ -225,7 +228,8 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
     (first, saving), *further = places
     share = percent(idle / (whole or 1), 0)
     evidence: str = Text(
-        "No operator ran on the host for {time} of a step of {step_time} ({share}). Largest part: {place}, {longest}.",
+        "No operator ran on the host for {time} of a step of {step_time} ({share}). The longest part: {place},"
+        " {longest}.",
         in_ms(idle), in_ms(whole), share, place_words(first), in_ms(saving),
     )  # fmt: skip
     certainty: str = Text("upper bound; operators that the profiler did not record count as idle time")
@@ -308,7 +312,7 @@ def advice_on(place: model.HostPlace) -> str:
     if place.inside in _COLLECTORS:
         return Text("call gc.freeze() once everything is loaded, or gc.collect() between the steps")
     if place.inside:
-        return Text("shorten this code, or move it to another process or thread")
+        return Text("make this code faster, or move it to another process or thread")
     return Text("look at what Python does during this time; {command} also records Python's stack frames", _STACKS)
 
 
@@ -414,7 +418,9 @@ def _scattered_places(profile: model.RankProfile, whole: int, idle: int) -> mode
     longest, number, place = max(places, default=(0, 0, None))
     evidence: str = Text("No operator ran on the host for {share} of the time.", share)
     if place is not None:
-        stretch = Text("Largest part: {place}, {time} in step {number}.", place_words(place), in_ms(longest), number)
+        stretch = Text(
+            "The longest part: {place}, {time} in step {number}.", place_words(place), in_ms(longest), number
+        )
         evidence = sentences(evidence, stretch)
     headline = Text(
         "No device data: for {share} of the time no operator runs, at places that differ between steps", share

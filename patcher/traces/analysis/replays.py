@@ -173,7 +173,7 @@ def join_replays(
             (captured_set.size for captured_set in captured if captured_set.size >= (tokens[segment] or _NEVER)),
             default=None,
         )
-        why: str = Text("no graph was captured for the number of tokens of a step")
+        why: str = Text("a step has a number of tokens for which no graph was captured")
         for graphs in (captured_set.graphs for captured_set in captured if captured_set.size == size):
             why = _difference(trace, replays, graphs)
             if not why:
@@ -226,11 +226,13 @@ def _difference(trace: RankTrace, replays: Sequence[Sequence[int]], graphs: Sequ
             )
         for task, call in zip(replay, graph, strict=True):
             if call.copy != (tasks.kind[task] == _COPY) or (call.kernel and call.kernel != texts[tasks.name[task]]):
-                return Text("a replayed graph runs other kernels than were captured, or in another order")
+                return Text(
+                    "the kernels of a graph replay differ from those recorded at capture, or come in another order"
+                )
         is_named = all(call.kernel for call in graph if not call.copy)
         if not is_named and any(tasks.end[task] > tasks.begin[following] for task, following in pairwise(replay)):
             return Text(
-                "the captured kernels have no names, and kernels of a replayed graph overlap, so their"
-                " order does not match them"
+                "the captured kernels have no names, and kernels of a replayed graph overlap, so they cannot be"
+                " matched by their order"
             )
     return ""

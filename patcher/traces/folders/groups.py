@@ -156,7 +156,7 @@ def ranks(group: TraceGroup) -> str:
         return text
     if not text:
         return Text("none of {count} ranks", world)
-    return Text("{number} of {total}: {ranks}", len(group.ranks), world, text)
+    return Text("{number} of {total} ranks: {ranks}", len(group.ranks), world, text)
 
 
 def _spans(ranks: Iterable[int]) -> str:

@@ -89,7 +89,7 @@ def _state_without_info(path: Path, name: names.Name) -> tuple[str, str]:
     if pid and name.here and alive(pid, states.changed(path)):
         return states.WRITING, Text("process {pid} is recording into this folder", pid)
     if not any((path / "FRAMEWORK").glob("*")) and not any(path.glob("PROF_*/*/*")):
-        return states.EMPTY, Text("the folder has neither FRAMEWORK nor PROF_…")
+        return states.EMPTY, Text("the folder has no data in FRAMEWORK or PROF_…")
     return states.KILLED, Text("profiler_info.json is missing")
 
 

@@ -68,7 +68,7 @@ def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
         if equal := comparison.equal_load:
             low, estimate, high = equal.change
             about = Text(
-                "change at equal {load}; the fit explains {share} of the variation between steps",
+                "change at equal load ({load}); the fit explains {share} of the variation between steps",
                 joined(AND, equal.by),
                 percent(equal.fit, 0),
             )

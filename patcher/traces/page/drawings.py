@@ -136,12 +136,12 @@ def _growth_in_words(values: Sequence[int], times: Sequence[int]) -> str:
     explains = percent(statistics.correlation(values, times) ** 2, 0)
     if slope < 0:
         return Text(
-            "a linear fit has a slope of \N{MINUS SIGN}{time} per unit and explains {share} of the variation",
+            "a linear fit falls by {time} per unit of the horizontal axis and explains {share} of the variation",
             duration(-slope),
             explains,
         )
     return Text(
-        "a linear fit has a slope of {time} per unit and explains {share} of the variation",
+        "a linear fit rises by {time} per unit of the horizontal axis and explains {share} of the variation",
         duration(slope),
         explains,
     )

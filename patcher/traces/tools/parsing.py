@@ -127,7 +127,7 @@ class Parser:
             if not self.child.idles(self.path, patience):
                 return None
             self.stop()
-            why: str = Text("the parser did nothing for {seconds:g} s and was stopped", patience)
+            why: str = Text("the parser made no progress for {seconds:g} s and was stopped", patience)
             return self._result(BACK, why)
         self.child.stop()
         why = npu_folders.parsing_defect(self.path)

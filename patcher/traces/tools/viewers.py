@@ -140,7 +140,7 @@ def _analyze_viewer(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
         trace_ranks = [name[1] for name in names if name]
         ranks += trace_ranks
         if not trace_ranks:
-            unknown = Text("without torch.distributed, torch_npu does not know the rank")
+            unknown = Text("torch_npu knows the rank only if torch.distributed is in use")
             lacks.append(Text("{folder} has no profiler_info_RANK.json: {reason}", trace.path.name, unknown))
     if len(set(map(int, ranks))) < len(ranks):
         lacks.append(

@@ -290,7 +290,7 @@ def test_a_file_that_unpacks_to_too_much_is_read_in_part_and_named(name: str, tm
     assert unpacked <= MB + 50 * path.stat().st_size
     assert len(joined.steps) == 5
     named = (
-        f"{path.name} is larger after decompression than any file that rlpatch writes; the remaining data was skipped"
+        f"{path.name} unpacks to more data than a timeline file of rlpatch can have; the data beyond that limit was skipped"
         in joined.notes
     )
     assert named != (surveyed.unread == (runs.Unread(path),))

@@ -173,7 +173,7 @@ def test_what_equal_tokens_would_give_is_unknown_where_nothing_tells(
 ) -> None:
     found = compared(side(before), side(after, "b"))
     assert (found.step.equal_tokens, found.step.changed_at_equal_tokens) == (None, "unknown")
-    assert any("equal tokens" in note for note in found.notes)
+    assert any("the same number of tokens" in note for note in found.notes)
 
 
 def test_chance_changes_nothing() -> None:

@@ -603,7 +603,7 @@ def test_what_was_got(asked, units, text: str) -> None:
         ((0, 1, 2, 3, 8), "", None, "0-3,8"),
         ((0, 8), "0,8,16", None, "0,8, missing 16"),
         ((0, 8), "0,8", None, "0,8"),
-        ((0,), "all", 8, "1 of 8: 0"),
+        ((0,), "all", 8, "1 of 8 ranks: 0"),
         ((0, 1), "all", 2, "0,1"),
         ((), "", None, ""),
     ],

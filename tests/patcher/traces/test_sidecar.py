@@ -208,10 +208,10 @@ def test_training_stages_have_step_and_role(saved: Saved) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "the step metadata beside the trace is not a JSON object, or incomplete"),
-        ('{"format": 1, "units": [', "the step metadata beside the trace is not a JSON object, or incomplete"),
-        ("[" * 100_000, "the step metadata beside the trace is not a JSON object, or incomplete"),
-        ("[1]", "the step metadata beside the trace is not a JSON object, or incomplete"),
+        ("", "the step metadata beside the trace is not a JSON object, or is incomplete"),
+        ('{"format": 1, "units": [', "the step metadata beside the trace is not a JSON object, or is incomplete"),
+        ("[" * 100_000, "the step metadata beside the trace is not a JSON object, or is incomplete"),
+        ("[1]", "the step metadata beside the trace is not a JSON object, or is incomplete"),
         ('{"format": 7}', "the step metadata beside the trace has format 7, but this rlpatch reads only format 1"),
         (
             '{"format": "\\u001b[2J"}',

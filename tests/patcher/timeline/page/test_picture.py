@@ -80,7 +80,7 @@ def run() -> RunTimeline:
 SHAPES = """
 path d=M400000 42h400000 class=b mark stroke-width=8: rollout · Recorded windows
 path d=M1200000 42h200000 class=b mark proposed stroke-width=4: the long tail of the rollout · Windows to record next
-path d=M0 153V153H200000V113H1200000V148H1400000V153H4000000V153 class=curve: running requests, at most 8
+path d=M0 153V153H200000V113H1200000V148H1400000V153H4000000V153 class=curve: running requests (peak 8)
 path d=M1200000 131h200000 class=b tail stroke-width=44: tail
 path d=M1600000 62h400000 class=b k-adv stroke-width=16: adv · driver
 path d=M0 62h1600000 class=b k-gen stroke-width=16: gen · driver
@@ -107,7 +107,7 @@ x=0 y=66: driver
 x=0 y=100: engine
 x=0 y=171: trainer, rank 0
 x=0 y=123: running requests
-x=0 y=137: at most 8 at once
+x=0 y=137: peak 8
 x=0 y=45: recording windows
 x=0 y=207: device a:0
 x=0 y=221: peak 80 B of 100 B

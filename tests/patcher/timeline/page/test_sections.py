@@ -68,7 +68,7 @@ def test_a_cost_has_its_time_its_saving_its_steps_and_its_advice(cause: RunCause
     [
         ({"verdict": "limited", "limited_by": UPDATE}, f"+1.50 s {UPDATE.label}"),
         ({"verdict": "limited", "limited_by": UPDATE, "also": (DECODE,)}, f"+1.50 s {UPDATE.label}; +250 ms {DECODE.label}"),
-        ({"beside": (Part("testing", 0.5), Part("saving", 2.0))}, "typical; with testing, 500 ms; with saving, 2.00 s"),
+        ({"beside": (Part("testing", 0.5), Part("saving", 2.0))}, "typical; also testing, 500 ms; also saving, 2.00 s"),
         ({"mostly": UPDATE}, f"typical; mainly {UPDATE.label}, 5.00 s"),
         ({"verdict": "several", "why": "no single cause"}, "no single cause"), ({"verdict": "several"}, "several causes"),
         ({"verdict": "not known", "why": "no file", "missing": ("rank 1",)}, "unknown: no file; rank 1"),
@@ -86,7 +86,7 @@ def test_windows_are_commands_to_copy_with_what_was_there(run: RunTimeline) -> N
     text = said(sections.windows(replace(run, windows=windows)))
     assert text == (
         "Windows to record next the typical decode step (step 2) 16 ms, as most are"
-        f" {decode.command} to record this window in the present run, while the run goes on: {decode.trigger}"
+        f" {decode.command} to record this window in the present run, without restarting it: {decode.trigger}"
         f" the long tail of the rollout {tail.command} another (step 4) 3.1 times as long as the median {micro_batch.command}"
     )  # fmt: skip
     assert not sections.windows(run)

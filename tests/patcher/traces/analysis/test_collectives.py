@@ -158,7 +158,7 @@ ODD, EVEN, TINY = (2000, 10, 2 * MS), (2048, 10, 2 * MS), (500, 99, MS)
         ([(EVEN,), (TINY,)], (), False),
         (
             [(ODD,)],
-            ("1 of 1 ", "2,000 bytes of allreduce", "100.0 %"),
+            ("1 of 1 ", "2,000 bytes in allreduce", "100.0 %"),
             True,
         ),
         (

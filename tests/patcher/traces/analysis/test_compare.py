@@ -417,10 +417,10 @@ def test_the_same_condition_is_the_same_window_wherever_it_lies() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ({"requests": 256}, {"requests": 8}, r"requests 256\b.* 8\b"),
+        ({"requests": 256}, {"requests": 8}, r"requests: 256\b.* 8\b"),
         (
             {"requests": 8, "context": 9000}, {"requests": 8, "context": 65_000},
-            r"context 9,000\b.* 65,000\b",
+            r"context: 9,000\b.* 65,000\b",
         ),
         ({"requests": 100}, {"requests": 95}, None),
         ({"requests": 100}, {}, None),

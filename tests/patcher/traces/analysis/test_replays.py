@@ -145,7 +145,7 @@ def test_pieces_of_one_size_are_joined_in_their_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("captures", "unit", "why"),
     [
-        ([captured(4, 5000, named=BARE)], replayed(1, 8), "no graph was captured for the number of tokens of a step"),
+        ([captured(4, 5000, named=BARE)], replayed(1, 8), "a step has a number of tokens for which no graph was captured"),
         (
             [captured(4, 5000, named=BARE)], replayed(1, 4, kernels=KERNELS[1:]),
             "a replayed graph has 3 kernels, but 4 were captured",
@@ -156,11 +156,11 @@ def test_pieces_of_one_size_are_joined_in_their_order(tmp_path: Path) -> None:
         ),
         (
             [captured(4, 5000, named=NAMED)], replayed(1, 4, kernels=(KERNELS[1], KERNELS[0], *KERNELS[2:])),
-            "a replayed graph runs other kernels than were captured, or in another order",
+            "the kernels of a graph replay differ from those recorded at capture, or come in another order",
         ),
         (
             [captured(4, 5000, named=BARE)], replayed(1, 4, kernels=(*KERNELS[:2], KERNELS[3], KERNELS[2])),
-            "a replayed graph runs other kernels than were captured, or in another order",
+            "the kernels of a graph replay differ from those recorded at capture, or come in another order",
         ),
     ],
 )  # fmt: skip
@@ -185,7 +185,7 @@ def test_kernels_that_overlap_are_joined_by_their_names_alone(tmp_path: Path) ->
     assert named is not None
     assert (bare.joined, named.joined) == (0, 1)
     assert bare.why == (
-        "the captured kernels have no names, and kernels of a replayed graph overlap, so their order does not match them",
+        "the captured kernels have no names, and kernels of a replayed graph overlap, so they cannot be matched by their order",
     )
 
 

@@ -83,7 +83,7 @@ def test_tables_alone_are_a_profile(tmp_path: Path) -> None:
     assert found.failed == (
         Check(
             "launches", False,
-            "torch_npu's tables contain no launches, and their Free time includes copies, so it is unknown why the device was idle",
+            "torch_npu's tables do not tell when kernels were launched, and their Free time includes copies, so it is unknown why the device was idle",
             ("dispatch", "launch-blocked", "waiting"),
         ),
     )  # fmt: skip
@@ -148,7 +148,7 @@ def test_what_msprof_exported_is_read_where_it_recorded(tmp_path: Path) -> None:
         assert (found.form, [unit.kernels for unit in units]) == ("ascend-text", [10, 10])
         assert {"MatMulV3", "kernel1"} < set(found.names.texts)
     shutil.copy(file, place / "msprof_slice_1.json")
-    with pytest.raises(Problem, match="has not been exported yet"):
+    with pytest.raises(Problem, match="has not been exported by msprof yet"):
         folders.readable(raw)
 
 

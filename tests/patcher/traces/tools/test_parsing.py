@@ -117,7 +117,7 @@ def test_the_real_torch_npu(
         ("whole", "parsed", 0, ""),
         ("dies", "restored", 6, f"the parser was killed by signal {signal.SIGSEGV}"),
         ("fails", "restored", 6, "the parser failed (exit code 3)"),
-        ("hangs", "restored", 6, "the parser did nothing for 0.6 s and was stopped"),
+        ("hangs", "restored", 6, "the parser made no progress for 0.6 s and was stopped"),
         ("nothing", "restored", 6, "trace_view.json and ascend_pytorch_profiler.db are both missing"),
         ("half", "incomplete", 1, "trace_view.json ends in the middle"),
     ],
@@ -684,7 +684,7 @@ def test_what_insight_lacks(tmp_path: Path) -> None:
     assert analyze.how == f"msprof-analyze cluster -m all -d {tmp_path}"
     (one / "profiler_info_0.json").rename(one / "profiler_info.json")
     *_, analyze = viewers.viewers([folders.inspect(one), folders.inspect(other)])
-    assert "does not know the rank" in analyze.lacks[0]
+    assert "torch_npu knows the rank only if" in analyze.lacks[0]
 
 
 def test_a_file_that_no_browser_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
