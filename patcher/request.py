@@ -121,7 +121,7 @@ class ProfileRequest(NamedTuple):
                 "choose a window: --decode 30:60, --prefill 0:4, --iterations 10:20, --mini-batch 0:1 or"
                 " --micro-batch 0:4"
             )
-            raise usage(Text("the request has no window"), example)
+            raise usage(Text("no recording window was given"), example)
         return self
 
     def _check_builtin(self) -> None:

@@ -245,7 +245,7 @@ def add_configuration(
         configuration = read(source)
     except Problem as problem:
         if preset is None and may_ignore(source, name, typed):
-            notes.append(_going_on(problem, Text("rlpatch goes on without this configuration file")))
+            notes.append(_going_on(problem, Text("rlpatch ignores this configuration file and goes on")))
             return args
         raise
     options, targets = configuration.additions(name, typed, preset)
@@ -255,7 +255,7 @@ def add_configuration(
         except Problem as problem:
             if name not in LOOKING:
                 raise
-            notes.append(_going_on(problem, Text("rlpatch goes on without this interpreter")))
+            notes.append(_going_on(problem, Text("rlpatch ignores this interpreter and goes on")))
             options = {option: words for option, words in options.items() if option != PYTHON}
     ctx.meta["presets"] = True
     added = [word for option in options.values() for word in option]

@@ -31,7 +31,7 @@ class LaunchOptions(Launch):
     """Options that describe how the run is started."""
 
     script: Path | None = option(
-        FilePath("FILE"), PROFILERS, "Launch script to check for other profilers.", default=None
+        FilePath("FILE"), PROFILERS, "Launch script in which to look for other profilers.", default=None
     )
     config: Path | None = option(
         FilePath("FILE"),

@@ -25,16 +25,16 @@ class ClusterOptions:
     ray: str | None = option(
         AnyText("[ADDRESS]", alone="auto"),
         PLACE,
-        "Work on all nodes of a Ray cluster, or on none if a node fails: the cluster of this machine, or the cluster"
-        " at HOST:PORT.",
+        "Work on all nodes of a Ray cluster: the cluster of this machine, or the one at HOST:PORT. If a"
+        " node fails, no node is changed.",
         default=None,
     )
     nodes: str | None = option(
         AnyText("LIST"),
         PLACE,
         (
-            "With --ray, use only these nodes, separated by commas: names or addresses (* matches anything), NPU>0"
-            " for a Ray resource, has-target for an installed target."
+            "With --ray, use only these nodes, separated by commas: names or addresses (* matches anything),"
+            " NPU>0 for nodes with this Ray resource, has-target for nodes with a target installed."
         ),
         default=None,
     )

@@ -82,7 +82,10 @@ def _status_lines(
     if apply_command:
         yield f"  {apply_command}"
     if installed is not None and record.version and installed != record.version:
-        yield Text("  warning: now {version} is installed in this folder", installed or Text("an unknown version"))
+        yield Text(
+            "  warning: this folder has another version than when it was patched, now {version}",
+            installed or Text("an unknown version"),
+        )
     for file in states:
         line = Text("  {state} {path}", file.state, file.path)
         yield Text("{file}: {detail}", line, file.detail) if file.detail else line
@@ -120,7 +123,7 @@ def refuse_broken(root: PatchedRoot) -> None:
 def refuse_several(options: Collection[str]) -> None:
     """Raise Problem (USAGE) if `options`, the options that select the roots, has more than one element."""
     if len(options) > 1:
-        cause = Text("the patched files have several root folders, and a diff can have only one")
+        cause = Text("the patched files lie under several root folders, and one diff can cover only one of them")
         raise usage(cause, joined(OR, dict.fromkeys(options)))
 
 
@@ -166,7 +169,9 @@ class Removal(NamedTuple):
                     "  nothing to revert in {file}: it was replaced or removed since and no longer has the patch", file
                 )
             else:
-                remains = Text("lines of another patch stay") if other_patches else Text("no rlpatch lines left")
+                remains = (
+                    Text("lines of another patch stay in the file") if other_patches else Text("no rlpatch lines left")
+                )
                 yield Text("  {verb} {file}: {remainder}", verb, file, remains)
         for file, lost in self.restored.items():
             what = Text("these edits are lost:") if lost else Text("no other edits are lost")

@@ -30,8 +30,8 @@ class TargetCheck(NamedTuple):
 
 _AGAIN = Text("the patch checks for other profilers again before it records")
 _UNSEEN = Text(
-    "rlpatch checks the profiler switches of the version that you type, or of all versions. To check"
-    " installed files, too, add --path DIR or --python EXE"
+    "for these, rlpatch checks the profiler switches of the version that you typed, or of all"
+    " versions if you typed none. To check installed files, too, add --path DIR or --python EXE"
 )
 
 
@@ -152,7 +152,7 @@ def _is_missing(recorder: str, results: Iterable[GuardResult], launch: Launch) -
 
 def _recorder_problem(recorder: str) -> Problem:
     """Return the problem that the launch does not start `recorder`, the program that records the windows."""
-    cause = Text("the launch does not start {profiler}; without {profiler}, nothing is recorded", recorder)
+    cause = Text("the launch command or script does not start {profiler}, so nothing would be recorded", recorder)
     hint = Text(
         "put `nsys profile …` in front of the command: `rlpatch apply --dry-run` prints the nsys command with all"
         " options"

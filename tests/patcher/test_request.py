@@ -223,8 +223,8 @@ def test_upstream_s_own_words_and_any_case_are_understood(typed: str, meant: str
 @pytest.mark.parametrize(
     ("words", "cause", "hint"),
     [
-        ("", "the request has no window", "--decode 30:60, --prefill 0:4"),
-        ("--role actor", "the request has no window", "--decode 30:60, --prefill 0:4"),
+        ("", "no recording window was given", "--decode 30:60, --prefill 0:4"),
+        ("--role actor", "no recording window was given", "--decode 30:60, --prefill 0:4"),
         (
             "--decode 1:2 --prefill 0:1",
             "--decode and --prefill: a stage can have only one window",

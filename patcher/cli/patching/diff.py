@@ -16,8 +16,8 @@ from patcher.request import ProfileRequest
 CALLS = options.switch(
     OUTPUT,
     (
-        "Show only the first line of each inserted block and a line count, so that call sites stand out. Not for"
-        " `git apply`."
+        "Show only the first line of each inserted block and a line count, so that call sites stand out."
+        " The output does not work with `git apply`."
     ),
     "--calls",
 )
@@ -45,7 +45,10 @@ def command(
     if request.choices and not request.selects:
         option = flag(next(iter(request.choices)))
         raise usage(
-            Text("{option} needs a recording window: without one, diff shows what is applied", option),
+            Text(
+                "{option} needs a recording window: without one, diff shows the patches that are already applied",
+                option,
+            ),
             Text("add a recording window such as --decode 30:60, or leave {option} out", option),
         )
     requested = request.checked() if request.selects else None

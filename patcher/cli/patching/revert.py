@@ -13,7 +13,8 @@ from patcher.options.headings import OUTPUT
 
 RESTORE = options.switch(
     OUTPUT,
-    "If inserted lines were edited, put back the backup of the whole file. All later edits are lost; -n shows them.",
+    "If inserted lines were edited, put back the backup of the whole file. All edits made since are"
+    " lost; add -n to see them first.",
     "--restore",
 )
 

@@ -74,7 +74,7 @@ OPTIONS = Group(
         metavar="N",
         help="End the command after N training steps, or after N rollouts if no trainer marks steps.",
     ),
-    switch(READ, "Read only the existing data; do not ask running workers for windows.", "--once"),
+    switch(READ, "Read only the existing data; do not ask running workers to record windows.", "--once"),
     Option(
         ["--tool"],
         heading=READ,
@@ -138,7 +138,7 @@ def command(
         raise usage(cause, f"{search.again({})} -- bash run.sh")
     if chosen.steps is not None:
         raise usage(
-            Text("--steps ends the command after `--`, but no command was typed"),
+            Text("--steps tells when to end the command after `--`, but no command was typed"),
             "rlpatch diagnose vllm -- bash run.sh",
         )
     if chosen.tool is not None:
@@ -154,7 +154,10 @@ def command(
         say = _progress_printer()
         follower = following.Follower(folder.resolve(), chosen.rounds, say)
         say(
-            Text("the run is still going: rlpatch asks its workers for windows; Ctrl-C ends the diagnosis, not the run")
+            Text(
+                "the run is still going: rlpatch asks its workers to record windows; Ctrl-C ends the diagnosis,"
+                " not the run"
+            )
         )
         following.wait(follower)
         notes = tuple(follower.notes())

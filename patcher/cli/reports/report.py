@@ -74,8 +74,8 @@ READING = Group(
         heading=READ,
         callback=_marks_pattern,
         metavar="REGEX",
-        help="Take host ranges whose name matches this regular expression as the steps. The pattern's group `number`"
-        " gives the step numbers.",
+        help="The steps are the host ranges whose names match this regular expression. The pattern's group"
+        " `number` gives the step numbers.",
     ),
     Option(
         ["-o", "--output", "page"],

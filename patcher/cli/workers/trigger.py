@@ -27,7 +27,7 @@ def _options(values: Mapping[str, Any]) -> TriggerOptions:
     windows = typed_windows(values)
     if not windows:
         raise usage(
-            Text("the request has no window"),
+            Text("no recording window was given"),
             Text("for example rlpatch trigger --decode 30:60, or --micro-batch 0:1"),
         )
     if len(windows) > 1:
@@ -51,7 +51,7 @@ TRIGGER = Group(
     _options,
     *WINDOWS,
     *(click_option(OPTIONS[name]) for name in CONDITIONS),
-    only("stage", "Stage to record, if several stages have this window."),
+    only("stage", "Stage to record; needed if several stages have this kind of window."),
     click_option(OPTIONS["ranks"]),
     *map(click_option, OWN),
     options.switch(WHOSE, "Replace an earlier request that no worker has served yet.", "--replace"),

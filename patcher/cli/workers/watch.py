@@ -50,16 +50,16 @@ WATCH = Group(
         callback=_stages,
         metavar="NAMES",
         shell_complete=options.value_completion(OPTIONS["stage"]),
-        help="Wait for these stages, such as rollout,update-policy: each must have saved a trace. Default: all stages"
-        " that report.",
+        help="Wait until each of these stages, such as rollout,update-policy, has saved a trace. Default: all"
+        " stages whose workers have written a state.",
     ),
     Option(
         ["--since"],
         heading=WAITED,
         callback=_since,
         metavar="TIME",
-        help="Show only workers that wrote their state within this time (10m, 2h) or since this moment (from `date"
-        " +%s`).",
+        help="Show only workers whose state was written within this time (10m, 2h) or since this moment (from"
+        " `date +%s`).",
     ),
     options.switch(WAITED, "Print the state once; do not wait.", "--once"),
     options.switch(

@@ -21,15 +21,18 @@ from patches.survey.readme import grouped
 
 STEERING = (
     Text(
-        "Variables that change a run without patching again (read once, at the first call; an invalid value disables"
-        " recording):"
+        "Environment variables that change what a run records, without patching again (read once, at the"
+        " first call of a patched function; an invalid value disables recording):"
     ),
     Text("  RLPATCH=0                   record nothing"),
     Text("  RLPATCH_SAVE_PATH=/x/y      save to another folder"),
     Text("  RLPATCH_RANKS=0,8 or all    record on other ranks"),
 )
 STEERING_WINDOWS = (
-    Text("  RLPATCH_WINDOW=A:B or A:    record another window of the same kind, or a list if you applied a list"),
+    Text(
+        "  RLPATCH_WINDOW=A:B or A:    record another window, in the same unit (A: has no end), or"
+        " several if you applied several"
+    ),
     Text("  RLPATCH_REPLICAS=0,3 or all record on other replicas"),
     Text("  RLPATCH_ROLLOUT=N           record in another rollout, counted from 0"),
     Text("  RLPATCH_TRAINING_STEPS=2,5  record in other training steps, counted from 1"),
@@ -144,7 +147,8 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
     step = StepResult.noted((problem.note for problem in problems), "warning")
     if version and not release:
         text = Text(
-            "rlpatch was not tested with {version}; it finds the insertion points by the structure of the code", version
+            "rlpatch was not tested with {version}, and finds the insertion points by the structure of the code",
+            version,
         )
         step += StepResult.noted([Note(text)])
     lines = (head, *_explanation(upstream, recipes, release, places))
@@ -233,7 +237,10 @@ def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], reasons_told:
     """Yield the lines on a recipe without the reasons in `reasons_told`; add the recipe's reasons to that set."""
     yield Text("{stage}: {recipe}, {windows}", recipe.stage, recipe.name, joined(COMMA, map(typed_as, recipe.windows)))
     if recipe.marks:
-        yield Text("  --markers also inserts code for windows of {options}", ", ".join(map(typed_as, recipe.marks)))
+        yield Text(
+            "  with --markers, this code is also inserted for windows of {options}",
+            ", ".join(map(typed_as, recipe.marks)),
+        )
     if recipe.strategies:
         yield Text("  strategy: {strategies}; role: {roles}", ", ".join(recipe.strategies), ", ".join(recipe.roles))
     reasons = (
@@ -266,7 +273,9 @@ def _insertion_lines(recipe: Recipe) -> Iterator[str]:
         )
         yield Text("    {line}", site.why)
     if recipe.calls:
-        yield Text("  settings that can be changed: {options}", ", ".join(map(flag, options_of(BuiltinStage.PROFILER))))
+        yield Text(
+            "  settings that the patch can change: {options}", ", ".join(map(flag, options_of(BuiltinStage.PROFILER)))
+        )
     for call in recipe.calls:
         names = recipe.class_name, recipe.method, call.function
         yield Text("  in {class_name}.{method}: the arguments of {function}", *names)

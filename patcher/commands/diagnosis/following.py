@@ -140,7 +140,7 @@ class Follower:
             if row.outcome == LOST and row.worker.state != FAILED:  # `failure_notes` has those
                 yield Text("{host}, process {pid}, rank {rank} recorded nothing: {reason}", *who, row.why)
             elif row.outcome == AT_WORK:
-                yield Text("{host}, process {pid}, rank {rank} has not answered the request", *who)
+                yield Text("{host}, process {pid}, rank {rank} has not answered the request to record yet", *who)
 
     def _rows(self) -> list[WorkerProgress]:
         collected = progress.collect(self.states, time.time(), requested=self.asked).rows
@@ -213,7 +213,9 @@ def problem_with_place(error: BaseException) -> Problem:
     if problem.kind is not Kind.UNEXPECTED:
         return problem
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    return problem.replace(where=f"{frame.filename}:{frame.lineno}", hint=Text("please report this error"))
+    return problem.replace(
+        where=f"{frame.filename}:{frame.lineno}", hint=Text("please report this error as a bug of rlpatch")
+    )
 
 
 def described(error: BaseException) -> Text:

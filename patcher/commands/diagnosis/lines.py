@@ -32,7 +32,7 @@ def report(diagnosis: RunDiagnosis, next_command: CommandLine | None, width: int
         windows = sum(window.stage == stage.stage for window in diagnosis.windows)
         lines += _rollout_lines(stage, windows, width) if stage.stage == rollout.STAGE else _stage_details(stage)
     if diagnosis.actions:
-        lines.append(Text("upper bounds of the savings (they overlap)"))
+        lines.append(Text("upper bounds of the savings (they overlap: do not add them up)"))
         for number, action in enumerate(diagnosis.actions, 1):
             lines += wrapped(_action(number, action), "  ", "     ")
     return lines + list(_support_lines(diagnosis, next_command))
@@ -46,7 +46,7 @@ def _stage_table(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
     yield Text(
         "{count} steps, {seconds:,.1f} s: time of each stage on the critical path", diagnosis.steps, diagnosis.seconds
     )
-    titles = [Text("stage"), Text("seconds"), Text("share"), Text("largest parts, in %"), Text("mostly waits for")]
+    titles = [Text("stage"), Text("seconds"), Text("share"), Text("largest shares, in %"), Text("mostly waits for")]
     rows = [
         (
             stage.stage, f"{stage.step_seconds:,.1f}", f"{100 * stage.step_seconds / total:.0f} %",
@@ -79,7 +79,7 @@ def _stage_details(stage: StageDiagnosis) -> Iterator[str]:
     for part in stage.by_load:
         most = joined(COMMA, (_share(row, with_interval=False) for row in part.classes[:LARGEST])) or part.why
         values_of_part = LOADS[part.load], 100 * part.share, part.ms_each, most
-        yield Detail("  {load}: {share:.0f} % of the time, {ms:,.1f} ms each: {parts}", *values_of_part)
+        yield Detail("  {load} micro-batches: {share:.0f} % of the time, {ms:,.1f} ms each: {parts}", *values_of_part)
 
 
 def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> Iterator[str]:
@@ -110,7 +110,7 @@ def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> It
         shares = (_share(part, with_interval=True) for part in stage.classes if part.share >= LEAST_SHARE)
         yield from wrapped(Text("where the time went: {shares}", joined(COMMA, shares)))
     if stage.by_load:
-        titles = [Text("load"), Text("share"), Text("ms each"), Text("largest parts, in %"), Text("prediction error")]
+        titles = [Text("load"), Text("share"), Text("ms each"), Text("largest shares, in %"), Text("prediction error")]
         table = terminal_tables.draw(titles, [_load_cells(part) for part in stage.by_load], width)
         yield from filter(str.strip, table)
 
@@ -153,8 +153,8 @@ def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) ->
         error = max(100 * abs(part.error or 0) * part.share for stage in supported for part in stage.by_load)
         names = joined(COMMA, (stage.stage for stage in supported))
         text = Text(
-            "check: {stages}: the time of each load is predicted with an error of at most {error:.1f} % of the"
-            " stage, so the data supports the shares",
+            "check passed: {stages}: at each load, predicted and measured time differ by at most {error:.1f}"
+            " % of the stage, so the data supports the shares",
             names,
             error,
         )
@@ -162,7 +162,7 @@ def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) ->
     for stage in recordable:
         if not stage.supported:
             yield from wrapped(
-                Text("check: {stage}: the data does not support the shares: {reason}", stage.stage, stage.why)
+                Text("check failed: {stage}: the data does not support the shares: {reason}", stage.stage, stage.why)
             )
         for part in stage.by_load:
             if part.why:

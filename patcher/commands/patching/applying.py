@@ -157,7 +157,7 @@ def _warn_of_other_users(engines: Iterable[RunningProcess], plans: Sequence[Plan
     )
     detail = Text("`rlpatch run` with the same options patches only a single run")
     if folders:
-        detail = joined(SEMICOLON, (Text("their traces go to {folders}", joined(AND, folders)), detail))
+        detail = joined(SEMICOLON, (Text("the traces of these engines go to {folders}", joined(AND, folders)), detail))
     return StepResult.noted([Note(text, detail)], "warning")
 
 

@@ -168,7 +168,9 @@ def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator
     without = "" if place.marked or change.before == change.after else Text("no lines inserted")
     if change.before == change.after:
         verb = (
-            Text("added to .rlpatch again, without changing") if plan.edit.add and place.marked else Text("unchanged")
+            Text("registered again in .rlpatch, file unchanged:")
+            if plan.edit.add and place.marked
+            else Text("unchanged")
         )
     structure = place.structure
     shape: str = Text("matched by code structure")

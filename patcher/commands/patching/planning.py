@@ -135,7 +135,7 @@ def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
     optional = [candidate for candidate in candidates.values if candidate.optional and not plans.problems]
     more = replace(candidates, values=optional, problems=()).then(planned)
     left_out = tuple(
-        Note(Text("a stage is left out, because it cannot be patched: {reason}", problem.cause))
+        Note(Text("one of the stages cannot be patched and is left out: {reason}", problem.cause))
         for problem in more.problems
     )
     values = [*plans.values, *more.values]
@@ -185,7 +185,7 @@ def unrecorded(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Probl
     for window in request.windows:
         if window not in [stage.window for _, stage in stages]:
             option = f"--{window.unit} {window}"
-            hint = Text("leave out {option}, or add a target that supports it: see `rlpatch list`", option)
+            hint = Text("leave out {option}, or add a target that supports it (`rlpatch list` shows which do)", option)
             problems.append(usage(Text("{option}: none of the targets supports this recording window", option), hint))
     return tuple(problems)
 
@@ -227,7 +227,7 @@ def _checked_config(request: ProfileRequest, upstream: Upstream, target: Target)
     for inside in (folder, *folder.parents):
         package = inside.name in packages and (inside / "__init__.py").exists()
         if package or inside.name == STORE:
-            what = Text("the package {package}", inside.name) if package else Text("rlpatch's store")
+            what = Text("the package {package}", inside.name) if package else Text("rlpatch's store (.rlpatch)")
             cause = Text("the traces would be written to {folder}, inside {place}", folder, what)
             hint = Text(
                 "add --save-path /tmp/rlpatch_traces, or run the command from a folder outside of {inside}", inside
@@ -235,6 +235,8 @@ def _checked_config(request: ProfileRequest, upstream: Upstream, target: Target)
             raise usage(cause, hint, str(inside))
         with suppress(PermissionError):  # what this user may not see, that of the engine may
             if inside == Path("/proc") or (inside.exists() and not inside.is_dir()):
-                cause = Text("traces cannot be written to {folder}: {inside} cannot contain folders", folder, inside)
+                cause = Text(
+                    "traces cannot be written to {folder}: no folder can be created in {inside}", folder, inside
+                )
                 raise usage(cause, Text("use --save-path DIR with a folder that exists or can be created"), str(inside))
     return config

@@ -127,13 +127,13 @@ def _report_gap(gap: HookGap, *, require: bool) -> StepResult:
 
     With `require` a gap that is certain is a problem.
     """
-    seen_text = (Text("text in the launch: {text}", gap.found),) if gap.found else ()
+    seen_text = (Text("text in the launch command or script: {text}", gap.found),) if gap.found else ()
     if require and gap.sure:
-        cause = Text("{reason}, so its processes are not patched", gap.why)
+        cause = Text("{reason}, so the processes started there are not patched", gap.why)
         return StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, seen_text),))
-    warning = Text("{place}: {reason}, so its processes may not be patched", gap.where, gap.why)
+    warning = Text("{place}: {reason}, so the processes started there may not be patched", gap.where, gap.why)
     if gap.sure:
-        warning = Text("{place}: {reason}, so its processes are not patched", gap.where, gap.why)
+        warning = Text("{place}: {reason}, so the processes started there are not patched", gap.where, gap.why)
     note = Note(warning, joined("\n", seen_text))
     return StepResult((Text("in {place}: {advice}", gap.where, gap.instead),)) + StepResult.noted([note], "warning")
 
@@ -199,7 +199,8 @@ def _with_hook(
             processes = ", ".join(map(str, still[:3])) + (", …" if len(still) > 3 else "")
             needed = folder.path
             detail = Text(
-                "these processes need {folder} to stay patched; once they end, the next `rlpatch run` deletes it",
+                "these processes need {folder} to stay patched; once they have ended, the next `rlpatch run`"
+                " deletes this folder",
                 needed,
             )
             text = Text(
@@ -262,11 +263,17 @@ def _why_unpatched(state: str, path: str) -> str:
     return ""
 
 
-_PASSED_BY = Text("the hook of `rlpatch run` has no effect under -I, -E, -S, env -i or a new PYTHONPATH")
+_PASSED_BY = Text(
+    "the hook of `rlpatch run` has no effect in Python processes that are started with -I, -E, -S,"
+    " env -i or a new PYTHONPATH"
+)
 _RAY = Text(
     "processes on other machines cannot report to this command: look for lines with rlpatch in the log of the run"
 )
-_IN_PLACE = Text("`rlpatch apply` with the same options changes the files themselves, which always has an effect")
+_IN_PLACE = Text(
+    "use `rlpatch apply` with the same options instead: it changes the installed files, so it works"
+    " however Python is started"
+)
 
 
 def _reasons_unpatched(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> tuple[str, ...]:
@@ -301,5 +308,5 @@ def _reasons_unpatched(folder: folders.RunFolder, plan: Plan, gaps: Sequence[Hoo
     begun = Text(
         "Python processes loaded the hook, but none imported {files}: did the run get as far as this import?", files
     )
-    passed_by = Text("{limits}, nor on modules that pytest rewrites or that are in a zip file", _PASSED_BY)
+    passed_by = Text("{limits}; nor has it on modules that pytest rewrites, or that are in a zip file", _PASSED_BY)
     return begun, *(losses or (passed_by,))

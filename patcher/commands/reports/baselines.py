@@ -71,7 +71,7 @@ def _start_baseline(
             Kind.NO_TRACE,
             Text("there is no baseline in {folder} yet", folder),
             str(folder),
-            Text("add --update to store this run as the first one of the baseline"),
+            Text("add --update to store this run as the first run of the baseline"),
         )
     if refused := analysis.compared(profiles, profiles).refused:
         raise Problem(
@@ -81,7 +81,7 @@ def _start_baseline(
             notes=refused[1:],
         )
     _store(result, folder, profiles)
-    result.lines[:0] = [Text("{folder} had no baseline: this run was stored as its first", folder)]
+    result.lines[:0] = [Text("{folder} had no baseline: this run was stored as the first run of the baseline", folder)]
 
 
 def _store(result: CommandResult, folder: Path, profiles: Sequence[model.RankProfile]) -> None:

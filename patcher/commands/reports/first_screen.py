@@ -229,7 +229,7 @@ def _mode(profile: model.RankProfile) -> str:
             if profile.graph_share >= LITTLE
             else Text("eager mode, no graphs")
         )
-    labels = {"stacks": Text("with stacks"), "shapes": Text("with shapes")}
+    labels = {"stacks": Text("with call stacks"), "shapes": Text("with tensor shapes")}
     words += [label for name, label in labels.items() if profile.setting(name).lower() in _ON]
     return joined(COMMA, words)
 
@@ -373,7 +373,7 @@ def _next_command(report: model.TraceReport, focus: model.RankProfile, command: 
     """
     missing = any(finding.id == "missing-ranks" for finding in report.findings)
     if missing or (len(report.captures) == 1 and (focus.world or 1) > 1 and _communicates(report)):
-        return Text("next: `rlpatch report FOLDER` on the traces of all ranks shows who waits")
+        return Text("next: `rlpatch report FOLDER` on the traces of all ranks shows which rank waits for which")
     page_command = f"{command or 'rlpatch report'} -o report.html"
     return Text("next: {command}", page_command)
 

@@ -89,7 +89,7 @@ def _verdict_lines(verdict: model.Verdict) -> Iterator[str]:
     If that is another verdict than rlpatch's, the reason follows. Nothing if there is neither.
     """
     if verdict.withdrawn:
-        yield Text("warning: the data does not support every verdict")
+        yield Text("warning: some verdicts are withdrawn, because the data does not support them")
         yield from _indented(*verdict.withdrawn)
         yield ""
     yield from _indented(verdict.guide, verdict.difference)
@@ -103,7 +103,9 @@ def _profile_lines(profile: model.RankProfile) -> Iterator[str]:
     if (replays := profile.replays) is not None:
         yield from _indented(replays_phrase(replays.count, replays.joined, replays.why))
     if profile.pieces:
-        yield from _indented(Text("the recording window was saved in {count} parts", len(profile.pieces)))
+        yield from _indented(
+            Text("the recording window was saved as {count} traces, one after the other", len(profile.pieces))
+        )
     if profile.cold:
         yield from _indented(cold_start_phrase(profile.cold))
     if profile.total_ns:
@@ -168,12 +170,12 @@ def _breakdown_lines(profile: model.RankProfile) -> Iterator[str]:
     if shares := _shares(bounds(profile.kernel_uses)):
         yield from _indented(Text("kernel time by limiting resource: {shares}", shares))
     if shares := _shares(states(profile.kernel_uses)):
-        yield from _indented(Text("kernel time by shape compilation (static or dynamic): {shares}", shares))
+        yield from _indented(Text("kernel time by how shapes were compiled (static or dynamic): {shares}", shares))
     yield from _indented(*rate_words(profile.rates, profile.device, profile.computing_ns, COVERED))
     whole = sum(profile.phases.values())
     if whole:
         shares = _shares({phase: ns / whole for phase, ns in profile.phases.items()})
-        yield from _indented(Text("kernel time by phase: {shares}", shares))
+        yield from _indented(Text("kernel time by phase (forward, backward, optimizer): {shares}", shares))
 
 
 def _shares(shares: Mapping[str, float]) -> Text:
@@ -214,7 +216,7 @@ def _idle_place_lines(profile: model.RankProfile, label: str) -> Iterator[str]:
     yield from (title, head)
     for at, (gap, row) in enumerate(zip(profile.gaps[:SHOWN], rows, strict=False)):
         # A step with more than half of the idle time is named.
-        main_step: str = Text("longest in step #{step}", gap.unit) if 2 * gap.unit_ns > gap.ns else ""
+        main_step: str = Text("mostly in step #{step}", gap.unit) if 2 * gap.unit_ns > gap.ns else ""
         main_step = f"#{gap.unit}" if gap.units == 1 else main_step
         entry = [
             row,
@@ -264,8 +266,8 @@ def _change_lines(comparison: model.Comparison) -> Iterator[str]:
         load = joined(AND, equal.by)
         yield from _indented(
             Text(
-                "at equal {load}: change {change} ms, 95 % interval {low} to {high} ms; {load} and the change"
-                " together explain {share} of the variation between steps",
+                "at equal {load} per step: change {change} ms, 95 % interval {low} to {high} ms, by a linear"
+                " fit; {load} and the side explain {share} of the variation between steps",
                 load,
                 middle,
                 lower,

@@ -156,7 +156,7 @@ def _fail_if_slower(result: CommandResult, comparison: model.Comparison, fail_ab
     if comparison.captures < model.ENOUGH_CAPTURES:
         if comparison.baseline:
             least = model.ENOUGH_CAPTURES - 1
-            text = Text("cannot decide whether the slowdown exceeds --fail-above")
+            text = Text("cannot decide whether the slowdown exceeds the limit of --fail-above")
             result.note(
                 text,
                 Text(
@@ -167,8 +167,8 @@ def _fail_if_slower(result: CommandResult, comparison: model.Comparison, fail_ab
             )
             return
         cause = Text(
-            "--fail-above needs at least two traces on each side, or three on one side, to see how much traces"
-            " of the same program vary"
+            "--fail-above needs at least two traces on each side, or three on one side: fewer do not show"
+            " how much traces of the same program vary"
         )
         again = CommandLine(
             "compare", "BEFORE1", "BEFORE2", "--fail-above", f"{fail_above:g}", "--", "AFTER1", "AFTER2"
@@ -182,13 +182,13 @@ def _fail_if_slower(result: CommandResult, comparison: model.Comparison, fail_ab
         )
         return
     if comparison.verdict not in model.DECIDED:
-        result.note(Text("cannot decide whether the slowdown exceeds --fail-above"), comparison.verdict)
+        result.note(Text("cannot decide whether the slowdown exceeds the limit of --fail-above"), comparison.verdict)
         return
     at_least = 100 * comparison.least_change_ns / max(comparison.median_ns[0], 1)
     if at_least > fail_above:
-        slowdown = Text("a step takes at least {share:.1f} % longer", at_least)
+        slowdown = Text("a step takes at least {share:.1f} % longer than before", at_least)
         if comparison.equal_load:
-            slowdown = Text("a step takes at least {share:.1f} % longer at equal load", at_least)
+            slowdown = Text("a step takes at least {share:.1f} % longer than before, at equal load", at_least)
         cause = Text("{slowdown}; --fail-above allows {limit:g} %", slowdown, fail_above)
         result.problems.append(
             Problem(Kind.SLOWER, cause, hint=Text("look at the breakdown and kernels with the largest change"))
@@ -241,7 +241,7 @@ def _profiles_in(path: Path, options: ReadOptions, progress: Progress, graphs: G
         return profiles
     numbers = [unit.number for profile in profiles_in(None) for unit in profile.units]
     if units is not None and numbers:
-        hint = Text("--units {first}:{end} covers all steps of the trace", min(numbers), max(numbers) + 1)
+        hint = Text("for all steps of the trace, type --units {first}:{end}", min(numbers), max(numbers) + 1)
         raise Problem(
             Kind.USAGE,
             Text("{trace} has no steps in the range {first}:{end}", path.name, units[0], units[1]),
@@ -269,7 +269,7 @@ def _profile_reader(
             Kind.USAGE,
             cause,
             str(path),
-            Text("--json lists the operators of the trace; a trace viewer shows all ranges"),
+            Text("to find a name, see the operators of the trace in --json, or all its ranges in a trace viewer"),
         )
     if tables:
         return lambda units: [report for report in [analysis.check_tables(*tables, units)] if report.units]

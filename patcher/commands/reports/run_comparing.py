@@ -128,7 +128,7 @@ def _refuse_trace_options(
             again = Text("choose steps with --steps A:B; type the option twice for one range per side")
             if option == "--fail-above":
                 again = Text(
-                    "--json has the change with its interval; --fail-above is only for traces, two or more per side"
+                    "see --json for the change with its interval; --fail-above takes only traces, at least two per side"
                 )
             raise Problem(Kind.USAGE, why, hint=again)
 

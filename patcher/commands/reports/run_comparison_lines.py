@@ -98,8 +98,8 @@ def _part_table(comparison: RunComparison) -> Iterator[str]:
     yield from lines(tables.parts(comparison))
     if comparison.step.equal_tokens is not None:
         legend = Text(
-            "“at equal”: change at equal token counts, by a linear fit; “raw only”: at equal token counts,"
-            " the change is unclear"
+            "“at equal”: the change if both sides had equal token counts, by a linear fit; “raw only”: at"
+            " equal token counts, the change is unclear"
         )
         yield from wrapped(legend, "  ")
 
@@ -121,7 +121,7 @@ def _cause_lines(comparison: RunComparison) -> Iterator[str]:
     for row in comparison.causes:
         text = Text(
             "{cause} ({change}): in {before} of {before_steps} steps before, in {after} of {after_steps}"
-            " after; excess over the typical step: {before_seconds} s before, {after_seconds} s after",
+                " steps after; time beyond the typical step: {before_seconds} s before, {after_seconds} s after",
             row.label, often(row), row.before_steps, sizes[0], row.after_steps, sizes[1], brief(row.before_seconds),
             brief(row.after_seconds),
         )  # fmt: skip

@@ -143,7 +143,7 @@ def _step_details(step: model.TrainingStep) -> Iterator[str]:
         yield Text("  weight sync: {parts}", _times((part.name, part.seconds) for part in step.sync[:8]))
     if step.what_if:
         yield Text(
-            "  upper bound of the saving by each change alone: {bounds}",
+            "  upper bound of the saving from each change alone: {bounds}",
             _times((bound.name, bound.saves_seconds) for bound in step.what_if),
         )
 
@@ -187,7 +187,9 @@ def _trend_lines(timeline: model.RunTimeline) -> Iterator[str]:
     yield from wrapped(tables.trend(timeline.trend))
     if timeline.trend.parts:
         parts = (Text("{part} {seconds:+.2f} s", part.name, part.seconds) for part in timeline.trend.parts)
-        yield from wrapped(Text("this change by part of the step: {parts}", joined(COMMA, parts)), "  ", "    ")
+        yield from wrapped(
+            Text("change of the step time, by part of the step: {parts}", joined(COMMA, parts)), "  ", "    "
+        )
     yield from wrapped(tables.drivers(timeline.trend), "  ", "    ")
 
 

@@ -229,7 +229,10 @@ def _no_timeline_problem(folder: Path) -> Problem:
         cause = Text("{folder} contains no timeline", folder)
     record = CommandLine("run", "vllm", "verl", "--timeline", "--", "bash", "run.sh")
     notes: tuple[str, ...] = (
-        Text("neither this folder nor its subfolders have files {folder}/HOST_PID_STARTED.jsonl.gz", files.FOLDER),
+        Text(
+            "neither this folder nor its subfolders contain a file named {folder}/HOST_PID_STARTED.jsonl.gz",
+            files.FOLDER,
+        ),
     )
     notes += (hint,) if hint else ()
     if folder.is_dir() and any(folder.iterdir()):
@@ -259,7 +262,7 @@ def _unreadable_problem(folder: Path, surveyed: runs.Surveyed) -> Problem:
             return Problem(Kind.TRACE, Text("{file} cannot be read: {reason}", path.name, why), str(path))
     if surveyed.unread:
         path = surveyed.unread[0].path
-        cause = Text("no file in this folder is a timeline")
+        cause = Text("none of the files in this folder can be read as a timeline")
         return Problem(Kind.TRACE, cause, str(path), Text("record the timeline again"))
     hint = Text("wait a second, then run {command}", CommandLine("timeline", str(folder)))
     return Problem(Kind.NO_TRACE, Text("the processes of the run have not written anything yet"), str(folder), hint)

@@ -96,7 +96,10 @@ def _group_lines(number: int, group: TraceGroup) -> Iterator[str]:
             yield Detail("  {number}  {trace}: {reason}", number, trace.path.name, trace.why)
     if group.pieces > 1:
         yield Text(
-            "  {number}  saved in {count} parts, which reports read as one recording window", number, group.pieces
+            "  {number}  saved as {count} traces, one after the other, which `rlpatch report` reads as one"
+            " recording window",
+            number,
+            group.pieces,
         )
     if group.closed not in ("", "complete"):
         yield Text("  {number}  the recording window ended early: {reason}", number, group.closed)
@@ -121,7 +124,10 @@ class ParseOptions:
     """Choices for parsing. A parser that neither computes nor writes for `patience` seconds is ended as hung."""
 
     python: str | None = option(
-        AnyText("EXE"), PARSED, "Interpreter with the torch_npu that recorded the traces.", default=None
+        AnyText("EXE"),
+        PARSED,
+        "Python interpreter that has the torch_npu with which the traces were recorded.",
+        default=None,
     )
     export: tuple[str, ...] = option(
         ChoiceList(EXPORT_TYPES),
@@ -187,7 +193,7 @@ def _report_contents(report: CommandResult, trace: RecordedTrace) -> dict[str, A
         ranges = joined(COMMA, (Text("{quantity} {range}", name, spread(*ends)) for name, ends in contents.items()))
         report.lines += wrapped(
             Text(
-                "{trace}: window {window} was requested; each step of the trace contains {contents}",
+                "{trace}: requested window {window}; each recorded step contains {contents}",
                 trace.path.name,
                 trace.requested,
                 ranges,
@@ -279,7 +285,7 @@ def _reporting_work(report: CommandResult, open_display: OpenDisplay, total: int
         except KeyboardInterrupt:
             count = len(report.lines) - before
             cause = Text("interrupted: {count} of {total} traces are parsed", count, total)
-            hint = Text("run the same command to continue; the other traces are unchanged")
+            hint = Text("run the same command again to parse the other traces, which are unchanged")
             raise Problem(Kind.INTERRUPTED, cause, hint=hint) from None
 
 
@@ -317,7 +323,7 @@ def _report_parsed(report: CommandResult, parsed: ParseResult, exports: tuple[st
         kind = Kind.ROLLED_BACK if parsed.ended == parsing.BACK else Kind.UNEXPECTED
         report.problems.append(Problem(kind, parsed.why, str(parsed.path), logs, parsed.output))
     elif lacking and parsed.output:
-        cause = Text("torch_npu wrote no {export_types}, and reports that parsing failed in part", lacking)
+        cause = Text("torch_npu did not write {export_types}; it reported that part of the parsing failed", lacking)
         hint = Text("check whether the disk is full; {log_hint}", logs)
         report.problems.append(Problem(Kind.UNEXPECTED, cause, str(parsed.path), hint, parsed.output))
     elif lacking:
@@ -326,7 +332,11 @@ def _report_parsed(report: CommandResult, parsed: ParseResult, exports: tuple[st
         )
         report.warn(
             cause,
-            Text("to get these types, record again with `rlpatch apply … --export-type db,text`: {path}", parsed.path),
+            Text(
+                "to get these types, record again with `rlpatch apply … --export-type db,text`; they cannot be"
+                " had from {path}",
+                parsed.path,
+            ),
         )
 
 

@@ -277,7 +277,11 @@ def _worker_notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> 
     for row in living:
         if row.life.silent:
             text = Text("{worker} may have ended: {reason}", row.worker.name, row.life.words)
-            yield Message("warning", text, Text("rlpatch chose the rollout or training step without this worker"))
+            yield Message(
+                "warning",
+                text,
+                Text("rlpatch chose the rollout or training step without considering how far this worker has got"),
+            )
     turns = _turns(living)
     if turns and min(turns) < max(turns):
         text = Text(
@@ -328,7 +332,7 @@ def _write_request(folder: StateFolder, stage: str, request: TriggerRequest) -> 
     try:
         return folder.write(stage, request)
     except OSError as error:
-        cause = Text("the request cannot be written: {error}", error.strerror or error)
+        cause = Text("the request file cannot be written: {error}", error.strerror or error)
         hint = Text("free some space, or give yourself write permission; then run the same command again")
         raise Problem(Kind.ENVIRONMENT, cause, str(folder.file(stage)), hint) from None
 
@@ -343,7 +347,7 @@ def _request_lines(rows: Sequence[WorkerProgress], request: TriggerRequest, opti
     if options.dry_run:
         asked = Text("would request {window} in {turn} {number}", *asked.values.values())
     if options.at is None:
-        asked = Text("{request}, the next one for the worker that is furthest ahead", asked)
+        asked = Text("{request}, the next one that no worker has reached yet", asked)
     expiry = Text(
         "  request {id} expires in {duration}; workers look for requests when a {turn} begins",
         *(request.id, life.duration(options.expires), options.turns),

@@ -194,7 +194,7 @@ def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> Step
     text = Text("skipped a file in the state folder, because no worker wrote it")
     notes = [Message("warning", text, Text("{file}: {reason}", skipped.file, skipped.why)) for skipped in data.skipped]
     if data.earlier:
-        text = Text("skipped {count} processes that ended and were replaced", data.earlier)
+        text = Text("skipped {count} processes that ended and were replaced by new ones", data.earlier)
         notes.append(Message("note", text))
     lines: list[str] = []
     if data.workers:
@@ -225,7 +225,7 @@ def _problem(folder: StateFolder, data: WatchData, options: WatchOptions) -> Pro
 _CAUSES = {
     UNSAVED: Text("some workers will not save a trace"),
     NOW: Text("some workers have not saved their trace yet"),
-    TIMEOUT: Text("the time of --timeout is over"),
+    TIMEOUT: Text("the time given with --timeout is over"),
 }
 
 
@@ -280,10 +280,10 @@ def awaited_sentence(data: WatchData) -> str:
         )
     elif all(row.alive is False for row in data.workers):
         what = Text(
-            "waiting for workers of another run: all workers of this one have ended, and none was asked to record"
+            "all workers of this run have ended, and none was asked to record; waiting for the workers of another run"
         )
     else:
-        what = Text("no worker was asked to record yet; `rlpatch trigger` asks them")
+        what = Text("no worker was asked to record yet; ask with `rlpatch trigger`")
     return Text("{reason}. Stop with Ctrl-C, or limit the wait with --timeout SECONDS", what)
 
 
@@ -310,12 +310,12 @@ def _summary(data: WatchData, options: WatchOptions) -> str:
         (count := counts[DONE, False], Text("{workers} saved", count)),
         (count := counts[AT_WORK, False], Text("{workers} still recording", count)),
         (count := counts[LOST, False], Text("{workers} without a trace", count)),
-        (count := counts[IDLE, False], Text("{workers} not asked to record (use rlpatch trigger)", count)),
-        (count := counts[AT_WORK, True], Text("{workers} saved, and recording more", count)),
+        (count := counts[IDLE, False], Text("{workers} not asked to record (ask with rlpatch trigger)", count)),
+        (count := counts[AT_WORK, True], Text("{workers} saved a trace and still recording", count)),
         (count := counts[LOST, True], Text("{workers} with some traces missing", count)),
-        (missing, Text("{workers} not reported yet", missing)),
+        (missing, Text("{workers} without a state yet", missing)),
     ]
-    absent = (Text("no worker of {stage} has reported", stage) for stage in _absent(data, options))
+    absent = (Text("no worker of {stage} has written a state", stage) for stage in _absent(data, options))
     return joined(COMMA, (*(text for count, text in parts if count), *absent))
 
 

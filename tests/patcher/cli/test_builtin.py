@@ -221,7 +221,7 @@ def test_an_unpublished_release_goes_by_structure(run, tmp_path: Path) -> None:
 def test_explain_shows_what_may_be_set_and_what_is_set_now(run, site: Path) -> None:
     before = run("explain", "vllm-ascend", "--stage", "builtin", "--path", site).stdout
     assert (
-        "  settings that can be changed: --level, --contents, --export-type, --aic-metrics, --l2-cache, --mstx, --analysis"
+        "  settings that the patch can change: --level, --contents, --export-type, --aic-metrics, --l2-cache, --mstx, --analysis"
         in before
     )
     assert "  in NPUWorker._init_profiler: the arguments of torch_npu.profiler._ExperimentalConfig" in before

@@ -128,7 +128,7 @@ def test_quiet_prints_only_errors(run, site: Path) -> None:
 
 
 ERRORS = {
-    "no window": (("apply", "vllm-ascend", "--path", "site"), 2, "the request has no window", "--decode 30:60"),
+    "no window": (("apply", "vllm-ascend", "--path", "site"), 2, "no recording window was given", "--decode 30:60"),
     "two windows": (("apply", "vllm-ascend", "--decode", "1:2", "--prefill", "0:1", "--path", "site"), 2, "--decode and --prefill: a stage can have only one window", "keep one of these options"),
     "an empty window": (("apply", "vllm-ascend", "--decode", "60:30", "--path", "site"), 2, "is empty", "--decode 30:60"),
     "decode steps start at 1": (("apply", "vllm-ascend", "--decode", "0:3", "--path", "site"), 2, "decode steps start at 1", "--decode 1:3"),
@@ -151,7 +151,7 @@ ERRORS = {
     "nothing there": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "/usr/bin"), 3, "is not installed here", "--path"),
     "not installed": (("apply", "vllm-ascend", "--decode", "1:2"), 3, "vllm-ascend (package vllm_ascend) is not installed here", "--path DIR"),
     "traces in the package": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "site/vllm_ascend/worker/traces"), 2, "inside the package vllm_ascend", "--save-path /tmp/rlpatch_traces"),
-    "traces in the store": (("diff", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "site/.rlpatch/traces"), 2, "inside rlpatch's store", "--save-path /tmp/rlpatch_traces"),
+    "traces in the store": (("diff", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "site/.rlpatch/traces"), 2, "inside rlpatch's store (.rlpatch)", "--save-path /tmp/rlpatch_traces"),
     "traces in a file": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "site/vllm_ascend-0.11.0rc1.dist-info/METADATA/x"), 2, "METADATA cannot contain folders", "--save-path DIR"),
     "traces in /proc": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "/proc/x"), 2, "/proc cannot contain folders", "--save-path DIR"),
     "a check of nothing": (("check", "verl", "--path", "nowhere"), 3, "the folder nowhere does not exist", "--path .../site-packages"),
@@ -222,7 +222,7 @@ def test_a_dry_run_finds_what_the_real_one_would_stumble_over(run, site: Path) -
 def test_a_lost_registry_is_written_again(run, site: Path) -> None:
     run(*APPLY)
     shutil.rmtree(site / ".rlpatch")
-    assert f"added to .rlpatch again, without changing {WORKER}" in run(*APPLY).stdout
+    assert f"registered again in .rlpatch, file unchanged: {WORKER}" in run(*APPLY).stdout
     assert "since" in run("status", "--path", "site").stdout
 
 

@@ -243,7 +243,7 @@ def test_a_file_that_cannot_be_used_keeps_nobody_from_a_revert(table: str, team:
     for command in ("status", "diff", "revert", "recover"):
         said = run(command, "-q", *where).stderr
         assert "warning: " in said
-        assert "rlpatch goes on without this configuration file" in said
+        assert "rlpatch ignores this configuration file and goes on" in said
         assert f"at {team}/rlpatch.toml:1" in said
     assert "no patch was found" in run("status", *where).stdout
     for words in (("check",), ("apply", "vllm-ascend", "--decode", "1:2")):

@@ -33,7 +33,7 @@ def removal(pristine: bytes, after: bytes) -> Removal:
     [
         (b"pristine", False, "  reverted a.py: no rlpatch lines left"),
         (b"pristine", True, "  would revert a.py: no rlpatch lines left"),
-        (b"other lines", False, "  reverted a.py: lines of another patch stay"),
+        (b"other lines", False, "  reverted a.py: lines of another patch stay in the file"),
     ],
 )
 def test_what_becomes_of_each_file_of_a_patch(after: bytes, dry_run: bool, line: str) -> None:

@@ -129,7 +129,7 @@ def test_lines_end_between_characters_and_never_before_a_comma() -> None:
 @pytest.mark.usefixtures("in_chinese")
 def test_what_a_report_prints_is_chinese_and_its_json_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     report = CommandResult(
-        "apply", problems=[Problem(Kind.USAGE, Text("the request has no window"), "/a/b", "rlpatch apply --help")]
+        "apply", problems=[Problem(Kind.USAGE, Text("no recording window was given"), "/a/b", "rlpatch apply --help")]
     )
     report.note(Text("add -v for details"), NEXT)
     report.lines += [Text("  {line}", NEXT), Detail("  {line}", NEXT)]

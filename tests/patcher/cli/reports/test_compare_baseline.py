@@ -70,7 +70,7 @@ def test_each_night_is_judged_by_the_nights_before(some: Nightly, tmp_path: Path
 def test_few_nights_fail_nothing_and_are_stored_though_they_differ(nightly: Nightly, tmp_path: Path) -> None:
     for late in (0, 20, 10):
         told = nightly(late, "--update", "--fail-above", "3")
-    assert "cannot decide whether the slowdown exceeds --fail-above" in "".join(told["messages"])
+    assert "cannot decide whether the slowdown exceeds the limit of --fail-above" in "".join(told["messages"])
     assert len(baseline.files(tmp_path / "nightly")) == 3
 
 

@@ -118,7 +118,7 @@ def test_a_wrong_range_is_answered_with_a_right_one(trace: Path, value: str) -> 
 def test_a_range_without_units_is_answered_with_all_of_them(trace: Path) -> None:
     result = typed("report", trace, "--units", "90:99")
     assert result.exit_code == 2
-    assert "next: --units 30:34 covers all steps of the trace" in result.stderr
+    assert "next: for all steps of the trace, type --units 30:34" in result.stderr
 
 
 @pytest.mark.parametrize("form", ["torch", "text", "db", "nsys"])
@@ -598,7 +598,7 @@ def test_analyse_says_what_the_units_held(trace: Path) -> None:
     }  # fmt: skip
     said = typed("analyse", trace.parent)
     assert (
-        f"{trace.name}: window 0:4 at tail 8 was requested; each step of the trace contains requests 5 to 8, tokens 16, "
+        f"{trace.name}: requested window 0:4 at tail 8; each recorded step contains requests 5 to 8, tokens 16, "
         in " ".join(said.stdout.split())
     )
     assert max(len(line) for line in said.stdout.splitlines() if str(trace.parent) not in line) <= 80
@@ -627,11 +627,11 @@ def test_a_comparison_says_what_changed_and_how_sure_that_is(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("count", "late", "most", "code", "says"),
     [
-        (9, 3 * MS, "5", 9, "a step takes at least 29.5 % longer; --fail-above allows 5 %"),
+        (9, 3 * MS, "5", 9, "a step takes at least 29.5 % longer than before; --fail-above allows 5 %"),
         (9, 3 * MS, "29", 9, "at least 29.5 %"),
         (9, 3 * MS, "30", 0, ""),
         (9, 0, "0", 0, ""),
-        (1, 3 * MS, "5", 0, "note: cannot decide whether the slowdown exceeds --fail-above"),
+        (1, 3 * MS, "5", 0, "note: cannot decide whether the slowdown exceeds the limit of --fail-above"),
         (9, 3 * MS, "-1", 2, "is not in the range"),
     ],
 )

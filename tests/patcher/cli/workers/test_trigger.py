@@ -96,7 +96,7 @@ def test_trigger_prints_the_request_its_workers_and_when_it_expires(run: Run, wa
     host = here()["host"]
     asked = request(waiting)
     assert done.stdout.splitlines() == [
-        "requested --decode 0:10 --at-tail 8 in rollout 3, the next one for the worker that is furthest ahead",
+        "requested --decode 0:10 --at-tail 8 in rollout 3, the next one that no worker has reached yet",
         f"  requested from {host} rank 0, {host} rank 1 of vllm 0.32.0",
         f"  request {asked['id']} expires in 2 h; workers look for requests when a rollout begins",
         f"next: rlpatch watch {waiting.path}",
@@ -108,7 +108,7 @@ def test_a_training_stage_is_found_by_its_unit(run: Run, saved: Saved) -> None:
     saved.state("waiting", **ON_DEMAND, step=4)
     saved.state("waiting", **ON_DEMAND, rollout=9, pid=2)
     assert (
-        "in training step 5, the next one for the worker that is furthest ahead"
+        "in training step 5, the next one that no worker has reached yet"
         in run("trigger", "--micro-batch", "0:1").stdout
     )
     assert request(saved, "update-policy")["at"] == 5
@@ -158,7 +158,7 @@ def test_a_request_before_any_rollout_is_for_rollout_0(
 
 DEMAND = {"state": "waiting", **ON_DEMAND}
 REFUSED: dict[str, tuple[list[dict[str, Any]], str, int, str, str]] = {
-    "no window": ([DEMAND], "", 2, "the request has no window", "for example rlpatch trigger --decode 30:60, or --micro-batch 0:1"),
+    "no window": ([DEMAND], "", 2, "no recording window was given", "for example rlpatch trigger --decode 30:60, or --micro-batch 0:1"),
     "two windows": (
         [DEMAND], "--decode 1:2 --prefill 0:1", 2, "--decode and --prefill: a request can have only one recording window", "keep one of these options"),
     "no window at all": ([DEMAND], "--decode thirty", 2, "--decode thirty is not a window A:B", "for example --decode 30:60"),
@@ -273,7 +273,7 @@ rlpatch(sys.argv[1:])
 
 
 CLOSED: dict[str, tuple[str, int, str, int, str]] = {
-    "not to be written": (".rlpatch", 0o555, "trigger --decode 1:2", 5, "the request cannot be written: Permission denied"),
+    "not to be written": (".rlpatch", 0o555, "trigger --decode 1:2", 5, "the request file cannot be written: Permission denied"),
     "not to be listed": (".rlpatch", 0o311, "watch --once", 5, ".rlpatch cannot be read: permission denied"),
     "not to be listed, and asked": (".rlpatch", 0o311, "trigger --decode 1:2", 5, ".rlpatch cannot be read: permission denied"),
     "not to be searched": (".", 0o644, "watch --once", 5, "you have no permission to enter the folder rlpatch_traces"),

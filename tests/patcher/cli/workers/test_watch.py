@@ -55,19 +55,19 @@ ENDS: dict[str, tuple[list[dict[str, Any]], list[str], int, str, str]] = {
         [{"state": "not recorded", "why": "the rollout ended"}], [], 3, "lost", "no trace: some workers will not save a trace: 1 without a trace"),
     "one of two windows": (
         [{"state": "saved", "done": False, "traces": ["a.json"]}], ["--once"], 3, "at work",
-        "no trace: some workers have not saved their trace yet: 1 saved, and recording more"),
+        "no trace: some workers have not saved their trace yet: 1 saved a trace and still recording"),
     "one of two windows, and gone": (
         [here(state="saved", done=False, traces=["a.json"], pid=maker.ended())], [], 3, "lost",
         "no trace: some workers will not save a trace: 1 with some traces missing"),
     "one is gone": ([here(pid=maker.ended())], [], 3, "lost", "no trace: some workers will not save a trace: 1 without a trace"),
-    "timeout": ([{}], ["--timeout", "0.1"], 3, "timeout", "no trace: the time of --timeout is over: 1 still recording"),
+    "timeout": ([{}], ["--timeout", "0.1"], 3, "timeout", "no trace: the time given with --timeout is over: 1 still recording"),
     "one failed, and timeout": (
         [{}, {"state": "failed", "rank": 1, "pid": 2}], ["--timeout", "0.1"], 3, "timeout",
-        "no trace: the time of --timeout is over: 1 still recording, 1 without a trace"),
+        "no trace: the time given with --timeout is over: 1 still recording, 1 without a trace"),
     "looked at once": ([{}], ["--once"], 3, "at work", "no trace: some workers have not saved their trace yet: 1 still recording"),
     "a rank is missing": (
         [{"state": "saved", "ranks": "all", "world": 2}], ["--once"], 3, "at work",
-        "no trace: some workers have not saved their trace yet: 1 saved, 1 not reported yet"),
+        "no trace: some workers have not saved their trace yet: 1 saved, 1 without a state yet"),
     "nobody is there": ([], ["--once"], 3, "at work", "no worker: no worker has written its state into "),
     "nobody came": ([], ["--timeout", "0.1"], 3, "timeout", "no worker: no worker has written its state into "),
     "no worker of the stage": (
@@ -83,7 +83,7 @@ ENDS: dict[str, tuple[list[dict[str, Any]], list[str], int, str, str]] = {
     "since a time": ([{"at": 1e9, "rank": 1}, {"state": "saved", "pid": 2}], ["--since", "1000000001"], 0, "saved", ""),
     "nothing was asked": ([maker.ON_DEMAND], ["--once"], 0, "at work", ""),
     "nothing was asked in time": (
-        [maker.ON_DEMAND], ["--timeout", "0.1"], 3, "timeout", "no trace: the time of --timeout is over: 1 not asked to record (use rlpatch trigger)"),
+        [maker.ON_DEMAND], ["--timeout", "0.1"], 3, "timeout", "no trace: the time given with --timeout is over: 1 not asked to record (ask with rlpatch trigger)"),
 }  # fmt: skip
 
 
@@ -207,7 +207,7 @@ def test_what_is_left_out_is_said(run: Run, saved: Saved) -> None:
     saved.state("saved", **here())
     done = run("watch", "-v")
     assert f"{saved.folder}/rollout_b.json: the file is not JSON, or incomplete" in " ".join(done.stderr.split())
-    assert "note: skipped 1 processes that ended and were replaced" in done.stderr
+    assert "note: skipped 1 processes that ended and were replaced by new ones" in done.stderr
 
 
 def test_ranks_that_are_still_to_come_are_named(run: Run, saved: Saved) -> None:
@@ -272,7 +272,7 @@ def test_quiet_says_only_what_went_wrong(run: Run, saved: Saved) -> None:
     saved.state("recording")
     done = run("watch", "-q", "--timeout", "0.1", code=3)
     assert done.stdout == ""
-    assert done.stderr.startswith("Error: no trace: the time of --timeout")
+    assert done.stderr.startswith("Error: no trace: the time given with --timeout")
 
 
 # ---------------------------------------------------------------- a terminal

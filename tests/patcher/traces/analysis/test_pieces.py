@@ -96,7 +96,7 @@ def test_the_uncounted_iterations_before_a_piece_are_known_from_the_one_before(p
 
 def test_the_units_that_carry_the_profilers_start_are_named_and_blamed_for_nothing(pieces: list[Path]) -> None:
     said = CliRunner().invoke(rlpatch, ["report", *map(str, pieces), "-v"]).stdout
-    assert "saved in 3 parts" in said
+    assert "saved as 3 traces" in said
     assert "#34, #37 include the profiler's start-up cost" in said
     assert "Step 34" not in said
     assert "Step 37" not in said
@@ -145,7 +145,7 @@ def test_traces_shows_them_in_one_row(pieces: list[Path], saved: Saved) -> None:
     assert (group.recorded_steps, group.closed, group.pieces, group.ranks) == ("30:39", "complete", 3, (0,))
     assert [trace.path for trace in group.traces] == pieces
     said = CliRunner().invoke(rlpatch, ["traces", str(saved.path)]).stdout
-    assert "saved in 3 parts, which reports read as one recording window" in said
+    assert "saved as 3 traces, one after the other, which `rlpatch report` reads as one recording window" in said
 
 
 def test_a_trace_that_is_being_compressed_is_one(pieces: list[Path], saved: Saved) -> None:

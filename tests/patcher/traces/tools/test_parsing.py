@@ -208,7 +208,7 @@ def test_a_part_that_failed_is_not_taken_for_a_release_that_cannot(analyse, trac
     path = not_parsed(traces)
     document = analyse(traces, "--export", "text,db", how="no db", code=1)
     (problem,) = document["problems"]
-    assert problem["cause"] == "torch_npu wrote no db, and reports that parsing failed in part"
+    assert problem["cause"] == "torch_npu did not write db; it reported that part of the parsing failed"
     assert problem["next"] == f"check whether the disk is full; the output of torch_npu is in {path / 'logs'}"
     assert "DbParser" in problem["notes"][0]
     assert npu_folders.exported(path) == ("text",)
