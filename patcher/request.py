@@ -350,7 +350,7 @@ def stage_problem(stage: str, upstreams: Sequence[Upstream], all_upstreams: AllU
             ", ".join(owners),
         )
     elif offering:
-        cause = Text("{targets}: the stage {stage} is not available for this or any other target", names, stage)
+        cause = Text("for {targets} or any other target, the stage {stage} is not available", names, stage)
     near = difflib.get_close_matches(stage, offered, 1)
     choice = Text("choose one of {stages}", ", ".join(offered))
     return Problem(Kind.NO_RECIPE, cause, hint=f"--stage {near[0]}" if near else choice)
