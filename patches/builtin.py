@@ -85,15 +85,17 @@ def argument_notes(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple
                 hint=Text("add --level level1, because --aic-metrics {aic_metrics} needs level1", profiler.aic_metrics),
             )
         metrics_stay = Text(
-            "torch_npu collects no AI Core metrics: at {level} torch_npu ignores aic_metrics={metrics}, which"
-            " stays unchanged",
+            "torch_npu collects no AI Core metrics: at {level}, torch_npu ignores aic_metrics={metrics}, and rlpatch"
+            " leaves this setting as it is",
             level,
             metrics,
         )
         return (
             Note(
                 metrics_stay,
-                Text("torch_npu will log a warning about this; --aic-metrics none avoids the warning"),
+                Text(
+                    "torch_npu will log a warning that it ignores aic_metrics; --aic-metrics none avoids this warning"
+                ),
             ),
         )
     if level in ("Level1", "Level2") and metrics == "AiCoreNone" and {"level", "aic_metrics"} & {*named_settings}:

@@ -21,9 +21,9 @@ ALIGNED = (*WINDOWS, "aligned")
 """The windows where the ranks of a data-parallel group run in step, by dummy batches, and these are seen."""
 
 BUSY_PERIOD = Text(
-    "A rollout is a busy period of the engine. It ends when no request is left, at sleep(), and when a weight"
-    " sync of verl's asynchronous trainers aborts all requests. Requests that continue after the sync get a new"
-    " id and are prefilled again"
+    "A rollout is a busy period of the engine. It ends when no request is left, when sleep() is called, and"
+    " when a weight sync of verl's asynchronous trainers aborts all requests. Requests that continue after"
+    " the sync get a new id and are prefilled again"
 )
 """Definition of a rollout (verl/checkpoint_engine/base.py ``update_weights``, verl/workers/rollout/llm_server.py)."""
 
@@ -109,7 +109,9 @@ def summary(config: ProfileConfig[RolloutStage]) -> str:
     values = recording.units(config, units.one, units.several), rollout
     recorded = Text("{units} of rollout {rollout} on {ranks}", *values, ranks)
     if states := conditions_text(stage):
-        recorded = Text("{units} of rollout {rollout} on {ranks}, counted once {conditions}", *values, ranks, states)
+        recorded = Text(
+            "{units} of rollout {rollout} on {ranks} (counting starts once {conditions})", *values, ranks, states
+        )
     if stage.on_demand:
         recorded = Text("{recorded_units}, then {requested_units}", recorded, units.requested)
     return Text("Records {units}.", recorded)
@@ -118,9 +120,9 @@ def summary(config: ProfileConfig[RolloutStage]) -> str:
 def conditions_text(stage: RolloutStage) -> Text:
     """Return the conditions after which units are counted, in words; "" if there are none."""
     states = (
-        (stage.at_load, Text("{count} requests are scheduled", stage.at_load)),
+        (stage.at_load, Text("at least {count} requests are scheduled", stage.at_load)),
         (stage.at_tail, Text("{count} or fewer requests are left", stage.at_tail)),
-        (stage.at_context, Text("a request has {count} tokens of context", stage.at_context)),
+        (stage.at_context, Text("a request has at least {count} tokens of context", stage.at_context)),
     )
     return joined(AND, (state for value, state in states if value))
 

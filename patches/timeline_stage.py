@@ -32,18 +32,20 @@ class Timeline(PackageStage):
         " profiler. The timeline only reads the clock at the start and end of each function"
     )
     HOW = Text(
-        "one line at the start of each function. Each function is a span of the timeline and ends on return,"
-        " on an exception, or when a generator is closed. Loops run over a wrapper of their items. If"
+        "inserts one line at the start of each function. Each function is a span of the timeline and ends on"
+        " return, on an exception, or when a generator is closed. Loops run over a wrapper of their items. If"
         " collectives block the host (gloo, MPI), the methods Work.wait and DTensor.full_tensor of"
         " torch.distributed are replaced in memory, to measure how long they block"
     )
-    REMOVE_WHEN = Text("the framework itself writes such a timeline, in a format that can be read without a server")
+    REMOVE_WHEN = Text(
+        "the framework itself writes such a timeline, in a format that can be read without starting a server"
+    )
     AT_HEAD = "_rlpatch_span"
     AROUND = "_rlpatch_wait"
     RECORDER = (
         Text("recorder of the timeline"),
         Text(
-            "a class and one object of it at the end of the package's __init__.py; the object does nothing"
+            "inserts a class, and one object of it, at the end of the package's __init__.py; the object does nothing"
             " until the first span begins"
         ),
     )

@@ -38,8 +38,8 @@ SLEEP = Insertion(
     where=Head(),
     line='self._rlpatch_stage("end_rollout", "sleep()")',
     why=Text(
-        "verl puts the engine to sleep after each rollout. In a single process, no empty batch follows the"
-        " last request, so nothing else shows the end of the rollout"
+        "verl puts the engine to sleep after each rollout. If the engine runs in a single process, no empty"
+        " batch follows the last request, so only this call shows that the rollout has ended"
     ),
 )
 PROFILE = Insertion(

@@ -44,8 +44,8 @@ class Weights(PackageStage):
         " this time. Often most of this time is spent on gathering the weights, and sending is short"
     )
     HOW = Text(
-        "one line at the start of each function; its range in the trace ends on return or on an exception."
-        " The profiler runs from the start of the outermost function to the end of that function"
+        "inserts one line at the start of each function; its range in the trace ends on return or on an"
+        " exception. The profiler runs from the start of the outermost function to the end of that function"
     )
     REMOVE_WHEN = Text("the framework's own profiler can record the weight sync as a stage, and marks its phases")
     AT_HEAD = "_rlpatch_range"
@@ -53,7 +53,7 @@ class Weights(PackageStage):
     RECORDER = (
         Text("recorder of weight syncs"),
         Text(
-            "a class and one object of it at the end of the package's __init__.py; the object does nothing"
+            "inserts a class, and one object of it, at the end of the package's __init__.py; the object does nothing"
             " until the first weight sync"
         ),
     )

@@ -120,7 +120,11 @@ def marked(data: bytes, expected: Collection[PatchId] = ()) -> tuple[Marked, ...
         is_mark = patch in expected or any(_named(lines[at], patch) or _WAS.fullmatch(lines[at]) for at in indices)
         if is_mark and patch not in blocks:
             raise _unpaired(
-                indices[0], Text("a comment that marks rlpatch's lines refers to a block that does not exist")
+                indices[0],
+                Text(
+                    "an rlpatch marker comment names a block of inserted lines that is not in the file: was the file"
+                    " edited by hand?"
+                ),
             )
     shared = [patch for patch in blocks if patch.shared]
     return tuple(_marked(block, lines, calls.get(block.patch, []), shared) for block in blocks.values())
@@ -144,8 +148,8 @@ def _paired(
                 raise _unpaired(
                     index,
                     Text(
-                        "a comment that marks rlpatch's lines begins a block inside another block, or begins the same"
-                        " block twice"
+                        "an rlpatch marker comment begins a block of inserted lines inside another block, or begins"
+                        " the same block twice"
                     ),
                 )
             opened = _Block(_name(start), index, index, start["digest"].decode())
@@ -154,18 +158,20 @@ def _paired(
             if opened and opened.patch == patch:
                 blocks[patch], opened = opened._replace(last=index), None
             elif opened or patch in {*expected, *blocks} or _named(data, patch):
-                raise _unpaired(index, Text("a comment that marks rlpatch's lines ends a block that never began"))
+                raise _unpaired(
+                    index, Text("an rlpatch marker comment ends a block of inserted lines that never began")
+                )
         elif not opened and (call := _LINE.fullmatch(line)):
             calls.setdefault(_name(call), []).append(index)
         elif _BEGIN.search(line):
             raise _unpaired(
                 index,
-                Text(
-                    "a comment that marks rlpatch's lines is in the middle of a line: were the line endings converted?"
-                ),
+                Text("an rlpatch marker comment is in the middle of a line: were the line endings converted?"),
             )
     if opened:
-        raise _unpaired(opened.first, Text("a comment that marks rlpatch's lines begins a block that never ends"))
+        raise _unpaired(
+            opened.first, Text("an rlpatch marker comment begins a block of inserted lines, but no comment ends it")
+        )
     return blocks, calls
 
 

@@ -46,7 +46,9 @@ def file_state(
         return FileState(
             path,
             Text("lost"),
-            Text("the file was replaced and no longer has this patch ({command} removes the record)", revert),
+            Text(
+                "the file was replaced and no longer has this patch (to remove the patch's record: {command})", revert
+            ),
         )
     own_marks = [marks[patch], *(marks[shared] for shared in marks[patch].uses)]
     if edited := [mark for mark in own_marks if not mark.intact]:

@@ -120,13 +120,12 @@ def _undo_all(group: NodeGroup, work: Work, answers: Mapping[str, Answer], statu
     other_problems = problems({node: answer for node, answer in causes.items() if node not in still_changed})
     return first.replace(
         cause=Text(
-            "{nodes} may still have changed files, and all other nodes were restored. The reason: {reason}",
+            "changed files may remain on {nodes}; all other nodes were restored. Cause: {reason}",
             listed(still_changed),
             first.cause,
         ),
         hint=Text(
-            "when the node answers again, check it with `{command}`, then run the same command again, or"
-            " `rlpatch revert`",
+            "when the node answers again, check it with `{command}`. Then repeat your command, or run `rlpatch revert`",
             status,
         ),
         notes=(*first.notes, *map(_why_undone, other_problems)),
@@ -136,7 +135,7 @@ def _undo_all(group: NodeGroup, work: Work, answers: Mapping[str, Answer], statu
 def _rolled_back(why: str) -> Problem:
     """Return the problem that a node was lost during a change, and all files are as before."""
     cause = Text("the node was lost while its files were being changed ({reason}); all files were restored", why)
-    return Problem(Kind.ROLLED_BACK, cause, hint=Text("run the same command again, or exclude the node with --nodes"))
+    return Problem(Kind.ROLLED_BACK, cause, hint=Text("repeat your command, or exclude the node with --nodes"))
 
 
 def _why_undone(problem: Problem) -> Text:

@@ -138,7 +138,7 @@ class Nodes:
                 "a shared file system may show the change late: check with `{command}` before the run starts", status
             )
             step += StepResult.noted(
-                [Note(Text("{nodes} cannot see the change yet", listed(changed.late)), late)], "warning"
+                [Note(Text("{nodes} cannot see the changed files yet", listed(changed.late)), late)], "warning"
             )
         return step
 
@@ -185,7 +185,7 @@ class Nodes:
         step += self._left_out
         reached = [name for name in self.group.names if name not in unreached]
         if not reached:
-            hint = Text("check the cluster with `ray status`; run the same command again when the nodes are back")
+            hint = Text("check the cluster with `ray status`; repeat your command when the nodes are back")
             problem = Problem(
                 Kind.ENVIRONMENT, Text("no node of the cluster answers"), hint=hint, node=listed(self.group.names)
             )
@@ -278,7 +278,7 @@ class Nodes:
         if unreached:
             note = Note(
                 Text("cannot reach {nodes}", listed(unreached)),
-                Text("run the same command again when these nodes are back"),
+                Text("repeat your command when these nodes are back"),
             )
             step += StepResult.noted([note], "warning")
         return step, roots, unreached

@@ -94,7 +94,10 @@ class ProfileConfig(Generic[StageT_co]):
             )
             raise usage(cause, Text("leave out --max-trace-gb, and choose a shorter window"))
         if not self.facts:
-            cause = Text("{tool} needs step metadata, which names the range of each step", tool)
+            cause = Text(
+                "{tool} needs step metadata, because only the metadata tells which range of the trace is which step",
+                tool,
+            )
             raise usage(cause, Text("leave out --no-facts"))
 
     @property
@@ -155,7 +158,9 @@ class ProfileConfig(Generic[StageT_co]):
         if not isinstance(stage, WindowedStage):
             return
         if stage.on_demand:
-            detail = Text("any number of requests is possible without a restart; `rlpatch watch` shows the workers")
+            detail = Text(
+                "windows can be requested any number of times without a restart; `rlpatch watch` shows the workers"
+            )
             yield Note(
                 Text("during the run, request a recording window: rlpatch trigger --{unit} A:B", stage.window.unit),
                 detail,

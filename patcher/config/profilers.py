@@ -30,8 +30,8 @@ class RangeOptions:
     markers: bool = option(
         Flag(),
         RECORDED,
-        "Mark the rollout or training step and each decode step, micro-batch, … in the trace. Level level_none"
-        " makes this the cheapest recording.",
+        "Mark the rollout or training step and each decode step, micro-batch, … in the trace. With --level"
+        " level_none, this is the cheapest recording.",
         default=False,
     )
     module_ranges: bool = option(
@@ -59,7 +59,9 @@ class RangeOptions:
             re.compile(self.module_pattern)
         except (re.error, OverflowError, RecursionError) as error:
             hint = Text("give a pattern for class names, such as --module-pattern 'Attention|MLP$'")
-            raise usage(Text("{option} is not a regular expression: {error}", typed, error), hint) from None
+            raise usage(
+                Text("the value of {option} is not a regular expression: {error}", typed, error), hint
+            ) from None
 
     @property
     def switch(self) -> str:
@@ -97,7 +99,7 @@ class ProfilerSettings:
         contents = f"--contents {','.join(self.contents)}"
         if ranges.switch and self.NEEDED not in self.contents:
             values = contents, ranges.switch, self.NEEDED
-            cause = Text("{contents}: {option} adds nothing to the trace without {needed}", *values)
+            cause = Text("with {contents}, {option} adds nothing to the trace: add {needed}", *values)
             raise usage(cause, f"--contents {','.join((self.NEEDED, *self.contents))}")
         if not {"npu", "cpu"} & set(self.contents):
             cause = Text("{contents} has neither npu nor cpu, so nothing would be recorded", contents)
@@ -147,7 +149,11 @@ class TorchNpuSettings(ProfilerSettings):
         ChoiceList(EXPORT_TYPES), RECORDED, "", default=(), shown="text; db with --module-ranges"
     )
     aic_metrics: str = option(
-        Choice(AIC_METRICS, same={"AiCoreNone": "none"}, missing={"memory_access": "torch_npu 2.1 does not have"}),
+        Choice(
+            AIC_METRICS,
+            same={"AiCoreNone": "none"},
+            missing={"memory_access": Text("torch_npu 2.1 does not have these metrics")},
+        ),
         RECORDED,
         "AI Core metrics.",
         default="",

@@ -71,7 +71,7 @@ class WindowedStage(Stage):
     repeat: int = _repeat()
     warmup: int = option(Number(0), RECORDED, "How many steps to warm up before the window.", default=1)
     on_demand: bool = option(
-        Flag(), WINDOW, "Record only when `rlpatch trigger` asks for a window while the run goes on.", default=False
+        Flag(), WINDOW, "Record only when `rlpatch trigger` requests a window during the run.", default=False
     )
     ranges: RangeOptions = NO_RANGES
 

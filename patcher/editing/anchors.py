@@ -43,7 +43,7 @@ class AnchorSearch(NamedTuple):
         matches = [node for node in classes if node.name == self.recipe.class_name]
         names = _names(classes)
         return self._only_match(
-            matches, Text("{count} classes of that name; the file has: {names}", len(matches), names)
+            matches, Text("{count} classes of that name (classes in the file: {names})", len(matches), names)
         )
 
     def methods(self, path: str) -> list[Function]:
@@ -56,10 +56,10 @@ class AnchorSearch(NamedTuple):
         Raises Problem (STRUCTURE) unless there is exactly one.
         """
         owner, matches = self.only_owner(), self.methods(path)
-        actual = Text("{count} functions {name}", len(matches), path)
+        actual = Text("{count} functions named {name}", len(matches), path)
         if isinstance(owner, ast.ClassDef) and "." not in path:
             names = _names(sources.methods(owner))
-            actual = Text("{count} methods {name}; the class has: {names}", len(matches), path, names)
+            actual = Text("{count} methods named {name} (methods of the class: {names})", len(matches), path, names)
         return self._only_match(matches, actual)
 
     def only_call(self, call: Call, method: Function) -> ast.Call:
@@ -82,7 +82,9 @@ class AnchorSearch(NamedTuple):
             documented = method.get_docstring() is not None
             # Before the docstring of a function that has nothing else, which then has none while it is patched.
             statements = top[documented : documented + 1] or top[:1]
-            actual = Text("{count} separate statements at the start of {method}", len(statements), insertion.method)
+            actual = Text(
+                "{count} statements on a line of their own at the start of {method}", len(statements), insertion.method
+            )
         elif isinstance(where, Loop):
             statements = [node for node in _statements(method.body) if iterable(node) in where.names]
             variables = joined(OR, where.names)
@@ -101,7 +103,12 @@ class AnchorSearch(NamedTuple):
             among = _statements(method.body) if where.nested else top
             statements = [node for node in among if _matches(_value(node), call)]
             count = len(statements)
-            actual = Text("{count} statements that only call “{call}” in {method}", count, where.call, insertion.method)
+            actual = Text(
+                "{count} statements that only call “{call}” in {method}",
+                count,
+                where.call,
+                insertion.method,
+            )
             if not where.nested:
                 actual = Text(
                     "{count} top-level statements that only call “{call}” in {method}",
@@ -127,7 +134,7 @@ class AnchorSearch(NamedTuple):
         nodes = [*sources.defined(self.file.tree, recipe.class_name, recipe.method)][:2]
         return Problem(
             Kind.STRUCTURE,
-            Text("expected {expected} as in {release}; found {actual}", looked_for, recipe.upstream, actual),
+            Text("expected {expected}, as in {release}, but found {actual}", looked_for, recipe.upstream, actual),
             f"{self.file.where}:{line or (nodes[-1].lineno if nodes else 1)}",
             Text("nothing was written; `rlpatch explain TARGET` shows what the code should look like"),
             looked_for=looked_for,

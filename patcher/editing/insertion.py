@@ -108,7 +108,7 @@ def _method_with(name: str, insertions: Sequence[Insertion], patch: PatchId, sea
     try:
         module = cst.parse_module(b"".join([head, *file.lines[first:end]]).decode())
     except cst.ParserSyntaxError as error:
-        cause = Text("LibCST cannot read {method}: {error}", name, error.message)
+        cause = Text("LibCST cannot parse {method}: {error}", name, error.message)
         place = f"{file.where}:{first + error.raw_line - 1}"
         raise Problem(Kind.STRUCTURE, cause, place, Text("repair or reinstall the file")) from None
     for insertion in insertions:

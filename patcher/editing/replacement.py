@@ -114,9 +114,11 @@ def _keywords(call: Call, node: ast.Call, search: AnchorSearch) -> dict[str, ast
     """
     stars = any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords)
     if stars or len(node.args) > len(call.positional):
-        actual = Text("{function} with {count} positional arguments", call.function, len(node.args))
+        actual = Text("{function} called with {count} positional arguments", call.function, len(node.args))
         if stars:
-            actual = Text("{function} with arguments that are only known while the program runs (*args)", call.function)
+            actual = Text(
+                "{function} called with arguments that are only known while the program runs (*args)", call.function
+            )
         raise search.mismatch(actual, node.lineno)
     by_name = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
     return {**dict(zip(call.positional, node.args, strict=False)), **by_name}

@@ -90,7 +90,9 @@ def read(source: bytes, where: str) -> SourceFile:
     Raises Problem (STRUCTURE) if it is no valid Python, or if its line ends or encoding could not be restored.
     """
     if b"\r" in source.replace(b"\r\n", b""):
-        cause = Text("the file has a carriage return without a line feed, which Python and diff read differently")
+        cause = Text(
+            "the file has a carriage return without a line feed, where Python and diff disagree on whether a line ends"
+        )
         raise Problem(
             Kind.STRUCTURE, cause, where, Text("convert the file's line ends to LF, or reinstall the package")
         )

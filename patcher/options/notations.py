@@ -171,7 +171,7 @@ class Choice(Notation[str]):
             return text.strip().lower().replace("_", "-")
         cause = Text("{option} does not accept {value}", option, shortened(text))
         if reason := self.missing.get(_plain(text)):
-            cause = Text("{option} {value}, which {reason}, is not available", option, shortened(text), reason)
+            cause = Text("{option} {value} is not available: {reason}", option, shortened(text), reason)
         raise usage(
             cause, Text("choose one of {values}", ", ".join(self.words)) if self.words else f"{option} {self.metavar}"
         )

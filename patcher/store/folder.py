@@ -99,7 +99,7 @@ class StoreFolder:
         The store must be a real folder that only users who may change the root can have written.
         """
         if not stat.S_ISDIR(status.st_mode):
-            _refuse(self.path, Text("{store} is not a real folder", STORE))
+            _refuse(self.path, Text("{store} is a link or a file, not a folder", STORE))
         if reason := rights.distrust(status, os.stat(self.root)):
             hint = Text("run rlpatch outside of the container")
             if rights.is_mapped("user", status.st_uid):
@@ -260,7 +260,7 @@ class StoreFolder:
             hint = Text("use --path with the folder that the link leads to")
             raise Problem(
                 Kind.ENVIRONMENT,
-                Text("because of a link, the file's folder is outside of the root folder"),
+                Text("a link in the file's path leads out of the root folder"),
                 f"{link} -> {parent}",
                 hint,
             )

@@ -70,7 +70,9 @@ def _undecidable(store: StoreFolder, journal: Journal, roots_known: Collection[s
     Its hint says which; for roots that are deleted, how to go on without them.
     """
     elsewhere = [path for path in journal.participants if path not in roots_known]
-    cause = Text("an interrupted command had changed several root folders, and rlpatch needs all of them to recover")
+    cause = Text(
+        "an interrupted command had changed several root folders; to recover, rlpatch needs access to all of them"
+    )
     roots = joined(COMMA, elsewhere)
     hint = Text("run `{command}` on a machine that also has {folders}", CommandLine("recover"), roots)
     if missing := [path for path in elsewhere if not os.path.lexists(path)]:
@@ -80,7 +82,7 @@ def _undecidable(store: StoreFolder, journal: Journal, roots_known: Collection[s
         away = f"mv {shlex.quote(str(store.path))} {shlex.quote(str(aside))}"
         again = f"{away}; {CommandLine('revert', '--path', str(store.root))}"
         deleted = Text(
-            "if somebody deleted {folders}, revert by the marks in the remaining files: {command}",
+            "if somebody deleted {folders}, revert the remaining files by the marks in them: {command}",
             ", ".join(missing),
             again,
         )
@@ -126,10 +128,10 @@ def perform(store: StoreFolder, moves: Sequence[Move], check: Callable[[], None]
             continue
         content = _content(store, move.after)
         if content is None:
-            hint = Text("run `{command}`, then the same command again", CommandLine("recover"))
+            hint = Text("run `{command}`, then repeat your command", CommandLine("recover"))
             raise Problem(
                 Kind.ENVIRONMENT,
-                Text("the stored copy of the file's new content is missing or damaged"),
+                Text("rlpatch's copy of the patched file is missing or damaged"),
                 str(path),
                 hint,
             )

@@ -65,7 +65,10 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
         _require_writable(store.path if store.exists() else store.root)
         if not store.exists():
             folders.append(store.root)
-    new = Text("the modification time of a folder will change, because the folder belongs to another user")
+    new = Text(
+        "rlpatch cannot restore the modification time of a folder that belongs to another user, so that time"
+        " will change"
+    )
     for folder in dict.fromkeys(folders):
         owner = os.stat(folder).st_uid
         if os.geteuid() not in (0, owner):
@@ -113,7 +116,7 @@ def current_nodes(path: Path, change: Change) -> tuple[Node, Node]:
 
 def not_as_planned(path: Path) -> Problem:
     """Return the problem that a file is not as planning read it."""
-    cause = Text("the file was replaced while rlpatch was looking at it")
+    cause = Text("the file was replaced after rlpatch had read it")
     return Problem(Kind.FOREIGN_EDIT, cause, str(path), Text("run the command again"))
 
 
@@ -142,7 +145,7 @@ def _require_replaceable(store: StoreFolder, path: Path, node: Node, file: Node)
     _require_writable(path.parent)
     folder = path.parent / BYTECODE
     if folder.is_symlink():
-        hint = Text("delete the link; Python will create a folder")
+        hint = Text("delete the link; Python then creates a real folder for its bytecode")
         raise Problem(Kind.ENVIRONMENT, Text("the bytecode folder is a symlink"), str(folder), hint)
     compiled = bytecode.beside(path)
     if compiled and folder.is_dir():

@@ -320,7 +320,11 @@ def _other_version(target: Target, expected: str, command_for: Callable[[str], s
             Text("the version of {name} cannot be determined, so =={version} cannot be checked", name, expected),
             name,
         )
-    origin = Text("found through {place}; version from {source}", target.found_by, target.version_from)
+    origin = Text(
+        "the package was found through {place}; its version was taken from {source}",
+        target.found_by,
+        target.version_from,
+    )
     doubts = (line for note in target.notes for line in note.lines)
     return Problem(Kind.VERSION, cause, str(target.root), command_for(right), (origin, *doubts))
 

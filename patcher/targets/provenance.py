@@ -13,7 +13,7 @@ from patcher.targets.versions import Distribution
 
 _WHEEL, _UNPACKED = Text("wheel"), Text("unpacked")
 _SITES = ("site-packages", "dist-packages")
-_SHADOWS = Text("Python imports from this folder, although the package is also installed elsewhere")
+_SHADOWS = Text("the package is installed elsewhere, too, but Python imports it from this folder")
 
 
 class _WorkTree(NamedTuple):
@@ -53,7 +53,10 @@ def target(project: Project, package: Path, found_by: str, search: Sequence[str]
     shadowed = (claim.folder for claim in claims if claim not in (*beside, *editable))
     notes += tuple(
         Note(
-            _SHADOWS, Text("Python imports from this folder, not from the installation that {folder} points to", folder)
+            _SHADOWS,
+            Text(
+                "Python imports the package from this folder, not from the installation that {folder} points to", folder
+            ),
         )
         for folder in shadowed
     )

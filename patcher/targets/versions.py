@@ -184,14 +184,14 @@ def decide(
     fallback = ranked[0] if ranked else Source("", Text("nothing"))
     best = next((source for source in ranked if not is_placeholder(source.version)), fallback)
     why = (
-        Text("{source} is more reliable, and says {version}", best.says, best.version)
+        Text("{source} is more reliable, and gives version {version}", best.says, best.version)
         if best.version
-        else Text("this number is a placeholder in every release")
+        else Text("every release has this version as a placeholder, so it does not tell which release is installed")
     )
     doubts = (
         Note(
             Text("using version {version}, not {other_version}", best.version or Text("unknown"), source.version),
-            Text("{source} says {version}; {reason}", source.says, source.version, why),
+            Text("{source} gives version {version}; {reason}", source.says, source.version, why),
         )
         for source in sources_found
         if not satisfies(source.version, best.version) and not satisfies(best.version, source.version)

@@ -122,7 +122,7 @@ def _progress_of(
     elif worker.request == filed.id:
         outcome, why = _outcome_taken(worker, state, traces, filed)
     elif in_folder is None or in_folder.id != filed.id:
-        outcome, why = LOST, Text("the request was deleted or replaced before this worker served it")
+        outcome, why = LOST, Text("the request was deleted or replaced before this worker recorded anything")
     else:
         outcome, why = _outcome_untaken(worker, state, filed, now)
     return WorkerProgress(worker, state, traces, outcome, why)

@@ -60,7 +60,7 @@ RECIPES = _TIMELINE.recipes(
         (
             "StatsLogger.commit",
             "step(global_step + 1)",
-            Text("this function logs each training step once; the log counts from 1"),
+            Text("this function logs each training step once; the log numbers the steps from 1"),
         ),
     ),
     _sites(

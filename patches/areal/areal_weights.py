@@ -8,8 +8,8 @@ from patches.weights_stage import Weights
 
 _WEIGHTS = Weights("areal")
 _WHOLE = Text("the trainer calls this function on each of its ranks")
-_GATHERS = Text("the ranks contribute their parts of a tensor")
-_SENDS = Text("a bucket of weights is sent, or the ranks wait for its arrival")
+_GATHERS = Text("each rank contributes its shard of a tensor here")
+_SENDS = Text("a bucket of weights is sent here, or the ranks wait until it has arrived")
 
 RECIPES = _WEIGHTS.recipes(
     RELEASES,

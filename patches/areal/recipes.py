@@ -19,8 +19,8 @@ _WHY = Text(
 _COUNTED = Note(
     Text("training steps are numbered as in AReaL's log: weight version plus 1"),
     Text(
-        "a reference or teacher has no optimizer, so its calls are counted instead; after a restart from a"
-        " checkpoint the numbers begin at 1 again"
+        "a reference or teacher has no optimizer, so rlpatch counts its calls instead of training steps; after a"
+        " restart from a checkpoint, the numbers begin at 1 again"
     ),
 )
 _TEACHER = Note(
@@ -54,7 +54,8 @@ def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
         where=Head(),
         line="self.engine._rlpatch_stage_units = self._rlpatch_stage_units",
         why=Text(
-            "the engine contains the loop over micro-batches, and the actor or critic knows role and training step"
+            "the engine contains the loop over micro-batches; only the actor or critic knows the role and the"
+            " training step"
         ),
         windows=(MICRO,),
     )
@@ -85,8 +86,8 @@ def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
         ),
         why=_WHY,
         how=Text(
-            "a line at the start of the function says which role calls it; the probe is a nested class at the end"
-            " of the class"
+            "inserts a line at the start of the function, which tells the probe which role is calling; the probe is"
+            " a nested class at the end of the patched class"
         ),
         upstream=f"{file}, from {RELEASES[0]} on",
         remove_when=_REMOVE,
@@ -122,7 +123,8 @@ def _engine(stage: str) -> Recipe:
         structures=(Structure("", RELEASES, file, ("384fb5d642dd",), Text("one loop over the micro-batches")),),
         why=_WHY,
         how=Text(
-            "the actor or critic that calls this engine wraps the micro-batches, and the loop runs over the wrapper"
+            "the actor or critic wraps the micro-batches before it calls this engine, and the engine's loop runs"
+            " over the wrapper"
         ),
         upstream=f"{file}, from {RELEASES[0]} on",
         remove_when=_REMOVE,
@@ -158,7 +160,9 @@ UPSTREAM = Upstream(
             MICRO,
             tuple(ROLES),
             "",
-            Note(Text("Megatron's schedule runs the micro-batches"), Text("for updates, use --mini-batch")),
+            Note(
+                Text("Megatron's schedule runs the micro-batches"), Text("use --mini-batch instead (only for updates)")
+            ),
         ),
         Gap(
             "archon",
@@ -167,7 +171,7 @@ UPSTREAM = Upstream(
             "",
             Note(
                 Text("Archon's own runner runs the micro-batches"),
-                Text("for updates, use --mini-batch"),
+                Text("use --mini-batch instead (only for updates)"),
             ),
         ),
     ),

@@ -83,9 +83,7 @@ RECIPES = _TIMELINE.recipes(
         "prompts",
         "trainer/utils/transfer_dock.py",
         _LATER,
-        _span(
-            "put_prompts_experience", "phase", Text("the driver begins a training step here, by storing its prompts")
-        ),
+        _span("put_prompts_experience", "phase", Text("a training step begins here: the driver stores its prompts")),
     ),
     _TIMELINE.sites(
         Text("calls from the driver to the workers"),
@@ -116,7 +114,7 @@ RECIPES = _TIMELINE.recipes(
             _span(f"MegatronShardingManager.{mode}", kind, why)
             for mode, kind, why in (
                 *(
-                    (mode, "sync", Text("the weights are moved to the rollout, or back to training"))
+                    (mode, "sync", Text("the weights are moved to the rollout engine, or back to the training engine"))
                     for mode in _MODES[:2]
                 ),
                 *((mode, "sleep", Text("memory is freed for the next stage")) for mode in (*_MODES[2:], *_TRAINS)),
@@ -130,7 +128,10 @@ RECIPES = _TIMELINE.recipes(
         _span(
             "BaseTrainingEngine._forward_backward_batch",
             "unit",
-            Text("Megatron's schedule interleaves the micro-batches"),
+            Text(
+                "Megatron's schedule interleaves the micro-batches, so this span covers the forward and backward of"
+                " all of them"
+            ),
             "forward-backward",
         ),
         more=(_TIMELINE.loop("BaseTrainingEngine.update", MINI, "mini_batches"),),

@@ -18,8 +18,9 @@ _WITH_CRITIC = RELEASES.since("2.2.0")
 
 _REMOVE = Text("MindSpeed-RL's own profiler can record a window of decode steps, micro-batches or mini-batches")
 _WHY = Text(
-    "MindSpeed-RL's own profiler records whole stages. MindSpeed-RL's guide therefore reduces max_tokens to 128,"
-    " the global batch to 8, and the number of layers, so the recorded run is no longer the run to be analysed"
+    "MindSpeed-RL's own profiler records whole stages. MindSpeed-RL's guide therefore tells users to reduce"
+    " max_tokens to 128, the global batch to 8, and the number of layers. What is recorded is then no longer"
+    " the run to be analysed"
 )
 _PIPELINE = Note(
     Text("with pipeline parallelism, use --call or --mini-batch, not --micro-batch"),
@@ -35,7 +36,7 @@ _DISPATCH = Note(
         " of the batch, or with dynamic sampling (DAPO). Choose one with --rollout N"
     ),
 )
-_DYNAMIC = Note(Text("with use_dynamic_bsz, a single micro-batch is not representative"))
+_DYNAMIC = Note(Text("with use_dynamic_bsz, micro-batches differ in size: record several"))
 
 # --- rollout ---
 
@@ -71,9 +72,9 @@ _ROLLOUT = Recipe(
             where=Head(),
             line='self._rlpatch_stage("end_rollout", "free_cache_engine()")',
             why=Text(
-                "every rollout ends with this function: generate_sequences() calls it, and so does the worker"
-                " after asynchronous and multi-turn rollouts. In a single process, no empty batch follows the"
-                " last request, so nothing else shows the end"
+                "every rollout ends with this function: generate_sequences() calls it, and so does the worker after"
+                " asynchronous and multi-turn rollouts. If the engine runs in a single process, no empty batch"
+                " follows the last request, so only this call shows that the rollout has ended"
             ),
         ),
     ),
@@ -91,8 +92,8 @@ _ROLLOUT = Recipe(
     ),
     why=_WHY,
     how=Text(
-        "one line where the engine is built, and one at the start of free_cache_engine(); the probe is a nested"
-        " class at the end of VLLMInferEngine"
+        "inserts one line where the engine is built, and one at the start of free_cache_engine(); the probe is a"
+        " nested class at the end of VLLMInferEngine"
     ),
     upstream=f"{_ENGINE_FILE}, from {RELEASES[0]} on",
     remove_when=_REMOVE,
@@ -124,8 +125,8 @@ def _engine(stage: str) -> Recipe:
             where=Before("data_iter = iter(batches)"),
             line='batches = self._rlpatch_stage_units("micro-batch", batches)',
             why=Text(
-                "without pipeline parallelism, Megatron's schedule takes a micro-batch, runs its forward and in"
-                " updates its backward, then takes the next"
+                "without pipeline parallelism, Megatron's schedule takes one micro-batch at a time and runs its"
+                " forward (in updates also its backward) before it takes the next"
             ),
             windows=(MICRO,),
         ),
@@ -134,8 +135,8 @@ def _engine(stage: str) -> Recipe:
             where=Before("if self.use_dynamic_bsz and forward_only and post_process: ..."),
             line="self._rlpatch_stage_ended(data_iter)",
             why=Text(
-                "Megatron's schedule takes a fixed number of micro-batches and never exhausts their iterator."
-                " So the last micro-batch ends here and includes the gradient reduction"
+                "Megatron's schedule takes a fixed number of micro-batches and never exhausts their iterator. The"
+                " last micro-batch therefore ends only at this line, and includes the gradient reduction"
             ),
             windows=(MICRO,),
         ),
@@ -162,8 +163,8 @@ def _engine(stage: str) -> Recipe:
         why=_WHY,
         how=Text(
             "the worker wraps the iterator of Megatron's schedule and the loop over mini-batches. Between two"
-            " iterations, the wrapper starts, steps or stops the profiler; the trace is also saved after an"
-            " exception"
+            " iterations, the wrapper starts, steps or stops the profiler. The trace is saved even if an exception"
+            " ends the loop"
         ),
         upstream=f"{_TRAINING_ENGINE}, from {releases[0]} on",
         remove_when=_REMOVE,
@@ -195,23 +196,23 @@ def _worker(
                 where=Head(),
                 line=f'self._rlpatch_stage("enter", "{role}")',
                 why=Text(
-                    "a training step begins here. The engine cannot know this, because it gets the batch in"
-                    " parts (see the option *_dispatch_size). Image embeddings are computed in other methods"
-                    " and are not counted"
+                    "a training step begins here. The engine cannot tell, because it receives the batch in several"
+                    " chunks (see the option *_dispatch_size). Image embeddings are computed in other methods and are"
+                    " not counted"
                 ),
             ),
             Insertion(
                 method,
                 where=ends,
                 line='self._rlpatch_stage("leave")',
-                why=Text("all parts of the batch have gone through the engine"),
+                why=Text("the engine has processed every chunk of the batch"),
             ),
         ),
         structures=structures,
         why=_WHY,
         how=Text(
-            "one line at the start and one at the end of the stage. The probe is a nested class at the end of"
-            " {class_name}, from which the Ray actors inherit, and wraps the loops of the engine",
+            "inserts one line at the start and one at the end of the stage. The probe is a nested class at the end"
+            " of {class_name}, from which the Ray actors inherit, and wraps the loops of the engine",
             class_name,
         ),
         upstream=f"{structures[-1].file}, from {structures[0].releases[0]} on",
@@ -227,7 +228,7 @@ _CRITIC_FILE = "mindspeed_rl/workers/critic_worker.py"
 
 
 def _whole(file: str, releases: Releases, *fingerprints: str) -> Structure:
-    return Structure("", releases, file, fingerprints, Text("a loop that fetches the batch part by part"))
+    return Structure("", releases, file, fingerprints, Text("a loop that fetches the batch in several chunks"))
 
 
 _RECIPES = (

@@ -19,8 +19,8 @@ from patches.training import CALL, MICRO, MINI, ROLES
 _UPDATE, _LOG_PROB = "update-policy", "compute-log-prob"
 _REMOVE = Text("NeMo-RL can record a window of mini-batches or micro-batches itself")
 _WHY = Text(
-    "NeMo-RL's profiling with nsys (NRL_NSYS_PROFILE_STEP_RANGE) records whole training steps of a worker; a trace of"
-    " one mini-batch or micro-batch is small"
+    "NeMo-RL's profiling with nsys (NRL_NSYS_PROFILE_STEP_RANGE) records whole training steps of a worker."
+    " rlpatch records a single mini-batch or micro-batch instead, which keeps the trace small"
 )
 _DUMMIES = Note(
     Text("with sequence packing, the last micro-batches may be dummy batches"),
@@ -116,7 +116,7 @@ def _recipe(worker: _Worker, stage: str, windows: tuple[str, ...], insertions: t
         ),
         why=_WHY,
         how=Text(
-            "one line at the start and one at the end of the call, and one line wherever a mini-batch or"
+            "inserts one line at the start and one at the end of the call, and one line wherever a mini-batch or"
             " micro-batch ends and the next one begins"
         ),
         upstream=f"{worker.file}, from {worker.releases[0]} on",
@@ -195,7 +195,7 @@ def _log_prob(worker: _Worker) -> Recipe:
                 "get_logprobs",
                 where=Before("return ..."),
                 line='self._rlpatch_stage("leave")',
-                why=Text("all parts of the rollout have gone through the model"),
+                why=Text("every micro-batch of the rollout has gone through the model"),
             ),
         ),
     )
@@ -214,7 +214,9 @@ UPSTREAM = Upstream(
             MICRO,
             (_UPDATE, _LOG_PROB),
             "",
-            Note(Text("Megatron's schedule runs the micro-batches"), Text("for updates, use --mini-batch")),
+            Note(
+                Text("Megatron's schedule runs the micro-batches"), Text("use --mini-batch instead (only for updates)")
+            ),
         ),
         Gap(
             "dtensor",
@@ -223,7 +225,7 @@ UPSTREAM = Upstream(
             "",
             Note(
                 Text("rlpatch cannot count the micro-batches of this loop"),
-                Text("for updates, use --mini-batch"),
+                Text("use --mini-batch instead (only for updates)"),
             ),
         ),
     ),

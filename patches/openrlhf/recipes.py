@@ -71,8 +71,8 @@ def _update(stage: str, *, role: str, class_name: str, fingerprints: tuple[str, 
         ),
         why=_WHY,
         how=Text(
-            "one line at the start, one line after the epochs, and two lines around each micro-batch. The"
-            " optimizer steps show where mini-batches end"
+            "inserts one line at the start, one after the epochs, and two lines around each micro-batch. A"
+            " mini-batch ends where the optimizer steps"
         ),
         upstream=f"{file}, from {RELEASES[0]} on",
         remove_when=_REMOVE,
@@ -106,18 +106,20 @@ def _forward(stage: str) -> Recipe:
                 method,
                 where=Around("func(...)", after='self._rlpatch_stage("stop", "micro-batch")'),
                 line='self._rlpatch_stage("start", "micro-batch", {"input_ids": sample_kwargs.get("sequences")})',
-                why=Text("the forward of one part of the rollout runs here"),
+                why=Text("the forward of one micro-batch of the rollout runs here"),
             ),
             Insertion(
                 method,
                 where=Before("return ..."),
                 line='self._rlpatch_stage("leave")',
-                why=Text("all parts of the rollout have gone through the model"),
+                why=Text("every micro-batch of the rollout has gone through the model"),
             ),
         ),
-        structures=(Structure("", RELEASES, file, ("ded24382df9d",), Text("one loop over parts of the rollout")),),
+        structures=(
+            Structure("", RELEASES, file, ("ded24382df9d",), Text("one loop over the micro-batches of the rollout")),
+        ),
         why=_WHY,
-        how=Text("one line at the start and one at the end of the call, and two lines around each forward"),
+        how=Text("inserts one line at the start and one at the end of the call, and two lines around each forward"),
         upstream=f"{file}, from {RELEASES[0]} on",
         remove_when=_REMOVE,
         roles=ROLES[stage],

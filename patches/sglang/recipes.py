@@ -106,7 +106,7 @@ SCHEDULER = Recipe(
             RELEASES.between("0.4.7.post1", "0.5.3"),
             _SCHEDULER,
             ("33524fb791db", "c795120cc35d", "b27275f4e0f5", "dd0bab4f3f7e"),
-            Text("like A, with maybe_sleep_on_idle() at the end of each idle iteration"),
+            Text("like structure A, with maybe_sleep_on_idle() at the end of each idle iteration"),
         ),
         Structure(
             "C",
@@ -124,8 +124,8 @@ SCHEDULER = Recipe(
             _SCHEDULER,
             ("f11c63c63184", "e14fd4c07b19", "ee9150018266", "04801cb0d4c9", "feaff6219d90"),
             Text(
-                "like C, with the parameter pp_proxy_tensors; a batch that another server has prefilled"
-                " returns before the forward"
+                "like structure C, with the parameter pp_proxy_tensors; for a batch that another server has"
+                " prefilled, the function returns before the forward"
             ),
         ),
         Structure(
@@ -136,13 +136,17 @@ SCHEDULER = Recipe(
                 *("a4fbfbc30e52", "8fa82b1427a9", "4e47a0d715e0", "dc0460f42fb4", "5e71c4e771de", "26690fd8d9b9"),
                 *("138ebe70b148", "965c534eef87", "4a59209300a9", "559b1ea75785", "93dcd43ecd23", "5533bbb58258"),
             ),
-            Text("like D, but profiler and memory are separate components; run_batch() has a decorator from 0.5.14 on"),
+            Text(
+                "like structure D, but profiler and memory are separate components; run_batch() has a decorator from"
+                " 0.5.14 on"
+            ),
         ),
     ),
     why=_WHY,
     how=Text(
-        "a line before run_batch() counts the iterations; process_input_requests() and the idle function get one"
-        " line each at the start. The probe is a nested class at the end of Scheduler. {busy_period}",
+        "inserts one line before run_batch(), which counts the iterations, and one line each at the start of"
+        " process_input_requests() and of the idle function. The probe is a nested class at the end of"
+        " Scheduler. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
     upstream=f"{_SCHEDULER}, from 0.4.0 on",
@@ -185,9 +189,12 @@ FORWARD_THREAD = Recipe(
         ),
     ),
     why=_WHY,
-    how=Text("one line before the thread starts; between two batches the thread runs the commands in the queue"),
+    how=Text(
+        "inserts one line before the thread starts. Between two batches, the thread takes the profiler's start"
+        " and stop commands from the queue and runs them"
+    ),
     upstream=f"{_THREAD}, 0.4.0 to 0.5.3",
-    remove_when=Text("nobody runs releases below 0.5.3.post1 any more"),
+    remove_when=Text("releases below 0.5.3.post1 are no longer in use"),
     needs=(SCHEDULER.name,),
 )
 

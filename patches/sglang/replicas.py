@@ -55,8 +55,8 @@ def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
             " it, every replica would record"
         ),
         how=Text(
-            "in the actor of verl's server, the package takes the number from the actor's name and sets"
-            " VERL_REPLICA_RANK, as verl does for vLLM. In other processes the package does nothing"
+            "in the actor of verl's server, the sglang package takes the number from the actor's name and sets"
+            " VERL_REPLICA_RANK, as verl does for vLLM. In other processes the inserted code does nothing"
         ),
         upstream="verl/workers/rollout/sglang_rollout/async_sglang_server.py, from verl 0.6.1 on",
         remove_when=Text("verl tells SGLang's schedulers their replica number"),
@@ -69,7 +69,7 @@ def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
         insertions=(LINE,),
         structures=(Structure("", RELEASES, f"sglang/{FILE}", (), Text("the patched function exists in this file")),),
         how=Text(
-            "one line where a server is configured. In slime and its forks, the Ray actor that configures it"
+            "inserts one line where a server is configured. In slime and its forks, the Ray actor that configures it"
             " knows the replica number"
         ),
         upstream="slime/backends/sglang_utils/sglang_engine.py, from slime 0.2.1 on; the same file of miles",

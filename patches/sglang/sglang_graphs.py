@@ -38,16 +38,16 @@ FIRST = Recipe(
         ),
     ),
     why=Text(
-        "a replayed graph shows one launch and no operators. Only its capture shows which operator launched which"
-        " kernel, on which shapes (--contents npu,cpu,shapes)"
+        "a replayed graph shows one launch and no operators. Only its capture shows which operator launched"
+        " which kernel, and with which shapes (--contents npu,cpu,shapes)"
     ),
     how=Text(
-        "one line before the capture and one after it. The captures of draft models are not recorded. If"
-        " the capture fails, the engine does not start; the trace is saved when the process ends, or before"
-        " the process captures again. Only the first capture of a model runner is recorded. An update of"
-        " the weights from disk may capture again; up to 0.5.13.post1, --repeat N then records the first N"
-        " captures. Up to 0.5.13.post1, the trace has only the graphs of decode. Up to 0.5.0rc2, a model"
-        " runner does not know its data-parallel rank, so with --dp-size each replica has its own rank 0"
+        "inserts one line before the capture and one after it. The captures of draft models are not recorded. If"
+        " the capture fails, the engine does not start; the trace is saved when the process ends, or before the"
+        " process captures again. Only the first capture of a model runner is recorded. An update of the weights"
+        " from disk may capture again; up to 0.5.13.post1, --repeat N then records the first N captures. Up to"
+        " 0.5.13.post1, the trace has only the graphs of decode. Up to 0.5.0rc2, a model runner does not know"
+        " its data-parallel rank, so with --dp-size each replica has its own rank 0"
     ),
     upstream=_FILE,
     remove_when=Text("SGLang's own profiler can write a trace of the capture for chosen ranks"),
@@ -94,7 +94,7 @@ BY_DEVICE = _later_recipe(
     "B",
     RELEASES.between("0.5.1", "0.5.2rc2"),
     ("ff54ab28afa8",),
-    Text("like A, in init_device_graphs(); NPUs have their own class"),
+    Text("like structure A, but in init_device_graphs(); NPUs have their own class, NPUGraphRunner"),
     graphs.enclosing(
         "init_device_graphs",
         "CudaGraphRunner(self) if not _is_npu else NPUGraphRunner(self)",
@@ -106,14 +106,14 @@ FROM_TABLE = _later_recipe(
     "C",
     RELEASES.between("0.5.2", "0.5.10.post1"),
     ("3db54a85dce9", "9d9f4da1c5c2", "6993a7f08f7d"),
-    Text("like B, but the class is looked up by device"),
+    Text("like structure B, but the graph runner's class is looked up by device"),
     graphs.enclosing("init_device_graphs", "graph_runners[self.device](self)", "init_device_graphs", _CAPTURES),
 )
 BY_PLATFORM = _later_recipe(
     "D",
     RELEASES.between("0.5.11", "0.5.13.post1"),
     ("047a40676e36",),
-    Text("like C, but a platform outside of SGLang may bring its own class"),
+    Text("like structure C, but a platform outside of SGLang may bring its own class of graph runner"),
     graphs.enclosing(
         "init_device_graphs", "if current_platform.is_out_of_tree(): ...", "init_device_graphs", _CAPTURES
     ),
@@ -133,7 +133,7 @@ BOTH = _later_recipe(
         "init_cuda_graphs",
         where=Before("if self.server_args.forward_hooks: ..."),
         line='self._rlpatch_stage("leave")',
-        why=Text("all graphs are captured by then"),
+        why=Text("all graphs have been captured when this line runs"),
     ),
 )
 TOGETHER = _later_recipe(

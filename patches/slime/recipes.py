@@ -27,20 +27,20 @@ _INTERLEAVED = Note(
 _COUNTED = Note(
     Text("each rollout is one training step, counted from 1 in each process"),
     Text(
-        "in a run from the beginning, the training step is rollout_id plus 1. After a restart from a"
-        " checkpoint, the number begins at 1 again. An actor that waits for its critic (num_critic_only_steps)"
-        " begins to count later"
+        "in a run from the beginning, the training step is rollout_id plus 1. After a restart from a checkpoint,"
+        " the number begins at 1 again. An actor that first waits for its critic (num_critic_only_steps) does"
+        " not count those steps"
     ),
 )
 _REUSED = Note(
-    Text("with one mini-batch per rollout, slime reuses the actor's log-probs"),
+    Text("with one mini-batch per rollout, slime may skip the actor's log-probs"),
     Text(
         "from 0.3.0 on, the update then computes the actor's log-probs itself (can_reuse_log_probs_in_loss in"
         " slime/backends/megatron_utils/actor.py). slime still computes the reference's log-probs before the"
         " update"
     ),
 )
-_DYNAMIC = Note(Text("with use_dynamic_batch_size, a single micro-batch is not representative"))
+_DYNAMIC = Note(Text("with use_dynamic_batch_size, micro-batches differ in size: record several"))
 
 
 def _micro_lines(method: str, schedule: str, count: str, *, last: bool) -> tuple[Insertion, Insertion]:
@@ -56,8 +56,8 @@ def _micro_lines(method: str, schedule: str, count: str, *, last: bool) -> tuple
             line=f'_rlpatch_stage_micros = _rlpatch_stage_scheduled("{MICRO}",'
             f" iter(data_iterator[:1] * {count}), mpu, model{last_one})",
             why=Text(
-                "rlpatch's iterator has one item for each micro-batch that Megatron's schedule will run. The"
-                " last micro-batch ends after the schedule and includes the gradient reduction"
+                "rlpatch's iterator has one item for each micro-batch that Megatron's schedule will run. The last"
+                " micro-batch ends only when the schedule returns, and includes the gradient reduction"
             ),
             parameters=("data_iterator", "num_microbatches", "model"),
             windows=(MICRO,),
@@ -151,11 +151,11 @@ def _recipe(stage: str, package: str, releases: Releases, fingerprints: tuple[st
         ),
         why=Text(
             "{package}'s own profiler (--use-pytorch-profiler) records whole rollouts, whose traces are too large to"
-            " read; a trace of one mini-batch or micro-batch is small",
+            " read. rlpatch records a single mini-batch or micro-batch instead, which keeps the trace small",
             package,
         ),
         how=Text(
-            "one line at the start and one at the end of the function, and lines around the calls that run a"
+            "inserts one line at the start and one at the end of the function, and lines around the calls that run a"
             " mini-batch or micro-batch. The recorder is at the end of the module"
         ),
         upstream=f"{file}, from {releases[0]} on",

@@ -9,8 +9,8 @@ from patches.slime import UPDATE
 from patches.weights_stage import Weights
 
 _SENDS = Text("a bucket of weights is sent")
-_ANSWERS = Text("the engines' answers to a bucket are waited for")
-_GATHERS = Text("the ranks gather the weights that they share")
+_ANSWERS = Text("the trainer waits here until the engines have answered to a bucket")
+_GATHERS = Text("each rank gathers the weights that are sharded across the ranks")
 _WHOLE = Text("the driver calls this function on each rank that trains")
 
 

@@ -87,8 +87,8 @@ _LOG_PROBS = (
         where=Before("for start in range(...): ..."),
         line='self._rlpatch_stage("parts", model)',
         why=Text(
-            "the loop over the parts of a rollout follows. The loss also calls this function, but with"
-            " gradients, so the probe can tell the two kinds of calls apart"
+            "the loop over the micro-batches of a rollout follows. The loss also calls this function, but with"
+            " gradients: by them the probe tells the two kinds of calls apart"
         ),
         parameters=("model",),
     ),
@@ -99,7 +99,7 @@ _LOG_PROBS = (
             after='self._rlpatch_stage("go_on", start + batch_size < input_ids.size(0))',
         ),
         line='self._rlpatch_stage("stop", "micro-batch")',
-        why=Text("the log-probs of one part end here, and the next part begins"),
+        why=Text("the log-probs of one micro-batch end here, and the next micro-batch begins"),
         parameters=("batch_size", "input_ids"),
     ),
 )
@@ -156,9 +156,9 @@ def _update(trainer: _Trainer) -> Recipe:
         ),
         why=_WHY,
         how=Text(
-            "one line where a micro-batch begins. The training loop of transformers calls"
-            " floating_point_ops() at the end of a micro-batch and _maybe_log_save_evaluate() after the"
-            " optimizer step; rlpatch adds both methods to the class"
+            "inserts one line where a micro-batch begins. The training loop of transformers calls"
+            " floating_point_ops() at the end of a micro-batch and _maybe_log_save_evaluate() after the optimizer"
+            " step; rlpatch adds both methods to the class"
         ),
         upstream=f"{trainer.file}, from {trainer.releases[0]} on, on transformers from 4.56 on",
         remove_when=_REMOVE,
@@ -180,7 +180,10 @@ def _log_probs(trainer: _Trainer, *structures: Structure) -> Recipe:
         insertions=_LOG_PROBS,
         structures=structures,
         why=_WHY,
-        how=Text("one line before the loop over the parts of the rollout, and two lines around the end of each part"),
+        how=Text(
+            "inserts one line before the loop over the micro-batches of the rollout, and two lines around the end of"
+            " each micro-batch"
+        ),
         upstream=f"{trainer.file}, from {trainer.releases[0]} on",
         remove_when=_REMOVE,
         roles=ROLES["compute-log-prob"],
@@ -189,7 +192,7 @@ def _log_probs(trainer: _Trainer, *structures: Structure) -> Recipe:
 
 
 def _parts(name: str, trainer: _Trainer, releases: Releases, *fingerprints: str) -> Structure:
-    return Structure(name, releases, trainer.file, fingerprints, Text("one loop over parts of the rollout"))
+    return Structure(name, releases, trainer.file, fingerprints, Text("one loop over the micro-batches of the rollout"))
 
 
 _UPDATE = _update_probe()

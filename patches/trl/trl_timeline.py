@@ -39,9 +39,9 @@ def _trainer(name: str, releases: Releases, micro: str = '"unit", "micro-batch"'
         (
             "training_step",
             f"training_step(self, {micro})",
-            Text("the first micro-batch after an optimizer step begins a training step"),
+            Text("a training step begins with the first micro-batch after an optimizer step"),
         ),
-        ("log", "logged(self, logs)", Text("the last call of this function in a run ends the last training step")),
+        ("log", "logged(self, logs)", Text("the last training step ends with the last call of this function in a run")),
         ("_move_model_to_vllm", 'span("sync", "move_model_to_vllm")', _SYNC),
         *_phases(_PHASES),
     )

@@ -94,8 +94,8 @@ def engine_worker(stage: str, unit: str) -> Recipe:
         where=Head(),
         line='self._rlpatch_stage("enter", data)',
         why=Text(
-            "a call of the stage begins here. Its training step comes from update_weights; without that, each"
-            " call counts as a training step"
+            "a call of the stage begins here. The number of its training step is taken from update_weights(); in a"
+            " process that never calls update_weights(), each call counts as a training step"
         ),
         parameters=("data",),
     )
@@ -147,8 +147,8 @@ def engine_worker(stage: str, unit: str) -> Recipe:
         ),
         why=WHY,
         how=Text(
-            "a line at the start of the function says which role calls it; the probe is a nested class at the end"
-            " of TrainingWorker"
+            "inserts a line at the start of the function, which tells the probe which role is calling; the probe is"
+            " a nested class at the end of TrainingWorker"
         ),
         upstream=f"{_WORKER}, from {_ENGINES[0]} on",
         remove_when=REMOVE,
@@ -174,20 +174,23 @@ def _tinker(unit: str) -> Recipe:
                 method,
                 where=Head(),
                 line='self._rlpatch_stage("begin_batch", data, True)',
-                why=Text("the first call after an optimizer step begins a mini-batch, which is a training step here"),
+                why=Text(
+                    "the first call after an optimizer step begins a mini-batch; for Tinker's worker, each mini-batch"
+                    " counts as a training step"
+                ),
                 parameters=("data",),
             ),
             Insertion(
                 "optimizer_step",
                 where=Before("return ..."),
                 line='self._rlpatch_stage("end_batch")',
-                why=Text("this function ends the mini-batch"),
+                why=Text("the mini-batch ends with this function"),
             ),
         ),
         structures=(Structure("", releases, file, ("e78e523067fc",), Text("forward and backward are separate calls")),),
         why=WHY,
         how=Text(
-            "one line where a forward and backward begin, and one line after the optimizer step; everything"
+            "inserts one line where a forward and backward begin, and one line after the optimizer step; everything"
             " else is inherited from TrainingWorker"
         ),
         upstream=f"{file}, from {releases[0]} on",
@@ -225,7 +228,10 @@ def _in_engine(engine: _Engine, stage: str) -> Recipe:
             Structure("", engine.releases, file, engine.fingerprints, Text("one loop over the micro-batches")),
         ),
         why=WHY,
-        how=Text("the worker that calls this engine wraps the micro-batches, and the loop runs over the wrapper"),
+        how=Text(
+            "the worker wraps the micro-batches before it calls this engine, and the engine's loop runs over the"
+            " wrapper"
+        ),
         upstream=f"{file}, from {engine.releases[0]} on",
         remove_when=REMOVE,
         strategies=(engine.strategy,),

@@ -17,10 +17,10 @@ WHY = Text(
 )
 ITERATED = Text(
     "rlpatch wraps the iterator of Megatron's schedule. Between two micro-batches, the wrapper starts, steps"
-    " or stops the profiler; the trace is also saved after an exception"
+    " or stops the profiler. The trace is saved even if an exception ends the loop"
 )
 DYNAMIC = Note(
-    Text("with use_dynamic_bsz the first micro-batch is not representative"),
+    Text("with use_dynamic_bsz, micro-batches differ in size: do not choose the first"),
     Text("from verl 0.6.0 on, use_dynamic_bsz puts the smallest micro-batches at the start and at the end of the loop"),
 )
 INTERLEAVED = Note(
@@ -65,9 +65,9 @@ def scheduled(method: str, chunks: str, statement: str, *, last: bool) -> Insert
         where=Around(statement, after="self._rlpatch_stage_ended(batch_generator)", nested=False),
         line=f'batch_generator = self._rlpatch_stage_scheduled("{MICRO}", batch_generator, mpu, {chunks}{last_one})',
         why=Text(
-            "without pipeline parallelism, Megatron's schedule takes a micro-batch, runs its forward and in"
-            " updates its backward, then takes the next. The schedule never exhausts the iterator: the last"
-            " micro-batch ends after the schedule and includes the gradient reduction"
+            "without pipeline parallelism, Megatron's schedule takes one micro-batch at a time and runs its forward"
+            " (in updates also its backward) before it takes the next. It never exhausts the iterator, so the last"
+            " micro-batch ends only when the schedule returns, and includes the gradient reduction"
         ),
     )
 

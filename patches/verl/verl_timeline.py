@@ -70,7 +70,7 @@ RECIPES = _TIMELINE.recipes(
         (
             "_timer",
             'span("phase", name)',
-            Text("simple_timer() and marked_timer() of every trainer call this function through yield from"),
+            Text("simple_timer() and marked_timer() of every trainer run this function by `yield from`"),
         ),
     ),
     _TIMELINE.sites(
@@ -259,7 +259,8 @@ RECIPES = _TIMELINE.recipes(
                 (
                     "forward_backward_batch",
                     "forward-backward",
-                    Text("Megatron's schedule interleaves the micro-batches"),
+                    Text("Megatron's schedule interleaves the micro-batches, so this span covers the forward and"
+                        " backward of all of them"),
                 ),
                 ("optimizer_step", "optimizer-step", Text("this function ends a mini-batch")),
             )

@@ -18,7 +18,9 @@ _ENGINES = RELEASES.since("0.7.0")
 _ACTOR = "ActorRolloutRefWorker"
 
 _WHOLE = Text("this function is the trainer's side of a weight sync, in the trainer's workers")
-_SENDER = Text("apart from gathering and sending, this function copies tensors into buckets")
+_SENDER = Text(
+    "the time in this function that is neither gathering nor sending is spent on copying tensors into buckets"
+)
 _LOAD = Text("the engine loads the weights")
 
 
@@ -31,7 +33,7 @@ def _gather_lines(method: str, module: str) -> tuple[Insertion, ...]:
     """Return the lines around `MODULE.state_dict()` in `method`, where FSDP gathers the weights: a range "gather"."""
     call = f"{module}.state_dict()"
     return (
-        _WEIGHTS.around(method, call, 'phase("gather")', Text("every rank contributes its parts of the weights here")),
+        _WEIGHTS.around(method, call, 'phase("gather")', Text("every rank contributes its shards of the weights here")),
     )
 
 
@@ -117,10 +119,7 @@ RECIPES = _WEIGHTS.recipes(
             _WEIGHTS.phase(
                 f"{cls}.get_per_tensor_param",
                 "gather",
-                Text(
-                    "the weights that are gathered all at once are gathered here; the others are gathered tensor by"
-                    " tensor"
-                ),
+                Text("weights that can be gathered all at once are gathered here; the others follow tensor by tensor"),
             ),
         )
         for cls, folder, first in (

@@ -15,7 +15,7 @@ from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 from patches.verl.stages import DYNAMIC, INTERLEAVED, ITERATED, LEGACY, WHY, leave, loop, scheduled
 
 _COUNTED = Text("each call counts as a training step, because not every release passes global_steps to this function")
-_REMOVE = Text("nobody runs releases below 0.8.0 any more")
+_REMOVE = Text("releases below 0.8.0 are no longer in use")
 
 
 class _Loops(NamedTuple):
@@ -114,8 +114,8 @@ def _in_loops(
         structures=(Structure("", LEGACY, worker.file, fingerprints, loops.shape),),
         why=WHY,
         how=Text(
-            "rlpatch wraps what these loops iterate over. Between two iterations, the wrapper starts, steps"
-            " or stops the profiler; the trace is also saved after an exception"
+            "rlpatch wraps what these loops iterate over. Between two iterations, the wrapper starts, steps or stops"
+            " the profiler. The trace is saved even if an exception ends the loop"
         ),
         upstream=f"{worker.file}, {LEGACY[0]} to {LEGACY[-1]}",
         remove_when=_REMOVE,

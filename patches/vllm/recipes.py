@@ -69,28 +69,28 @@ WORKER = Recipe(
             RELEASES.between("0.17.0", "0.24.0"),
             _GPU,
             ("35d8c493a9ad",),
-            Text("like B, with asynchronous pipeline sends and a branch for pooling models"),
+            Text("like structure B, with asynchronous pipeline sends and a branch for pooling models"),
         ),
         Structure(
             "D",
             RELEASES.between("0.25.0", "0.29.0"),
             _GPU,
             ("9124c57bb104", "13da943441f6"),
-            Text("like C, with the decorator with_gpu_sync_check"),
+            Text("like structure C, with the decorator with_gpu_sync_check"),
         ),
         Structure(
             "E",
             RELEASES.since("0.30.0"),
             _GPU,
             ("f9f6dc17dc62", "d23383066806"),
-            Text("like D, with a branch for pooling models after the pipeline sends, too"),
+            Text("like structure D, with a branch for pooling models after the pipeline sends, too"),
         ),
     ),
     why=_WHY,
     how=Text(
-        "one line at the start of execute_model() and of sleep(), and one in profile(); the probe is a nested"
-        " class at the end of Worker. The warm-up of the second model runner passes here, too; the probe"
-        " recognizes it by the names of its requests. {busy_period}",
+        "inserts one line at the start of execute_model() and of sleep(), and one in profile(); the probe is a"
+        " nested class at the end of Worker. The warm-up of the second model runner calls execute_model(), too;"
+        " the probe recognizes it by the names of its requests and does not count it. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
     upstream=f"{_GPU}, which CPUWorker inherits from 0.11.0 on",
@@ -116,11 +116,11 @@ CPU_WORKER = Recipe(
     ),
     why=_WHY,
     how=Text(
-        "one line at the start of execute_model(). This worker inherits profile() from Worker, and its"
+        "inserts one line at the start of execute_model(). This worker inherits profile() from Worker, and its"
         " sleep() does nothing"
     ),
     upstream=f"{_CPU}, 0.9.1 to 0.10.2; 0.8.5 and 0.9.0 have no CPU worker for V1, later ones inherit execute_model()",
-    remove_when=Text("nobody runs releases below 0.11.0 any more"),
+    remove_when=Text("releases below 0.11.0 are no longer in use"),
 )
 
 CPU_PROFILE = Recipe(
@@ -141,25 +141,25 @@ CPU_PROFILE = Recipe(
         ),
     ),
     why=Text("on CPUs, the engine's own profiler starts in this method, and not in Worker.profile()"),
-    how=Text("one line in profile(); everything else is inherited from Worker"),
+    how=Text("inserts one line in profile(); everything else is inherited from Worker"),
     upstream=f"{_CPU}, 0.11.1 to 0.30.0",
-    remove_when=Text("nobody runs releases below 0.31.0 any more"),
+    remove_when=Text("releases below 0.31.0 are no longer in use"),
     needs=(WORKER.name,),
 )
 
 _CAPTURE_WHY = Text(
-    "a replayed graph shows one launch and no operators. Only its capture shows which operator launched which"
-    " kernel, on which shapes (--contents npu,cpu,shapes). Common guides start the profiler in"
+    "a replayed graph shows one launch and no operators. Only its capture shows which operator launched"
+    " which kernel, and with which shapes (--contents npu,cpu,shapes). Common guides start the profiler in"
     " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), where it records nothing if the worker is"
     " another process"
 )
 _CAPTURE_HOW = Text(
-    "one line before capture_model() and one after it: the trace begins with the first warm-up run and ends with"
-    " the last graph. The trace leaves out earlier runs, for sizes that are compiled but not captured, and the"
-    " graphs that vLLM captures to estimate memory. torch.compile is done by then, in the profile run of"
-    " determine_available_memory(). If the capture fails, the engine does not start; the trace is saved when the"
-    " process ends, or before its next capture. Only the first capture of a worker is recorded: elastic expert"
-    " parallelism captures again, and --repeat N records the first N"
+    "inserts one line before capture_model() and one after it: the trace begins with the first warm-up run"
+    " and ends with the last graph. The trace leaves out earlier runs for sizes that are compiled but not"
+    " captured, and the graphs that vLLM captures to estimate memory. torch.compile is done by then, in the"
+    " profile run of determine_available_memory(). If the capture fails, the engine does not start; the"
+    " trace is saved when the process ends, or before its next capture. Only the first capture of a worker"
+    " is recorded: elastic expert parallelism captures again, and --repeat N records the first N captures"
 )
 _CAPTURE_IN = Text(
     "compile_or_warm_up_model() runs in the worker's process, in the thread that runs all calls of the worker."
@@ -197,15 +197,15 @@ CAPTURE = Recipe(
                 "425afb952cb1",
             ),
             Text(
-                "capture_model() is called once, under `if not self.model_config.enforce_eager`; from 0.10.2"
-                " on the result of the call is kept"),
+                "capture_model() is called once, under `if not self.model_config.enforce_eager`; from 0.10.2 on the"
+                " return value is used"),
         ),
         Structure(
             "B",
             RELEASES.between("0.30.0", "0.32.0"),
             _GPU,
             ("8d8144d2a4f6", "a4379f07e2da", "2f7569358dcd"),
-            Text("like A, but capture_model() is called inside a context manager"),
+            Text("like structure A, but capture_model() is called inside a context manager"),
         ),
     ),
     why=_CAPTURE_WHY,
@@ -225,16 +225,17 @@ INNER_CAPTURE = CAPTURE._replace(
             RELEASES.since("0.33.0"),
             _GPU,
             ("bd98ccdd6655",),
-            Text("like B, in a separate method that compile_or_warm_up_model() calls for both model runners"),
+            Text("like structure B, in a separate method that compile_or_warm_up_model() calls for both model runners"),
         ),
     ),
 )
 
 _COMPILES = Text("on CPUs no graph is captured. This warm-up run triggers torch.compile, in the same thread")
 _COMPILE_HOW = Text(
-    "one line before warming_up_model() and one line after it. With enforce_eager, warming_up_model() returns"
-    " at once and the trace is empty; from 0.30.0 on it may not be called at all. vLLM caches what it"
-    " compiled: a second start shows only the model's run, unless VLLM_DISABLE_COMPILE_CACHE=1 is set"
+    "inserts one line before warming_up_model() and one after it. With enforce_eager, warming_up_model()"
+    " returns at once and the trace is empty; from vLLM 0.30.0 on, it is not even called if"
+    " --kv-cache-memory-bytes is set, too. vLLM caches what it compiled: a second start shows only the"
+    " model's run, unless VLLM_DISABLE_COMPILE_CACHE=1 is set"
 )
 
 CPU_WARM_UP = Recipe(
@@ -257,7 +258,7 @@ CPU_WARM_UP = Recipe(
     why=_CAPTURE_WHY,
     how=_COMPILE_HOW,
     upstream=f"{_CPU}, 0.9.1 to 0.19.1",
-    remove_when=Text("nobody runs releases below 0.20.0 any more"),
+    remove_when=Text("releases below 0.20.0 are no longer in use"),
     needs=(CAPTURE.name, INNER_CAPTURE.name),
 )
 
@@ -272,8 +273,8 @@ CPU_COMPILE = CPU_WARM_UP._replace(
             _CPU,
             ("475486aa9800", "def2e56b1873", "6779b8f400e6"),
             Text(
-                "this worker compiles before the KV cache is created, to measure the free memory; from 0.30.0"
-                " on only under a condition"
+                "this worker compiles the model before it creates the KV cache, to measure the free memory; from vLLM"
+                " 0.30.0 on, it skips this if torch.compile is off and --kv-cache-memory-bytes is set"
             ),
         ),
     ),

@@ -50,8 +50,8 @@ V1 = Recipe(
             "vllm_ascend/worker/worker_v1.py",
             ("2cfae7ddc7c9", "2ece83809f86", "25d9c3961d34", "35f127731067"),
             Text(
-                "the function receives from the pipeline before it calls the model runner, and has two to"
-                " four returns afterwards"
+                "the function receives tensors from the previous pipeline stage, then calls the model runner; two to"
+                " four returns follow"
             ),
         ),
         Structure(
@@ -59,14 +59,14 @@ V1 = Recipe(
             RELEASES.between("0.11.0rc0", "0.11.0"),
             "vllm_ascend/worker/worker_v1.py",
             ("10fbe039bb25",),
-            Text("like B, with msMonitor's dp.step() at the start"),
+            Text("like structure B, with msMonitor's dp.step() at the start"),
         ),
         Structure(
             "D",
             ("0.12.0rc1",),
             "vllm_ascend/worker/worker_v1.py",
             ("c7819df00f71",),
-            Text("sampling moved to sample_tokens(), and execute_model() returns None before it"),
+            Text("sampling moved to sample_tokens(), and execute_model() returns None before the sampling"),
         ),
         Structure(
             "D",
@@ -80,14 +80,14 @@ V1 = Recipe(
             RELEASES.between("0.20.2rc1", "0.26.0rc1"),
             "vllm_ascend/worker/worker.py",
             ("bdca4a5a15af", "b69c043857f9", "c97329d75da0"),
-            Text("like D, with a step() of the engine's own profiler just before the model runner is called"),
+            Text("like structure D, with a step() of the engine's own profiler just before the model runner is called"),
         ),
         Structure(
             "F",
             RELEASES.since("0.27.1rc1"),
             "vllm_ascend/worker/worker.py",
             ("51499718846d", "1a4b9b57fc99"),
-            Text("like E, with branches for the second model runner after the model runner is called"),
+            Text("like structure E, with branches for the second model runner after the model runner is called"),
         ),
     ),
     why=Text(
@@ -96,8 +96,8 @@ V1 = Recipe(
         " rank, and prefill counts as a step"
     ),
     how=Text(
-        "one line before the call of the model runner, one in sleep(), and one in profile(); the probe is a"
-        " nested class at the end of NPUWorker. {busy_period}",
+        "inserts one line before the call of the model runner, one in sleep(), and one in profile(); the probe"
+        " is a nested class at the end of NPUWorker. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1",
@@ -150,12 +150,12 @@ V0 = Recipe(
     ),
     why=Text("below 0.9.2rc1 the V0 engine is the default; VLLM_USE_V1 decides which of the two workers a run uses"),
     how=Text(
-        "rlpatch overrides prepare_input() to see the model input. One line at the start of execute_worker()"
-        " counts the iterations; sleep() and start_profile() get one line each"
+        "rlpatch overrides prepare_input() to see the model input. It inserts one line at the start of"
+        " execute_worker(), which counts the iterations, and one line each in sleep() and start_profile()"
     ),
     upstream="vllm_ascend/worker.py in 0.7.1rc1, vllm_ascend/worker/worker.py up to 0.9.2rc1;"
     " vllm/worker/worker_base.py",
-    remove_when=Text("nobody runs releases below 0.10.0rc1 any more"),
+    remove_when=Text("releases below 0.10.0rc1 are no longer in use"),
 )
 
 CAPTURE = Recipe(
@@ -194,20 +194,20 @@ CAPTURE = Recipe(
                 "34983f4a46bf", "734df3d07836", "bbdf0478a753", "e3d56db44f87", "09a1bba0f224", "1a91113c943b",
                 "e4f6ecf053ad", "00db38da1ff2", "dbdfe9d04c2c", "65c0787cbe0e", "80963d0e1fe2",
             ),
-            Text("like 0.12.0rc1, but in another file; from 0.19.1rc1 on the result of the call is kept"),
+            Text("like 0.12.0rc1, but in another file; from 0.19.1rc1 on the return value of the call is used"),
         ),
     ),
-    why=Text("a replayed graph shows one launch and no operators. Only its capture shows which operator launched which"
-    " kernel, on which shapes (--contents npu,cpu,shapes). Common guides start the profiler in"
-    " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), where it records nothing if the worker is"
-    " another process"),
-    how=Text("one line before capture_model() and one after it: the trace begins with the first warm-up run, which"
-    " shows the launched kernels, and ends with the last graph. Earlier runs for sizes that are only compiled are not"
-    " in the trace, nor is ATB's warm-up afterwards. The captures of the model runners (ACL graphs, torchair,"
-    " xlite, 310P) are all inside this call. If the call fails, the engine does not start; the trace is saved"
-    " when the process ends, or before its next capture. Only the first capture of a worker is recorded: elastic"
-    " expert parallelism captures again, and --repeat N records the first N. From 0.23.0rc1 on, the capture after"
-    " a wake-up does not go through the worker"),
+    why=Text("a replayed graph shows one launch and no operators. Only its capture shows which operator launched"
+        " which kernel, and with which shapes (--contents npu,cpu,shapes). Common guides start the profiler in"
+        " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), where it records nothing if the worker is"
+        " another process"),
+    how=Text("inserts one line before capture_model() and one after it: the trace begins with the first warm-up run,"
+        " which shows the launched kernels, and ends with the last graph. Earlier runs for sizes that are only"
+        " compiled are not in the trace, nor is ATB's warm-up afterwards. The captures of the model runners (ACL"
+        " graphs, torchair, xlite, 310P) are all inside this call. If the call fails, the engine does not start;"
+        " the trace is saved when the process ends, or before its next capture. Only the first capture of a"
+        " worker is recorded: elastic expert parallelism captures again, and --repeat N records the first N"
+        " captures. From 0.23.0rc1 on, the capture after a wake-up does not go through the worker"),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1."
     " compile_or_warm_up_model() runs in the worker's process, in the thread of all its calls, called through"
     " collective_rpc: by vLLM's Executor.initialize_from_config up to 0.26, by its EngineCore from 0.27 on. There is no"

@@ -173,7 +173,10 @@ def test_a_file_that_no_recipe_fits_is_left_out_and_said(target: Target, version
     made = plan.apply(upstream, target._replace(version=version), config())
     assert [change.path.stem for change in made.edit.changes] == ["fsdp", "later", "values"]
     assert [note for note in made.notes if "toy/" in note.text] == [
-        Note("skipped toy/worker.py: the file matches no known release", "found 0 methods run; the class has: go")
+        Note(
+            "skipped toy/worker.py: the file matches no known release",
+            "found 0 methods named run (methods of the class: go)",
+        )
     ] * said
 
 

@@ -41,10 +41,12 @@ SUMMARIES = {
     "--prefill 0:4 --rollout 2 --repeat 3 --ranks 0,2": "prefill iterations 0..3 of rollout 2 to 4 on rank 0, 2",
     "--iterations 0:4 --replicas 1,3": "iterations 0..3 of rollout 0 on rank 0 of replica 1,3",
     "--iterations 0:4 --replicas all": "iterations 0..3 of rollout 0 on rank 0 of every replica",
-    "--decode 1:4 --at-load 8": "decode steps 1..3 of rollout 0 on rank 0, counted once 8 requests are scheduled",
+    "--decode 1:4 --at-load 8": (
+        "decode steps 1..3 of rollout 0 on rank 0 (counting starts once at least 8 requests are scheduled)"
+    ),
     "--decode 1:4 --at-tail 2 --at-context 99": (
-        "decode steps 1..3 of rollout 0 on rank 0, counted once 2 or fewer requests are left and a"
-        " request has 99 tokens of context"
+        "decode steps 1..3 of rollout 0 on rank 0 (counting starts once 2 or fewer requests are left and a"
+        " request has at least 99 tokens of context)"
     ),
     "--decode 1:4 --on-demand": (
         "decode steps 1..3 of rollout 0 on rank 0, then decode steps that `rlpatch trigger` asks for"

@@ -155,7 +155,7 @@ def test_a_fingerprint_that_is_new_is_printed_with_the_line_where_it_goes(copied
         ),
         (
             ("def compile_or_warm_up_model(", "def warm_up("),
-            "graph-capture: graph capture of the V1 worker: does not fit: 0 methods compile_or_warm_up_model",
+            "graph-capture: graph capture of the V1 worker: does not fit: 0 methods named compile_or_warm_up_model",
             'graph capture of the V1 worker: the structure ends: RELEASES.between("0.13.0rc1", "0.30.0rc2")',
         ),
     ],

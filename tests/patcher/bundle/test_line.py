@@ -94,7 +94,7 @@ def test_commands_of_rlpatch_are_said_as_they_can_be_typed_here(typed: Typed, si
     assert typed("apply", "--path", site).code == 0
     (site / WORKER).write_text(SOURCE)
     assert (
-        "the file was replaced and no longer has this patch (python3 patch.pyz revert removes the record)"
+        "the file was replaced and no longer has this patch (to remove the patch's record: python3 patch.pyz revert)"
         in typed("status", "--path", site).out
     )
     assert f"`python3 patch.pyz diff --path {site}` shows every line" in typed("apply", "--path", site).out

@@ -38,14 +38,14 @@ PRISTINE = BODY.encode()
             PRISTINE,
             False,
             "tampered",
-            "line 5: a comment that marks rlpatch's lines begins",
+            "line 5: an rlpatch marker comment begins",
         ),
         (
             BODY.replace("X = 1", f"g()  # rlpatch: {ONE}").encode(),
             PRISTINE,
             False,
             "tampered",
-            "line 6: a comment that marks",
+            "line 6: an rlpatch marker comment",
         ),
         (
             marked(BODY, TWO),

@@ -148,20 +148,20 @@ def test_a_line_may_go_into_another_class_where_that_takes_what_it_needs(
 
 def test_a_line_for_another_class_that_must_be_there_is_looked_for() -> None:
     elsewhere = Insertion("Missing.run", where=Head(), line="seen()", why="")
-    with pytest.raises(Problem, match=r"found 0 functions Missing\.run"):
+    with pytest.raises(Problem, match=r"found 0 functions named Missing\.run"):
         insert(SOURCE, RECIPE._replace(insertions=(*RECIPE.insertions, elsewhere)))
 
 
 @pytest.mark.parametrize(
     ("edit", "cause"),
     [
-        (("class Worker(", "class Wrker("), "0 classes of that name; the file has: Other, Wrker"),
+        (("class Worker(", "class Wrker("), "0 classes of that name (classes in the file: Other, Wrker)"),
         (("after = 1", "class Worker: pass"), "2 classes of that name"),
         (
             ("    def run(self, batch)", "    def walk(self, batch)"),
-            "0 methods run; the class has: walk, sleep",
+            "0 methods named run (methods of the class: walk, sleep)",
         ),
-        (("    def sleep", "    def run(self, batch): pass\n    def sleep"), "2 methods run"),
+        (("    def sleep", "    def run(self, batch): pass\n    def sleep"), "2 methods named run"),
         (("self, batch)", "self, request)"), "run has no parameter batch"),
         (("output = self", "result = self"), "0 top-level statements “output = self.runner.run(...)”"),
         (("self.runner.run", "self.runners.run"), "0 top-level statements"),
@@ -169,7 +169,7 @@ def test_a_line_for_another_class_that_must_be_there_is_looked_for() -> None:
         (("        output = ", "        if batch: output = "), "0 top-level statements"),
         (
             (':\n        """Sleeps."""\n        allocator.sleep()', ": allocator.sleep()"),
-            "0 separate statements at the start of sleep",
+            "0 statements on a line of their own at the start of sleep",
         ),
         (("    def sleep", "    def _probe(self): pass\n\n    def sleep"), "the class already has _probe"),
         (("after = 1", "after = = 1"), "not valid Python"),

@@ -159,10 +159,10 @@ def test_what_is_there_already_changes_nothing(arguments, same: list[str]) -> No
 @pytest.mark.parametrize(
     ("edit", "cause"),
     [
-        (("class Worker(", "class Wrker("), "0 classes of that name; the file has: Wrker"),
+        (("class Worker(", "class Wrker("), "0 classes of that name (classes in the file: Wrker)"),
         (("after = 1", "class Worker: pass"), "2 classes of that name"),
-        (("def build", "def make"), "0 methods build; the class has: run, make"),
-        (("    def run", "    def build(self): pass\n    def run"), "2 methods build"),
+        (("def build", "def make"), "0 methods named build (methods of the class: run, make)"),
+        (("    def run", "    def build(self): pass\n    def run"), "2 methods named build"),
         (("prof.Config(", "prof.Settings("), "0 calls of prof.Config in build"),
         (("metrics=None", "metrics=prof.Config()"), "2 calls of prof.Config in build"),
         (("metrics=None", "**more"), "prof.Config with arguments that are only known while the program runs"),

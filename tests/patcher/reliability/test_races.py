@@ -68,7 +68,7 @@ def test_a_file_that_was_pristine_for_a_moment_is_not_forgotten(
 
     monkeypatch.setattr(edits, "revert", overtaken)
     said = package.rlpatch(site, "revert")
-    assert (said.exit_code, "the file was replaced while rlpatch was looking at it" in said.stderr) == (4, True)
+    assert (said.exit_code, "the file was replaced after rlpatch had read it" in said.stderr) == (4, True)
     assert package.rlpatch(site, "revert").exit_code == 0
     assert Picture(site) == original
 

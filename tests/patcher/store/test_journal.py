@@ -171,7 +171,7 @@ def test_without_a_first_root_that_was_deleted_the_message_names_a_way_on(
     for name in taken:
         (roots[1] / name).mkdir()
     stuck = _rlpatch(["rlpatch", "revert", *where], tmp_path)
-    said = f"; if somebody deleted {roots[0]}, revert by the marks in the remaining files: "
+    said = f"; if somebody deleted {roots[0]}, revert the remaining files by the marks in them: "
     assert stuck.returncode == 7
     way = stuck.stderr.partition(said)[2].partition("\n")[0]
     done = _rlpatch(["sh", "-ec", way], tmp_path)
@@ -237,7 +237,7 @@ def test_the_next_commit_recovers_first(two: list[Path], leave, marks: int) -> N
         with pytest.raises(Problem) as caught:
             store.commit([edit])
         assert caught.value.kind is Kind.FOREIGN_EDIT
-        assert "run the same command again" in str(caught.value)
+        assert "run your command again" in str(caught.value)
         assert bytes_of([root]) == [PRISTINE]
 
 
@@ -325,7 +325,7 @@ def test_a_folder_that_became_a_link_out_of_the_root_is_refused(two: list[Path],
     (root / "pkg").rename(outside)
     (root / "pkg").symlink_to(outside)
     before = picture(outside)
-    with pytest.raises(Problem, match="is outside of the root folder"):
+    with pytest.raises(Problem, match="leads out of the root folder"):
         store.recover([root])
     assert picture(outside) == before
 
@@ -435,7 +435,7 @@ def test_a_commit_that_fails_says_whether_it_has_ended_another_run(
     assert bytes_of(two) == [PRISTINE] * 2
     assert (
         any(
-            "rlpatch had to end an interrupted command first: run the same command again" in note
+            "rlpatch first had to recover from an interrupted command: run your command again" in note
             for note in caught.value.notes
         )
         is ended

@@ -76,7 +76,7 @@ def test_a_folder_on_pythonpath_shadows_a_wheel(tmp_path: Path, lists: str | Non
     found = of(tmp_path / "src", tmp_path / "src", tmp_path / "site")
     assert facts(found) == ("unpacked", "0.13.0", "vllm_ascend/_version.py")
     assert [note.detail for note in found.notes] == [
-        f"Python imports from this folder, not from the installation that {info} points to"
+        f"Python imports the package from this folder, not from the installation that {info} points to"
     ]
 
 
@@ -87,7 +87,7 @@ def test_a_package_left_in_site_packages_shadows_an_editable_install(tmp_path: P
     found = of(site, site)
     assert facts(found) == ("wheel", "0.9.0", "vllm_ascend/_version.py")
     assert [note.detail for note in found.notes] == [
-        f"Python imports from this folder, not from the installation that {info} points to"
+        f"Python imports the package from this folder, not from the installation that {info} points to"
     ]
 
 
@@ -107,7 +107,7 @@ def test_a_version_that_the_metadata_of_every_release_bears_tells_nothing(tmp_pa
     project = ASCEND._replace(placeholders=("0.1.0",))
     found = provenance.target(project, source / "vllm_ascend", "", [str(site)], True)
     assert (found.version, found.version_from) == ("", "nothing")
-    detail = "vllm_ascend-0.1.0.dist-info says 0.1.0; this number is a placeholder in every release"
+    detail = "vllm_ascend-0.1.0.dist-info gives version 0.1.0; every release has this version as a placeholder, so it does not tell which release is installed"
     assert found.notes == (Note("using version unknown, not 0.1.0", detail),)
     repository(source, tag="v0.1.0")
     told = provenance.target(project, source / "vllm_ascend", "", [str(site)], True)
