@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -296,6 +297,21 @@ def test_sizes_of_inputs_tell_more_work_from_an_interruption(
     assert says in first.evidence
     assert title in first.title
     assert (":" in first.title) == bool(title)
+
+
+@pytest.mark.parametrize(
+    ("slow", "typical", "told"),
+    [
+        ({LARGE, SMALL}, {SMALL}, False), ({SMALL}, {SMALL, LARGE}, False), ({LARGE, "[[1]]"}, {SMALL, "[[1]]"}, True),
+    ],
+)  # fmt: skip
+def test_inputs_differ_where_both_steps_have_shapes_of_their_own(slow: set[str], typical: set[str], told: bool) -> None:
+    steps = [
+        HostStep(number=at, ns=MS, operators={}, calls={}, places={}, small_ns=0, compiling_ns=0, inputs={"a": shapes})
+        for at, shapes in enumerate((slow, typical))
+    ]
+    found = host_only._excess_by_inputs(*steps, Counter(a=MS))
+    assert ("have the shapes" in found.evidence, "larger inputs" in found.cause) == (told, told)
 
 
 def test_a_slow_unit_is_no_headline_where_each_has_a_cause(tmp_path: Path) -> None:

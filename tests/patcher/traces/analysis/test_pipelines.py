@@ -130,6 +130,15 @@ def test_waiting_across_stages_is_of_the_bubble() -> None:
     assert report.findings[0].id == "pipeline-bubble"
 
 
+def test_a_stage_that_is_longer_by_its_own_communication_is_named_without_a_part() -> None:
+    first, second = pipeline(100, 100)
+    unit = replace(second.units[0], communication_ns=200 * MS)
+    own = Collective("tp", 0, "allReduce", 100 * MS, unit=1)
+    bubble = finding(first, replace(second, units=(unit,), collectives=(*second.collectives, own)))
+    assert bubble is not None
+    assert (bubble.culprit, "fewer layers" in bubble.advice) == ("stage 1 (rank 1)", False)
+
+
 @shared
 def test_a_real_pipeline_of_two_stages() -> None:
     """By the vendor's communication.json and step file; its own Bubble is 0, for no stage receives alone."""
