@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -299,21 +298,6 @@ def test_sizes_of_inputs_tell_more_work_from_an_interruption(
     assert (":" in first.title) == bool(title)
 
 
-@pytest.mark.parametrize(
-    ("slow", "typical", "told"),
-    [
-        ({LARGE, SMALL}, {SMALL}, False), ({SMALL}, {SMALL, LARGE}, False), ({LARGE, "[[1]]"}, {SMALL, "[[1]]"}, True),
-    ],
-)  # fmt: skip
-def test_inputs_differ_where_both_steps_have_shapes_of_their_own(slow: set[str], typical: set[str], told: bool) -> None:
-    steps = [
-        HostStep(number=at, ns=MS, operators={}, calls={}, places={}, small_ns=0, compiling_ns=0, inputs={"a": shapes})
-        for at, shapes in enumerate((slow, typical))
-    ]
-    found = host_only._excess_by_inputs(*steps, Counter(a=MS))
-    assert ("have the shapes" in found.evidence, "larger inputs" in found.cause) == (told, told)
-
-
 def test_a_slow_unit_is_no_headline_where_each_has_a_cause(tmp_path: Path) -> None:
     """As on a machine that others use, too."""
 
@@ -510,6 +494,20 @@ def test_units_that_are_unknown_have_no_excess(tmp_path: Path) -> None:
     made = profile(pause, tmp_path)
     assert host_only.excess(made, 5, 99) == host_only.excess(made, 99, 5) == host_only.HostExcess("")
     assert host_only.excess(made, 5, 4).evidence
+
+
+@pytest.mark.parametrize(
+    ("tenths", "severity"),
+    [
+        ([50], "warning"), ([40], "note"), ([25, 25], "warning"), ([20, 10, 10, 10], "warning"), ([20, 10, 10], "note"), ([10] * 8, "note"),
+        ([10] * 6, "warning"), ([30, 20], "warning"), ([9] * 5, None),
+    ],
+)  # fmt: skip
+def test_places_without_an_operator_matter_where_they_take_half_of_the_step_or_of_its_idle_time(
+    tenths: list[int], severity: str | None
+) -> None:
+    found = diagnosed({f"place {at}": part * MS // 10 for at, part in enumerate(tenths)})
+    assert next((one.severity for one in found if one.id == "host-idle"), None) == severity
 
 
 @pytest.mark.parametrize(("longest", "further", "named"), [(4, 4, True), (4, 5, False), (5, 0, True), (3, 4, False)])
