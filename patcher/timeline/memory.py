@@ -297,10 +297,10 @@ class MemoryCollector:
         role = self.processes[process].role
         for freed, _, name in dict(_memory_freed_by_sleeps(spans, history)).values():
             self.changes["sleep", role, name].append(freed)
-        on_device = [note for note in history if note.reserved is not None]
+        on_device = [(note.at, note.reserved) for note in history if note.reserved is not None]
         for work in _outermost(span for span in spans if span.kind == "work" and span.end is not None):
-            inside = [note.reserved or 0 for note in on_device if work.start <= note.at < end_of(work)]
-            after = next((note.reserved or 0 for note in on_device if note.at >= end_of(work)), None)
+            inside = [reserved for at, reserved in on_device if work.start <= at < end_of(work)]
+            after = next((reserved for at, reserved in on_device if at >= end_of(work)), None)
             if inside and after is not None:
                 self.changes["offload", role, work.name].append(max(inside) - after)
 
@@ -468,13 +468,15 @@ def _memory_freed_by_sleeps(
     sleep takes memory from under its allocator, whose numbers then stay (``vllm/device_allocator/cumem.py``,
     ``torch_memory_saver``).
     """
-    on_device = [note for note in history if note.free is not None and note.reserved is not None]
+    on_device = [
+        (note.at, note.free, note.reserved) for note in history if note.free is not None and note.reserved is not None
+    ]
     for span in _outermost(span for span in spans if span.kind == "sleep" and span.end is not None):
-        before = next((note for note in reversed(on_device) if note.at <= span.start), None)
-        after = next((note for note in on_device if note.at >= end_of(span)), None)
+        before = next((moment for moment in reversed(on_device) if moment[0] <= span.start), None)
+        after = next((moment for moment in on_device if moment[0] >= end_of(span)), None)
         if before and after:
-            freed = (after.free or 0) - (before.free or 0), (before.reserved or 0) - (after.reserved or 0)
-            yield after.at, (*freed, span.name)
+            (_, free_before, reserved_before), (at, free, reserved) = before, after
+            yield at, (free - free_before, reserved_before - reserved, span.name)
 
 
 def _activity_at(spans: Sequence[KeptSpan], at: int, kinds: Sequence[str] = ("phase", "work", "sync", "sleep")) -> str:

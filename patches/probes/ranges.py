@@ -246,8 +246,7 @@ class RolloutMarkers(Markers, RolloutUnits):
     def open(self, unit: int, batch: Any = None) -> None:
         """Open the window before unit number ``unit``, and begin a range for its first iteration."""
         super().open(unit, batch)
-        if self.marking:
-            self.enter_range("unit", "%s %s" % (self.kind, unit))
+        self.enter_range("unit", "%s %s" % (self.kind, unit))
 
     def tick(self, batch: Any) -> None:
         """End the range of a unit, and begin that of the next one, named by kind and number."""

@@ -32,11 +32,8 @@ def device_allocations(
         times = [columns.time[place] for place in order]
         units, inside = list[UnitAllocations](), list[int]()
         for segment in (cuts.segments[number] for number in chosen):
-            mark = segment.mark
-            end = segment.end if mark is None else min(max(mark.end, segment.begin), segment.end)
-            first, last = bisect_left(times, segment.begin), bisect_left(times, end)
-            number = (mark.number if mark else None) or 0
-            units.append(_step_memory(columns, order, (first, last), number))
+            first, last = bisect_left(times, segment.begin), bisect_left(times, segment.step.end)
+            units.append(_step_memory(columns, order, (first, last), segment.step.number or 0))
             inside += order[first:last]
         highest = max(units, key=lambda unit: unit.peak, default=None)
         if highest is not None and any(unit.allocations for unit in units):

@@ -181,10 +181,8 @@ def _step_contents(segment: Segment, metadata: Mapping[int, UnitMetadata]) -> di
 
     ``metadata`` maps step numbers to what a probe wrote beside the trace. What it lacks is taken from the step's mark.
     """
-    mark = segment.mark
-    assert mark is not None  # noqa: S101  (what does not count is no unit)
-    fields = asdict(metadata.get(mark.number or 0, UnitMetadata()))
-    return fields | {name: value for name, value in mark.contents.items() if fields[name] is None}
+    fields = asdict(metadata.get(segment.step.number or 0, UnitMetadata()))
+    return fields | {name: value for name, value in segment.step.contents.items() if fields[name] is None}
 
 
 def _recorded_unit(
@@ -195,12 +193,11 @@ def _recorded_unit(
     ``parts`` has the ns of each of ``PARTS``, in that order. ``phases`` maps forward, backward and optimizer to ns,
     ``contents`` is the result of `_step_contents`.
     """
-    mark = segment.mark
-    assert mark is not None  # noqa: S101  (what does not count is no unit)
+    step = segment.step
     fields = {**contents, **dict(zip(model.PARTS, parts, strict=True))}
     return model.RecordedUnit(
-        number=mark.number or 0, host_ns=min(mark.end, segment.end) - segment.begin, kernels=segment.tasks,
-        phases=phases, name=mark.name, begin_ns=segment.leads, lead_in_ns=segment.starts - segment.leads, **fields,
+        number=step.number or 0, host_ns=step.end - segment.begin, kernels=segment.tasks,
+        phases=phases, name=step.name, begin_ns=segment.leads, lead_in_ns=segment.starts - segment.leads, **fields,
     )  # fmt: skip
 
 

@@ -67,13 +67,11 @@ def host_steps(
     steps, first = [], 0
     for number in sorted(chosen):
         segment = cuts.segments[number]
-        if segment.mark is None:
-            continue
-        begin, end = segment.begin, min(segment.mark.end, segment.end)
+        begin, end = segment.begin, segment.step.end
         while first < len(outermost) and outermost[first][1] <= begin:
             first += 1
         within = [stretch for stretch in _beginning_before(outermost, first, end) if stretch[1] > begin]
-        steps.append(_host_step(segment.mark.number or 0, (begin, end), within, covering_ranges, trace.names.texts))
+        steps.append(_host_step(segment.step.number or 0, (begin, end), within, covering_ranges, trace.names.texts))
     return tuple(steps)
 
 

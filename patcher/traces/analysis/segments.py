@@ -47,6 +47,12 @@ class Segment:
     longest_ns: int = 0
     longest: str = ""
 
+    @property
+    def step(self) -> Mark:
+        """The mark of the step that the segment belongs to, which ends with the segment at the latest."""
+        assert self.mark is not None  # noqa: S101  (what is not counted is no step)
+        return self.mark._replace(end=min(self.mark.end, self.end))
+
 
 class Split(NamedTuple):
     """A timeline split into segments, in order.

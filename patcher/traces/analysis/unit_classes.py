@@ -121,17 +121,14 @@ class OutermostOperator(NamedTuple):
 def _classes_on_host(
     trace: RankTrace, segment: Segment, threads: Sequence[HostThread], *, has_sampling: bool
 ) -> dict[str, int]:
-    """Return class of work → ns of a step that ran on the host; empty for a stretch that is no step.
+    """Return class of work → ns of a step that ran on the host.
 
     The forward pass, with its backward, reaches from the first to the last operator that multiplies matrices, before
     any sampling. Time between its operators is host-bound; before it and after sampling is outside of it.
     ``has_sampling`` is False for a micro-batch, where what follows the forward is elementwise instead of sampling.
     """
-    mark = segment.mark
-    if mark is None:
-        return {}
-    begin, end = segment.begin, min(mark.end, segment.end)
-    thread = next((thread for thread, other in trace.marks if other.begin == mark.begin), UNKNOWN)
+    begin, end = segment.begin, segment.step.end
+    thread = next((thread for thread, mark in trace.marks if mark.begin == begin), UNKNOWN)
     operators = list(_outermost(trace, threads[thread].operators, begin, end)) if thread != UNKNOWN else []
     first, last, sampled = _forward_bounds(operators)
     classes, before = Counter[str](), begin

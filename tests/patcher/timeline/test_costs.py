@@ -147,6 +147,10 @@ def test_waiting_for_the_last_rank_names_it_if_it_mostly_is_the_same() -> None:
     assert [*said([step(1), step(2, imbalance=(replicas,)), step(3, imbalance=(replicas,))])] == [
         "waiting for the last replica: replica 1 in 2 of 2 steps"
     ]
+    other = Imbalance("replicas", ((0, 3.0), (1, 1.0)), 1.0)
+    assert [*said([step(1), step(2, imbalance=(replicas,)), step(3, imbalance=(other,))])] == [
+        "waiting for the last replica"
+    ]
 
 
 def test_what_takes_a_tenth_of_the_run_in_each_step_is_said() -> None:

@@ -422,6 +422,7 @@ def test_what_is_forgotten_ended_by_then() -> None:
     ]
     reader.stalls = [TimeRange(0, 10), TimeRange(0, 11)]
     reader.iterations.extend([0, 10, 11], [10, 11, 20], [1, 2, 3], [1, 1, 1])
+    assert [list(column) for column in (reader.iterations.context, reader.iterations.id)] == [[0, 0, 0]] * 2
     assert [span.id for span in reader.forget(10)] == [0, 3]
     assert ([span.id for span in reader.spans], reader.stalls, list(reader.iterations.end)) == (
         [1, 2], [TimeRange(0, 11)], [11, 20]

@@ -28,6 +28,7 @@ from patcher.timeline.memory import (
 )
 from patcher.timeline.model import (
     CacheUse,
+    MemoryChange,
     MemoryExcess,
     MemoryGrowth,
     MemoryHolder,
@@ -245,6 +246,17 @@ def test_tables_and_sentences_have_the_bytes_of_the_run(tmp_path: Path) -> None:
         ["end of", "frees", "47.2 GB", "47.2 GB", "8"], ["frees", "42.9 GB", "42.9 GB", "8"],
         ["takes", "42.9 GB", "42.9 GB", "8"], ["needs", "6.4 GB", "6.4 GB", "8"],
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "median", "words"),
+    [
+        ("sleep", 1, "frees"), ("sleep", 0, "frees"), ("sleep", -1, "takes"), ("sync", -1, "needs"), ("offload", -1, "end of frees"),
+    ],
+)  # fmt: skip
+def test_a_sleep_frees_or_takes_memory(kind: str, median: int, words: str) -> None:
+    line = memory_tables.change_line(MemoryChange(kind, "engine", "sleep", 3, median, median))
+    assert " ".join(re.findall(r"end of|frees|takes|needs", line)) == words
 
 
 def test_a_sentence_names_four_holders_and_sums_the_others() -> None:
@@ -472,6 +484,14 @@ def test_a_step_that_is_fed_twice_keeps_the_higher_memory_and_the_newest_of_the_
     assert [*memory.series[0].most] == [3]
 
 
+def test_the_fullest_cache_comes_first_and_one_without_blocks_last() -> None:
+    memory = collector()
+    memory.cache = {
+        at: CacheUse("engine", at, 1, used, total) for at, (used, total) in enumerate([(0, 0), (5, 10), (4, 5)])
+    }
+    assert [cache.lane for cache in memory.result().cache] == [2, 1, 0]
+
+
 def test_of_two_steps_that_used_as_many_blocks_the_first_is_told() -> None:
     memory = collector()
     for step, used in ((1, [5, 7]), (2, [7]), (3, [])):
@@ -548,7 +568,7 @@ def test_a_weight_sync_needs_what_it_has_beyond_its_start_and_end(used: list[int
 
 @pytest.mark.parametrize(
     ("start", "end", "freed"),
-    [(10, 30, [40]), (11, 30, [40]), (10, 31, []), (5, 20, [-20]), (20, 30, [40]), (10, None, [])],
+    [(10, 30, [40]), (11, 30, [40]), (10, 31, []), (5, 20, [-20]), (20, 30, [40]), (10, None, []), (1, 9, [])],
 )
 def test_a_work_gives_back_what_it_reserved_until_its_end(start: int, end: int | None, freed: list[int]) -> None:
     memory = collector()

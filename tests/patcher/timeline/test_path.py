@@ -12,6 +12,7 @@ from patcher.timeline.path import (
     PAUSE,
     PathPiece,
     StepRecords,
+    _Walk,
     critical_path,
     iteration_pieces,
     merged,
@@ -151,6 +152,20 @@ def test_what_is_nested_too_deeply_is_of_the_span_around_it() -> None:
     levels = [int(one.what.split()[1]) for one in rows.path(400) if one.what.startswith("level")]
     assert levels == [*range(1, max(levels)), *range(max(levels), 0, -1)]
     assert DEEPEST - 3 <= max(levels) <= DEEPEST + 1
+
+
+@pytest.mark.parametrize(("levels", "beside", "spans"), [(DEEPEST + 9, 0, DEEPEST), (3, 2 * DEEPEST, 3 + 4 * DEEPEST)])
+def test_ranks_are_compared_at_as_many_levels(levels: int, beside: int, spans: int) -> None:
+    rows = Rows()
+    parent = work = rows.add(FIRST, "work", "train", 0, 999)
+    for depth in range(1, levels):
+        parent = rows.add(FIRST, "phase", "inner", depth, 999 - depth, parent)
+    for at in range(beside):
+        rows.add(
+            FIRST, "unit", "beside", 2 * at, 2 * at + 1, rows.add(FIRST, "unit", "beside", 2 * at, 2 * at + 1, work)
+        )
+    records = StepRecords(0, 999 * MS, DRIVER, rows.spans, {}, ROLES, REPLICAS)
+    assert len(_Walk(records)._points(rows.spans[work - 1])) == 2 * spans
 
 
 def test_a_call_that_gives_a_future_is_waited_for_in_its_phase() -> None:

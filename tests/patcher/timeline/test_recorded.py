@@ -62,6 +62,7 @@ def test_a_window_is_of_a_run_from_a_minute_before_it_to_a_minute_behind_it(
         {"format": 9},
         {"units": [{"begin": 1}]},
         {"units": [{"begin": 1 << 63, "end": 0}]},
+        {"units": [{"begin": 3 << 62, "end": 0}]},
         {"units": [{"begin": 10**400}]},
     ],
     ids=lambda more: repr(more)[:40],

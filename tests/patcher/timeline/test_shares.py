@@ -83,9 +83,11 @@ def test_bounds_are_of_what_lies_on_the_path_and_none_is_said_that_saves_nothing
     assert found == {"perfect balance": (6.5, 3.5), "weight sync without waiting": (9, 1), "overlap": (7, 3)}
 
 
-@pytest.mark.parametrize(("of", "saves"), [("replicas", 1.0), ("ranks", 2.0)])
-def test_balance_saves_at_most_what_is_on_the_path_of_who_is_uneven(of: str, saves: float) -> None:
-    path = [piece("engine", 0, 1), piece("driver", 1, 2), piece("trainer", 2, 10)]
+@pytest.mark.parametrize(
+    ("of", "driver", "saves"), [("replicas", "work", 1.0), ("replicas", "poll", 2.0), ("ranks", "work", 2.0)]
+)
+def test_balance_saves_at_most_what_is_on_the_path_of_who_is_uneven(of: str, driver: str, saves: float) -> None:
+    path = [piece("engine", 0, 1), piece("driver", 1, 2, driver), piece("trainer", 2, 10)]
     bounds = what_if(10 * S, path, None, [Imbalance(of, ((0, 1.0), (1, 5.0)), 2.0)], ())
     assert {bound.name: bound.saves_seconds for bound in bounds}["perfect balance"] == saves
 

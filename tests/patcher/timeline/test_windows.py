@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from patcher.timeline import windows
 from patcher.timeline.files import IterationColumns, KeptSpan, ProcessFile
 from patcher.timeline.model import Cause, Imbalance, PathSegment, ProposedWindow, Tail, TrainingStep
 from patcher.timeline.path import StepRecords
@@ -245,9 +246,20 @@ def test_a_single_trainer_needs_no_choice() -> None:
     assert "--ranks 0 " in found.command
 
 
-@pytest.mark.parametrize(("took", "slow"), [(201, True), (200, False)])
-def test_a_micro_batch_of_twice_the_median_is_slow(took: float, slow: bool) -> None:
-    assert ("slow micro-batch" in proposed(Made().work(FIRST, [100, took, 100]))) == slow
+@pytest.mark.parametrize(
+    ("usual", "took", "slow"),
+    [(100, 201, True), (100, 200, False), (0.001, 0.003, True), (0, 0.003, True), (0, 0.002, False)],
+)
+def test_a_micro_batch_of_twice_the_median_is_slow(usual: float, took: float, slow: bool) -> None:
+    """A median below a microsecond counts as one."""
+    assert ("slow micro-batch" in proposed(Made().work(FIRST, [usual, took, usual]))) == slow
+
+
+@pytest.mark.parametrize(("most", "slow"), [(3, True), (4, False)])
+def test_the_median_is_of_the_first_micro_batches(most: int, slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "MOST_LENGTHS", most)
+    made = Made().work(FIRST, [100] * 3, begin=1_000).work(FIRST, [300] * 4, begin=5_000)
+    assert ("slow micro-batch" in proposed(made)) == slow
 
 
 @pytest.mark.parametrize(

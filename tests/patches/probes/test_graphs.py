@@ -70,6 +70,13 @@ def test_a_capture_that_raised_is_closed_by_the_next_one_of_the_process(made: li
     assert ["the function did not return" in line for line in console.messages] == [True, False]
 
 
+def test_a_worker_whose_capture_raised_is_done(made: list[Profiler]) -> None:
+    worker = Worker(made)
+    worker.start("a", fails=True)
+    worker.start("b")
+    assert [profiler.recorded for profiler in made] == [{0: ["a", "before b"]}]
+
+
 def test_a_capture_that_raised_is_saved_when_the_process_ends(
     made: list[Profiler], monkeypatch: pytest.MonkeyPatch, console: Console
 ) -> None:

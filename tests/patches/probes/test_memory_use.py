@@ -96,6 +96,10 @@ def test_edges_that_come_often_cost_twenty_microseconds_on_average(monkeypatch: 
     recorder, now = TimelineRecorder.__new__(TimelineRecorder), [0]
     recorder.clock = lambda: now[0]
     recorder.clear_notes()
+    monkeypatch.setattr(recorder, "process_memory", lambda: (5, 1))
+    for _ in range(3):
+        recorder.note_memory(True)
+    assert len(recorder.notes) == 3
 
     def slow() -> tuple[int, int]:
         now[0] += 170_000

@@ -28,7 +28,7 @@ PIECES: dict[str, Any] = {"layers": (Pieces,), "UNIT_STALL_MS": 1}
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Time passes only where a profiler is stopped: ``per_unit`` seconds for each unit that it has recorded."""
-    clock = SimpleNamespace(now=0.0, per_unit=0.0)
+    clock = SimpleNamespace(now=1_000.0, per_unit=0.0)
     monkeypatch.setattr("time.monotonic", lambda: clock.now)
     return clock
 

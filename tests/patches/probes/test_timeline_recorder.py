@@ -676,9 +676,11 @@ def test_a_call_of_a_loop_lasts_as_long_as_its_frame(recorder: LoopTimeline) -> 
 def test_a_unit_has_the_cpu_time_of_its_body_in_microseconds(
     recorder: LoopTimeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time, "thread_time_ns", iter([5_000_000, 8_000_999, 9_000_000, 9_000_999]).__next__)
+    monkeypatch.setattr(time, "thread_time_ns", iter([5_000_000, 8_000_999, 9_000_000, 9_000_999, 0, 0, 0, 0]).__next__)
     assert len([*recorder.units("micro-batch", [1, 2])]) == 2
     assert [row[7] for row in recorder.rows] == [[None, None, 3000], [None, None, 0]]
+    recorder.state = "off"
+    assert [*recorder.units("micro-batch", [1, 2])] == [1, 2]
 
 
 @pytest.mark.parametrize(

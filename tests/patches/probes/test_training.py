@@ -229,12 +229,17 @@ class Actor(Stage):
     ],
 )
 def test_the_reference_has_no_optimizer(
-    console: Console, roles: tuple[str, ...], optimizer: object, names: Any
+    console: Console, monkeypatch: pytest.MonkeyPatch, roles: tuple[str, ...], optimizer: object, names: Any
 ) -> None:
+    at_exit: list[Any] = []
+    monkeypatch.setattr(util, "Finalize", lambda _, function, arguments, **_more: partial(function, *arguments))
+    monkeypatch.setattr(atexit, "register", at_exit.append)
     actor = Actor(optimizer=optimizer)
     actor._RlpatchStage.ROLES = roles
     for _ in range(3):
         actor.infer()
+    for ending in at_exit:
+        ending()
     said = [message.split("log_prob_")[1].split("_rank")[0] for message in console.messages]
     assert said == names
 

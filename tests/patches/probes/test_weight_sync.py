@@ -231,6 +231,19 @@ def test_to_hand_a_bucket_over_lasts_until_it_is_answered(
     assert sides.syncs.socket(real) is real
 
 
+def test_a_sync_that_the_end_of_the_process_cuts_off_is_saved(
+    made: list[Profiler], monkeypatch: pytest.MonkeyPatch, console: Console
+) -> None:
+    sides = Sides(made, monkeypatch)
+    _range = sides.syncs.sync(sides, "trainer", "update_weights")
+    sides.run("0")
+    sides.syncs.tell(None, "exit")
+    assert [profiler.recorded for profiler in made] == [{0: ["0"]}]
+    assert "the process ends, recorded: " in console.messages[0]
+    del _range
+    assert len(console.messages) == 1
+
+
 def test_a_run_that_ends_before_the_sync_says_so(
     made: list[Profiler], monkeypatch: pytest.MonkeyPatch, console: Console
 ) -> None:

@@ -61,6 +61,7 @@ def test_where_so_many_lie_at_once(
         ([(0, 1), (1.05, 2)], [(0, 1), (1.05, 2)]),  # both are long enough to be seen
         ([(0, 1), (1.05, 1.06), (1.1, 2)], [(0, 1.06), (1.1, 2)]),
         ([(0, 0.01), (0.5, 0.51)], [(0, 0.01), (0.5, 0.51)]),  # too far apart
+        ([(-0.01, 0), (0.1, 0.11)], [(-0.01, 0), (0.1, 0.11)]),  # at the limit
     ],
 )
 def test_short_bars_join_their_neighbours(
@@ -140,6 +141,15 @@ def test_many_lanes_are_one_but_for_those_that_steps_waited_for() -> None:
     assert [one.pale for one in update] == [True, False]
     for some, every in zip(update[0].intervals, update[1].intervals, strict=True):
         assert some.start <= every.start < every.end <= some.end
+
+
+@pytest.mark.parametrize(
+    ("most", "names"), [(3, {"a", "b", "c"}), (2, {"a", "b", rows.OTHERS}), (1, {"b", rows.OTHERS})]
+)
+def test_the_names_that_take_least_are_one(most: int, names: set[str]) -> None:
+    (row,) = rows.rows(timeline(lane("driver", (0, 3, "call", "a"), (3, 7, "call", "b"), (7, 8, "call", "c"))), most)
+    assert {bars.name for bars in row.bars} == names
+    assert sum(interval.end - interval.start for bars in row.bars for interval in bars.intervals) == 8
 
 
 def test_lanes_of_engines_have_their_iterations() -> None:

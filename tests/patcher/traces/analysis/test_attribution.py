@@ -456,6 +456,23 @@ def test_an_operator_that_outlasts_the_one_around_it_takes_no_more_than_that_has
     assert found == {"outer": outer, "inner": inner}
 
 
+@pytest.mark.parametrize(("begins", "calls"), [([-50], 1), ([-50, 20], 2), ([-50, -30], 1)])
+def test_an_operator_that_began_before_the_units_is_one_call_if_they_have_its_kernels(
+    begins: list[int], calls: int
+) -> None:
+    operators = tuple(Range("a", begin, begin + 60) for begin in begins)
+    tasks = (Task(60, 70, launch=5), Task(70, 80, launch=6))
+    (row,) = host(Run(tasks, MARKS, operators)).operators
+    assert (row.calls, row.kernels) == (calls, 2)
+
+
+@pytest.mark.parametrize("classes", [True, False])
+def test_steps_have_classes_of_work_only_if_these_are_asked_for(classes: bool) -> None:
+    made = timeline(Run((Task(10, 20, launch=1),), MARKS))
+    units = analysis.attributed(made, classes=classes).profile.units
+    assert [bool(one.classes) for one in units if one.kernels] == [classes]
+
+
 def test_operators_that_come_in_any_order_are_nested_by_their_times() -> None:
     operators = (Range("inner", 10, 30), Range("outer", 0, 50), Range("first", 0, 60))
     found = {row.name: row.host_ns for row in host(Run((Task(60, 70, launch=15),), MARKS, operators)).operators}

@@ -12,7 +12,7 @@ import pytest
 
 from patcher.messages.report import json_of
 from patcher.traces import analysis
-from patcher.traces.analysis import checks
+from patcher.traces.analysis import checks, diagnoses
 from patcher.traces.analysis.ranks import match_collectives
 from patcher.traces.measured import OperatorRate
 from patcher.traces.model import (
@@ -27,7 +27,7 @@ from patcher.traces.model import (
     RecordedUnit,
     TraceReport,
 )
-from patcher.traces.sidecar import metadata_from
+from patcher.traces.sidecar import Metadata, metadata_from
 from tests.patcher.traces.recorded import MARKS, MS, Range, Run, Task, steps, timeline
 
 
@@ -151,6 +151,13 @@ def test_good_data_fails_no_check() -> None:
     }
 
 
+@pytest.mark.parametrize("metadata", [None, metadata_from({"window": "30:34"})])
+@pytest.mark.parametrize("doubts", [[], ["one doubt"]])
+def test_metadata_is_checked_where_it_exists_or_is_doubted(metadata: Metadata | None, doubts: list[str]) -> None:
+    check = checks_of(GOOD, metadata=metadata, doubts=doubts).get("facts")
+    assert (check and check.ok) == (not doubts if metadata or doubts else None)
+
+
 @pytest.mark.parametrize(
     ("only", "numbers", "kernels"), [(None, [3, 4, 5], 1), ((3, 6), [3, 4, 5], 1), ((4, 5), [4], 0), ((6, 9), [], 0)]
 )
@@ -272,6 +279,35 @@ def test_the_slowest_unit_is_told_with_its_reason() -> None:
         == "Step 9 took 30.00 ms, 3.0 times as long as the median step. 100 % of the difference is free: host-bound."
     )
     assert outlier.saving_ns == 2 * MS
+
+
+@pytest.mark.parametrize(
+    ("lengths", "severity"),
+    [
+        ((10, 30), None), ((10, 10, 30), "warning"), ((10, 10, 13), None), ((10, 10, 14), "warning"),
+        ((*[10] * 18, 20), "warning"), ((*[10] * 19, 20), "note"),
+    ],
+)  # fmt: skip
+def test_a_slow_step_takes_a_third_more_than_the_median_of_three_and_matters_if_it_loses_a_twentieth(
+    lengths: tuple[int, ...], severity: str | None
+) -> None:
+    found = diagnoses._slowest_step(capture(*(unit(at, compute=ms) for at, ms in enumerate(lengths))))
+    assert (found and found.severity) == severity
+    assert found is None or found.saving_ns == (max(lengths) - 10) * MS // len(lengths)
+
+
+@pytest.mark.parametrize(
+    ("parts", "place_ms", "named"),
+    [((5, 5), 0, (False, False)), ((5, 6), 0, (True, False)), ((0, 8), 4, (True, False)), ((0, 8), 5, (True, True))],
+)
+def test_a_part_or_a_place_with_over_half_of_the_additional_time_is_named(
+    parts: tuple[int, int], place_ms: int, named: tuple[bool, bool]
+) -> None:
+    computes, late = parts
+    slow = unit(1, compute=10 + computes, free_host_late=late)
+    place = replace(gap(HOST_LATE, 2 * place_ms), unit=1)
+    more, cause = diagnoses._why_slower(capture(unit(0, compute=10), slow, gaps=(place,)), slow, unit(0, compute=10))
+    assert (bool(cause), "at one place" in more) == named
 
 
 def test_transit_waiting_and_idle_are_told_apart_before_the_network_is_blamed() -> None:

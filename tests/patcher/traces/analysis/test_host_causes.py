@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from patcher.traces import analysis
+from patcher.traces.analysis import host_only
 from patcher.traces.analysis.host_steps import host_steps
 from patcher.traces.analysis.nested import host_thread
 from patcher.traces.analysis.segments import split
@@ -91,13 +93,52 @@ def test_the_headline_says_which_steps_are_slow_and_why(
     assert ("was not recorded" in first.title) == any(UNKNOWN in places for places in slow.values())
 
 
+MATMULS, LARGE, SMALL = {"aten::mm": 10}, "[[2048, 256]]", "[[64, 256]]"
+EXCESS: dict[str, tuple[HostStep, HostStep, str]] = {
+    "half is compiled": (step(0, {"aten::mm": 20}, {}, compiling_ns=5 * MS), step(1, MATMULS, {}), "torch.compile compiles"),
+    "less is compiled": (step(0, {"aten::mm": 20}, {}, compiling_ns=4 * MS), step(1, MATMULS, {}), ""),
+    "half is at one place": (step(0, {"aten::mm": 15}, {SORT: 5}), step(1, MATMULS, {}), "passes in built-in function sort"),
+    "less is at one place": (step(0, {"aten::mm": 16}, {SORT: 4}), step(1, MATMULS, {}), ""),
+    "half is in one of more operators": (step(0, {"aten::mm": 10, "aten::sort": 5}, {SORT: 2, RANDOM: 2, STACK: 1}), step(1, MATMULS, {}), "passes in aten::sort"),
+    "less is in one of more operators": (step(0, {"aten::mm": 10, "aten::sort": 4}, {SORT: 2, RANDOM: 2, STACK: 2}), step(1, MATMULS, {}), ""),
+    "fewer operators": (step(0, {}, {SORT: 7, RANDOM: 7, STACK: 7, GLOO: 7}), step(1, MATMULS, {}), ""),
+    "larger inputs": (step(0, {"aten::mm": 20}, {}, inputs={"aten::mm": {LARGE, "[[1]]"}}), step(1, MATMULS, {}, inputs={"aten::mm": {SMALL, "[[1]]"}}), "larger inputs"),
+    "one shape more": (step(0, {"aten::mm": 20}, {}, inputs={"aten::mm": {LARGE, SMALL}}), step(1, MATMULS, {}, inputs={"aten::mm": {SMALL}}), "same sizes"),
+    "one shape less": (step(0, {"aten::mm": 20}, {}, inputs={"aten::mm": {SMALL}}), step(1, MATMULS, {}, inputs={"aten::mm": {LARGE, SMALL}}), "same sizes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXCESS)
+def test_a_cause_has_half_of_the_additional_time_of_a_step(name: str) -> None:
+    slow, typical, cause = EXCESS[name]
+    found = host_only.excess(rank([slow, typical]), 0, 1)
+    assert cause in found.cause
+    assert bool(cause) == bool(found.cause)
+
+
+@pytest.mark.parametrize(
+    ("operators", "spread", "steady"),
+    [
+        ([100] * 5, 1000, True), ([100] * 5, 1001, False), ([1000, 1000, 1005, 1005, 1005], 500, True),
+        ([1000, 1000, 1005, 1005, 1005], 501, False), ([100] * 4, 0, False), ([0] * 5, 0, False),
+    ],
+)  # fmt: skip
+def test_times_are_a_timers_if_they_differ_by_a_thousandth_and_a_tenth_of_what_operators_do(
+    operators: list[int], spread: int, steady: bool
+) -> None:
+    made = [step(at, {"aten::mm": ms}, {}) for at, ms in enumerate(operators)]
+    times = (MS, MS, MS + spread, 2 * MS, 3 * MS)
+    made = [replace(one, places={SORT: ns}) for one, ns in zip(made, times, strict=False)]
+    assert bool(host_only._timer_spread(made, SORT)) == steady
+
+
 @pytest.mark.parametrize(
     ("waits", "culprit"),
     [([49, 7], "rank 1"), ([49, 20, 52], "rank 1"), ([36, 44, 46, 41], ""), ([49, 34], ""), ([3, 1], ""), ([49], "")],
 )
 def test_the_rank_that_waits_least_in_collectives_keeps_the_others_waiting(waits: list[int], culprit: str) -> None:
     ranks = [rank(steps({"aten::mm": 10}, {GLOO: wait, UNKNOWN: 52 - wait}), at) for at, wait in enumerate(waits)]
-    first = headline(*ranks)
+    first = headline(*ranks, replace(ranks[0], host_steps=(), source="none", rank=9))
     assert (first.id == "slow-rank", first.culprit) == (bool(culprit), culprit)
     if culprit:
         assert first.title == f"Ranks wait for {culprit}"

@@ -496,6 +496,20 @@ def test_units_that_are_unknown_have_no_excess(tmp_path: Path) -> None:
     assert host_only.excess(made, 5, 4).evidence
 
 
+@pytest.mark.parametrize(
+    ("tenths", "severity"),
+    [
+        ([50], "warning"), ([40], "note"), ([25, 25], "warning"), ([20, 10, 10, 10], "warning"), ([20, 10, 10], "note"), ([10] * 8, "note"),
+        ([10] * 6, "warning"), ([30, 20], "warning"), ([9] * 5, None),
+    ],
+)  # fmt: skip
+def test_places_without_an_operator_matter_where_they_take_half_of_the_step_or_of_its_idle_time(
+    tenths: list[int], severity: str | None
+) -> None:
+    found = diagnosed({f"place {at}": part * MS // 10 for at, part in enumerate(tenths)})
+    assert next((one.severity for one in found if one.id == "host-idle"), None) == severity
+
+
 @pytest.mark.parametrize(("longest", "further", "named"), [(4, 4, True), (4, 5, False), (5, 0, True), (3, 4, False)])
 def test_a_place_with_half_of_the_idle_time_is_the_headline(longest: int, further: int, named: bool) -> None:
     """A tenth of the time is spread over places that are too short to name."""

@@ -63,6 +63,8 @@ MERGED: dict[str, tuple[Span, Span, Span | None]] = {
     "head to head": (span(0, 10), span(10, 5), span(0, 15, count=2)),
     "as near as a pixel": (span(0, 10), span(20, 5), span(0, 25, count=2)),
     "too far": (span(0, 10), span(21, 5), None),
+    "later": (span(1_000, 10), span(1_020, 5), span(1_000, 25, count=2)),
+    "later and too far": (span(1_000, 10), span(1_021, 5), None),
     "another kind": (span(0, 10), span(10, 5, kind=MARK), None),
     "of another unit": (span(0, 10), span(10, 5, own=False), None),
     "another name": (span(0, 10), span(10, 5, "b"), span(0, 15, "", count=2)),

@@ -13,7 +13,7 @@ import pytest
 from patcher.commands.reports import reporting
 from patcher.traces import analysis
 from patcher.traces.analysis import pipelines
-from patcher.traces.model import TITLES, Check, Collective, Diagnosis, RankProfile, RecordedUnit
+from patcher.traces.model import LEAD_IN, PARTS, TITLES, Check, Collective, Diagnosis, RankProfile, RecordedUnit
 from patcher.traces.names import OUTPUT
 from tests.patcher.traces.recorded import MS, SHARED, shared
 
@@ -128,6 +128,20 @@ def test_waiting_across_stages_is_of_the_bubble() -> None:
     assert report.ranks == ()
     assert report.findings[0].parts["pipeline"] == 160 * MS
     assert report.findings[0].id == "pipeline-bubble"
+
+
+def test_a_stage_that_is_longer_by_its_own_communication_is_named_without_a_part() -> None:
+    first, second = pipeline(100, 100)
+    unit = replace(second.units[0], communication_ns=200 * MS)
+    own = Collective("tp", 0, "allReduce", 100 * MS, unit=1)
+    bubble = finding(first, replace(second, units=(unit,), collectives=(*second.collectives, own)))
+    assert bubble is not None
+    assert (bubble.culprit, "fewer layers" in bubble.advice) == ("stage 1 (rank 1)", False)
+
+
+@pytest.mark.parametrize(("part", "words"), [("copy_ns", PARTS["copy_ns"]), (LEAD_IN, "time before the first kernel")])
+def test_the_part_that_is_longer_is_in_words(part: str, words: str) -> None:
+    assert pipelines.excess_words(pipelines.Excess(part, 1)) == words
 
 
 @shared

@@ -9,6 +9,8 @@ import pytest
 
 from patcher.traces.analysis import segments
 from patcher.traces.marks import NUMBERED, UNCOUNTED, WANTED, Mark
+from patcher.traces.rank_trace import RankTrace
+from patcher.traces.trace_columns import UNKNOWN
 
 STEP = Mark("ProfilerStep#", "step", 10, 20, 7)
 
@@ -60,3 +62,24 @@ def test_steps_without_a_number_are_counted() -> None:
 def test_marks_within_another_one_are_no_steps(ranges: list[tuple[int, int]], outermost: list[tuple[int, int]]) -> None:
     marks = [Mark("x", "x", *ends) for ends in ranges]
     assert [(mark.begin, mark.end) for mark in segments._outermost(marks)] == outermost
+
+
+BUSIEST: dict[str, tuple[list[tuple[str, int, str, int]], str]] = {
+    "the longest in sum": ([("a", 9, "compute", 0), ("b", 5, "compute", 0), ("b", 5, "compute", 1)], "b"),
+    "a longer copy": ([("a", 9, "compute", 0), ("b", 10, "copy", 0)], "a"),
+    "longer communication": ([("a", 9, "compute", 0), ("b", 10, "communication", 0)], "a"),
+    "longer, but of no step": ([("a", 9, "compute", 0), ("b", 10, "compute", UNKNOWN)], "a"),
+    "equal ones": ([("a", 9, "compute", 0), ("b", 9, "compute", 0)], "a"),
+    "nothing computes": ([("a", 9, "copy", 0)], ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("tasks", "stream"), BUSIEST.values(), ids=BUSIEST)
+def test_the_busiest_stream_computes_longest_within_the_steps(
+    tasks: list[tuple[str, int, str, int]], stream: str
+) -> None:
+    trace = RankTrace("a", "torch")
+    for name, ns, kind, _ in tasks:
+        trace.add_task(0, ns, kind, "k", name, None)
+    busiest = segments._busiest_stream(trace, [segment for *_, segment in tasks])
+    assert busiest == (trace.names[stream] if stream else UNKNOWN)
