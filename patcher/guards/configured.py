@@ -57,14 +57,7 @@ def configured(
         reason = Text("{package} is not installed here", application.packages[0])
         reading.hidden.append(LaunchText(reason, "", reason=reason))
     for run in runs if _needs_composing(application, runs, reading) else ():
-        content = _compose(application, root, run)
-        if isinstance(content, str):
-            reading.hidden.append(LaunchText(run.start.where, "", reason=content))
-            continue
-        for profiler in dict.fromkeys(switch.profiler for switch in application.switches):
-            alike = (switch for switch in application.switches if switch.profiler == profiler)
-            switches = [switch for switch in alike if checked.release.has(switch)]
-            results += [_judge(switches, run, content, reading)] if switches else []
+        results += _judge_run(application, checked, run, reading)
     is_on = {result.profiler for result in results if result.state is State.ON}
     return [result for result in results if not reading.hidden or result.profiler in is_on], reading.hidden
 
@@ -101,14 +94,21 @@ def _find_runs(application: Application, root: Path | None, config: Path | None,
         file = config or _find_configuration(application, root, program, start, typed)
         overrides = [word for word in words if not re.match(r"-|.*\.py$", word) and word not in typed.values()]
         reasons = [_ANY] if any(map(is_hidden, words)) else []
-        folders = ((root or Path()) / application.folder, file.parent if file else Path())
-        reasons += [_NO_GROUP] if any(_selects_missing_group(word, *folders) for word in overrides) else []
-        reasons += [] if file and file.name not in reading.written else [_NO_CONFIG]
+        reasons += _why_incomplete(file, (root or Path()) / application.folder, overrides, reading)
         reading.hidden.extend(LaunchText(start.where, "", reason=reason) for reason in reasons)
         if file and _NO_CONFIG not in reasons:
             _read_configuration(file, application, root, reading)
             sure = start.sure and not _PRINTS & {*start.words}
             yield _Run(replace(start, sure=sure), (*overrides,), file)
+
+
+def _why_incomplete(file: Path | None, packaged: Path, overrides: Sequence[str], reading: Reading) -> Iterator[Text]:
+    """Yield why the configuration in ``file``, with ``overrides``, is not all here or ``packaged``."""
+    folder = file.parent if file else Path()
+    if any(_selects_missing_group(word, packaged, folder) for word in overrides):
+        yield _NO_GROUP
+    if not file or file.name in reading.written:
+        yield _NO_CONFIG
 
 
 def _read_configuration(file: Path, application: Application, root: Path | None, reading: Reading) -> None:
@@ -200,6 +200,22 @@ def _compose(application: Application, root: Path | None, run: _Run) -> Any:
         return Text("Hydra reports: {error}", first[:270])
     finally:
         gc.enable()
+
+
+def _judge_run(application: Application, checked: Checked, run: _Run, reading: Reading) -> Iterator[GuardResult]:
+    """Yield the result of each profiler of which the release has a switch; none if Hydra cannot compose the run.
+
+    The reason why it cannot is added to ``reading.hidden``.
+    """
+    config = _compose(application, checked.root, run)
+    if isinstance(config, str):
+        reading.hidden.append(LaunchText(run.start.where, "", reason=config))
+        return
+    for profiler in dict.fromkeys(switch.profiler for switch in application.switches):
+        alike = (switch for switch in application.switches if switch.profiler == profiler)
+        switches = [switch for switch in alike if checked.release.has(switch)]
+        if switches:
+            yield _judge(switches, run, config, reading)
 
 
 def _judge(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: Reading) -> GuardResult:

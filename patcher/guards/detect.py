@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import dropwhile
@@ -20,7 +20,7 @@ from patcher.guards.launch import LaunchText, Reading, read, text_of
 from patcher.guards.result import COMMAND, ENVIRONMENT, NOT_PLAIN, Checked, GuardResult, Launch, within_sentence
 from patcher.guards.start import OUTSIDE, Start, carries, is_known, shown, wraps
 from patcher.messages import COMMA, SEMICOLON, Text, joined
-from patcher.switches import ConfigSwitch, Form, State, Switch
+from patcher.switches import ConfigSwitch, Form, Release, State, Switch
 
 _UNSEEN = Text("rlpatch found no Python program that starts with this variable set")
 _VALUE = Text("this value is not documented, or only known at run time")
@@ -33,7 +33,7 @@ def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[G
     With ``severe``, OFF is left out. Raises Problem (USAGE) if a script that the launch names, or the configuration,
     cannot be read.
     """
-    application, config_switches = checked.application, checked.application.switches if checked.application else ()
+    application = checked.application
     reading = read(launch, partial(_is_upstream, checked))
     results, hidden = configured(application, checked, launch.config, reading) if application else ([], [])
     for switch in checked.switches:
@@ -42,13 +42,31 @@ def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[G
             results += judged
     places = (ENVIRONMENT, launch.script, COMMAND if launch.command else None)
     where = joined(COMMA, (place if isinstance(place, str) else str(place) for place in places if place))
+    config_switches = application.switches if application else ()
     for switches, texts in ((config_switches, hidden), (checked.switches, reading.hidden)):
-        not_off = {result.profiler for result in results if result.state is not State.OFF}
-        for profiler in dict.fromkeys(switch.profiler for switch in switches) if texts or not severe else ():
-            alike = [switch for switch in switches if switch.profiler == profiler and checked.release.has(switch)]
-            results += [_possibly_on(alike[0], texts[0])] if alike and texts and profiler not in not_off else []
-            why = alike[0].why if alike else Text("this release has no switch for this profiler")
-            results.append(GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why))
+        if texts or not severe:
+            not_off = {result.profiler for result in results if result.state is not State.OFF}
+            results += _off_or_hidden(switches, checked.release, texts, not_off, where)
+    return _severest(results, severe)
+
+
+def _off_or_hidden(
+    switches: Sequence[Switch | ConfigSwitch], release: Release, hidden: list[LaunchText], not_off: set[str], where: str
+) -> Iterator[GuardResult]:
+    """Yield OFF at ``where`` per profiler, after UNKNOWN if a ``hidden`` text may switch it on.
+
+    A profiler in ``not_off`` has a more certain result than this UNKNOWN.
+    """
+    for profiler in dict.fromkeys(switch.profiler for switch in switches):
+        alike = [switch for switch in switches if switch.profiler == profiler and release.has(switch)]
+        if alike and hidden and profiler not in not_off:
+            yield _possibly_on(alike[0], hidden[0])
+        why = alike[0].why if alike else Text("this release has no switch for this profiler")
+        yield GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why)
+
+
+def _severest(results: list[GuardResult], severe: bool) -> tuple[GuardResult, ...]:
+    """Return the severest result per profiler and place; OFF for a profiler without others, unless ``severe``."""
     severest: dict[tuple[str, str], GuardResult] = {}
     for result in sorted(results, key=lambda result: -result.state.severity):
         is_off = result.state is State.OFF

@@ -196,6 +196,19 @@ class _Reader:
 
     def expand(self, raw: str) -> str:
         """Return the only text that a shell expansion yields; INSIDE if all possible ones were read, else OUTSIDE."""
+        text = self.expand_variable(raw)
+        if text is not None:
+            return text
+        if self.plain and re.fullmatch(r"\$\{?[1-9@*]\}?", raw):  # a script that was started without arguments
+            return ""
+        if self.path and re.fullmatch(programs.SCRIPT_FOLDER, raw):
+            return str(self.path.absolute().parent)
+        if re.fullmatch(programs.WORKING_FOLDER, raw):
+            return "."
+        return ":" if raw.startswith(("[[", "((")) else INSIDE if self.is_clear(raw) else OUTSIDE
+
+    def expand_variable(self, raw: str) -> str | None:
+        """Return the only value of the variable that an expansion names, or its default; None if it is not known."""
         match = re.fullmatch(programs.PARAMETER, raw)
         name, operator, operand = match.group(1, 3, 4) if match else ("", None, None)
         values = self.values.get(name, [])
@@ -206,15 +219,13 @@ class _Reader:
             return constant
         if operator == "-" and name not in self.result.environ and [word.text for word in values] in ([], [raw]):
             default = Word(self.line, operand or "").expanded(self.expand)
-            if is_known(default):
-                return default
-        if self.plain and re.fullmatch(r"\$\{?[1-9@*]\}?", raw):  # a script that was started without arguments
-            return ""
-        if self.path and re.fullmatch(programs.SCRIPT_FOLDER, raw):
-            return str(self.path.absolute().parent)
-        if re.fullmatch(programs.WORKING_FOLDER, raw):
-            return "."
-        return ":" if raw.startswith(("[[", "((")) else INSIDE if self.is_clear(raw) else OUTSIDE
+            return default if is_known(default) else None
+        return None
+
+    def expand_known(self, raw: str) -> str:
+        """Return the only text that a shell expansion yields; the expansion as written if the text is not known."""
+        text = self.expand(raw)
+        return text if is_known(text) else raw
 
     def is_clear(self, raw: str) -> bool:
         """Tell whether a shell expansion yields only words that the launch shows, and add these to its texts."""
@@ -248,19 +259,26 @@ class _Reader:
             for text in word.commands():
                 self.read_inner_shell(text, word.line)
         if not start.texts:
-            known = {name: value or "" for name, value in start.variables.items() if is_known(value or "")}
-            short = {name: value for name, value in known.items() if len(value) < _LONGEST}
-            self.constants |= {name: value for name, value in short.items() if name not in self.result.environ}
+            self.add_constants(start)
         if start.words and not (start.texts and re.fullmatch(programs.HARMLESS, start.name)):
             self.result.starts.append(start)
         self.follow(command, start)
-        is_typed_shell = not self.path and re.fullmatch(programs.SHELL, start.name)
-        is_passed_on = start.sure and bool(start.is_export or start.program or is_typed_shell)
+        is_passed_on = self.passes_on(start)
         for word in sources:
-            text = word.expanded(lambda raw: self.expand(raw) if is_known(self.expand(raw)) else raw)
-            self.note(text, word.line, plain=is_passed_on and word in words)
+            self.note(word.expanded(self.expand_known), word.line, plain=is_passed_on and word in words)
         is_diverted = re.search(programs.DIVERTS, " ".join(word.raw for word in words))
         self.plain = start.sure and self.surely_goes_on(start) and not is_diverted
+
+    def add_constants(self, start: Start) -> None:
+        """Add the known values that a command of assignments alone gives to variables outside of the environment."""
+        known = {name: value or "" for name, value in start.variables.items() if is_known(value or "")}
+        short = {name: value for name, value in known.items() if len(value) < _LONGEST}
+        self.constants |= {name: value for name, value in short.items() if name not in self.result.environ}
+
+    def passes_on(self, start: Start) -> bool:
+        """Tell whether a command surely runs, and exports its words or passes them to Python or to a typed shell."""
+        is_typed_shell = not self.path and re.fullmatch(programs.SHELL, start.name)
+        return start.sure and bool(start.is_export or start.program or is_typed_shell)
 
     def build_start(self, command: ShellCommand, words: Sequence[Word]) -> Start:
         """Return a command with expanded ``words``, which is sure outside of branches, lists and pipes (but to tee)."""
@@ -300,25 +318,43 @@ class _Reader:
     def read_input(self, command: ShellCommand, start: Start) -> None:
         """Read the script or here-document that a shell or Python runs; any other input counts as hidden."""
         text = " ".join(start.own)
-        documents = [word for direction, word in command.redirects if direction == "<<<"]
-        is_python = re.fullmatch(programs.RUNS_FILES, start.name) and start.own[1:] in ([], ["-"])
-        if is_python or re.fullmatch(programs.RUNS_INPUT, text):
-            is_fed = command.before == "|" or any(direction in ("<", "<>") for direction, _ in command.redirects)
-            if is_fed or not (documents or re.match(r"ssh|pdsh|[\0\1]", text)):
-                self.hide(_INPUT, text)
-            for document in documents:
-                read_text = self.read_python if is_python else self.read_inner_shell
-                read_text(document.raw.replace("\\$", "$"), document.line)
+        if re.fullmatch(programs.RUNS_FILES, start.name) and start.own[1:] in ([], ["-"]):
+            self.read_standard_input(command, text, self.read_python)
+        elif re.fullmatch(programs.RUNS_INPUT, text):
+            self.read_standard_input(command, text, self.read_inner_shell)
         elif re.fullmatch(programs.SHELL, start.name) and not re.match(r"\S+( -\w+)* -\w*c", text):
-            words = start.own[1:]
-            operands = [*dropwhile(lambda word: word[:1] in ("-", "+") or word in ("pipefail", "errexit"), words)]
-            script = "".join(operands[:1])
-            if self.typed and not find(script, self.folders):
-                text_of(Path(script))  # what the user names is there
-            self.read_file(script, plain=self.plain and not self.path and words == operands[:1])
+            self.read_script(start.own[1:])
+
+    def read_standard_input(self, command: ShellCommand, text: str, read_text: Callable[[str, int], None]) -> None:
+        """Read the here-documents of a command with ``read_text``; input from elsewhere to ``text`` is hidden."""
+        documents = [word for direction, word in command.redirects if direction == "<<<"]
+        is_fed = command.before == "|" or any(direction in ("<", "<>") for direction, _ in command.redirects)
+        if is_fed or not (documents or re.match(r"ssh|pdsh|[\0\1]", text)):
+            self.hide(_INPUT, text)
+        for document in documents:
+            read_text(document.raw.replace("\\$", "$"), document.line)
+
+    def read_script(self, arguments: Sequence[str]) -> None:
+        """Read the script in the ``arguments`` of a shell. Raises Problem (USAGE) if the user typed one not here."""
+        operands = [*dropwhile(lambda word: word[:1] in ("-", "+") or word in ("pipefail", "errexit"), arguments)]
+        script = "".join(operands[:1])
+        if self.typed and not find(script, self.folders):
+            text_of(Path(script))  # what the user names is there
+        self.read_file(script, plain=self.plain and not self.path and arguments == operands[:1])
 
     def read_words(self, command: ShellCommand, start: Start) -> None:
         """Read the words of a command that are Python or shell code, settings, or names of files and modules."""
+        self.read_code(command, start)
+        if "/" in start.name:
+            self.read_file(start.name)
+        pairs = [*pairwise(start.own if start.program else start.texts)]
+        self.read_named(pairs, is_sure=self.plain and bool(start.program or carries(start.own)))
+        program = "".join(word for option, word in pairs if _names_program(option, word))
+        if re.fullmatch(programs.RUNS_FILES, start.name) and not is_known(program or " ".join(start.own)):
+            self.hide(_INPUT, " ".join(start.own))
+
+    def read_code(self, command: ShellCommand, start: Start) -> None:
+        """Read the words of a command that are code: of Python for a Python program, otherwise of a shell."""
         is_code = start.program and not re.fullmatch(programs.PROFILERS, start.name)
         is_whole = re.fullmatch(programs.SHELL, start.name) and re.fullmatch(r"-\w*c", " ".join(start.own[1:-1]))
         for source in command.words:
@@ -326,24 +362,28 @@ class _Reader:
                 self.read_python(source.text, source.line)
             elif not is_code and re.search(r"[\s<;&|]", source.expanded(lambda _: "")):
                 self.read_inner_shell(source.text, source.line, plain=self.plain and bool(is_whole))
-        if "/" in start.name:
-            self.read_file(start.name)
-        # Ray's settings count in front of the program.
-        is_sure, program = self.plain and bool(start.program or carries(start.own)), ""
-        for option, word in pairwise(start.own if start.program else start.texts):
+
+    def read_named(self, pairs: Iterable[tuple[str, str]], *, is_sure: bool) -> None:
+        """Read the settings, files and modules in ``pairs`` of a word and the word behind it.
+
+        ``is_sure``: Ray's settings count, as long as they stand in front of the program.
+        """
+        for option, word in pairs:
             pair = f"{option} {word}"
             if self.plain and re.match("--runtime-env-json |.* --runtime-env-json=", pair):
                 self.result.settings.append(normal(word))
             if match := re.fullmatch(programs.NAMED_FILE, pair):
                 self.read_file(match["file"], plain=is_sure and bool(re.match("--runtime-env|.* --runtime-env=", pair)))
-            if word.endswith(".py") or option in ("-m", "--module", "-c"):
-                program += word
+            if _names_program(option, word):
                 module = find(f"{word.replace('.', '/')}.py", self.folders)
                 if module:
                     self.read_file(str(module))
                 is_sure = is_sure and not word.endswith(".py")
-        if re.fullmatch(programs.RUNS_FILES, start.name) and not is_known(program or " ".join(start.own)):
-            self.hide(_INPUT, " ".join(start.own))
+
+
+def _names_program(option: str, word: str) -> bool:
+    """Tell whether ``word`` behind ``option`` is a Python program: a file, a module, or its text."""
+    return word.endswith(".py") or option in ("-m", "--module", "-c")
 
 
 def _stripped(command: ShellCommand) -> list[Word]:

@@ -1,4 +1,4 @@
-"""What programs and words of a launch mean for what follows, as patterns."""
+"""Patterns that tell programs and words of a launch by their effect on what follows."""
 
 from __future__ import annotations
 

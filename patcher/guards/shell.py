@@ -94,13 +94,9 @@ def split(text: str, line: int = 1) -> list[ShellCommand]:
             redirects.append(("<<<", _document(text, match, documents, word.line)))
         elif match["operator"]:
             if match[0] == ")" and not depth:  # behind a pattern of `case`, which is dropped with its alternatives
-                while commands and commands[-1].after == "|":
-                    commands.pop()
+                _drop_alternatives(commands)
             elif words or redirects:
-                is_tee = before == "|" and [word.raw for word in words[:1]] == ["tee"]
-                if is_tee and commands and match[0] in ("\n", ";", "&"):
-                    commands[-1] = commands[-1]._replace(after="tee")
-                commands.append(ShellCommand((*words,), (*redirects,), before, match[0]))
+                _append(commands, ShellCommand((*words,), (*redirects,), before, match[0]))
             depth = max(0, depth + {"(": 1, ")": -1}.get(match[0], 0))
             words, redirects, before = [], [], "(" if depth else match[0]
             at = documents.get(match.start(), at)
@@ -112,6 +108,20 @@ def split(text: str, line: int = 1) -> list[ShellCommand]:
         elif match["word"]:
             words.append(word)
     return commands
+
+
+def _drop_alternatives(commands: list[ShellCommand]) -> None:
+    """Drop the last of ``commands`` as far as a | follows each: they are alternatives of a pattern."""
+    while commands and commands[-1].after == "|":
+        commands.pop()
+
+
+def _append(commands: list[ShellCommand], command: ShellCommand) -> None:
+    """Append ``command``; if it is a tee that ends a pipe, also mark the command before it."""
+    is_tee = command.before == "|" and [word.raw for word in command.words[:1]] == ["tee"]
+    if is_tee and commands and command.after in ("\n", ";", "&"):
+        commands[-1] = commands[-1]._replace(after="tee")
+    commands.append(command)
 
 
 def _document(text: str, opening: re.Match[str], documents: dict[int, int], line: int) -> Word:
