@@ -40,7 +40,7 @@ _REUSED = Note(
         " update"
     ),
 )
-_DYNAMIC = Note(Text("with use_dynamic_batch_size, micro-batches differ in size: record several"))
+_DYNAMIC = Note(Text("with use_dynamic_batch_size, micro-batches differ: record several"))
 
 
 def _micro_lines(method: str, schedule: str, count: str, *, last: bool) -> tuple[Insertion, Insertion]:

@@ -52,7 +52,7 @@ PRISTINE = BODY.encode()
             PRISTINE,
             True,
             "lost",
-            "rlpatch revert removes the record",
+            "to remove the patch's record: rlpatch revert",
         ),
         (PRISTINE, PRISTINE, False, "lost", "was replaced"),
         (None, None, None, "missing", "was the package uninstalled?"),

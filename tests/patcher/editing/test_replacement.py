@@ -165,9 +165,9 @@ def test_what_is_there_already_changes_nothing(arguments, same: list[str]) -> No
         (("    def run", "    def build(self): pass\n    def run"), "2 methods named build"),
         (("prof.Config(", "prof.Settings("), "0 calls of prof.Config in build"),
         (("metrics=None", "metrics=prof.Config()"), "2 calls of prof.Config in build"),
-        (("metrics=None", "**more"), "prof.Config with arguments that are only known while the program runs"),
-        (("folder))", "*folder))"), "prof.handler with arguments that are only known while the program runs"),
-        (("level=prof.Level.One", "prof.Level.One, level=1"), "prof.Config with 1 positional arguments"),
+        (("metrics=None", "**more"), "prof.Config called with arguments that are only known while the program runs"),
+        (("folder))", "*folder))"), "prof.handler called with arguments that are only known while the program runs"),
+        (("level=prof.Level.One", "prof.Level.One, level=1"), "prof.Config called with 1 positional arguments"),
         (("metrics=None,", "metrics='''\n''', x='''\n''',"), ""),
         (
             ("level=prof.Level.One", "x='''\n''', level=prof.Level.One"),

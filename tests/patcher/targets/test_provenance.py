@@ -134,7 +134,7 @@ def test_a_checkout_that_moved_on_since_it_was_installed(tmp_path: Path) -> None
     found = of(source, site)
     assert (found.installed_as, found.version_from) == ("editable", "git describe, based on v0.13.0")
     assert found.version.startswith("0.13.1.dev1+g")
-    assert "vllm_ascend-0.11.0rc1.dist-info says 0.11.0rc1" in found.notes[-1].detail
+    assert "vllm_ascend-0.11.0rc1.dist-info gives version 0.11.0rc1" in found.notes[-1].detail
 
 
 def test_a_checkout_with_the_package_below_python(tmp_path: Path) -> None:
