@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -430,8 +431,9 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
         headline = Text("No device data: steps take longer and longer, from {first} to {last}", *map(in_ms, trend))
         if first > last:
             headline = Text("No device data: steps take less and less time, from {first} to {last}", *map(in_ms, trend))
-        usual, longest = (pick(profile.host_steps, key=lambda step: step.ns) for pick in (model.lower_median, max))
-        more = excess(profile, longest.number, usual.number)
+        usual = model.lower_median(profile.host_steps, operator.attrgetter("ns"))
+        slowest = max(profile.host_steps, key=operator.attrgetter("ns"))
+        more = excess(profile, slowest.number, usual.number)
         evidence, advice = sentences(evidence, more.evidence), more.advice or advice
     return model.Diagnosis(
         "host-operators",
