@@ -254,6 +254,8 @@ class HostStep:
     ``operators`` and ``calls`` are ns and number of the outermost operators by name, ``places`` the ns of stretches of
     20 µs and more without one. ``small_ns`` is the time of operators and stretches below 0.1 ms, ``compiling_ns`` that
     in which torch.compile worked. ``inputs`` has the shapes of the inputs of operators by name, in JSON, if recorded.
+    ``frames`` has for each frame and range that covers half of a stretch the ns of its places; those around all
+    operators of the step are left out.
     """
 
     number: int
@@ -264,6 +266,7 @@ class HostStep:
     small_ns: int
     compiling_ns: int
     inputs: Mapping[str, Collection[str]] = field(default_factory=dict)
+    frames: Mapping[str, Mapping[HostPlace, int]] = field(default_factory=dict)
 
     @property
     def idle_ns(self) -> int:

@@ -53,7 +53,8 @@ class RankTrace:
     values of the inputs of its operators, in JSON. ``groups``,
     ``messages`` and ``transits`` map a task to the group of the collective that it is, to what that carries, and to
     how much of it the vendor calls transit, waiting and idle. ``cut`` says why the end is missing, ``lost`` counts what
-    could not be read, ``unknown`` has the types of tasks that no table knows, ``unread`` counts the
+    could not be read, ``kernel_launches`` and ``lost_kernels`` the calls that launch one kernel each, and those of them
+    whose kernel is missing. ``unknown`` has the types of tasks that no table knows, ``unread`` counts the
     events of each category that the reader does not know. ``vendor_computing_ns`` is how long the
     device computes by the vendor's analysis within the trace, None without one. ``doubts`` are the contradictions
     between the trace and the ``metadata`` that a probe wrote beside it.
@@ -87,6 +88,7 @@ class RankTrace:
         self.doubts: tuple[str, ...] = ()
         self.cut = ""
         self.lost = 0
+        self.kernel_launches = self.lost_kernels = 0
         self.unknown: set[str] = set()
         self.unread = Counter[str]()
 

@@ -192,6 +192,13 @@ class CapturedLaunches:
         self.copy.append(copy)
 
 
+def count_unmatched(keys: array[int], present: array[int]) -> int:
+    """Return how many of ``keys`` are not among the keys that are ``present``."""
+    ordered = array("q", map(present.__getitem__, sorted_places(len(present), present.__getitem__)))
+    positions = ((key, bisect_left(ordered, key)) for key in keys)
+    return sum(at == len(ordered) or ordered[at] != key for key, at in positions)
+
+
 def sorted_places(count: int, key: Callable[[int], Any]) -> Sequence[int]:
     """Return the numbers from 0 to ``count`` - 1, sorted by ``key``, which gets such a number; the sort is stable.
 

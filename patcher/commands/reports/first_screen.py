@@ -52,6 +52,14 @@ _DOING: Mapping[str, str] = {
 }
 """Part of the time → what one could work on to shorten it."""
 
+_FINDING_OF: Mapping[str, str] = {
+    "communication_ns": "communication",
+    "copy_ns": "copies",
+    "free_host_late_ns": "dispatch",
+    "compute_ns": "compute",
+}
+"""Part of the time → the diagnosis of it, without which its time is not known."""
+
 
 def unit_word(profile: model.RankProfile) -> str:
     """Return the word for what the profile's trace counts: decode step, micro-batch, call ….
@@ -339,13 +347,17 @@ def _to_do(leading: model.Diagnosis | None) -> str:
 def _little_to_gain(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:
     """Return a line on changes with little to gain, each with its largest possible saving, which is below 5 %.
 
-    Returns "" without such a change, without a known device, and without a finding.
+    Parts of which failed checks withdraw the diagnosis are left out. Returns "" without such a change, without a known
+    device, and without a finding.
     """
     if not profile.total_ns or leading is None:
         return ""
     shares = {part: profile.share(part) for part in _DOING}
     shares["compute_ns"] = profile.share("compute_ns", "overlap_ns")
-    small = [(_DOING[part], share) for part, share in shares.items() if 0.0005 <= share < LITTLE]
+    small = [
+        (_DOING[part], share) for part, share in shares.items()
+        if 0.0005 <= share < LITTLE and _FINDING_OF[part] not in profile.withdrawn
+    ]  # fmt: skip
     if not small:
         return ""
     things = joined(COMMA, (Text("{change} (at most {share})", thing, percent(share)) for thing, share in small))

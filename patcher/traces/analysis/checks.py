@@ -87,6 +87,7 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
     yield _check("kernels", wrong, Text("every step launched kernels"), ON_DEVICE if profile.on_host else EVERY)
     yield _kernel_count_check(units)
     yield _launches_check(attribution.launches)
+    yield from _lost_kernels_check(trace)
     yield _clock_check(attribution)
     yield _single_kernel_check(attribution)
     yield _host_time_check(units)
@@ -151,6 +152,21 @@ def _launches_check(launches: Launches) -> Check:
         evidence if launches.tasks else Text("the trace has no kernels or copies"),
         tuple(HOST),
     )
+
+
+def _lost_kernels_check(trace: RankTrace) -> Iterator[Check]:
+    """Yield a failed check if more than 5 % of the calls that launch a kernel have none in the trace; else nothing.
+
+    It withdraws all diagnoses: the device was busy where it seems idle, and computed for longer.
+    """
+    if not len(trace.tasks) or trace.lost_kernels <= (1 - LINKED) * trace.kernel_launches:
+        return
+    evidence = Text(
+        "the kernels of {lost:,} of {launches:,} launches are missing: the device was busy for longer than recorded",
+        trace.lost_kernels,
+        trace.kernel_launches,
+    )
+    yield Check("lost", False, evidence, EVERY)
 
 
 def _clock_check(attribution: Attribution) -> Check:

@@ -51,11 +51,11 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
     """
     meetings = match_collectives(profiles)
     profiles = collectives.with_usual_times(profiles, meetings.waits)
-    diagnoses = [
-        diagnosis for profile in profiles
-        for diagnosis in (*_diagnoses(profile), exposed.finding(profile, profiles, meetings))
-        if diagnosis is not None and diagnosis.id not in profile.withdrawn
-    ]  # fmt: skip
+    diagnoses: list[model.Diagnosis] = []
+    withdrawn: list[model.Diagnosis] = []
+    for profile in profiles:
+        for diagnosis in filter(None, (*_diagnoses(profile), exposed.finding(profile, profiles, meetings))):
+            (withdrawn if diagnosis.id in profile.withdrawn else diagnoses).append(diagnosis)
     if slow := host_only.straggler(profiles):
         diagnoses = [slow, *_blame_straggler(diagnoses, slow.source)]
     if len(profiles) > 1 and (missing := missing_ranks(profiles)):
@@ -70,7 +70,8 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
         dataclasses.replace(diagnosis, evidence=_with_label(labels.get(diagnosis.source), diagnosis.evidence))
         for diagnosis in priorities.ordered(diagnoses, profiles, meetings)
     ]
-    return model.TraceReport(tuple(profiles), tuple(ordered), _verdict(profiles, ordered, labels), meetings.ranks)
+    verdict = _verdict(profiles, ordered, withdrawn, labels)
+    return model.TraceReport(tuple(profiles), tuple(ordered), verdict, meetings.ranks)
 
 
 def _blame_straggler(diagnoses: Sequence[model.Diagnosis], source: str) -> Iterator[model.Diagnosis]:
@@ -220,17 +221,21 @@ def _computing(profile: model.RankProfile) -> model.Diagnosis | None:
 
 
 def _verdict(
-    profiles: Sequence[model.RankProfile], diagnoses: Sequence[model.Diagnosis], labels: Mapping[str, str]
+    profiles: Sequence[model.RankProfile],
+    diagnoses: Sequence[model.Diagnosis],
+    withdrawn: Sequence[model.Diagnosis],
+    labels: Mapping[str, str],
 ) -> model.Verdict:
     """Return the verdict of a report, whose title is that of the first diagnosis that is a problem.
 
     Without a problem it is that of the diagnosis on computing, or on the operators of a run without a device; without
-    these, nothing stands out. If failed checks withdraw all diagnoses of the device, there is no verdict. ``diagnoses``
-    are in the order of the report, ``labels`` maps the source of a profile to its label.
+    these, the title says which of the ``withdrawn`` diagnoses may be the cause, or that nothing stands out. If failed
+    checks withdraw all diagnoses of the device, there is no verdict. ``diagnoses`` are in the order of the report,
+    ``labels`` maps the source of a profile to its label.
     """
-    withdrawn = {diagnosis for profile in profiles if not profile.on_host for diagnosis in profile.withdrawn}
+    withdrawn_ids = {diagnosis for profile in profiles if not profile.on_host for diagnosis in profile.withdrawn}
     first = next((diagnosis for diagnosis in diagnoses if diagnosis.severity == "problem"), None)
-    if not profiles or set(DEVICE) <= withdrawn:
+    if not profiles or set(DEVICE) <= withdrawn_ids:
         title: str = Text("No verdict: the data is not sufficient")
     else:
         titles = (
@@ -238,8 +243,17 @@ def _verdict(
             for diagnosis in diagnoses
             if diagnosis is first or diagnosis.id in ("compute", "host-operators")
         )
-        title = next(titles, Text("Nothing stands out"))
+        title = next(titles, None) or _title_without_finding(withdrawn)
     return model.Verdict(title, *_ascend_rule(profiles, first), tuple(_withdrawals(profiles, labels)))
+
+
+def _title_without_finding(withdrawn: Sequence[model.Diagnosis]) -> str:
+    """Return the title of a verdict without a finding: the largest of the ``withdrawn`` warnings, else none at all."""
+    warnings = (diagnosis for diagnosis in withdrawn if diagnosis.severity == "warning")
+    largest = max(warnings, key=lambda diagnosis: diagnosis.saving_ns or 0, default=None)
+    if largest is None:
+        return Text("Nothing stands out")
+    return Text("No verdict: a check of the data failed; this may be the cause: {finding}", largest.title)
 
 
 def _withdrawals(profiles: Sequence[model.RankProfile], labels: Mapping[str, str]) -> Iterator[str]:

@@ -111,7 +111,24 @@ def covering(ranges: NestedRanges, begin: int, end: int, thread: int) -> Held | 
     Ranges of one name count as one activity, and time within several of them counts once. If several names cover half,
     that with least time is the innermost one. ``thread`` is only noted in the result.
     """
-    sums: dict[int, list[int]] = {}  # by name: ns, end of what is counted, ns and index of the longest range
+    half = [(ns, -index, name) for name, (ns, _, _, index) in _covering_half(ranges, begin, end).items()]
+    if not half:
+        return None
+    ns, index, name = min(half)
+    return Held(ranges.begin[-index], ns, name, thread)
+
+
+def covering_names(ranges: NestedRanges, begin: int, end: int) -> list[int]:
+    """Return the names of all activities that cover at least half of ``begin`` to ``end`` (ns), as numbers."""
+    return list(_covering_half(ranges, begin, end))
+
+
+def _covering_half(ranges: NestedRanges, begin: int, end: int) -> dict[int, list[int]]:
+    """Return for each name that covers at least half of ``begin`` to ``end`` (ns) what of it the ranges cover.
+
+    That is a list: the ns covered, the end of the last range, and the ns and index of the longest range.
+    """
+    sums: dict[int, list[int]] = {}
     for index in _overlapping(ranges, begin, end):
         first, last = max(ranges.begin[index], begin), min(ranges.end[index], end)
         row = sums.setdefault(ranges.name[index], [0, first, -1, index])
@@ -119,11 +136,7 @@ def covering(ranges: NestedRanges, begin: int, end: int, thread: int) -> Held | 
         row[1] = max(row[1], last)
         if last - first > row[2]:
             row[2:] = last - first, index
-    half = [(ns, -index, name) for name, (ns, _, _, index) in sums.items() if 2 * ns >= end - begin]
-    if not half:
-        return None
-    ns, index, name = min(half)
-    return Held(ranges.begin[-index], ns, name, thread)
+    return {name: row for name, row in sums.items() if 2 * row[0] >= end - begin}
 
 
 def _overlapping(ranges: NestedRanges, begin: int, end: int) -> Iterator[int]:

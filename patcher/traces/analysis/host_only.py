@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -32,6 +35,17 @@ _TIMED_UNITS, _STEADY = 5, 0.001
 A timer returns some 0.1 ms late, however long it is; what computes varies with its length, by 0.5 % and more.
 """
 
+
+_BLOCKS = re.compile(
+    r"(?:function|method) (?:acquire|wait|poll|select|recv\w*|read|readline|readinto|accept|connect|sleep|join|get)$"
+)
+"""Built-in functions in which a thread does nothing but wait."""
+
+_TREND_STEPS, _TREND = 5, 1.5
+"""Steps from which on they can have a trend, and how many times as long the longer third of them takes at least."""
+
+_INNER = 0.8
+"""Share of an outer frame's time from which on a frame within it is named instead."""
 
 _COLLECTORS = (COLLECTION, "built-in function collect")
 """Names of Python's garbage collection in a trace: as a range of its own, and as a call."""
@@ -223,6 +237,13 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
     steps = profile.host_steps
     whole, idle = (_median(values) for values in zip(*((step.ns, step.idle_ns) for step in steps), strict=True))
     places = [(place, ns) for place, ns in _typical_places(steps) if ns >= NOTABLE * whole]
+    within = ""
+    if not places or 2 * places[0][1] < idle:
+        frame, ns, within = _typical_frame(steps)
+        if frame and 2 * ns >= idle and ns >= NOTABLE * whole:
+            places = [(model.HostPlace(frame), ns)]
+        else:
+            within = ""
     if not places:
         return None
     (first, saving), *further = places
@@ -232,6 +253,7 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
         " {longest}.",
         in_ms(idle), in_ms(whole), share, place_words(first), in_ms(saving),
     )  # fmt: skip
+    evidence = sentences(evidence, within)
     certainty: str = Text("upper bound; operators that the profiler did not record count as idle time")
     headline: str = Text(
         "No device data: for {share} of the time no operator runs, mostly {place}", share, place_words(first)
@@ -262,6 +284,31 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
     return model.Diagnosis(
         "host-idle", severity, evidence, saving, certainty, advice_on(first), profile.source, headline=headline
     )
+
+
+def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, str]:
+    """Return the frame with most of the time without operators, its ns, and a sentence on what it does in this time.
+
+    It is the innermost of those that have 80 % of the longest one's time. The ns are the lower median over the steps.
+    Without any frame, the texts are "". This tells a function of which each inner call takes about half: the
+    innermost place then differs from step to step.
+    """
+    times = {
+        frame: _median([sum(step.frames.get(frame, {}).values()) for step in steps])
+        for frame in dict.fromkeys(frame for step in steps for frame in step.frames)
+    }
+    longest_ns = max(times.values(), default=0)
+    if not longest_ns:
+        return "", 0, ""
+    ns, frame = min((ns, frame) for frame, ns in times.items() if ns >= _INNER * longest_ns)
+    parts = Counter[str]()
+    for step in steps:
+        for place, part_ns in step.frames.get(frame, {}).items():
+            parts[place.inside] += part_ns
+    longest = (
+        Text("{place} {time}", host_name(name), in_ms(ns / len(steps))) for name, ns in parts.most_common(_NAMED)
+    )
+    return frame, ns, Text("Mean times in it: {places}.", joined(COMMA, longest))
 
 
 def _places_with_times(places: Sequence[tuple[model.HostPlace, int]]) -> str:
@@ -311,6 +358,8 @@ def advice_on(place: model.HostPlace) -> str:
         return Text("save or send weights less often, or in another thread or process")
     if place.inside in _COLLECTORS:
         return Text("call gc.freeze() once everything is loaded, or gc.collect() between the steps")
+    if _BLOCKS.search(place.inside):
+        return Text("the host waits here: find out which thread, process or machine is late, or overlap this wait")
     if place.inside:
         return Text("make this code faster, or move it to another process or thread")
     return Text("look at what Python does during this time; {command} also records Python's stack frames", _STACKS)
@@ -371,15 +420,25 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
     whole = sum(step.ns for step in profile.host_steps) or 1
     if 2 * ran < whole:
         return _scattered_places(profile, whole, whole - ran)
-    evidence = Text(
+    evidence: str = Text(
         "The trace has no device data. Operators ran on the host for {share} of the time, {time} per step. The longest:"
         " {longest}.",
         percent(ran / whole, 0), in_ms(ran / len(profile.units)), longest,
     )  # fmt: skip
-    advice = Text(
+    advice: str = Text(
         "compare the number of threads (OMP_NUM_THREADS) with the cores that this process has; then try fewer and"
         " larger operators, or another precision"
     )
+    headline = _dominant_operator(profile, whole)
+    if trend := _trend(profile.host_steps):
+        first, last = trend
+        headline = Text("No device data: steps take longer and longer, from {first} to {last}", *map(in_ms, trend))
+        if first > last:
+            headline = Text("No device data: steps take less and less time, from {first} to {last}", *map(in_ms, trend))
+        usual = model.lower_median(profile.host_steps, operator.attrgetter("ns"))
+        slowest = max(profile.host_steps, key=operator.attrgetter("ns"))
+        more = excess(profile, slowest.number, usual.number)
+        evidence, advice = sentences(evidence, more.evidence), more.advice or advice
     return model.Diagnosis(
         "host-operators",
         "note",
@@ -388,8 +447,26 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
         "exact",
         advice,
         profile.source,
-        headline=_dominant_operator(profile, whole),
+        headline=headline,
     )
+
+
+def _trend(steps: Sequence[model.HostStep]) -> tuple[int, int] | None:
+    """Return the median ns of the first and of the last third of the steps if step times rise or fall throughout.
+
+    They do if both differ by a factor of at least 1.5 and nine of ten pairs of steps are in this order. None otherwise,
+    and for under five steps.
+    """
+    times = [step.ns for step in steps]
+    if len(times) < _TREND_STEPS:
+        return None
+    third = len(times) // 3
+    first, last = _median(times[:third]), _median(times[-third:])
+    pairs = [(before, after) for before, after in itertools.combinations(times, 2) if before != after]
+    in_order = sum((before < after) == (first < last) for before, after in pairs)
+    if max(first, last) < _TREND * min(first, last) or in_order < (1 - NOTABLE) * len(pairs):
+        return None
+    return first, last
 
 
 def _dominant_operator(profile: model.RankProfile, whole: int) -> str:

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from patcher.traces.analysis.holds import covering, main_thread
+from patcher.traces.analysis.holds import covering, covering_names, main_thread
 from patcher.traces.analysis.nested import HostThread, NestedRanges
 from patcher.traces.analysis.segments import Split
 from patcher.traces.families import COLLECTIVE
@@ -40,8 +40,8 @@ _DETACH, _TENSORS = "aten::detach", 4
 COLLECTION = "Python GC"
 """The range of a garbage collection of Python (torch's ``record_python_gc_info``)."""
 
-_WAITS = re.compile(r"wait|synchronize")
-"""Frames that only wait, for example for the work of a collective."""
+_WAITS = re.compile(r"wait|synchronize|run_backward")
+"""Frames that only wait, for the work of a collective or for autograd, in which DistributedDataParallel waits."""
 
 _NO_SHAPES = ("",)
 
@@ -63,7 +63,8 @@ def host_steps(
     busiest = max(range(len(threads)), key=lambda thread: len(threads[thread].operators.begin))
     main = main_thread(trace)
     main = busiest if main == UNKNOWN else main
-    covering_ranges = _covering_ranges(trace, threads, main)
+    steps_of_main = {(segment.begin, segment.mark.end) for segment in cuts.segments if segment.mark is not None}
+    covering_ranges = _covering_ranges(trace, threads, main, steps_of_main)
     steps, first = [], 0
     for number in sorted(chosen):
         segment = cuts.segments[number]
@@ -95,11 +96,14 @@ def _beginning_before(stretches: Sequence[_Stretch], first: int, end: int) -> It
         yield stretches[at]
 
 
-def _covering_ranges(trace: RankTrace, threads: Sequence[HostThread], main: int) -> Mapping[str, NestedRanges]:
+def _covering_ranges(
+    trace: RankTrace, threads: Sequence[HostThread], main: int, steps: Collection[tuple[int, int]]
+) -> Mapping[str, NestedRanges]:
     """Return the ranges that may tell what runs on the thread ``main`` while no operator does, by kind.
 
     Kinds are "ranges", which only surround operators; "frames", the Python frames and the ranges, so that the inner one
-    is found; and "collectives", those on all threads.
+    is found; and "collectives", those on all threads. Marks that are none of the ``steps`` (begin and end in ns) are
+    ranges, too, such as ``micro_batch_2`` in each step.
     """
     ranges, frames = RangeColumns(), RangeColumns()
     operators, texts = threads[main].operators, trace.names.texts
@@ -112,6 +116,11 @@ def _covering_ranges(trace: RankTrace, threads: Sequence[HostThread], main: int)
                 ranges.add(begin, end, name)
             elif begins is not operators.begin:
                 frames.add(begin, end, name)
+    inner = [mark for thread, mark in trace.marks if thread == main and (mark.begin, mark.end) not in steps]
+    count = Counter(mark.name for mark in inner)
+    for mark in inner:
+        if count[mark.name] > 1:  # a name that numbers the steps tells nothing
+            ranges.add(mark.begin, mark.end, trace.names[mark.name])
     frames.extend(ranges)
     if main in trace.functions:
         frames.extend(trace.functions[main])
@@ -147,6 +156,8 @@ def _host_step(
     begin, end = window
     operators, count = Counter[str](), Counter[str]()
     places = Counter[HostPlace]()
+    frames: dict[str, Counter[HostPlace]] = {}
+    outermost = _frames_around(covering_ranges["frames"], within)
     inputs: dict[str, set[str]] = {}
     reach, before, small, same = begin, "", 0, 0
     for first, last, name, shapes in (*within, (end, end, "", "")):
@@ -155,6 +166,8 @@ def _host_step(
             place = _place_of_gap(covering_ranges, (reach, first), (before, name), texts)
             saving = not place.inside and before == _DETACH and same >= _TENSORS
             places[place._replace(saving=saving)] += first - reach
+            for frame in set(covering_names(covering_ranges["frames"], reach, first)) - outermost:
+                frames.setdefault(texts[frame], Counter())[place] += first - reach
         same = same + 1 if name == before else 1
         if reach < first < reach + SHORT_NS:
             small += first - reach
@@ -169,8 +182,17 @@ def _host_step(
     compiling = _compiling_ns(covering_ranges["ranges"], window, texts)
     return HostStep(
         number=number, ns=end - begin, operators=operators, calls=count, places=places, small_ns=small,
-        compiling_ns=compiling, inputs=inputs,
+        compiling_ns=compiling, inputs=inputs, frames=frames,
     )  # fmt: skip
+
+
+def _frames_around(frames: NestedRanges, operators: Sequence[_Stretch]) -> set[int]:
+    """Return the names, as numbers, of the ``frames`` around all ``operators``: those of the step itself."""
+    if not operators:
+        return set()
+    end = max(last for _, last, _, _ in operators)
+    (innermost,) = frames.innermost([operators[0][0]])
+    return {frames.name[frame] for frame in frames.around(innermost) if frames.end[frame] >= end}
 
 
 def _place_of_gap(

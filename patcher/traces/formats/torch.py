@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import re
+from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ from patcher.traces.trace_columns import (
     HostCalls,
     RangeColumns,
     StringTable,
+    count_unmatched,
 )
 from patcher.traces.work import CONCRETE, WORK
 
@@ -61,6 +63,8 @@ _LEFT_OUT = frozenset(
 
 _LAUNCHES = re.compile(r"launch|memcpy|memset|prefetch|graph|enqueue|exec", re.IGNORECASE)
 _CAPTURES = re.compile(r"Stream(Begin|End)Capture")
+_ONE_KERNEL = "LaunchKernel"
+"""Part of the name of a call that launches one kernel, such as ``cudaLaunchKernelExC`` or ``hipLaunchKernel``."""
 _COPIES = re.compile(r"memcpy|memset", re.IGNORECASE)
 _STEP = "ProfilerStep#"
 """The mark of torch itself, which kineto wrote as an operator until 2021."""
@@ -99,12 +103,16 @@ class _HostThread(NamedTuple):
 
 
 class _Rank:
-    """The trace of one rank, its launches, open captures (by thread), and the devices on which its kernels ran."""
+    """The trace of one rank, its launches, open captures (by thread), and the devices on which its kernels ran.
+
+    ``kernel_launches`` has the correlation ids of calls that launch one kernel each, outside of captures.
+    """
 
     def __init__(self, source: str, names: StringTable, mark_pattern: re.Pattern[str] | None) -> None:
         self.trace = RankTrace(source, "torch", mark_pattern)
         self.trace.names = names
         self.launches = HostCalls()
+        self.kernel_launches = array("q")
         self.captures: dict[int, CapturedLaunches] = {}
         self.devices: set[object] = set()
 
@@ -242,6 +250,8 @@ class _Reader:
             graph = thread.rank.captures.get(thread.number)
             if graph is not None:
                 self._add_captured(graph, event.name, event.args.kernel, time)
+            elif _ONE_KERNEL in event.name:
+                thread.rank.kernel_launches.append(event.args.correlation)
         self._add_call(event)
 
     def _add_captured(self, graph: CapturedLaunches, name: str, kernel: object, time: int) -> None:
@@ -352,6 +362,8 @@ class _Reader:
             unsure = trace.unread or rank.launches.key or (trace.cut and "deviceProperties" not in header)
             if trace.device == CPU and unsure:
                 trace.device = Text("unknown device")
+            trace.kernel_launches = len(rank.kernel_launches)
+            trace.lost_kernels = count_unmatched(rank.kernel_launches, trace.tasks.key)
             trace.tasks.link(rank.launches, trace.tasks.key)
             yield trace
 

@@ -10,7 +10,9 @@ from _pytest.mark import ParameterSet
 from click.testing import CliRunner
 
 from patcher.cli import rlpatch
+from patcher.commands.reports import first_screen
 from patcher.messages.columns import width
+from patcher.traces.model import Check, Diagnosis, RankProfile, RecordedUnit
 from tests.matrix import thinned
 from tests.patcher.traces.made_ranks import Rank, late_ranks, pipeline
 from tests.patcher.traces.recorded import MS, SHARED, Range, Run, Task, shared, steps
@@ -90,6 +92,15 @@ def test_a_single_unit_has_no_spread_and_what_is_small_is_not_worth_it(tmp_path:
     assert "1 step, too few to show how much they vary" in text
     assert "little to gain from: copies (at most 2.0 %)" in text
     assert "-o report.html" in text
+
+
+def test_what_a_failed_check_withdraws_is_not_called_little(tmp_path: Path) -> None:
+    unit = RecordedUnit(number=0, host_ns=100, kernels=9, compute_ns=96, copy_ns=2, free_host_late_ns=2)
+    leading = Diagnosis("compute", "note", "", None, "exact")
+    for withdrawn, named in (((), True), (("dispatch",), False)):
+        profile = RankProfile("a", "torch", 0, "H100", (unit,), checks=(Check("launches", False, "why", withdrawn),))
+        line = first_screen._little_to_gain(profile, leading)
+        assert ("launching kernels" in line, "copies" in line) == (named, True)
 
 
 def test_what_an_engine_step_held_and_graphs_are_told(tmp_path: Path) -> None:

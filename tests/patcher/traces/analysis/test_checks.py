@@ -131,6 +131,15 @@ def test_the_vendor_counts_the_same_computing_time(tasks: list[tuple[int, int, s
     assert [*checks._computing_time_check(trace(*tasks))] == []
 
 
+@pytest.mark.parametrize(
+    ("launches", "lost", "fails"), [(100, 5, False), (100, 6, True), (0, 0, False), (100, 0, False)]
+)
+def test_launches_without_a_kernel_withdraw_all(launches: int, lost: int, fails: bool) -> None:
+    found = [*checks._lost_kernels_check(trace((0, 9, "compute"), kernel_launches=launches, lost_kernels=lost))]
+    assert [(check.id, check.ok, check.withdraws) for check in found] == [("lost", False, checks.EVERY)] * fails
+    assert [*checks._lost_kernels_check(trace(kernel_launches=launches, lost_kernels=lost))] == []
+
+
 def test_unknown_events_withdraw_all_without_a_device() -> None:
     task = (0, 9, "compute")
     assert [*checks._unknown_events_check(trace(task))] == []

@@ -191,8 +191,12 @@ def test_some_microseconds_before_the_launch_are_normal() -> None:
 
 
 WITHDRAWN = {
-    "launches": ({"free_host_late": 50, "compute": 50}, ("dispatch", "waiting"), "Nothing stands out"),
-    "exposed": ({"communication": 50, "compute": 50}, ("communication", "slow-rank"), "Nothing stands out"),
+    "launches": ({"free_host_late": 50, "compute": 50}, ("dispatch", "waiting"), "may be the cause: Host-bound"),
+    "exposed": (
+        {"communication": 50, "compute": 50},
+        ("communication", "slow-rank"),
+        "may be the cause: Exposed communication",
+    ),
     "kernels": ({"communication": 50, "compute": 50}, checks.EVERY, "No verdict: the data is not sufficient"),
 }
 
@@ -205,7 +209,7 @@ def test_a_failed_check_withdraws_what_rests_on_it(
     bad = report(capture(unit(**parts), checks=(Check(check, False, "why", withdraws),)))
     assert [finding.severity for finding in good.findings] == ["problem"]
     assert bad.findings == ()
-    assert bad.verdict.title == title
+    assert title in bad.verdict.title
     assert "why (withdrawn because of this: " in bad.verdict.withdrawn[0]
     if withdraws != checks.EVERY:
         assert ", ".join(withdraws) in bad.verdict.withdrawn[0]

@@ -455,6 +455,7 @@ PLACES: dict[HostPlace, tuple[str, str]] = {
     HostPlace("sleep", "enumerate(DataLoader)#x"): ("in sleep (within", "num_workers"),
     HostPlace("Python GC"): ("garbage collection", "gc.freeze()"), HostPlace("Python GC", "step"): ("garbage collection (within step)", "gc.freeze()"),
     HostPlace("built-in function collect"): ("garbage collection", "gc.freeze()"),
+    HostPlace("built-in method acquire"): ("in built-in method acquire", "late"), HostPlace("built-in method recv_into"): ("recv_into", "late"),
 }  # fmt: skip
 
 
@@ -464,6 +465,59 @@ def test_each_place_without_an_operator_has_words_and_advice(place: HostPlace) -
     assert words in host_only.place_words(place)
     assert advice in host_only.advice_on(place)
     assert sum(word in host_only.advice_on(place) for word in {advice for _, advice in PLACES.values()}) == 1
+
+
+SPLIT: dict[str, tuple[list[dict[str, int]], str]] = {
+    "two halves in turn": ([{"sort": 9, "ex": 0}, {"sort": 0, "ex": 9}] * 3, "ex"),
+    "an inner one throughout": ([{"sort": 8, "ex": 1}] * 6, "sort"),
+    "nothing in common": ([{"sort": 0, "ex": 0}] * 6, ""),
+}
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_a_frame_around_places_that_differ_is_named(name: str) -> None:
+    rows, frame = SPLIT[name]
+    steps = []
+    for number, row in enumerate(rows):
+        places = {HostPlace(inside): ns * MS for inside, ns in row.items() if ns}
+        places |= {} if places else {HostPlace(f"f{number}"): 9 * MS}
+        inner = {place: ns for place, ns in places.items() if place.inside == "sort"}
+        frames = {"ex": places, "sort": inner} if any(row.values()) else {}
+        steps.append(HostStep(
+            number=number, ns=10 * MS, operators={"aten::mm": 10 * MS - sum(places.values())}, calls={"aten::mm": 1},
+            places=places, small_ns=0, compiling_ns=0, frames=frames,
+        ))  # fmt: skip
+    made = RankProfile("a", "torch", 0, CPU, tuple(RecordedUnit(number=0, host_ns=10 * MS, kernels=0) for _ in steps))
+    made = replace(made, host_steps=tuple(steps), operators=(CallSums("aten::mm", 1, 0, 0, MS),))
+    found = [one.headline for one in host_only.diagnoses(made) if one.id == "host-idle"]
+    assert [f"mostly in {frame}" in headline for headline in found] == [True] * bool(frame)
+
+
+TRENDS: dict[str, tuple[list[int], tuple[int, int] | None]] = {
+    "rising": ([1, 2, 3, 4, 5, 6], (1, 5)), "falling": ([9, 8, 6, 4, 3, 2], (8, 2)), "level": ([5] * 6, None),
+    "too few": ([1, 2, 3, 4], None), "too little": ([10, 11, 12, 13, 14], None), "one long step": ([1, 1, 1, 9, 1, 1], None),
+    "up and down": ([1, 9, 2, 8, 3, 7], None), "long at the end": ([5, 3, 4, 2, 1, 9], None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TRENDS)
+def test_steps_that_get_longer_or_shorter_throughout_have_a_trend(name: str) -> None:
+    times, trend = TRENDS[name]
+    steps = [
+        HostStep(number=at, ns=ns, operators={}, calls={}, places={}, small_ns=0, compiling_ns=0)
+        for at, ns in enumerate(times)
+    ]
+    assert host_only._trend(steps) == trend
+
+
+def growing(loop: Loop, number: int) -> None:
+    loop.run("aten::addmm", (10 + 3 * number) * MS)
+
+
+def test_a_trend_is_the_headline_where_operators_take_the_time(tmp_path: Path) -> None:
+    first = headline(analysis.reported([profile(growing, tmp_path)]))
+    assert (first.id, re.findall(r"\d+\.\d\d", first.title)) == ("host-operators", ["13.01", "31.01"])
+    assert "aten::addmm" in first.evidence
 
 
 @pytest.mark.parametrize("others", [0, 1, 2])

@@ -34,7 +34,9 @@ def test_torch_compile_works_where_one_of_its_ranges_is_open(name: str) -> None:
     assert host_steps._compiling_ns(NestedRanges(columns), (100, 200), texts) == ns
 
 
-def steps(operators: list[tuple[str, int, int, int]], *, marked: bool = True, frame: int = 1) -> HostStep:
+def steps(
+    operators: list[tuple[str, int, int, int]], *, marked: bool = True, frame: int = 1, ends: int = 1000
+) -> HostStep:
     """Return the only unit, of 1000 µs, with operators (name, begin, end, thread) and a frame of a thread over it."""
     trace = RankTrace("a", "torch")
     for thread in (1, 2):
@@ -44,7 +46,7 @@ def steps(operators: list[tuple[str, int, int, int]], *, marked: bool = True, fr
     for name, begin, end, thread in operators:
         trace.operators[trace.thread(1, thread)].add(begin * US, end * US, trace.names[name])
     columns = trace.functions.setdefault(trace.thread(1, frame), RangeColumns())
-    columns.add(0, 1000 * US, trace.names["f.py(7): g"])
+    columns.add(0, ends * US, trace.names["f.py(7): g"])
     cuts = split(trace)
     threads = [host_thread(trace, thread) for thread in range(len(trace.operators))]
     (step,) = host_steps.host_steps(trace, cuts, range(len(cuts.segments)), threads)
@@ -89,3 +91,43 @@ def test_frames_are_those_of_the_thread_with_the_marks_or_with_most_operators(
 def test_shapes_of_operators_are_told_where_they_are_known() -> None:
     step = steps([("a", 0, 480, 1), ("b", 500, 1000, 1)])
     assert (step.inputs, step.calls) == ({}, {"a": 1, "b": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "times", "place"),
+    [
+        ("micro_batch_2", 2, HostPlace("micro_batch_2")), ("micro_batch_2", 1, HostPlace("", "", "a", "b")),
+        ("reward", 1, HostPlace("reward")),
+    ],
+)  # fmt: skip
+def test_numbered_ranges_within_steps_are_places_if_they_recur(name: str, times: int, place: HostPlace) -> None:
+    trace = RankTrace("a", "torch")
+    thread = trace.thread(1, 1)
+    for step in range(2):
+        begin = step * 1000 * US
+        trace.add_mark(f"ProfilerStep#{step}", begin, begin + 1000 * US, thread)
+        for operator, at in (("a", 0), ("b", 600)):
+            trace.operators[thread].add(begin + at * US, begin + (at + 400) * US, trace.names[operator])
+        if step < times:
+            trace.add_range(name, begin + 400 * US, begin + 590 * US, thread, module=False)
+    cuts = split(trace)
+    first, _ = host_steps.host_steps(trace, cuts, range(len(cuts.segments)), [host_thread(trace, thread)])
+    assert list(first.places) == [place]
+
+
+def test_backward_only_waits_where_a_collective_runs() -> None:
+    texts = ["built-in method run_backward", "gloo:all_reduce", "f.py(7): sleep"]
+    columns = [RangeColumns(), RangeColumns(), RangeColumns()]
+    for name, column in enumerate(columns):
+        column.add(0, 100, name)
+    backward, collectives, sleep = map(NestedRanges, columns)
+    for frames, inside in ((backward, "gloo:all_reduce"), (sleep, "f.py(7): sleep")):
+        ranges = {"collectives": collectives, "frames": frames, "ranges": NestedRanges(RangeColumns())}
+        assert host_steps._place_of_gap(ranges, (0, 100), ("", ""), texts).inside == inside
+
+
+def test_frames_of_a_step_are_those_within_it() -> None:
+    """The frame of a loop's body, around all operators, tells nothing."""
+    assert steps([("a", 0, 100, 1), ("b", 500, 900, 1)]).frames == {}
+    inner = steps([("a", -10, 100, 1), ("b", 500, 1000, 1)], ends=900)
+    assert {frame: sum(places.values()) for frame, places in inner.frames.items()} == {"f.py(7): g": 400 * US}

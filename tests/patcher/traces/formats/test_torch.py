@@ -153,3 +153,16 @@ def test_an_operator_begins_when_its_time_says_however_that_is_written(tmp_path:
     assert [[*zip(own.begin, own.end, own.name, strict=True)] for own in found.operators] == [
         [(begin, begin + 1500, 0)]
     ] * 3
+
+
+def test_a_launch_of_a_kernel_that_is_missing_is_counted(tmp_path: Path) -> None:
+    tasks = tuple(Task(100 * at, 100 * at + 50, launch=100 * at - 50) for at in range(1, 9))
+    file = Run(tasks, (Range("ProfilerStep#1", 0, 900),)).torch(tmp_path / "a.json")
+    content = json.loads(file.read_text())
+    kernels = [event for event in content["traceEvents"] if event.get("cat") == "kernel"]
+    (read,) = formats.read(file)
+    assert (read.kernel_launches, read.lost_kernels) == (8, 0)
+    content["traceEvents"] = [event for event in content["traceEvents"] if event not in kernels[::3]]
+    file.write_text(json.dumps(content))
+    (read,) = formats.read(file)
+    assert (read.kernel_launches, read.lost_kernels) == (8, 3)
