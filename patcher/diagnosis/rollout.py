@@ -196,13 +196,11 @@ def _load_part(
 
 
 def reason(load_check: LoadCheck) -> str:
-    """Return why the recorded iterations do not support a load."""
+    """Return why the recorded iterations or micro-batches do not support a load."""
     if not load_check.is_known:
-        return Text(
-            "for most iterations at this load, no similar iteration was recorded, so their time cannot be predicted"
-        )
+        return Text("nothing similar to most of this load was recorded, so its time cannot be predicted")
     return Text(
-        "the time predicted from the recorded iterations differs from the measured time by {error:+.0f} %",
+        "the time predicted from what was recorded differs from the measured time by {error:+.0f} %",
         100 * load_check.relative,
     )
 
