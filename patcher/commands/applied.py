@@ -217,7 +217,7 @@ def removal(root: PatchedRoot, patches: Collection[PatchId], *, restore: bool = 
 
 
 def restore_hint(root: PatchedRoot) -> str:
-    """Return a hint on how to remove edited rlpatch lines from the files below `root`."""
+    """Return a hint for edited rlpatch lines below `root`: undo the edit, see what a restore loses, or reinstall."""
     preview = CommandLine("revert", "--restore", "--dry-run", "--path", str(root.path))
     return Text(
         "undo the edit; or run {command} to see which edits are lost when the backup is restored; or {reinstall}",

@@ -75,7 +75,7 @@ class Composition:
 
 
 def estimate_composition(recorded: RecordedIterations, features: Floats, seconds: Floats) -> Composition:
-    """Estimate each class's share of the time of a rollout, and the 95 % interval of the share.
+    """Estimate the share of each class of work in a rollout's time and in each iteration, with 95 % intervals.
 
     ``features``, of shape (iterations, features), and ``seconds`` are those of all iterations in the timeline. The
     model is fitted to the ``recorded`` iterations first, then also to the timeline's.

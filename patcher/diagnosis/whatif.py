@@ -115,8 +115,8 @@ def replay(iterations: Iterations) -> Replayed | None:
         )
     elif agreement < LEAST_AGREEMENT or abs(contexts[0] - contexts[1]) > MOST_CONTEXT_ERROR * contexts[1]:
         why = Text(
-            "replaying the requests first come, first served reproduces only {share:.0f} % of the iterations: the"
-            " engine uses prefix caching, speculative decoding or preemption, or schedules in another order",
+            "a replay in which the first request to come is the first served reproduces only {share:.0f} % of the"
+            " iterations: the engine uses prefix caching, speculative decoding or preemption, or another order",
             100 * agreement,
         )
     return Replayed(replayed, float(iterations.seconds.sum()), scheduler, requests, agreement, why)
@@ -202,7 +202,7 @@ class _Clock:
         """Return numbers of requests (log2), and for each the factor by which to correct fitted seconds there.
 
         A factor is the median of measured over fitted seconds in a group of at least five iterations of ``decoding``
-        with similar numbers of requests. Without such a group, nothing is corrected.
+        with similar numbers of requests. Without such a group, the correction stays as it is.
         """
         rows = np.stack([decoding.requests, decoding.tokens, decoding.context], axis=1)
         ratios = decoding.seconds / np.maximum(self._predict_seconds(rows), 1e-9)

@@ -243,9 +243,10 @@ class _Recorder:
             self._put_into_callers(number, name, calls)
 
     def _put_into_callers(self, number: int, name: str, calls: str) -> None:
-        """Inline the method `name` of the layer `number` into its callers, if `_inline` can and no text is added.
+        """Replace the method `name` of the layer `number` by its body in each caller, if the source gets no longer.
 
-        Do nothing if a caller is in another layer, or if `calls`, the lines outside of the recorder, mention it.
+        Do nothing if `_inline` cannot do so in a caller, if a caller is in another layer or there is none, if several
+        layers define the method or this layer is shared, or if `calls`, the lines outside of the recorder, use it.
         """
         method = self.text[number, name]
         if self.layers[number].shared or name in _referred(calls):

@@ -111,7 +111,7 @@ def read(source: bytes, where: str) -> SourceFile:
 
 
 def _unreadable(error: Exception, where: str) -> Problem:
-    """Return the problem that a file is no valid Python, with the line if the error has one."""
+    """Return the problem that a file cannot be parsed: nested too deeply, or not valid Python (with the line)."""
     if isinstance(error, RecursionError | MemoryError) or "too many" in str(error):
         return nested_too_deeply(where)
     message, line = (error.msg, error.lineno) if isinstance(error, SyntaxError) else (str(error), None)

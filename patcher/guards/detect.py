@@ -76,7 +76,10 @@ def _severest(results: list[GuardResult], severe: bool) -> tuple[GuardResult, ..
 
 
 def _is_upstream(checked: Checked, file: Path) -> bool:
-    """Tell whether a Python file is the target's own: in one of its packages, or a program that Hydra configures."""
+    """Tell whether a Python file is the target's own: below its root, in one of its packages or with its Hydra main.
+
+    False if the target has no program that Hydra configures, or its root is unknown.
+    """
     application, root = checked.application, checked.root.resolve() if checked.root else None
     if not (application and root and file.is_relative_to(root)):
         return False

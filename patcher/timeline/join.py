@@ -347,7 +347,10 @@ class _Join:
         )  # fmt: skip
 
     def _steps_with_verdicts(self) -> tuple[TrainingStep, ...]:
-        """Return all steps with their verdicts and critical paths."""
+        """Return all steps with their verdicts and critical paths.
+
+        The bound of overlapped rollouts goes if this run overlaps them already.
+        """
         trainers = self.roles.get("trainer", ())
         who = [
             causes.ProcessRank(

@@ -373,7 +373,10 @@ def what_if(
         ),
         (
             BALANCE, balance,
-            Text("assumes that all replicas and ranks finish at the same time, with the same total amount of work"),
+            Text(
+                "assumes that the total work stays as it is, and is spread so that all replicas and ranks finish"
+                " together"
+            ),
         ),
         (
             FREE_SYNC, sum(us for piece, us in overlaps(path, sync) if piece.kind != "iteration"),

@@ -66,7 +66,11 @@ def reason_of(gap: FreeGap) -> str:
 
 
 def host_activity(gap: FreeGap) -> str:
-    """Return in words what the host did during most of a gap, else what launched the next task; "" if unknown."""
+    """Return in words what the host did during most of a gap, else what launched the next task; "" if unknown.
+
+    If the next task waited, its launcher comes first. If the host was late, and no single activity covers half of the
+    gap, the words say so.
+    """
     operator, module = (host_name(name) for name in (gap.operator, gap.module))
     around = operator or module
     if operator and module:

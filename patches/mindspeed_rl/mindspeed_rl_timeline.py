@@ -83,7 +83,11 @@ RECIPES = _TIMELINE.recipes(
         "prompts",
         "trainer/utils/transfer_dock.py",
         _LATER,
-        _span("put_prompts_experience", "phase", Text("a training step begins here: the driver stores its prompts")),
+        _span(
+            "put_prompts_experience",
+            "phase",
+            Text("a training step begins here: the driver stores the prompts of the step"),
+        ),
     ),
     _TIMELINE.sites(
         Text("calls from the driver to the workers"),

@@ -91,7 +91,7 @@ class MemoryHistory(WindowTool):
             sys._rlpatch_watches_memory = True  # type: ignore[attr-defined]
 
     def save_snapshot(self, name_part: str = "") -> None:  # docstring goes in
-        """Write NAME.MS.[name_part]memory.pickle; torch's own dump would start a profiler before torch_npu 2.14."""
+        """Write NAME.MILLISECONDS.[name_part]memory.pickle; raise errors only if there is no name_part."""
         import pickle
         import time
 

@@ -51,8 +51,8 @@ def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
             ),
         ),
         why=Text(
-            "verl and slime start an engine for each replica, but do not tell SGLang the replica number. Without"
-            " it, every replica would record"
+            "verl and slime start an engine for each replica, but do not tell SGLang the replica number, so"
+            " that every replica would record"
         ),
         how=Text(
             "in the actor of verl's server, the sglang package takes the number from the actor's name and sets"

@@ -273,8 +273,9 @@ CPU_COMPILE = CPU_WARM_UP._replace(
             _CPU,
             ("475486aa9800", "def2e56b1873", "6779b8f400e6"),
             Text(
-                "this worker compiles the model before it creates the KV cache, to measure the free memory; from vLLM"
-                " 0.30.0 on, it skips this if torch.compile is off and --kv-cache-memory-bytes is set"
+                "before it creates the KV cache, this worker runs the model once to measure the free memory, which also"
+                " compiles it; from vLLM 0.30.0 on, it does not if torch.compile is off and --kv-cache-memory-bytes is"
+                " set"
             ),
         ),
     ),

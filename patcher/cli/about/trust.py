@@ -14,7 +14,7 @@ from patcher.messages import CommandResult, StepResult, Text, usage
 from patcher.options.headings import OUTPUT
 
 FILE = click.Argument(["file"], required=False, type=click.Path(path_type=Path), metavar="[FILE]")
-_HINT = Text("type the path of the configuration file: rlpatch trust FILE")
+_HINT = Text("name the configuration file: rlpatch trust FILE")
 REMOVE = options.switch(
     OUTPUT, "Stop trusting the configuration: rlpatch no longer starts its interpreters.", "--remove"
 )

@@ -131,5 +131,5 @@ def _split_sides(paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], tuple[Path,
     if before and after and ("--" in typed or len(paths) == 2):
         return before, after
     first, second = (shlex.join(map(str, side)) for side in (before or ("BEFORE",), after or ("AFTER",)))
-    cause = Text("compare needs two sides: one path each, or several paths each with `--` between the sides")
+    cause = Text("compare needs two sides: two paths, or several paths on each side of a `--`")
     raise Problem(Kind.USAGE, cause, hint=f"rlpatch compare {first} -- {second}")

@@ -26,14 +26,14 @@ STEERING = (
     ),
     Text("  RLPATCH=0                   record nothing"),
     Text("  RLPATCH_SAVE_PATH=/x/y      save to another folder"),
-    Text("  RLPATCH_RANKS=0,8 or all    record on other ranks"),
+    Text("  RLPATCH_RANKS=0,8           record on other ranks (all: on every one)"),
 )
 STEERING_WINDOWS = (
     Text(
         "  RLPATCH_WINDOW=A:B or A:    record another window, in the same unit (A: has no end), or"
         " several if you applied several"
     ),
-    Text("  RLPATCH_REPLICAS=0,3 or all record on other replicas"),
+    Text("  RLPATCH_REPLICAS=0,3        record on other replicas (all: on every one)"),
     Text("  RLPATCH_ROLLOUT=N           record in another rollout, counted from 0"),
     Text("  RLPATCH_TRAINING_STEPS=2,5  record in other training steps, counted from 1"),
     Text("  With a stage's name, as in RLPATCH_UPDATE_POLICY_WINDOW, a variable applies only to that stage"),

@@ -272,7 +272,7 @@ def _turns(rows: Sequence[WorkerProgress]) -> list[int]:
 def _worker_notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterator[Message]:
     """Yield warnings of ranks that will write no trace and of workers that may be dead; a note if steps differ."""
     for rank in sorted(set(options.ranks or ()) - {row.worker.rank for row in living}):
-        text = Text("rank {rank} accepts no requests and will write no trace", rank)
+        text = Text("rank {rank} takes no requests for recordings and will write no trace", rank)
         yield Message("warning", text, Text("ranks that accept requests: {ranks}", _ranks(living)))
     for row in living:
         if row.life.silent:

@@ -266,7 +266,7 @@ def _exposed_communication_check(profile: RankProfile) -> Check:
                 in_ms(whole),
             )
             return Check("exposed", False, evidence, _COMMUNICATION)
-    fine = Text("in torch_npu's step table, exposed communication never exceeds total communication")
+    fine = Text("exposed communication does not exceed total communication in any step of torch_npu's table")
     if not profile.vendor:
         fine = Text("exposed communication was not checked, because torch_npu's step table is missing")
     return Check("exposed", True, fine, ("communication",))

@@ -160,7 +160,7 @@ def _blocked_launches(profile: model.RankProfile) -> model.Diagnosis:
         )  # fmt: skip
         evidence = sentences(evidence, in_call)
     saving = profile.sum_ns("free_blocked_ns") // len(profile.units)
-    certainty = Text("upper bound; the reason why the call blocks is an assumption")
+    certainty = Text("upper bound; the cause is assumed")
     return model.Diagnosis("launch-blocked", "warning", evidence, saving, certainty, advice, profile.source)
 
 

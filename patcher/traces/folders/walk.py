@@ -178,7 +178,7 @@ def _nothing(path: Path, unparsed: Path | None, foreign_files: Sequence[Path]) -
             return Problem(Kind.NO_TRACE, cause, str(path), other.hint)
         return empty(path)
     trace = unparsed or path
-    cause = Text("{folder} has not been parsed", trace.name)
+    cause = Text("the raw data of torch_npu in {folder} has not been parsed", trace.name)
     if (trace / OUTPUT).is_dir():
         cause = Text("{folder} has tables of torch_npu, but neither trace_view.json nor a database", trace.name)
         if not npu_folders.has_raw(trace):

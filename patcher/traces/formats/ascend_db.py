@@ -50,7 +50,10 @@ _HOST = f"""SELECT CAST(startNs AS INTEGER), CAST(endNs AS INTEGER), globalTid, 
 
 
 def read(file: Path, mark_pattern: re.Pattern[str] | None = None) -> RankTrace:
-    """Return the trace in a database of torch_npu. Raises Problem (TRACE) if unreadable, or of another schema."""
+    """Return the trace in a database of torch_npu; ``mark_pattern`` matches the names of ranges that mark steps.
+
+    Raises Problem (TRACE) if the database is unreadable, or of another schema.
+    """
     trace = DatabaseTrace(file, mark_pattern)
     with trace.opened() as db:
         trace.fill(db)

@@ -39,7 +39,7 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
     about = (
         about
         if profile.total_ns
-        else Text("The trace has no events of a known device; the line is the time on the host.")
+        else Text("The trace has no events of a known device; the line in the drawing is the time on the host.")
     )
     if each > 1:
         about = Text("There are too many steps to draw each: a bar is the mean of {each} steps. {about}", each, about)

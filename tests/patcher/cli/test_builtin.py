@@ -185,7 +185,7 @@ def test_what_stays_is_held_against_what_is_asked_for(
     ("words", "said"),
     [
         (("--builtin", "--contents", "cpu"), "--builtin is not available for vllm"),
-        (("--stage", "nonsense"), "vllm: the stage nonsense is not available"),
+        (("--stage", "nonsense"), "the stage nonsense is not available"),
     ],
 )
 @pytest.mark.parametrize("targets", [("vllm",), ("vllm-ascend", "vllm")])
@@ -204,7 +204,7 @@ def test_a_structure_that_is_not_there_is_named_and_nothing_is_written(run, tmp_
     site = release(tmp_path / "own", source=SOURCE.replace("torch_npu.profiler.profile(", "make("))
     pristine = picture(site)
     done = run("apply", "vllm-ascend", *LEVEL, "--path", site, code=4)
-    assert "expected NPUWorker._init_profiler as in" in done.stderr
+    assert "expected NPUWorker._init_profiler, as in" in done.stderr
     assert "0 calls of torch_npu.profiler.profile in _init_profiler" in done.stderr
     assert f"at {site / WORKER}:20" in done.stderr
     assert picture(site) == pristine

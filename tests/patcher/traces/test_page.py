@@ -418,7 +418,7 @@ def test_what_ran_on_no_device_has_the_columns_of_the_host():
     none: dict[str, Any] = dict.fromkeys(PARTS, 0)
     units = tuple(replace(unit(30 + at), **none) for at in range(3))
     text = Seen(page.page(TraceReport((replace(capture(), units=units),), (), Verdict("a verdict")))).text
-    assert "The trace has no events of a known device; the line is the time on the host." in text
+    assert "The trace has no events of a known device; the line in the drawing is the time on the host." in text
     assert "host ms/step" in text
     assert "ms of kernels per step" not in text
 
