@@ -385,7 +385,7 @@ def _next_command(report: model.TraceReport, focus: model.RankProfile, command: 
     """
     missing = any(finding.id == "missing-ranks" for finding in report.findings)
     if missing or (len(report.captures) == 1 and (focus.world or 1) > 1 and _communicates(report)):
-        return Text("next: `rlpatch report FOLDER` on the traces of all ranks shows which rank waits for which")
+        return Text("next: `rlpatch report FOLDER` with the traces of all ranks in it")
     page_command = f"{command or 'rlpatch report'} -o report.html"
     return Text("next: {command}", page_command)
 
