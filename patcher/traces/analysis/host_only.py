@@ -236,14 +236,7 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
     """
     steps = profile.host_steps
     whole, idle = (_median(values) for values in zip(*((step.ns, step.idle_ns) for step in steps), strict=True))
-    places = [(place, ns) for place, ns in _typical_places(steps) if ns >= NOTABLE * whole]
-    within = ""
-    if not places or 2 * places[0][1] < idle:
-        frame, ns, within = _typical_frame(steps)
-        if frame and 2 * ns >= idle and ns >= NOTABLE * whole:
-            places = [(model.HostPlace(frame), ns)]
-        else:
-            within = ""
+    places, within = _places_or_frame(steps, least=NOTABLE * whole, half=idle / 2)
     if not places:
         return None
     (first, saving), *further = places
@@ -284,6 +277,21 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
     return model.Diagnosis(
         "host-idle", severity, evidence, saving, certainty, advice_on(first), profile.source, headline=headline
     )
+
+
+def _places_or_frame(
+    steps: Sequence[model.HostStep], least: float, half: float
+) -> tuple[list[tuple[model.HostPlace, int]], str]:
+    """Return the places without operators with their typical ns, longest first, and a sentence on the first, or "".
+
+    Places below ``least`` ns are left out. If no place has ``half`` of the time, but a frame around several does, that
+    frame is the only place, and the sentence says what lies in it.
+    """
+    places = [(place, ns) for place, ns in _typical_places(steps) if ns >= least]
+    if places and places[0][1] >= half:
+        return places, ""
+    frame, ns, within = _typical_frame(steps)
+    return ([(model.HostPlace(frame), ns)], within) if frame and ns >= max(least, half) else (places, "")
 
 
 def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, str]:
