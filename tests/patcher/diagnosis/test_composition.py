@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from patcher.diagnosis.composition import RecordedIterations, fit, fit_to_timeline, huber_weights, nonnegative
+from patcher.diagnosis.composition import (
+    RecordedIterations,
+    estimate_composition,
+    fit,
+    fit_to_timeline,
+    huber_weights,
+    nonnegative,
+)
+from patcher.diagnosis.iterations import iterations
+from patcher.diagnosis.plan import choose_windows
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -57,3 +66,18 @@ def test_the_timeline_tells_what_similar_iterations_leave_open() -> None:
     errors = [np.abs((features @ coefficients).sum(axis=1) / seconds - 1).mean() for coefficients in (alone, fitted)]
     assert errors[0] > 2 * errors[1]
     assert fit_to_timeline(recorded, 0 * alone, features, seconds) == pytest.approx(0)
+
+
+def test_a_class_whose_time_grows_less_than_its_requests_is_told_at_every_load() -> None:
+    """As a matmul does on real engines: the recorded windows are those that are chosen by the timeline."""
+    requests = np.repeat(np.arange(24.0, 0, -1), 12)
+    class_seconds = np.stack([0.002 + 0.003 * np.sqrt(requests), 0.0005 * requests], axis=1)
+    length = class_seconds.sum(axis=1)
+    rollout = iterations(np.cumsum(length) - length, length, requests, requests, 200 * requests)
+    windows = choose_windows(rollout, first=1)
+    places = np.concatenate([np.arange(first, end) for first, end in windows])
+    window = np.repeat(np.arange(len(windows)), [end - first for first, end in windows])
+    recorded = RecordedIterations(rollout.features[places], class_seconds[places], window)
+    composition = estimate_composition(recorded, rollout.features, length)
+    errors = composition.by_iteration - class_seconds / length[:, None]
+    assert np.abs(errors).max() < 0.005
