@@ -44,21 +44,13 @@ _SEVERAL: Mapping[str, str] = {
 
 _ON = ("1", "true")
 
-_DOING: Mapping[str, str] = {
-    "communication_ns": Text("communication"),
-    "copy_ns": Text("copies"),
-    "free_host_late_ns": Text("launching kernels earlier"),
-    "compute_ns": Text("faster kernels"),
+_PARTS: Mapping[str, tuple[str, str]] = {
+    "communication_ns": (Text("communication"), "communication"),
+    "copy_ns": (Text("copies"), "copies"),
+    "free_host_late_ns": (Text("launching kernels earlier"), "dispatch"),
+    "compute_ns": (Text("faster kernels"), "compute"),
 }
-"""Part of the time → what one could work on to shorten it."""
-
-_FINDING_OF: Mapping[str, str] = {
-    "communication_ns": "communication",
-    "copy_ns": "copies",
-    "free_host_late_ns": "dispatch",
-    "compute_ns": "compute",
-}
-"""Part of the time → the diagnosis of it, without which its time is not known."""
+"""Part of the time → what one could work on to shorten it, and the diagnosis without which its time is not known."""
 
 
 def unit_word(profile: model.RankProfile) -> str:
@@ -352,11 +344,11 @@ def _little_to_gain(profile: model.RankProfile, leading: model.Diagnosis | None)
     """
     if not profile.total_ns or leading is None:
         return ""
-    shares = {part: profile.share(part) for part in _DOING}
+    shares = {part: profile.share(part) for part in _PARTS}
     shares["compute_ns"] = profile.share("compute_ns", "overlap_ns")
     small = [
-        (_DOING[part], share) for part, share in shares.items()
-        if 0.0005 <= share < LITTLE and _FINDING_OF[part] not in profile.withdrawn
+        (work, shares[part]) for part, (work, diagnosis) in _PARTS.items()
+        if 0.0005 <= shares[part] < LITTLE and diagnosis not in profile.withdrawn
     ]  # fmt: skip
     if not small:
         return ""
