@@ -115,8 +115,8 @@ def replay(iterations: Iterations) -> Replayed | None:
         )
     elif agreement < LEAST_AGREEMENT or abs(contexts[0] - contexts[1]) > MOST_CONTEXT_ERROR * contexts[1]:
         why = Text(
-            "a replay in which the first request to come is the first served reproduces only {share:.0f} % of the"
-            " iterations: the engine uses prefix caching, speculative decoding or preemption, or another order",
+            "a first-come, first-served replay reproduces only {share:.0f} % of the iterations. Likely reasons:"
+            " prefix caching, speculative decoding, preemption, or a scheduler with another order",
             100 * agreement,
         )
     return Replayed(replayed, float(iterations.seconds.sum()), scheduler, requests, agreement, why)
@@ -174,8 +174,8 @@ def _estimate(
         return WhatIf(name, setting, seconds, seconds * (1 - error), seconds * (1 + error), because)
     least, most = sorted((clock.flat(rows), clock.proportional(rows)))
     because = Text(
-        "estimated by replay, as a range: each request beyond the recorded maximum of {peak:.0f} costs either no time,"
-        " or as much as a request at full load",
+        "estimated by replay, as a range: no recorded iteration had more than {peak:.0f} requests, and each further"
+        " one may add no time, or as much time as a request at full load",
         clock.most_requests,
     )
     return WhatIf(name, setting, None, scale * least * (1 - BOUND_ERROR), scale * most * (1 + BOUND_ERROR), because)

@@ -45,7 +45,7 @@ def parts(comparison: RunComparison) -> Table:
 def beside(comparison: RunComparison) -> Table:
     """Return the table of tail, imbalance and idle roles, which are no part of the sum."""
     about = Text("These times overlap with the parts above and are not in the sum.")
-    return _changes("run_beside", Text("Tail, imbalance and idle time"), comparison.beside, about)
+    return _changes("run_beside", Text("Long tail, imbalance and idle time"), comparison.beside, about)
 
 
 def changed(change: SecondsChange) -> str:
@@ -59,7 +59,7 @@ def changed(change: SecondsChange) -> str:
         return raw
     if equal == UNCLEAR:
         return Text("{change}, raw only", raw)
-    return Text("{change} at equal tokens", equal)
+    return Text("{change} at equal token counts", equal)
 
 
 def _changes(name: str, title: str, rows: Sequence[SecondsChange], about: str) -> Table:

@@ -425,9 +425,9 @@ class _Join:
                 who = label(process.role, process.replica, process.rank)
                 who = Text("{process} (pid {pid})", who, process.head.pid)
                 yield Text(
-                    "{process} lacks {count:,} records, which were dropped or are in a file that was replaced",
-                    who,
+                    "{count:,} records of {process} are missing: they were dropped, or their file was replaced",
                     lost,
+                    who,
                 )
         unbounded = [host for clock in self.aligned.clocks if clock.error_seconds is None for host in clock.hosts]
         if unbounded:

@@ -56,8 +56,8 @@ def trainer_texts(missing_ranks: dict[int, list[int]]) -> Iterator[str]:
     """Yield a text on the trainer ranks that left no file, for each world size in ``missing_ranks`` (size → ranks)."""
     for size, ranks in missing_ranks.items():
         yield Text(
-            "rank {ranks} of {size} trainers wrote no timeline file, so a straggler among these ranks would not be"
-            " seen",
+            "trainer ranks without a timeline file: {ranks} (of {size}). A straggler among these ranks cannot be"
+            " detected.",
             _listed(ranks),
             size,
         )
@@ -79,10 +79,11 @@ def role_texts(processes: Sequence[Process], counterparts: Counterparts) -> Iter
     if any(process.head.number("VERL_REPLICA_RANK") is not None for process in processes):
         yield from _rollout_texts(processes, places, counterparts)
     if counterparts.counts["waiting reward"] and not counterparts.counts["reward"]:
-        yield Text("no reward worker wrote a timeline file, so slow or late rewards would not be seen")
+        yield Text("no reward worker wrote a timeline file, so slow or late rewards cannot be detected")
     elif count := counterparts.count_unmatched("waiting reward", "reward"):
         yield Text(
-            "{count:,} rewards came from workers that wrote no timeline file, so slow rewards there would not be seen",
+            "{count:,} rewards came from workers that wrote no timeline file, so slow rewards of these workers cannot"
+            " be detected",
             count,
         )
 

@@ -50,7 +50,7 @@ def verdict(step: TrainingStep) -> str:
     if cause is not None:
         limit = Text("{cause} +{excess} s", cause.label, brief(cause.excess_seconds))
     for phase in step.beside:
-        limit = Text("{cause}, also {phase} {seconds} s", limit, phase.name, brief(phase.seconds))
+        limit = Text("{cause}; rare phase: {phase} {seconds} s", limit, phase.name, brief(phase.seconds))
     return Text("{cause}, including warm-up", limit) if step.warm_up else limit
 
 
@@ -81,7 +81,8 @@ def drivers(change: Trend) -> Text:
         return Text("no recorded count (tokens, decode steps) changes with the duration of the steps")
     texts = (
         Text(
-            "{quantity} from {before:,.4g} to {after:,.4g} (rank correlation {correlation:.2f})",
+            "{quantity}: {before:,.4g} at first, {after:,.4g} at last (rank correlation with the step time:"
+            " {correlation:.2f})",
             driver.name,
             driver.before,
             driver.after,
@@ -144,7 +145,7 @@ def bounds(run: RunTimeline) -> Table:
         Column("saves_seconds", Text("saving in all steps"), SECONDS),
         Column("share", Text("share of the time of all steps"), SHARE),
         Column("step", Text("step with the largest saving"), PLAIN),
-        Column("why", Text("assumption for this step")),
+        Column("why", Text("assumption behind the saving in that step")),
     )
     savings = defaultdict[str, list[tuple[float, int, str]]](list)
     for step in run.steps:

@@ -180,7 +180,9 @@ class Follower:
         self.requests += 1
         unit = "iterations" if "iterations" in units else "decode"
         window = " ".join((planned.option, *planned.conditions))
-        self.say(Text("requested --{unit} {window} of rollout {number}", unit, window, request.at))
+        self.say(
+            Text("asked the rollout workers to record --{unit} {window} of rollout {number}", unit, window, request.at)
+        )
 
     def _planned(self, run_engines: Sequence[Engine], *, decode_only: bool) -> PlannedWindows | None:
         """Return the windows that the last diagnosis lacks, None if it lacks none.

@@ -114,6 +114,9 @@ class TrainingRequests:
         asked = self.asked[name]
         asked.request, asked.read, asked.count = self.states.write(name, request), False, asked.count + 1
         where = Text(
-            "requested --micro-batch {window} of {stage}, training step {step}", request.window, name, request.at
+            "asked the trainers to record --micro-batch {window} of stage {stage} in training step {step}",
+            request.window,
+            name,
+            request.at,
         )
         self.say(where)

@@ -272,7 +272,12 @@ def _newest_run(surveyed: runs.Surveyed, result: CommandResult) -> tuple[model.R
     """Return the newest run and its processes; if there are several runs, a note in `result` says which it is."""
     newest = surveyed.runs[-1]
     if len(surveyed.runs) > 1:
-        result.note(Text("this is the newest of {count} runs (--run {number})", len(surveyed.runs), newest[0].number))
+        note = Text(
+            "this is run {number}, the newest of {count} runs; --run N shows another one",
+            newest[0].number,
+            len(surveyed.runs),
+        )
+        result.note(note)
     return newest
 
 

@@ -393,7 +393,7 @@ def _legend(placed: Sequence[Placed], timeline: RunTimeline, lanes: Sequence[Mem
         "ul",
         entry(_PATH, "b way"),
         gap and entry(_GAP, "b gap"),
-        tail and entry(Text("long tail: fewer than a tenth of the peak requests"), "b tail", 10),
+        tail and entry(Text("long tail: fewer running requests than a tenth of the peak number"), "b tail", 10),
         [entry(_ITERATING[name], f"b k-{name}", 10) for name in sorted(iterating)],
         pale and entry(Text("paler: only some of the processes are busy"), "b k-gen pale", 10),
         [

@@ -74,9 +74,9 @@ def test_a_cause_changed_by_its_share_of_each_side(
 
 @pytest.mark.parametrize(
     ("raw", "equal", "marks"),
-    [(LONGER, LONGER, ""), (LONGER, "unknown", ""), (LONGER, UNCLEAR, "raw only"), (UNCLEAR, UNCLEAR, ""), (LONGER, SHORTER, "equal tokens"), (UNCLEAR, LONGER, "equal tokens")],
+    [(LONGER, LONGER, ""), (LONGER, "unknown", ""), (LONGER, UNCLEAR, "raw only"), (UNCLEAR, UNCLEAR, ""), (LONGER, SHORTER, "equal token"), (UNCLEAR, LONGER, "equal token")],
 )  # fmt: skip
 def test_a_change_is_marked_where_it_differs_at_equal_tokens(raw: str, equal: str, marks: str) -> None:
     text = tables.changed(change(1.0, raw, changed_at_equal_tokens=equal))
-    assert [mark for mark in ("raw only", "equal tokens") if mark in text] == [marks] * bool(marks)
-    assert (raw if marks != "equal tokens" else equal) in text
+    assert [mark for mark in ("raw only", "equal token") if mark in text] == [marks] * bool(marks)
+    assert (raw if marks != "equal token" else equal) in text
