@@ -56,8 +56,8 @@ def trainer_texts(missing_ranks: dict[int, list[int]]) -> Iterator[str]:
     """Yield a text on the trainer ranks that left no file, for each world size in ``missing_ranks`` (size → ranks)."""
     for size, ranks in missing_ranks.items():
         yield Text(
-            "trainer ranks without a timeline file: {ranks} (of {size}). A straggler among these ranks cannot be"
-            " detected.",
+            "timeline files are missing for trainer ranks {ranks} (of {size}), so stragglers among them cannot be"
+            " detected",
             _listed(ranks),
             size,
         )
