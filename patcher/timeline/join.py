@@ -182,8 +182,8 @@ class _Join:
     def _start_of_first_step(self, reader: Reader, end: int) -> int:
         """Return when the first step starts, in microseconds; it ends at ``end``.
 
-        That is the start of the driver's first phase named "step", else of its first phase, work or poll that has ended,
-        else of the first that goes on. Without any it is ``end``. ``reader`` is the driver's.
+        That is the start of the driver's first phase named "step", else of its first phase, work or poll that has
+        ended, else of the first that goes on. Without any it is ``end``. ``reader`` is the driver's.
         """
         spans = (*reader.spans, *reader.open.values())
         phases = [span for span in spans if span.kind in ("phase", "work", "poll") and span.start < end]
@@ -307,7 +307,7 @@ class _Join:
             self.paths = [thinned(path, self.pieces) for path in self.paths]
 
     def _step_iterations(self, records: StepRecords, number: int) -> Iterator[StepIterations]:
-        """Yield for each engine its iterations that start in step ``number``, as columns; ``records`` are the step's."""
+        """Yield each engine's iterations that start in step ``number``, as columns; ``records`` are the step's."""
         for process, columns in records.iterations.items():
             first, end = (bisect_left(columns.start, edge) for edge in (records.start, records.end))
             if first < end:

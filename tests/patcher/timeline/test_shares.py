@@ -19,13 +19,13 @@ from patcher.timeline.shares import (
     phase_parts,
     rewards_delay,
     role_uses,
-    trains_during_rollout,
     sync_by_process,
     sync_intervals,
     sync_parts,
     sync_work,
     tail,
     thinned,
+    trains_during_rollout,
     what_if,
 )
 
