@@ -178,7 +178,7 @@ def compared(before: ChosenSteps, after: ChosenSteps) -> RunComparison:
         tuple(changes[name] for name in PARTS if name in changes),
         tuple(changes[name] for name in BESIDE if name in changes),
         _compare_causes(sides), tuple(_differences(before.run, after.run)), tuple(_refusals(before, after)),
-        tuple(_limits(before, after, step)),
+        tuple(_caveats(before, after, step)),
     )  # fmt: skip
 
 
@@ -407,7 +407,7 @@ def _differences(before: RunTimeline, after: RunTimeline) -> Iterator[str]:
             yield Text("number of processes ({role}): {before} before, {after} after", name, *counts)
 
 
-def _limits(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> Iterator[str]:
+def _caveats(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> Iterator[str]:
     """Yield sentences on what limits a comparison; ``step`` is the change of the mean step.
 
     They tell of few steps, unknown tokens, steps that are on both sides, one run on each side, a side with only a
