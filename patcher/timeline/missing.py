@@ -25,11 +25,11 @@ class Counterparts:
     counts: Counter[str] = field(default_factory=Counter)
 
     def feed(self, records: StepRecords) -> None:
-        """Add the requests, serve spans and rewards that began in a step to ``counts``."""
+        """Count the requests, serve spans and rewards that began in a step, to find those without a counterpart."""
         for kind in ("request", "serve", "reward"):
             for span in records.by_kind[kind]:
                 if records.start <= span.start < records.end:
-                    self.counts[_count_name(records, span)] += 1
+                    self.counts[_count_key(records, span)] += 1
 
     def count_unmatched(self, kind: str, counterpart: str) -> int:
         """Return how many spans of ``kind`` have no counterpart: the surplus over the spans of kind ``counterpart``.
@@ -40,11 +40,11 @@ class Counterparts:
         return unmatched if unmatched > LOST * self.counts[kind] else 0
 
 
-def _count_name(records: StepRecords, span: KeptSpan) -> str:
-    """Return the name under which a span is counted: its kind, except for rewards that agent loops recorded.
+def _count_key(records: StepRecords, span: KeptSpan) -> str:
+    """Return the key of ``counts`` for a span: its kind, except for a reward that an agent loop recorded.
 
-    These are "waiting reward" if the agent loop waits for a reward worker, which a phase within the span shows; else
-    "own reward".
+    Such a reward is a "waiting reward" if the agent loop waits for a reward worker, which a phase within the span
+    shows; else an "own reward".
     """
     if span.kind != "reward" or records.roles[span.process] == "reward":
         return span.kind

@@ -30,10 +30,7 @@ _LONGEST = Column("longest_seconds", Text("maximum in a step"), SECONDS)
 
 
 def of_run(run: RunTimeline) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Yield every table of ``run`` for CSV files, memory last.
-
-    Each comes with {}, as no columns are to be added to its rows.
-    """
+    """Yield every table of ``run`` for CSV files, memory last; the mapping of common values is always empty."""
     for table in (steps, bounds, roles, sync, imbalance, clocks):
         yield {}, table(run)
     for of_memory in memory_tables.tables(run):
@@ -43,14 +40,14 @@ def of_run(run: RunTimeline) -> Iterator[tuple[Mapping[str, object], Table]]:
 def verdict(step: TrainingStep) -> str:
     """Return a short text on what limited a step: the cause with its excess, or the verdict if there is no cause.
 
-    Rare phases and the warm-up are named, too.
+    The warm-up, and phases that are not compared with other steps, are named, too.
     """
     cause = step.limited_by
     limit = step.verdict
     if cause is not None:
         limit = Text("{cause} +{excess} s", cause.label, brief(cause.excess_seconds))
     for phase in step.beside:
-        limit = Text("{cause}; rare phase: {phase} {seconds} s", limit, phase.name, brief(phase.seconds))
+        limit = Text("{cause}; not compared: {phase} {seconds} s", limit, phase.name, brief(phase.seconds))
     return Text("{cause}, including warm-up", limit) if step.warm_up else limit
 
 

@@ -8,7 +8,7 @@ from patcher.commands.reports.table_lines import lines, titled
 from patcher.messages import Detail, Text
 from patcher.messages.notes import wrapped
 from patcher.timeline import comparison_tables as tables
-from patcher.timeline.comparison_tables import CHANGE, often
+from patcher.timeline.comparison_tables import CHANGE, cause_verdict
 from patcher.timeline.lengths import brief
 from patcher.timeline.run_comparison import (
     LONGER,
@@ -122,8 +122,8 @@ def _cause_lines(comparison: RunComparison) -> Iterator[str]:
         text = Text(
             "{cause} ({change}). Before: {before} of {before_steps} steps, {before_seconds} s longer than typical"
             " steps. After: {after} of {after_steps} steps, {after_seconds} s longer.",
-            row.label, often(row), row.before_steps, sizes[0], brief(row.before_seconds), row.after_steps, sizes[1],
-            brief(row.after_seconds),
+            row.label, cause_verdict(row), row.before_steps, sizes[0], brief(row.before_seconds),
+            row.after_steps, sizes[1], brief(row.after_seconds),
         )  # fmt: skip
         entry = wrapped(text, "  ", "    ")
         yield from entry if row in certain else map(Detail, entry)

@@ -89,10 +89,10 @@ def patch_trainer_lines(run: model.RunTimeline, search: SearchOptions) -> StepRe
         installed = [name for name in trainers if name in targets]
     names = installed or ["TRAINER"]
     commands = (CommandLine("run", *engines, name, "--timeline", "--", "bash", "run.sh") for name in names)
-    about = Text("training steps appear once the trainer is patched, too")
+    about = Text("to see training steps, patch the trainer, too")
     if not installed:
         about = Text(
-            "training steps appear once the trainer is patched, too, but none of {trainers} is installed here",
+            "to see training steps, patch the trainer, too; none of {trainers} is installed here",
             joined(COMMA, trainers),
         )
     return StepResult(("", *(Text("next: {command}", command) for command in commands), *wrapped(about, "  ", "  ")))

@@ -29,7 +29,6 @@ from patcher.timeline.model import (
 )
 from patcher.timeline.page import memory
 from patcher.timeline.page.rows import OTHERS, Interval, Row, merged, rows
-from patcher.timeline.shares import coarser
 
 RECORDED, WINDOWS = Text("Recorded windows"), Text("Windows to record next")
 CAUSES = Text("several causes")
@@ -90,10 +89,10 @@ class Frame(NamedTuple):
 
 
 def visible_frame(timeline: RunTimeline, bars_across: int) -> Frame:
-    """Return the part of the run to draw: from shortly before the first step until shortly after the last one.
+    """Return the part of the run to draw: all steps, with 2 % of their time before and after them.
 
-    Shortly is 2 % of the steps' time. All time after the last step is included if it is shorter than twice the longest
-    step. Without steps it is the whole run. ``bars_across`` is the number of bars that fit side by side.
+    All time after the last step is included if it is shorter than twice the longest step. Without steps it is the whole
+    run. ``bars_across`` is the number of bars that fit side by side.
     """
     start, end = 0.0, timeline.seconds
     if timeline.steps:
@@ -261,16 +260,10 @@ def _request_curve(timeline: RunTimeline, frame: Frame, top: int) -> Iterator[Ma
         return round(base - count / most * (_CURVE - 4))
 
     if most:
-        level = next((count for at, count in reversed(timeline.requests) if at <= frame.start), 0)
-        pieces = [f"M0 {base}V{height(level)}"]
-        visible = [point for point in timeline.requests if frame.start < point[0] < frame.end]
-        for at, count in coarser(visible, max(frame.shortest, frame.seconds / 20_000)):
-            pieces += [f"H{frame.ticks(at)}V{height(count)}"] if count != level else []
-            level = count
-        pieces.append(f"H{TICKS}V{base}")
-        yield tag(
-            "path", tag("title", Text("running requests (peak {count})", most)), d="".join(pieces), class_="curve"
-        )
+        least = max(frame.shortest, frame.seconds / 20_000)
+        line = memory.step_curve(timeline.requests, frame.ticks, (frame.start, frame.end), least, height)
+        title = tag("title", Text("running requests (peak {count})", most))
+        yield tag("path", title, d=f"M0 {base}{line}V{base}", class_="curve")
     if tails:
         yield _strokes(sorted(tails), frame, top, _CURVE, Text("tail"), ("b", "tail"))
 

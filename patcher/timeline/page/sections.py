@@ -154,8 +154,8 @@ def _verdict_text(step: TrainingStep) -> Content:
 
 
 def _beside(step: TrainingStep) -> Content:
-    """Return the long phases of a step that most steps lack."""
-    return [("; ", Text("rare phase: {phase}, {time}", phase.name, seconds(phase.seconds))) for phase in step.beside]
+    """Return texts on the long phases of a step that are not compared with those of other steps."""
+    return [("; ", Text("not compared: {phase}, {time}", phase.name, seconds(phase.seconds))) for phase in step.beside]
 
 
 def measured(timeline: RunTimeline) -> Iterator[Content]:
