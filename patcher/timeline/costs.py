@@ -141,9 +141,9 @@ def _recurring_costs(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) 
     polls = {key.what for path in paths for key in path.us if key.kind == "poll"}
     titles = {
         "poll": Text("polling ({phases}) after the last trajectory had ended", ", ".join(sorted(polls)[:2])),
-        "tail": Text("long tail of the rollout, with fewer than a tenth of the peak requests"),
+        "tail": Text("long tail of the rollout: fewer running requests than a tenth of the peak number"),
         "sync": Text("weight sync"),
-        "gap": Text("time of the driver between its phases"),
+        "gap": Text("driver time between its phases"),
         "reward": Text("rewards at the end of the rollout"),
     }
     savings = [(step, _savings(step, path)) for step, path in zip(steps, paths, strict=True)]

@@ -324,7 +324,7 @@ def lines(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[b
                     chunk = stream.unconsumed_tail
                 except zlib.error:
                     losses.cut = True
-                    piece, chunk = _until_damage(before, chunk), b""
+                    piece, chunk = _unpack_until_damage(before, chunk), b""
                 unpacked, count = unpacked + len(piece), count + piece.count(b"\n")
                 if unpacked > allowed or count > most_lines:
                     losses.cut, losses.too_large = True, path.name
@@ -337,10 +337,11 @@ def lines(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[b
                 return
 
 
-def _until_damage(stream: zlib._Decompress, chunk: bytes) -> bytes:
+def _unpack_until_damage(stream: zlib._Decompress, chunk: bytes) -> bytes:
     """Return what the damaged ``chunk`` unpacks to before the damage.
 
-    ``stream`` is the decompressor before the chunk: it returns nothing of a failed call, so it is fed in small pieces.
+    ``stream`` is the decompressor before the chunk. A call that fails returns nothing, so the chunk is unpacked in
+    small pieces.
     """
     pieces = list[bytes]()
     for size in (_PIECE, 1):
@@ -436,7 +437,7 @@ def _texts(header: Header) -> dict[str, str]:
 def _first_start(block: Block) -> int:
     """Return the start of the earliest record in a block by the monotonic clock, in microseconds.
 
-    If no record began before the block was written, return when this was; 0 if the block does not tell.
+    If no record began before the block was written, return the time of writing; 0 if the block has none.
     """
     reader = Reader((), 0)
     reader.add_block(block)

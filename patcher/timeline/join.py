@@ -122,7 +122,7 @@ class _Join:
             records = self._records_between(start, end)
             self._add_step(records, number, stale)
             if number in self.detailed:
-                self.iterations += self._iterations(records, number)
+                self.iterations += self._step_iterations(records, number)
             self.collector.feed(records if self.steps[1:] else self._records_between(-ENDLESS, end), number, start)
             self._feed_memory(number, end)
             self._forget(end)
@@ -182,8 +182,8 @@ class _Join:
     def _start_of_first_step(self, reader: Reader, end: int) -> int:
         """Return when the first step starts, in microseconds; it ends at ``end``.
 
-        That is the start of the driver's first phase named "step", else of its first phase, work or poll; those that
-        have ended come first. Without any it is ``end``. ``reader`` is the driver's.
+        That is the start of the driver's first phase named "step", else of its first phase, work or poll that has
+        ended, else of the first that goes on. Without any it is ``end``. ``reader`` is the driver's.
         """
         spans = (*reader.spans, *reader.open.values())
         phases = [span for span in spans if span.kind in ("phase", "work", "poll") and span.start < end]
@@ -265,7 +265,7 @@ class _Join:
         """
         path = critical_path(records)
         self.counterparts.feed(records)
-        self.overlapping = self.overlapping or shares.side_by_side(records)
+        self.overlapping = self.overlapping or shares.trains_during_rollout(records)
         us = records.end - records.start
         curve = shares.alive_requests(records)
         tail = shares.tail(curve, path)
@@ -274,7 +274,7 @@ class _Join:
         sync = shares.sync_intervals(records)
         engines = {at: self.processes[at].rank for at in self.roles.get("engine", ())}
         prefill_tokens, decode_tokens = tokens.prefill_and_decode_tokens(records, engines)
-        stopped = self._check_completeness(records)
+        stopped = self._incomplete_call(records)
         of_run = [piece for piece in path if piece.kind != "pause"]
         amounts = shares.amounts(records)
         rewards_delay = shares.rewards_delay(records)
@@ -306,8 +306,8 @@ class _Join:
             self.pieces = max(self.pieces // 2, FEWEST_PIECES)
             self.paths = [thinned(path, self.pieces) for path in self.paths]
 
-    def _iterations(self, records: StepRecords, number: int) -> Iterator[StepIterations]:
-        """Yield the engine iterations that start in step ``number``, for each engine; ``records`` are the step's."""
+    def _step_iterations(self, records: StepRecords, number: int) -> Iterator[StepIterations]:
+        """Yield each engine's iterations that start in step ``number``, as columns; ``records`` are the step's."""
         for process, columns in records.iterations.items():
             first, end = (bisect_left(columns.start, edge) for edge in (records.start, records.end))
             if first < end:
@@ -334,7 +334,7 @@ class _Join:
             by_boot[self.processes[at].head.boot].append((self.processes[at].role, ranges))
         return covered(span for processes in by_boot.values() for span in stalls.machine_stalls(processes))
 
-    def _segment(self, piece: PathPiece) -> PathSegment:
+    def _to_segment(self, piece: PathPiece) -> PathSegment:
         """Convert a piece of a critical path to seconds, with the process's replica (engine, server), rank and lane."""
         at = piece.process
         process = self.processes[at] if at is not None else None
@@ -349,7 +349,7 @@ class _Join:
     def _steps_with_verdicts(self) -> tuple[TrainingStep, ...]:
         """Return all steps with their verdicts and critical paths.
 
-        The bound of overlapped rollouts goes if this run overlaps them already.
+        The possible saving from training during rollouts is left out if this run does so already.
         """
         trainers = self.roles.get("trainer", ())
         who = [
@@ -361,7 +361,7 @@ class _Join:
         verdicts = causes.verdicts(self.spent, who)
         return tuple(
             replace(
-                step, **vars(verdict), critical_path=tuple(map(self._segment, path)),
+                step, **vars(verdict), critical_path=tuple(map(self._to_segment, path)),
                 what_if=tuple(bound for bound in step.what_if if bound.name != OVERLAP or not self.overlapping),
             )
             for step, verdict, path in zip(self.steps, verdicts, self.paths, strict=True)
@@ -369,10 +369,10 @@ class _Join:
 
     # ------------------------------------------------------------ what is missing
 
-    def _check_completeness(self, records: StepRecords) -> str:
-        """Return a text if fewer ranks than in earlier steps recorded what a call of the driver ran on them, else "".
+    def _incomplete_call(self, records: StepRecords) -> str:
+        """Return a text on a driver's call that fewer ranks recorded in this step than in an earlier one, "" if none.
 
-        Updates ``expected``, the most such records of each call so far.
+        Updates ``expected``, which has call → the most ranks that recorded it in a step.
         """
         for span in records.spans:
             is_drivers = span.process == records.driver and records.start <= span.start < records.end
@@ -425,9 +425,9 @@ class _Join:
                 who = label(process.role, process.replica, process.rank)
                 who = Text("{process} (pid {pid})", who, process.head.pid)
                 yield Text(
-                    "{process} lacks {count:,} records, which were dropped or are in a file that was replaced",
-                    who,
+                    "{count:,} records of {process} are missing: they were dropped, or their file was replaced",
                     lost,
+                    who,
                 )
         unbounded = [host for clock in self.aligned.clocks if clock.error_seconds is None for host in clock.hosts]
         if unbounded:

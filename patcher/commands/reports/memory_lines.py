@@ -53,7 +53,8 @@ def verdict(device: DeviceMemory) -> Iterator[str]:
     if device.unknown:
         yield from wrapped(
             Text(
-                "{size} of the peak has no stack, because it was allocated before the recording window",
+                "it is unknown which code allocated {size} of the peak, because this happened before the recording"
+                " window",
                 size(device.unknown),
             ),
             "  ",

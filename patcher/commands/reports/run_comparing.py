@@ -128,7 +128,8 @@ def _refuse_trace_options(
             again = Text("choose steps with --steps A:B; type the option twice for one range per side")
             if option == "--fail-above":
                 again = Text(
-                    "see --json for the change with its interval; --fail-above takes only traces, at least two per side"
+                    "--fail-above needs at least two traces per side. To judge the change yourself, see its interval"
+                    " in --json"
                 )
             raise Problem(Kind.USAGE, why, hint=again)
 

@@ -45,7 +45,7 @@ def diagnosed(
 ) -> RunDiagnosis:
     """Record ``windows`` of rollout 2, those that are chosen by default, and diagnose the run."""
     if windows is None:
-        windows = choose_windows(read_engine(folder).newest_whole_rollout, first=1)
+        windows = choose_windows(read_engine(folder).whole_rollouts[-1], first=1)
     for first, end in windows:
         simulation.write_window(folder, 2, first, end)
     result = CommandResult("diagnose")
@@ -107,7 +107,7 @@ def test_windows_that_tell_too_little_are_noticed(where: str, tmp_path: Path) ->
     assert withheld
     assert not any(part.classes for part in withheld)
     assert diagnosis.planned
-    of = read_engine(tmp_path).newest_whole_rollout
+    of = read_engine(tmp_path).whole_rollouts[-1]
     masks = by_load(of)
     lacking = np.logical_or.reduce([masks[part.load] for part in withheld])
     hits = [2 * lacking[first:end].sum() >= end - first for first, end in diagnosis.planned.windows]
@@ -154,7 +154,7 @@ def test_without_a_window_the_timeline_is_told_and_windows_are_chosen(tmp_path: 
 def test_what_the_recording_costs_is_left_out(tmp_path: Path) -> None:
     simulation = simulated(tmp_path)
     undisturbed = diagnosed(tmp_path, simulation).stages[0]
-    rollout = read_engine(tmp_path).newest_whole_rollout
+    rollout = read_engine(tmp_path).whole_rollouts[-1]
     windows = [window for window in choose_windows(rollout, first=1) if window[1] < len(rollout)]
     for begins in simulation.begins[2:]:
         for _, end in windows:  # saving takes a second
@@ -217,7 +217,7 @@ def test_two_engines_are_told_together(tmp_path: Path) -> None:
     for of in (requests(99, 4), requests(2), requests(2)):
         second.run(of)
     second.write_timeline(tmp_path)
-    (stage,) = diagnosed(tmp_path, first, choose_windows(read_first(tmp_path).newest_whole_rollout, first=1)).stages
+    (stage,) = diagnosed(tmp_path, first, choose_windows(read_first(tmp_path).whole_rollouts[-1], first=1)).stages
     assert (stage.turns, stage.recorded, stage.supported) == (4, WINDOWS * LENGTH, True)
 
 

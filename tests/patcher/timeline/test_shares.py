@@ -19,13 +19,13 @@ from patcher.timeline.shares import (
     phase_parts,
     rewards_delay,
     role_uses,
-    side_by_side,
     sync_by_process,
     sync_intervals,
     sync_parts,
     sync_work,
     tail,
     thinned,
+    trains_during_rollout,
     what_if,
 )
 
@@ -311,7 +311,7 @@ def test_engines_iterate_beside_the_units_of_trainers_only_in_asynchronous_train
     made.add(FIRST, "unit", 5, 9)
     made.add(FIRST, "work", 0, 30)
     made.iterate(ENGINE, (6, 8, 1, 1), (12, end, 1, 1))
-    assert side_by_side(made.records) is beside
+    assert trains_during_rollout(made.records) is beside
 
 
 def test_phases_are_those_of_the_driver_by_their_starts() -> None:

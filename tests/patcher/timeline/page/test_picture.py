@@ -347,7 +347,7 @@ def test_the_legend_names_what_the_picture_has(run: RunTimeline) -> None:
 
     path, gap, tail, iterations, decodes, pale = (
         "critical path: the process that the step waited for", "critical path: time without any record",
-        "long tail: fewer than a tenth of the peak requests", "engine iterations", "engine iterations, mostly decode",
+        "long tail: fewer running requests than a tenth of the peak number", "engine iterations", "engine iterations, mostly decode",
         "paler: only some of the processes are busy",
     )  # fmt: skip
     memory = [f"memory: {ROLES[role]}" for role in ("engine", "trainer")]
