@@ -26,8 +26,8 @@ _FASTER_LAUNCH = {
 }
 _ABOUT_CALL = {
     "graph": Text(
-        "a graph is instantiated or uploaded at its first launch: replay the graph once before the"
-        " recording window, or use fewer nodes"
+        "a graph is instantiated or uploaded at its first launch: replay the graph once before the recording window,"
+        " or capture it with fewer nodes"
     ),
     "mem": Text("use pinned memory and non-blocking copies, or fewer copies between host and device"),
     "": Text("a kernel's first launch loads or compiles its code: run the step once before the recording window"),
@@ -86,7 +86,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
         if place:
             evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
     saving = profile.sum_ns(*HOST_PARTS) // len(profile.units)
-    certainty = Text("upper bound; includes the profiler's own overhead")
+    certainty = Text("upper bound of the saving; it includes the profiler's own overhead")
     title = Text("Launch latency: launched kernels start late although the device is idle")
     return model.Diagnosis(
         "dispatch", "warning", evidence, saving, certainty, advice, profile.source,
@@ -119,7 +119,7 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
         )
     if profile.setting("stacks").lower() in ("1", "true"):
         return Text("no single function fills these gaps: look at them in a trace viewer; {longest_gap}", begin_of(gap))
-    return Text("no recorded event covers this gap; {command} also records Python frames", _STACKS)
+    return Text("no recorded event covers this gap: record again with {command} to see Python frames, too", _STACKS)
 
 
 def slow_launchers(profile: model.RankProfile) -> str:
@@ -160,7 +160,7 @@ def _blocked_launches(profile: model.RankProfile) -> model.Diagnosis:
         )  # fmt: skip
         evidence = sentences(evidence, in_call)
     saving = profile.sum_ns("free_blocked_ns") // len(profile.units)
-    certainty = Text("upper bound; the cause is assumed")
+    certainty = Text("upper bound of the saving; why the call blocks is a guess")
     return model.Diagnosis("launch-blocked", "warning", evidence, saving, certainty, advice, profile.source)
 
 
@@ -177,7 +177,9 @@ def _stream_wait(profile: model.RankProfile) -> model.Diagnosis:
     if place := first_place(profile, "free_waiting_ns"):
         evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
     saving = profile.sum_ns("free_waiting_ns") // len(profile.units)
-    return model.Diagnosis("waiting", "warning", evidence, saving, Text("upper bound"), advice, profile.source)
+    return model.Diagnosis(
+        "waiting", "warning", evidence, saving, Text("upper bound of the saving"), advice, profile.source
+    )
 
 
 def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diagnosis:
@@ -189,7 +191,7 @@ def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diag
         "{time} passed before the first kernel of the first step; this time is not part of any step.", in_ms(lead_in)
     )
     longest = _largest(profile, model.LEAD_IN)
-    certainty = Text("upper bound: work that began before the recording counts as idle")
+    certainty = Text("upper bound: work that began before the recording counts as idle time")
     if longest and longest.call and WAITS.search(longest.call):
         waits = Text(
             "For {share} of this time, the host waits in {call}, presumably for work that was launched before the"
@@ -199,7 +201,7 @@ def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diag
         )
         return model.Diagnosis("lead-in", "note", sentences(evidence, waits), None, certainty, "", profile.source)
     if longest:
-        place = Text("The longest gap of this time: {place}, {time}.", place_in_words(longest), in_ms(longest.ns))
+        place = Text("The longest gap in this time: {place}, {time}.", place_in_words(longest), in_ms(longest.ns))
         evidence = sentences(evidence, place)
     if len(profile.units) > 1:
         return model.Diagnosis("lead-in", "note", evidence, None, certainty, "", profile.source)

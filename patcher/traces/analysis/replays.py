@@ -173,7 +173,7 @@ def join_replays(
             (captured_set.size for captured_set in captured if captured_set.size >= (tokens[segment] or _NEVER)),
             default=None,
         )
-        why: str = Text("a step has a number of tokens for which no graph was captured")
+        why: str = Text("no graph was captured for the number of tokens in a step")
         for graphs in (captured_set.graphs for captured_set in captured if captured_set.size == size):
             why = _difference(trace, replays, graphs)
             if not why:

@@ -46,7 +46,7 @@ def frames(profile: RankProfile, lanes: Lanes, across: Scale, height: float) -> 
         if lanes.number in gap.spots:
             begin, ns = gap.spots[lanes.number]
             title = Text(
-                "{number}: {place}\n{why}\n{time} at {begin}",
+                "{number}: {place}\n{why}\n{time}, begins at {begin}",
                 at + 1,
                 cut(place_of(gap)),
                 cut(why(gap)),

@@ -167,11 +167,11 @@ def _shapes_of_row(spans: Iterable[Span], across: Scale, y: int, shortest: int, 
         if span.ns >= shortest and span.kind != LAUNCH:
             ((begin, end),) = merge_spans([ends], 0)
             values = cut(span.name), duration(span.ns), duration(span.begin_ns)
-            title = Text("{name}\n{time} at {begin}", *values)
+            title = Text("{name}\n{time}, begins at {begin}", *values)
             if span.count > 1 and span.kind in KINDS:
-                title = Text("{name}\n{time} at {begin}, {count} tasks", *values, span.count)
+                title = Text("{name}\n{time}, begins at {begin}, {count} tasks", *values, span.count)
             elif span.count > 1:
-                title = Text("{name}\n{time} at {begin}, {count} events", *values, span.count)
+                title = Text("{name}\n{time}, begins at {begin}, {count} events", *values, span.count)
             yield svg.shape("rect", title=title, x=begin, y=y, width=max(end - begin, 1), height=_BAR, class_=kind)
         else:
             small.setdefault(kind, []).append(ends)

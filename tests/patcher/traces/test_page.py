@@ -289,11 +289,11 @@ def test_tasks_are_drawn_where_they_ran_and_within_their_unit():
     assert found == [
         (f"{begin * each}", f"{row * lanes.LANE}", f"{wide * each}", kind, name, shown)
         for row, begin, wide, kind, name, shown in (
-            (0, 0, 68, "mark", "x", "68.00 ms at 0"), (0, 68, 2, "mark others", "x", "2.00 ms at 68.00 ms"),
-            (1, 40, 20, "call", "x", "20.00 ms at 40.00 ms"),
-            (3, 0, 10, "compute others", "before", "15.00 ms at -5.00 ms"),
-            (3, 20, 40, "communication", "within", "40.00 ms at 20.00 ms, 3 tasks"),
-            (3, 90, 10, "compute", "behind", "20.00 ms at 90.00 ms"),
+            (0, 0, 68, "mark", "x", "68.00 ms, begins at 0"), (0, 68, 2, "mark others", "x", "2.00 ms, begins at 68.00 ms"),
+            (1, 40, 20, "call", "x", "20.00 ms, begins at 40.00 ms"),
+            (3, 0, 10, "compute others", "before", "15.00 ms, begins at -5.00 ms"),
+            (3, 20, 40, "communication", "within", "40.00 ms, begins at 20.00 ms, 3 tasks"),
+            (3, 90, 10, "compute", "behind", "20.00 ms, begins at 90.00 ms"),
         )
     ]  # fmt: skip
     launches = {
@@ -343,7 +343,7 @@ def test_where_nothing_ran_on_a_device():
     """As in a trace of a CPU: the times of the host, and no share of nothing."""
     units = tuple(RecordedUnit(number=number, host_ns=(number + 1) * MS, kernels=0) for number in (7, 8, 9))
     text = Seen(page.page(TraceReport((RankProfile("a", "torch", 0, "CPU", units),)))).text
-    assert "The trace has no events of a known device." in text
+    assert "No device events were found in the trace." in text
     assert "median step time on the host9.00 ms" in text
     assert "computing" not in text
 
@@ -354,8 +354,8 @@ def test_what_several_ranks_say():
     assert "straggler" in text
     assert "the slowest rank" in text
     assert text.count("median step 70.00 ms") == 3
-    assert all(title in text for title in ("Ranks and steps", "A step of each rank"))
-    assert text.count("x, #35: 210.00 ms, \N{PLUS-MINUS SIGN}0.0 %") == 3
+    assert all(title in text for title in ("Ranks and steps", "One step of each rank"))
+    assert text.count("x, step #35: 210.00 ms, \N{PLUS-MINUS SIGN}0.0 %") == 3
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,9 @@ def test_what_a_comparison_says(change, verdict):
     fitted = EqualLoad((1 * MS, 2 * MS, 3 * MS), 0.97, ("requests", "context"))
     text = Seen(page.page(comparison("x", change=change, refused=("another window",), equal_load=fitted, **known))).text
     assert "The sides differ: level: Level0 before, Level1 after." in text
-    assert ("at equal load (requests and context); the fit explains 97 % of the variation" in text) == bool(change)
+    assert (
+        "at equal load (requests and context), by a linear fit that explains 97 % of the variation" in text
+    ) == bool(change)
     assert verdict in text
     assert "These two sides are not comparable, and are compared only because of --force:" in text
     assert "another window" in text
@@ -418,7 +420,7 @@ def test_what_ran_on_no_device_has_the_columns_of_the_host():
     none: dict[str, Any] = dict.fromkeys(PARTS, 0)
     units = tuple(replace(unit(30 + at), **none) for at in range(3))
     text = Seen(page.page(TraceReport((replace(capture(), units=units),), (), Verdict("a verdict")))).text
-    assert "The trace has no events of a known device; the line in the drawing is the time on the host." in text
+    assert "No device events were found in the trace; the line in the drawing is the time on the host." in text
     assert "host ms/step" in text
     assert "ms of kernels per step" not in text
 
@@ -429,7 +431,7 @@ def test_details_give_way_before_the_page_grows_too_large():
     text = page.page(report(name, ranks=16, units=500, kernels=1500))
     assert 100_000 < len(text.encode()) < page.LIMIT
     seen = Seen(text).text
-    assert "14 more captures are not shown" in seen
+    assert "14 more traces are not shown" in seen
     assert "more rows are not shown here" in seen
     assert re.search("There are too many steps to draw each: a bar is the mean of \\d+ steps.", seen)
 
