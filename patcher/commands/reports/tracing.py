@@ -62,13 +62,13 @@ def _trace_groups(folder: Path, display: Display) -> list[TraceGroup]:
         raise Problem(Kind.NO_TRACE, cause, hint=hint, notes=(folders.NOT_RESTARTED,))
     groups = folders.trace_groups(folder.resolve(), display)
     if not groups:
-        _refuse_lost(folder)
+        _require_no_lost_trace(folder)
         raise folders.empty(folder)
     return groups
 
 
-def _refuse_lost(folder: Path) -> None:
-    """Raise Problem (NO_TRACE) if workers reported, in their state files, why they will write no trace."""
+def _require_no_lost_trace(folder: Path) -> None:
+    """Raise Problem (NO_TRACE) with the reasons, if workers reported in their state files why they write no trace."""
     with contextlib.suppress(OSError):  # the states of others, or none
         rows = progress.collect(StateFolder(folder.resolve()), time.time()).rows
         lost = [
@@ -269,7 +269,7 @@ def _python_with_torch_npu(python: str | None) -> str:
 
 @contextlib.contextmanager
 def _reporting_work(report: CommandResult, open_display: OpenDisplay, total: int) -> Iterator[WorkDisplay]:
-    """Yield a display for parsing `total` traces; each line for its `done` is added to `report`, too.
+    """Yield a display for parsing `total` traces; the line on each finished trace is added to `report`, too.
 
     Raises Problem (INTERRUPTED) on Ctrl-C, with the number of traces that have been parsed.
     """

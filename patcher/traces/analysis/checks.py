@@ -174,8 +174,8 @@ def _clock_check(attribution: Attribution) -> Check:
     """Check that the clocks of host and device agree: that few kernels begin over 10 µs before their launch.
 
     Some µs are normal on NPUs. It fails if at least 1 % of the tasks begin that early, and if moving every task by
-    their mean lead would move at least 5 % of the steps' time. A failure withdraws each diagnosis of the host whose
-    parts take less than twice the time that would move.
+    their mean lead would move at least 5 % of the steps' time. A failure withdraws each diagnosis of the host, unless
+    its parts of the steps take at least twice the time that would move.
     """
     tasks, _, early, lead = attribution.launches
     if not early:

@@ -249,7 +249,7 @@ def _verdict(
 
 
 def _title_without_finding(withdrawn: Sequence[model.Diagnosis]) -> str:
-    """Return the title of a verdict without a finding: the largest of the ``withdrawn`` warnings, else none at all."""
+    """Return the title of a verdict without a finding: the largest ``withdrawn`` warning, else nothing notable."""
     warnings = (diagnosis for diagnosis in withdrawn if diagnosis.severity == "warning")
     largest = max(warnings, key=lambda diagnosis: diagnosis.saving_ns or 0, default=None)
     if largest is None:

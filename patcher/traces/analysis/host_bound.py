@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from patcher.messages import SEMICOLON, Text, joined, sentences
 from patcher.traces import model
+from patcher.traces.analysis.activities import WAITS
 from patcher.traces.analysis.checks import HOST, NOTABLE
-from patcher.traces.analysis.holds import WAITS
 from patcher.traces.places import begin_of, first_place, host_cause, place_in_words
 from patcher.traces.words import host_name, in_ms, percent
 

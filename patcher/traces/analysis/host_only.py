@@ -298,8 +298,8 @@ def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, str]:
     """Return the frame with most of the time without operators, its ns, and a sentence on what it does in this time.
 
     It is the innermost of those that have 80 % of the longest one's time. The ns are the lower median over the steps.
-    Without any frame, the texts are "". This tells a function of which each inner call takes about half: the
-    innermost place then differs from step to step.
+    Without any frame, the texts are "". Such a frame is named if its inner calls share its time: which of them takes
+    longest may then differ from step to step.
     """
     times = {
         frame: _median([sum(step.frames.get(frame, {}).values()) for step in steps])

@@ -159,10 +159,12 @@ def join_replays(
     tokens: Mapping[int, int | None],
     captured: Sequence[CapturedSet],
 ) -> Replays:
-    """Join the replays of graphs in the ``chosen`` segments with what was captured, and return the sums.
+    """Match graph replays in the ``chosen`` segments with captured graphs, and return the sums of their kernels' time.
 
-    The replays of a segment are compared with the graphs of the smallest captured batch size that holds its ``tokens``
-    (by segment, None if unknown). If any differs, no replay of the segment is joined, and the reason is counted.
+    A matched kernel counts for the operator and the modules that launched it during the capture. The replays of a
+    segment are compared with the graphs of the smallest captured batch size that holds its tokens; ``tokens`` maps a
+    segment to their number, None if unknown. If one replay differs, none of the segment is matched, and the reason is
+    kept.
     """
     joined = Replays(trace)
     if not captured:

@@ -37,9 +37,10 @@ def _spot_link(profile: RankProfile, at: int, gap: FreeGap) -> Content:
     )
 
 
-def frames(profile: RankProfile, lanes: Lanes, across: Scale, height: float) -> Iterator[Markup]:
-    """Yield a frame, ``height`` high, around each of the first 20 places that lies in the step of ``lanes``.
+def idle_frames(profile: RankProfile, lanes: Lanes, across: Scale, height: float) -> Iterator[Markup]:
+    """Yield a frame, ``height`` high, around the longest gap of each of the first 20 idle places in a step's picture.
 
+    ``lanes`` tell the step; a place without a gap in it gets no frame.
     Places are numbered from 1 in the tooltips; ``across`` maps ns to the width of the picture.
     """
     for at, gap in enumerate(profile.gaps[:MARKED]):

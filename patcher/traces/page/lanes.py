@@ -14,7 +14,7 @@ from patcher.page import zoomable
 from patcher.page.markup import Content, Markup, faint, section, tag
 from patcher.traces.model import CALL, COMMUNICATION, COMPUTE, COPY, KINDS, LAUNCH, MARK, Lanes, RankProfile, Span
 from patcher.traces.page import svg
-from patcher.traces.page.gaps import frames
+from patcher.traces.page.gaps import idle_frames
 from patcher.traces.page.limits import PageLimits
 from patcher.traces.page.svg import Scale, ticks
 from patcher.traces.words import cut, duration, tick
@@ -61,7 +61,7 @@ def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
         name = _DRAWN.get(lanes.why, lanes.why) if len(profile.units) > 1 else Text("Step")
         across = Scale(0, lanes.device_ns or 1, 0, TICKS)
         rows = _rows(lanes, across, limits)
-        marked = frames(profile, lanes, across, LANE * len(rows))
+        marked = idle_frames(profile, lanes, across, LANE * len(rows))
         drawn = picture(
             rows, lanes.device_ns, Text("Host and streams in step {number}", lanes.number), marked, hint=not at
         )

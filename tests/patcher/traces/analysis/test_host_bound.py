@@ -10,7 +10,7 @@ import pytest
 
 from patcher.commands.reports.first_screen import first_screen
 from patcher.traces import analysis, folders, formats
-from patcher.traces.analysis.hosts import late_modules
+from patcher.traces.analysis.hosts import most_specific_modules
 from patcher.traces.model import CallSums, Diagnosis, TraceReport
 from tests.patcher.traces.recorded import MS, START, Range, Run, Task
 
@@ -246,7 +246,7 @@ def test_the_modules_that_are_named_lie_in_no_other_one(around: dict[tuple[str, 
     host: dict[str, int] = {}
     for (outer, name), ns in around.items():
         host[name] = host.get(name, 0) + ns * (outer != name)
-    assert set(late_modules(around, [CallSums(name, 1, 1, 0, ns) for name, ns in host.items()])) == chosen
+    assert set(most_specific_modules(around, [CallSums(name, 1, 1, 0, ns) for name, ns in host.items()])) == chosen
 
 
 def test_a_place_is_found_in_a_viewer_by_its_begin(tmp_path: Path) -> None:
