@@ -274,7 +274,9 @@ def _straggler_text(
 
     Without a single straggler, the text names up to two ranks for which the others wait most.
     """
-    certainty: str = "exact" if meetings.exact else Text("heuristic: the trace does not name the process groups")
+    certainty: str = (
+        "exact" if meetings.exact else Text("heuristic, because the trace does not name the process groups")
+    )
     slow = straggler(meetings)
     if slow is None:
         awaited = sorted((rank for rank in meetings.ranks if rank.awaited_ns), key=lambda rank: -rank.awaited_ns)[:2]

@@ -21,7 +21,7 @@ _FASTER_LAUNCH = {
     "torch.profiler": _ON_GPUS,
     "Nsight Systems": _ON_GPUS,
     "torch_npu.profiler": Text(
-        "use ACL graphs, TASK_QUEUE_ENABLE=2, CPU binding of processes, or asynchronous scheduling"
+        "use ACL graphs, TASK_QUEUE_ENABLE=2, processes bound to CPU cores, or asynchronous scheduling"
     ),
 }
 _ABOUT_CALL = {
@@ -133,7 +133,7 @@ def slow_launchers(profile: model.RankProfile) -> str:
     rows = [row for row in rows if (row.host_ns - row.ns) * len(rows) >= NOTABLE * profile.sum_ns(*HOST_PARTS)]
     names = [
         Text(
-            "{module} takes {host_time} on the host, its kernels only {kernel_time}",
+            "{module} takes {host_time} on the host, its kernels take only {kernel_time}",
             host_name(row.name), in_ms(row.host_ns / count), in_ms(row.ns / count),
         )
         for row in rows
@@ -160,7 +160,7 @@ def _blocked_launches(profile: model.RankProfile) -> model.Diagnosis:
         )  # fmt: skip
         evidence = sentences(evidence, in_call)
     saving = profile.sum_ns("free_blocked_ns") // len(profile.units)
-    certainty = Text("upper bound of the saving; why the call blocks is a guess")
+    certainty = Text("upper bound of the saving; the reason why the call blocks is a guess")
     return model.Diagnosis("launch-blocked", "warning", evidence, saving, certainty, advice, profile.source)
 
 

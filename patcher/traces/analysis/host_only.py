@@ -267,7 +267,7 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
             spread,
         )
         evidence = sentences(evidence, equal)
-        certainty = Text("upper bound of the saving; that the host waits is concluded from the equal times")
+        certainty = Text("upper bound of the saving; the times are equal, so rlpatch assumes that the host waits")
     elif not _names_cause(first):
         headline = Text("{headline}; what runs there was not recorded", headline)
     if further:
@@ -509,7 +509,9 @@ def _scattered_places(profile: model.RankProfile, whole: int, idle: int) -> mode
             "The longest part: {place}, {time} in step {number}.", place_words(place), in_ms(longest), number
         )
         evidence = sentences(evidence, stretch)
-    headline = Text("No device data: for {share} of the time no operator runs, at other places in each step", share)
+    headline = Text(
+        "No device data: for {share} of the time no operator runs, at places that differ from step to step", share
+    )
     if len(profile.host_steps) == 1:
         headline = Text("No device data: for {share} of the time no operator runs, spread over many places", share)
     advice = advice_on(place) if place is not None else ""

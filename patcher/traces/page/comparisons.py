@@ -61,10 +61,10 @@ def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
     yield duration(second), Text("after: {median} of {count} steps", median, len(comparison.after.units_ns))
     if comparison.change:
         low, estimate, high = comparison.change
-        yield signed(estimate), Text("change of the median step")
+        yield signed(estimate), Text("change of the median step time")
         yield Text("{low} to {high}", signed(low), signed(high)), Text("95 % interval of the change")
         if first:
-            yield f"{sign(estimate)}{percent(abs(estimate) / first)}", Text("relative change of the median step")
+            yield f"{sign(estimate)}{percent(abs(estimate) / first)}", Text("relative change of the median step time")
         if equal := comparison.equal_load:
             low, estimate, high = equal.change
             about = Text(

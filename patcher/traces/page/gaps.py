@@ -31,9 +31,11 @@ def _spot_link(profile: RankProfile, at: int, gap: FreeGap) -> Content:
     """
     drawn = next((lanes.number for lanes in profile.lanes if lanes.number in gap.spots), None)
     if drawn is None or at >= MARKED:
-        return Text("#{number} at {time}", gap.unit, duration(gap.begin_ns))
+        return Text("step #{number}, {time} after its start", gap.unit, duration(gap.begin_ns))
     return tag(
-        "a", Text("#{number} at {time}", drawn, duration(gap.spots[drawn][0])), href=f"#{_name(profile, at, drawn)}"
+        "a",
+        Text("step #{number}, {time} after its start", drawn, duration(gap.spots[drawn][0])),
+        href=f"#{_name(profile, at, drawn)}",
     )
 
 

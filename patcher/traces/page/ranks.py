@@ -118,7 +118,7 @@ def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
     if each > 1:
         several = Text("A column covers {count} steps and shows the largest deviation of each rank.", each)
         about = sentences(about, several)
-    return section(Text("Ranks and steps"), _heat_map_legend(), figures, faint(about), _left_out(profiles))
+    return section(Text("Times by rank and step"), _heat_map_legend(), figures, faint(about), _left_out(profiles))
 
 
 def _heat_map_of(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], measure: Measure) -> Markup:

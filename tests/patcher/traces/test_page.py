@@ -321,11 +321,11 @@ def test_where_the_device_was_free_is_framed_where_it_is_drawn():
     ((_, begin, wide),) = frames
     assert [float(begin), float(wide)] == pytest.approx([lanes.TICKS * 20 / 70, lanes.TICKS * 10 / 70], abs=0.1)
     assert [cell for cell, *_ in cells(text, "Where the device was free", 0)] == [
-        "before x on x", "the host was in x (x in x) for 75 % of the gap", "3.333", "4.1 %", "2", "#31 at 20.00 ms", "4", "11.00 ms",
+        "before x on x", "the host was in x (x in x) for 75 % of the gap", "3.333", "4.1 %", "2", "step #31, 20.00 ms after its start", "4", "11.00 ms",
         "host-bound", "after x",
     ]  # fmt: skip
     assert cells(text, "Where the device was free", 1)[0][0] == "between kernels that are launched one by one"
-    assert cells(text, "Where the device was free", 2)[5][0] == "#33 at 5.00 ms"
+    assert cells(text, "Where the device was free", 2)[5][0] == "step #33, 5.00 ms after its start"
 
 
 def test_what_did_not_change_is_no_step_of_the_waterfall():
@@ -354,7 +354,7 @@ def test_what_several_ranks_say():
     assert "straggler" in text
     assert "the slowest rank" in text
     assert text.count("median step 70.00 ms") == 3
-    assert all(title in text for title in ("Ranks and steps", "One step of each rank"))
+    assert all(title in text for title in ("Times by rank and step", "One step of each rank"))
     assert text.count("x, step #35: 210.00 ms, \N{PLUS-MINUS SIGN}0.0 %") == 3
 
 
@@ -528,7 +528,7 @@ def test_the_lanes_are_drawn_closer_in_a_browser(tab: browser.Page, tmp_path: Pa
     x, y = tab.value(f"{PLOT}.scrollIntoView(), [{point}.left, {point}.top]")
     for kind in ("mousePressed", "mouseReleased"):
         tab.call("Input.dispatchMouseEvent", type=kind, x=x + 20, y=y + 5, button="left", clickCount=1)
-    assert tab.value("document.querySelector('.about').textContent") == "mm \N{MIDDLE DOT} 20.00 ms at 40.00 ms"
+    assert tab.value("document.querySelector('.about').textContent") == "mm \N{MIDDLE DOT} 20.00 ms, begins at 40.00 ms"
     tab.value("document.querySelector('.lanes [data-do=closer]').click()")
     assert view(tab)[1] == lanes.TICKS / 2
     tab.value("document.querySelector('td a[href]').click()")  # to the place of a gap of a seventh of the unit
