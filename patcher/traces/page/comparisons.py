@@ -30,7 +30,8 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
             ],
         ),
         alert(
-            Text("These two sides are not comparable, and are compared only because of --force:"), comparison.refused
+            Text("These two sides are compared only because of --force; they are not comparable for these reasons:"),
+            comparison.refused,
         ),
         tag("p", _verdict(comparison), class_="verdict"),
         tag("p", baseline_words(comparison.baseline.folder, comparison.before.medians_ns))

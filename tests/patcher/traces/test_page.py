@@ -382,7 +382,7 @@ def test_what_a_comparison_says(change, verdict):
         "at equal load (requests and context), by a linear fit that explains 97 % of the variation" in text
     ) == bool(change)
     assert verdict in text
-    assert "These two sides are not comparable, and are compared only because of --force:" in text
+    assert "These two sides are compared only because of --force; they are not comparable for these reasons:" in text
     assert "another window" in text
     assert "before, x: median step 70.00 ms" in text
     assert ("95 % interval" in text) == bool(change)
