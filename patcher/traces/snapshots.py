@@ -159,7 +159,7 @@ def _load_content(
     segments = [segment for segment in _list(fields.get("segments")) if isinstance(segment, dict)]
     if not segments and "device_traces" not in fields:
         cause = Text("{file} has no memory segments, so it is not a memory snapshot of torch", path.name)
-        raise Problem(Kind.TRACE, cause, str(path), Text("`rlpatch traces` shows what was recorded"))
+        raise Problem(Kind.TRACE, cause, str(path), Text("run `rlpatch traces` to see what was recorded"))
     about = fields.get("rlpatch")
     return segments, _list(fields.get("device_traces")), about if isinstance(about, dict) else {}
 

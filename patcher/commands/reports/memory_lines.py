@@ -53,8 +53,8 @@ def verdict(device: DeviceMemory) -> Iterator[str]:
     if device.unknown:
         yield from wrapped(
             Text(
-                "it is unknown which code allocated {size} of the peak, because this happened before the recording"
-                " window",
+                "the call stack of {size} of the peak is unknown, because this memory was allocated before the"
+                " recording window",
                 size(device.unknown),
             ),
             "  ",

@@ -191,7 +191,11 @@ def _fail_if_slower(result: CommandResult, comparison: model.Comparison, fail_ab
             slowdown = Text("a step takes at least {share:.1f} % longer than before, at equal load", at_least)
         cause = Text("{slowdown}; --fail-above allows {limit:g} %", slowdown, fail_above)
         result.problems.append(
-            Problem(Kind.SLOWER, cause, hint=Text("look at the breakdown and kernels with the largest change"))
+            Problem(
+                Kind.SLOWER,
+                cause,
+                hint=Text("look at the parts of the breakdown, and at the kernels, that change most"),
+            )
         )
 
 
@@ -249,7 +253,7 @@ def _profiles_in(path: Path, options: ReadOptions, progress: Progress, graphs: G
             hint,
         )
     cause = Text("{trace} contains no kernels, operators or step marks", path.name)
-    raise Problem(Kind.NO_TRACE, cause, str(path), Text("`rlpatch traces` shows what was recorded"))
+    raise Problem(Kind.NO_TRACE, cause, str(path), Text("run `rlpatch traces` to see what was recorded"))
 
 
 def _profile_reader(
@@ -269,7 +273,10 @@ def _profile_reader(
             Kind.USAGE,
             cause,
             str(path),
-            Text("to find a name, see the operators of the trace in --json, or all its ranges in a trace viewer"),
+            Text(
+                "to find a range for --marks, look at the operators in the --json output, or at all ranges in a trace"
+                " viewer"
+            ),
         )
     if tables:
         return lambda units: [report for report in [analysis.check_tables(*tables, units)] if report.units]

@@ -117,7 +117,7 @@ def test_what_the_vendor_calls_waiting_is_no_outlier() -> None:
     found = finding(profile(*fast, idle))
     assert found is not None
     assert (
-        "According to torch_npu, 1.00 ms of this time is transit, 0.00 ms is waiting and 85.00 ms is idle."
+        "According to torch_npu, 1.00 ms of this time is transfer, 0.00 ms is waiting and 85.00 ms is idle."
         in found.evidence
     )
     assert found.advice.startswith("the network is not")

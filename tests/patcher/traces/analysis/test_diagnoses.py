@@ -191,11 +191,11 @@ def test_some_microseconds_before_the_launch_are_normal() -> None:
 
 
 WITHDRAWN = {
-    "launches": ({"free_host_late": 50, "compute": 50}, ("dispatch", "waiting"), "may be the cause: Host-bound"),
+    "launches": ({"free_host_late": 50, "compute": 50}, ("dispatch", "waiting"), "Unconfirmed finding: Host-bound"),
     "exposed": (
         {"communication": 50, "compute": 50},
         ("communication", "slow-rank"),
-        "may be the cause: Exposed communication",
+        "Unconfirmed finding: Exposed communication",
     ),
     "kernels": ({"communication": 50, "compute": 50}, checks.EVERY, "No verdict: the data is not sufficient"),
 }
@@ -210,7 +210,7 @@ def test_a_failed_check_withdraws_what_rests_on_it(
     assert [finding.severity for finding in good.findings] == ["problem"]
     assert bad.findings == ()
     assert title in bad.verdict.title
-    assert "why (withdrawn because of this: " in bad.verdict.withdrawn[0]
+    assert "why (withdrawn verdicts: " in bad.verdict.withdrawn[0]
     if withdraws != checks.EVERY:
         assert ", ".join(withdraws) in bad.verdict.withdrawn[0]
 
@@ -280,7 +280,7 @@ def test_the_slowest_unit_is_told_with_its_reason() -> None:
     (outlier,) = (finding for finding in found.findings if finding.id == "outlier")
     assert (
         outlier.evidence
-        == "Step 9 took 30.00 ms, 3.0 times as long as the median step. 100 % of the difference is free: host-bound."
+        == "Step 9 took 30.00 ms, 3.0 times as long as the median step. 100 % of the difference is in this part of the step: host-bound."
     )
     assert outlier.saving_ns == 2 * MS
 
@@ -555,7 +555,7 @@ EXPOSED: dict[str, tuple[list[RankProfile], str, int, str, str, str, dict[str, i
     ),
     "idle, as two steps": (
         [capture(unit(**HALF), unit(1, **HALF), collectives=(told(35, 3, 30), told(25, 0, 20, unit=1)))], "collective-idle", 25,
-        "40.0 1.50 25.00 13.50 10.0", "upper bound, from torch_npu", "the network is not", {"waiting": 1, "idle": 25, "transfer": 13},
+        "40.0 1.50 25.00 13.50 10.0", "upper bound of the saving, from torch_npu", "the network is not", {"waiting": 1, "idle": 25, "transfer": 13},
     ),
     "more waiting than there is exposed": (
         [capture(unit(compute=85, communication=15), collectives=(told(40, 30, 10),))], "slow-rank", 15, "15.0 15.00 0.0",
@@ -563,7 +563,7 @@ EXPOSED: dict[str, tuple[list[RankProfile], str, int, str, str, str, dict[str, i
     ),
     "sends and receives": (
         [capture(unit(**HALF), collectives=(told(20, name="send"), told(5, name="recv"), told(5, 1, 1)))], "pipeline-bubble", 25,
-        "40.0 25.00 1.00 1.00 13.00 10.0 2", "upper bound; includes", "more micro-batches",
+        "40.0 25.00 1.00 1.00 13.00 10.0 2", "upper bound of the saving; it includes", "more micro-batches",
         {"pipeline": 25, "waiting": 1, "idle": 1, "transfer": 13},
     ),
     "a straggler at the first of two collectives": (
@@ -623,8 +623,8 @@ def test_the_numbers_of_exposed_communication_are_those_of_its_collectives(
     finding = report(*captures).findings[0]
     assert (finding.id, (finding.saving_ns or 0) // MS, finding.source) == (name, saving, "/traces/rank0")
     assert {part: ns // MS for part, ns in finding.parts.items()} == parts
-    words = {"pipeline": "between", "waiting": "waiting", "idle": "idle", "transfer": "transfer"}
-    assert re.findall(r" ms (between|waiting|idle|transfer)\b", finding.evidence.partition(")")[0]) == [
+    words = {"pipeline": "pipeline", "waiting": "waiting", "idle": "idle", "transfer": "transfer"}
+    assert re.findall(r" ms (pipeline|waiting|idle|transfer)\b", finding.evidence.partition(")")[0]) == [
         words[part] for part in parts
     ]
     assert ("transfer or waiting" in finding.evidence) == (not captures[0].collectives)

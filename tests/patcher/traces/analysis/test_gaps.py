@@ -557,17 +557,19 @@ def sums_of(*keys: int) -> gaps.GapSums:
 
 
 @pytest.mark.parametrize(
-    ("held", "call", "call_ns"),
+    ("by_call", "call", "call_ns"),
     [
         ({}, "", 0), ({3: 49}, "", 0), ({3: 50}, "wait", 50), ({3: 50, 4: 50}, "wait", 50), ({3: 40, 4: 60}, "copy", 60),
         ({3: 40, 4: 45}, "", 0), ({-1: 100}, "", 100),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("part", [LATE, WAITING])
-def test_the_call_of_a_place_covers_half_of_its_time(part: str, held: dict[int, int], call: str, call_ns: int) -> None:
+def test_the_call_of_a_place_covers_half_of_its_time(
+    part: str, by_call: dict[int, int], call: str, call_ns: int
+) -> None:
     gap_sum = gaps._GapSum()
     gap_sum.add(stretch(100, begin=7))
-    gap_sum.held.update(held)
+    gap_sum.call_ns.update(by_call)
     units = {0: RecordedUnit(number=4, host_ns=1, kernels=1, begin_ns=5)}
     place = sums_of()._free_gap((gaps.GapPlace("", 0, 1, 2, part), HostAround(5, 6), 3, False), gap_sum, units, {4})
     assert (place.call, place.call_ns, place.operator, place.module, place.returned_from) == (

@@ -156,11 +156,11 @@ CASES: dict[str, tuple[Inject, str, int | None, str, str]] = {
     "a data loader": (loader, "host-idle", 16_014_000, LOADER[:12], "16.02 19.10 84 16.01"),
     "a data loader in a trace with stacks": (loader_with_stack, "host-idle", 16_006_000, "built-in function sleep", "16.01 19.05 84 16.01"),
     "a data loader that is recorded as an operator": (loader_as_operator, "host-idle", 16_014_000, LOADER[:12], "16.02 19.10 84 16.01"),
-    "a sleep without a stack": (sleep, "host-idle", 20 * MS, "before aten::randn", "20.01 23.01 87 20.00 0"),
+    "a sleep without a stack": (sleep, "host-idle", 20 * MS, "before the first operator, aten::randn", "20.01 23.01 87 20.00 0"),
     "Python with a stack": (frame, "host-idle", 20 * MS, "loop.py(12): reward", "20.01 23.01 87 12 20.00"),
     "Python beside a busy thread": (busy_elsewhere, "host-idle", 20_002_000, "loop.py(12): reward", "20.02 23.29 86 12 20.00"),
     "thousands of small operators": (items, "host-small", 12_006_000, "aten::item (2,000)", "15.01 2,003 12.01 0.1 2,000 1 1"),
-    "a pause in one step": (pause, "outlier", 37_500_000, "In 300.00 ms of the difference, no operator runs", "5 303.01 100.8 300.00"),
+    "a pause in one step": (pause, "outlier", 37_500_000, "For 300.00 ms of the difference, no operator runs", "5 303.01 100.8 300.00"),
     "a checkpoint in one step": (state, "outlier", 37_503_000, "state_dict()", "5 303.03 100.8 300.00"),
     "garbage collection in a trace with stacks": (collect, "outlier", 300 * MS // 8, "garbage collection", "5 303.01 100.8 300.00"),
     "garbage collections inside and around frames": (collections, "outlier", 1100 * MS // 8, "garbage collection", "5 1,103.01 366.9 1,100.00"),
@@ -215,7 +215,7 @@ def test_the_headline_names_what_the_file_names(tmp_path: Path, inject: Inject, 
 def test_few_detached_tensors_are_no_checkpoint(tmp_path: Path) -> None:
     first = headline(analysis.reported([profile(lambda loop, number: state(loop, number, 3), tmp_path)]))
     assert "state_dict" not in f"{first.title} {first.evidence}"
-    assert "also records what Python does" in first.evidence
+    assert "To see what Python does there, record again" in first.evidence
 
 
 def waits(*lengths_us: int) -> Inject:
@@ -277,9 +277,13 @@ SMALL, LARGE = "[[64, 256], [256, 256]]", "[[2048, 256], [256, 256]]"
         (
             (LARGE, SMALL),
             "this step has larger inputs",
-            "have the shapes [[2048, 256], [256, 256]], in the median step [[64, 256]",
+            "have the shapes [[2048, 256], [256, 256]]; in the median step, they have [[64, 256]",
         ),
-        (("[[65, 256], [256, 256]]", SMALL), "", "have the shapes [[65, 256], [256, 256]], in the median step [[64,"),
+        (
+            ("[[65, 256], [256, 256]]", SMALL),
+            "",
+            "have the shapes [[65, 256], [256, 256]]; in the median step, they have [[64,",
+        ),
         ((SMALL, SMALL), "same operators on inputs of the same sizes", "something else held the CPU core"),
         (("", ""), "", "--contents npu,cpu,shapes"),
     ],
@@ -362,7 +366,7 @@ def test_operators_that_run_for_less_than_half_are_no_verdict(tmp_path: Path) ->
             loop.sleep(40 * MS if at == number else 0)
 
     first = headline(analysis.reported([profile(inject, tmp_path)]))
-    assert "differ between steps" in first.title
+    assert "at places that differ from step to step" in first.title
     assert "between aten::op7 and aten::randn, 40.00 ms in step 7" in first.evidence
 
 
@@ -449,7 +453,7 @@ def test_a_device_without_kernels_that_are_known_is_said(
 PLACES: dict[HostPlace, tuple[str, str]] = {
     HostPlace("f.py(3): g"): ("in f.py(3): g", "make this code faster"), HostPlace("a", "b"): ("in a (within b)", "make this code faster"),
     HostPlace("", "", "aten::mm", "aten::add"): ("between aten::mm and aten::add", "stack"),
-    HostPlace("", "", "aten::mm"): ("after aten::mm", "stack"), HostPlace("", "", "", "aten::add"): ("before aten::add", "stack"),
+    HostPlace("", "", "aten::mm"): ("after the last operator, aten::mm", "stack"), HostPlace("", "", "", "aten::add"): ("before the first operator, aten::add", "stack"),
     HostPlace("", "", "aten::detach", "aten::add", saving=True): ("state_dict()", "save or send"),
     HostPlace("enumerate(DataLoader)#x"): ("in enumerate(DataLoader)#x", "num_workers"),
     HostPlace("sleep", "enumerate(DataLoader)#x"): ("in sleep (within", "num_workers"),
