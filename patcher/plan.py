@@ -247,14 +247,15 @@ class _Planning(NamedTuple):
         warnings = []
         if differing := originals.difference_note(target, path, pristine):
             detail = Text(
-                "{difference}; the structure of the code matches, so rlpatch patches the file", differing.detail
+                "{difference}; but the code has the structure that the recipe expects, so rlpatch patches the file",
+                differing.detail,
             )
             warnings.append(Note(Text("{difference}: read the diff", differing.text), detail))
         fingerprint = editing.fingerprint(pristine, recipe.class_name, recipe.method)
         if place.structure and place.structure.fingerprints and fingerprint not in place.structure.fingerprints:
             function = ".".join(filter(None, (recipe.class_name, recipe.method)))
             seen_as = Text("{function} differs from the code that was released as {version}", function, target.version)
-            warnings.append(Note(seen_as, Text("the function is in {path}", path)))
+            warnings.append(Note(seen_as, Text("this function is in {path}", path)))
         return _Fitting(place, Change(path, before, after, pristine), notes, tuple(warnings))
 
     def require_match(

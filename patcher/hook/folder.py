@@ -66,7 +66,9 @@ class RunFolder:
                 "the path of the temporary directory contains {separator}, which separates entries of PYTHONPATH",
                 os.pathsep,
             )
-            raise Problem(Kind.ENVIRONMENT, cause, str(scratch), Text("use another folder: TMPDIR=DIR rlpatch run …"))
+            raise Problem(
+                Kind.ENVIRONMENT, cause, str(scratch), Text("use another temporary directory: TMPDIR=DIR rlpatch run …")
+            )
         changes = [(edit.root, change) for edit in edits for change in edit.changes if change.before != change.after]
         self.files = tuple(root / change.path for root, change in changes)
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=scratch))

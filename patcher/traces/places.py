@@ -77,7 +77,9 @@ def host_activity(gap: FreeGap) -> str:
         around = Text("{operator} in {module}", operator, module)
     if gap.part == "free_waiting_ns":
         launched = around and Text("launched by {caller}", around)
-        return joined(COMMA, (launched, gap.call and Text("meanwhile the host was in {call}", host_name(gap.call))))
+        return joined(
+            COMMA, (launched, gap.call and Text("during the gap, the host was in {call}", host_name(gap.call)))
+        )
     if gap.call:
         call = host_name(gap.call)
         if around:

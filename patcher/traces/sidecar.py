@@ -320,7 +320,7 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
     whole = metadata.closed == "complete" and (metadata.piece or 1) == 1
     if whole and "units" in metadata.raw and len(recorded) < count:
         yield Text(
-            "the step metadata says that the recording window is complete, but lists {count} of {total} steps",
+            "the step metadata says that the recording window is complete, but lists only {count} of {total} steps",
             len(recorded),
             count,
         )

@@ -164,7 +164,9 @@ def replays_phrase(count: int, complete: int, why: Sequence[str]) -> str:
         complete,
         count,
     )
-    return Text("{replays}; the others were not matched: {reasons}", text, joined(SEMICOLON, why)) if why else text
+    return (
+        Text("{replays}; the other replays were not matched: {reasons}", text, joined(SEMICOLON, why)) if why else text
+    )
 
 
 def host_name(name: str) -> str:

@@ -117,7 +117,7 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
     else:
         trace = chrome_files.inspect(path, progress)
         if trace.state == FOREIGN and is_ascend_text(path):
-            why = Text("torch_npu or msprof exported this file, but its folder is missing")
+            why = Text("torch_npu or msprof exported this file, but the folder that it belongs to is missing")
             trace = replace(trace, form="npu", exports=("text",), why=why)
     metadata, doubts = sidecar.read_and_check(path, trace.form, trace.steps)
     if metadata is None:

@@ -442,7 +442,7 @@ def scan(path: Path, progress: Progress = ignore) -> Scan:
             steps.update(int(match[1]) for match in _STEP.finditer(text) if match.end() < len(text))
             unparsed = text[-_LONGEST_STEP:]
     steps.update(int(match[1]) for match in _STEP.finditer(unparsed))
-    cut = stream.cut or ("" if _is_ended(head, tail) else Text("the file ends in the middle of its JSON"))
+    cut = stream.cut or ("" if _is_ended(head, tail) else Text("the file ends before its JSON is complete"))
     return Scan(tuple(sorted(steps)), events, head, cut)
 
 

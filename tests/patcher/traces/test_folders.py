@@ -54,7 +54,7 @@ def test_whole(recorded: Path) -> None:
 def test_a_full_disk(recorded: Path) -> None:
     """Of torch.profiler: a file that could not grow, and one that could not begin."""
     cut, empty = folders.trace_groups(recorded / "torch" / "full")[0].traces
-    assert (cut.state, cut.size, cut.why) == (states.CUT, 3000, "the file ends in the middle of its JSON")
+    assert (cut.state, cut.size, cut.why) == (states.CUT, 3000, "the file ends before its JSON is complete")
     assert (empty.state, empty.size) == (states.EMPTY, 0)
 
 
@@ -68,7 +68,7 @@ def test_a_disk_that_is_full(npu_python: Path, small_disk) -> None:
     assert seen[:2] == [("rollout", states.WHOLE), ("compute-log-prob", states.CUT)]
     assert {state for _, state in seen[2:]} <= {states.EMPTY}, "what followed found no room at all"
     (cut,) = (capture.first for capture in folders.trace_groups(disk) if capture.state == states.CUT)
-    assert cut.why == "the file ends in the middle of its JSON"
+    assert cut.why == "the file ends before its JSON is complete"
     assert shutil.disk_usage(disk).free == 0
 
 
@@ -234,8 +234,8 @@ DATABASE = b"SQLite format 3\0" + (4096).to_bytes(2, "big") + bytes(10) + (2).to
         ({}, ""),
         ({"step_trace_time.csv": None}, ""),
         ({"trace_view.json": None}, "trace_view.json and ascend_pytorch_profiler.db are both missing"),
-        ({"trace_view.json": "[{}, {"}, "trace_view.json ends in the middle"),
-        ({"trace_view.json": ""}, "trace_view.json ends in the middle"),
+        ({"trace_view.json": "[{}, {"}, "trace_view.json is cut off"),
+        ({"trace_view.json": ""}, "trace_view.json is cut off"),
         ({"trace_view.json": None, "ascend_pytorch_profiler_3.db": DATABASE + bytes(8192 - 100)}, ""),
         ({"ascend_pytorch_profiler_3.db": b""}, "is not a database"),
         ({"ascend_pytorch_profiler_3.db": DATABASE + bytes(4096)}, "is not a database"),
