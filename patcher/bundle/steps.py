@@ -142,7 +142,7 @@ def _revert_once(machine: Machine, dry_run: bool) -> CommandResult:
 def _removals(machine: Machine, discovery: Discovery) -> tuple[list[Removal], StepResult]:
     """Return the removals of the bundle's patches, one for each root that has any.
 
-    The step has a line for each patch that stays because the bundle does not know it, and the problems.
+    The second value has a line for each patch that stays because the bundle does not know it, and the problems.
     """
     carried = {plan.patch for plan in machine.bundle.plans}
     removals, step = [], StepResult()

@@ -79,8 +79,8 @@ class TraceGroup:
     def recorded_steps(self) -> str:
         """Recorded steps as text, such as ``30:60``; "" if unknown.
 
-        A window with a condition may begin at another step on each replica. Then it is only how many steps each worker
-        has.
+        A window with a condition may begin at another step on each replica. In that case the text is the number of
+        steps per worker.
         """
         by_worker, window = set(self._steps()), self.first.window
         if len(by_worker) < 2 or not window or not window.conditions:

@@ -286,7 +286,7 @@ class ChromeEvents:
             unparsed += more
 
     def _problem(self, cause: str, file: _Stream) -> Problem:
-        """Build a Problem (TRACE) about the file; ``cause`` gets the reason why the gzip file is cut, if it is."""
+        """Build a Problem (TRACE) about the file from ``cause``, and why the gzip file is cut off, if it is."""
         if file.cut:
             cause = Text("{cause}: {reason}", cause, file.cut)
         hint = Text("`rlpatch traces {parent}` shows which traces are complete", shlex.quote(str(self.path.parent)))

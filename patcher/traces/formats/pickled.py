@@ -132,7 +132,7 @@ class _Loader:
             raise _RefusedError(self.refusal(code))
 
     def refusal(self, code: int) -> Text:
-        """Describe what a refused opcode would do: import or call a name, or its own name."""
+        """Return the reason why an opcode is refused: it would import a Python object, or rlpatch does not run it."""
         if code in _GLOBALS:
             module, attribute = self.data[self.at :].split(b"\n", 2)[:2]
             name = f"{module[:60].decode(errors='replace')}.{attribute[:60].decode(errors='replace')}"
@@ -174,7 +174,7 @@ class _Loader:
     def add_items(self, keys: list[Any], values: list[Any]) -> None:
         """Add items to the dict on top of the stack. Raises TypeError for a tuple as a key.
 
-        The hash of a tuple that holds another one twice, and so on, takes forever.
+        A small file can hold nested tuples whose hash takes hours to compute.
         """
         if any(type(key) is tuple for key in keys):
             raise TypeError(tuple)

@@ -118,9 +118,9 @@ class Parser:
             raise
 
     def result_if_ended(self, patience: float) -> ParseResult | None:
-        """Return the result when the parser has ended, else None; a parser idle for ``patience`` seconds is killed.
+        """Return the result if the parser has ended, else None; kill a parser that was idle for ``patience`` seconds.
 
-        A failed parsing restores the folder as it was. A result that is not whole stays if there was none before.
+        If parsing failed, restore the folder. Incomplete output stays if the folder had none before.
         """
         code = self.child.process.poll()
         if code is None:
