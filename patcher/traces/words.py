@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 
 from patcher.messages import SEMICOLON, Text, joined
 from patcher.traces.families import kernel_label
@@ -127,6 +128,12 @@ def baseline_words(folder: str, medians_ns: Sequence[int]) -> str:
 def listed(numbers: Sequence[object]) -> str:
     """Return the first six of some numbers as text, with … if there are more."""
     return ", ".join(map(str, numbers[:_LISTED])) + (" …" if len(numbers) > _LISTED else "")
+
+
+def number_ranges(numbers: Iterable[int]) -> str:
+    """Return ascending numbers as text, with three or more neighbours as a range: ``0-3,8``; "" for none."""
+    runs = [[number for _, number in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
 
 
 def uncounted_phrase(uncounted: Mapping[int, int]) -> str:

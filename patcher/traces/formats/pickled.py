@@ -92,7 +92,7 @@ class _Loader:
         if code == 0x94:
             self.memo[len(self.memo)] = self.stack[-1]
         elif code in _SIZED:
-            self.stack.append(self.sized(*_SIZED[code]))
+            self.stack.append(self.read_sized(*_SIZED[code]))
         elif code in _MEMO:
             index = self.number(struct.Struct(_MEMO[code]))
             if code in _GETS:
@@ -151,7 +151,7 @@ class _Loader:
         self.at += form.size
         return value
 
-    def sized(self, form: str, kind: str) -> Any:
+    def read_sized(self, form: str, kind: str) -> Any:
         """Read a value with its size before it, a number in the format ``form`` of `struct`.
 
         ``kind`` is "text", "bytes" or "long", an integer of at most 64 bytes. Raises ValueError if it is too long.

@@ -173,9 +173,9 @@ def test_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[int],
         said = []
         for _ in range(8):
             clock[0] += 1.9
-            said.append(child.idles(tmp_path, 13))  # too early for a look
+            said.append(child.is_idle(tmp_path, 13))  # too early for a look
             clock[0] = round(clock[0] + 0.1)
-            said.append(child.idles(tmp_path, 13))
+            said.append(child.is_idle(tmp_path, 13))
         child.stop()
     assert any(said) == idles
 
