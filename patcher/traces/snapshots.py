@@ -147,7 +147,10 @@ def read(path: Path, progress: Progress = ignore) -> Snapshot:
 def _load_content(
     path: Path, progress: Progress
 ) -> tuple[Sequence[Mapping[str, Any]], Sequence[Any], Mapping[str, Any]]:
-    """Return the segments in a snapshot, the history of each device, and rlpatch's own fields. Raises as `read`."""
+    """Return the segments in a memory snapshot, the history of each device, and the fields that rlpatch added.
+
+    Raises Problem (TRACE) for a file that is no snapshot, OSError if it cannot be read.
+    """
     if path.stat().st_size > pickled.MOST_BYTES:
         cause = Text(
             "{file} is larger than {limit} GB, so rlpatch does not read it", path.name, pickled.MOST_BYTES >> 30

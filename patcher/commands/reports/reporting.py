@@ -208,7 +208,7 @@ def read_profiles(
     `display` takes the number of bytes to read, and shows the progress. Traces of graph captures are read first:
     kernels of graph replays in other traces get their names from them.
     """
-    every = dict.fromkeys(itertools.chain(*read_each(result, paths, folders.readable)))
+    every = dict.fromkeys(itertools.chain(*read_each(result, paths, folders.traces_to_read)))
     paths = sorted(every, key=lambda path: not any(CAPTURE in part for part in path.parts[-2:]))  # before their replays
     graphs: Graphs = {}
     sizes = {path: path.stat().st_size if path.is_file() else 0 for path in paths}
@@ -265,7 +265,7 @@ def _profile_reader(
     graph replays are joined with them. Raises Problem (USAGE) if the option `marks` matches no range in the trace.
     """
     marks = options.marks
-    tables = formats.tables(path)
+    tables = formats.read_step_table(path)
     timelines = [] if tables else formats.read(path, marks, progress)
     if marks and not any(mark.family == WANTED for timeline in timelines for _, mark in timeline.marks):
         cause = Text("--marks {pattern} matches no named range of the host in {trace}", marks.pattern, path.name)

@@ -41,7 +41,7 @@ def profile(path: Path, only: tuple[int, int] | None = None) -> RankProfile:
 
 
 def capture(run: Run, form: str, place: Path, only: tuple[int, int] | None = None) -> RankProfile:
-    (path,) = folders.readable(written(run, form, place))
+    (path,) = folders.traces_to_read(written(run, form, place))
     return profile(path, only)
 
 
@@ -586,7 +586,7 @@ def test_phases_of_a_weight_sync_are_told_with_what_they_launched(form: str, tmp
     )
     tasks = (Task(95_000, 97_000, launch=10_000), Task(97_000, 99_000, launch=85_000))
     marks = (Range("ProfilerStep#0", 0, 100_000),)
-    (path,) = folders.readable(getattr(Run(tasks, marks, annotations=phases), form)(tmp_path / FOLDERS[form]))
+    (path,) = folders.traces_to_read(getattr(Run(tasks, marks, annotations=phases), form)(tmp_path / FOLDERS[form]))
     found = profile(path)
     assert {row.name: (row.calls, row.kernels, row.ns, row.host_ns) for row in found.modules} == {
         "bucket": (1, 2, 4_000, 90_000),

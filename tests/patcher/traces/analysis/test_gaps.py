@@ -355,7 +355,7 @@ def profile(run: Run, form: str, place: Path) -> RankProfile:
         run = replace(run, tasks=tuple(replace(task, ask=None) for task in run.tasks))
     names = {"torch": "host_1.pt.trace.json", "nsys": "a.sqlite"}
     path = getattr(run, form)(place / names.get(form, "x_ascend_pt"))
-    (readable,) = folders.readable(path)
+    (readable,) = folders.traces_to_read(path)
     (read,) = formats.read(readable)
     return analysis.attributed(read).profile
 
@@ -460,7 +460,7 @@ def test_of_very_many_the_longest_are_looked_at(tmp_path: Path, monkeypatch: pyt
 
 
 def real(*path: str) -> RankProfile:
-    (readable,) = folders.readable(SHARED.joinpath(*path))
+    (readable,) = folders.traces_to_read(SHARED.joinpath(*path))
     (read,) = formats.read(readable)
     return analysis.attributed(read).profile
 

@@ -159,7 +159,7 @@ def recorded(inject: Inject, count: int = 4, *, before: bool = False) -> Run:
 
 
 def report(run: Run, place: Path) -> TraceReport:
-    (readable,) = folders.readable(run.torch(place / "host_1.pt.trace.json"))
+    (readable,) = folders.traces_to_read(run.torch(place / "host_1.pt.trace.json"))
     (read,) = formats.read(readable)
     return analysis.reported([analysis.checked(read, analysis.attributed(read))])
 

@@ -52,7 +52,7 @@ def steps(operators: Mapping[str, int], places: Mapping[HostPlace, int]) -> list
 STEADY: dict[str, tuple[Mapping[str, int], Mapping[HostPlace, int], str, int | None]] = {
     "one operator": ({"aten::_linalg_svd": 60, "aten::mm": 30}, {}, "67 % of the time passes in aten::_linalg_svd", None),
     "several matmuls": ({"aten::mm": 40, "aten::addmm": 30, "aten::relu": 30}, {}, "70 % of the time passes in matmuls", None),
-    "no operator alone": ({"aten::mm": 30, "aten::relu": 40, "aten::copy_": 30}, {}, "operators on the host take", None),
+    "no operator alone": ({"aten::mm": 30, "aten::relu": 40, "aten::copy_": 30}, {}, "on the host, operators take", None),
     "three functions": (
         {"aten::mm": 30}, {SORT: 30, RANDOM: 25, STACK: 15},
         "no operator runs: in built-in function sort 30.00 ms, in built-in function random 25.00 ms", 70 * MS,
