@@ -38,7 +38,8 @@ class Timeline(PackageStage):
         " torch.distributed are replaced in memory, to measure how long they block"
     )
     REMOVE_WHEN = Text(
-        "the framework itself writes such a timeline, in a format that can be read without starting a server"
+        "the framework itself writes a timeline of its processes, in a format that can be read without starting a"
+        " server"
     )
     AT_HEAD = "_rlpatch_span"
     AROUND = "_rlpatch_wait"
@@ -53,9 +54,10 @@ class Timeline(PackageStage):
     @staticmethod
     def summary(config: ProfileConfig[TimelineStage]) -> str:
         """Return a sentence on what is recorded, for the reader of the patched file."""
-        size = Text("at most {max_timeline_mb} MB", config.stage.max_timeline_mb)
         return Text(
-            "Records what this process does and when, without a profiler: {size}, in a separate file per process.", size
+            "Records what this process does and when, without a profiler, in one file per process of at most"
+            " {max_timeline_mb} MB.",
+            config.stage.max_timeline_mb,
         )
 
     def recipes(

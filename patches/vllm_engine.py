@@ -74,7 +74,7 @@ def span_sites(class_name: str) -> tuple[tuple[str, str, str], ...]:
     weights = ("start_weight_update", "update_weights", "finish_weight_update", "reload_weights")
     kinds = {
         "sync": (weights, Text("the engine receives the weights for the next rollout")),
-        "sleep": (("sleep", "wake_up"), Text("the engine frees memory for training here, or takes it back")),
+        "sleep": (("sleep", "wake_up"), Text("the engine frees memory for training here, or allocates it again")),
     }
     spans = ((kind, name, why) for kind, (names, why) in kinds.items() for name in names)
     return (

@@ -44,8 +44,8 @@ class Weights(PackageStage):
         " this time. Often most of this time is spent on gathering the weights, and sending is short"
     )
     HOW = Text(
-        "inserts one line at the start of each function; its range in the trace ends on return or on an"
-        " exception. The profiler runs from the start of the outermost function to the end of that function"
+        "inserts one line at the start of each function, which opens a range in the trace. The range ends when the"
+        " function returns or raises. The profiler runs from the start of the outermost function to its end"
     )
     REMOVE_WHEN = Text("the framework's own profiler can record the weight sync as a stage, and marks its phases")
     AT_HEAD = "_rlpatch_range"

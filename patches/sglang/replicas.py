@@ -55,8 +55,8 @@ def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
             " that every replica would record"
         ),
         how=Text(
-            "in the actor of verl's server, the sglang package takes the number from the actor's name and sets"
-            " VERL_REPLICA_RANK, as verl does for vLLM. In other processes the inserted code does nothing"
+            "in the Ray actor of verl's server, the inserted code takes the replica number from the actor's name and"
+            " sets VERL_REPLICA_RANK, as verl does for vLLM. In other processes the code does nothing"
         ),
         upstream="verl/workers/rollout/sglang_rollout/async_sglang_server.py, from verl 0.6.1 on",
         remove_when=Text("verl tells SGLang's schedulers their replica number"),

@@ -28,7 +28,7 @@ def _request_sites(owner: str) -> tuple[tuple[str, str, str], ...]:
             (
                 f"{owner}.{method}",
                 f'span("sleep", "{method}")',
-                Text("the engine frees memory for training here, or takes it back"),
+                Text("the engine frees memory for training here, or allocates it again"),
             )
             for method in ("release_memory_occupation", "resume_memory_occupation")
         ),

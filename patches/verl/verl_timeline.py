@@ -97,7 +97,7 @@ RECIPES = _TIMELINE.recipes(
             (
                 f"register.decorator.{inner}",
                 'span("work", getattr(func, "__name__", ""), type(args[0]).__name__ if args else None)',
-                Text("all calls of the driver go through this function"),
+                Text("every call that the driver makes goes through this function"),
             )
             for inner in ("inner", "async_inner")
         ),

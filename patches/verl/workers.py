@@ -15,7 +15,7 @@ from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 from patches.verl.stages import DYNAMIC, INTERLEAVED, ITERATED, LEGACY, WHY, leave, loop, scheduled
 
 _COUNTED = Text("each call counts as a training step, because not every release passes global_steps to this function")
-_REMOVE = Text("releases below 0.8.0 are no longer in use")
+_REMOVE = Text("nobody uses a release below {release} any more", "0.8.0")
 
 
 class _Loops(NamedTuple):
