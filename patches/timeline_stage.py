@@ -14,7 +14,7 @@ from patches.releases import Releases
 
 
 def settings(config: ProfileConfig[TimelineStage]) -> Mapping[str, object]:
-    """Return the user's choice: class attributes of `patches.probes.timeline_recorder.TimelineRecorder`, by name."""
+    """Return the user's options as class attributes of `probes.timeline_recorder.TimelineRecorder`: name → value."""
     return {
         "STAGE": Timeline.STAGE,
         "SAVE_PATH": config.save_path,

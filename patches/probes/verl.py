@@ -167,9 +167,9 @@ class WorkerUpdate(Trainer):
             self.stop("mini-batch")
             self.leave()
 
-    def loop(self, unit: str, ends_call: bool, complete: bool) -> None:
+    def end_loop(self, unit: str, ends_call: bool, complete: bool) -> None:
         """End a loop over units as the base class does; a loop of mini-batches ends the update."""
-        super().loop(unit, ends_call, complete)
+        super().end_loop(unit, ends_call, complete)
         self.looped = self.looped and unit != "mini-batch"
 
 

@@ -24,7 +24,7 @@ LINE = line(
 
 
 def probe(summary: Callable[[Any], str]) -> Probe:
-    """Return the probe that goes into the package and tells a server's processes their replica."""
+    """Return the probe in the sglang package that tells a server's processes the number of their replica."""
     return Probe(
         members=(NamedReplica,),
         beside="_rlpatch_stage_replica = _RlpatchStageReplica()",
@@ -34,7 +34,7 @@ def probe(summary: Callable[[Any], str]) -> Probe:
 
 
 def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
-    """Return the recipes that tell a process its replica, which `recorders`, recipes of one stage, need to know."""
+    """Return the recipes that tell a process its replica number, which the `recorders` of a stage need."""
     recorder = recorders[0]
     summary = recorder.probe.summary
     named = Recipe(

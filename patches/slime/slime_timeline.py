@@ -18,7 +18,7 @@ _GENERATED = Text("one trajectory, with its requests and its reward")
 
 
 def group(package: str, releases: Releases, file: str) -> Recipe:
-    """Return the timeline recipe for the group of training actors, which is in `file`."""
+    """Return the timeline recipe for the group of training actors, in `file` of `package`, slime or a fork of it."""
     methods = ("update_weights", "save_model", "onload", "offload", "clear_memory")
     return Timeline(package).sites(
         Text("calls from the driver to the ranks, {file}", file),
@@ -30,7 +30,7 @@ def group(package: str, releases: Releases, file: str) -> Recipe:
 
 
 def timer(package: str, releases: Releases, file: str) -> Recipe:
-    """Return the timeline recipe for the timer of the workers, which is in `file`."""
+    """Return the timeline recipe for the timer of the workers, in `file` of `package`, slime or a fork of it."""
     return Timeline(package).sites(
         Text("phases of the workers, {file}", file),
         file,
@@ -45,7 +45,7 @@ def timer(package: str, releases: Releases, file: str) -> Recipe:
 
 
 def manager(package: str, releases: Releases, file: str) -> Recipe:
-    """Return the timeline recipe for the rollout manager, which is in `file`."""
+    """Return the timeline recipe for the rollout manager, in `file` of `package`, slime or a fork of it."""
     why = Text("the engines free their memory or allocate it again")
     methods = ("offload", "onload", "onload_weights", "onload_kv")
     heads = ((f"RolloutManager.{method}", f'span("sleep", "{method}")', why) for method in methods)
@@ -60,7 +60,7 @@ def sender(package: str, releases: Releases, file: str, owner: str) -> Recipe:
 
 
 def recipes(package: str, releases: Releases, *more: Recipe) -> tuple[Recipe, ...]:
-    """Return the timeline's recipes for slime or a fork of it, `package`; `more` are those that it alone has."""
+    """Return all timeline recipes of `package`, slime or a fork of it; `more` are those that other forks lack."""
     timeline = Timeline(package)
     return timeline.recipes(
         releases,

@@ -32,7 +32,7 @@ def answers(package: str) -> Insertion:
 
 
 def recipes(package: str, releases: Releases, *senders: Recipe) -> tuple[Recipe, ...]:
-    """Return the weight sync's recipes for slime or a fork of it, `package`; `senders` are those that it alone has."""
+    """Return all weight-sync recipes of `package`, slime or a fork of it; `senders` are those that other forks lack."""
     weights, sync = Weights(package), "MegatronTrainRayActor.update_weights"
     return weights.recipes(
         releases,

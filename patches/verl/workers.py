@@ -40,7 +40,7 @@ def _mini_batches(method: str) -> _Loops:
 
 
 def _whole(method: str) -> _Loops:
-    """Return the lines of a method that is recorded as a whole call."""
+    """Return the lines at the start and end of a method, of which only whole calls are recorded."""
     return _Loops(
         (_enter(method), _end(method)),
         (CALL,),
@@ -49,7 +49,7 @@ def _whole(method: str) -> _Loops:
 
 
 def _nested(method: str) -> _Loops:
-    """Return the lines and windows of an FSDP update: micro-batches in mini-batches."""
+    """Return the lines and windows of an FSDP update: a loop over micro-batches inside a loop over mini-batches."""
     return _Loops(
         (
             _enter(method),
