@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from patcher.config import ProfileConfig, TimelineStage
 from patcher.messages import Text
 from patcher.recipe import Insertion, Loop, Probe, Recipe
 from patches import recording
-from patches.package_stage import PackageStage, line
+from patches.package_stage import PackageStage, Site, line
 from patches.probes.timeline_recorder import TimelineRecorder
 from patches.releases import Releases
 
@@ -21,6 +21,15 @@ def settings(config: ProfileConfig[TimelineStage]) -> Mapping[str, object]:
         "RANKS": recording.numbers(config.ranks),
         "MAX_TIMELINE_MB": str(config.stage.max_timeline_mb),
     }
+
+
+def span_sites(owner: str, kind: str, why: str, *methods: str) -> Iterator[Site]:
+    """Yield a site for each of the `methods` of the class `owner`: its calls are spans of `kind`, such as "sync".
+
+    A span has the name of the method without leading underscores; `why` is the reason, for users.
+    """
+    for method in methods:
+        yield f"{owner}.{method}", f'span("{kind}", "{method.lstrip("_")}")', why
 
 
 class Timeline(PackageStage):

@@ -7,7 +7,7 @@ from patcher.recipe import Recipe
 from patches.probes.timeline_recorder import LoopTimeline
 from patches.releases import Releases
 from patches.slime import UPDATE
-from patches.timeline_stage import Timeline
+from patches.timeline_stage import Timeline, span_sites
 
 _CALLED = Text(
     "the driver calls this function on all ranks; between two such calls, the driver waits for the next rollout"
@@ -48,15 +48,14 @@ def manager(package: str, releases: Releases, file: str) -> Recipe:
     """Return the timeline recipe for the rollout manager, in `file` of `package`, slime or a fork of it."""
     why = Text("the engines free their memory or allocate it again")
     methods = ("offload", "onload", "onload_weights", "onload_kv")
-    heads = ((f"RolloutManager.{method}", f'span("sleep", "{method}")', why) for method in methods)
+    heads = span_sites("RolloutManager", "sleep", why, *methods)
     return Timeline(package).sites(Text("freeing and allocating the memory of the engines"), file, releases, *heads)
 
 
 def sender(package: str, releases: Releases, file: str, owner: str) -> Recipe:
     """Return the timeline recipe for a class that sends weights, in a `file` named after where it takes them."""
-    why = Text("the trainer sends the weights to the rollout")
-    head = f"{owner}.update_weights", 'span("sync", "update_weights")', why
-    return Timeline(package).sites(Text("weights sent by {class_name}", owner), UPDATE + file, releases, head)
+    heads = span_sites(owner, "sync", Text("the trainer sends the weights to the rollout"), "update_weights")
+    return Timeline(package).sites(Text("weights sent by {class_name}", owner), UPDATE + file, releases, *heads)
 
 
 def recipes(package: str, releases: Releases, *more: Recipe) -> tuple[Recipe, ...]:
