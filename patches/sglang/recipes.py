@@ -144,9 +144,9 @@ SCHEDULER = Recipe(
     ),
     why=_WHY,
     how=Text(
-        "inserts one line before run_batch(), which counts the iterations, and one line each at the start of"
-        " process_input_requests() and of the idle function. The probe is a nested class at the end of"
-        " Scheduler. {busy_period}",
+        "inserts one line in run_batch(), which counts the iterations, and one line each at the start of"
+        " process_input_requests() and of the function that the idle scheduler calls. The probe is a nested class at"
+        " the end of Scheduler. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
     upstream=f"{_SCHEDULER}, from 0.4.0 on",

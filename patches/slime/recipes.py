@@ -145,7 +145,7 @@ def _recipe(stage: str, package: str, releases: Releases, fingerprints: tuple[st
                 fingerprints,
                 Text("a loop over mini-batches, each of which Megatron's schedule runs")
                 if update
-                else Text("Megatron's schedule runs inside a loop"),
+                else Text("a loop over the steps of the rollout; in each, Megatron's schedule runs the micro-batches"),
             ),
         ),
         why=Text(
