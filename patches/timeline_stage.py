@@ -73,17 +73,17 @@ class Timeline(PackageStage):
         self,
         releases: Releases,
         *sites: Recipe,
-        kind: type = TimelineRecorder,
+        recorder_class: type = TimelineRecorder,
         recorder_name: str = "_rlpatch_stage",
     ) -> tuple[Recipe, ...]:
-        """Return the recipe of the timeline's recorder, an instance of `kind`, followed by the recipes of its `sites`.
+        """Return the recipe of the timeline's recorder, followed by the recipes of its `sites`.
 
-        The recorder goes to the end of the package, into the module variable `recorder_name`. Neither goes in without
-        the other.
+        The recorder, an instance of `recorder_class`, goes to the end of the package, into the module variable
+        `recorder_name`. Neither goes in without the other.
         """
         probe = Probe(
             summary=self.summary,
-            recorder=kind,
+            recorder=recorder_class,
             beside=f"{recorder_name} = _RlpatchStage()",
             settings=settings,
         )

@@ -15,7 +15,7 @@ from patches.timeline_stage import span_sites
 def scheduler_output_parts(release: str) -> tuple[type, ...]:
     """Return the probe classes that read vLLM's scheduler output in a published release ("": in an unknown one).
 
-    They are parts of `probes.vllm.SchedulerOutputs`. Based on vllm/v1/core/sched/output.py and
+    They are subclasses of `probes.vllm.SchedulerOutputs`. Based on vllm/v1/core/sched/output.py and
     vllm/v1/worker/gpu/warmup.py, 0.8.5 to 0.33.0.
     """
     if not release:
@@ -84,7 +84,7 @@ def timeline_sites(class_name: str) -> tuple[Site, ...]:
 
 
 def sync_sites(class_name: str) -> tuple[Site, ...]:
-    """Return the weight-sync sites of the worker class `class_name`, in functions of which one sync calls several."""
+    """Return the weight-sync sites of the worker class `class_name`; one sync may call several of its functions."""
     goes_on = {"start_weight_update": ", True", "finish_weight_update": ", False"}
     return tuple(
         (

@@ -121,5 +121,5 @@ RECIPES = _TIMELINE.recipes(
         for role, owner, trainer in (("actor", "Policy", "ActorPPOTrainer"), ("critic", "Critic", "CriticPPOTrainer"))
     ),
     _sites(Text("rollout engines"), "ray/vllm_engine.py", *_engine("LLMRayActor"), *_engine("RolloutRayActor")),
-    kind=GroupTimeline,
+    recorder_class=GroupTimeline,
 )

@@ -460,7 +460,7 @@ class VllmTimeline(EngineTimeline):
         return pool.num_gpu_blocks - 1 - pool.get_num_free_blocks(), pool.num_gpu_blocks - 1
 
     def iteration(self, worker: Any, batch: Any) -> Any:
-        """Return the span of the iteration of ``batch``: its requests, tokens, sum and maximum of contexts.
+        """Begin and return the span of an iteration: requests, tokens, sum and maximum of contexts of ``batch``.
 
         Return None without tokens, on a rank that was not chosen, and after an error, which stops the timeline.
         """
@@ -522,9 +522,10 @@ class SglangTimeline(EngineTimeline):
         return total - free - evictable, total  # its blocks are tokens
 
     def iteration(self, worker: Any, batch: Any) -> Any:
-        """Return the span of ``batch``: its requests, tokens, sum and maximum of contexts; note the KV cache, too.
+        """Begin and return the span of an iteration: requests, tokens, sum and maximum of contexts of ``batch``.
 
-        Return None without requests, on a rank that was not chosen, and after an error, which stops the timeline.
+        Note the use of the KV cache, too. Return None without requests, on a rank that was not chosen, and after an
+        error, which stops the timeline.
         """
         try:
             if self.counted is None:

@@ -17,7 +17,7 @@ class DataParallelActor(WithoutProfiler):
     """
 
     def role_of_call(self) -> str:
-        """Return "ref" without an optimizer, or with the adapters off; "actor" otherwise."""
+        """Return "ref" if the worker has no optimizer or its LoRA adapters are off, "actor" otherwise."""
         if self.worker.actor_optimizer is None:
             return "ref"
         modules = self.worker.actor_module.modules()
@@ -51,7 +51,7 @@ class MegatronLogProb(WithoutProfiler):
     """
 
     def role_of_call(self) -> str:
-        """Return "ref" without an optimizer, or with the adapters off; "actor" otherwise."""
+        """Return "ref" if the worker has no optimizer or its LoRA adapters are off, "actor" otherwise."""
         if self.worker.actor_optimizer is None:
             return "ref"
         modules = (module for chunk in self.worker.actor_module for module in chunk.modules())

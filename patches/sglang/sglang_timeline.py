@@ -50,5 +50,5 @@ RECIPES = _TIMELINE.recipes(
         RELEASES.since("0.5.13"),
         *_request_sites("SchedulerWeightUpdaterManager"),
     ),
-    kind=SglangTimeline,
+    recorder_class=SglangTimeline,
 )

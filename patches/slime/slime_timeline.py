@@ -95,5 +95,5 @@ def recipes(package: str, releases: Releases, *more: Recipe) -> tuple[Recipe, ..
             ),
         ),
         *more,
-        kind=LoopTimeline,
+        recorder_class=LoopTimeline,
     )

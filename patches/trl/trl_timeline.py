@@ -69,6 +69,6 @@ RECIPES = _TIMELINE.recipes(
         RELEASES.since("0.28.0"),
         ("VLLMGeneration.sync_weights", 'span("sync", "sync_weights")', _SYNC),
     ),
-    kind=TrainerTimeline,
+    recorder_class=TrainerTimeline,
     recorder_name=LAZY_RECORDER,
 )

@@ -37,5 +37,5 @@ RECIPES = _TIMELINE.recipes(
             Text("the batch that has just run still holds its KV-cache blocks here"),
         ),
     ),
-    kind=VllmTimeline,
+    recorder_class=VllmTimeline,
 )

@@ -23,5 +23,5 @@ RECIPES = _TIMELINE.recipes(
         )
         for name, releases in (("worker_v1.py", _BESIDE_V0), ("worker.py", RELEASES.since("0.13.0rc1")))
     ),
-    kind=VllmTimeline,
+    recorder_class=VllmTimeline,
 )
