@@ -81,7 +81,7 @@ RECIPES = _TIMELINE.recipes(
         loops=(_TIMELINE.around("TrainingActor.fit", "self.rollout_queue.get(...)", 'span("poll", "get")', _ROLLOUT),),
     ),
     _sites(
-        Text("phases of making experience (rewards, log-probs, values)"),
+        Text("phases of the experience maker (rewards, log-probs, values)"),
         "ppo_utils/experience_maker.py",
         _phase(
             "RemoteExperienceMaker.make_experience_batch",

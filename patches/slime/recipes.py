@@ -33,10 +33,11 @@ _COUNTED = Note(
     ),
 )
 _REUSED = Note(
-    Text("with one mini-batch per rollout, slime may skip this stage for the actor"),
+    Text("slime may skip the actor's compute-log-prob if a rollout is one mini-batch"),
     Text(
-        "from slime 0.3.0 on, the update itself then computes the actor's log-probs (see can_reuse_log_probs_in_loss"
-        " in slime/backends/megatron_utils/actor.py). The reference's log-probs are still computed before the update"
+        "if slime (from 0.3.0 on) skips it, the update computes the actor's log-probs itself; see"
+        " can_reuse_log_probs_in_loss in slime/backends/megatron_utils/actor.py. The reference's log-probs are still"
+        " computed before the update"
     ),
 )
 _DYNAMIC = Note(Text("with use_dynamic_batch_size, micro-batches differ in size: record several"))

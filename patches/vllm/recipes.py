@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from patcher.messages import Note, Text, joined
+from patcher.messages import Note, Text
 from patcher.processes import Processes
 from patcher.recipe import Head, Insertion, Probe, Recipe, Structure, Upstream
 from patches import graphs, rollout, vllm_engine
@@ -72,8 +72,8 @@ WORKER = Recipe(
             _GPU,
             ("35d8c493a9ad",),
             Text(
-                "same code as structure B, but it sends asynchronously to the next pipeline stage and has a branch"
-                " for pooling models"
+                "same code as structure B, but sends to the next pipeline stage are asynchronous, and there is a"
+                " branch for pooling models"
             ),
         ),
         Structure(
@@ -89,8 +89,7 @@ WORKER = Recipe(
             _GPU,
             ("f9f6dc17dc62", "d23383066806"),
             Text(
-                "same code as structure D, plus a branch for pooling models after it has sent to the next pipeline"
-                " stage"
+                "same code as structure D, plus a branch for pooling models after the send to the next pipeline stage"
             ),
         ),
     ),
@@ -299,8 +298,8 @@ _BY_HAND = Text(
     " right moment. It works without a patch and can be switched on and off while the engine runs."
 )
 _DELAYED = Text(
-    "records max_iterations iterations, beginning delay_iterations iterations after start_profile(), and"
-    " writes no ProfilerStep marks."
+    "{profiler} records max_iterations iterations, beginning delay_iterations iterations after start_profile(), and"
+    " writes no ProfilerStep marks. {by_hand}"
 )
 UPSTREAM = Upstream(
     PROJECT,
@@ -332,11 +331,10 @@ UPSTREAM = Upstream(
             "VLLM_TORCH_PROFILER_DIR records everything on every rank from start_profile() to stop_profile(), by"
             " default with stacks. This profiler has no window and needs an HTTP or RPC call at the right moment."
         ),
-        ">=0.12.0,<0.13.0": joined(
-            " ",
-            ("VLLM_TORCH_PROFILER_DIR with VLLM_PROFILER_DELAY_ITERS and VLLM_PROFILER_MAX_ITERS", _DELAYED, _BY_HAND),
+        ">=0.12.0,<0.13.0": _DELAYED.filled(
+            "VLLM_TORCH_PROFILER_DIR with VLLM_PROFILER_DELAY_ITERS and VLLM_PROFILER_MAX_ITERS", _BY_HAND
         ),
-        ">=0.13.0,<0.18.0": joined(" ", ("--profiler-config", _DELAYED, _BY_HAND)),
+        ">=0.13.0,<0.18.0": _DELAYED.filled("--profiler-config", _BY_HAND),
         ">=0.18.0": Text(
             "--profiler-config with wait_iterations, warmup_iterations and active_iterations records a window"
             " after start_profile(), like torch.profiler's schedule. {by_hand}",

@@ -66,7 +66,7 @@ V1 = Recipe(
             ("0.12.0rc1",),
             "vllm_ascend/worker/worker_v1.py",
             ("c7819df00f71",),
-            Text("sampling moved to sample_tokens(), and execute_model() returns None before the sampling"),
+            Text("sampling is in sample_tokens() now, and execute_model() returns None before it"),
         ),
         Structure(
             "D",
@@ -74,8 +74,8 @@ V1 = Recipe(
             "vllm_ascend/worker/worker.py",
             ("c7819df00f71", "578418072c11", "1e2f9090d76b", "2af447a378ca"),
             Text(
-                "same code as in release 0.12.0rc1, in another file; from 0.17.0rc1 on, it sends asynchronously to"
-                " the next pipeline stage"
+                "same code as in release 0.12.0rc1, in another file; from 0.17.0rc1 on, sends to the next pipeline"
+                " stage are asynchronous"
             ),
         ),
         Structure(
@@ -155,7 +155,10 @@ V0 = Recipe(
             Text("same code as in release 0.7.1rc1, in another file"),
         ),
     ),
-    why=Text("below 0.9.2rc1 the V0 engine is the default; VLLM_USE_V1 decides which of the two workers a run uses"),
+    why=Text(
+        "below vllm-ascend 0.9.2rc1 the V0 engine is the default; VLLM_USE_V1 decides which of the two workers a run"
+        " uses"
+    ),
     how=Text(
         "rlpatch overrides prepare_input() to see the model input. It inserts one line at the start of"
         " execute_worker(), which counts the iterations, and one line each in sleep() and start_profile()"
