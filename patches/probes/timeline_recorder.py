@@ -102,7 +102,7 @@ class TimelineRecorder(MemoryUse):
                     pass
 
     def span(self, kind: str, name: str, key: Any = None, amount: Any = None) -> Any:
-        """Begin a span of ``kind``, such as "phase", "call" or "unit", and return it; its last reference ends it.
+        """Begin and return a span of ``kind``, such as "phase" or "unit"; it ends when its last reference is gone.
 
         ``key`` is the id of a request, ``amount`` what the kind counts. Return None if nothing is recorded; an
         exception stops the timeline and not the run.
@@ -218,7 +218,7 @@ class TimelineRecorder(MemoryUse):
         return self.Units(self, name, units)
 
     def token_counts(self, batch: Any) -> Any:  # docstring goes in
-        """Return [tokens of a batch, tokens with padding]; None for one that is unknown or would need a device."""
+        """Return [tokens of a batch, tokens with padding]; a count is None if unknown or known to a device only."""
         try:
             batch = getattr(batch, "batch", batch)
             ids = batch["input_ids"]
@@ -231,7 +231,7 @@ class TimelineRecorder(MemoryUse):
             return [None, None]
 
     def start(self) -> bool:  # docstring goes in
-        """Tell whether the timeline records; the first call reads the settings and starts the writing thread."""
+        """Read the settings and start the writing thread in the first call; tell whether the timeline records."""
         if self.state == "" and self.lock.acquire(False):
             self.state = "starting"
             try:
@@ -321,7 +321,7 @@ class TimelineRecorder(MemoryUse):
             data = data[os.write(self.file or 0, data) :]
 
     def open_file(self, now_ms: int) -> None:  # docstring goes in
-        """Open a file and write its header; keep an open one up to half the limit, then rename it PATH.old."""
+        """Open a file and write its header; above half the size limit, rename it PATH.old and open a new one."""
         import json
         import os
         import zlib
@@ -376,10 +376,10 @@ class TimelineRecorder(MemoryUse):
         return "" if "RAY_RAYLET_PID" in os.environ else os.environ.get("RLPATCH_RUN", "")
 
     def span_record(self, rows: Any, begun: Any, origin_us: int) -> dict[str, Any]:  # docstring goes in
-        """Return ended ``rows`` and open ones (``begun``) as a record of the file, times after ``origin_us``.
+        """Return spans as a record of the file: those that have ended (``rows``) and open ones (``begun``).
 
-        "spans" has rows, "iterations" has columns of differences, and "who" has rank and data-parallel rank if
-        they have changed.
+        Times are in microseconds after ``origin_us``. "spans" has rows, "iterations" has columns of differences,
+        and "who" has rank and data-parallel rank if they have changed.
         """
         record: dict[str, Any] = {}
         if self.who != self.who_written:
@@ -417,7 +417,7 @@ class EngineTimeline(TimelineRecorder):
     iterating: Any  # row of the newest iteration
 
     def records_rank(self, rank: int, dp: int) -> bool:
-        """Tell whether iterations of ``rank`` are recorded; note ``rank`` and data-parallel rank ``dp``."""
+        """Note ``rank`` and data-parallel rank ``dp``, and tell whether iterations of that rank are recorded."""
         import time
 
         self.cpu_clock = time.thread_time_ns
@@ -460,7 +460,7 @@ class VllmTimeline(EngineTimeline):
         return pool.num_gpu_blocks - 1 - pool.get_num_free_blocks(), pool.num_gpu_blocks - 1
 
     def iteration(self, worker: Any, batch: Any) -> Any:
-        """Return the span of the iteration of ``batch``: its requests, tokens, sum and maximum of contexts.
+        """Begin and return the span of an iteration: requests, tokens, sum and maximum of contexts of ``batch``.
 
         Return None without tokens, on a rank that was not chosen, and after an error, which stops the timeline.
         """
@@ -522,9 +522,10 @@ class SglangTimeline(EngineTimeline):
         return total - free - evictable, total  # its blocks are tokens
 
     def iteration(self, worker: Any, batch: Any) -> Any:
-        """Return the span of ``batch``: its requests, tokens, sum and maximum of contexts; note the KV cache, too.
+        """Begin and return the span of an iteration: requests, tokens, sum and maximum of contexts of ``batch``.
 
-        Return None without requests, on a rank that was not chosen, and after an error, which stops the timeline.
+        Note the use of the KV cache, too. Return None without requests, on a rank that was not chosen, and after an
+        error, which stops the timeline.
         """
         try:
             if self.counted is None:
@@ -582,7 +583,7 @@ class TrainerTimeline(TimelineRecorder):
         return self.span(kind, name)
 
     def logged(self, trainer: Any, values: Any) -> Any:  # docstring goes in
-        """Begin a span "log" and return it; "train_runtime" in ``values``, at the run's end, ends the last step."""
+        """Begin and return a span "log"; if ``values`` has "train_runtime", the run ends: end its last step."""
         try:
             if "train_runtime" in values:
                 self.ended(trainer)
