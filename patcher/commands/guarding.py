@@ -30,8 +30,8 @@ class TargetCheck(NamedTuple):
 
 _AGAIN = Text("the patch checks for other profilers again before it records")
 _UNSEEN = Text(
-    "for these, rlpatch checks the profiler switches of the version that you typed, or of all"
-    " versions if you typed none. To check installed files, too, add --path DIR or --python EXE"
+    "rlpatch checks the profiler switches of these targets for the version that you typed, or for all versions if"
+    " you typed none. To check installed files, too, add --path DIR or --python EXE"
 )
 
 
@@ -269,7 +269,7 @@ def _evidence_lines(result: GuardResult) -> list[str]:
 
 def _off(result: GuardResult) -> list[str]:
     """Return the line on how to switch the profiler off, [] if unknown."""
-    return [Text("to switch it off: {instruction}", result.off)] if result.off else []
+    return [Text("to switch the profiler off: {instruction}", result.off)] if result.off else []
 
 
 def _problem(upstream: Upstream, result: GuardResult, hint: str) -> Problem:

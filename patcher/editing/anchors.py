@@ -82,9 +82,7 @@ class AnchorSearch(NamedTuple):
             documented = method.get_docstring() is not None
             # Before the docstring of a function that has nothing else, which then has none while it is patched.
             statements = top[documented : documented + 1] or top[:1]
-            actual = Text(
-                "{count} statements on a line of their own at the start of {method}", len(statements), insertion.method
-            )
+            actual = Text("the body of {method} on the line of its `def`", insertion.method)
         elif isinstance(where, Loop):
             statements = [node for node in _statements(method.body) if iterable(node) in where.names]
             variables = joined(OR, where.names)
@@ -104,17 +102,17 @@ class AnchorSearch(NamedTuple):
             statements = [node for node in among if _matches(_value(node), call)]
             count = len(statements)
             actual = Text(
-                "{count} statements that only call “{call}” in {method}",
+                "{count} statements in {method} that are the call “{call}” or assign its result",
                 count,
-                where.call,
                 insertion.method,
+                where.call,
             )
             if not where.nested:
                 actual = Text(
-                    "{count} top-level statements that only call “{call}” in {method}",
+                    "{count} top-level statements in {method} that are the call “{call}” or assign its result",
                     count,
-                    where.call,
                     insertion.method,
+                    where.call,
                 )
         return self._only_match(statements, actual)
 

@@ -152,7 +152,7 @@ def _verify(file: SourceFile, after: bytes, patch: PatchId, where: str) -> None:
     cause = Text(
         "an argument shares a line with text that cannot be turned into a comment, such as a multi-line string"
     )
-    hint = Text("nothing was written; put each argument on its own line, or reinstall the package")
+    hint = Text("nothing was written; put each argument of the call on a line of its own, or reinstall the package")
     try:
         same = ast.dump(sources.read(after, where).tree) == ast.dump(file.tree)
     except Problem:
@@ -231,7 +231,8 @@ class _Text:
             except ValueError:
                 cause = Text("a line that this patch has to replace has the mark of another patch")
                 hint = Text(
-                    "revert that patch first (see `rlpatch status`); if the comment is your own, change its wording"
+                    "revert that patch first (see `rlpatch status`);"
+                    " if you wrote the mark yourself as a comment, reword the comment"
                 )
                 raise Problem(Kind.STRUCTURE, cause, f"{self.file.where}:{index + 1}", hint) from None
 

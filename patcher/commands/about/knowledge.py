@@ -238,7 +238,7 @@ def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], reasons_told:
     yield Text("{stage}: {recipe}, {windows}", recipe.stage, recipe.name, joined(COMMA, map(typed_as, recipe.windows)))
     if recipe.marks:
         yield Text(
-            "  with --markers, this code is also inserted for windows of {options}",
+            "  --markers also inserts this code for {options} windows",
             ", ".join(map(typed_as, recipe.marks)),
         )
     if recipe.strategies:
@@ -255,7 +255,7 @@ def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], reasons_told:
         first, last = structure.releases[0], structure.releases[-1]
         span = first if first == last else Text("{first} to {last}", first, last)
         if structure.name:
-            span = Text("structure {name}: {releases}", structure.name, span)
+            span = Text("code structure {name}: {releases}", structure.name, span)
         yield Text("  {releases}, {file}: {shape}", span, structure.file, structure.shape)
     yield from _insertion_lines(recipe)
     for note in (*recipe.notes, *recipe.unit_notes.values()):
@@ -330,7 +330,7 @@ def _gap_and_builtin_lines(upstream: Upstream, release: str, stages: set[str]) -
     for releases, text in upstream.builtin.items():
         if not release or SpecifierSet(releases).contains(release, prereleases=True):
             lines += [
-                Text("without rlpatch, {target} {releases} can also record: {capability}", name, releases, text),
+                Text("without rlpatch, {target} {releases} can by itself record: {capability}", name, releases, text),
                 "",
             ]
     return lines

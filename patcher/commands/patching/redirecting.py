@@ -58,7 +58,7 @@ def _partner_problem(
     names = likely[:1] or partners or [""]
     hint = joined(OR, (_redirected_command(search, [*upstreams], unsuited, name, part) for name in names))
     absent = Text(
-        "not installed here: {packages}; say where it is installed with --python EXE or --path DIR", ", ".join(partners)
+        "not installed here: {packages}; type --python EXE or --path DIR to say where to find them", ", ".join(partners)
     )
     notes = (absent,) if partners and not likely else ()
     return Problem(Kind.USAGE if part.windows else Kind.NO_RECIPE, cause, hint=hint, notes=notes)

@@ -118,7 +118,10 @@ def _readable_launch(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepR
     except Problem as problem:
         if launch.script is not None and str(launch.script) == problem.where:
             raise
-        note = Note(Text("the command's script cannot be read, so it was not checked"), str(problem))
+        note = Note(
+            Text("the script that the command runs cannot be read, so it was not checked for other profilers"),
+            str(problem),
+        )
         return replace(launch, command=()), (), StepResult.noted([note], "warning")
 
 
@@ -129,11 +132,11 @@ def _report_gap(gap: HookGap, *, require: bool) -> StepResult:
     """
     seen_text = (Text("text in the launch command or script: {text}", gap.found),) if gap.found else ()
     if require and gap.sure:
-        cause = Text("{reason}, so what starts there is not patched", gap.why)
+        cause = Text("{reason}, so processes that are started this way are not patched", gap.why)
         return StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, seen_text),))
-    warning = Text("{place}: {reason}, so what starts there may not be patched", gap.where, gap.why)
+    warning = Text("{place}: {reason}, so processes that are started this way may not be patched", gap.where, gap.why)
     if gap.sure:
-        warning = Text("{place}: {reason}, so what starts there is not patched", gap.where, gap.why)
+        warning = Text("{place}: {reason}, so processes that are started this way are not patched", gap.where, gap.why)
     note = Note(warning, joined("\n", seen_text))
     return StepResult((Text("in {place}: {advice}", gap.where, gap.instead),)) + StepResult.noted([note], "warning")
 
@@ -308,5 +311,7 @@ def _reasons_unpatched(folder: folders.RunFolder, plan: Plan, gaps: Sequence[Hoo
     begun = Text(
         "Python processes loaded the hook, but none imported {files}: did the run get as far as this import?", files
     )
-    passed_by = Text("{limits}; nor has it on modules that pytest rewrites, or that are in a zip file", _PASSED_BY)
+    passed_by = Text(
+        "{limits}. The hook also has no effect on modules that pytest rewrites, or that are in a zip file", _PASSED_BY
+    )
     return begun, *(losses or (passed_by,))

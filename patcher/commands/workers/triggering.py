@@ -317,7 +317,7 @@ def _pending_notes(
         yield Message(
             "warning",
             Text(
-                "request {id} ({window}) is replaced before {workers} served it",
+                "the new request replaces request {id} ({window}), which was still waiting for {workers}",
                 request.id,
                 name,
                 whose,
@@ -342,12 +342,12 @@ def _request_lines(rows: Sequence[WorkerProgress], request: TriggerRequest, opti
     whose = Text("  no worker has written its state yet; the first workers that start will serve the request")
     if rows:
         target = f"{rows[0].worker.target} {rows[0].worker.release}".rstrip()
-        whose = Text("  requested from {workers} of {target}", _worker_names(rows), target)
+        whose = Text("  the request goes to {workers} of {target}", _worker_names(rows), target)
     asked = Text("requested {window} in {turn} {number}", options.words, options.turns, request.at)
     if options.dry_run:
         asked = Text("would request {window} in {turn} {number}", *asked.values.values())
     if options.at is None:
-        asked = Text("{request}, the next one that no worker has reached yet", asked)
+        asked = Text("{request}, the next {turn} that no worker has reached yet", asked, options.turns)
     expiry = Text(
         "  request {id} expires in {duration}; workers look for requests when a {turn} begins",
         *(request.id, life.duration(options.expires), options.turns),
