@@ -63,7 +63,7 @@ class AnchorSearch(NamedTuple):
         return self._only_match(matches, actual)
 
     def only_call(self, call: Call, method: Function) -> ast.Call:
-        """Return the call of the function that `call` names in `method`."""
+        """Return the only call in `method` of the function that `call` names."""
         nodes = (node for node in ast.walk(method) if isinstance(node, ast.Call))
         calls = [node for node in nodes if ast.unparse(node.func) == call.function]
         actual = Text("{count} calls of {function} in {method}", len(calls), call.function, method.name)
@@ -73,7 +73,7 @@ class AnchorSearch(NamedTuple):
         """Return the statement of `method` that `insertion` goes in front of, or around.
 
         It is the first one (`Head`), the loop over given names (`Loop`), a given top-level statement (`Before`), or the
-        one that only makes a given call. Raises Problem (STRUCTURE) unless there is exactly one.
+        statement that is a given call or assigns its result. Raises Problem (STRUCTURE) unless there is exactly one.
         """
         where = insertion.where
         top = [node for node in method.body.body if isinstance(node, Statement)]
