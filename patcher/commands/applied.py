@@ -123,7 +123,7 @@ def refuse_broken(root: PatchedRoot) -> None:
 def refuse_several(options: Collection[str]) -> None:
     """Raise Problem (USAGE) if `options`, the options that select the roots, has more than one element."""
     if len(options) > 1:
-        cause = Text("the patched files lie under several root folders, and one diff can cover only one of them")
+        cause = Text("the patched files belong to several installations, and one diff can cover only one of them")
         raise usage(cause, joined(OR, dict.fromkeys(options)))
 
 
@@ -227,7 +227,7 @@ def restore_hint(root: PatchedRoot) -> str:
 
 
 def edited_files(root: PatchedRoot, patches: Collection[PatchId]) -> Iterator[str]:
-    """Yield the files of `patches` in which somebody has edited inserted lines."""
+    """Yield those files of `patches` whose inserted lines somebody has edited."""
     files = {file for record in root.records if record.patch in patches for file in record.files}
     for file, data in root.marked().items():
         try:

@@ -262,7 +262,7 @@ class StoreFolder:
             hint = Text("use --path with the folder that the link leads to")
             raise Problem(
                 Kind.ENVIRONMENT,
-                Text("a link in the file's path leads out of the root folder"),
+                Text("a link in the file's path leads out of {root}", self.root),
                 f"{link} -> {parent}",
                 hint,
             )
@@ -351,7 +351,7 @@ class StoreFolder:
         link = self.root / relative
         parent = resolved(link.parent)
         if parent != self.root and self.root not in parent.parents:
-            _refuse(link, Text("{path} is outside of the root folder", relative))
+            _refuse(link, Text("{path} is outside of {root}", relative, self.root))
         return parent / link.name
 
     def sweep(self) -> None:

@@ -71,7 +71,7 @@ def _undecidable(store: StoreFolder, journal: Journal, roots_known: Collection[s
     """
     elsewhere = [path for path in journal.participants if path not in roots_known]
     cause = Text(
-        "an interrupted command had changed several root folders; to recover, rlpatch needs access to all of them"
+        "an interrupted command had changed files in several folders; to recover, rlpatch needs access to all of them"
     )
     roots = joined(COMMA, elsewhere)
     hint = Text("run `{command}` on a machine that also has {folders}", CommandLine("recover"), roots)
@@ -149,10 +149,11 @@ def _content(store: StoreFolder, state: PathState) -> bytes | None:
 
 
 def _finish(store: StoreFolder, journal: Journal) -> list[str]:
-    """Finish a transaction: replace the files unless the journal is marked as committed, swap in the next registry.
+    """Finish a transaction: replace the files, put the next registry in place, and remove the journal.
 
-    A registry without patches is removed instead, and then the journal. Return the files, relative to the root, that
-    somebody else has changed, which are not touched. Raises OSError and Problem.
+    The files are not replaced again if the journal is marked as committed. If no patch is left, the registry is
+    removed. Return the files, relative to the root, that somebody else has changed, which are not touched. Raises
+    OSError and Problem.
     """
     # Without a mark of its own the run was killed between the marks of two roots, or by a power cut.
     foreign = [] if journal.committed else perform(store, journal.moves)

@@ -234,7 +234,7 @@ def _profiler_arguments(upstream: Upstream, recipe: Recipe, file: str, target: T
 
 
 def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], reasons_told: set[str]) -> Iterator[str]:
-    """Yield the lines on a recipe without the reasons in `reasons_told`; add the recipe's reasons to that set."""
+    """Yield the lines on a recipe, without reasons that are in `reasons_told`; add the recipe's reasons to that set."""
     yield Text("{stage}: {recipe}, {windows}", recipe.stage, recipe.name, joined(COMMA, map(typed_as, recipe.windows)))
     if recipe.marks:
         yield Text(
@@ -314,7 +314,7 @@ def _shown(site: Insertion, recipe: Recipe) -> str:
 def _gap_and_builtin_lines(upstream: Upstream, release: str, stages: set[str]) -> list[str]:
     """Return the lines on windows that parallel strategies do not support, and on the project's own profiler.
 
-    Only gaps of `stages` are listed. `release` "" means any.
+    Of the windows, only those of `stages` are listed. `release` "" means any release.
     """
     from packaging.specifiers import SpecifierSet
 

@@ -154,16 +154,16 @@ def _without_hook(launch: Launch, meanwhile: Meanwhile | None) -> Callable[[Show
             status = parent.run(launch.command, launch.environ, companion)
         except Problem as problem:
             return show(CommandResult("run", problems=[problem]))
-        return _exit_code(status, 0, companion)
+        return _finish_run(status, 0, companion)
 
     return then
 
 
-def _exit_code(status: int, code: int, companion: Companion | None) -> int:
-    """Finish the `companion`, and return its exit code if that is not 0, else `code`.
+def _finish_run(status: int, code: int, companion: Companion | None) -> int:
+    """Finish the companion, and return the exit code of `rlpatch run`: that of the companion, or if it is 0, `code`.
 
-    `status` is the exit status of the command. If it is not 0 and the companion has not ended the command, this process
-    exits with it instead.
+    `status` is the exit status of the command. If the command failed, and not because the companion ended it, do not
+    return but end this process with that status.
     """
     if companion is not None:
         code = companion.finish() or code
@@ -213,7 +213,7 @@ def _with_hook(
             )
             step += StepResult.noted([Note(text, detail)])
         code = show(CommandResult("run", step, data=RunOutcome(patched), aside=True, tells_all=True))
-        return _exit_code(status, code, companion)
+        return _finish_run(status, code, companion)
 
     return then
 
@@ -258,7 +258,7 @@ def _processes(count: int) -> str:
 
 
 def _why_unpatched(state: str, path: str) -> str:
-    """Return why a process imported the file `path` unpatched, by the `state` that it reported; "" if it did not."""
+    """Return why a process imported the file `path` unpatched, given the `state` that it reported; else ""."""
     if state == "changed":
         return Text("{path} changed after `rlpatch run` had read it: start the run again", path)
     if state == "elsewhere":

@@ -145,7 +145,7 @@ def trigger(
 
 
 def _check_window(options: TriggerOptions) -> None:
-    """Raise Problem (USAGE) for a condition such as `--at-load` on a training stage, and for decode step 0 without one.
+    """Raise Problem (USAGE) for a condition such as `--at-load` on a training stage, or step 0 without a condition.
 
     With a condition, steps are counted from 0 once the condition holds, so there is a step 0.
     """
@@ -270,7 +270,10 @@ def _turns(rows: Sequence[WorkerProgress]) -> list[int]:
 
 
 def _worker_notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterator[Message]:
-    """Yield warnings of ranks that will write no trace and of workers that may be dead; a note if steps differ."""
+    """Yield warnings of ranks that will write no trace and of workers that may be dead.
+
+    A note follows if the workers have reached different rollouts or training steps.
+    """
     for rank in sorted(set(options.ranks or ()) - {row.worker.rank for row in living}):
         text = Text("rank {rank} takes no requests for recordings and will write no trace", rank)
         yield Message("warning", text, Text("ranks that accept requests: {ranks}", _ranks(living)))
