@@ -109,7 +109,7 @@ class ProfileRequest(NamedTuple):
         """Return the request itself. Raises Problem (USAGE) if no target could record it."""
         if len({kind_of(window.unit) for window in self.windows}) < len(self.windows):
             cause = Text("{options}: a stage can have only one window", self.window_flags)
-            raise usage(cause, Text("keep one of these options"))
+            raise usage(cause, Text("keep only one of these options"))
         if "max_timeline_mb" in self.choices and TIMELINE not in {*self.choices, self.stage}:
             raise usage(Text("--max-timeline-mb needs --timeline"), "add --timeline")
         if self.stage == BUILTIN:

@@ -13,7 +13,7 @@ from patcher.bundle.plans import NAME, Bundle, text_of
 from patcher.messages import Kind, Problem, Text
 from patcher.store.filesystem.files import put
 from patcher.store.filesystem.opened import resolved
-from patcher.store.filesystem.rights import Node
+from patcher.store.filesystem.rights import PathState
 
 _HERE = ("start", "archive", "originals", "tables", "catalogue", "columns")
 """Modules of the rooms below that are left out: only rlpatch itself uses them, and `start` is the main module."""
@@ -64,7 +64,7 @@ def write(path: Path, content: bytes) -> None:
             cause = Text("the output path {path} is a folder", path)
         raise Problem(Kind.USAGE, cause, str(path), Text("choose another output file: -o patch.pyz"))
     try:
-        put(resolved(path.parent) / path.name, Node("", None, 0o755, -1, -1), content)
+        put(resolved(path.parent) / path.name, PathState("", None, 0o755, -1, -1), content)
     except OSError as error:
         cause = Text("the bundle cannot be written: {strerror}", error.strerror)
         raise Problem(

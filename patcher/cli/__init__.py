@@ -33,7 +33,7 @@ COMMANDS = {
     "report": ("reports.report", "Show from traces where the time of the recorded steps went."),
     "timeline": ("reports.timeline", "Show from a timeline where the time of each training step went."),
     "diagnose": ("reports.diagnose", "Estimate where step time went, from a sample of a few iterations."),
-    "compare": ("reports.compare", "Show what changed between two captures."),
+    "compare": ("reports.compare", "Show what changed between two recordings."),
     "demo": ("about.demo", "Patch a copy of a real release, and revert it."),
     "skill": ("about.skill", "Print instructions for a coding assistant."),
     "completion": ("about.completion", "Print the completion script for a shell."),

@@ -17,7 +17,7 @@ from patcher.cli.nearest import ConfigurationFile, line_of, place
 from patcher.commands import elsewhere
 from patcher.messages import CommandLine, Kind, Problem, Text, usage
 from patcher.store.filesystem import files, opened
-from patcher.store.filesystem.rights import Node
+from patcher.store.filesystem.rights import PathState
 from patcher.targets import interpreters
 
 _MOST_BYTES = 1 << 16
@@ -67,7 +67,7 @@ def trust(source: ConfigurationFile, names: Iterable[str]) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         with opened.opened(_folder()) as records:
             _require_own(records.status(), folder)
-            files.place(records, _name(source.file), Node("", None, 0o600, -1, -1), seals.encode())
+            files.place(records, _name(source.file), PathState("", None, 0o600, -1, -1), seals.encode())
     except (OSError, RuntimeError) as error:
         raise _unkept(error) from None
 

@@ -156,7 +156,7 @@ _OPTIONS = {
 
 
 def _translate_names(words: Words) -> Words:
-    """Return the words with names that the frameworks' profilers have for stages and options replaced by rlpatch's."""
+    """Return the words with rlpatch's names in place of those of frameworks' profilers, for stages and options."""
     if words[:1] and words[0] not in ("apply", "run", "diff", "bundle"):
         return words
     return [

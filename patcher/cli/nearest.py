@@ -84,7 +84,7 @@ class ConfigurationFile(NamedTuple):
 
     def _unread(self, why: str, line: int | None = None) -> Problem:
         cause = Text("the configuration cannot be read: {reason}", why)
-        hint = Text("correct this line of the file") if line else Text("correct the file")
+        hint = Text("correct this line of the file") if line else Text("correct the configuration file")
         return usage(cause, hint, place(self.file, line))
 
 

@@ -37,7 +37,7 @@ class Option(click.Option):
         self.heading, self.aliases = heading, aliases
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return the row for the help without the aliases."""
+        """Return the option's row of the help, as (words, description); its aliases are left out."""
         every, self.opts = self.opts, [name for name in self.opts if name not in self.aliases]
         try:
             return super().get_help_record(ctx)

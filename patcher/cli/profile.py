@@ -17,7 +17,7 @@ from patcher.request import OPTIONS, ProfileRequest
 def _window_option(unit: str) -> Option:
     """Return click's option for a window that counts `unit`, `--UNIT A:B`.
 
-    A wrong value is reported with the next word in mind, as for `--decode 30 60`.
+    The error for a wrong value takes the next word into account, for those who type `--decode 30 60`.
     """
 
     def read(text: str) -> Window:

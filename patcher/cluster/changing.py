@@ -146,16 +146,16 @@ def _is_incomplete(problem: Problem) -> bool:
     return problem.kind is Kind.ROLLBACK_INCOMPLETE
 
 
-def _nodes_with_old_bytes(group: NodeGroup, work: Work, tries: int = 5) -> tuple[str, ...]:
+def _nodes_with_old_bytes(group: NodeGroup, work: Work) -> tuple[str, ...]:
     """Return the nodes that do not see the new bytes of `work` in a shared folder.
 
-    Check up to `tries` times, with pauses of 0.4, 0.8, 1.6 … s; stop early if a node no longer answers.
+    Check up to five times, with pauses of 0.4, 0.8, 1.6 … s; stop early if a node no longer answers.
     """
     unseen = {
         node: {str(edit.root / change.path): digest(change.after) for edit, _ in edits for change in edit.changes}
         for node, edits in work.items()
     }
-    for attempt in range(tries):
+    for attempt in range(5):
         if not unseen:
             break
         time.sleep(0.2 * 2**attempt if attempt else 0)

@@ -58,7 +58,9 @@ class Mirror:
         if isinstance(answer, NodeTarget):
             return projects.upstream(answer.target.project.name), self._mirrored(answer)
         if answer.kind is Kind.NO_TARGET:
-            hint = Text("exclude nodes without the target with --nodes has-target, or {alternative}", answer.hint)
+            hint = Text(
+                "use --nodes has-target to leave out the nodes that lack the target, or {alternative}", answer.hint
+            )
             answer = answer.replace(hint=hint)
         raise answer
 

@@ -23,9 +23,9 @@ class ClusterStatus:
 
 
 def merge(reports: Mapping[str, CommandResult] | Mapping[str, StepResult]) -> StepResult:
-    """Return the notes and problems of `reports`, which are by node, each distinct one once; lines are left out.
+    """Return the notes and problems of the nodes' `reports`, each distinct one only once; lines are left out.
 
-    With several nodes, each note and problem names those that it comes from.
+    With several nodes, each note and problem names the nodes that it comes from.
     """
     notes: dict[Message, list[str]] = {}
     for node, report in reports.items():

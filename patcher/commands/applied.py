@@ -75,7 +75,7 @@ def _status_lines(
     `apply_command` is the command line, "" for none; `installed` is None if that version is unknown.
     """
     version = record.version or installed or Text("(unknown version)")
-    since = Text("recognized only by its marker comments (was .rlpatch removed?)")
+    since = Text("recognized only by the marker comments in its files (was the folder .rlpatch removed?)")
     if record.applied_at:
         since = Text("since {time}", record.applied_at)
     yield Text("{patch} on {version} in {folder}, {applied_since}", record.patch, version, root.path, since)
@@ -83,7 +83,7 @@ def _status_lines(
         yield f"  {apply_command}"
     if installed is not None and record.version and installed != record.version:
         yield Text(
-            "  warning: this folder has another version than when it was patched, now {version}",
+            "  warning: the version in this folder changed after it was patched; it is now {version}",
             installed or Text("an unknown version"),
         )
     for file in states:
@@ -123,7 +123,7 @@ def refuse_broken(root: PatchedRoot) -> None:
 def refuse_several(options: Collection[str]) -> None:
     """Raise Problem (USAGE) if `options`, the options that select the roots, has more than one element."""
     if len(options) > 1:
-        cause = Text("the patched files lie under several root folders, and one diff can cover only one of them")
+        cause = Text("the patched files belong to several installations, and one diff can cover only one of them")
         raise usage(cause, joined(OR, dict.fromkeys(options)))
 
 
@@ -174,7 +174,7 @@ class Removal(NamedTuple):
                 )
                 yield Text("  {verb} {file}: {remainder}", verb, file, remains)
         for file, lost in self.restored.items():
-            what = Text("these edits are lost:") if lost else Text("no other edits are lost")
+            what = Text("these edits are lost:") if lost else Text("no edits are lost")
             restored = Text("would restore {file} from its backup", file)
             if not dry_run:
                 restored = Text("restored {file} from its backup", file)
@@ -227,7 +227,7 @@ def restore_hint(root: PatchedRoot) -> str:
 
 
 def edited_files(root: PatchedRoot, patches: Collection[PatchId]) -> Iterator[str]:
-    """Yield the files of `patches` in which somebody has edited inserted lines."""
+    """Yield those files of `patches` whose inserted lines somebody has edited."""
     files = {file for record in root.records if record.patch in patches for file in record.files}
     for file, data in root.marked().items():
         try:

@@ -58,7 +58,9 @@ class SearchOptions:
         default=(),
         shown="",
     )
-    python: str | None = option(AnyText("EXE"), PLACE, "Look in the environment of this interpreter.", default=None)
+    python: str | None = option(
+        AnyText("EXE"), PLACE, "Look for targets in the environment of this interpreter.", default=None
+    )
     typed: tuple[str, ...] = ()
     environment: Environment | None = None
     origin: tuple[str, ...] | None = None

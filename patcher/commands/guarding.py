@@ -30,8 +30,8 @@ class TargetCheck(NamedTuple):
 
 _AGAIN = Text("the patch checks for other profilers again before it records")
 _UNSEEN = Text(
-    "for these, rlpatch checks the profiler switches of the version that you typed, or of all"
-    " versions if you typed none. To check installed files, too, add --path DIR or --python EXE"
+    "rlpatch checks the profiler switches of these targets for the version that you typed, or for all versions if"
+    " you typed none. To check installed files, too, add --path DIR or --python EXE"
 )
 
 
@@ -112,9 +112,9 @@ def guard(
 ) -> StepResult:
     """Return a problem for each other profiler that is on, and a warning for each that may be on.
 
-    `profiler` is the framework's own one if the patch only sets that up, else "": it gets a note unless it is off. With
-    `force` or such a `profiler`, other profilers that are on get a warning instead of a problem. `recorder` is the
-    program that records for rlpatch, "" for none: a launch that does not start it gets a warning.
+    `profiler` is the framework's own profiler if the patch only sets that up, else "". That profiler gets a note unless
+    it is off. With `force` or such a `profiler`, other profilers that are on get a warning instead of a problem.
+    `recorder` is the program that records for rlpatch, "" for none: a launch that does not start it gets a warning.
     """
     results, step = _detect(upstream, version, target, launch, severe=True)
     if recorder and _is_missing(recorder, results, launch):
@@ -269,7 +269,7 @@ def _evidence_lines(result: GuardResult) -> list[str]:
 
 def _off(result: GuardResult) -> list[str]:
     """Return the line on how to switch the profiler off, [] if unknown."""
-    return [Text("to switch it off: {instruction}", result.off)] if result.off else []
+    return [Text("to switch the profiler off: {instruction}", result.off)] if result.off else []
 
 
 def _problem(upstream: Upstream, result: GuardResult, hint: str) -> Problem:

@@ -20,7 +20,7 @@ from patcher.store import outcomes
 from patcher.store import transaction as store
 from patcher.store.filesystem import files
 from patcher.store.filesystem.opened import opened
-from patcher.store.filesystem.rights import Node
+from patcher.store.filesystem.rights import PathState
 from patcher.targets.target import Target
 
 Work = Sequence[tuple[Search, Edit]]
@@ -100,7 +100,7 @@ def remember(roots: Iterable[Path]) -> None:
         with opened(path) as place:
             for root in map(os.fsencode, map(os.path.realpath, roots)):
                 with suppress(OSError):  # the others are kept
-                    files.place(place, hashlib.sha256(root).hexdigest()[:16], Node("", None, 0o600, -1, -1), root)
+                    files.place(place, hashlib.sha256(root).hexdigest()[:16], PathState("", None, 0o600, -1, -1), root)
 
 
 def running(where: Where, patched: PatchedTargets) -> Sequence[processes.RunningProcess]:

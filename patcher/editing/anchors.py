@@ -63,7 +63,7 @@ class AnchorSearch(NamedTuple):
         return self._only_match(matches, actual)
 
     def only_call(self, call: Call, method: Function) -> ast.Call:
-        """Return the call of the function that `call` names in `method`."""
+        """Return the only call in `method` of the function that `call` names."""
         nodes = (node for node in ast.walk(method) if isinstance(node, ast.Call))
         calls = [node for node in nodes if ast.unparse(node.func) == call.function]
         actual = Text("{count} calls of {function} in {method}", len(calls), call.function, method.name)
@@ -73,7 +73,7 @@ class AnchorSearch(NamedTuple):
         """Return the statement of `method` that `insertion` goes in front of, or around.
 
         It is the first one (`Head`), the loop over given names (`Loop`), a given top-level statement (`Before`), or the
-        one that only makes a given call. Raises Problem (STRUCTURE) unless there is exactly one.
+        statement that is a given call or assigns its result. Raises Problem (STRUCTURE) unless there is exactly one.
         """
         where = insertion.where
         top = [node for node in method.body.body if isinstance(node, Statement)]
@@ -82,9 +82,7 @@ class AnchorSearch(NamedTuple):
             documented = method.get_docstring() is not None
             # Before the docstring of a function that has nothing else, which then has none while it is patched.
             statements = top[documented : documented + 1] or top[:1]
-            actual = Text(
-                "{count} statements on a line of their own at the start of {method}", len(statements), insertion.method
-            )
+            actual = Text("the body of {method} on the line of its `def`", insertion.method)
         elif isinstance(where, Loop):
             statements = [node for node in _statements(method.body) if iterable(node) in where.names]
             variables = joined(OR, where.names)
@@ -104,17 +102,17 @@ class AnchorSearch(NamedTuple):
             statements = [node for node in among if _matches(_value(node), call)]
             count = len(statements)
             actual = Text(
-                "{count} statements that only call “{call}” in {method}",
+                "{count} statements in {method} that are the call “{call}” or assign its result",
                 count,
-                where.call,
                 insertion.method,
+                where.call,
             )
             if not where.nested:
                 actual = Text(
-                    "{count} top-level statements that only call “{call}” in {method}",
+                    "{count} top-level statements in {method} that are the call “{call}” or assign its result",
                     count,
-                    where.call,
                     insertion.method,
+                    where.call,
                 )
         return self._only_match(statements, actual)
 

@@ -24,11 +24,12 @@ Block = tuple[PatchId, Sequence[str]]
 def insert(
     source: bytes, recipe: Recipe, blocks: Sequence[Block], tool: str, *, units: Collection[str], where: str
 ) -> bytes:
-    """Return `source` with `blocks` at the end of the recipe's class and the last block's lines at their call sites.
+    """Return `source` with `blocks` at the end of the recipe's class, and with the lines that the recipe inserts.
 
-    A block is a patch and its lines. `tool` is the version of rlpatch for the marks, `units` are the kinds of step that
-    are counted or marked, `where` names the file in messages. Raises Problem (STRUCTURE) if the file
-    does not fit the recipe, cannot be parsed, or could not be restored byte for byte.
+    A block is a patch and its lines. The inserted lines are marked as lines of the last block's patch. `tool` is the
+    version of rlpatch for the marks, `units` are the kinds of step that are counted or marked, `where` names the file
+    in messages. Raises Problem (STRUCTURE) if the file does not fit the recipe, cannot be parsed, or could not be
+    restored byte for byte.
     """
     search = AnchorSearch(recipe, sources.read(source, where))
     target, patch = search.only_owner(), blocks[-1][0]

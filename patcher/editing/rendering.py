@@ -41,11 +41,11 @@ def render(
     shared: PatchId,
     about: Mapping[str, object] = MappingProxyType({}),
 ) -> Rendered:
-    """Return what `recipe` appends to its class for `config` in `release` ("" for an unknown one).
+    """Return the lines that `recipe` appends to its class, for the profile `config` in `release` ("" if unknown).
 
-    `patch` names the recorder, `shared` its base class that other patches use, too. `about` is the metadata that the
-    recorder writes. User choices become literals. Raises ValueError for a mistake in a recipe or probe: a method
-    defined twice, or an unknown constant or keyword.
+    `patch` is the patch that defines the recorder, `shared` that of the base class, which other patches of the class
+    use, too. `about` is the metadata that the recorder writes. User choices become literals. Raises ValueError for a
+    mistake in a recipe or probe: a method defined twice, or an unknown constant or keyword.
     """
     probe = recipe.probe
     members = _members(probe.members)
@@ -120,7 +120,7 @@ def _summary(kind: type) -> str:
 
 
 def _members(kinds: Sequence[type]) -> list[str]:
-    """Return the lines of the members of the classes `kinds`, which go into the target class itself.
+    """Return the source lines of the members of the classes `kinds`, which go into the target class itself.
 
     Base classes come first; docstrings and annotations are left out.
     """
@@ -134,10 +134,11 @@ def _members(kinds: Sequence[type]) -> list[str]:
 
 
 def _for_functions(members: Sequence[str], *, recorded: bool) -> list[str]:
-    """Return lines through which the functions of a module can call the methods in `members`.
+    """Return lines that let the functions of a module call the methods whose source lines are `members`.
 
-    These are a class with the methods, its only object, and a module name for each method. `members` without methods,
-    which only define classes, are returned unchanged. With `recorded`, the class has the recorder as an attribute.
+    The lines define a class with the methods, its only object, and a module name for each method. `members` without
+    methods, which only define classes, are returned unchanged. With `recorded`, the class has the recorder as an
+    attribute.
     """
     names = [match[1] for line in members if (match := re.match(r"def (\w+)", line))]
     if not names:  # classes, of which the module makes its own objects
@@ -167,7 +168,8 @@ class _Layer(NamedTuple):
 def _layers(probe: Probe, config: ProfileConfig[Stage], release: str) -> tuple[type, list[_Layer]]:
     """Return the class composed of all parts that a probe needs for `config` in `release`, and its layers.
 
-    The layers go from the lowest base class up; what other patches share is in the first one.
+    A layer is a group of base classes that becomes one class of the generated code. The layers go from the lowest base
+    class up; what other patches share is in the first one.
     """
     assert probe.recorder is not None  # noqa: S101  (the caller looked)
     tools = [probe.tools[config.profiler.TOOL]] if config.profiler.TOOL else []
@@ -236,17 +238,17 @@ class _Recorder:
             for kind in layer.classes
         }
         self.text: dict[tuple[int, str], list[str]] = {}
-        self.order = self._reached(["__init__", *_referred(calls)])
+        self.order = self._needed(["__init__", *_referred(calls)])
         if missing := {*self.keywords} - self.used:
             raise ValueError(f"the probe has no {sorted(missing)}")
         for number, name in [*self.text]:
-            self._put_into_callers(number, name, calls)
+            self._inline_into_callers(number, name, calls)
 
-    def _put_into_callers(self, number: int, name: str, calls: str) -> None:
-        """Replace the method `name` of the layer `number` by its body in each caller, if the source gets no longer.
+    def _inline_into_callers(self, number: int, name: str, calls: str) -> None:
+        """Inline the method `name` of the layer `number` into all of its callers, unless the source gets longer.
 
-        Do nothing if `_inline` cannot do so in a caller, if a caller is in another layer or there is none, if several
-        layers define the method or this layer is shared, or if `calls`, the lines outside of the recorder, use it.
+        Do nothing if the method has no caller, or one in another layer, in `calls` (the lines outside of the recorder),
+        or for which `_inline` is not safe. Do nothing, either, if the layer is shared or another layer has the method.
         """
         method = self.text[number, name]
         if self.layers[number].shared or name in _referred(calls):
@@ -286,13 +288,14 @@ class _Recorder:
         self.hooks = {name for name, layers in defined.items() if not layers}
         return {name: layers for name, layers in defined.items() if layers}
 
-    def _reached(self, roots: Sequence[str]) -> list[str]:
-        """Return the names of methods that the code needs: a caller comes before the methods that it calls.
+    def _needed(self, roots: Sequence[str]) -> list[str]:
+        """Return the names of the methods that the generated code needs, in the order in which they are reached.
 
-        First come `roots` and all that they refer to, directly or not, then those of shared layers that are left.
+        First come `roots` and all methods that they call, directly or indirectly. Then come the methods of shared
+        layers that are not among them.
         """
         order: dict[str, None] = {}
-        for start in (roots, self._entries()):
+        for start in (roots, self._shared_entry_points()):
             wave: Sequence[str] = start
             while wave := [name for name in dict.fromkeys(wave) if name in self.defined and name not in order]:
                 order.update(dict.fromkeys(wave))
@@ -301,8 +304,8 @@ class _Recorder:
                 ]
         return list(order)
 
-    def _entries(self) -> list[str]:
-        """Return the entry points of shared layers: the names to which no other shared name refers."""
+    def _shared_entry_points(self) -> list[str]:
+        """Return the names of the methods of shared layers to which no other method of a shared layer refers."""
         shared = {
             name: {other for definition in definitions for other in _referred(definition.text)} - {name}
             for name, layers in self.defined.items()
@@ -337,10 +340,10 @@ class _Recorder:
         return [f"    {line}" if line else "" for line in lines]
 
     def _attributes(self, number: int) -> Iterable[str]:
-        """Return the lines of class attributes of the layer `number`.
+        """Return the lines that set the class attributes of the generated class for the layer `number`.
 
-        They are the attributes that its classes set. The first layer that is not shared also has the user's choices
-        that a method of any layer reads.
+        Of the user's choices, which have names in capitals, only those that a method reads are set. Those of a shared
+        layer are set in the layer above it.
         """
         text = "\n".join(line for lines in self.text.values() for line in lines)
         looked_at = {"STAGE", *re.findall(r"\.([A-Z_]+)\b", text)}
@@ -409,7 +412,7 @@ def _inline(lines: list[str], called: list[str], name: str) -> list[str]:
 def _replacement(call: re.Match[str], lines: list[str], called: list[str]) -> list[str]:
     """Return the lines that replace a `call` by the body of its method, whose lines are `called`.
 
-    `lines` are those of the caller. [] if the body returns early, or if a name of the caller would be assigned.
+    `lines` are those of the caller. Return [] if the body returns early, or if it would overwrite a name of the caller.
     """
     assigned = _body_assigning(called[1:], call[2] or "")
     if not assigned:
@@ -431,9 +434,10 @@ _CALL = re.compile(r"( +)(?:(\w+) = )?self\.(\w+)\(([^#]*)\)(  #.*)?")
 
 
 def _body_assigning(body: list[str], target: str) -> list[str]:
-    """Return the lines of a method's body with the final return turned into an assignment to `target`.
+    """Return the lines of a method's body with the return at its end turned into an assignment to `target`.
 
-    Returns [] if that is not the only return, or with the `target` "" if there is any.
+    Return [] if the body does not end with its only return. If `target` is "", the result of the method is not used:
+    then return the body unchanged, or [] if it has a return.
     """
     returns = [line for line in body if line.lstrip().startswith("return")]
     if not target:

@@ -50,7 +50,7 @@ class Replaced(NamedTuple):
 
 
 def present_settings(source: bytes, recipe: Recipe, *, where: str) -> tuple[Setting, ...]:
-    """Return the arguments that the recipe's calls have in `source`, each with its code as both before and after.
+    """Return the arguments that the recipe's calls have in `source`, as settings that change nothing.
 
     Raises Problem as `replace`.
     """
@@ -110,7 +110,7 @@ def _calls(search: AnchorSearch) -> list[tuple[Call, ast.Call]]:
 def _keywords(call: Call, node: ast.Call, search: AnchorSearch) -> dict[str, ast.expr]:
     """Return the arguments of the call `node` by parameter name.
 
-    Raises Problem (STRUCTURE) for `*args` or unknown positions.
+    Raises Problem (STRUCTURE) for `*args`, `**kwargs`, or more positional arguments than `call` has names for.
     """
     stars = any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords)
     if stars or len(node.args) > len(call.positional):
@@ -125,9 +125,10 @@ def _keywords(call: Call, node: ast.Call, search: AnchorSearch) -> dict[str, ast
 
 
 def _assign(node: ast.Call, old: ast.expr | None, keyword: str, code: str) -> None:
-    """Change the tree `node` in place to the call with the argument `keyword` as `code`.
+    """Change the syntax node of a call in place, so that its argument `keyword` has the value `code`.
 
-    `old` is the present value, None without one. The tree is then compared with that of the patched file.
+    `old` is the node of the present value, None without one. `replace` compares the changed tree with that of the
+    patched file.
     """
     value = _value(code)
     if old is None:
@@ -145,14 +146,14 @@ def _first(node: ast.Call) -> ast.keyword | None:
 
 
 def _verify(file: SourceFile, after: bytes, patch: PatchId, where: str) -> None:
-    """Raise Problem (STRUCTURE) unless `after` has the tree of `file` and the marks of `patch` restore the original.
+    """Raise Problem (STRUCTURE) unless `after` parses to the tree of `file`, and a revert of `patch` gives its bytes.
 
-    `where` names the file and line in the message.
+    `after` are the patched bytes. `where` names the file and line in the message.
     """
     cause = Text(
         "an argument shares a line with text that cannot be turned into a comment, such as a multi-line string"
     )
-    hint = Text("nothing was written; put each argument on its own line, or reinstall the package")
+    hint = Text("nothing was written; put each argument of the call on a line of its own, or reinstall the package")
     try:
         same = ast.dump(sources.read(after, where).tree) == ast.dump(file.tree)
     except Problem:
@@ -210,9 +211,9 @@ class _Text:
         return _Edit(position, position, b", " + text)
 
     def pieces(self, edits: Sequence[_Edit], patch: PatchId) -> list[Piece]:
-        """Return the lines that `edits` change, each tagged with `patch`, below the original lines as comments.
+        """Return the changed parts of the file: the original lines as comments, then the new lines, with `edits` made.
 
-        Raises Problem (STRUCTURE) if another patch marked an original line.
+        All of these lines bear marks of `patch`. Raises Problem (STRUCTURE) if another patch marked an original line.
         """
         mark = f"  {markers.tag(patch)}".encode()
         return [
@@ -231,7 +232,8 @@ class _Text:
             except ValueError:
                 cause = Text("a line that this patch has to replace has the mark of another patch")
                 hint = Text(
-                    "revert that patch first (see `rlpatch status`); if the comment is your own, change its wording"
+                    "revert that patch first (see `rlpatch status`);"
+                    " if you wrote the mark yourself as a comment, reword the comment"
                 )
                 raise Problem(Kind.STRUCTURE, cause, f"{self.file.where}:{index + 1}", hint) from None
 
@@ -239,14 +241,14 @@ class _Text:
         return bisect_right(self.starts, at) - 1
 
     def _new_lines(self, edits: Sequence[_Edit]) -> Iterator[Piece]:
-        """Yield the line to insert for each edit that puts an argument on a new line."""
+        """Yield the new line, and where it goes in, for each edit that puts an argument on a line of its own."""
         for edit in (edit for edit in edits if edit.line):
             index = self._line(edit.start)
             text = self.text[self.starts[index] : edit.start] + edit.text + self.file.line_end(index)
             yield Piece(index, index, [text])
 
     def _edited_lines(self, edits: Sequence[_Edit]) -> Iterator[Piece]:
-        """Yield a piece for each range of lines that `edits` change; lines joined by a backslash become one."""
+        """Yield each range of lines that `edits` change, with its new lines; lines joined by a backslash become one."""
         inline = sorted((edit for edit in edits if not edit.line), key=lambda edit: edit.start)
         spans: list[tuple[int, int]] = []
         for edit in inline:

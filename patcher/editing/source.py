@@ -46,14 +46,15 @@ class SourceFile(NamedTuple):
         return b"\r\n" if self.lines and self.lines[index].endswith(b"\r\n") else b"\n"
 
     def written(self, pieces: Sequence[Piece], target: Owner, block: Sequence[str]) -> bytes:
-        """Return the file's bytes with `pieces` applied, and `block` at the end of `target`, after earlier patches.
+        """Return the file's bytes with the lines of `pieces`, and with `block` at the end of a class or module.
 
-        `block` is indented by four spaces a level, which become the indentation of the class. Line ends and encoding
-        stay those of the file.
+        `target` is that class or module. `block` are lines, indented by four spaces a level, which become the
+        indentation of the class. They go below the blocks of earlier patches. Line ends and encoding stay those of the
+        file.
         """
         at, steps, step = len(self.lines), 0, b"    "
         if isinstance(target, ast.ClassDef):
-            at, steps, inner = self._end(target), 1, self.lines[target.body[0].lineno - 1]
+            at, steps, inner = self._after_blocks(target), 1, self.lines[target.body[0].lineno - 1]
             step = inner[: len(inner) - len(inner.lstrip())]
         block_lines = [_indented(line, step, steps) + self.line_end(at - 1) for line in block]
         after: list[bytes] = []
@@ -67,8 +68,8 @@ class SourceFile(NamedTuple):
             whole[-1] = whole[-1].rstrip(b"\r\n")
         return b"".join(whole).decode().encode(self.encoding)
 
-    def _end(self, target: ast.ClassDef) -> int:
-        """Return the index of the line after a class and after the blocks of earlier patches in it."""
+    def _after_blocks(self, target: ast.ClassDef) -> int:
+        """Return the index of the first line after a class and after the blocks that earlier patches added to it."""
         at = target.end_lineno or 0
         for index in range(at, len(self.lines)):
             comment = self.lines[index].strip()
@@ -149,7 +150,7 @@ def classes(tree: ast.Module) -> list[ast.ClassDef]:
 
 
 def methods(node: Owner, path: str = "") -> list[Function]:
-    """Return the functions of a class or module named by `path`, all its own for ""; a dotted path is nested.
+    """Return the functions named `path` in the body of a class or module, or all functions there for "".
 
     `outer.inner` is a function within a function, or a method of a class.
     """

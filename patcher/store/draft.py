@@ -17,9 +17,9 @@ from patcher.changes.change import Change, Edit, PatchId, Record
 from patcher.store.filesystem import files, rights
 from patcher.store.filesystem.files import digest, observe
 from patcher.store.filesystem.opened import resolved
-from patcher.store.filesystem.rights import Node
+from patcher.store.filesystem.rights import PathState
 from patcher.store.folder import StoreFolder
-from patcher.store.preflight import current_nodes, lost_link, not_as_planned
+from patcher.store.preflight import current_states, lost_link, not_as_planned
 from patcher.store.registry import LATEST_S, Entry, Journal, Move, Registry
 
 _SECOND = 1_000_000_000
@@ -29,13 +29,13 @@ class Draft(NamedTuple):
     """One root's part of a transaction, complete before anything is written.
 
     ``journal`` and ``registry`` are written into the store, the registry only while a patch remains. ``backups`` are
-    the bytes to keep, from before and after, each with a node whose owner and mode the backup gets.
+    the bytes to keep, from before and after, each with a state whose owner and mode the backup gets.
     """
 
     store: StoreFolder
     journal: Journal
     registry: Registry
-    backups: tuple[tuple[bytes, Node], ...]
+    backups: tuple[tuple[bytes, PathState], ...]
 
 
 def changes_nothing(store: StoreFolder, edit: Edit) -> bool:
@@ -44,7 +44,7 @@ def changes_nothing(store: StoreFolder, edit: Edit) -> bool:
     Raises Problem (FOREIGN_EDIT) if a file is not as planned, Problem (ENVIRONMENT) if a file cannot be read.
     """
     for change in edit.changes:
-        current_nodes(store.locate(change.path), change)
+        current_states(store.locate(change.path), change)
     if any(change.before != change.after for change in edit.changes):
         return False
     present = store.records()
@@ -122,7 +122,7 @@ class ChangeBuilder:
         remaining = [record for record in registry.records if record.patch not in renewed]
         self.entries: dict[str, Entry] = dict(registry.files)
         self.moves: list[Move] = []
-        self.backups: list[tuple[bytes, Node]] = []
+        self.backups: list[tuple[bytes, PathState]] = []
         self.pristine: set[str] = set()
         self._store = store
         self._added: set[str] = set()
@@ -140,21 +140,21 @@ class ChangeBuilder:
         if key in self._added:
             raise ValueError(f"{change.path}: two changes of one file")
         self._added.add(key)
-        node, file = current_nodes(path, change)
+        state, file = current_states(path, change)
         target = resolved(path)
-        plain = rights.copied(node, file, target, root)._replace(atime_ns=None)
+        plain = rights.replacement(state, file, target, root)._replace(atime_ns=None)
         earlier = self.entries.pop(key, None)
         if earlier is not None and (change.before == change.pristine or earlier.digest != pristine):
             earlier = None  # of a file that was replaced since
         if change.before == change.pristine:
             self.pristine.add(key)
-            first = Entry(pristine, node)
+            first = Entry(pristine, state)
         else:  # without an entry it was upgraded, or edited by others: no time of before fits these bytes
             first = Entry(pristine, plain._replace(digest=pristine, mtime_ns=None))
         entry = earlier or first
         if earlier is None or change.before != change.after:
             entry = _update_entry(entry, plain, path, self._expected_digest(key, change, earlier))
-        readers = rights.backup(target, root, file)
+        readers = rights.backup_state(target, root, file)
         reverts = change.after == change.pristine
         if not reverts:
             self.entries[key] = entry
@@ -163,10 +163,10 @@ class ChangeBuilder:
             return
         self.backups.extend([(change.before, readers), (change.after, readers)])
         if reverts and earlier is not None and not lost_link(path, earlier):
-            self.moves.append(Move(key, node, rights.with_rights_of(earlier.pristine, node)))
+            self.moves.append(Move(key, state, rights.with_rights_of(earlier.pristine, state)))
         else:
-            written = plain._replace(digest=digest(change.after), mtime_ns=_new_mtime(node))
-            self.moves.append(Move(key, node, written))
+            written = plain._replace(digest=digest(change.after), mtime_ns=_new_mtime(state))
+            self.moves.append(Move(key, state, written))
 
     def _expected_digest(self, key: str, change: Change, entry: Entry | None) -> str:
         """Return the sha256 of the file ``key`` to put into the registry, with which `status` compares the file.
@@ -180,7 +180,7 @@ class ChangeBuilder:
         return digest(change.after)
 
 
-def _update_entry(entry: Entry, plain: Node, path: Path, content_digest: str) -> Entry:
+def _update_entry(entry: Entry, plain: PathState, path: Path, content_digest: str) -> Entry:
     """Return ``entry`` with the expected content and rights of ``path``, from which `status` finds later changes.
 
     ``content_digest`` is the sha256 of the new bytes, ``plain`` has the new rights. A group that the file cannot have
@@ -192,13 +192,13 @@ def _update_entry(entry: Entry, plain: Node, path: Path, content_digest: str) ->
     return entry._replace(expected=expected, numbering=rights.numbering())
 
 
-def _new_mtime(node: Node) -> int:
-    """Return a modification time in nanoseconds: now, or the start of the second after that of ``node`` if it is later.
+def _new_mtime(state: PathState) -> int:
+    """Return a modification time in nanoseconds for the file that replaces ``state``: now, but in a later second.
 
     Python compares seconds and size with its bytecode. So bytecode that rlpatch does not find (with another
     PYTHONPYCACHEPREFIX) is recognised as stale.
     """
-    before = (node.mtime_ns or 0) // _SECOND
+    before = (state.mtime_ns or 0) // _SECOND
     present = time.time_ns()
     return present if present // _SECOND > before else min(before + 1, LATEST_S) * _SECOND
 

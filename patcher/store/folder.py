@@ -32,7 +32,7 @@ from patcher.store import CLAIM, LOCK, STORE
 from patcher.store.filesystem import rights
 from patcher.store.filesystem.files import TEMPORARY, digest, observe, place
 from patcher.store.filesystem.opened import Opened, opened, resolved
-from patcher.store.filesystem.rights import Node, differences
+from patcher.store.filesystem.rights import PathState, differences
 from patcher.store.registry import Entry, Journal, NewerError, Registry, journal_of, read, registry_of
 
 STATE, NEXT, JOURNAL, COMMITTED = "state.json", "next.json", "journal.json", "committed.json"
@@ -40,11 +40,11 @@ IGNORE = ".gitignore"
 TREE = "tree-"
 _STANDING = frozenset({LOCK, CLAIM, IGNORE})
 _HEX = frozenset("0123456789abcdef")
-_READABLE = Node("", None, 0o644, -1, -1)
+_READABLE = PathState("", None, 0o644, -1, -1)
 T = TypeVar("T")
 
 
-def _markers() -> str:
+def _revert_hint() -> str:
     """Return the hint that a revert works without the store."""
     return Text(
         "`{command}` works without this folder, too: rlpatch finds the inserted lines by their marks",
@@ -105,7 +105,7 @@ class StoreFolder:
             if rights.is_mapped("user", status.st_uid):
                 hint = Text(
                     "inspect the folder, then take ownership (chown, chmod go-w) or move it away; {revert_hint}",
-                    _markers(),
+                    _revert_hint(),
                 )
             raise Problem(
                 Kind.ENVIRONMENT,
@@ -186,15 +186,17 @@ class StoreFolder:
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EINVAL, errno.EISDIR):
                 _refuse(path, Text("{file} is not a regular file", name))
-            hint = Text("find out why the file cannot be read, or move {store} away; {revert_hint}", STORE, _markers())
+            hint = Text(
+                "find out why the file cannot be read, or move {store} away; {revert_hint}", STORE, _revert_hint()
+            )
             raise Problem(
                 Kind.ENVIRONMENT, Text("cannot read the file: {error}", error.strerror), str(path), hint
             ) from error
 
-    def write(self, name: str, content: bytes, node: Node = _READABLE) -> None:
-        """Atomically write one file of the store, with the owner and mode of ``node``; raises OSError."""
+    def write(self, name: str, content: bytes, state: PathState = _READABLE) -> None:
+        """Atomically write one file of the store, with the owner and mode of ``state``; raises OSError."""
         with self.open() as folder:
-            place(folder, name, node, content)
+            place(folder, name, state, content)
 
     def rename(self, name: str, to: str) -> None:
         """Rename a file of the store atomically and sync; raises OSError."""
@@ -212,8 +214,8 @@ class StoreFolder:
         with self.open() as folder:
             folder.sync()
 
-    def keep(self, content: bytes, node: Node) -> None:
-        """Write ``content`` as a backup into the file named by its sha256, with the owner and mode of ``node``.
+    def keep(self, content: bytes, state: PathState) -> None:
+        """Write a backup of ``content`` into the store, named by its sha256, with the owner and mode of ``state``.
 
         If this backup exists, its mode is only narrowed, because it may serve two originals. Raises OSError.
         """
@@ -221,14 +223,14 @@ class StoreFolder:
         if self.blob(name) is not None:
             with self.open() as folder:
                 there = folder.status(name)
-            if (node.uid if node.uid != -1 else os.geteuid(), node.gid) == (there.st_uid, there.st_gid):
-                mode = there.st_mode & node.mode
+            if (state.uid if state.uid != -1 else os.geteuid(), state.gid) == (there.st_uid, there.st_gid):
+                mode = there.st_mode & state.mode
             else:  # of two originals, or of one that has another owner by now
-                mode = rights.without_group(there.st_mode) & rights.without_group(node.mode)
+                mode = rights.without_group(there.st_mode) & rights.without_group(state.mode)
             if mode & 0o777 == there.st_mode & 0o777:
                 return
-            node = node._replace(mode=mode & 0o777)
-        self.write(name, content, node)
+            state = state._replace(mode=mode & 0o777)
+        self.write(name, content, state)
 
     def blob(self, name: str) -> bytes | None:
         """Return the backup with the digest ``name``; None if it is missing or damaged."""
@@ -260,7 +262,7 @@ class StoreFolder:
             hint = Text("use --path with the folder that the link leads to")
             raise Problem(
                 Kind.ENVIRONMENT,
-                Text("a link in the file's path leads out of the root folder"),
+                Text("a link in the file's path leads out of {root}", self.root),
                 f"{link} -> {parent}",
                 hint,
             )
@@ -349,7 +351,7 @@ class StoreFolder:
         link = self.root / relative
         parent = resolved(link.parent)
         if parent != self.root and self.root not in parent.parents:
-            _refuse(link, Text("{path} is outside of the root folder", relative))
+            _refuse(link, Text("{path} is outside of {root}", relative, self.root))
         return parent / link.name
 
     def sweep(self) -> None:
@@ -397,6 +399,6 @@ def _refuse(path: Path, cause: str) -> NoReturn:
     hint = Text(
         "something other than rlpatch created or changed {store}: find out what, then move {store} away; {revert_hint}",
         STORE,
-        _markers(),
+        _revert_hint(),
     )
     raise Problem(Kind.ENVIRONMENT, cause, str(path), hint)

@@ -24,7 +24,7 @@ from patcher.store import STORE
 from patcher.store.filesystem import bytecode, files, rights
 from patcher.store.filesystem.files import observe, put, remove, same, sync
 from patcher.store.filesystem.opened import resolved
-from patcher.store.filesystem.rights import Node
+from patcher.store.filesystem.rights import PathState
 from patcher.store.folder import COMMITTED, JOURNAL, NEXT, STATE, StoreFolder
 from patcher.store.registry import Journal, Move
 
@@ -52,7 +52,7 @@ def end_interrupted(stores: Sequence[StoreFolder], roots: Sequence[Path]) -> lis
     recovered, undecided = [], []
     # The first participant decides, so its journal goes last.
     for store, journal in sorted(pending, key=lambda part: part[1].position, reverse=True):
-        forward = _goes_forward(journal, [other for _store, other in pending], roots_known)
+        forward = _must_finish(journal, [other for _store, other in pending], roots_known)
         if forward is None:
             undecided.append((store, journal))
         else:
@@ -71,7 +71,7 @@ def _undecidable(store: StoreFolder, journal: Journal, roots_known: Collection[s
     """
     elsewhere = [path for path in journal.participants if path not in roots_known]
     cause = Text(
-        "an interrupted command had changed several root folders; to recover, rlpatch needs access to all of them"
+        "an interrupted command had changed files in several folders; to recover, rlpatch needs access to all of them"
     )
     roots = joined(COMMA, elsewhere)
     hint = Text("run `{command}` on a machine that also has {folders}", CommandLine("recover"), roots)
@@ -90,11 +90,12 @@ def _undecidable(store: StoreFolder, journal: Journal, roots_known: Collection[s
     return Problem(Kind.ROLLBACK_INCOMPLETE, cause, str(store.root), hint)
 
 
-def _goes_forward(journal: Journal, journals: Sequence[Journal], roots_known: set[str]) -> bool | None:
-    """Return whether a transaction goes forward (True) or back (False); None if ``roots_known`` do not decide.
+def _must_finish(journal: Journal, journals: Sequence[Journal], roots_known: set[str]) -> bool | None:
+    """Return True if one root has to finish its transaction, False if it has to undo it; None if that is not known.
 
-    It goes forward if any of ``journals``, all that were found, has its commit mark. Without a mark it goes back if the
-    first participant is known, since that one gets the mark first. The first one goes forward only with all others.
+    ``journal`` is that of the root, ``journals`` are all that were found. A commit mark in any of them means finish.
+    Without one, it means undo if the first participant is among ``roots_known``, since that one gets the mark first.
+    The first participant finishes only if all others are known: its mark may tell them what to do.
     """
     first, *participants = journal.participants
     if journal.position == 0:
@@ -142,16 +143,17 @@ def perform(store: StoreFolder, moves: Sequence[Move], check: Callable[[], None]
     return foreign
 
 
-def _content(store: StoreFolder, node: Node) -> bytes | None:
-    """Return the bytes of ``node`` from the store, b"" for a link; None if they are missing or damaged."""
-    return b"" if node.link is not None else store.blob(node.digest)
+def _content(store: StoreFolder, state: PathState) -> bytes | None:
+    """Return the bytes of ``state`` from the store, b"" for a link; None if they are missing or damaged."""
+    return b"" if state.link is not None else store.blob(state.digest)
 
 
 def _finish(store: StoreFolder, journal: Journal) -> list[str]:
-    """Finish a transaction: replace the files unless the journal is marked as committed, swap in the next registry.
+    """Finish a transaction: replace the files, put the next registry in place, and remove the journal.
 
-    A registry without patches is removed instead, and then the journal. Return the files, relative to the root, that
-    somebody else has changed, which are not touched. Raises OSError and Problem.
+    The files are not replaced again if the journal is marked as committed. If no patch is left, the registry is
+    removed. Return the files, relative to the root, that somebody else has changed, which are not touched. Raises
+    OSError and Problem.
     """
     # Without a mark of its own the run was killed between the marks of two roots, or by a power cut.
     foreign = [] if journal.committed else perform(store, journal.moves)

@@ -38,9 +38,9 @@ def recovery_messages(recovered: Iterable[Recovered], node: str = "") -> StepRes
             line = Text("finished a command that was interrupted in {root}", outcome.root)
         lines.append(Text("{node}: {message}", node, line) if node else line)
         where = (
-            Text("root folder: {root} on {node}", outcome.root, node)
+            Text("in the folder {root} on {node}", outcome.root, node)
             if node
-            else Text("root folder: {root}", outcome.root)
+            else Text("in the folder {root}", outcome.root)
         )
         for path in outcome.left:
             text = Text(

@@ -21,7 +21,7 @@ from patcher.messages import Kind, Note, Problem, Text
 from patcher.store.filesystem import bytecode, mounts, rights
 from patcher.store.filesystem.files import BYTECODE, observe
 from patcher.store.filesystem.opened import resolved
-from patcher.store.filesystem.rights import Node
+from patcher.store.filesystem.rights import PathState
 from patcher.store.folder import StoreFolder
 from patcher.store.registry import Entry
 
@@ -44,10 +44,10 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
             raise Problem(Kind.ENVIRONMENT, cause, str(edit.root), Text("install the package as a folder (not zipped)"))
         for change in edit.changes:
             path = store.locate(change.path)
-            node, file = current_nodes(path, change)
+            state, file = current_states(path, change)
             if change.before != change.after:
-                _require_replaceable(store, path, node, file)
-                if group := rights.lost_group(node.gid, path):
+                _require_replaceable(store, path, state, file)
+                if group := rights.lost_group(state.gid, path):
                     lost = Text(
                         "{file} will get another group, which revert does not undo; nobody loses access",
                         path.name,
@@ -82,7 +82,10 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
 
 
 def lost_link(path: Path, entry: Entry | None) -> str:
-    """Return the target of the original link at ``path``, known from ``entry``, if it no longer exists; else ""."""
+    """Return where the original link at ``path`` led, if that file no longer exists; else "".
+
+    ``entry`` is the registry entry of the file; without one, or if the original was no link, return "".
+    """
     link = entry.pristine.link if entry else None
     try:
         os.stat(path.parent / (link or "."))
@@ -93,25 +96,25 @@ def lost_link(path: Path, entry: Entry | None) -> str:
     return ""
 
 
-def current_nodes(path: Path, change: Change) -> tuple[Node, Node]:
-    """Return the node at ``path`` and the file that Python imports from there: the same node, or a link's target.
+def current_states(path: Path, change: Change) -> tuple[PathState, PathState]:
+    """Return the state of ``path`` itself, and of the file that Python imports from there; they differ for a link.
 
     Raises Problem (FOREIGN_EDIT) if the bytes are not those that planning read, Problem (ENVIRONMENT) if they cannot be
     read.
     """
     try:
-        node, content = observe(path)
-        file = node
-        if node is not None and node.link is not None:
+        state, content = observe(path)
+        file = state
+        if state is not None and state.link is not None:
             file, content = observe(resolved(path))
     except OSError as error:
         hint = Text("check why the file cannot be read, and where links in its path lead")
         raise Problem(
             Kind.ENVIRONMENT, Text("cannot read the file: {error}", error.strerror), str(path), hint
         ) from error
-    if node is None or file is None or content != change.before:
+    if state is None or file is None or content != change.before:
         raise not_as_planned(path)
-    return node, file
+    return state, file
 
 
 def not_as_planned(path: Path) -> Problem:
@@ -120,13 +123,13 @@ def not_as_planned(path: Path) -> Problem:
     return Problem(Kind.FOREIGN_EDIT, cause, str(path), Text("run the command again"))
 
 
-def _require_replaceable(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
+def _require_replaceable(store: StoreFolder, path: Path, state: PathState, file: PathState) -> None:
     """Raise Problem (ENVIRONMENT) unless this user may replace the file at ``path`` and remove its bytecode.
 
-    ``node`` is what lies at ``path``, ``file`` the same or the link's target. A replacement must keep the rights, and
+    ``state`` and ``file`` are those that `current_states` returns. A replacement must keep the rights, and
     the file must not be a mount nor the bytecode folder a link.
     """
-    plain = rights.copied(node, file, resolved(path), store.root)
+    plain = rights.replacement(state, file, resolved(path), store.root)
     if lost := rights.unkept_rights(plain, file, path):
         hint = Text(
             "run rlpatch as the owner or as root (outside of a container), or install the package into your own"
@@ -140,7 +143,7 @@ def _require_replaceable(store: StoreFolder, path: Path, node: Node, file: Node)
             " run`, which changes no files"
         )
         raise Problem(Kind.ENVIRONMENT, cause, str(path), hint)
-    if node.link is None:
+    if state.link is None:
         _require_writable(path)
     _require_writable(path.parent)
     folder = path.parent / BYTECODE

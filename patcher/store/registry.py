@@ -19,7 +19,7 @@ from patcher.changes.change import PatchId, Record
 from patcher.messages import Text
 from patcher.store import STORE
 from patcher.store.filesystem.files import FolderState
-from patcher.store.filesystem.rights import Attributes, Node, recorded
+from patcher.store.filesystem.rights import Attributes, PathState, recorded
 
 VERSION = 1
 _HEX = frozenset("0123456789abcdef")
@@ -30,15 +30,15 @@ T = TypeVar("T")
 
 
 class Entry(NamedTuple):
-    """Registry entry of a patched file: the digest of its pristine bytes, and the node that lay there.
+    """Registry entry of a patched file: the digest of its pristine bytes, and the state that lay there.
 
-    ``expected`` is the node that rlpatch last wrote, with its rights (``given`` in the JSON); ``numbering`` identifies
+    ``expected`` is the state that rlpatch last wrote, with its rights (``given`` in the JSON); ``numbering`` identifies
     the mapping of its user and group ids.
     """
 
     digest: str
-    pristine: Node
-    expected: Node | None = None
+    pristine: PathState
+    expected: PathState | None = None
     numbering: str = ""
 
 
@@ -58,11 +58,11 @@ class Registry(NamedTuple):
 
 
 class Move(NamedTuple):
-    """One file of a transaction, by its path relative to the root, and its node before and after."""
+    """One file of a transaction, by its path relative to the root, and its state before and after."""
 
     path: str
-    before: Node
-    after: Node
+    before: PathState
+    after: PathState
 
 
 class Journal(NamedTuple):
@@ -143,7 +143,9 @@ def journal_of(top: dict[str, Any]) -> Journal:
         transaction=_shown(top["transaction"])[:100],
         participants=participants,
         position=_whole(top["index"], len(participants) - 1),
-        moves=tuple(Move(_path(move["path"]), _node(move["before"]), _node(move["after"])) for move in top["moves"]),
+        moves=tuple(
+            Move(_path(move["path"]), _path_state(move["before"]), _path_state(move["after"])) for move in top["moves"]
+        ),
         back=_folders(top["back"]),
         ahead=_folders(top["ahead"]),
         empties=bool(top["empties"]),
@@ -169,8 +171,8 @@ def registry_of(top: dict[str, Any]) -> Registry:
     files = {
         _path(path): Entry(
             digest=_digest(entry["digest"]),
-            pristine=_node(entry["pristine"]),
-            expected=_optional(_node, entry.get("given")),
+            pristine=_path_state(entry["pristine"]),
+            expected=_optional(_path_state, entry.get("given")),
             numbering=_string(entry.get("numbering", "")),
         )
         for path, entry in top["files"].items()
@@ -183,18 +185,21 @@ def _optional(parse: Callable[[Any], T], value: Any) -> T | None:
     return None if value is None else parse(value)
 
 
-def _node(node: dict[str, Any]) -> Node:
-    """Convert JSON to a node, without setuid and setgid bits. Raises ValueError, KeyError or TypeError if invalid."""
-    link = node["link"]
-    return Node(
-        digest=_digest(node["digest"]) if link is None else "",
+def _path_state(fields: dict[str, Any]) -> PathState:
+    """Convert a JSON object to a state, without setuid and setgid bits.
+
+    Raises ValueError, KeyError or TypeError if invalid.
+    """
+    link = fields["link"]
+    return PathState(
+        digest=_digest(fields["digest"]) if link is None else "",
         link=_optional(_disk_path, link),
-        mode=_whole(node["mode"], 0o7777) & 0o1777,  # a program's rights are never given back
-        uid=_whole(node["uid"], _OWNERS),
-        gid=_whole(node["gid"], _OWNERS, -1),
-        atime_ns=_optional(_time, node["atime_ns"]),
-        mtime_ns=_optional(_time, node["mtime_ns"]),
-        attributes=_attributes(node.get("attributes", [])),
+        mode=_whole(fields["mode"], 0o7777) & 0o1777,  # a program's rights are never given back
+        uid=_whole(fields["uid"], _OWNERS),
+        gid=_whole(fields["gid"], _OWNERS, -1),
+        atime_ns=_optional(_time, fields["atime_ns"]),
+        mtime_ns=_optional(_time, fields["mtime_ns"]),
+        attributes=_attributes(fields.get("attributes", [])),
     )
 
 

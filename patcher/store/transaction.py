@@ -215,7 +215,7 @@ def _transact(drafts: Sequence[Draft]) -> list[Path]:
 
 
 def _prepare(draft: Draft) -> None:
-    """Write the backups of ``draft``, the next registry and last the journal, which makes the transaction count.
+    """Write the backups of ``draft``, the next registry, and last the journal, from which on a recovery knows of it.
 
     Raises KeyboardInterrupt, OSError and Problem.
     """
@@ -223,8 +223,8 @@ def _prepare(draft: Draft) -> None:
     store = draft.store
     if store.read(IGNORE) is None:
         store.write(IGNORE, b"*\n")
-    for content, node in draft.backups:
-        store.keep(content, node)
+    for content, state in draft.backups:
+        store.keep(content, state)
     if not draft.journal.empties:
         store.write(NEXT, text_of(draft.registry))
     store.write(JOURNAL, text_of(draft.journal))

@@ -184,8 +184,8 @@ def _places(
 def _possible_roots(projects: Sequence[Project], folders: Iterable[Path]) -> Iterator[Path]:
     """Yield the folders that may hold a store, whether or not the package is still there; some may not exist.
 
-    These are `folders`, the checkouts of editable installs in them, and in each of these the subfolder `checkout` of
-    every project. For a package folder, its parent is another one.
+    They are `folders` and the checkouts of editable installs in them, each also with the subfolder in which a project
+    keeps its package in a checkout. For a package folder, its parent is yielded, too.
     """
     names = [name for project in projects for name in project.distributions]
     for folder in folders:
@@ -223,10 +223,11 @@ def _imported_target(project: Project, environment: Environment, git: bool = Tru
 
 
 def _target_in(project: Project, path: Path, folder: Path, git: bool = True) -> Target | None:
-    """Return the target in `folder`, `path` as `_folder` resolves it: site-packages, a checkout, or the package itself.
+    """Return the target that `--path` leads to; None if the package is not there.
 
-    An editable install whose metadata is in the folder counts, too. Return None if none of these has the package.
-    Raises Problem (NO_TARGET) for a package folder without `__init__.py`.
+    `path` is the folder as typed, `folder` the same as `_folder` resolves it: site-packages, a checkout, or the package
+    itself. An editable install whose metadata is in the folder counts, too. Raises Problem (NO_TARGET) for a package
+    folder without `__init__.py`.
     """
     given = f"--path {path}"
     packages = [root / project.package for root in dict.fromkeys((folder / project.checkout, folder))]
@@ -288,7 +289,7 @@ def _unusable_package(project: Project, folder: Path) -> Problem:
 def _not_found(project: Project, place: _Place, projects: Sequence[Project]) -> str:
     """Return the text that the project's package is not in `place`.
 
-    It names metadata of the package that is in `place`, and which of `projects` are there.
+    The text also names the package's metadata in `place`, if there is any, and those of `projects` that are there.
     """
     text = Text("package {package} not found", project.package)
     for distribution in provenance.distributions(project, place.folders)[:1]:

@@ -200,9 +200,10 @@ def decide(
 
 
 def _by_trust(recorded: list[Source], git: Checkout | None) -> list[Source]:
-    """Return `recorded` with git's version, most trusted first.
+    """Return the versions in `recorded` and that of git, most trusted first.
 
-    A git tag at HEAD comes first. The version after the nearest tag comes before the sources that are older than it.
+    A git tag at HEAD comes first. Without one, the version that `git describe` gives comes after `recorded`, but before
+    those that are older than the nearest tag below HEAD.
     """
     if git is None or not git.version:
         return recorded
@@ -225,9 +226,9 @@ def _headers(path: Path) -> dict[str, str]:
 
 
 def _distribution(folder: Path, package: str) -> Distribution:
-    """Return the metadata in the dist-info `folder`; without a METADATA file, the version is that of its name.
+    """Return the metadata in the dist-info `folder`; without a METADATA file, the version is that in its name.
 
-    `package` is the package looked for in RECORD.
+    `package` is looked up in RECORD.
     """
     version = _headers(folder / "METADATA").get("version") or folder.name[: -len(".dist-info")].rpartition("-")[2]
     return Distribution(

@@ -228,7 +228,7 @@ def test_upstream_s_own_words_and_any_case_are_understood(typed: str, meant: str
         (
             "--decode 1:2 --prefill 0:1",
             "--decode and --prefill: a stage can have only one window",
-            "keep one of these options",
+            "keep only one of these options",
         ),
         (
             "--builtin --stage rollout --level level2",

@@ -72,11 +72,11 @@ def _interpreter_line(interpreter: str) -> str:
     """Return a line on an interpreter: the program that it starts, and where that leads if it is a link."""
     program = consent.program(interpreter)
     if program is None:
-        return Text("  rlpatch may start {interpreter}, which does not exist on this machine", interpreter)
+        return Text("  rlpatch is allowed to start {interpreter}, which does not exist on this machine", interpreter)
     real = os.path.realpath(program)
     if real == str(program):
-        return Text("  rlpatch may start {program}", program)
-    return Text("  rlpatch may start {program}, a link to {target}", program, real)
+        return Text("  rlpatch is allowed to start {program}", program)
+    return Text("  rlpatch is allowed to start {program}, a link to {target}", program, real)
 
 
 def _result(file: Path, interpreters: tuple[str, ...], *lines: str) -> CommandResult:

@@ -28,7 +28,7 @@ def _places(values: Mapping[str, Any]) -> list[SearchOptions]:
 
 
 _PATH = "Site-packages, checkout or wheel with the package. Repeat the option for more releases."
-_PYTHON = "Look in the environment of this interpreter. Repeat the option for more releases."
+_PYTHON = "Look for the package in the environment of this interpreter. Repeat the option for more releases."
 _SEARCH = options_of(SearchOptions)
 PLACES = Group(
     "places",

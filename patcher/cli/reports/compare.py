@@ -76,9 +76,10 @@ def command(
     paths: tuple[Path, ...], force: bool, fail_above: float | None, baseline: Path | None, update: bool,
     choice: RunChoice, options: ReadOptions,
 ) -> CommandResult:  # fmt: skip
-    """Show what changed between two captures or timelines, how sure the change is, and where it comes from.
+    """Show what changed between two recordings (traces or timelines), how sure the change is, and where it
+    comes from.
 
-    To compare several captures on each side, type `--` between the sides. A timeline is a folder that `rlpatch
+    To compare several recordings on each side, type `--` between the sides. A timeline is a folder that `rlpatch
     timeline` reads; one folder is enough if --steps is given twice.
 
     \b

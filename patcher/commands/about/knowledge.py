@@ -234,11 +234,11 @@ def _profiler_arguments(upstream: Upstream, recipe: Recipe, file: str, target: T
 
 
 def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], reasons_told: set[str]) -> Iterator[str]:
-    """Yield the lines on a recipe without the reasons in `reasons_told`; add the recipe's reasons to that set."""
+    """Yield the lines on a recipe, without reasons that are in `reasons_told`; add the recipe's reasons to that set."""
     yield Text("{stage}: {recipe}, {windows}", recipe.stage, recipe.name, joined(COMMA, map(typed_as, recipe.windows)))
     if recipe.marks:
         yield Text(
-            "  with --markers, this code is also inserted for windows of {options}",
+            "  --markers also inserts this code for {options} windows",
             ", ".join(map(typed_as, recipe.marks)),
         )
     if recipe.strategies:
@@ -255,7 +255,7 @@ def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], reasons_told:
         first, last = structure.releases[0], structure.releases[-1]
         span = first if first == last else Text("{first} to {last}", first, last)
         if structure.name:
-            span = Text("structure {name}: {releases}", structure.name, span)
+            span = Text("code structure {name}: {releases}", structure.name, span)
         yield Text("  {releases}, {file}: {shape}", span, structure.file, structure.shape)
     yield from _insertion_lines(recipe)
     for note in (*recipe.notes, *recipe.unit_notes.values()):
@@ -314,7 +314,7 @@ def _shown(site: Insertion, recipe: Recipe) -> str:
 def _gap_and_builtin_lines(upstream: Upstream, release: str, stages: set[str]) -> list[str]:
     """Return the lines on windows that parallel strategies do not support, and on the project's own profiler.
 
-    Only gaps of `stages` are listed. `release` "" means any.
+    Of the windows, only those of `stages` are listed. `release` "" means any release.
     """
     from packaging.specifiers import SpecifierSet
 
@@ -330,7 +330,7 @@ def _gap_and_builtin_lines(upstream: Upstream, release: str, stages: set[str]) -
     for releases, text in upstream.builtin.items():
         if not release or SpecifierSet(releases).contains(release, prereleases=True):
             lines += [
-                Text("without rlpatch, {target} {releases} can also record: {capability}", name, releases, text),
+                Text("without rlpatch, {target} {releases} can by itself record: {capability}", name, releases, text),
                 "",
             ]
     return lines

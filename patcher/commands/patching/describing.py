@@ -168,14 +168,14 @@ def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator
     without = "" if place.marked or change.before == change.after else Text("no lines inserted")
     if change.before == change.after:
         verb = (
-            Text("registered again in .rlpatch, file unchanged:")
+            Text("registered again in .rlpatch, without a change to")
             if plan.edit.add and place.marked
             else Text("unchanged")
         )
     structure = place.structure
     shape: str = Text("matched by code structure")
     if structure is not None:
-        shape = Text("structure {name}", structure.name) if structure.name else ""
+        shape = Text("code structure {name}", structure.name) if structure.name else ""
     recipe = joined(COMMA, (place.recipe.name, shape))
     extent = joined(COMMA, (without, _extent(change, place, plan.patch)))
     yield Text("  {verb} {path}, {extent} ({recipe})", verb, change.path, extent, recipe)

@@ -46,7 +46,10 @@ File = tuple[str, bytes, bytes]
 
 
 def _planned_files(names: Sequence[str], search: Search, request: ProfileRequest) -> tuple[Files, StepResult]:
-    """Return the files that `request` would change, by root, with pristine and patched bytes, and a report on them."""
+    """Return the files that `request` would change, and a report with the problems and notes of the plans.
+
+    The files are (path, pristine bytes, patched bytes) by root.
+    """
     files: dict[Path, dict[str, File]] = {}
     plans, step = plan_targets(names, search, request, "diff")
     for plan in (planned.plan for planned in plans):
@@ -59,7 +62,10 @@ def _planned_files(names: Sequence[str], search: Search, request: ProfileRequest
 
 
 def _applied_files(names: Sequence[str], search: Search) -> tuple[Files, StepResult]:
-    """Return the patched files of the targets `names`, by root, and a report, which is empty if there are any."""
+    """Return the patched files of the targets `names`, and a report, which is empty if there are any.
+
+    The files are (path, pristine bytes, patched bytes) by root.
+    """
     roots, discovery = patched_roots(names, search)
     files: Files = {}
     for root in roots:

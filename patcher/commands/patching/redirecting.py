@@ -40,7 +40,7 @@ def redirect_problem(words: Sequence[str], search: Search, request: ProfileReque
 
 def _partner_problem(
     search: Search,
-    part: ProfileRequest,
+    request: ProfileRequest,
     unsupported: tuple[Sequence[str], Sequence[ProfileRequest]],
     upstreams: Mapping[str, Upstream],
     partners: Sequence[str],
@@ -49,19 +49,19 @@ def _partner_problem(
 
     `partners` are the engines or trainers that can record it; the hint names an installed one, or all if none is
     installed. `unsupported` is a pair: the target words to replace (none: a partner is added), and the requests that
-    the targets cannot record. `part` is the whole request, `upstreams` maps each target word to its project.
+    the targets cannot record. `request` is the request as a whole, `upstreams` maps each target word to its project.
     """
     unsuited, requests = unsupported
     installed = {target.project.name for target in search.discover().targets}
     likely = [name for name in partners if name in installed]
     cause = _cause(requests, unsuited or [*upstreams], upstreams, likely or partners)
     names = likely[:1] or partners or [""]
-    hint = joined(OR, (_redirected_command(search, [*upstreams], unsuited, name, part) for name in names))
+    hint = joined(OR, (_redirected_command(search, [*upstreams], unsuited, name, request) for name in names))
     absent = Text(
-        "not installed here: {packages}; say where it is installed with --python EXE or --path DIR", ", ".join(partners)
+        "not installed here: {packages}; type --python EXE or --path DIR to say where to find them", ", ".join(partners)
     )
     notes = (absent,) if partners and not likely else ()
-    return Problem(Kind.USAGE if part.windows else Kind.NO_RECIPE, cause, hint=hint, notes=notes)
+    return Problem(Kind.USAGE if request.windows else Kind.NO_RECIPE, cause, hint=hint, notes=notes)
 
 
 def _named(words: Sequence[str]) -> Iterator[tuple[str, Upstream]]:
@@ -120,14 +120,14 @@ def _cause(
 
 
 def _redirected_command(
-    search: Search, words: Sequence[str], unsuited: Sequence[str], partner: str, part: ProfileRequest
+    search: Search, words: Sequence[str], unsuited: Sequence[str], partner: str, request: ProfileRequest
 ) -> CommandLine:
     """Return the typed command line with the target `partner` in place of the `unsuited` ones.
 
-    Without unsuited words, `partner` is added before the first of `words`; "" adds nothing. If `part` has a stage
+    Without unsuited words, `partner` is added before the first of `words`; "" adds nothing. If `request` has a stage
     without a window, an example of a window is added.
     """
-    example = () if part.windows or part.choices.get("on_demand") else _EXAMPLES.get(part.stage, ())
+    example = () if request.windows or request.choices.get("on_demand") else _EXAMPLES.get(request.stage, ())
     added = (partner, *example) if partner else ()
     if not unsuited:
         return search.again({words[0]: (*added, words[0])})

@@ -55,8 +55,8 @@ class _Roots(NamedTuple):
 def _find_roots(names: Sequence[str], search: SearchOptions, discovery: Discovery, *, everywhere: bool) -> _Roots:
     """Return the roots with patches of the targets `names`: `local` ones with their searches, and those elsewhere.
 
-    Roots in `discovery` are local. Roots outside of it are local with `everywhere`, else elsewhere. If the search is
-    restricted to a path or an interpreter, the latter are left out.
+    Roots in `discovery` are local. Roots outside of it are local, too, with `everywhere`. Without it they are
+    elsewhere, or left out if the search is restricted to a path or an interpreter.
     """
     several = len(search.path) > 1
     local: list[tuple[Search, PatchedRoot]] = [

@@ -118,7 +118,10 @@ def _readable_launch(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepR
     except Problem as problem:
         if launch.script is not None and str(launch.script) == problem.where:
             raise
-        note = Note(Text("the command's script cannot be read, so it was not checked"), str(problem))
+        note = Note(
+            Text("the script that the command runs cannot be read, so it was not checked for other profilers"),
+            str(problem),
+        )
         return replace(launch, command=()), (), StepResult.noted([note], "warning")
 
 
@@ -129,11 +132,11 @@ def _report_gap(gap: HookGap, *, require: bool) -> StepResult:
     """
     seen_text = (Text("text in the launch command or script: {text}", gap.found),) if gap.found else ()
     if require and gap.sure:
-        cause = Text("{reason}, so what starts there is not patched", gap.why)
+        cause = Text("{reason}, so processes that are started this way are not patched", gap.why)
         return StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, seen_text),))
-    warning = Text("{place}: {reason}, so what starts there may not be patched", gap.where, gap.why)
+    warning = Text("{place}: {reason}, so processes that are started this way may not be patched", gap.where, gap.why)
     if gap.sure:
-        warning = Text("{place}: {reason}, so what starts there is not patched", gap.where, gap.why)
+        warning = Text("{place}: {reason}, so processes that are started this way are not patched", gap.where, gap.why)
     note = Note(warning, joined("\n", seen_text))
     return StepResult((Text("in {place}: {advice}", gap.where, gap.instead),)) + StepResult.noted([note], "warning")
 
@@ -151,16 +154,16 @@ def _without_hook(launch: Launch, meanwhile: Meanwhile | None) -> Callable[[Show
             status = parent.run(launch.command, launch.environ, companion)
         except Problem as problem:
             return show(CommandResult("run", problems=[problem]))
-        return _exit_code(status, 0, companion)
+        return _finish_run(status, 0, companion)
 
     return then
 
 
-def _exit_code(status: int, code: int, companion: Companion | None) -> int:
-    """Finish the `companion`, and return its exit code if that is not 0, else `code`.
+def _finish_run(status: int, code: int, companion: Companion | None) -> int:
+    """Finish the companion, and return the exit code of `rlpatch run`: that of the companion, or if it is 0, `code`.
 
-    `status` is the exit status of the command. If it is not 0 and the companion has not ended the command, this process
-    exits with it instead.
+    `status` is the exit status of the command. If the command failed, and not because the companion ended it, do not
+    return but end this process with that status.
     """
     if companion is not None:
         code = companion.finish() or code
@@ -210,7 +213,7 @@ def _with_hook(
             )
             step += StepResult.noted([Note(text, detail)])
         code = show(CommandResult("run", step, data=RunOutcome(patched), aside=True, tells_all=True))
-        return _exit_code(status, code, companion)
+        return _finish_run(status, code, companion)
 
     return then
 
@@ -255,7 +258,7 @@ def _processes(count: int) -> str:
 
 
 def _why_unpatched(state: str, path: str) -> str:
-    """Return why a process imported the file `path` unpatched, by the `state` that it reported; "" if it did not."""
+    """Return why a process imported the file `path` unpatched, given the `state` that it reported; else ""."""
     if state == "changed":
         return Text("{path} changed after `rlpatch run` had read it: start the run again", path)
     if state == "elsewhere":
@@ -308,5 +311,7 @@ def _reasons_unpatched(folder: folders.RunFolder, plan: Plan, gaps: Sequence[Hoo
     begun = Text(
         "Python processes loaded the hook, but none imported {files}: did the run get as far as this import?", files
     )
-    passed_by = Text("{limits}; nor has it on modules that pytest rewrites, or that are in a zip file", _PASSED_BY)
+    passed_by = Text(
+        "{limits}. The hook also has no effect on modules that pytest rewrites, or that are in a zip file", _PASSED_BY
+    )
     return begun, *(losses or (passed_by,))

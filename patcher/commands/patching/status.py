@@ -52,4 +52,6 @@ def _unreadable_warning(entries: Sequence[Path]) -> Note:
         "skipped {count} unreadable entries in the list of patched folders",
         len(entries),
     )
-    return Note(text, joined("\n", [Text("these entries are not regular files or contain no path:"), *paths, *more]))
+    return Note(
+        text, joined("\n", [Text("list entries that are not regular files or contain no path:"), *paths, *more])
+    )

@@ -145,7 +145,7 @@ def trigger(
 
 
 def _check_window(options: TriggerOptions) -> None:
-    """Raise Problem (USAGE) for a condition such as `--at-load` on a training stage, and for decode step 0 without one.
+    """Raise Problem (USAGE) for a condition such as `--at-load` on a training stage, or step 0 without a condition.
 
     With a condition, steps are counted from 0 once the condition holds, so there is a step 0.
     """
@@ -270,7 +270,10 @@ def _turns(rows: Sequence[WorkerProgress]) -> list[int]:
 
 
 def _worker_notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterator[Message]:
-    """Yield warnings of ranks that will write no trace and of workers that may be dead; a note if steps differ."""
+    """Yield warnings of ranks that will write no trace and of workers that may be dead.
+
+    A note follows if the workers have reached different rollouts or training steps.
+    """
     for rank in sorted(set(options.ranks or ()) - {row.worker.rank for row in living}):
         text = Text("rank {rank} takes no requests for recordings and will write no trace", rank)
         yield Message("warning", text, Text("ranks that accept requests: {ranks}", _ranks(living)))
@@ -317,7 +320,7 @@ def _pending_notes(
         yield Message(
             "warning",
             Text(
-                "request {id} ({window}) is replaced before {workers} served it",
+                "the new request replaces request {id} ({window}), which was still waiting for {workers}",
                 request.id,
                 name,
                 whose,
@@ -342,12 +345,12 @@ def _request_lines(rows: Sequence[WorkerProgress], request: TriggerRequest, opti
     whose = Text("  no worker has written its state yet; the first workers that start will serve the request")
     if rows:
         target = f"{rows[0].worker.target} {rows[0].worker.release}".rstrip()
-        whose = Text("  requested from {workers} of {target}", _worker_names(rows), target)
+        whose = Text("  the request goes to {workers} of {target}", _worker_names(rows), target)
     asked = Text("requested {window} in {turn} {number}", options.words, options.turns, request.at)
     if options.dry_run:
         asked = Text("would request {window} in {turn} {number}", *asked.values.values())
     if options.at is None:
-        asked = Text("{request}, the next one that no worker has reached yet", asked)
+        asked = Text("{request}, the next {turn} that no worker has reached yet", asked, options.turns)
     expiry = Text(
         "  request {id} expires in {duration}; workers look for requests when a {turn} begins",
         *(request.id, life.duration(options.expires), options.turns),

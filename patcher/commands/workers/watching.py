@@ -238,7 +238,7 @@ def no_worker_problem(folder: StateFolder, skipped: Sequence[SkippedFile], stage
         cause = Text("{save_path} does not exist", folder.save_path)
     hint = Text(
         "workers write their state from their first rollout or training step on. The log of the run and"
-        " `rlpatch status` name the folder"
+        " `rlpatch status` name the folder of the states"
     )
     left_out = tuple(Text("skipped {file}: {reason}", entry.file.name, entry.why) for entry in skipped[:MANY])
     return Problem(Kind.NO_WORKER, cause, hint=hint, notes=(*left_out, NOT_RESTARTED))
@@ -311,7 +311,7 @@ def _summary(data: WatchData, options: WatchOptions) -> str:
         (count := counts[AT_WORK, False], Text("{workers} still recording", count)),
         (count := counts[LOST, False], Text("{workers} without a trace", count)),
         (count := counts[IDLE, False], Text("{workers} not asked to record (ask with rlpatch trigger)", count)),
-        (count := counts[AT_WORK, True], Text("{workers} saved a trace and still recording", count)),
+        (count := counts[AT_WORK, True], Text("{workers} still recording, with a trace already saved", count)),
         (count := counts[LOST, True], Text("{workers} with some traces missing", count)),
         (missing, Text("{workers} without a state yet", missing)),
     ]

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from patcher.store import STORE
 from patcher.store.filesystem import rights
 from patcher.store.filesystem.opened import Opened, opened, reading
-from patcher.store.filesystem.rights import Node
+from patcher.store.filesystem.rights import PathState
 
 TEMPORARY = ".rlpatch-tmp-"
 BYTECODE = "__pycache__"
@@ -41,11 +41,11 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def same(node: Node | None, other: Node | None) -> bool:
-    """Tell whether two nodes have the same content or link text; times, modes and owners do not count."""
-    if node is None or other is None:
-        return node is other
-    return (node.digest, node.link) == (other.digest, other.link)
+def same(state: PathState | None, other: PathState | None) -> bool:
+    """Tell whether two states have the same content or link text; times, modes and owners do not count."""
+    if state is None or other is None:
+        return state is other
+    return (state.digest, state.link) == (other.digest, other.link)
 
 
 def read_resolved(path: Path) -> bytes:
@@ -57,8 +57,8 @@ def read_resolved(path: Path) -> bytes:
         return stream.read()
 
 
-def observe(path: Path) -> tuple[Node | None, bytes]:
-    """Return what lies at ``path``, with its rights and times, and its bytes; a link is not followed and has b"".
+def observe(path: Path) -> tuple[PathState | None, bytes]:
+    """Return the state of the file or link at ``path``, and the file's bytes; a link is not followed and has b"".
 
     Return (None, b"") if nothing lies there. Raises OSError, also for anything but a file or link.
     """
@@ -66,38 +66,38 @@ def observe(path: Path) -> tuple[Node | None, bytes]:
         with opened(path.parent) as folder:
             status = folder.status(path.name)
             if stat.S_ISLNK(status.st_mode):
-                return _node(status, "", folder.link(path.name), ()), b""
+                return _path_state(status, "", folder.link(path.name), ()), b""
             with folder.reading(path.name) as stream:
                 content, attributes = stream.read(), rights.attributes(stream.fileno())
-                return _node(os.fstat(stream.fileno()), digest(content), None, attributes), content
+                return _path_state(os.fstat(stream.fileno()), digest(content), None, attributes), content
     except _ABSENT:
         return None, b""
 
 
-def _node(status: os.stat_result, digest: str, link: str | None, attributes: rights.Attributes) -> Node:
+def _path_state(status: os.stat_result, digest: str, link: str | None, attributes: rights.Attributes) -> PathState:
     mode, times = stat.S_IMODE(status.st_mode), (status.st_atime_ns, status.st_mtime_ns)
-    return Node(digest, link, mode, status.st_uid, status.st_gid, *times, attributes)
+    return PathState(digest, link, mode, status.st_uid, status.st_gid, *times, attributes)
 
 
-def put(path: Path, node: Node, content: bytes) -> None:
-    """Atomically replace ``path`` by ``node`` with the bytes ``content``; raises OSError, leaving no other file."""
+def put(path: Path, state: PathState, content: bytes) -> None:
+    """Atomically replace ``path`` by the file or link ``state``, a file with the bytes ``content``; see `place`."""
     with opened(path.parent) as folder:
-        place(folder, path.name, node, content)
+        place(folder, path.name, state, content)
 
 
-def place(folder: Opened, name: str, node: Node, content: bytes) -> None:
-    """Atomically replace ``name`` in an open folder by a file with the bytes ``content``, or by the link of ``node``.
+def place(folder: Opened, name: str, state: PathState, content: bytes) -> None:
+    """Atomically replace ``name`` in an open folder by the file or link ``state``, a file with the bytes ``content``.
 
-    Owner, mode and times of ``node`` are set before the file gets its name. Raises OSError, and then leaves no
+    Owner, mode and times of ``state`` are set before the file gets its name. Raises OSError, and then leaves no
     temporary file behind.
     """
     adjacent = TEMPORARY + os.urandom(6).hex()
     try:
-        if node.link is not None:
-            folder.make_link(node.link, adjacent)
-            _dress_link(folder, adjacent, node)
+        if state.link is not None:
+            folder.make_link(state.link, adjacent)
+            _dress_link(folder, adjacent, state)
         else:
-            _write(folder, adjacent, node, content)
+            _write(folder, adjacent, state, content)
         folder.replace(adjacent, name)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -105,8 +105,8 @@ def place(folder: Opened, name: str, node: Node, content: bytes) -> None:
         raise
 
 
-def _write(folder: Opened, name: str, node: Node, content: bytes) -> None:
-    """Create the file ``name`` with ``content`` and the rights and times of ``node``, and sync it to the disk.
+def _write(folder: Opened, name: str, state: PathState, content: bytes) -> None:
+    """Create the file ``name`` with ``content`` and the rights and times of ``state``, and sync it to the disk.
 
     Times of None stay as they are. Raises OSError, also if ``name`` exists.
     """
@@ -114,20 +114,20 @@ def _write(folder: Opened, name: str, node: Node, content: bytes) -> None:
     with open(descriptor, "wb") as stream:
         stream.write(content)
         stream.flush()
-        rights.give(descriptor, node)
-        if node.mtime_ns is not None:
-            os.utime(descriptor, ns=(_time_or(node.atime_ns, os.fstat(descriptor).st_atime_ns), node.mtime_ns))
+        rights.give(descriptor, state)
+        if state.mtime_ns is not None:
+            os.utime(descriptor, ns=(_time_or(state.atime_ns, os.fstat(descriptor).st_atime_ns), state.mtime_ns))
         os.fsync(descriptor)
 
 
-def _dress_link(folder: Opened, name: str, node: Node) -> None:
-    """Give the link ``name`` the owner (if this user may) and the times of ``node`` (unless None); raises OSError."""
+def _dress_link(folder: Opened, name: str, state: PathState) -> None:
+    """Give the link ``name`` the owner (if this user may) and the times of ``state`` (unless None); raises OSError."""
     status = folder.status(name)
-    if (status.st_uid, status.st_gid) != (node.uid, node.gid):
+    if (status.st_uid, status.st_gid) != (state.uid, state.gid):
         with contextlib.suppress(OSError):
-            os.chown(name, node.uid, node.gid, dir_fd=folder.descriptor, follow_symlinks=False)
-    if node.mtime_ns is not None:
-        folder.set_times(_time_or(node.atime_ns, status.st_atime_ns), node.mtime_ns, name)
+            os.chown(name, state.uid, state.gid, dir_fd=folder.descriptor, follow_symlinks=False)
+    if state.mtime_ns is not None:
+        folder.set_times(_time_or(state.atime_ns, status.st_atime_ns), state.mtime_ns, name)
 
 
 def _time_or(time_ns: int | None, otherwise: int) -> int:

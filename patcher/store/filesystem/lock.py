@@ -254,7 +254,7 @@ def _read_claim(path: Path) -> str:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        cause = Text("not a lock of rlpatch: a lock with this name is always a symlink")
+        cause = Text("this file has the name of rlpatch's lock, but rlpatch's lock is always a symlink")
         raise Problem(Kind.ENVIRONMENT, cause, str(path), Text("delete {path}, then try again", path)) from None
 
 

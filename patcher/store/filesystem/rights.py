@@ -30,7 +30,7 @@ _NAMELESS = getattr(os, "O_TMPFILE", os.O_CREAT | os.O_EXCL)
 Attributes = Tuple[Tuple[str, str], ...]
 
 
-class Node(NamedTuple):
+class PathState(NamedTuple):
     """Everything that is restored at one path: a regular file, or a symlink if ``link`` is not None.
 
     ``digest`` is the sha256 of a file's bytes (empty for a link). A time of None is unknown, and the file gets the
@@ -72,28 +72,28 @@ def _listed(file: int | Path) -> list[str]:
         return []
 
 
-def give(descriptor: int, node: Node) -> None:
-    """Give the new, private file ``descriptor`` the owner, mode and attributes of ``node``. Raises OSError.
+def give(descriptor: int, state: PathState) -> None:
+    """Give the new, private file ``descriptor`` the owner, mode and attributes of ``state``. Raises OSError.
 
-    If only the group cannot be given and ``node`` has no access list, the mode is narrowed to what both group and
+    If only the group cannot be given and ``state`` has no access list, the mode is narrowed to what both group and
     others may do. Inherited lists go first, then come the owner, the access list, the mode, and the other attributes.
     """
     forget(descriptor, ACL)
-    status, mode = os.fstat(descriptor), node.mode & _MODE
-    owner = (-1 if node.uid == status.st_uid else node.uid, -1 if node.gid == status.st_gid else node.gid)
+    status, mode = os.fstat(descriptor), state.mode & _MODE
+    owner = (-1 if state.uid == status.st_uid else state.uid, -1 if state.gid == status.st_gid else state.gid)
     if owner != (-1, -1):
         try:
             _own(descriptor, *owner)
         except OSError as error:  # EINVAL: a container without this group
             narrowed = error.errno in (errno.EPERM, errno.EINVAL) and owner[0] == -1
-            if not narrowed or _has_list(node):
+            if not narrowed or _has_list(state):
                 raise
             mode = without_group(mode)
-    attributes = dict(node.attributes)
-    _set(descriptor, ACL, attributes.pop(ACL, ""))
+    attributes = dict(state.attributes)
+    _set_attribute(descriptor, ACL, attributes.pop(ACL, ""))
     os.fchmod(descriptor, mode)  # after fchown, which clears bits
     for name, value in attributes.items():
-        _set(descriptor, name, value if name not in _NEVER else "")
+        _set_attribute(descriptor, name, value if name not in _NEVER else "")
 
 
 def _own(descriptor: int, uid: int, gid: int) -> None:
@@ -103,7 +103,7 @@ def _own(descriptor: int, uid: int, gid: int) -> None:
     os.fchown(descriptor, uid, gid)
 
 
-def _set(descriptor: int, name: str, value: str) -> None:
+def _set_attribute(descriptor: int, name: str, value: str) -> None:
     """Set the extended attribute ``name`` of an open file to a base64 ``value``, unless it is "" or already set.
 
     Raises OSError that names the attribute.
@@ -116,11 +116,11 @@ def _set(descriptor: int, name: str, value: str) -> None:
             raise OSError(error.errno, text) from error
 
 
-def try_rights(path: Path, node: Node) -> Node | None:
-    """Return ``node`` with the rights that a new file in ``path`` gets from `give`; None if that cannot be tried.
+def try_rights(path: Path, state: PathState) -> PathState | None:
+    """Return ``state`` with the rights that a new file in the folder ``path`` gets from `give`, found by a test file.
 
-    The test file has no name, so nobody sees it and the folder keeps its times. Only the kernel knows which rights,
-    down to the label, a new file may have. Raises OSError if `give` does.
+    Return None if no test file can be made there. The test file has no name, so nobody sees it and the folder keeps its
+    times. Only the kernel knows which rights, down to the label, a new file may have. Raises OSError if `give` does.
     """
     with opened(path) as folder:
         try:
@@ -128,11 +128,11 @@ def try_rights(path: Path, node: Node) -> Node | None:
         except OSError:  # this file system has no such files, or none can be made in this folder
             return None
         try:
-            give(descriptor, node)
+            give(descriptor, state)
             status = os.fstat(descriptor)
         finally:
             os.close(descriptor)
-    return node._replace(mode=stat.S_IMODE(status.st_mode), uid=status.st_uid, gid=status.st_gid)
+    return state._replace(mode=stat.S_IMODE(status.st_mode), uid=status.st_uid, gid=status.st_gid)
 
 
 def forget(descriptor: int, *names: str) -> None:
@@ -150,8 +150,8 @@ def plain_folder(descriptor: int, model: int | None = None) -> None:
     forget(descriptor, ACL, _INHERITED)
     if model is not None:
         allowed = dict(attributes(model)).get(ACL, "")
-        _set(descriptor, ACL, allowed)
-        _set(descriptor, _INHERITED, allowed)
+        _set_attribute(descriptor, ACL, allowed)
+        _set_attribute(descriptor, _INHERITED, allowed)
 
 
 def without_group(mode: int) -> int:
@@ -159,40 +159,40 @@ def without_group(mode: int) -> int:
     return mode & ~0o077 | (mode >> 3 & mode & 0o7) * 0o11
 
 
-def _has_list(node: Node) -> bool:
-    """Tell whether a node has an access control list."""
-    return any(name == ACL for name, _value in node.attributes)
+def _has_list(state: PathState) -> bool:
+    """Tell whether a state has an access control list."""
+    return any(name == ACL for name, _value in state.attributes)
 
 
-def with_rights_of(node: Node, present: Node | None) -> Node:
-    """Return ``node`` with the owner of ``present``, and with its mode and attributes if both are regular files.
+def with_rights_of(state: PathState, present: PathState | None) -> PathState:
+    """Return ``state`` with the owner and, if both are regular files, the mode and attributes of ``present``.
 
-    Return ``node`` unchanged if ``present`` is None.
+    Return ``state`` unchanged if ``present`` is None.
     """
     if present is None:
-        return node
-    node = node._replace(uid=present.uid, gid=present.gid)
-    if node.link is not None or present.link is not None:
-        return node
-    return node._replace(mode=present.mode, attributes=present.attributes)
+        return state
+    state = state._replace(uid=present.uid, gid=present.gid)
+    if state.link is not None or present.link is not None:
+        return state
+    return state._replace(mode=present.mode, attributes=present.attributes)
 
 
-def copied(node: Node, file: Node, target: Path, root: Path) -> Node:
-    """Return the regular file that may replace ``node``: content, times and mode of ``file``, owner of ``node``.
+def replacement(state: PathState, file: PathState, target: Path, root: Path) -> PathState:
+    """Return the state of a copy that may replace ``state``: content, times and mode of ``file``, owner of ``state``.
 
-    ``file`` is ``node`` itself or, if that is a link, the file to which it leads, at ``target``. If parent directories
-    outside of ``root`` hide the original, the mode is narrowed accordingly. A copy for another owner or group gets no
-    attributes.
+    ``file`` is ``state`` itself or, if that is a link, the state of the file to which it leads, at ``target``. If
+    parent directories outside of ``root`` hide the original, the mode is narrowed accordingly. A copy for another owner
+    or group gets no attributes.
     """
-    if node.link is None:
+    if state.link is None:
         return file._replace(mode=file.mode & _MODE)
     plain = file._replace(mode=reachable_mode(target, root, file))
-    if (node.uid, node.gid) == (file.uid, file.gid):
+    if (state.uid, state.gid) == (file.uid, file.gid):
         return plain
-    return plain._replace(mode=without_group(plain.mode), uid=node.uid, gid=node.gid, attributes=())
+    return plain._replace(mode=without_group(plain.mode), uid=state.uid, gid=state.gid, attributes=())
 
 
-def reachable_mode(path: Path, root: Path, file: Node) -> int:
+def reachable_mode(path: Path, root: Path, file: PathState) -> int:
     """Return the mode of ``file`` without the bits for users who cannot reach ``path`` but can reach ``root``.
 
     ``path`` is where ``file`` lies. A folder with an access control list counts as closed to group and others.
@@ -211,21 +211,21 @@ def reachable_mode(path: Path, root: Path, file: Node) -> int:
     return mode
 
 
-def backup(path: Path, root: Path, file: Node) -> Node:
-    """Return a node with owner and mode for a backup of ``file``, which lies at ``path``, in the store of ``root``.
+def backup_state(path: Path, root: Path, file: PathState) -> PathState:
+    """Return the owner and mode, as a state, for a backup of ``file`` (at ``path``) in the store of ``root``.
 
     The mode is narrowed, because the store is not below the folders that may keep others out. An owner to whom this
     process cannot give files becomes -1, the default owner.
     """
     mode = reachable_mode(path, root, file) & (0o700 if _has_list(file) else 0o777)
-    return Node("", None, mode, file.uid if can_own(file.uid) else -1, file.gid)
+    return PathState("", None, mode, file.uid if can_own(file.uid) else -1, file.gid)
 
 
-def unkept_rights(plain: Node, file: Node, path: Path) -> str:
+def unkept_rights(plain: PathState, file: PathState, path: Path) -> str:
     """Return the reason why a new file at ``path`` cannot keep the rights of ``plain``; "" if it can.
 
-    Checked are owner, group, mode and attributes. ``file`` is the original: it is also a reason if another user owns it
-    and would no longer own the copy.
+    Checked are owner, group, mode and attributes. ``file`` is the state of the original: it is also a reason if another
+    user owns the original and would no longer own the copy.
     """
     if not can_own(plain.uid):
         return Text("the file belongs to {owner}; patching would change the owner", _id_words("user", plain.uid))
@@ -258,7 +258,7 @@ def lost_group(gid: int, path: Path) -> str:
 
 
 def _id_words(kind: str, number: int) -> str:
-    """Return words for a "user" or "group" (``kind``) that rlpatch cannot make the owner of a file."""
+    """Return a phrase for the "user" or "group" (``kind``) with the id ``number``, such as "user 1000"."""
     if kind == "user":
         return (
             Text("user {uid}", number)
@@ -337,7 +337,7 @@ def recorded(pairs: Attributes) -> Attributes:
     return tuple((name, value) for name, value in pairs if name.startswith("user.") or name == ACL)
 
 
-def differences(expected: Node, present: Node) -> str:
+def differences(expected: PathState, present: PathState) -> str:
     """Return a text on how mode, owner and extended attributes of a file have changed; "" if they have not.
 
     An expected group of -1 stands for any group.

@@ -71,7 +71,10 @@ def ask(exe: str, packages: Sequence[str], name: str, timeout: float = TIMEOUT_S
 
 
 def environments(packages: Sequence[str], searched: list[str]) -> Iterator[Environment]:
-    """Yield the environments of the running interpreter and `more_interpreters`; add failures to `searched`."""
+    """Yield the environment of the running interpreter and of each of `more_interpreters`.
+
+    A text on each interpreter that does not answer is added to `searched`.
+    """
     yield running(packages)
     for name, exe in more_interpreters():
         try:
@@ -81,7 +84,10 @@ def environments(packages: Sequence[str], searched: list[str]) -> Iterator[Envir
 
 
 def more_interpreters() -> Iterator[tuple[str, str]]:
-    """Yield (name for messages, program) of $VIRTUAL_ENV, $CONDA_PREFIX and python3, without duplicates."""
+    """Yield (name for messages, program) of $VIRTUAL_ENV, $CONDA_PREFIX and python3, each environment only once.
+
+    The environment of the running interpreter is left out.
+    """
     from shutil import which  # noqa: PLC0415
 
     prefixes = {os.path.realpath(sys.prefix)}

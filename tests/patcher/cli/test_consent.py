@@ -87,7 +87,7 @@ def test_an_interpreter_needs_consent_however_the_configuration_names_it(
     clone.file.write_text(content)
     assert ASKS in run(*words, PATH=path).stderr
     assert not clone.started()
-    assert f"may start {clone.folder / made}" in run("trust", PATH=path).stdout
+    assert f"is allowed to start {clone.folder / made}" in run("trust", PATH=path).stdout
     assert ASKS not in run(*words, PATH=path).stderr
     assert clone.started()
 

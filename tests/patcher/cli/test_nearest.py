@@ -248,7 +248,7 @@ def test_what_is_no_toml_is_told_with_its_line(
         assert "the configuration cannot be read: " in said
         assert why.lower() in said.lower()
         assert f"at {at}\n" in said
-        assert f"next: correct {'this line of the file' if line else 'the file'}" in said
+        assert f"next: correct {'this line of the file' if line else 'the configuration file'}" in said
     assert run("apply", "vllm-ascend", "--decode", "1:2", code=2).stdout == ""
 
 

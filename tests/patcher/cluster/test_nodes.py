@@ -122,7 +122,7 @@ def pending(site: Path) -> None:
 HINDRANCES = {
     "another release": (another_release, "vllm-ascend==0.11.0rc1", 3, "vllm-ascend is 0.12.0rc1 here"),
     "another release, none asked": (another_release, "vllm-ascend", 3, "0.11.0rc1 on n1, n3; 0.12.0rc1 on n2"),
-    "no target": (no_target, "vllm-ascend", 3, "exclude nodes without the target with --nodes has-target, or"),
+    "no target": (no_target, "vllm-ascend", 3, "leave out the nodes that lack the target, or"),
     "another structure": (edited, "vllm-ascend", 4, "n2"),
     "a damaged store": (damaged, "vllm-ascend", 5, "n2"),
 }

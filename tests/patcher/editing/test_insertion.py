@@ -169,7 +169,7 @@ def test_a_line_for_another_class_that_must_be_there_is_looked_for() -> None:
         (("        output = ", "        if batch: output = "), "0 top-level statements"),
         (
             (':\n        """Sleeps."""\n        allocator.sleep()', ": allocator.sleep()"),
-            "0 statements on a line of their own at the start of sleep",
+            "the body of sleep on the line of its `def`",
         ),
         (("    def sleep", "    def _probe(self): pass\n\n    def sleep"), "the class already has _probe"),
         (("after = 1", "after = = 1"), "not valid Python"),
@@ -325,12 +325,12 @@ def test_a_line_goes_in_front_of_a_call_at_any_depth_and_one_behind_it(edit: tup
 @pytest.mark.parametrize(
     ("edit", "cause"),
     [
-        (("capture()", "record()"), "0 statements that only call “self.runner.capture(...)” in start"),
-        (("used = self.runner.capture()", "return self.runner.capture()"), "0 statements that only call"),
-        (("capture()", "capture().bytes"), "0 statements that only call"),
-        (("used = self.runner.capture()", "used = 1 + self.runner.capture()"), "0 statements that only call"),
-        (("used = self.runner.capture()", "used = 1; self.runner.capture()"), "0 statements that only call"),
-        (("used = self.runner.capture()", "used += self.runner.capture()"), "0 statements that only call"),
+        (("capture()", "record()"), "0 statements in start that are the call “self.runner.capture(...)”"),
+        (("used = self.runner.capture()", "return self.runner.capture()"), "0 statements in start that are"),
+        (("capture()", "capture().bytes"), "0 statements in start that are"),
+        (("used = self.runner.capture()", "used = 1 + self.runner.capture()"), "0 statements in start that are"),
+        (("used = self.runner.capture()", "used = 1; self.runner.capture()"), "0 statements in start that are"),
+        (("used = self.runner.capture()", "used += self.runner.capture()"), "0 statements in start that are"),
         (
             (
                 "        if not self.eager:\n            # the graphs\n            used",
@@ -338,7 +338,7 @@ def test_a_line_goes_in_front_of_a_call_at_any_depth_and_one_behind_it(edit: tup
             ),
             "0 stat",
         ),
-        (("self.runner.dummy(size)", "self.runner.capture(size)"), "2 statements that only call"),
+        (("self.runner.dummy(size)", "self.runner.capture(size)"), "2 statements in start that are"),
     ],
 )
 def test_any_other_number_of_calls_is_refused(edit: tuple[str, str], cause: str) -> None:
@@ -360,7 +360,7 @@ def test_a_line_may_go_behind_a_statement_of_the_top_level_too() -> None:
         "enter()  # rlpatch: vllm-ascend rollout\n        self.runner.dummy(size)\n        leave()  # rlpatch" in after
     )
     assert markers.strip(after.encode()).decode() == top
-    with pytest.raises(Problem, match=r"0 top-level statements that only call “.*” in start"):
+    with pytest.raises(Problem, match=r"0 top-level statements in start that are the call “.*”"):
         started(START, site)  # it is nested there
 
 

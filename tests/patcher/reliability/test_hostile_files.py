@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from patcher.messages.errors import Kind
-from patcher.store.filesystem.rights import Node
+from patcher.store.filesystem.rights import PathState
 from patcher.store.registry import Journal, Move, text_of
 from tests.alarms import at_most
 from tests.patcher.cli.conftest import release
@@ -93,7 +93,7 @@ def stores(folder: Path) -> Files:
     site = release(folder / "site")
     assert invoked("apply", "vllm-ascend", "--path", site, *WINDOW).exit_code == 0
     store = site / ".rlpatch"
-    left = [Move("vllm_ascend/worker/worker_v1.py", *(Node("0" * 64, None, 0o644, 0, 0, 1, 1),) * 2)]
+    left = [Move("vllm_ascend/worker/worker_v1.py", *(PathState("0" * 64, None, 0o644, 0, 0, 1, 1),) * 2)]
     (store / "journal.json").write_bytes(text_of(Journal("x", (str(site),), 0, tuple(left), {}, {}, empties=True)))
     looks = [("status",), ("diff",), ("revert", "--dry-run"), ("apply", "vllm-ascend", *WINDOW, "--dry-run")]
     return Files([store / "state.json", store / "journal.json"], [(*words, "--path", site) for words in looks])

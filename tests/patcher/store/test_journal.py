@@ -325,7 +325,7 @@ def test_a_folder_that_became_a_link_out_of_the_root_is_refused(two: list[Path],
     (root / "pkg").rename(outside)
     (root / "pkg").symlink_to(outside)
     before = picture(outside)
-    with pytest.raises(Problem, match="is outside of the root folder"):
+    with pytest.raises(Problem, match="is outside of /"):
         store.recover([root])
     assert picture(outside) == before
 

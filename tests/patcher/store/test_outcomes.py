@@ -18,8 +18,8 @@ LINES = ["finished a command that was interrupted in /a", "undid a command that 
 @pytest.mark.parametrize(
     ("node", "lines", "where"),
     [
-        ("", LINES, "root folder: /b"),
-        ("n1", [f"n1: {line}" for line in LINES], "root folder: /b on n1"),
+        ("", LINES, "in the folder /b"),
+        ("n1", [f"n1: {line}" for line in LINES], "in the folder /b on n1"),
     ],
 )
 def test_a_report_names_the_runs_that_were_ended(node: str, lines: list[str], where: str) -> None:

@@ -108,7 +108,7 @@ def _inner_folder(root: Path) -> list[Edit]:
         (_compiled("worker.pyd"), "imports the compiled worker.pyd"),
         (_shadowed, "imports the compiled worker instead"),
         (_loop, "symbolic links"),
-        (_folder_outside, "leads out of the root folder"),
+        (_folder_outside, "leads out of /"),
         (_fifo, "not a regular file"),
         (_linked_cache, "bytecode folder is a symlink"),
         (_store_is_a_link, "is a link or a file, not a folder"),

@@ -21,7 +21,7 @@ from patcher.store import journal
 from patcher.store import transaction as store
 from patcher.store.filesystem import files, lock
 from patcher.store.filesystem.opened import Opened
-from patcher.store.filesystem.rights import Node
+from patcher.store.filesystem.rights import PathState
 from patcher.store.folder import StoreFolder
 from tests.patcher.store.refusals import fails
 from tests.patcher.store.tree import (
@@ -442,8 +442,8 @@ def test_a_group_that_cannot_be_kept_is_not_fatal(root: Path, monkeypatch, numbe
 
     monkeypatch.setattr(os, "fchown", refuse)
     monkeypatch.setattr(os, "chown", refuse)
-    files.put(root / "file", Node("", None, mode, os.getuid(), os.getgid() + 1), b"x")
-    files.put(root / "link", Node("", "file", 0o777, os.getuid(), os.getgid() + 1), b"")
+    files.put(root / "file", PathState("", None, mode, os.getuid(), os.getgid() + 1), b"x")
+    files.put(root / "link", PathState("", "file", 0o777, os.getuid(), os.getgid() + 1), b"")
     assert (root / "link").read_bytes() == b"x"
     assert stat.S_IMODE((root / "file").stat().st_mode) == narrowed
 
@@ -454,7 +454,7 @@ def test_an_owner_that_cannot_be_kept_is(root: Path, monkeypatch) -> None:
 
     monkeypatch.setattr(os, "fchown", refuse)
     with pytest.raises(PermissionError):
-        files.put(root / "file", Node("", None, 0o600, os.getuid() + 1, os.getgid()), b"x")
+        files.put(root / "file", PathState("", None, 0o600, os.getuid() + 1, os.getgid()), b"x")
     assert not list(root.rglob(".rlpatch-tmp-*"))
     assert not (root / "file").exists()
 
@@ -595,9 +595,9 @@ def test_the_store_and_its_name_are_on_the_disk_before_the_first_file_is_replace
     def fsync(descriptor: int) -> None:
         done.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
 
-    def put(path: Path, node: Node, data: bytes) -> None:
+    def put(path: Path, state: PathState, data: bytes) -> None:
         done.append(f"replaces {path}")
-        files.put(path, node, data)
+        files.put(path, state, data)
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(journal, "put", put)
@@ -613,8 +613,8 @@ def test_the_new_name_of_a_file_is_on_the_disk_before_the_mark(root: Path, monke
     def fsync(descriptor: int) -> None:
         done.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
 
-    def put(path: Path, node: Node, data: bytes) -> None:
-        files.put(path, node, data)
+    def put(path: Path, state: PathState, data: bytes) -> None:
+        files.put(path, state, data)
         done.append("replaced")
 
     def commit(folder: StoreFolder) -> None:

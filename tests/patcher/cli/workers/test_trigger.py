@@ -96,8 +96,8 @@ def test_trigger_prints_the_request_its_workers_and_when_it_expires(run: Run, wa
     host = here()["host"]
     asked = request(waiting)
     assert done.stdout.splitlines() == [
-        "requested --decode 0:10 --at-tail 8 in rollout 3, the next one that no worker has reached yet",
-        f"  requested from {host} rank 0, {host} rank 1 of vllm 0.32.0",
+        "requested --decode 0:10 --at-tail 8 in rollout 3, the next rollout that no worker has reached yet",
+        f"  the request goes to {host} rank 0, {host} rank 1 of vllm 0.32.0",
         f"  request {asked['id']} expires in 2 h; workers look for requests when a rollout begins",
         f"next: rlpatch watch {waiting.path}",
     ]
@@ -108,7 +108,7 @@ def test_a_training_stage_is_found_by_its_unit(run: Run, saved: Saved) -> None:
     saved.state("waiting", **ON_DEMAND, step=4)
     saved.state("waiting", **ON_DEMAND, rollout=9, pid=2)
     assert (
-        "in training step 5, the next one that no worker has reached yet"
+        "in training step 5, the next training step that no worker has reached yet"
         in run("trigger", "--micro-batch", "0:1").stdout
     )
     assert request(saved, "update-policy")["at"] == 5
@@ -160,7 +160,7 @@ DEMAND = {"state": "waiting", **ON_DEMAND}
 REFUSED: dict[str, tuple[list[dict[str, Any]], str, int, str, str]] = {
     "no window": ([DEMAND], "", 2, "no recording window was given", "for example rlpatch trigger --decode 30:60, or --micro-batch 0:1"),
     "two windows": (
-        [DEMAND], "--decode 1:2 --prefill 0:1", 2, "--decode and --prefill: a request can have only one recording window", "keep one of these options"),
+        [DEMAND], "--decode 1:2 --prefill 0:1", 2, "--decode and --prefill: a request can have only one recording window", "keep only one of these options"),
     "no window at all": ([DEMAND], "--decode thirty", 2, "--decode thirty is not a window A:B", "for example --decode 30:60"),
     "decode steps start at 1": ([DEMAND], "--decode 0:3", 2, "--decode 0:3: decode steps start at 1", "--decode 1:3, or"),
     "a condition for training": (
@@ -224,7 +224,7 @@ def test_a_pending_request_is_kept_unless_replace_is_given(run: Run, waiting: Sa
     assert "or replace it with --replace" in done.stderr
     assert request(waiting)["id"] == "0de1"
     done = run("trigger", "--decode", "1:2", "--replace")
-    assert "warning: request 0de1 (30:60 of rollout 3) is replaced" in done.stderr
+    assert "warning: the new request replaces request 0de1 (30:60 of rollout 3)" in done.stderr
     assert request(waiting)["window"] == "1:2"
 
 

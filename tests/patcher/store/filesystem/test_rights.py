@@ -8,10 +8,10 @@ import pytest
 
 from patcher.store.filesystem import rights
 from patcher.store.filesystem.opened import opened
-from patcher.store.filesystem.rights import ACL, Node
+from patcher.store.filesystem.rights import ACL, PathState
 
-NODE = Node("0" * 64, None, 0o640, 1, 2, 3, 4, (("user.a", "YQ=="),))
-LINK = Node("", "elsewhere", 0o777, 1, 2)
+STATE = PathState("0" * 64, None, 0o640, 1, 2, 3, 4, (("user.a", "YQ=="),))
+LINK = PathState("", "elsewhere", 0o777, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -23,16 +23,16 @@ def test_without_its_group_a_file_is_for_those_who_were_in_it_and_outside(mode: 
 
 
 @pytest.mark.parametrize(
-    ("node", "now", "becomes"),
+    ("state", "now", "becomes"),
     [
-        (NODE, None, NODE),
-        (NODE, Node("", None, 0o600, 5, 6, 7, 8), NODE._replace(mode=0o600, uid=5, gid=6, attributes=())),
-        (NODE, LINK._replace(uid=5), NODE._replace(uid=5)),  # a link has no rights of its own
-        (LINK, NODE._replace(uid=5), LINK._replace(uid=5)),
+        (STATE, None, STATE),
+        (STATE, PathState("", None, 0o600, 5, 6, 7, 8), STATE._replace(mode=0o600, uid=5, gid=6, attributes=())),
+        (STATE, LINK._replace(uid=5), STATE._replace(uid=5)),  # a link has no rights of its own
+        (LINK, STATE._replace(uid=5), LINK._replace(uid=5)),
     ],
 )
-def test_rights_are_those_of_what_is_there(node: Node, now: Node | None, becomes: Node) -> None:
-    assert rights.with_rights_of(node, now) == becomes
+def test_rights_are_those_of_what_is_there(state: PathState, now: PathState | None, becomes: PathState) -> None:
+    assert rights.with_rights_of(state, now) == becomes
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,11 @@ def test_rights_are_those_of_what_is_there(node: Node, now: Node | None, becomes
     ],
 )
 def test_what_others_have_changed_is_said(changes: dict[str, Any], said: str) -> None:
-    assert rights.differences(NODE, NODE._replace(**changes)) == said
+    assert rights.differences(STATE, STATE._replace(**changes)) == said
 
 
 def test_a_group_that_could_not_be_given_is_no_difference() -> None:
-    assert rights.differences(NODE._replace(gid=-1), NODE) == ""
+    assert rights.differences(STATE._replace(gid=-1), STATE) == ""
 
 
 def status(mode: int, uid: int, gid: int = 0) -> os.stat_result:
