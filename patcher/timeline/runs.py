@@ -74,7 +74,7 @@ class Process:
         """Return the first and last time by the wall clock, in microseconds since 1970."""
         pairs = [pair[1] for part in self.parts for pair in (part.first, part.last) if pair]
         start = min(part.started for part in self.parts) * 1000
-        return start or min(pairs, default=0), max([*pairs, start])
+        return start, max([*pairs, start])
 
 
 class Unread(NamedTuple):

@@ -313,6 +313,16 @@ def test_micro_batches_within_mini_batches_are_counted_through_the_call() -> Non
     assert "took 0.40 s, 4 times" in found.why
 
 
+@pytest.mark.parametrize(("levels", "found"), [(7, 1), (8, 0)])
+def test_micro_batches_are_looked_for_eight_levels_deep(levels: int, found: int) -> None:
+    made = Made()
+    work = parent = made.add(FIRST, "work", "update_actor", 8_000, 9_000)
+    for _ in range(levels):
+        parent = made.add(FIRST, "phase", "inner", 8_000, 9_000, parent)
+    made.add(FIRST, "unit", "micro-batch", 8_000, 9_000, parent)
+    assert len([*windows._micro_batches_within(made.records(), made.spans[work - 1], 0)]) == found
+
+
 def test_spans_that_are_parents_of_each_other_have_no_micro_batches() -> None:
     made = Made()
     made.add(FIRST, "work", "update_actor", 8_000, 9_000, parent=2)
