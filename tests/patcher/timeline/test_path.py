@@ -130,6 +130,21 @@ def test_iterations_head_to_head_are_one_piece(name: str) -> None:
     assert {piece[2:4] + piece[5:] for piece in pieces} <= {("engine", "iteration", "gen", ENGINE, 0)}
 
 
+@pytest.mark.parametrize(
+    ("lengths", "first", "last", "gap"),
+    [
+        ([30, 30, 7], 0, 3, 90), ([6, 7, 8], 0, 3, 21), ([6, 6], 0, 2, 20), ([40, 7, 30], 0, 1, 120), ([40, 7, 7, 9], 1, 3, 21),
+        ([30], 0, 1, 90), ([], 0, 0, 20), ([7] * 2048 + [30] * 2049, 0, 4097, 90), ([7] * 2049 + [30] * 2049, 0, 4098, 21),
+    ],
+)  # fmt: skip
+def test_a_gap_of_thrice_the_usual_iteration_counts_as_none(
+    lengths: list[int], first: int, last: int, gap: int
+) -> None:
+    columns = IterationColumns()
+    columns.extend([0] * len(lengths), [length * MS for length in lengths])
+    assert path.largest_joined_gap(columns, first, last) == gap * MS
+
+
 def test_phases_calls_works_and_units() -> None:
     rows = Rows()
     step = rows.add(DRIVER, "phase", "step", 0, 100)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from fixtures.timeline.small import small
@@ -147,6 +149,22 @@ def lived(start_s: float, end_s: float, role: str = "engine", **more: Any) -> ru
 def test_lifetimes_overlap_where_one_begins_before_the_other_ends(other: tuple[float, float], overlaps: bool) -> None:
     assert runs._lifetimes_overlap(lived(5, 9), lived(*other)) is overlaps
     assert runs._lifetimes_overlap(lived(*other), lived(5, 9)) is overlaps
+
+
+def test_a_process_ended_if_it_says_so_or_was_replaced() -> None:
+    def one(last_us: int, begin: int, ended: bool = False, **more: Any) -> runs.Process:
+        process = lived(0, 1, "trainer", **{"rank": 3, **more})
+        head = msgspec.structs.replace(process.head, last=(last_us, 0), begin=begin, ended=ended, pid=begin)
+        return replace(process, parts=(head,))
+
+    assert runs.end_times([one(50, 1), one(90, 51)]) == {0: 50}
+    assert runs.end_times([one(90, 51), one(50, 1)]) == {1: 50}
+    assert runs.end_times([one(50, 1), one(90, 50)]) == {}
+    assert runs.end_times([one(50, 1), one(90, 51, rank=2)]) == {}
+    assert runs.end_times([one(50, 1, rank=None), one(90, 51, rank=None)]) == {}
+    assert runs.end_times([one(50, 1, rank=None, replica=0), one(90, 51, rank=None, replica=0)]) == {0: 50}
+    assert runs.end_times([one(50, 1, ended=True), one(90, 2)]) == {0: 50}
+    assert runs.end_times([one(0, 1), one(90, 51)]) == {}
 
 
 def test_the_lanes_of_a_role_are_in_the_order_of_replica_rank_and_start() -> None:

@@ -114,6 +114,11 @@ def test_what_is_many_times_at_once_is_paler_where_it_is_few() -> None:
     assert drawn(row)[1] == ("prompt", 0, False, [(0, 7)])
 
 
+def test_a_single_request_is_solid() -> None:
+    (row,) = rows.rows(timeline(lane("agent", (0, 2, "request", ""))), NAMES)
+    assert drawn(row) == [("request", 0, False, [(0, 2)])]
+
+
 def test_kinds_that_go_on_at_once_lie_below_each_other_and_below_what_nests() -> None:
     crowds = [(0, 2, "trajectory", "prompt"), (0, 1, "request", "generate"), (1, 2, "reward", "score")]
     (row,) = rows.rows(timeline(lane("agent", *crowds)), NAMES)
