@@ -244,6 +244,32 @@ def test_a_device_that_computes_has_nothing_to_be_blamed_for() -> None:
     assert "is 5.0 %, within the limit of 10 %" in found.verdict.guide
 
 
+@pytest.mark.parametrize(
+    ("parts", "told"), [({"compute": 80}, True), ({"compute": 79}, False), ({"compute": 40, "overlap": 40}, True)]
+)
+def test_computing_is_told_from_four_fifths_of_the_time_on(parts: dict[str, int], told: bool) -> None:
+    rest = {"free_waiting": 100 - sum(parts.values())}
+    kernels = tuple(
+        Kernel(name, kind, 1, ns * MS)
+        for name, kind, ns in (
+            ("a", "compute", 5),
+            ("b", "copy", 9),
+            ("c", "compute", 3),
+            ("d", "compute", 1),
+            ("e", "compute", 1),
+        )
+    )
+    found = diagnoses._computing(capture(unit(**parts, **rest), kernels=kernels))
+    assert (found is not None) == told
+    if found:
+        assert found.evidence.endswith("a (50 %), c (30 %), d (10 %).")
+
+
+def test_of_the_reasons_of_free_time_those_of_a_twentieth_of_a_percent_are_named() -> None:
+    found = report(capture(unit(compute=10_000, free_waiting=9_980, free_latency=10, free_blocked=9, copy=1)))
+    assert re.findall(r"[\d.]+ % [a-z ]+", found.verdict.difference) == ["0.1 % launch latency", "49.9 % stream wait"]
+
+
 def test_the_guide_says_dispatch_where_the_host_was_not_late() -> None:
     found = report(capture(unit(compute=50, free_waiting=40, copy=10)))
     assert "is 50.0 %, above the limit of 10 %" in found.verdict.guide
