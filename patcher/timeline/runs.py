@@ -342,7 +342,7 @@ def _describe_run(number: int, run: Sequence[Process]) -> Run:
     """
     begin, end = min(process.wall[0] for process in run), max(process.wall[1] for process in run)
     packages = sorted({process.head.package for process in run if process.head.package})
-    return Run(number, begin / 1e6, max(end - begin, 0) / 1e6, len(run), tuple(packages), run[0].run)
+    return Run(number, begin / 1e6, (end - begin) / 1e6, len(run), tuple(packages), run[0].run)
 
 
 def missing_ranks(processes: Iterable[Process]) -> dict[int, list[int]]:

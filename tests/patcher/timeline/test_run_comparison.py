@@ -343,6 +343,10 @@ def test_other_trainers_are_refused() -> None:
     found = compared(side(noisy(1)), side(trl(9), "b"))
     assert len(found.refused) == 1
     assert compared(side(trl(9)), side(trl(9), "b")).refused == ()
+    silent = [replace(one, critical_path=()) for one in noisy(1)]
+    assert [
+        len(compared(*sides).refused) for sides in ((side(noisy(1)), side(silent)), (side(silent), side(silent)))
+    ] == [1, 0]
     validating = [replace(one, critical_path=(*one.critical_path, segment(("driver", "phase", "testing", "testing"), 3)))
                   for one in noisy(2)]  # fmt: skip
     assert compared(side(noisy(1)), side(validating, "b")).refused == ()

@@ -47,6 +47,9 @@ def test_where_each_rank_runs_by_itself_all_are_trainers_and_there_is_no_driver(
         ("trainer", 2, True)
     ]  # fmt: skip
     assert (found.missing, found.notes) == ((), ())
+    assert [(step.requests, step.tail, step.tail_seconds, step.sync_seconds) for step in found.steps] == [
+        (0, None, 0, 0)
+    ] * 2
 
 
 @pytest.mark.parametrize(("first", "second", "count"), [("a", "b", 2), ("a", "a", 2), ("", "", 2)])

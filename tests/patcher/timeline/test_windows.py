@@ -152,6 +152,12 @@ def test_a_decode_step_of_twice_the_median_is_slow(took: float, window: str | No
     assert (found and found.command.split()[4]) == window
 
 
+def test_decode_steps_of_no_time_count_as_a_microsecond() -> None:
+    rows = [*decoding(5, length=0), (170, 170.007, 4, 4), *decoding(6, length=0, begin=300)]
+    found = proposed(Made().decode(*rows))["slowest decode"]
+    assert " 7 times the median" in found.why
+
+
 def test_the_window_around_a_slow_step_begins_at_the_first_one() -> None:
     rows = [(100, 110, 4, 4), (110, 190, 4, 4), *decoding(6, begin=300)]
     assert "--decode 1:5 " in proposed(Made().decode(*rows))["slowest decode"].command
