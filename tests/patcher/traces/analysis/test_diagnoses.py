@@ -911,3 +911,13 @@ def test_the_facts_beside_a_trace_tell_what_a_step_held(tmp_path: Path) -> None:
     found.metadata = metadata_from({"units": listed})
     told = analysis.attributed(found).profile.units
     assert [(one.requests, one.tokens, one.context) for one in told] == [(8, 9, 4000), (None, None, None)]
+
+
+def test_the_step_that_starts_the_profiler_is_not_the_slowest() -> None:
+    first = replace(unit(0, compute=90), profiler_start=True)
+    others = [unit(at, compute=10) for at in range(1, 5)]
+    assert diagnoses._slowest_step(capture(first, *others)) is None
+    assert diagnoses._slowest_step(capture(*[first] * 3)) is None
+    slow = diagnoses._slowest_step(capture(first, *others, unit(5, compute=20)))
+    assert slow is not None
+    assert "Step 5 took 20.00 ms, 2.0 times" in slow.evidence

@@ -131,3 +131,10 @@ def test_frames_of_a_step_are_those_within_it() -> None:
     assert steps([("a", 0, 100, 1), ("b", 500, 900, 1)]).frames == {}
     inner = steps([("a", -10, 100, 1), ("b", 500, 1000, 1)], ends=900)
     assert {frame: sum(places.values()) for frame, places in inner.frames.items()} == {"f.py(7): g": 400 * US}
+
+
+def test_operators_that_end_with_the_begin_of_a_step_or_begin_with_its_end_are_not_in_it() -> None:
+    assert steps([("a", -500, 100, 1), ("b", -100, 0, 2), ("c", 500, 1000, 2), ("d", 1000, 1200, 2)]).calls == {
+        "a": 1,
+        "c": 1,
+    }
