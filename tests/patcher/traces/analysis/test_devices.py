@@ -28,7 +28,7 @@ def test_a_device_has_its_peaks(name: str) -> None:
     ("operations", "moved", "size", "least", "bound"),
     [
         (0, 3350, 2, 1.0, "memory"), (989_400, 0, 2, 1.0, "compute"), (989_400, 3350, 2, 1.0, "memory"), (2 * 989_400, 3350, 2, 2.0, "compute"),
-        (494_700, 0, 4, 1.0, "compute"), (1_978_900, 0, 1, 1.0, "compute"), (5, 3350, 8, None, None), (0, 3350, 8, 1.0, "memory"),
+        (494_700, 0, 4, 1.0, "compute"), (1_978_900, 0, 1, 1.0, "compute"), (5, 3350, 8, None, None), (0, 335, 8, 0.1, "memory"), (0, 0, 8, 0.0, "memory"),
     ],
 )  # fmt: skip
 def test_the_least_time_of_a_call_is_that_of_its_roofline(

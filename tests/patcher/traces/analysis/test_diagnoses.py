@@ -16,6 +16,7 @@ from patcher.traces.analysis import checks, diagnoses
 from patcher.traces.analysis.ranks import match_collectives
 from patcher.traces.measured import OperatorRate
 from patcher.traces.model import (
+    CPU,
     PARTS,
     TITLES,
     CallSums,
@@ -911,6 +912,21 @@ def test_the_facts_beside_a_trace_tell_what_a_step_held(tmp_path: Path) -> None:
     found.metadata = metadata_from({"units": listed})
     told = analysis.attributed(found).profile.units
     assert [(one.requests, one.tokens, one.context) for one in told] == [(8, 9, 4000), (None, None, None)]
+
+
+@pytest.mark.parametrize(("slowest", "count", "said"), [(0, 1, True), (1, 1, False), (0, 2, True), (1, 3, True)])
+def test_several_slow_steps_or_the_first_one_are_a_headline_of_their_own(slowest: int, count: int, said: bool) -> None:
+    made = capture(*(unit(at) for at in range(5)))
+    headline = diagnoses._slow_steps_headline(made, made.units[slowest], count)
+    assert (headline == "") != said
+    assert (f"{count} of 5 steps" in headline) == (count > 1)
+
+
+def test_a_step_is_slow_among_those_that_took_no_time() -> None:
+    steps = tuple(RecordedUnit(number=at, host_ns=5 * (at == 3), kernels=0) for at in range(4))
+    slow = diagnoses._slowest_step(RankProfile("a", "torch", 0, CPU, steps))
+    assert slow is not None
+    assert (slow.saving_ns, slow.severity, "5.0 times" in slow.evidence) == (1, "warning", True)
 
 
 def test_the_step_that_starts_the_profiler_is_not_the_slowest() -> None:

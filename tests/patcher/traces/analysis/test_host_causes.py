@@ -124,7 +124,7 @@ def test_a_cause_has_half_of_the_additional_time_of_a_step(name: str) -> None:
 @pytest.mark.parametrize(
     ("operators", "spread", "steady"),
     [
-        ([100] * 5, 1000, True), ([100] * 5, 1001, False), ([1000, 1000, 1005, 1005, 1005], 500, True),
+        ([100] * 5, 1000, True), ([100] * 6, 1000, True), ([100] * 5, 1001, False), ([1000, 1000, 1005, 1005, 1005], 500, True),
         ([1000, 1000, 1005, 1005, 1005], 501, False), ([100] * 4, 0, False), ([0] * 5, 0, False),
     ],
 )  # fmt: skip
