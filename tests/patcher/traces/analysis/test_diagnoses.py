@@ -924,7 +924,9 @@ def test_several_slow_steps_or_the_first_one_are_a_headline_of_their_own(slowest
 
 def test_a_step_is_slow_among_those_that_took_no_time() -> None:
     steps = tuple(RecordedUnit(number=at, host_ns=5 * (at == 3), kernels=0) for at in range(4))
-    slow = diagnoses._slowest_step(RankProfile("a", "torch", 0, CPU, steps))
+    slow = diagnoses._slowest_step(
+        RankProfile("a", "torch", 0, CPU, steps, operators=(CallSums("aten::mm", 1, 0, 0, 5),))
+    )
     assert slow is not None
     assert (slow.saving_ns, slow.severity, "5.0 times" in slow.evidence) == (1, "warning", True)
 
