@@ -73,7 +73,7 @@ def align(processes: Sequence[Process], reference: int) -> Alignment:
     """
     newest, hosts = dict[str, tuple[int, int]](), defaultdict[str, dict[str, None]](dict)
     for head in (process.head for process in processes):
-        newest[head.boot] = max(newest.get(head.boot, (0, 0)), head.clocks)
+        newest[head.boot] = max(newest.get(head.boot, head.clocks), head.clocks)
         hosts[head.boot][head.host] = None
     walls = {boot: wall - mono for boot, (mono, wall) in newest.items()}
     home = processes[reference].head.boot

@@ -30,9 +30,7 @@ FORMAT = 1
 FOLDER = "timeline"
 """Name of the folder with timeline files, below the folder of the traces."""
 
-NAME = re.compile(
-    r"(?P<host>.+)_(?P<pid>\d{1,10})_(?P<started>\d{1,16})\.jsonl\.gz(?P<old>\.old)?", re.ASCII | re.DOTALL
-)
+NAME = re.compile(r".+_\d{1,10}_(?P<started>\d{1,16})\.jsonl\.gz(\.old)?")
 
 KINDS = (
     "phase", "step", "call", "work", "unit", "wait", "sync", "sleep", "poll", "trajectory", "reward", "request",
@@ -347,7 +345,7 @@ def _unpack_until_damage(stream: zlib._Decompress, chunk: bytes) -> bytes:
     for size in (_PIECE, 1):
         with contextlib.suppress(zlib.error):
             while chunk:
-                attempt = stream.copy() if size > 1 else stream
+                attempt = stream.copy()
                 pieces.append(attempt.decompress(chunk[:size]))
                 stream, chunk = attempt, chunk[size:]
     return b"".join(pieces)
@@ -601,8 +599,7 @@ class Reader:
     def forget(self, before: int) -> list[KeptSpan]:
         """Drop all spans, stalls and iterations that ended by ``before`` (microseconds); return the dropped spans."""
         ended = [span for span in self.spans if end_of(span) <= before]
-        if ended:
-            self.spans = [span for span in self.spans if end_of(span) > before]
+        self.spans = [span for span in self.spans if end_of(span) > before]
         self.stalls = [stall for stall in self.stalls if stall.end > before]
         ends = self.iterations.end
         self.iterations.forget(next((at for at, end in enumerate(ends) if end > before), len(ends)))

@@ -103,7 +103,7 @@ class _Join:
             for at, process in enumerate(self.processes)
         ]
         errors = (round(1e6 * (clock.error_seconds or 0)) for clock in self.aligned.clocks)
-        self.tolerance = 1_000 + max(errors, default=0)
+        self.tolerance = 1_000 + max(errors)
         self.lanes = RunLanes(self.processes)
         self.collector = Collector(self.processes)
         ends = runs.end_times(self.processes)
@@ -240,7 +240,7 @@ class _Join:
 
         Spans that never ended, and the number of lost records, are added to the lanes, too.
         """
-        until = max((reader.upto for reader in self.readers), default=0)
+        until = max(reader.upto for reader in self.readers)
         while reading := [reader for reader in self.readers if not reader.done]:
             for reader in reading:
                 reader.advance(until)

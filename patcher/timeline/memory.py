@@ -241,7 +241,7 @@ class MemoryCollector:
         roles = defaultdict[str, int](int)
         for holder, size in self._holders(place, note.at):
             roles[self.processes[holder].role] += size
-        self.curves[place].add(note.at, used, dict(roles), max(POINTS // max(len(self.curves), 1), 20))
+        self.curves[place].add(note.at, used, dict(roles), max(POINTS // len(self.curves), 20))
         return place, used
 
     def _holders(self, place: MemoryHome, at: int) -> Iterator[tuple[int, int]]:
@@ -311,7 +311,9 @@ class MemoryCollector:
                 used[device] += [(note.at, total - note.free) for note in of.memory if note.free is not None]
                 syncs[device] += [span for span in spans.get(process, ()) if span.kind == "sync" and span.end]
         for device, of_device in syncs.items():
-            first, last = min((span.start for span in of_device), default=0), max(map(end_of, of_device), default=0)
+            if not of_device:
+                continue
+            first, last = min(span.start for span in of_device), max(map(end_of, of_device))
             inside = sorted(moment for moment in used[device] if first <= moment[0] <= last)
             if len(inside) > 2:
                 sizes = [size for _, size in inside]

@@ -874,8 +874,6 @@ def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str,
     pieces = list[PathPiece]()
     for at in range(first, last):
         begin, end = columns.start[at], columns.end[at]
-        if end <= low and (at + 1 >= last or columns.start[at + 1] - end > room):
-            continue
         piece = PathPiece(begin, end, "engine", "iteration", "decode", phase, process)
         if columns.tokens[at] > columns.requests[at]:
             piece = piece._replace(what="prefill")

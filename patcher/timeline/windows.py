@@ -342,10 +342,12 @@ class Collector:
         It must take over twice the median. ``slow`` has the slowest micro-batch of each step and method, ``steps`` the
         steps by number.
         """
+        if not slow:
+            return
         usual = {method: max(statistics.median(lengths), 1) for method, lengths in self.lengths.items()}
         compared = [((batch.end - batch.start) / usual[batch.method], batch) for batch in slow]
-        times, micro_batch = max(compared, default=(0.0, None))
-        if micro_batch is None or times <= SLOW:
+        times, micro_batch = max(compared)
+        if times <= SLOW:
             return
         rank = self._slow_rank(micro_batch, usual[micro_batch.method], steps[micro_batch.step])
         stage, role = STAGES[micro_batch.method]

@@ -170,12 +170,12 @@ def _place_rows(timeline: RunTimeline, most_names: int) -> tuple[list[Placed], i
     y = _HEAD + 6 + _MARKS * bool(timeline.windows or timeline.recorded)
     built_rows = rows(timeline, most_names)
     serving = ("engine", "server", "agent", "reward")
-    below = max((at for at, row in enumerate(built_rows) if row.role in serving), default=-1)
+    below = max((at for at, row in enumerate(built_rows) if row.role in serving), default=0)
     placed, curve = [], y
     for at, row in enumerate(built_rows):
         placed.append(Placed(row, y, _label(row, built_rows, timeline)))
         y += row.height
-        if at == max(below, 0):
+        if at == below:
             curve, y = y, y + _CURVE + 6
     return placed, curve, y + _AXIS
 

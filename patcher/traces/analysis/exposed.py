@@ -316,7 +316,7 @@ def _straggler_text(
         )
     advice = Text("check what {rank} does before the collectives: its load, its host, its CPU cores", last)
     blamed = [candidate for candidate in profiles if candidate.source == slow.source]
-    more = excess(blamed, others) if blamed and others else None
+    more = excess(blamed, others)
     if more is not None and per_unit(profile, "communication_ns") and more.ns >= WAITS * blamed[0].median_ns:
         evidence = sentences(
             evidence,

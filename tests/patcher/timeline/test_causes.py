@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
+from typing import Any
 
 import pytest
 
@@ -367,6 +369,46 @@ def test_nobody_is_accused_if_several_roles_are_slower_at_once(server: float, dr
     slow = verdicts([*USUAL, step(decode=9, more=more)], WHO)[-1]
     assert slow.verdict == verdict
     assert (slow.limited_by is None) == (verdict == "several")
+
+
+def test_roles_that_are_slower_in_other_phases_are_not_slower_together() -> None:
+    more = {Activity("server", "serve", "generate", "other"): 0.5, Activity("driver", "phase", "adv", "adv"): 0.6}
+    assert verdicts([*USUAL, step(decode=9, more=more)], WHO)[-1].verdict == "limited"
+
+
+@pytest.mark.parametrize(
+    ("excess", "spread", "total", "clear"),
+    [(12, 1, 30, False), (13, 1, 30, True), (9, 0, 30, False), (9.1, 0, 30, True), (31, 2.6, 30, False)],
+)
+def test_an_excess_of_twelve_spreads_and_a_third_of_the_step_is_clear(
+    excess: float, spread: float, total: int, clear: bool
+) -> None:
+    comparison = causes._Comparison(StepTimes(total, {ADV: total}, {}, {}), (), WHO)
+    vars(comparison).update(usual_times={ADV: (total - excess, spread)}, excesses={ADV: excess})
+    assert comparison._is_clear(ADV) is clear
+
+
+@pytest.mark.parametrize(
+    ("fields", "value"),
+    [
+        ({"kind": "iteration"}, 7), ({"kind": "iteration", "replica": 1}, inf), ({"kind": "iteration", "replica": None}, inf),
+        ({"role": "reward", "phase": "gen"}, 5), ({"role": "reward"}, inf), ({"phase": "gen"}, inf), ({}, inf),
+    ],
+)  # fmt: skip
+def test_what_an_activity_can_shrink_by_is_bounded_by_what_runs_beside_it(fields: dict[str, Any], value: float) -> None:
+    replica = fields.get("replica", 0)
+    activity = Activity(fields.get("role", "engine"), fields.get("kind", "x"), "x", fields.get("phase", "y"))
+    times = StepTimes(1, {}, {}, {}, (0, 7), rewards_delay=5)
+    assert causes._Comparison(times, (), WHO)._slack(activity, replica) == value
+
+
+def test_the_lead_in_a_weight_sync_is_over_the_next_slowest_of_the_role() -> None:
+    who = [*WHO, ProcessRank(None, 2)]
+    comparison = causes._Comparison(step(), (), who)
+    times = replace(step(), sync={"send": {0: 50, 1: 4, 2: 9, 5: 6, 3: 20, 4: 13}})
+    assert comparison._slowest_in_sync(times, SEND) == (3, 2)
+    assert comparison._slowest_in_sync(times, SEND._replace(role="engine")) == (7, 3)
+    assert comparison._slowest_in_sync(times, SEND._replace(what="load")) == (0, None)
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,29 @@ def test_causes_of_another_rank_are_another_cause() -> None:
     assert {one.steps for one in found.values()} == {(2,), (3, 4)}
 
 
+def test_a_step_that_loses_a_hundredth_of_its_time_is_not_among_those_that_lose() -> None:
+    lost = said([step(1), step(2, poll=0.1), step(3, poll=0.11), step(4, poll=3)])
+    ((title, poll),) = lost.items()
+    assert title.startswith("polling ")
+    assert (poll.seconds, poll.steps, poll.saves_seconds) == (3.21, (3, 4), 3.21)
+
+
+def test_costs_are_rounded_to_a_microsecond_and_shares_to_a_hundredth_of_a_percent() -> None:
+    (found,) = said([step(1), step(2, (cause(2 / 3, 1 / 3),)), step(3, poll=0)]).values()
+    assert (found.seconds, found.share, found.saves_seconds) == (0.666667, 0.0333, 0.333333)
+    (found,) = said([step(1), step(2, poll=2 / 3), step(3)]).values()
+    assert (found.seconds, found.share, found.saves_seconds) == (0.666667, 0.0333, 0.666667)
+    done = ((0, 1.0), (1, 5.0))
+    (found,) = said([step(1), step(2, imbalance=(Imbalance("ranks", done, 2 / 3),)), step(3)]).values()
+    assert (found.seconds, found.share, found.saves_seconds) == (0.666667, 0.0333, 0.666667)
+
+
+def test_an_activity_that_is_shorter_than_its_excess_is_not_long() -> None:
+    path = spent(other=3, update=2)
+    found = [*costs._long_activities([step(1), step(2, (cause(2.5),)), step(3, (cause(0.5),))], [path] * 3)]
+    assert [(one.cause and one.cause.what, one.seconds) for one in found] == [("x", 9), ("micro-batch", 3.5)]
+
+
 def test_below_a_hundredth_of_the_run_nothing_is_said_and_of_many_the_largest() -> None:
     assert said([step(1), step(2, (cause(0.1),))]) == {}
     assert len(said([step(1), step(2, (cause(0.11),))])) == 1

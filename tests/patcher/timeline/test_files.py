@@ -229,6 +229,19 @@ def test_a_text_is_bounded_and_holds_nothing_that_a_terminal_obeys(tmp_path: Pat
     assert len(span.name) == 60
 
 
+def test_what_a_header_or_a_device_leaves_out_is_empty() -> None:
+    header, device = files._decode_header(b"{}"), files._decode_device(b'{"index":2}')
+    assert header == files.Header("", "", 0, 0, "", "", None, None, 0, {})
+    assert device == files.ProcessDevice(2, "", "", "", 0)
+
+
+def test_texts_of_a_header_have_their_most_letters() -> None:
+    texts = files._texts(files.Header(*["x" * 300] * 2, 0, 0, *["x" * 300] * 4))
+    assert {name: len(text) for name, text in texts.items()} == {
+        "package": 40 + 1 + 40, "host": 80, "boot": 80, "command": 80, "run": 200
+    }  # fmt: skip
+
+
 HEADERS = {
     "of no format": (b"{}\n", 0),
     "no JSON": (b"\x00\xff\n", 0),

@@ -227,6 +227,13 @@ def test_tables_and_sentences_have_the_bytes_of_the_run(tmp_path: Path) -> None:
         "1.5 MB", "−1.5 MB", "0 B", "−1 B"
     ]  # fmt: skip
     assert cache.rows == [("engine, replica 0", 8, 458, 1000, 0.458)]
+    columns = [column for table in (peaks, changes, cache, growth) for column in table.columns]
+    assert [column.key for column in columns if column.bar] == ["used_bytes"]
+    assert [column.key for column in columns if column.optional] == ["step", "per_step_bytes", "seconds", "doing"]
+    assert [column.key for column in columns if column.unit.whole == 1] == ["share"]
+    empty = replace(run, memory=RunMemory(cache=(CacheUse("e", 0, 2, 0, 0),)))
+    assert memory_tables.cache(empty).rows == [("e", 2, 0, 0, 0)]
+    assert "0 % (0 of 0" in memory_tables.cache_line(empty.memory.cache[0])
     assert growth.rows == [
         ("trainer, rank 0", "host", None, 100 << 20, 700 << 20, 1_300 << 20, None, ""),
         ("trainer, rank 0", "host", 5, None, 1_000 << 20, 2_000 << 20, 0.300001, "update_actor"),

@@ -332,6 +332,7 @@ def test_rewards_save_at_most_what_is_on_the_path_and_a_thousandth_is_left_out()
     for us, saves in ((S, 1.0), (9 * S, 2.0), (S // 100, None), (S // 100 + 1, 0.010001)):
         bounds = {bound.name: bound.saves_seconds for bound in what_if(10 * S, path, None, (), (), us)}
         assert bounds.get("rewards without waiting") == saves
+    assert "no long tail" not in {bound.name for bound in what_if(1, path, None, (), ())}
     tail_of = Tail(5, 9, 4, 20, 3.0)
     assert {bound.name: bound.seconds for bound in what_if(10 * S, path, tail_of, (), ())}["no long tail"] == 7.0
 

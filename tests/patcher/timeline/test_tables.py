@@ -48,6 +48,12 @@ def test_steps_have_their_times_shares_and_counts(run: RunTimeline) -> None:
     )
 
 
+def test_seconds_are_a_dash_where_there_are_none() -> None:
+    assert [tables.SECONDS.text(length) for length in (0, 0.0004, 1.5)] == ["-", "0.000", "1.50"]
+    assert tables.SECONDS.page is not None
+    assert [tables.SECONDS.page(length) for length in (0.000499, 0.0005, 1.5)] == ["–", "0.5 ms", "1.50 s"]
+
+
 def test_bounds_are_of_the_median_step_of_all_and_of_the_best(run: RunTimeline) -> None:
     assert rows(tables.bounds(run))[3][1:5] == [0.15, 0.15, 0.028302, 4]
     assert rows(tables.bounds(run))[2][1:5] == [0.391, 1.955, 0.368868, 5]

@@ -16,6 +16,7 @@ from patcher.traces.analysis import checks, diagnoses
 from patcher.traces.analysis.ranks import match_collectives
 from patcher.traces.measured import OperatorRate
 from patcher.traces.model import (
+    CPU,
     PARTS,
     TITLES,
     CallSums,
@@ -242,6 +243,32 @@ def test_a_device_that_computes_has_nothing_to_be_blamed_for() -> None:
     assert [(one.id, one.severity, one.saving_ns) for one in found.findings] == [("compute", "note", None)]
     assert found.verdict.title == TITLES["compute"]
     assert "is 5.0 %, within the limit of 10 %" in found.verdict.guide
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"), [({"compute": 80}, True), ({"compute": 79}, False), ({"compute": 40, "overlap": 40}, True)]
+)
+def test_computing_is_told_from_four_fifths_of_the_time_on(parts: dict[str, int], told: bool) -> None:
+    rest = {"free_waiting": 100 - sum(parts.values())}
+    kernels = tuple(
+        Kernel(name, kind, 1, ns * MS)
+        for name, kind, ns in (
+            ("a", "compute", 5),
+            ("b", "copy", 9),
+            ("c", "compute", 3),
+            ("d", "compute", 1),
+            ("e", "compute", 1),
+        )
+    )
+    found = diagnoses._computing(capture(unit(**parts, **rest), kernels=kernels))
+    assert (found is not None) == told
+    if found:
+        assert found.evidence.endswith("a (50 %), c (30 %), d (10 %).")
+
+
+def test_of_the_reasons_of_free_time_those_of_a_twentieth_of_a_percent_are_named() -> None:
+    found = report(capture(unit(compute=10_000, free_waiting=9_980, free_latency=10, free_blocked=9, copy=1)))
+    assert re.findall(r"[\d.]+ % [a-z ]+", found.verdict.difference) == ["0.1 % launch latency", "49.9 % stream wait"]
 
 
 def test_the_guide_says_dispatch_where_the_host_was_not_late() -> None:
@@ -885,3 +912,30 @@ def test_the_facts_beside_a_trace_tell_what_a_step_held(tmp_path: Path) -> None:
     found.metadata = metadata_from({"units": listed})
     told = analysis.attributed(found).profile.units
     assert [(one.requests, one.tokens, one.context) for one in told] == [(8, 9, 4000), (None, None, None)]
+
+
+@pytest.mark.parametrize(("slowest", "count", "said"), [(0, 1, True), (1, 1, False), (0, 2, True), (1, 3, True)])
+def test_several_slow_steps_or_the_first_one_are_a_headline_of_their_own(slowest: int, count: int, said: bool) -> None:
+    made = capture(*(unit(at) for at in range(5)))
+    headline = diagnoses._slow_steps_headline(made, made.units[slowest], count)
+    assert (headline == "") != said
+    assert (f"{count} of 5 steps" in headline) == (count > 1)
+
+
+def test_a_step_is_slow_among_those_that_took_no_time() -> None:
+    steps = tuple(RecordedUnit(number=at, host_ns=5 * (at == 3), kernels=0) for at in range(4))
+    slow = diagnoses._slowest_step(
+        RankProfile("a", "torch", 0, CPU, steps, operators=(CallSums("aten::mm", 1, 0, 0, 5),))
+    )
+    assert slow is not None
+    assert (slow.saving_ns, slow.severity, "5.0 times" in slow.evidence) == (1, "warning", True)
+
+
+def test_the_step_that_starts_the_profiler_is_not_the_slowest() -> None:
+    first = replace(unit(0, compute=90), profiler_start=True)
+    others = [unit(at, compute=10) for at in range(1, 5)]
+    assert diagnoses._slowest_step(capture(first, *others)) is None
+    assert diagnoses._slowest_step(capture(*[first] * 3)) is None
+    slow = diagnoses._slowest_step(capture(first, *others, unit(5, compute=20)))
+    assert slow is not None
+    assert "Step 5 took 20.00 ms, 2.0 times" in slow.evidence

@@ -95,6 +95,11 @@ def test_the_headline_says_which_steps_are_slow_and_why(
 
 MATMULS, LARGE, SMALL = {"aten::mm": 10}, "[[2048, 256]]", "[[64, 256]]"
 EXCESS: dict[str, tuple[HostStep, HostStep, str]] = {
+    "inputs of 1.3 times the size": (step(0, {"aten::mm": 20}, {}, inputs={"aten::mm": {"[[130]]"}}), step(1, MATMULS, {}, inputs={"aten::mm": {"[[100]]"}}), "larger inputs"),
+    "inputs that are hardly larger": (step(0, {"aten::mm": 20}, {}, inputs={"aten::mm": {"[[129]]"}}), step(1, MATMULS, {}, inputs={"aten::mm": {"[[100]]"}}), ""),
+    "the largest of several inputs": (
+        step(0, {"aten::mm": 20}, {}, inputs={"aten::mm": {"[[1]]", "[[130]]"}}), step(1, MATMULS, {}, inputs={"aten::mm": {"[[100]]", "[[2]]"}}), "larger inputs",
+    ),
     "half is compiled": (step(0, {"aten::mm": 20}, {}, compiling_ns=5 * MS), step(1, MATMULS, {}), "torch.compile compiles"),
     "less is compiled": (step(0, {"aten::mm": 20}, {}, compiling_ns=4 * MS), step(1, MATMULS, {}), ""),
     "half is at one place": (step(0, {"aten::mm": 15}, {SORT: 5}), step(1, MATMULS, {}), "passes in built-in function sort"),
@@ -119,7 +124,7 @@ def test_a_cause_has_half_of_the_additional_time_of_a_step(name: str) -> None:
 @pytest.mark.parametrize(
     ("operators", "spread", "steady"),
     [
-        ([100] * 5, 1000, True), ([100] * 5, 1001, False), ([1000, 1000, 1005, 1005, 1005], 500, True),
+        ([100] * 5, 1000, True), ([100] * 6, 1000, True), ([100] * 5, 1001, False), ([1000, 1000, 1005, 1005, 1005], 500, True),
         ([1000, 1000, 1005, 1005, 1005], 501, False), ([100] * 4, 0, False), ([0] * 5, 0, False),
     ],
 )  # fmt: skip

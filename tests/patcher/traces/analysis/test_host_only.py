@@ -575,3 +575,81 @@ def test_a_place_with_half_of_the_idle_time_is_the_headline(longest: int, furthe
     (finding,) = (one for one in diagnosed(places) if one.id == "host-idle")
     assert ("mostly in a" in finding.headline) == named
     assert finding.saving_ns == longest * MS
+
+
+@pytest.mark.parametrize(
+    ("shapes", "count"),
+    [("[[2, 3], [4]]", 10), ("[[], [4]]", 4), ("[]", 0), ("x", 0), ("[[2, 3], 7]", 6), ("[[0, 3], [5]]", 5)],
+)
+def test_elements_of_inputs_are_counted(shapes: str, count: int) -> None:
+    assert host_only._elements(shapes) == count
+
+
+@pytest.mark.parametrize(
+    ("whole", "calls", "small", "said"), [(20, 1000, 7, True), (20.001, 1000, 7, False), (2, 100, 1, True), (1.9, 99, 1, False)]
+)  # fmt: skip
+def test_many_small_operators_are_a_hundred_of_20_us_each(whole: float, calls: int, small: int, said: bool) -> None:
+    step = HostStep(
+        number=0, ns=round(whole * MS), operators={}, calls={"aten::a": calls - 1, "aten::b": 1}, places={}, small_ns=small, compiling_ns=0
+    )  # fmt: skip
+    found = host_only._many_small(RankProfile("a", "torch", 0, CPU, (), host_steps=(step,)))
+    assert (found and (found.id, found.severity, found.saving_ns, found.source)) == (
+        ("host-small", "warning", small, "a") if said else None
+    )
+    if found:
+        assert f"aten::a ({calls - 1:,}), aten::b (1)" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("compiling", "numbers", "saving"),
+    [((0, 0), [], None), ((19, 0), [], None), ((20, 0), ["1", "2", "10"], 10), ((20, 2), ["1", "2", "11"], 11), ((20, 10), ["2", "2", "15"], 15)],
+)  # fmt: skip
+def test_torch_compile_is_told_from_a_tenth_of_the_time_on(
+    compiling: tuple[int, int], numbers: list[str], saving: int | None
+) -> None:
+    """A step counts that has half of what is usual."""
+    steps = tuple(
+        HostStep(number=at, ns=100, operators={}, calls={}, places={}, small_ns=0, compiling_ns=ns)
+        for at, ns in enumerate(compiling)
+    )
+    found = host_only._compilation(RankProfile("a", "torch", 0, CPU, (), host_steps=steps))
+    assert (found and found.saving_ns) == saving
+    assert (re.findall(r"\b\d+\b(?!\.| ms)", found.evidence.partition("ms")[2]) if found else []) == numbers
+
+
+@pytest.mark.parametrize(
+    ("frames", "expected"),
+    [
+        ([{}], ("", 0)), ([{"f": 9, "g": 8}], ("g", 8)), ([{"f": 10, "g": 8}], ("g", 8)), ([{"f": 11, "g": 8}], ("f", 11)),
+        ([{"f": 9}, {"f": 5}, {}], ("f", 5)), ([{"f": 9}, {}, {}], ("", 0)), ([{"f": 4}, {"f": 6}], ("f", 4)),
+    ],
+)  # fmt: skip
+def test_the_frame_with_most_of_the_time_is_the_innermost_with_most_of_it(
+    frames: list[dict[str, int]], expected: tuple[str, int]
+) -> None:
+    steps = [
+        HostStep(
+            number=at, ns=100, operators={}, calls={}, places={}, small_ns=0, compiling_ns=0,
+            frames={name: {HostPlace("inner"): ns - 1, HostPlace("other"): 1} for name, ns in row.items()},
+        )
+        for at, row in enumerate(frames)
+    ]  # fmt: skip
+    *found, sentence = host_only._typical_frame(steps)
+    assert (*found,) == expected
+    assert bool(sentence) == bool(expected[0])
+    if sentence:
+        assert sentence.index("inner") < sentence.index("other")
+
+
+@pytest.mark.parametrize(
+    ("times", "named"),
+    [
+        ({"aten::mm": 50}, "50 %|aten::mm"), ({"aten::mm": 49}, ""), ({"aten::mm": 30, "aten::addmm": 20}, "50 %|matmuls"),
+        ({"aten::mm": 30, "aten::addmm": 19}, ""), ({"aten::add": 60}, "60 %|aten::add"), ({"aten::add": 30, "aten::mul": 40}, ""), ({}, ""),
+    ],
+)  # fmt: skip
+def test_an_operator_or_a_family_with_half_of_the_time_is_the_headline(times: dict[str, int], named: str) -> None:
+    rows = tuple(CallSums(name, 1, 0, 0, ns) for name, ns in times.items())
+    headline = host_only._dominant_operator(RankProfile("a", "torch", 0, CPU, (), operators=rows), 100)
+    assert all(part in headline for part in named.split("|"))
+    assert bool(headline) == bool(named)
