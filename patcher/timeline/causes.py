@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import repeat
 from math import inf
 from typing import NamedTuple
 
@@ -72,6 +73,10 @@ class Activity(NamedTuple):
     phase: str
 
 
+CPU_WAIT = Activity("host", "cpu-wait", Text("waiting for a free CPU"), "")
+"""Time in which a process on the critical path was ready to run but had no CPU."""
+
+
 @dataclass(frozen=True)
 class StepTimes:
     """Times of one step's critical path by activity, in microseconds.
@@ -99,7 +104,17 @@ class StepTimes:
     @cached_property
     def phases(self) -> frozenset[str]:
         """Return the driver's phases on the critical path."""
-        return frozenset(activity.phase for activity in self.us)
+        return frozenset(activity.phase for activity in self.us if activity != CPU_WAIT)
+
+
+class ProcessWait(NamedTuple):
+    """Wait for a CPU: the index of the process that had none, and for how many microseconds."""
+
+    process: int | None
+    us: int
+
+
+NO_WAIT = ProcessWait(None, 0)
 
 
 def sum_step_times(
@@ -109,23 +124,27 @@ def sum_step_times(
     incomplete: str,
     stalls: Mapping[int, Sequence[TimeRange]] | None = None,
     machine_stalls: Sequence[TimeRange] = (),
+    cpu_waits: Iterable[ProcessWait] = repeat(NO_WAIT),
 ) -> StepTimes:
     """Sum a step's critical path by activity, and by the process of each.
 
     ``last_replica`` is the replica that finished last, with its delay in microseconds. ``sync`` has the microseconds of
     each process in each part of the weight sync. ``incomplete`` says that a trainer's records end early, "" if none do.
     ``stalls`` has the ranges in which each process stood still, by its index, ``machine_stalls`` those of a whole
-    machine.
+    machine. ``cpu_waits`` has the wait for a CPU during each piece: it is summed as `CPU_WAIT` instead.
     """
     us = defaultdict[Activity, int](int)
     late = defaultdict[Activity, defaultdict[int, int]](lambda: defaultdict(int))
     by_process = defaultdict[Activity, defaultdict[int | None, int]](lambda: defaultdict(int))
-    for piece in path:
+    for piece, wait in zip(path, cpu_waits, strict=False):
         activity = _activity_of(piece)
-        us[activity] += piece.end - piece.start
-        by_process[activity][piece.process] += piece.end - piece.start
-        if piece.process is not None and piece.late:
-            late[activity][piece.process] += piece.late
+        us[activity] += piece.end - piece.start - wait.us
+        by_process[activity][piece.process] += piece.end - piece.start - wait.us
+        if wait.us:
+            us[CPU_WAIT] += wait.us
+            by_process[CPU_WAIT][wait.process] += wait.us
+        if piece.process is not None and piece.late > wait.us:
+            late[activity][piece.process] += piece.late - wait.us
     stalled = defaultdict[Activity, dict[int, int]](dict)
     for process, ranges in (stalls or {}).items():
         for activity, overlap in _time_within(path, ranges).items():
@@ -214,7 +233,7 @@ class _Comparison:
 
         A phase is rare if fewer than half of the other steps have it.
         """
-        phases = {activity.phase for activity in self.step.us}
+        phases = self.step.phases
         steps = {phase: [other for other in self.others if phase in other[1].phases] for phase in phases}
         return {phase: having for phase, having in steps.items() if 2 * len(having) < len(self.others)}
 
@@ -362,7 +381,7 @@ class _Comparison:
         """
         excesses = Counter[str]()
         for other, excess in self.excesses.items():
-            if other.phase == activity.phase and other.role not in ("unrecorded", "rlpatch"):
+            if other.phase == activity.phase and other.role not in ("unrecorded", "rlpatch", "host"):
                 excesses[other.role] += round(excess)
         beside = excesses.total() - excesses[activity.role]
         if len(excesses) < TOGETHER or beside < BESIDE * self.excesses[activity]:

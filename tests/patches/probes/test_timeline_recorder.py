@@ -75,6 +75,38 @@ def test_a_span_ends_with_its_frame(tmp_path: Path, case: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("waits", "longest"),
+    [
+        ([{1: 5}, {1: 25}], None), ([{1: 5}, {1: 26}], 21), ([{1: 5, 2: 0}, {1: 6, 2: 90}], 90), ([{1: 0}, {1: 2000}], 1000),
+        ([{}, {1: 500}], None), ([{1: 5}, {}], None), ([{}, {}], None),
+    ],
+    ids=["2 %", "above", "the longest counts", "no longer than it took", "a new thread", "an ended one", "unknown"],
+)  # fmt: skip
+def test_a_wait_for_a_cpu_is_noted(
+    waits: list[dict[int, int]], longest: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = TimelineRecorder.__new__(TimelineRecorder)
+    recorder.waits_before, recorder.waits_read, recorder.cpu_waits = waits[0], 200, []
+    recorder.clock = lambda: 1_200
+    monkeypatch.setattr(recorder, "thread_waits", lambda: waits[1])
+    recorder.note_cpu_wait()
+    assert recorder.cpu_waits == ([] if longest is None else [[1_200, 1_000, longest]])
+    assert (recorder.waits_before, recorder.waits_read) == (waits[1], 1_200)
+
+
+def test_the_waits_of_threads_are_what_the_system_says_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = TimelineRecorder.__new__(TimelineRecorder)
+    assert os.getpid() in recorder.thread_waits()
+    left = left_by(
+        'def f(): s = span("work", "f")\nf()\nrecorder.cpu_waits.append([recorder.clock(), 9000, 7000])', tmp_path
+    )
+    ((at, _, _),) = (row for line in left.files[0][1:] for row in line.get("cpu_waits", ()) if row[1:] == [9, 7])
+    assert -1_000_000 < at <= 0
+    monkeypatch.setattr(os, "open", lambda path, flags: os.dup(10**6))  # fails as for no such file
+    assert recorder.thread_waits() == {}
+
+
+@pytest.mark.parametrize(
     ("metrics", "amount"),
     [
         ("", 7), ('{"stale": 1.25}, "stale"', [7, 1.25]), ('{"lr": 1}, "stale"', 7), ('None, "stale"', 7),
