@@ -263,27 +263,32 @@ class _Comparison:
     def excesses(self) -> Mapping[Activity, float]:
         """Return activity → its microseconds over the expected time, for the activities that stand out.
 
-        An activity stands out if this excess is above four times its usual spread, and above 5 % of a usual step.
+        An activity stands out if this excess is above four times its usual spread (three times for waits for a CPU,
+        which accuse nobody), and above 5 % of a usual step.
         """
         least = SHARE * sum(middle for middle, _ in self.usual_times.values())
         excesses = {activity: self.step.us[activity] - middle for activity, (middle, _) in self.usual_times.items()}
         return {
             activity: excess
             for activity, excess in excesses.items()
-            if activity.phase not in self.incomparable and excess > max(SPREADS * self.usual_times[activity][1], least)
+            if activity.phase not in self.incomparable
+            and excess > max((STEP_SPREADS if activity == CPU_WAIT else SPREADS) * self.usual_times[activity][1], least)
         }
 
     def regular_us(self) -> float:
-        """Return the step's microseconds without rare phases and without the excesses of activities that stand out."""
-        rare = {*self.steps_with_rare_phase, *self.incomparable}
-        regular = sum(us for activity, us in self.step.us.items() if activity.phase not in rare)
-        return regular - sum(excess for activity, excess in self.excesses.items() if activity.phase not in rare)
+        """Return the step's microseconds without irregular time, and without the excesses of what stands out."""
+        regular = sum(us for activity, us in self.step.us.items() if not self._is_irregular(activity))
+        return regular - sum(excess for activity, excess in self.excesses.items() if not self._is_irregular(activity))
+
+    def _is_irregular(self, activity: Activity) -> bool:
+        """Tell whether an activity is no part of a typical step: it waits for a CPU, or belongs to a rare phase."""
+        rare = activity.phase in self.steps_with_rare_phase or activity.phase in self.incomparable
+        return rare or activity == CPU_WAIT
 
     def verdict(self, regular_us: Sequence[tuple[int, float]]) -> StepVerdict:
         """Return the verdict on the step, with the causes that limited it and its largest activity.
 
-        ``regular_us`` has, for each other step, its distance in steps and its microseconds without excesses and rare
-        phases.
+        ``regular_us`` has, for each other step, its distance in steps and its result of `regular_us`.
         """
         us = self.step.us
         verdict, why, limits = self._judge(regular_us)
@@ -311,14 +316,13 @@ class _Comparison:
     def _us_over_typical(self, typical: float) -> float:
         """Return by how many microseconds the step is longer than a typical step with the same rare phases would be.
 
-        ``typical`` is the length of a typical step without rare phases, in microseconds. A rare phase that is shorter
-        than usual does not make up for another part that is longer.
+        ``typical`` is the length of a typical step without irregular time, in microseconds. A rare phase, or a wait for
+        a CPU, that is shorter than usual does not make up for another part that is longer.
         """
-        rare = {*self.steps_with_rare_phase, *self.incomparable}
         expected = sum(
             us if activity.phase in self.incomparable else min(us, self.usual_times[activity][0])
             for activity, us in self.step.us.items()
-            if activity.phase in rare
+            if self._is_irregular(activity)
         )
         return self.step.total - typical - expected
 
@@ -326,7 +330,7 @@ class _Comparison:
         """Return the verdict, the reason for it, and the activities that limited the step, the costliest first.
 
         The activities are empty unless the verdict is ``limited``. ``regular_us`` has, for each other step, its
-        distance in steps and its microseconds without excesses and rare phases.
+        distance in steps and its result of `regular_us`.
         """
         if len(self.others) < FEWEST:
             return TYPICAL, Text("too few other steps for a comparison"), ()

@@ -333,16 +333,12 @@ class _Join:
         return {at: reader.stalls for at, reader in enumerate(self.readers) if reader.stalls}
 
     def _cpu_wait(self, piece: PathPiece) -> causes.ProcessWait:
-        """Return the longest wait for a CPU during a piece of the critical path, of the processes that it waits for.
+        """Return the wait for a CPU of the process of a piece of the critical path; NO_WAIT if that is unknown.
 
-        These are all trainers where no rank is known, and for a server also the engines of its replica.
+        If a piece belongs to all trainers, it is that of the one that waited longest.
         """
-        processes = [piece.process] if piece.process is not None else []
-        if piece.process is None and piece.role == "trainer":
-            processes = self.roles.get("trainer", [])
-        elif piece.process is not None and piece.role == "server":
-            replica = self.processes[piece.process].replica
-            processes += [at for at in self.roles.get("engine", ()) if self.processes[at].replica == replica]
+        trainers = self.roles.get("trainer", []) if piece.role == "trainer" else []
+        processes = trainers if piece.process is None else [piece.process]
         waits = (causes.ProcessWait(at, self.readers[at].cpu_wait(piece.start, piece.end)) for at in processes)
         return max(waits, key=lambda wait: wait.us, default=causes.NO_WAIT)
 
