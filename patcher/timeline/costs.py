@@ -53,8 +53,8 @@ ADVICE = {
     "rank": Text("check this rank's host and data: sequence lengths (balance_batch), clock frequency, other processes"),
     "engine": Text("record these decode steps with the command proposed below"),
     "host": Text(
-        "see what else runs on this host (`top`); compare the busy threads (OMP_NUM_THREADS) with the cores; check the"
-        " limits of the container and `taskset`"
+        "check with `top` what else runs on this host, whether this run has more busy threads than cores"
+        " (OMP_NUM_THREADS), and whether a container limit or `taskset` leaves it fewer cores"
     ),
     "replica": Text("check this replica's host, and how the requests are distributed over the replicas"),
 }

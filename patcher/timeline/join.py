@@ -377,7 +377,7 @@ class _Join:
         for at, verdict in enumerate(verdicts):
             if verdict.limited_by and verdict.limited_by.kind == causes.CPU_WAIT.kind:
                 waits = self._longest_cpu_waits([self.spent[at]])
-                why = Text("ready to run, but no CPU was free: {processes}", waits)
+                why = Text("longest waits for a free CPU: {processes}", waits)
                 verdicts[at] = replace(verdict, why=why)
         return tuple(
             replace(
@@ -393,8 +393,8 @@ class _Join:
         waited = sum(step.us.get(causes.CPU_WAIT, 0) for step in steps)
         if waited > costs.LONG_ACTIVITY * total:
             yield Text(
-                "for {share} of the critical paths, processes were ready to run, but no CPU was free: other programs"
-                " took the cores, or this run has more busy threads than cores ({processes})",
+                "for {share} of the critical paths, processes were ready to run, but no CPU was free. Other programs"
+                " took the cores, or this run has more busy threads than cores. Longest waits: {processes}",
                 share(waited / total),
                 self._longest_cpu_waits(steps),
             )
