@@ -42,7 +42,7 @@ class TimelineRecorder(MemoryUse):
     blocked: dict[int, int]  # nanoseconds in collectives, by thread
     waits_before: dict[Any, int]  # nanoseconds without a CPU, by thread, as last read
     waits_read: int  # when that was
-    cpu_waits: Any  # rows of nanoseconds: clock, time since the waits were read before, longest wait in it
+    cpu_waits: Any  # rows of microseconds: clock, time since the waits were read before, longest wait in it
     measured: bool | None = None  # whether these are measured; None: not decided yet
 
     def __init__(self) -> None:
@@ -294,7 +294,7 @@ class TimelineRecorder(MemoryUse):
         waits = [waited - before.get(thread, waited) for thread, waited in self.waits_before.items()]
         longest, elapsed = max([0, *waits]), self.waits_read - since
         if 50 * longest > elapsed:
-            self.cpu_waits.append([self.waits_read, elapsed, min(longest, elapsed)])
+            self.cpu_waits.append([self.waits_read // 1000, elapsed // 1000, min(longest, elapsed) // 1000])
 
     def thread_waits(self) -> dict[Any, int]:
         """Return for how many nanoseconds each of Python's threads has waited for a CPU so far; {} if unknown."""
@@ -339,9 +339,7 @@ class TimelineRecorder(MemoryUse):
                 line.update(self.memory_record(now // 1000))
                 if self.cpu_waits:
                     waits, self.cpu_waits = self.cpu_waits, []
-                    line["cpu_waits"] = [
-                        [at // 1000 - now // 1000, us // 1000, wait // 1000] for at, us, wait in waits
-                    ]
+                    line["cpu_waits"] = [[at - now // 1000, *lengths] for at, *lengths in waits]
                 if last:
                     line["end"] = "off"
                 self.put(self.stream.compress(json.dumps(line, separators=(",", ":")).encode() + b"\n"))

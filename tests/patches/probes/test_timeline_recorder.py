@@ -92,7 +92,7 @@ def test_a_wait_for_a_cpu_is_noted(
     for at in (300, 1_200, 1_300):  # the first and the last come too soon
         recorder.clock = lambda now=at * MS: now
         recorder.note_cpu_wait()
-    assert recorder.cpu_waits == ([] if longest is None else [[1_200 * MS, 1_000 * MS, longest * MS]])
+    assert recorder.cpu_waits == ([] if longest is None else [[1_200_000, 1_000_000, longest * 1_000]])
     assert (recorder.waits_before, recorder.waits_read) == (waits[1], 1_200 * MS)
 
 
@@ -100,7 +100,7 @@ def test_the_waits_of_threads_are_what_the_system_says_of_them(tmp_path: Path, m
     recorder = TimelineRecorder.__new__(TimelineRecorder)
     assert os.getpid() in recorder.thread_waits()
     left = left_by(
-        'def f(): s = span("work", "f")\nf()\nrecorder.cpu_waits.append([recorder.clock(), 9000, 7000])', tmp_path
+        'def f(): s = span("work", "f")\nf()\nrecorder.cpu_waits.append([recorder.clock() // 1000, 9, 7])', tmp_path
     )
     ((at, _, _),) = (row for line in left.files[0][1:] for row in line.get("cpu_waits", ()) if row[1:] == [9, 7])
     assert -1_000_000 < at <= 0
