@@ -52,6 +52,10 @@ ADVICE = {
     "decode": Text("record some of these decode steps: rlpatch apply with --decode and --rollout"),
     "rank": Text("check this rank's host and data: sequence lengths (balance_batch), clock frequency, other processes"),
     "engine": Text("record these decode steps with the command proposed below"),
+    "host": Text(
+        "check with `top` what else runs on this host, whether this run has more busy threads than cores"
+        " (OMP_NUM_THREADS), and whether a container limit or `taskset` leaves it fewer cores"
+    ),
     "replica": Text("check this replica's host, and how the requests are distributed over the replicas"),
 }
 """Advice on the next action, by cause."""
@@ -129,7 +133,7 @@ def advice_key(cause: Cause) -> str:
         return "replica" if cause.replica is not None else "engine"
     if cause.role == "trainer":
         return "rank" if cause.rank is not None else "trainer"
-    return cause.role if cause.role in ("reward", "agent") else "driver"
+    return cause.role if cause.role in ("reward", "agent", "host") else "driver"
 
 
 def _recurring_costs(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Iterator[RunCause]:

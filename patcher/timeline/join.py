@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from patcher.messages import Text
+from patcher.messages import COMMA, Text, joined
 from patcher.progress import Progress, ignore
 from patcher.timeline import causes, clocks, costs, missing, recorded, runs, shares, stalls, tokens, trends
 from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.intervals import ENDLESS, TimeRange, covered, end_of, length
 from patcher.timeline.lanes import RunLanes
+from patcher.timeline.lengths import brief, share
 from patcher.timeline.memory import MemoryCollector
 from patcher.timeline.model import (
     OVERLAP,
@@ -49,6 +50,9 @@ POINTS = 240
 
 MOST_POINTS = 100_000
 """Most points of the whole curve."""
+
+LONGEST = 3
+"""Number of processes that are named for their waits for a CPU."""
 
 MANY_LOST = 1_000
 """Missing records up to which they may all be spans that went on when the process was killed."""
@@ -280,8 +284,9 @@ class _Join:
         rewards_delay = shares.rewards_delay(records)
         replica, stalled = _last_replica(imbalances), self._stalls()
         spent = causes.sum_step_times(
-            of_run, replica, shares.sync_work(records), stopped, stalled, self._machine_stalls()
-        )
+            of_run, replica, shares.sync_work(records), stopped, stalled, self._machine_stalls(),
+            map(self._cpu_wait, of_run),
+        )  # fmt: skip
         self.spent.append(replace(spent, amounts=amounts, rewards_delay=rewards_delay))
         self.curve += [(shares.seconds(time), count) for time, count in shares.thinned(curve, POINTS)]
         if len(self.curve) > MOST_POINTS:
@@ -327,6 +332,16 @@ class _Join:
         """Return the stalls of each process that had some around the present step."""
         return {at: reader.stalls for at, reader in enumerate(self.readers) if reader.stalls}
 
+    def _cpu_wait(self, piece: PathPiece) -> causes.ProcessWait:
+        """Return the wait for a CPU of the process of a piece of the critical path; NO_WAIT if that is unknown.
+
+        If a piece belongs to all trainers, it is that of the one that waited longest.
+        """
+        trainers = self.roles.get("trainer", []) if piece.role == "trainer" else []
+        processes = trainers if piece.process is None else [piece.process]
+        waits = (causes.ProcessWait(at, self.readers[at].cpu_wait(piece.start, piece.end)) for at in processes)
+        return max(waits, key=lambda wait: wait.us, default=causes.NO_WAIT)
+
     def _machine_stalls(self) -> list[TimeRange]:
         """Return the ranges around the present step in which a whole machine stalls, merged over all machines."""
         by_boot = defaultdict[str, list[tuple[str, list[TimeRange]]]](list)
@@ -359,6 +374,11 @@ class _Join:
             for at, process in enumerate(self.processes)
         ]
         verdicts = causes.verdicts(self.spent, who)
+        for at, verdict in enumerate(verdicts):
+            if verdict.limited_by and verdict.limited_by.kind == causes.CPU_WAIT.kind:
+                waits = self._longest_cpu_waits([self.spent[at]])
+                why = Text("longest waits for a free CPU: {processes}", waits)
+                verdicts[at] = replace(verdict, why=why)
         return tuple(
             replace(
                 step, **vars(verdict), critical_path=tuple(map(self._to_segment, path)),
@@ -366,6 +386,35 @@ class _Join:
             )
             for step, verdict, path in zip(self.steps, verdicts, self.paths, strict=True)
         )  # fmt: skip
+
+    def _cpu_wait_texts(self, steps: Sequence[causes.StepTimes]) -> Iterator[str]:
+        """Yield a text if over a tenth of the critical paths of ``steps`` passed in waiting for a CPU."""
+        total = sum(step.total for step in steps)
+        waited = sum(step.us.get(causes.CPU_WAIT, 0) for step in steps)
+        if waited > costs.LONG_ACTIVITY * total:
+            yield Text(
+                "for {share} of the critical paths, processes were ready to run, but no CPU was free. Other programs"
+                " took the cores, or this run has more busy threads than cores. Longest waits: {processes}",
+                share(waited / total),
+                self._longest_cpu_waits(steps),
+            )
+
+    def _longest_cpu_waits(self, steps: Iterable[causes.StepTimes]) -> Text:
+        """Return a text on the three processes that waited longest for a CPU on the critical paths of ``steps``."""
+        waits = Counter[int | None]()
+        for step in steps:
+            waits.update(step.by_process.get(causes.CPU_WAIT, {}))
+        texts = [
+            Text(
+                "{process} on {host}: {seconds} s",
+                label(process.role, process.replica, process.rank),
+                process.head.host,
+                brief(shares.seconds(us)),
+            )
+            for at, us in waits.most_common(LONGEST)
+            if at is not None and (process := self.processes[at])
+        ]
+        return joined(COMMA, texts)
 
     # ------------------------------------------------------------ what is missing
 
@@ -452,6 +501,7 @@ class _Join:
                 len(paused),
                 total,
             )
+        yield from self._cpu_wait_texts(self.spent[1:])
         if self.steps and not self.marked:
             yield Text(
                 "the driver marks no steps, so rlpatch counts each of the driver's phases named `step` as a step"

@@ -40,6 +40,9 @@ class TimelineRecorder(MemoryUse):
     who_written: dict[str, int]
     reported: set[int]
     blocked: dict[int, int]  # nanoseconds in collectives, by thread
+    waits_before: dict[Any, int]  # nanoseconds without a CPU, by thread, as last read
+    waits_read: int  # when that was
+    cpu_waits: Any  # rows of microseconds: clock, time since the waits were read before, longest wait in it
     measured: bool | None = None  # whether these are measured; None: not decided yet
 
     def __init__(self) -> None:
@@ -69,6 +72,7 @@ class TimelineRecorder(MemoryUse):
         self.rows.clear()
         self.open.clear()
         self.clear_notes()
+        self.waits_before, self.waits_read, self.cpu_waits = {}, self.clock(), []
         self.state, self.file, self.lock, self.wake, self.who, self.reported = "", None, Lock(), Event(), {}, set()
         self.before = next(self.ids)
 
@@ -275,7 +279,39 @@ class TimelineRecorder(MemoryUse):
             time.sleep(0.02)  # for what ends together
             self.wake.clear()
             self.note_change()
+            self.note_cpu_wait()
             self.write()
+
+    def note_cpu_wait(self) -> None:  # docstring goes in
+        """Note how long a thread was ready to run but had no CPU since the last reading, if over 2 % of the time.
+
+        The thread that waited longest counts. Skip calls within a quarter of a second: a reading takes 0.2 ms.
+        """
+        before, since = self.waits_before, self.waits_read
+        if self.clock() - since < 250000000:
+            return
+        self.waits_before, self.waits_read = self.thread_waits(), self.clock()
+        waits = [waited - before.get(thread, waited) for thread, waited in self.waits_before.items()]
+        longest, elapsed = max([0, *waits]), self.waits_read - since
+        if 50 * longest > elapsed:
+            self.cpu_waits.append([self.waits_read // 1000, elapsed // 1000, min(longest, elapsed) // 1000])
+
+    def thread_waits(self) -> dict[Any, int]:
+        """Return for how many nanoseconds each of Python's threads has waited for a CPU so far; {} if unknown."""
+        import os
+        import threading
+
+        waits = {}
+        for thread in {os.getpid(), *(thread.native_id for thread in threading.enumerate())}:
+            try:
+                file = os.open("/proc/self/task/%s/schedstat" % thread, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    waits[thread] = int(os.read(file, 99).split()[1])
+                finally:
+                    os.close(file)
+            except (OSError, ValueError, IndexError):  # no such file, or a thread that has ended
+                pass
+        return waits
 
     def write(self, last: bool = False) -> None:
         """Append new records to the file as a line of JSON: ended spans, spans open for a second, notes of memory.
@@ -296,11 +332,14 @@ class TimelineRecorder(MemoryUse):
             begun = [row for row in lasting if row[0] not in self.reported]
             self.reported.update(row[0] for row in begun)
             self.reported.difference_update(row[0] for row in rows)
-            noted = self.changed or self.in_use
+            noted = self.changed or self.in_use or self.cpu_waits
             if self.state == "on" and (rows or begun or noted or (last and self.file is not None)):
                 self.open_file(time.time_ns() // 10**6)
                 line = {"at": [now // 1000, time.time_ns() // 1000], **self.span_record(rows, begun, now // 1000)}
                 line.update(self.memory_record(now // 1000))
+                if self.cpu_waits:
+                    waits, self.cpu_waits = self.cpu_waits, []
+                    line["cpu_waits"] = [[at - now // 1000, *lengths] for at, *lengths in waits]
                 if last:
                     line["end"] = "off"
                 self.put(self.stream.compress(json.dumps(line, separators=(",", ":")).encode() + b"\n"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from patcher.timeline import causes
-from patcher.timeline.causes import Activity, ProcessRank, StepTimes, sum_step_times, verdicts
+from patcher.timeline.causes import CPU_WAIT, Activity, ProcessRank, ProcessWait, StepTimes, sum_step_times, verdicts
 from patcher.timeline.intervals import TimeRange
 from patcher.timeline.model import TYPICAL
 from patcher.timeline.path import PathPiece
@@ -69,6 +69,11 @@ CASES = {
         ("several", None),
     ),
     "less than a twentieth": (step(decode=5.2), ("typical", None)),
+    "no CPU was free": (step(update=2.4, more={CPU_WAIT: 3}), ("limited", (CPU_WAIT.what, None, None, 3.0))),
+    "a rank that is slow and also waits": (
+        step(update=5.02, late={2: 3}, more={CPU_WAIT: 1}),
+        ("limited", ("micro-batch", None, 1, 3.0)),
+    ),
 }
 
 
@@ -81,6 +86,14 @@ def test_the_verdict_on_a_step(name: str) -> None:
 def test_a_rank_that_is_always_late_is_not_named_for_what_all_of_them_do() -> None:
     usual = [step(update=2, late={1: 2}) for _ in range(4)]
     assert named(*usual, step(update=5, late={1: 2}))[-1] == ("limited", ("micro-batch", None, None, 3.0))
+
+
+@pytest.mark.parametrize(("update", "waits", "what"), [(5, 1.1, "micro-batch"), (2, 1.2, None), (2, 3, CPU_WAIT.what)])
+def test_waits_that_are_usual_hide_no_cause(update: float, waits: float, what: str | None) -> None:
+    """Half of the steps have no waits at all where the machine is shared: the phase of these is never rare."""
+    usual = [step(more={CPU_WAIT: 1} if at % 2 else {}) for at in range(12)]
+    cause = verdicts([*usual, step(update=update, more={CPU_WAIT: waits})], WHO)[-1].limited_by
+    assert (cause and cause.what) == what
 
 
 def test_who_was_long_in_the_weight_sync_is_named() -> None:
@@ -247,6 +260,11 @@ def test_a_path_is_summed_by_activity_and_process_with_the_stalls_during_it() ->
     assert found.stopped == {first: 2 * S}
     assert (found.last_replica, found.sync, found.incomplete) == ((1, 7), {"send": {0: 3}}, "why")
     assert sum_step_times(path, (None, 0), {}, "").stalled == {}
+    waits = [ProcessWait(1, S), ProcessWait(2, S // 4), ProcessWait(2, 0), ProcessWait(1, S // 4)]
+    found = sum_step_times(path, (None, 0), {}, "", cpu_waits=waits)
+    assert (found.total, found.us) == (8 * S, {first: 23 * S // 4, second: 3 * S // 4, CPU_WAIT: 3 * S // 2})
+    assert found.by_process[CPU_WAIT] == {1: 5 * S // 4, 2: S // 4}
+    assert (found.late, {*found.phases}) == ({first: {2: S}}, {"update"})
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,19 @@ def test_no_cause_is_made_up_in_a_run_of_noise(tmp_path: Path) -> None:
     assert [step.limited_by for step in joined(tmp_path).steps[1:] if step.limited_by] == []
 
 
+def test_a_step_in_which_no_cpu_was_free_accuses_nobody(tmp_path: Path) -> None:
+    """A rank is slow in a step with waits, too, and in one without."""
+    slow = [Injected("optimizer", 9, 6, 1), Injected("optimizer", 12, 2, 1)]
+    Scene(tmp_path, 3, 16, injected=slow, starved=(6, 9, 14)).write()
+    run = joined(tmp_path)
+    limits = {step.step: (step.limited_by.role, step.limited_by.rank) for step in run.steps[1:] if step.limited_by}
+    assert limits == {6: ("host", None), 9: ("trainer", 1), 12: ("trainer", 1), 14: ("host", None)}
+    assert "trainer, rank" in run.steps[5].why
+    (cost,) = (cause for cause in run.causes if cause.cause and cause.cause.role == "host")
+    assert cost.steps == (6, 9, 14)
+    assert any("no CPU was free" in note for note in run.notes)
+
+
 def test_answers_that_grow_are_a_trend_and_no_cause(tmp_path: Path) -> None:
     Scene(tmp_path, 1, 25, answers=(20, 300), noise=0.1).write()
     run = joined(tmp_path)
