@@ -228,12 +228,12 @@ def test_paler_bars_of_a_row_are_below_all_others() -> None:
         Bars(name, "gen", 0, 16, (Interval(1, 2),), pale=pale)
         for name, pale in (("a", False), ("b", True), ("a", True))
     ]
-    counted = [0]
-    drawn = [*_row_bars(Placed(Row("driver", (0,), tuple(bars), 20), 50, "driver"), Frame(0, 10, 0.1), counted)]
+    row = Row("driver", (0,), tuple(bars), 20)
+    drawn, merged_count = _row_bars(Placed(row, 50, "driver"), Frame(0, 10, 0.1))
     assert [("pale" in shape, re.findall("<title>(.)", shape)) for shape in drawn] == [
         (True, ["b"]), (True, ["a"]), (False, ["a"])
     ]  # fmt: skip
-    assert counted == [0]
+    assert merged_count == 0
 
 
 STROKES: dict[str, tuple[list[tuple[float, float]], str]] = {
