@@ -30,7 +30,7 @@ def report(diagnosis: RunDiagnosis, next_command: CommandLine | None, width: int
     lines = list(_stage_table(diagnosis, width))
     for stage in diagnosis.stages:
         windows = sum(window.stage == stage.stage for window in diagnosis.windows)
-        lines += _rollout_lines(stage, windows, width) if stage.stage == rollout.STAGE else _stage_details(stage)
+        lines += _rollout_lines(stage, windows, width) if stage.stage == rollout.STAGE else _stage_lines(stage)
     if diagnosis.actions:
         lines.append(Text("upper bounds of the savings (they overlap: do not add them up)"))
         for number, action in enumerate(diagnosis.actions, 1):
@@ -46,36 +46,42 @@ def _stage_table(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
     yield Text(
         "{count} steps, {seconds:,.1f} s: time of each stage on the critical path", diagnosis.steps, diagnosis.seconds
     )
-    titles = [Text("stage"), Text("seconds"), Text("share"), Text("largest shares, in %"), Text("mostly waits for")]
+    titles = [Text("stage"), Text("seconds"), Text("share"), Text("mostly waits for")]
     rows = [
         (
-            stage.stage, f"{stage.step_seconds:,.1f}", f"{100 * stage.step_seconds / total:.0f} %",
-            joined(COMMA, (_share(part, with_interval=False) for part in stage.classes[:LARGEST])), stage.limited_by,
+            stage.stage,
+            f"{stage.step_seconds:,.1f}",
+            f"{100 * stage.step_seconds / total:.0f} %",
+            stage.limited_by,
         )
-        for stage in diagnosis.stages if stage.step_seconds >= LEAST_SHARE * total
-    ]  # fmt: skip
+        for stage in diagnosis.stages
+        if stage.step_seconds >= LEAST_SHARE * total
+    ]
     yield from filter(str.strip, terminal_tables.draw(titles, rows, width))
 
 
-def _stage_details(stage: StageDiagnosis) -> Iterator[str]:
-    """Yield the lines for -v on a training stage, with its micro-batches by length, or on the weight sync."""
+def _stage_lines(stage: StageDiagnosis) -> Iterator[str]:
+    """Yield the line on the kinds of kernels of a training stage or the weight sync, then the lines for -v.
+
+    Those for -v count what was recorded, and have the micro-batches by length.
+    """
     if not stage.iterations:
         return
+    if stage.classes:
+        shares = (_share(part, with_interval=True) for part in stage.classes if part.share >= LEAST_SHARE)
+        yield from wrapped(Text("where the time of {stage} went: {shares}", stage.stage, joined(COMMA, shares)))
     values = stage.stage, stage.turns, stage.seconds
     if stage.stage == sync.STAGE:
-        yield Detail("{stage}: {calls} calls, {seconds:,.1f} s; one call was recorded", *values)
+        yield Detail("  {stage}: {calls} calls, {seconds:,.1f} s; one call was recorded", *values)
     else:
         yield Detail(
-            "{stage}: {calls} calls, {seconds:,.1f} s in {count:,} micro-batches, {recorded} recorded; {between:,.1f}"
+            "  {stage}: {calls} calls, {seconds:,.1f} s in {count:,} micro-batches, {recorded} recorded; {between:,.1f}"
             " s between the micro-batches",
             *values,
             stage.iterations,
             stage.recorded,
             stage.between_seconds,
         )
-    if stage.classes:
-        shares = (_share(part, with_interval=True) for part in stage.classes if part.share >= LEAST_SHARE)
-        yield Detail("  where the time went: {shares}", joined(COMMA, shares))
     for part in stage.by_load:
         most = joined(COMMA, (_share(row, with_interval=False) for row in part.classes[:LARGEST])) or part.why
         values_of_part = LOADS[part.load], 100 * part.share, part.ms_each, most
@@ -104,7 +110,7 @@ def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> It
     if stage.between_seconds >= LEAST_BETWEEN * whole:
         share = 100 * stage.between_seconds / max(whole, 1e-12)
         yield Text(
-            "  another {seconds:.1f} s passed between iterations: {share:.0f} % of the time spent in iterations",
+            "  the engine spent {seconds:.1f} s ({share:.0f} % of its time) between iterations",
             stage.between_seconds,
             share,
         )
@@ -156,16 +162,22 @@ def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) ->
         names = joined(COMMA, (stage.stage for stage in supported))
         text = Text(
             "check passed for {stages}: at each load, predicted and measured time differ by at most {error:.1f} % of"
-            " the stage's time, so the time shares are reliable",
+            " the stage's time, so the recorded windows support the time shares",
             names,
             error,
         )
         yield from wrapped(text)
-    for stage in recordable:
-        if not stage.supported:
-            yield from wrapped(
-                Text("check failed for {stage}, so its time shares are not reliable: {reason}", stage.stage, stage.why)
+    unsupported = [stage for stage in recordable if not stage.supported]
+    for reason in dict.fromkeys(stage.why for stage in unsupported):
+        names = joined(COMMA, (stage.stage for stage in unsupported if stage.why == reason))
+        yield from wrapped(
+            Text(
+                "check failed for {stages}: the recorded windows do not support the time shares: {reason}",
+                names,
+                reason,
             )
+        )
+    for stage in recordable:
         for part in stage.by_load:
             if part.why:
                 yield Detail("  {load}: {reason}", LOADS[part.load], part.why)
