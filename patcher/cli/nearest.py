@@ -106,7 +106,7 @@ def load(file: Path) -> ConfigurationFile:
             if stat.S_ISLNK(link.st_mode):
                 refused, change = Text("the file is a link"), Text("replace the link with the file itself")
             elif not stat.S_ISREG(link.st_mode):
-                refused, change = Text("not a regular file"), Text("remove the file")
+                refused, change = Text("not a regular file"), Text("replace it with a regular file")
             else:
                 with folder.reading(file.name) as stream:
                     refused, change = _refusal(file, stream.fileno(), folder.descriptor)

@@ -120,7 +120,7 @@ class Nodes:
         ``count`` is the number of nodes, ``verb`` says what was done to the files.
         """
         lines = [
-            Text("{node} shares this folder with {other_nodes}, so the files were written only once", node, other_nodes)
+            Text("{node} sees the same folder as {other_nodes}, so the files were written only once", node, other_nodes)
             for node, other_nodes in changed.shares.items()
         ]
         if lines:

@@ -91,7 +91,7 @@ def listing(words: Sequence[str] = ()) -> CommandResult:
     if words and not rows:
         typed = ", ".join(words)
         cause = Text(
-            "{targets} is not a published release, so no recipe names it; rlpatch finds the insertion points by"
+            "{targets} is not a published release, so rlpatch has no recipe for it, and finds the insertion points by"
             " the structure of the code",
             typed,
         )

@@ -53,5 +53,5 @@ def _unreadable_warning(entries: Sequence[Path]) -> Note:
         len(entries),
     )
     return Note(
-        text, joined("\n", [Text("list entries that are not regular files or contain no path:"), *paths, *more])
+        text, joined("\n", [Text("entries of the list that are not regular files or contain no path:"), *paths, *more])
     )

@@ -307,7 +307,7 @@ def _summary(data: WatchData, options: WatchOptions) -> str:
     counts = Counter((row.outcome, bool(row.traces) and row.outcome in (AT_WORK, LOST)) for row in data.workers)
     missing = sum(len(missing_ranks.ranks) for missing_ranks in data.missing)
     parts = [
-        (count := counts[DONE, False], Text("{workers} saved", count)),
+        (count := counts[DONE, False], Text("{workers} saved a trace", count)),
         (count := counts[AT_WORK, False], Text("{workers} still recording", count)),
         (count := counts[LOST, False], Text("{workers} without a trace", count)),
         (count := counts[IDLE, False], Text("{workers} not asked to record (ask with rlpatch trigger)", count)),
