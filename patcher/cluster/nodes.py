@@ -285,7 +285,7 @@ class Nodes:
 
 
 def _packages_to_find(words: Sequence[str]) -> dict[str, list[str]]:
-    """Return, by project that `words` name, the packages to look for in the environment of its target.
+    """Return the packages to look for in the environment of each target that `words` name, by project.
 
     A word that names no project is skipped.
     """

@@ -160,8 +160,8 @@ def _poll(
 
 
 @functools.cache  # a folder of torch_npu holds thousands of files
-def _trace_bytes(trace: SavedTrace) -> int | None:
-    """Return the bytes of a trace on disk, None if it no longer exists."""
+def _trace_size(trace: SavedTrace) -> int | None:
+    """Return the size of a trace on disk, in bytes; None if it no longer exists."""
     try:
         return None if trace.written is None else states.size(trace.path)
     except OSError:
@@ -182,7 +182,7 @@ def _worker_row(row: WorkerProgress) -> WorkerRow:
     return WorkerRow(
         **{**state, "why": row.why or worker.why}, turns=worker.turns, age=round(life.age, 1), live=life.number,
         here=life.here, alive=life.alive, life=life.words, outcome=row.outcome,
-        traces=tuple(TraceRow(str(trace.path), _trace_bytes(trace)) for trace in row.traces),
+        traces=tuple(TraceRow(str(trace.path), _trace_size(trace)) for trace in row.traces),
     )  # fmt: skip
 
 
