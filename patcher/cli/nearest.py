@@ -117,10 +117,7 @@ def load(file: Path) -> ConfigurationFile:
             Text("check the file's owner and permissions: ls -l {file}", shlex.quote(str(file))),
         )
     if len(content) > MOST_BYTES:
-        refused, change = (
-            Text("the file is larger than {limit} KiB", MOST_BYTES >> 10),
-            Text("make the file smaller"),
-        )
+        refused, change = Text("the file is larger than {limit} KiB", MOST_BYTES >> 10), Text("make the file smaller")
     if not refused:
         return ConfigurationFile(file, content)
     hint = Text("type --path or --python on the command line instead")

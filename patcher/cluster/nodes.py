@@ -277,8 +277,7 @@ class Nodes:
         unreached = [node for node, answer in answers.items() if answer.lost]
         if unreached:
             note = Note(
-                Text("cannot reach {nodes}", listed(unreached)),
-                Text("repeat your command when these nodes are back"),
+                Text("cannot reach {nodes}", listed(unreached)), Text("repeat your command when these nodes are back")
             )
             step += StepResult.noted([note], "warning")
         return step, roots, unreached

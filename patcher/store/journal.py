@@ -131,10 +131,7 @@ def perform(store: StoreFolder, moves: Sequence[Move], check: Callable[[], None]
         if content is None:
             hint = Text("run `{command}`, then repeat your command", CommandLine("recover"))
             raise Problem(
-                Kind.ENVIRONMENT,
-                Text("rlpatch's copy of the patched file is missing or damaged"),
-                str(path),
-                hint,
+                Kind.ENVIRONMENT, Text("rlpatch's copy of the patched file is missing or damaged"), str(path), hint
             )
         put(path, rights.with_rights_of(move.after, present), content)
     _remove_bytecode(store, moves)  # last: what is compiled meanwhile goes, too

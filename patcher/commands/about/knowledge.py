@@ -237,10 +237,7 @@ def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], reasons_told:
     """Yield the lines on a recipe, without reasons that are in `reasons_told`; add the recipe's reasons to that set."""
     yield Text("{stage}: {recipe}, {windows}", recipe.stage, recipe.name, joined(COMMA, map(typed_as, recipe.windows)))
     if recipe.marks:
-        yield Text(
-            "  --markers also inserts this code for {options} windows",
-            ", ".join(map(typed_as, recipe.marks)),
-        )
+        yield Text("  --markers also inserts this code for {options} windows", ", ".join(map(typed_as, recipe.marks)))
     if recipe.strategies:
         yield Text("  strategy: {strategies}; role: {roles}", ", ".join(recipe.strategies), ", ".join(recipe.roles))
     reasons = (
