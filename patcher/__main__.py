@@ -21,7 +21,7 @@ def main() -> None:
                 stream.reconfigure(errors="backslashreplace")
         _run()
     except KeyboardInterrupt:
-        _stop(130, "interrupted, everything as before: stopped by the keyboard")
+        _stop(130, "interrupted, nothing was changed: stopped by Ctrl-C")
     except BrokenPipeError:  # whoever read the help has read enough
         _stop(0)
     except OSError as error:  # a command tells of its own; this is the help, say
@@ -72,8 +72,8 @@ def _check_sibling() -> None:
     if actual != [expected]:
         _stop(
             5,
-            "the environment does not allow it: another package named `patches` hides the one of rlpatch\n"
-            f"  ours:   {expected}\n  theirs: {', '.join(actual)}\n"
+            "the environment does not allow it: another package named `patches` hides that of rlpatch\n"
+            f"  rlpatch's: {expected}\n  found:     {', '.join(actual)}\n"
             "  next: take the folder above it out of PYTHONPATH, or start rlpatch from another folder",
         )
 

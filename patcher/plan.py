@@ -247,14 +247,15 @@ class _Planning(NamedTuple):
         warnings = []
         if differing := originals.difference_note(target, path, pristine):
             detail = Text(
-                "{difference}; the structure of the code matches, so rlpatch patches the file", differing.detail
+                "{difference}; but the code has the structure that the recipe expects, so rlpatch patches the file",
+                differing.detail,
             )
             warnings.append(Note(Text("{difference}: read the diff", differing.text), detail))
         fingerprint = editing.fingerprint(pristine, recipe.class_name, recipe.method)
         if place.structure and place.structure.fingerprints and fingerprint not in place.structure.fingerprints:
             function = ".".join(filter(None, (recipe.class_name, recipe.method)))
             seen_as = Text("{function} differs from the code that was released as {version}", function, target.version)
-            warnings.append(Note(seen_as, Text("the function is in {path}", path)))
+            warnings.append(Note(seen_as, Text("this function is in {path}", path)))
         return _Fitting(place, Change(path, before, after, pristine), notes, tuple(warnings))
 
     def require_match(
@@ -268,7 +269,7 @@ class _Planning(NamedTuple):
         """Raise Problem (NO_RECIPE, STRUCTURE) unless a place records the window and no required recipe is missing.
 
         Recipes with `together` are required. `fitting` are the places whose code matches. `recording` are those of them
-        that have the recipes which they need, `lone_notes` the notes on the rest. `failures` are the places whose code
+        whose needed recipes match, too; `lone_notes` are notes on the other ones. `failures` are the places whose code
         does not match, with their problems.
         """
         stage, name, target = self.config.stage, self.target.project.name, self.target
@@ -384,9 +385,10 @@ class _Planning(NamedTuple):
 
 
 def _drop_lone(fitting: Sequence[_Fitting]) -> list[_Fitting]:
-    """Return the places without those whose recipe needs another one that is not among them.
+    """Return the places of `fitting`, but drop each whose recipe needs another recipe that no place has.
 
-    A recipe may `need` one of several. A dropped recipe may be needed itself, so this repeats until nothing changes.
+    If a recipe names several in `needs`, one is enough. A dropped recipe may be needed itself, so dropping is repeated
+    until nothing changes.
     """
     names = {fit.place.recipe.name for fit in fitting}
     usable = [fit for fit in fitting if not fit.place.recipe.needs or not names.isdisjoint(fit.place.recipe.needs)]

@@ -109,7 +109,7 @@ def _describe(process: Path, command: str) -> RunningProcess:
             line = Text("{process} (of {user})", line, user)
             if began:
                 since = time.strftime("%Y-%m-%d %H:%M", time.localtime(began))
-                line = Text("{process} (of {user}, since {time})", *line.values.values(), since)
+                line = Text("{process} (of {user}, running since {time})", *line.values.values(), since)
     return RunningProcess(line, user)
 
 

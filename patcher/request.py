@@ -190,12 +190,12 @@ class ProfileRequest(NamedTuple):
             where = f"--stage {name}" if unit == WHOLE else f"--{unit}"
             option = flag(foreign[0])
             cause = Text(
-                "{option} is an option of {kinds} stages, but {selection} selects another kind of stage",
+                "{option} works only with {kinds} stages, but {selection} selects another kind of stage",
                 option,
                 owners,
                 where,
             )
-            raise usage(cause, Text("leave {option} out", flag(foreign[0])))
+            raise usage(cause, Text("leave out {option}", flag(foreign[0])))
         if not issubclass(kind, WindowedStage):
             return kind(name=name, **self._chosen(kind))
         window = next((window for window in self.windows if window.unit == unit), Window(unit, 0, 0, none=True))

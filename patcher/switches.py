@@ -153,8 +153,9 @@ class Release(NamedTuple):
     def has(self, switch: Switch | ConfigSwitch) -> bool:
         """Tell whether this version has a switch; True if neither the version nor the code tells.
 
-        The version of a development tree lags behind its code, by months in verl and vllm-ascend. So installed code
-        decides; without it, the switches of the previous minor release and of all later ones count.
+        For a published version, the switch's range of releases decides. The version of a development tree lags behind
+        its code, by months in verl and vllm-ascend. There, the previous minor release or a later one must have the
+        switch, and the installed code must read it.
         """
         from packaging.specifiers import SpecifierSet  # 15 ms, not for --help
         from packaging.version import InvalidVersion, Version

@@ -30,16 +30,16 @@ def summary(config: ProfileConfig[WholeStage]) -> str:
 
 
 def settings(config: ProfileConfig[WholeStage]) -> dict[str, object]:
-    """Return the user's choice as class attributes of `patches.probes.graphs.GraphCapture`."""
-    about = recording.about(config, "replica", "dp")
+    """Return the user's options as class attributes of `patches.probes.graphs.GraphCapture`: name → value."""
+    about = recording.metadata_attributes(config, "replica", "dp")
     return {**recording.settings(config), **recording.in_replicas(config), **about}
 
 
 def probe(recorder: type = VllmGraphCapture) -> Probe:
-    """Return the probe whose `recorder` records what runs between the events "enter" and "leave"."""
+    """Return the probe of a graph capture: the class `recorder` records from the event "enter" to the event "leave"."""
 
     def layers(config: ProfileConfig[WholeStage], release: str) -> tuple[type, ...]:  # noqa: ARG001
-        """Return the layers of the recorder: one for repeated captures if there are several, then those of any."""
+        """Return the subclasses to put on top of the recorder: for repeated captures, then those of any recorder."""
         return (*((RepeatedCaptures,) if config.stage.repeat > 1 else ()), *recording.layers(config))
 
     return recording.probe(
@@ -58,17 +58,19 @@ INHERITED = Probe(members=(Inherited,), summary=summary)
 
 
 def around(method: str, function: str, why: str, *, nested: bool = True) -> Insertion:
-    """Return lines that record the only call of `self.model_runner.FUNCTION()` in `method`; `why` is their reason.
+    """Return lines before and after the call of `self.model_runner.FUNCTION()` in `method`, to record that call.
 
-    With `nested` the call may be at any depth, otherwise it is a statement of the method itself.
+    `why` is their reason, for users. With `nested` the call may be at any depth, otherwise it is a statement of the
+    method itself.
     """
     return enclosing(method, f"self.model_runner.{function}()", function, why, nested=nested)
 
 
 def enclosing(method: str, statement: str, name: str, why: str, *, nested: bool = True) -> Insertion:
-    """Return lines that record the only `statement` in `method`; `name` is its name in the log, `why` their reason.
+    """Return lines before and after the only `statement` in `method`, to record what it runs.
 
-    With `nested` the statement may be at any depth, otherwise it is one of the method itself.
+    `name` is the name of the recording in the log, `why` the reason of the lines, for users. With `nested` the
+    statement may be at any depth, otherwise it is one of the method itself.
     """
     return Insertion(
         method,

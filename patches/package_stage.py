@@ -17,7 +17,7 @@ from patcher.recipe import Anchor, Around, Head, Insertion, Probe, Recipe, Struc
 from patches.releases import Releases
 
 Site = tuple[str, str, str]
-"""The path to a function, what of the recorder is called at its head, and why there."""
+"""A function's path within its module, the call of the recorder at its head, and the reason, for users."""
 
 
 class PackageStage:
@@ -86,7 +86,7 @@ class PackageStage:
     def _recipe(
         self, name: str, file: str, releases: Releases, shape: str, probe: Probe, insertions: tuple[Insertion, ...] = ()
     ) -> Recipe:
-        """Return a recipe called `name` of this stage for a file of the package, without a class.
+        """Return a recipe called `name` of this stage for a file of the package, whose classes may be several.
 
         `shape` describes the file's structure in words, `insertions` are the lines at call sites.
         """

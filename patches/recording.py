@@ -20,7 +20,7 @@ CLOSE = '"close"'
 
 
 def settings(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
-    """Return the user's choice: class attributes of `probes.recorder.Recorder`, by name."""
+    """Return the user's options as class attributes of `probes.recorder.Recorder`: name → value."""
     return {
         "STAGE": config.stage.name,
         "WINDOW": str(config.stage.window),
@@ -37,10 +37,10 @@ def in_replicas(config: ProfileConfig[Any]) -> dict[str, object]:
     return {"REPLICAS": numbers(config.stage.replicas)}
 
 
-def about(config: ProfileConfig[WindowedStage | WholeStage], *identity: str) -> dict[str, object]:
-    """Return the class attributes that say which step metadata a recorder writes; {} without step metadata.
+def metadata_attributes(config: ProfileConfig[WindowedStage | WholeStage], *identity: str) -> dict[str, object]:
+    """Return the class attributes ABOUT and IDENTITY of `probes.facts.StepMetadata`; {} if no metadata is written.
 
-    `identity` are the names of attributes that tell recorders of this kind apart.
+    `identity` are the names of the attributes by which recordings of this stage differ, such as "rollout".
     """
     if not config.facts:
         return {}
@@ -84,7 +84,7 @@ def constants(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, ob
     return constants
 
 
-def units(config: ProfileConfig[WindowedStage | WholeStage], single: Text, several: Text) -> Text:
+def window_text(config: ProfileConfig[WindowedStage | WholeStage], single: Text, several: Text) -> Text:
     """Return the window in words, such as "decode steps 30..59".
 
     `single` and `several` are its templates, for one unit and for more of them, with `{numbers}` for the numbers.
@@ -115,7 +115,10 @@ def on_ranks(config: ProfileConfig[WindowedStage | WholeStage]) -> str:
 
 
 def parts(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]:
-    """Return the parts of any recorder: timeline pauses, the number of ranks (if all record), metadata, compression."""
+    """Return the classes to merge into any recorder, as far as the options need them.
+
+    They note pauses in the timeline, count the ranks (if all record), write metadata, and compress traces.
+    """
     joined = (NotedPauses, *((NamedIterations,) if config.facts else ())) if config.beside_timeline else ()
     files = tool(config).metadata if config.facts else (Unnoted, *tool(config).without_metadata)
     ranks = (EveryRank,) if config.facts and config.ranks is None else ()
@@ -131,9 +134,10 @@ def several_traces(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[t
 
 
 def layers(config: ProfileConfig[WindowedStage | WholeStage], markers: type | None = None) -> tuple[type, ...]:
-    """Return the layers on top of any recorder, the lowest first: pieces, a size limit, ranges, garbage collections.
+    """Return the subclasses to put on top of any recorder, the lowest first, as far as the options need them.
 
-    `markers` is the layer that marks the stage's units (None: it has none).
+    They list several traces, save a window in pieces, limit its size, and mark ranges or garbage collections.
+    `markers` is the one that marks the stage's units (None: there is none).
     """
     pieced: tuple[type, ...] = (pieces.Pieces,) if config.in_pieces else ()
     if config.max_trace_gb:

@@ -49,15 +49,15 @@ vllm-ascend has none before 0.9.0rc1: its ranks did not run in step.
 
 
 def settings(config: ProfileConfig[RolloutStage]) -> dict[str, object]:
-    """Return the user's choice: class attributes of `patches.probes.rollout.RolloutUnits`, by name."""
-    states = {name: str(value) for name, value in _states(config).items()}
+    """Return the user's options as class attributes of `patches.probes.rollout.RolloutUnits`: name → value."""
+    conditions = {name: str(value) for name, value in _conditions(config).items()}
     return {
         **recording.settings(config),
         **recording.in_replicas(config),
         "UNIT": config.stage.window.unit,
         "ROLLOUT": str(config.stage.rollout),
-        **({"AT": states} if states else {}),
-        **recording.about(config, "replica", "dp", "rollout"),
+        **({"AT": conditions} if conditions else {}),
+        **recording.metadata_attributes(config, "replica", "dp", "rollout"),
     }
 
 
@@ -86,9 +86,9 @@ _UNITS = {
         Text("iterations that `rlpatch trigger` asks for"),
     ),
     "aligned": _UnitTexts(
-        Text("aligned iteration {numbers}"),
-        Text("aligned iterations {numbers}"),
-        Text("aligned iterations that `rlpatch trigger` asks for"),
+        Text("iteration {numbers} (dummy batches counted)"),
+        Text("iterations {numbers} (dummy batches counted)"),
+        Text("iterations (dummy batches counted) that `rlpatch trigger` asks for"),
     ),
 }
 
@@ -106,11 +106,11 @@ def summary(config: ProfileConfig[RolloutStage]) -> str:
     rollout = str(stage.rollout)
     if stage.repeat > 1:
         rollout = Text("{first} to {last}", stage.rollout, stage.rollout + stage.repeat - 1)
-    values = recording.units(config, units.one, units.several), rollout
+    values = recording.window_text(config, units.one, units.several), rollout
     recorded = Text("{units} of rollout {rollout} on {ranks}", *values, ranks)
-    if states := conditions_text(stage):
+    if conditions := conditions_text(stage):
         recorded = Text(
-            "{units} of rollout {rollout} on {ranks} (counting starts once {conditions})", *values, ranks, states
+            "{units} of rollout {rollout} on {ranks} (counting starts once {conditions})", *values, ranks, conditions
         )
     if stage.on_demand:
         recorded = Text("{recorded_units}, then {requested_units}", recorded, units.requested)
@@ -119,15 +119,15 @@ def summary(config: ProfileConfig[RolloutStage]) -> str:
 
 def conditions_text(stage: RolloutStage) -> Text:
     """Return the conditions after which units are counted, in words; "" if there are none."""
-    states = (
+    conditions = (
         (stage.at_load, Text("at least {count} requests are scheduled", stage.at_load)),
         (stage.at_tail, Text("{count} or fewer requests are left", stage.at_tail)),
         (stage.at_context, Text("a request has at least {count} tokens of context", stage.at_context)),
     )
-    return joined(AND, (state for value, state in states if value))
+    return joined(AND, (text for value, text in conditions if value))
 
 
-_STATES = {"load": Loaded, "tail": Drained, "context": LongContexts}
+_CONDITION_LAYERS = {"load": Loaded, "tail": Drained, "context": LongContexts}
 _COUNTED = {
     "decode": ("decode",),
     "prefill": ("prefill",),
@@ -137,23 +137,26 @@ _COUNTED = {
 """Unit of a window → the kinds of iterations that it counts."""
 
 
-def _states(config: ProfileConfig[RolloutStage]) -> dict[str, int]:
-    """Return the conditions that a window may wait for: "load", "tail", "context" → the chosen value.
+def _conditions(config: ProfileConfig[RolloutStage]) -> dict[str, int]:
+    """Return the conditions that a window waits for: "load", "tail" or "context" → number of requests or tokens.
 
-    A value of 0 means that only a request may choose one. {} if the window waits for none.
+    0 means that only `rlpatch trigger` can set the number. {} if the window waits for nothing.
     """
     stage = config.stage
-    states = {"load": stage.at_load, "tail": stage.at_tail, "context": stage.at_context}
-    return {name: value for name, value in states.items() if value or stage.on_demand}
+    conditions = {"load": stage.at_load, "tail": stage.at_tail, "context": stage.at_context}
+    return {name: value for name, value in conditions.items() if value or stage.on_demand}
 
 
 def _log_texts(config: ProfileConfig[RolloutStage], units: str) -> dict[str, str]:
-    """Return the log's texts on missed and recorded `units`, a plural: constant of the recorder → text."""
+    """Return the log's %-templates for a window that was missed or recorded: constant of the recorder → template.
+
+    `units` is the plural that they contain, such as "decode steps".
+    """
     texts = {
         "MISSED": f"not recorded: %s after %s {units}; set RLPATCH_WINDOW",
         "RECORDED": f"%s, recorded %s of %s {units} with %s uncounted iterations between them: ",
     }
-    if _states(config):
+    if _conditions(config):
         texts["AWAITED"] = f"not recorded: %s after %s {units}%s"
         texts["RECORDED_FROM"] = f"%s, recorded %s of %s {units} from number %s on"
     return texts
@@ -172,9 +175,9 @@ def probe(
 ) -> Probe:
     """Return the probe that counts the iterations that a `recorder_class` observes; `members` go into the target class.
 
-    `traits` returns its parts for a release, `metadata` are its parts for step metadata. `warm_ups` returns the layers
-    that skip the engine's warm-up, `contexts` finds the longest context. `aligned` is the layer for ranks that run in
-    step, `relative` that for counting from a condition on.
+    `traits` returns the classes to merge into the recorder for a release, `metadata` are those for step metadata. The
+    other classes are put on top of it if the options need them: `warm_ups` skips the engine's warm-up, `contexts` finds
+    the longest context, `aligned` is for ranks that run in step, `relative` for counting from a condition on.
     """
 
     def constants(config: ProfileConfig[RolloutStage], release: str) -> dict[str, object]:  # noqa: ARG001
@@ -193,12 +196,14 @@ def probe(
         return (*recording.parts(config), recording.replicas(config), *traits(release), *held)
 
     def layers(config: ProfileConfig[RolloutStage], release: str) -> tuple[type, ...]:
-        """Return the layers of the recorder, the lowest first.
+        """Return the subclasses to put on top of the recorder, the lowest first, as far as the options need them.
 
-        They are for the warm-up, repeats, conditions, requests, aligned ranks and markers, each only if chosen.
+        They skip the engine's warm-up, and are for repeats, conditions, capture requests, ranks in step, and markers.
         """
-        stage, states = config.stage, _states(config)
-        waits = (RelativeWindow, *(_STATES[name] for name in states), *filter(None, [relative])) if states else ()
+        stage, conditions = config.stage, _conditions(config)
+        waits: tuple[type, ...] = ()
+        if conditions:
+            waits = (RelativeWindow, *(_CONDITION_LAYERS[name] for name in conditions), *filter(None, [relative]))
         windows = (
             (RepeatedRollouts, stage.repeat > 1),
             (SeveralInRollout, stage.window.later or stage.on_demand),
@@ -207,7 +212,7 @@ def probe(
             *warm_ups(release),
             *(layer for layer, is_needed in windows if is_needed),
             *waits,
-            *((contexts,) if "context" in states else ()),
+            *((contexts,) if "context" in conditions else ()),
             *((OnDemand, OnDemandRollouts) if stage.on_demand else ()),
             *((aligned,) if aligned and stage.window.unit == "aligned" else ()),
             *((LiveIteration,) if config.live else ()),

@@ -91,8 +91,8 @@ DAEMON = Switch(
 DAEMON_STEPPED = DAEMON._replace(
     why=Text(
         "in each execute_model() the worker advances torch_npu's dynamic profiler, which records after `dyno"
-        " nputrace`. With a number other than 1, this profiler is not set up; with a value that is not a number,"
-        " the worker stops with an error"
+        " nputrace`. If the value is a number other than 1, this profiler is not set up; if it is not a number, the"
+        " worker stops with an error"
     ),
     source="vllm_ascend/envs.py, 0.11.0rc0 to 0.26.0rc1; torch_npu/profiler/_non_intrusive_profile.py",
 )

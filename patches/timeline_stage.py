@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from patcher.config import ProfileConfig, TimelineStage
 from patcher.messages import Text
 from patcher.recipe import Insertion, Loop, Probe, Recipe
 from patches import recording
-from patches.package_stage import PackageStage, line
+from patches.package_stage import PackageStage, Site, line
 from patches.probes.timeline_recorder import TimelineRecorder
 from patches.releases import Releases
 
 
 def settings(config: ProfileConfig[TimelineStage]) -> Mapping[str, object]:
-    """Return the user's choice: class attributes of `patches.probes.timeline_recorder.TimelineRecorder`, by name."""
+    """Return the user's options as class attributes of `probes.timeline_recorder.TimelineRecorder`: name → value."""
     return {
         "STAGE": Timeline.STAGE,
         "SAVE_PATH": config.save_path,
         "RANKS": recording.numbers(config.ranks),
         "MAX_TIMELINE_MB": str(config.stage.max_timeline_mb),
     }
+
+
+def span_sites(owner: str, kind: str, why: str, *methods: str) -> Iterator[Site]:
+    """Yield a site for each of the `methods` of the class `owner`: its calls are spans of `kind`, such as "sync".
+
+    A span has the name of the method without leading underscores; `why` is the reason, for users.
+    """
+    for method in methods:
+        yield f"{owner}.{method}", f'span("{kind}", "{method.lstrip("_")}")', why
 
 
 class Timeline(PackageStage):
@@ -38,7 +47,8 @@ class Timeline(PackageStage):
         " torch.distributed are replaced in memory, to measure how long they block"
     )
     REMOVE_WHEN = Text(
-        "the framework itself writes such a timeline, in a format that can be read without starting a server"
+        "the framework itself writes a timeline of its processes, in a format that can be read without starting a"
+        " server"
     )
     AT_HEAD = "_rlpatch_span"
     AROUND = "_rlpatch_wait"
@@ -53,26 +63,27 @@ class Timeline(PackageStage):
     @staticmethod
     def summary(config: ProfileConfig[TimelineStage]) -> str:
         """Return a sentence on what is recorded, for the reader of the patched file."""
-        size = Text("at most {max_timeline_mb} MB", config.stage.max_timeline_mb)
         return Text(
-            "Records what this process does and when, without a profiler: {size}, in a separate file per process.", size
+            "Records what this process does and when, without a profiler, in one file per process of at most"
+            " {max_timeline_mb} MB.",
+            config.stage.max_timeline_mb,
         )
 
     def recipes(
         self,
         releases: Releases,
         *sites: Recipe,
-        kind: type = TimelineRecorder,
+        recorder_class: type = TimelineRecorder,
         recorder_name: str = "_rlpatch_stage",
     ) -> tuple[Recipe, ...]:
-        """Return the recipe of the timeline's recorder, an instance of `kind`, followed by the recipes of its `sites`.
+        """Return the recipe of the timeline's recorder, followed by the recipes of its `sites`.
 
-        The recorder goes to the end of the package, into the module variable `recorder_name`. Neither goes in without
-        the other.
+        The recorder, an instance of `recorder_class`, goes to the end of the package, into the module variable
+        `recorder_name`. Neither goes in without the other.
         """
         probe = Probe(
             summary=self.summary,
-            recorder=kind,
+            recorder=recorder_class,
             beside=f"{recorder_name} = _RlpatchStage()",
             settings=settings,
         )

@@ -90,7 +90,7 @@ def arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
 
 
 def non_default_arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
-    """Return `arguments` as a probe's source has them; "" for those to leave out, which equal the tool's default.
+    """Return `arguments` for a probe, whose code calls the module `profiler`; "" for one that equals the default.
 
     Defaults as in torch_npu.profiler 2.1.0.post8 to 2.14.0 and torch.profiler: everything is off except `analyse_flag`.
     """

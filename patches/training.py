@@ -33,15 +33,15 @@ def settings(
     """Return the function that turns a configuration into class attributes of `probes.training.TrainingSteps`.
 
     `roles` are those of the stage, unless the configuration names one.
-    `identity` are attributes that identify a training step besides its number; `between` says what runs between two
-    units, "" for the default of the stage: "optimizer steps" in an update, otherwise "pauses".
+    `identity` are the names of attributes that identify a training step besides its number. `between` is the log's word
+    for what runs between two units, "" for the default: "optimizer steps" in an update, otherwise "pauses".
     """
 
     def attributes(config: ProfileConfig[TrainingStage]) -> dict[str, object]:
-        """Return the user's choice as class attributes, by name."""
+        """Return the user's options as class attributes of the recorder: name → value."""
         return {
             **recording.settings(config),
-            **recording.about(config, "role", "step", *identity),
+            **recording.metadata_attributes(config, "role", "step", *identity),
             "UNIT": config.stage.window.unit,
             "UNITS": plural(config.stage.window.unit),
             "BETWEEN": between or ("optimizer steps" if config.stage.name in UPDATES else "pauses"),
@@ -75,7 +75,7 @@ def summary(config: ProfileConfig[TrainingStage]) -> str:
     on_demand = Text("{units} that `rlpatch trigger` asks for", name)
     if stage.window.none:
         return Text("Records {units} in {stage}.", on_demand, where)
-    units = recording.units(config, *_UNITS[stage.window.unit])
+    units = recording.window_text(config, *_UNITS[stage.window.unit])
     values = units, _steps(stage), where, recording.on_ranks(config)
     recorded = Text("{units} of {steps} in {stage} on {ranks}", *values)
     if stage.on_demand:
@@ -112,8 +112,8 @@ def probe(
     """Return the probe that counts the units of a stage; `recorder_class` tells the role of a call.
 
     `shared` and its base classes are common to the stages of a class; `members` go into the target class. `logged`
-    returns the part for a release whose worker knows the logged training step, None for others. `between` says what
-    runs between two units. In a window of calls a unit lasts from "enter" to "leave".
+    returns the class to merge into the recorder for a release whose worker knows the training step of the log (None for
+    other releases). `between` is the log's word for what runs between two units ("": that of the stage).
     """
 
     def constants(config: ProfileConfig[TrainingStage], release: str) -> dict[str, object]:  # noqa: ARG001
@@ -123,9 +123,9 @@ def probe(
         return (*recording.parts(config), *filter(None, [logged(release)]))
 
     def layers(config: ProfileConfig[TrainingStage], release: str) -> tuple[type, ...]:  # noqa: ARG001
-        """Return the layers of the recorder, the lowest first.
+        """Return the subclasses to put on top of the recorder, the lowest first, as far as the options need them.
 
-        They are for repeats, several windows, requests, progress, markers and whole calls, each only if chosen.
+        They are for repeats, several windows, capture requests, live progress, markers, and windows of whole calls.
         """
         stage = config.stage
         return (

@@ -7,13 +7,15 @@ from typing import Any
 
 from patcher.messages import Text
 from patcher.recipe import Before, Head, Insertion
+from patches.package_stage import Site
 from patches.probes import vllm
+from patches.timeline_stage import span_sites
 
 
 def scheduler_output_parts(release: str) -> tuple[type, ...]:
     """Return the probe classes that read vLLM's scheduler output in a published release ("": in an unknown one).
 
-    They are parts of `probes.vllm.SchedulerOutputs`. Based on vllm/v1/core/sched/output.py and
+    They are subclasses of `probes.vllm.SchedulerOutputs`. Based on vllm/v1/core/sched/output.py and
     vllm/v1/worker/gpu/warmup.py, 0.8.5 to 0.33.0.
     """
     if not release:
@@ -66,39 +68,29 @@ def _number(release: str) -> tuple[int, ...]:
     return tuple(int(text) for text in re.findall(r"\d+", release)[:3])
 
 
-def span_sites(class_name: str) -> tuple[tuple[str, str, str], ...]:
-    """Return the timeline sites of the V1 worker class `class_name`: iterations, weight updates, sleep and wake-up.
+_UPDATES = ("start_weight_update", "update_weights", "finish_weight_update", "reload_weights")
 
-    Each is the path of a function, the code that begins its span, and the reason for it.
-    """
-    weights = ("start_weight_update", "update_weights", "finish_weight_update", "reload_weights")
-    kinds = {
-        "sync": (weights, Text("the engine receives the weights for the next rollout")),
-        "sleep": (("sleep", "wake_up"), Text("the engine frees memory for training here, or takes it back")),
-    }
-    spans = ((kind, name, why) for kind, (names, why) in kinds.items() for name in names)
+
+def timeline_sites(class_name: str) -> tuple[Site, ...]:
+    """Return the timeline sites of the V1 worker class `class_name`: iterations, weight updates, sleep and wake-up."""
+    iteration = Text("this function runs once per engine iteration")
+    update = Text("the engine receives the weights for the next rollout")
+    memory = Text("the engine frees memory for training here, or allocates it again")
     return (
-        (
-            f"{class_name}.execute_model",
-            "iteration(self, scheduler_output)",
-            Text("this function runs once per engine iteration"),
-        ),
-        *((f"{class_name}.{name}", f'span("{kind}", "{name}")', why) for kind, name, why in spans),
+        (f"{class_name}.execute_model", "iteration(self, scheduler_output)", iteration),
+        *span_sites(class_name, "sync", update, *_UPDATES),
+        *span_sites(class_name, "sleep", memory, "sleep", "wake_up"),
     )
 
 
-def sync_sites(class_name: str) -> tuple[tuple[str, str, str], ...]:
-    """Return the weight-sync sites of the worker class `class_name`.
-
-    Each is the path of a function, the code that begins its range, and the reason for it.
-    """
+def sync_sites(class_name: str) -> tuple[Site, ...]:
+    """Return the weight-sync sites of the worker class `class_name`; one sync may call several of its functions."""
     goes_on = {"start_weight_update": ", True", "finish_weight_update": ", False"}
-    calls = ("start_weight_update", "update_weights", "finish_weight_update", "reload_weights")
     return tuple(
         (
             f"{class_name}.{call}",
             f'sync(self, "rollout", "{call}"{goes_on.get(call, "")})',
             Text("the engine receives the weights for the rollout"),
         )
-        for call in calls
+        for call in _UPDATES
     )

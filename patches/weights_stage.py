@@ -18,8 +18,8 @@ from patches.tools import WINDOWS, non_default_arguments
 
 
 def settings(config: ProfileConfig[SyncStage]) -> dict[str, object]:
-    """Return the user's choice: class attributes of `patches.probes.weight_sync.WeightSync`, by name."""
-    about = recording.about(config, "replica", "dp", "role", "sync")
+    """Return the user's options as class attributes of `patches.probes.weight_sync.WeightSync`: name → value."""
+    about = recording.metadata_attributes(config, "replica", "dp", "role", "sync")
     return {
         **recording.settings(config),
         **recording.in_replicas(config),
@@ -29,7 +29,7 @@ def settings(config: ProfileConfig[SyncStage]) -> dict[str, object]:
 
 
 def _layers(config: ProfileConfig[SyncStage], release: str) -> tuple[type, ...]:  # noqa: ARG001
-    """Return the layers for the configuration: repeats, the metadata of several traces, phases for nsys."""
+    """Return the subclasses to put on top of the recorder: for repeats, those of any recorder, phases for nsys."""
     repeated = (RepeatedSyncs,) if config.stage.repeat > 1 else ()
     phases = (NvtxPhases,) if isinstance(config.profiler, NsysSettings) else ()
     return (*repeated, *recording.layers(config), *phases)
@@ -44,8 +44,8 @@ class Weights(PackageStage):
         " this time. Often most of this time is spent on gathering the weights, and sending is short"
     )
     HOW = Text(
-        "inserts one line at the start of each function; its range in the trace ends on return or on an"
-        " exception. The profiler runs from the start of the outermost function to the end of that function"
+        "inserts one line at the start of each function, which opens a range in the trace. The range ends when the"
+        " function returns or raises. The profiler runs from the start of the outermost function to its end"
     )
     REMOVE_WHEN = Text("the framework's own profiler can record the weight sync as a stage, and marks its phases")
     AT_HEAD = "_rlpatch_range"

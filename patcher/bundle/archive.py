@@ -62,7 +62,7 @@ def write(path: Path, content: bytes) -> None:
         cause = Text("the output file {path} already exists and is not a bundle", path)
         if path.is_dir():
             cause = Text("the output path {path} is a folder", path)
-        raise Problem(Kind.USAGE, cause, str(path), Text("choose another file: -o patch.pyz"))
+        raise Problem(Kind.USAGE, cause, str(path), Text("choose another output file: -o patch.pyz"))
     try:
         put(resolved(path.parent) / path.name, PathState("", None, 0o755, -1, -1), content)
     except OSError as error:

@@ -102,19 +102,20 @@ def _no_fit(same: Sequence[BundledPlan], plans: Sequence[BundledPlan], target: T
         data, where = _read(target, PurePosixPath(file.path)), str(target.root / file.path)
         if data is not None and digest(markers.strip(data, where=where)) == file.before:
             other_patches = ", ".join(str(mark.patch) for mark in markers.marked(data) if mark.patch != plan.patch)
-            cause = f"the file carries the lines of another patch, which this bundle does not know ({other_patches})"
-            hint = "remove it first, or use rlpatch itself here: it adds one patch to another"
+            cause = f"the file contains lines of a patch that is not in this bundle ({other_patches})"
+            hint = "remove that patch first, or use rlpatch itself here, which adds a patch to a patched file"
             return Problem(Kind.FOREIGN_EDIT, cause, where, hint)
     if not same:
         here = f"{target.version} here" if target.version else "an unknown release here"
-        hint = f"make one for it, where it is installed: rlpatch bundle {name}=={target.version or 'VERSION'}"
-        cause = f"{name} is {here}, and this bundle was made for {made_for}"
+        command = f"rlpatch bundle {name}=={target.version or 'VERSION'}"
+        hint = f"make a bundle for it on a machine where it is installed: {command}"
+        cause = f"{name} is {here}, but this bundle was made for {made_for}"
         return Problem(Kind.VERSION, cause, str(target.root), hint)
     plan, file = unfit[0]
     other = PurePosixPath(file.path)
-    cause = f"{other.name} is not the one of {name} {plan.version} that this bundle was made for"
+    cause = f"{other.name} differs from the file of {name} {plan.version} that this bundle was made for"
     if not target.exists(other):
         cause = f"{other.name} of {name} {plan.version} is missing"
     again = f"pip install --force-reinstall --no-deps {name}=={plan.version}"
-    hint = f"put that back ({again}), or make a bundle here: it takes files as they are"
+    hint = f"reinstall that release ({again}), or make a bundle on this machine, which takes the files as they are"
     return Problem(Kind.FOREIGN_EDIT, cause, str(target.root / other), hint)

@@ -20,10 +20,10 @@ from patcher.messages import CommandResult, Kind, Problem, command_line, failed
 
 _COMMANDS = {
     "apply": "patch the targets on this machine, all of them or none",
-    "status": "show what is patched, and how each target relates to this bundle",
-    "diff": "show what is applied, from pristine to patched",
+    "status": "show the patches that are applied, and whether they are those of this bundle",
+    "diff": "show the applied patches as a diff",
     "revert": "remove the patches of this bundle, whoever applied them",
-    "recover": "finish or undo an interrupted run",
+    "recover": "finish or undo an interrupted apply or revert",
 }
 _WRITING = ("apply", "revert")
 
@@ -67,7 +67,7 @@ def _run(bundle: plans.Bundle, options: argparse.Namespace) -> CommandResult:
 def _parser(bundle: plans.Bundle) -> argparse.ArgumentParser:
     """Return the parser of a bundle's command line; its help lists the plans that the bundle carries."""
     carried = [f"{plan.patch} on {plan.version}: {shlex.join(plan.options)}" for plan in bundle.plans]
-    about = "\n  ".join([f"Made by rlpatch {bundle.tool}. It carries:", *carried])
+    about = "\n  ".join([f"Made by rlpatch {bundle.tool}. Patches in this bundle:", *carried])
     parser = _Parser(prog=_words(), description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-V", "--version", action="version", version=f"rlpatch {bundle.tool}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -78,7 +78,7 @@ def _parser(bundle: plans.Bundle) -> argparse.ArgumentParser:
         if name in _WRITING:
             command.add_argument("-n", "--dry-run", action="store_true", help="show what would be done, write nothing")
         if name == "diff":
-            command.add_argument("--planned", action="store_true", help="show what apply would do instead")
+            command.add_argument("--planned", action="store_true", help="show what apply would change instead")
         command.add_argument("--json", action="store_true", help="print one line of JSON, with the name of the host")
         command.add_argument("-q", "--quiet", action="store_true", help="print only errors and what you asked for")
         command.add_argument("-v", "--verbose", action="store_true", help="show details")

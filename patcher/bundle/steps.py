@@ -132,7 +132,7 @@ def _revert_once(machine: Machine, dry_run: bool) -> CommandResult:
     step += _carry_out(machine, [removal.edit for removal in removals], "reverted", dry_run=dry_run)
     lines = [line for removal in removals for line in removal.lines(dry_run=dry_run)]
     if not removals:
-        lines.append(f"nothing of this bundle is applied; looked in: {'; '.join(discovery.searched)}")
+        lines.append(f"no patch of this bundle is applied; looked in: {'; '.join(discovery.searched)}")
     elif not dry_run:
         lines += applied.restart_lines()
     files = tuple(file for removal in removals for file in removal.payload())
@@ -142,13 +142,13 @@ def _revert_once(machine: Machine, dry_run: bool) -> CommandResult:
 def _removals(machine: Machine, discovery: Discovery) -> tuple[list[Removal], StepResult]:
     """Return the removals of the bundle's patches, one for each root that has any.
 
-    The step has a line for each patch that stays because the bundle does not know it, and the problems.
+    The second value has a line for each patch that stays because the bundle does not know it, and the problems.
     """
     carried = {plan.patch for plan in machine.bundle.plans}
     removals, step = [], StepResult()
     for root in machine.patched(discovery):
         unknown = (record.patch for record in root.records if record.patch not in carried)
-        step += StepResult(tuple(f"{patch} stays: this bundle does not know it" for patch in unknown))
+        step += StepResult(tuple(f"{patch} stays: it is not in this bundle" for patch in unknown))
         try:
             applied.refuse_broken(root)
             if removal := applied.removal(root, carried):
@@ -265,10 +265,10 @@ def _plan_lines(plans: Iterable[FittedPlan], verb: str) -> Iterator[str]:
         for change in edit.changes:
             yield f"  {verb if change.before != change.after else 'unchanged'} {change.path}"
         if replaces:
-            yield f"  replaces: {' '.join(replaces.options)} (since {replaces.applied_at})"
+            yield f"  replaces: {' '.join(replaces.options)} (applied {replaces.applied_at})"
         yield f"  {plan.summary}"
         if plan.save_path:
-            yield f"  traces go to {plan.save_path}; RLPATCH_SAVE_PATH changes that for a run"
+            yield f"  traces go to {plan.save_path}; set RLPATCH_SAVE_PATH to use another folder for one run"
 
 
 def _payload(plans: Iterable[FittedPlan]) -> tuple[PlannedTarget, ...]:

@@ -176,10 +176,10 @@ def _paired(
 
 
 def _marked(block: _Block, lines: Sequence[bytes], outside: Sequence[int], shared: Iterable[PatchId]) -> Marked:
-    """Return the patch of ``block`` from ``lines``, all lines of the file.
+    """Return where in a file the lines of one patch are, whether they are unchanged, and which shared blocks they use.
 
-    ``outside`` are the indices of the patch's marked lines outside of the block, ``shared`` all shared blocks of the
-    file.
+    ``lines`` are all lines of the file. The patch has the ``block``, and marked lines outside of it with the indices
+    ``outside``. ``shared`` are all shared blocks of the file.
     """
     patch, first, last, digest = block
     replaced = tuple(index for index in outside if _WAS.fullmatch(lines[index]))
@@ -266,7 +266,7 @@ def _marks_to_remove(marks: Sequence[Marked], patches: Collection[PatchId] | Non
 
 
 def _without(data: bytes, marks: Sequence[Marked]) -> bytes:
-    """Return ``data`` without the lines of ``marks``, and with the lines that their ``# was:`` comments replaced.
+    """Return ``data`` without the lines of ``marks``; each ``# was:`` comment of them becomes the original line again.
 
     A block at the end of a file without a final newline brought a newline along, which is removed with the block.
     """

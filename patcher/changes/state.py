@@ -63,7 +63,8 @@ def file_state(
                 path, Text("edited"), Text("the file was changed after rlpatch wrote it, and its backup cannot be read")
             )
         moved = Text(
-            "rlpatch's lines were moved: remove them with {command}, then insert them again with apply", revert
+            "rlpatch's lines were moved: remove them with {command}, then insert them again with `rlpatch apply`",
+            revert,
         )
         return FileState(path, Text("tampered"), moved)
     if in_place is None:
@@ -71,7 +72,8 @@ def file_state(
             path,
             Text("intact"),
             Text(
-                "only the marker comments were checked, because .rlpatch, which stores the inserted lines, is missing"
+                "only the marker comments were checked: the folder .rlpatch, which stores the inserted lines, is"
+                " missing"
             ),
         )
-    return FileState(path, Text("intact"), rights and Text("{rights}; revert does not change that", rights))
+    return FileState(path, Text("intact"), rights and Text("{rights}; revert does not undo this change", rights))

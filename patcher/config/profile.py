@@ -184,17 +184,17 @@ class ProfileConfig(Generic[StageT_co]):
         if self.stage.window.none or self.profiler.light:
             return
         detail = Text(
-            "the estimate was measured with torch.profiler on a CPU and scaled to 32 layers; in training, all"
-            " ranks wait for the slowest rank"
+            "the estimate comes from torch.profiler on a CPU, scaled to 32 layers; in training, all ranks wait for"
+            " the rank that takes longest to save"
         )
         if self.unit_stall_ms > self.max_stall * 1000:
             seconds = self.unit_stall_ms / 1000
-            text = Text("saving a single step takes about {seconds:.1f} s, longer than {option}", seconds, limit)
+            text = Text("saving a single step takes about {seconds:.1f} s, more than {option} allows", seconds, limit)
             yield Note(text, Text("with fewer --contents, saving takes less time; {detail}", detail))
         elif self.in_pieces and not stage.window.open and self.total_stall_s > self.max_stall:
             count, seconds = len(stage.window), self.total_stall_s
             text = Text(
-                "saving all {count} steps takes about {seconds:.1f} s, longer than {option}",
+                "saving all {count} steps takes about {seconds:.1f} s, more than {option} allows",
                 count,
                 seconds,
                 limit,
@@ -213,9 +213,9 @@ class ProfileConfig(Generic[StageT_co]):
             yield Note(Text("{tool} supports only letters, digits and underscores in paths", tool), self.save_path)
         if isinstance(self.stage, RolloutStage | WholeStage) and self.stage.replicas != (0,):
             detail = Text(
-                "vLLM knows its replica number from verl 0.8.0 on, SGLang from verl 0.6.1 on, and in slime and"
-                " miles. An engine that does not know its replica number ignores --replicas: it always records,"
-                " and the trace folder has no replica number"
+                "These engines know their replica number: vLLM with verl 0.8.0 or later, SGLang with verl 0.6.1 or"
+                " later, and SGLang with slime or miles. Any other engine ignores --replicas: it always records, and"
+                " the name of its trace folder has no replica number"
             )
             yield Note(Text("--replicas has an effect only on engines that know their replica number"), detail)
         if self.ranks is None and not isinstance(self.stage, TimelineStage):

@@ -152,7 +152,7 @@ class TorchNpuSettings(ProfilerSettings):
         Choice(
             AIC_METRICS,
             same={"AiCoreNone": "none"},
-            missing={"memory_access": Text("torch_npu 2.1 does not have these metrics")},
+            missing={"memory_access": Text("torch_npu 2.1 does not have these AI Core metrics")},
         ),
         RECORDED,
         "AI Core metrics.",
@@ -201,7 +201,7 @@ class TorchNpuSettings(ProfilerSettings):
             yield Note(Text("without npu in --contents, torch_npu ignores level, metrics, L2 and mstx"))
         if "db" in self.exports(ranges):
             yield Note(
-                Text("db export: torch_npu 2.1 needs CANN's msprof on PATH"),
+                Text("to export a database, torch_npu 2.1 needs CANN's msprof on PATH"),
                 Text("torch_npu needs msprof when the recording window opens"),
             )
         if len(self.export_type) > 1:
@@ -209,19 +209,19 @@ class TorchNpuSettings(ProfilerSettings):
         if {"module", "stack"} & set(self.contents):
             yield Note(
                 Text("stack and module in --contents crash torch_npu 2.10.0.post4"),
-                Text("stack and module also slow down all other versions"),
+                Text("stack and module in --contents also slow down all other versions of torch_npu"),
             )
         yield from super().notes(ranges)
         if ranges.module_ranges:
-            detail = Text("older versions of torch_npu record without module ranges")
+            detail = Text("older versions of torch_npu do not record module ranges")
             yield Note(Text("--module-ranges needs torch_npu 2.7 or later"), detail)
             if "cpu" not in self.contents or self.light:
-                detail = Text("module_statistic finds the kernels of a module through its operators")
+                detail = Text("module_statistic finds the kernels of a module through the operators that launched them")
                 yield Note(Text("module_statistic needs cpu in --contents, and a --level that records kernels"), detail)
         if self.analysis:
             detail = Text(
-                "torch_npu cannot parse in daemon processes, such as vLLM's workers. Leave --analysis out, and"
-                " parse the trace later with `rlpatch analyse`"
+                "torch_npu cannot parse a trace in a daemon process, such as a worker of vLLM. Leave --analysis out,"
+                " and parse the trace later with `rlpatch analyse`"
             )
             yield Note(Text("--analysis blocks the run after the window, and fails in vLLM's workers"), detail)
 

@@ -84,7 +84,10 @@ class WindowedStage(Stage):
         if self.on_demand and self.repeat > 1:
             hint = Text("leave out one of the two options; `rlpatch trigger` can be used any number of times")
             raise usage(
-                Text("--on-demand cannot be combined with --repeat {repeat}: each request records once", self.repeat),
+                Text(
+                    "--on-demand cannot be combined with --repeat {repeat}: each `rlpatch trigger` records one window",
+                    self.repeat,
+                ),
                 hint,
             )
 
@@ -145,7 +148,8 @@ class TrainingStage(WindowedStage):
         # verl runs all three by one class; that of FSDP-Turbo derives from it.
         Choice((), same={"fsdp2": "fsdp", "fsdp-turbo": "fsdp"}, others=True),
         WHOSE,
-        "Patch only the classes of this strategy, such as fsdp or megatron. Default: all classes that have the window.",
+        "Patch only the classes of this strategy, such as fsdp or megatron. Default: all classes that support"
+        " the chosen window.",
         default="",
     )
     training_steps: tuple[int, ...] = option(

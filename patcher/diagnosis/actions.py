@@ -80,7 +80,7 @@ def _largest(proposals: Iterable[Action], seconds: float) -> tuple[Action, ...]:
 
 
 def _what_if_actions(what_ifs: Iterable[WhatIf], stage_seconds: float, iterations: Iterations) -> Iterator[Action]:
-    """Yield actions for the first ``max_num_seqs`` above the peak of requests, and for the first cut of long outputs.
+    """Yield actions for the first ``max_num_seqs`` above the peak of requests, and the first limit of output lengths.
 
     ``stage_seconds`` is how long the rollouts took. A what-if without bounds, or whose estimate saves less than 2 %, is
     skipped.
@@ -137,8 +137,8 @@ def _class_actions(stage: StageDiagnosis) -> Iterator[Action]:
     seconds = {part.name: part.seconds for part in stage.classes}
     host = seconds.get("host-bound", 0.0) + seconds.get("outside-forward", 0.0)
     because = Text(
-        "this bound assumes no idle time between kernels or outside the forward pass; CUDA graphs, ACL graphs and"
-        " asynchronous scheduling reduce this time"
+        "this bound assumes that the device is never idle between kernels or outside the forward pass; CUDA graphs,"
+        " ACL graphs and asynchronous scheduling reduce such idle time"
     )
     yield Action(Text("less host time"), host, because)
     exposed = seconds.get("collective", 0.0)

@@ -52,11 +52,6 @@ class Engine:
         numbers = range(min(max(last + 1 - NEWEST, 1), last), min(last + 1, self.rollouts))
         return [self.iterations.chosen(self.iterations.rollout == number) for number in numbers]
 
-    @property
-    def newest_whole_rollout(self) -> Iterations:
-        """Iterations of the last rollout but one, which has ended for sure; of the only one if there is no other."""
-        return self.iterations.chosen(self.iterations.rollout == max(self.rollouts - 2, 0))
-
 
 def engines(processes: Sequence[Process], progress: Progress = ignore) -> list[Engine]:
     """Read the iterations of all engines among the processes of a run; ``progress`` gets the bytes of each read."""

@@ -82,7 +82,7 @@ def iterations(
 
 
 def concatenated(parts: Sequence[Iterations]) -> Iterations:
-    """Join the iterations of several engines, one engine after the other, with rollouts numbered through.
+    """Join the iterations of several engines, one engine after the other, and number the rollouts of all consecutively.
 
     Returns no iterations if there are no parts.
     """

@@ -71,8 +71,8 @@ class _Reconstruction:
     def finish(self, ended: Sequence[_Running], iteration: int, context: float) -> None:
         """Move requests that ended before ``iteration`` to the finished ones, with their prompts and outputs in tokens.
 
-        ``context`` is the number of tokens that they had together. What their estimated tokens lack of it is divided
-        among those whose prompts are uncertain.
+        ``context`` is the number of tokens that they had together. If the estimates of their tokens have another sum,
+        the difference is divided among the requests with uncertain prompts.
         """
         missing = _missing(ended, context)
         errors = sum(request.error for request in ended)
@@ -161,7 +161,9 @@ def _guess_ended(rebuilt: _Reconstruction, context: float, requests: int, tokens
     usual = rebuilt.prompt_tokens / max(rebuilt.came, 1)
 
     def unlikeliness(chosen: Sequence[_Running]) -> float:
-        """Return how unlikely it is that these requests ended: by number, length of new prompts and missing context."""
+        """Return a penalty, lowest for the likeliest set: the number of requests, and how unusual their context is and
+        how unusually long the prompts in their place are.
+        """
         left = len(rebuilt.running) - len(chosen)
         each = (tokens - left) / max(requests - left, 1)
         unusual = abs(math.log2(max(each, 1) / max(usual, 1)))

@@ -55,28 +55,28 @@ def diagnose_rollouts(engines: Sequence[Engine], profiles: Iterable[RankProfile]
     """
     profiles = tuple(profiles)
     joined = [join(engine, profiles) for engine in engines]
-    every = concatenated([engine.iterations for engine in engines])
-    recorded, places = _recorded_iterations(engines, joined, every)
-    begins = np.searchsorted(every.rollout, every.rollout[places])
+    all_iterations = concatenated([engine.iterations for engine in engines])
+    recorded, places = _recorded_iterations(engines, joined, all_iterations)
+    begins = np.searchsorted(all_iterations.rollout, all_iterations.rollout[places])
     numbers = tuple(int(place - begin) for place, begin in zip(places, begins, strict=True))
-    disturbed = disturbed_by_recording(places, len(every))
+    disturbed = disturbed_by_recording(places, len(all_iterations))
     warm = (
         np.concatenate([_after_warm_up(engine.iterations) for engine in engines])
         if engines
         else np.zeros(0, dtype=bool)
     )
     windows = tuple(window for part in joined for window in part.windows)
-    mask = np.zeros(len(every), dtype=bool)
+    mask = np.zeros(len(all_iterations), dtype=bool)
     mask[places] = True
     if len(places) < FEWEST_RECORDED:
-        stage, working = _without_classes(every.chosen(warm), len(places)), every.chosen(warm)
+        stage, working = _without_classes(all_iterations.chosen(warm), len(places)), all_iterations.chosen(warm)
     else:
-        stage, working = _diagnose(every, warm, recorded, mask, disturbed)
+        stage, working = _diagnose(all_iterations, warm, recorded, mask, disturbed)
     return DiagnosedRollouts(stage, working, windows, recorded.features, numbers)
 
 
 def _diagnose(
-    every: Iterations,
+    all_iterations: Iterations,
     counted: NDArray[np.bool_],
     recorded: RecordedIterations,
     is_recorded: NDArray[np.bool_],
@@ -84,17 +84,17 @@ def _diagnose(
 ) -> tuple[StageDiagnosis, Iterations]:
     """Return the rollout stage with its classes, and the ``counted`` iterations with their seconds of work.
 
-    ``every`` has the iterations of all engines. The masks tell which of these count, were recorded, and may have been
+    ``all_iterations`` are those of all engines. The masks tell which of these count, were recorded, and may have been
     slowed down by the recording (``disturbed``). Seconds above the predicted time are taken out as cost of the
     recording if a disturbed iteration takes 1.5 times as long as predicted, and as waiting if any takes three times as
     long.
     """
-    predicted = (every.features @ fit(recorded)).sum(axis=1)
+    predicted = (all_iterations.features @ fit(recorded)).sum(axis=1)
     free = counted & ~disturbed
-    predicted = predicted * loads.median_ratio(every.seconds[free], predicted[free])
-    cost = np.where(disturbed, loads.excess(every.seconds, predicted, SLOWED), 0.0)
-    waits = loads.excess(every.seconds - cost, predicted, loads.WAIT)
-    working = replace(every, seconds=every.seconds - cost - waits).chosen(counted)
+    predicted = predicted * loads.median_ratio(all_iterations.seconds[free], predicted[free])
+    cost = np.where(disturbed, loads.excess(all_iterations.seconds, predicted, SLOWED), 0.0)
+    waits = loads.excess(all_iterations.seconds - cost, predicted, loads.WAIT)
+    working = replace(all_iterations, seconds=all_iterations.seconds - cost - waits).chosen(counted)
     composition = estimate_composition(recorded, working.features, working.seconds)
     checks = loads.check_loads(predicted[counted], working, recorded.features)
     masks = loads.by_load(working)
@@ -111,14 +111,14 @@ def _diagnose(
 
 
 def _recorded_iterations(
-    engines: Sequence[Engine], joined: Sequence[Joined], every: Iterations
+    engines: Sequence[Engine], joined: Sequence[Joined], all_iterations: Iterations
 ) -> tuple[RecordedIterations, NDArray[np.int64]]:
-    """Return the recorded iterations of all engines, and their indices in ``every``.
+    """Return the recorded iterations of all engines, and their indices in ``all_iterations``.
 
-    ``every`` has all iterations of all engines, one engine after the other. ``joined`` has the recorded iterations of
-    each engine. Their windows are numbered through from engine to engine.
+    ``all_iterations`` are those of all engines, one engine after the other. ``joined`` has the recorded iterations of
+    each engine. Their windows are numbered consecutively over all engines.
     """
-    features, before, windows = every.features, 0, 0
+    features, before, windows = all_iterations.features, 0, 0
     parts, places = list[RecordedIterations](), list[NDArray[np.int64]]()
     for engine, part in zip(engines, joined, strict=True):
         own = part.recorded(features[before : before + len(engine.iterations)])

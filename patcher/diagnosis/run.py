@@ -57,7 +57,7 @@ def diagnose(
         windows=(*rollouts.windows, *windows),
         planned=None if stage.supported else planned_windows(engines, rollouts),
         planned_decodes=None if stage.supported else planned_windows(engines, rollouts, decode_only=True),
-        notes=tuple(_limits(engines, rollouts)),
+        notes=tuple(_caveats(engines, rollouts)),
         package=engines[0].package,
     )
 
@@ -107,10 +107,10 @@ def _plan_windows(
 
 
 def _renumber(windows: Sequence[tuple[int, int]], origin: int, load: int = 0, tail: int = 0) -> PlannedWindows:
-    """Return ``windows`` with their numbers counted from the iteration ``origin``.
+    """Return ``windows``, half-open ranges of iterations, with their numbers counted from the iteration ``origin``.
 
-    With ``load``, that is where a rollout first has so many requests at once; with ``tail``, where it has no more than
-    so many left; else its start.
+    ``load`` and ``tail`` tell a recorder where to start counting: at the first iteration with at least ``load``
+    requests at once, or with at most ``tail`` left. With 0 for both, that is the start of the rollout.
     """
     return PlannedWindows(tuple((start - origin, end - origin) for start, end in windows), load, tail)
 
@@ -120,7 +120,7 @@ def _countable(rollout: Iterations, *, decode_only: bool) -> Iterations:
     return rollout.chosen(rollout.prefill == 0) if decode_only else rollout
 
 
-def _limits(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator[str]:
+def _caveats(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator[str]:
     """Yield texts on what limits the results: a warm-up included, iterations left out, long waits, no contexts."""
     stage = rollouts.stage
     if all(int(engine.iterations.rollout.max(initial=0)) == 0 for engine in engines):

@@ -31,8 +31,8 @@ LEAST_SHARE = 0.005
 
 
 @dataclass
-class _Passage:
-    """Seconds of the critical path in one stage, by what it waits for, and when it first comes there in a step."""
+class _StageTime:
+    """Seconds of the critical path in one stage, by process and activity; ``first`` is its begin in a step."""
 
     first: float
     waits_for: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -61,40 +61,42 @@ def with_steps(diagnosis: RunDiagnosis, timeline: RunTimeline) -> RunDiagnosis:
     total = sum(step.seconds for step in steps)
     diagnosed = {stage.stage: stage for stage in diagnosis.stages}
     synced = sum(step.sync_seconds for step in steps)
-    passages = _without_small(_passages(steps, _call_times(timeline)), [*diagnosed, sync.STAGE], LEAST_SHARE * total)
-    names = sorted({*diagnosed, *passages}, key=lambda name: passages[name].first if name in passages else 0.0)
+    stage_times = _merge_small_stages(
+        _stage_times(steps, _call_times(timeline)), [*diagnosed, sync.STAGE], LEAST_SHARE * total
+    )
+    names = sorted({*diagnosed, *stage_times}, key=lambda name: stage_times[name].first if name in stage_times else 0.0)
     stages = []
     for name in names:
-        passed = passages.get(name)
-        seconds = synced if name == sync.STAGE else passed.seconds if passed else 0.0
+        stage_time = stage_times.get(name)
+        seconds = synced if name == sync.STAGE else stage_time.seconds if stage_time else 0.0
         stage = diagnosed.get(name) or _stage_without_windows(name, seconds, len(steps))
         if name == sync.STAGE and stage.recorded:
             stage = sync.scaled(stage, synced, len(steps))
-        if passed:
-            stage = replace(stage, step_seconds=passed.seconds, limited_by=passed.limited_by)
+        if stage_time:
+            stage = replace(stage, step_seconds=stage_time.seconds, limited_by=stage_time.limited_by)
         stages.append(stage)
     return replace(diagnosis, stages=tuple(stages), steps=len(steps), seconds=total)
 
 
-def _passages(
+def _stage_times(
     steps: Sequence[TrainingStep], call_times: Mapping[str, Sequence[tuple[float, float]]]
-) -> dict[str, _Passage]:
+) -> dict[str, _StageTime]:
     """Return stage → its seconds on the critical paths of ``steps``, by process and activity.
 
     ``call_times`` has stage → (start, end) of the calls of this training stage, in seconds, sorted.
     """
-    passages = dict[str, _Passage]()
+    stage_times = dict[str, _StageTime]()
     stage_of = _stage_of_each_phase([segment for step in steps for segment in step.critical_path], call_times)
     for step in steps:
         for segment in step.critical_path:
             name = stage_of.get(segment.phase) or _stage_of_segment(segment)
-            passage = passages.setdefault(name, _Passage(segment.start - step.start))
-            passage.waits_for[_activity_text(segment)] += segment.seconds
-    return passages
+            stage_time = stage_times.setdefault(name, _StageTime(segment.start - step.start))
+            stage_time.waits_for[_activity_text(segment)] += segment.seconds
+    return stage_times
 
 
 def _call_times(timeline: RunTimeline) -> Mapping[str, list[tuple[float, float]]]:
-    """Return training stage → (start, end) of its calls on any trainer, in seconds, sorted."""
+    """Return training stage → (start, end) in seconds of each of its calls on any trainer, sorted."""
     call_times = defaultdict[str, list[tuple[float, float]]](list)
     for lane in timeline.lanes:
         for span in lane.spans:
@@ -161,17 +163,16 @@ def _activity_text(segment: PathSegment) -> str:
     return doing(label(segment.role, segment.replica, segment.rank), segment.what, "")
 
 
-def _without_small(passages: Mapping[str, _Passage], keep: Iterable[str], least: float) -> dict[str, _Passage]:
-    """Merge the stages with less than ``least`` seconds into ``other``, except those to ``keep``.
-
-    ``passages`` has stage → its seconds on the critical path.
-    """
-    merged, other = dict[str, _Passage](), _Passage(float("inf"))
-    for name, passage in passages.items():
-        if name in keep or (name != OTHER and passage.seconds >= least):
-            merged[name] = passage
+def _merge_small_stages(
+    stage_times: Mapping[str, _StageTime], keep: Iterable[str], least: float
+) -> dict[str, _StageTime]:
+    """Merge stages with less than ``least`` seconds on the critical path into ``other``, except those in ``keep``."""
+    merged, other = dict[str, _StageTime](), _StageTime(float("inf"))
+    for name, stage_time in stage_times.items():
+        if name in keep or (name != OTHER and stage_time.seconds >= least):
+            merged[name] = stage_time
         else:
-            for what, seconds in passage.waits_for.items():
+            for what, seconds in stage_time.waits_for.items():
                 other.waits_for[what] += seconds
     return {**merged, OTHER: other} if other.waits_for else merged
 

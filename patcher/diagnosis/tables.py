@@ -51,7 +51,7 @@ def stages(diagnosis: RunDiagnosis) -> Table:
         "The column “time in the steps” adds up to the total duration of the steps. “Working time” counts only the time"
         " in iterations and micro-batches."
     )
-    return Table("diagnosed_stages", Text("Stages of the steps"), columns, rows, about)
+    return Table("diagnosed_stages", Text("Stages of the training steps"), columns, rows, about)
 
 
 def classes(stage: StageDiagnosis) -> Table:

@@ -115,8 +115,8 @@ def replay(iterations: Iterations) -> Replayed | None:
         )
     elif agreement < LEAST_AGREEMENT or abs(contexts[0] - contexts[1]) > MOST_CONTEXT_ERROR * contexts[1]:
         why = Text(
-            "a replay in which the first request to come is the first served reproduces only {share:.0f} % of the"
-            " iterations: the engine uses prefix caching, speculative decoding or preemption, or another order",
+            "a first-come, first-served replay reproduces only {share:.0f} % of the iterations. Likely reasons:"
+            " prefix caching, speculative decoding, preemption, or a scheduler with another order",
             100 * agreement,
         )
     return Replayed(replayed, float(iterations.seconds.sum()), scheduler, requests, agreement, why)
@@ -143,45 +143,45 @@ def what_ifs(iterations: Iterations) -> Iterator[WhatIf]:
     if replayed is None:
         return
     peak = replayed.scheduler.requests
-    clock = _Clock(replayed.iterations)
+    cost_model = _CostModel(replayed.iterations)
     for setting in dict.fromkeys(max(round(peak * factor), 1) for factor in FACTORS):
         if setting != peak:
-            yield _estimate(MAX_NUM_SEQS, setting, replayed, clock, replayed.scheduler._replace(requests=setting))
+            yield _estimate(MAX_NUM_SEQS, setting, replayed, cost_model, replayed.scheduler._replace(requests=setting))
     cut = int(np.percentile([request.output for of in replayed.requests for request in of] or [1], CUT_AT))
-    yield _estimate(TAIL_CUT, cut, replayed, clock, replayed.scheduler, cut)
+    yield _estimate(TAIL_CUT, cut, replayed, cost_model, replayed.scheduler, cut)
 
 
 def _estimate(
-    name: str, setting: int, replayed: Replayed, clock: _Clock, scheduler: Scheduler, cut: float = float("inf")
+    name: str, setting: int, replayed: Replayed, cost_model: _CostModel, scheduler: Scheduler, cut: float = float("inf")
 ) -> WhatIf:
     """Estimate the rollouts' time under another setting, by a replay under ``scheduler``.
 
-    ``name`` and ``setting`` are those of the what-if; outputs are cut at ``cut`` tokens. ``clock`` predicts the seconds
-    of replayed iterations. If an iteration has more requests than were ever seen, the result has bounds but no
+    ``name`` and ``setting`` are those of the what-if; outputs are cut at ``cut`` tokens. ``cost_model`` predicts the
+    seconds of replayed iterations. If an iteration has more requests than were ever seen, the result has bounds but no
     estimate. If the rollouts cannot be replayed, it has a reason only.
     """
     if replayed.why:
         return WhatIf(name, setting, None, None, None, replayed.why)
     rows = replayed.replay_under(scheduler, cut)
-    scale = replayed.seconds / max(clock.seconds(replayed.replay_under(replayed.scheduler)), 1e-12)
-    if rows[:, 0].max() <= clock.most_requests:
-        seconds = scale * clock.seconds(rows)
+    scale = replayed.seconds / max(cost_model.seconds(replayed.replay_under(replayed.scheduler)), 1e-12)
+    if rows[:, 0].max() <= cost_model.most_requests:
+        seconds = scale * cost_model.seconds(rows)
         error = 0.0 if np.isclose(seconds, replayed.seconds) else ERROR  # where it changes nothing
         because = Text(
             "estimated by replay; with the present setting, the replay reproduces {agreement:.0f} % of the iterations",
             100 * replayed.agreement,
         )
         return WhatIf(name, setting, seconds, seconds * (1 - error), seconds * (1 + error), because)
-    least, most = sorted((clock.flat(rows), clock.proportional(rows)))
+    least, most = sorted((cost_model.flat(rows), cost_model.proportional(rows)))
     because = Text(
-        "estimated by replay, as a range: each request beyond the recorded maximum of {peak:.0f} costs either no time,"
-        " or as much as a request at full load",
-        clock.most_requests,
+        "estimated by replay, as a range: no recorded iteration had more than {peak:.0f} requests, and each further"
+        " one may add no time, or as much time as a request at full load",
+        cost_model.most_requests,
     )
     return WhatIf(name, setting, None, scale * least * (1 - BOUND_ERROR), scale * most * (1 + BOUND_ERROR), because)
 
 
-class _Clock:
+class _CostModel:
     """Seconds of iterations by their requests, tokens and contexts, as fitted to those that were seen.
 
     The time of decoding grows less than its requests do, so the fit is corrected by the median error at each load.
@@ -202,7 +202,7 @@ class _Clock:
         """Return numbers of requests (log2), and for each the factor by which to correct fitted seconds there.
 
         A factor is the median of measured over fitted seconds in a group of at least five iterations of ``decoding``
-        with similar numbers of requests. Without such a group, the correction stays as it is.
+        with similar numbers of requests. Without such a group, the factor is 1.
         """
         rows = np.stack([decoding.requests, decoding.tokens, decoding.context], axis=1)
         ratios = decoding.seconds / np.maximum(self._predict_seconds(rows), 1e-9)

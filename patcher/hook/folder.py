@@ -66,7 +66,9 @@ class RunFolder:
                 "the path of the temporary directory contains {separator}, which separates entries of PYTHONPATH",
                 os.pathsep,
             )
-            raise Problem(Kind.ENVIRONMENT, cause, str(scratch), Text("use another folder: TMPDIR=DIR rlpatch run …"))
+            raise Problem(
+                Kind.ENVIRONMENT, cause, str(scratch), Text("use another temporary directory: TMPDIR=DIR rlpatch run …")
+            )
         changes = [(edit.root, change) for edit in edits for change in edit.changes if change.before != change.after]
         self.files = tuple(root / change.path for root, change in changes)
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=scratch))
@@ -201,7 +203,7 @@ def sweep() -> tuple[Path, ...]:
 def _is_abandoned(path: Path) -> bool:
     """Tell whether ``path`` is the folder of an rlpatch run that has ended and that no process uses.
 
-    Another program's or another user's folder is never dead. A folder without a marker is dead 60 s after its creation.
+    A folder of another program or user never counts as abandoned. One without a marker does, 60 s after its creation.
     """
     with contextlib.suppress(OSError), opened(path) as folder:
         status = folder.status()

@@ -153,8 +153,9 @@ def _follow(pid: int) -> int:
 def _accompany(pid: int, companion: Companion) -> int:
     """Wait until the process ``pid``, which leads its group, ends; return its status as ``os.waitpid`` gives it.
 
-    Its group gets the signals that this process's group gets; the first SIGINT goes to ``companion`` instead. Once
-    ``companion`` ends the command, the group gets the signals in `_ENDING`, each after the pause named there.
+    Signals to this process are passed on: to that group if this process's whole group got them, else to ``pid`` alone.
+    The first SIGINT goes to ``companion`` instead. If ``companion`` wants the command to end, send the group the
+    signals in `_ENDING` in turn, with the pause named there after each.
     """
     witness, interrupted, ending, due = _Witness(), False, iter(_ENDING), 0.0
     while True:

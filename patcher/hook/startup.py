@@ -208,10 +208,10 @@ def _use_python_tracebacks() -> None:
 
 
 def _with_run_hook(constants: bytes) -> "bytes | None":
-    """Return the source of Ray's constants module so that Ray reads its hook from rlpatch's own variable, and set that.
+    """Return the source ``constants`` of a Ray module, changed so that Ray takes its hook from rlpatch's own variable.
 
-    Return None if the source names no such variable. Ray's own variable may be set already, for another hook, and a
-    process that inherits it without this module would fail in ray.init.
+    Set that variable, too. Return None if the source names no variable for the hook. Ray's own variable is left alone:
+    it may name another hook, and a process that inherits it without this module would fail in ray.init.
     """
     if HOOK.encode() not in constants:
         return None

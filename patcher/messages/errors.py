@@ -116,7 +116,9 @@ def failed(error: BaseException) -> Problem:
     if isinstance(error, Problem):
         return error
     if isinstance(error, KeyboardInterrupt):
-        return Problem(Kind.INTERRUPTED, Text("stopped by Ctrl-C"), hint=Text("run the same command to start over"))
+        return Problem(
+            Kind.INTERRUPTED, Text("stopped by Ctrl-C"), hint=Text("run the same command again to start over")
+        )
     if isinstance(error, PermissionError):
         return refused(error)
     if isinstance(error, OSError):

@@ -39,7 +39,10 @@ def translations() -> Mapping[str, str] | None:
 
 
 def terminal_translations() -> Mapping[str, str] | None:
-    """Return the Chinese catalogue as `translations`; None also if stderr cannot encode Chinese characters."""
+    """Return the Chinese template of each English one; None if the user's language is another.
+
+    None, too, if stderr cannot encode Chinese characters.
+    """
     try:
         "中".encode(getattr(sys.stderr, "encoding", None) or "utf-8")
     except UnicodeEncodeError:

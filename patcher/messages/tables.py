@@ -70,7 +70,7 @@ def _turn(name: str, number: int) -> Text:
 def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
     """Return the lines of the table of `rlpatch traces` from the `data` of its report, a row for each group of traces.
 
-    `width` is as in `targets`.
+    The table is at most `width` columns of the terminal wide; None: of any width.
     """
     rows = []
     for number, row in enumerate(data["captures"], 1):
@@ -93,7 +93,7 @@ def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
 def workers(progress: Iterable[Any], width: int | None = None) -> list[str]:
     """Return the lines of the table of `rlpatch watch`, a row for each worker in `progress`.
 
-    `width` is as in `targets`.
+    The table is at most `width` columns of the terminal wide; None: of any width.
     """
     rows = []
     for number, row in enumerate(progress, 1):

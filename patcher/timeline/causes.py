@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import repeat
 from math import inf
 from typing import NamedTuple
 
@@ -72,6 +73,10 @@ class Activity(NamedTuple):
     phase: str
 
 
+CPU_WAIT = Activity("host", "cpu-wait", Text("waiting for a free CPU"), "")
+"""Time in which a process on the critical path was ready to run but had no CPU."""
+
+
 @dataclass(frozen=True)
 class StepTimes:
     """Times of one step's critical path by activity, in microseconds.
@@ -99,7 +104,17 @@ class StepTimes:
     @cached_property
     def phases(self) -> frozenset[str]:
         """Return the driver's phases on the critical path."""
-        return frozenset(activity.phase for activity in self.us)
+        return frozenset(activity.phase for activity in self.us if activity != CPU_WAIT)
+
+
+class ProcessWait(NamedTuple):
+    """Wait for a CPU: the index of the process that had none, and for how many microseconds."""
+
+    process: int | None
+    us: int
+
+
+NO_WAIT = ProcessWait(None, 0)
 
 
 def sum_step_times(
@@ -109,23 +124,27 @@ def sum_step_times(
     incomplete: str,
     stalls: Mapping[int, Sequence[TimeRange]] | None = None,
     machine_stalls: Sequence[TimeRange] = (),
+    cpu_waits: Iterable[ProcessWait] = repeat(NO_WAIT),
 ) -> StepTimes:
     """Sum a step's critical path by activity, and by the process of each.
 
     ``last_replica`` is the replica that finished last, with its delay in microseconds. ``sync`` has the microseconds of
     each process in each part of the weight sync. ``incomplete`` says that a trainer's records end early, "" if none do.
     ``stalls`` has the ranges in which each process stood still, by its index, ``machine_stalls`` those of a whole
-    machine.
+    machine. ``cpu_waits`` has the wait for a CPU during each piece: it is summed as `CPU_WAIT` instead.
     """
     us = defaultdict[Activity, int](int)
     late = defaultdict[Activity, defaultdict[int, int]](lambda: defaultdict(int))
     by_process = defaultdict[Activity, defaultdict[int | None, int]](lambda: defaultdict(int))
-    for piece in path:
+    for piece, wait in zip(path, cpu_waits, strict=False):
         activity = _activity_of(piece)
-        us[activity] += piece.end - piece.start
-        by_process[activity][piece.process] += piece.end - piece.start
-        if piece.process is not None and piece.late:
-            late[activity][piece.process] += piece.late
+        us[activity] += piece.end - piece.start - wait.us
+        by_process[activity][piece.process] += piece.end - piece.start - wait.us
+        if wait.us:
+            us[CPU_WAIT] += wait.us
+            by_process[CPU_WAIT][wait.process] += wait.us
+        if piece.process is not None and piece.late > wait.us:
+            late[activity][piece.process] += piece.late - wait.us
     stalled = defaultdict[Activity, dict[int, int]](dict)
     for process, ranges in (stalls or {}).items():
         for activity, overlap in _time_within(path, ranges).items():
@@ -214,7 +233,7 @@ class _Comparison:
 
         A phase is rare if fewer than half of the other steps have it.
         """
-        phases = {activity.phase for activity in self.step.us}
+        phases = self.step.phases
         steps = {phase: [other for other in self.others if phase in other[1].phases] for phase in phases}
         return {phase: having for phase, having in steps.items() if 2 * len(having) < len(self.others)}
 
@@ -244,27 +263,32 @@ class _Comparison:
     def excesses(self) -> Mapping[Activity, float]:
         """Return activity → its microseconds over the expected time, for the activities that stand out.
 
-        An activity stands out if this excess is above four times its usual spread, and above 5 % of a usual step.
+        An activity stands out if this excess is above four times its usual spread (three times for waits for a CPU,
+        which accuse nobody), and above 5 % of a usual step.
         """
         least = SHARE * sum(middle for middle, _ in self.usual_times.values())
         excesses = {activity: self.step.us[activity] - middle for activity, (middle, _) in self.usual_times.items()}
         return {
             activity: excess
             for activity, excess in excesses.items()
-            if activity.phase not in self.incomparable and excess > max(SPREADS * self.usual_times[activity][1], least)
+            if activity.phase not in self.incomparable
+            and excess > max((STEP_SPREADS if activity == CPU_WAIT else SPREADS) * self.usual_times[activity][1], least)
         }
 
     def regular_us(self) -> float:
-        """Return the step's microseconds without rare phases and without the excesses of activities that stand out."""
-        rare = {*self.steps_with_rare_phase, *self.incomparable}
-        regular = sum(us for activity, us in self.step.us.items() if activity.phase not in rare)
-        return regular - sum(excess for activity, excess in self.excesses.items() if activity.phase not in rare)
+        """Return the step's microseconds without irregular time, and without the excesses of what stands out."""
+        regular = sum(us for activity, us in self.step.us.items() if not self._is_irregular(activity))
+        return regular - sum(excess for activity, excess in self.excesses.items() if not self._is_irregular(activity))
+
+    def _is_irregular(self, activity: Activity) -> bool:
+        """Tell whether an activity is no part of a typical step: it waits for a CPU, or belongs to a rare phase."""
+        rare = activity.phase in self.steps_with_rare_phase or activity.phase in self.incomparable
+        return rare or activity == CPU_WAIT
 
     def verdict(self, regular_us: Sequence[tuple[int, float]]) -> StepVerdict:
         """Return the verdict on the step, with the causes that limited it and its largest activity.
 
-        ``regular_us`` has, for each other step, its distance in steps and its microseconds without excesses and rare
-        phases.
+        ``regular_us`` has, for each other step, its distance in steps and its result of `regular_us`.
         """
         us = self.step.us
         verdict, why, limits = self._judge(regular_us)
@@ -292,14 +316,13 @@ class _Comparison:
     def _us_over_typical(self, typical: float) -> float:
         """Return by how many microseconds the step is longer than a typical step with the same rare phases would be.
 
-        ``typical`` is the length of a typical step without rare phases, in microseconds. A rare phase that is shorter
-        than usual does not make up for another part that is longer.
+        ``typical`` is the length of a typical step without irregular time, in microseconds. A rare phase, or a wait for
+        a CPU, that is shorter than usual does not make up for another part that is longer.
         """
-        rare = {*self.steps_with_rare_phase, *self.incomparable}
         expected = sum(
             us if activity.phase in self.incomparable else min(us, self.usual_times[activity][0])
             for activity, us in self.step.us.items()
-            if activity.phase in rare
+            if self._is_irregular(activity)
         )
         return self.step.total - typical - expected
 
@@ -307,7 +330,7 @@ class _Comparison:
         """Return the verdict, the reason for it, and the activities that limited the step, the costliest first.
 
         The activities are empty unless the verdict is ``limited``. ``regular_us`` has, for each other step, its
-        distance in steps and its microseconds without excesses and rare phases.
+        distance in steps and its result of `regular_us`.
         """
         if len(self.others) < FEWEST:
             return TYPICAL, Text("too few other steps for a comparison"), ()
@@ -362,7 +385,7 @@ class _Comparison:
         """
         excesses = Counter[str]()
         for other, excess in self.excesses.items():
-            if other.phase == activity.phase and other.role not in ("unrecorded", "rlpatch"):
+            if other.phase == activity.phase and other.role not in ("unrecorded", "rlpatch", "host"):
                 excesses[other.role] += round(excess)
         beside = excesses.total() - excesses[activity.role]
         if len(excesses) < TOGETHER or beside < BESIDE * self.excesses[activity]:

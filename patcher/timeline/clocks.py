@@ -73,7 +73,7 @@ def align(processes: Sequence[Process], reference: int) -> Alignment:
     """
     newest, hosts = dict[str, tuple[int, int]](), defaultdict[str, dict[str, None]](dict)
     for head in (process.head for process in processes):
-        newest[head.boot] = max(newest.get(head.boot, (0, 0)), head.clocks)
+        newest[head.boot] = max(newest.get(head.boot, head.clocks), head.clocks)
         hosts[head.boot][head.host] = None
     walls = {boot: wall - mono for boot, (mono, wall) in newest.items()}
     home = processes[reference].head.boot
@@ -87,11 +87,11 @@ def align(processes: Sequence[Process], reference: int) -> Alignment:
 
 
 def solve_offsets(bounds: Iterable[ClockBound], home: str, walls: Mapping[str, int]) -> dict[str, Offset]:
-    """Return boot id → the offset to add to this clock to get that of ``home`` (a boot id), with its error.
+    """Return boot id → the offset to add to a machine's clock to get that of the machine ``home``, with its error.
 
-    The offset is the middle of the range that all ``bounds`` together leave. ``walls`` has the offset of each clock by
-    the wall clocks, in microseconds. A clock without a bound on one side gets this offset, moved into the range, with
-    an unknown error.
+    The offset is the middle of the range that all ``bounds`` together leave. ``walls`` has the offset in microseconds
+    that a comparison of the wall clocks gives. Without a bound on one side this offset is used, moved into the range,
+    with an unknown error.
     """
     edges: dict[tuple[str, str], int] = {}
     for earlier, later, least in bounds:
@@ -187,11 +187,11 @@ def _bounds_from_calls(
 
 
 def _bounds_from_requests(sent_spans: _SpansByProcess, serve_spans: _SpansByProcess) -> Iterator[ClockBound]:
-    """Yield clock bounds from requests as their senders and servers recorded them, all with as many prompt tokens.
+    """Yield clock bounds from requests with the same number of prompt tokens, as senders and servers recorded them.
 
-    Nothing is yielded unless one machine sent all of them, and as many were served. Which sent request is which served
-    one is unknown. But on each serving machine, the nth to start is later than the nth sent, and the nth from the end
-    ends before the nth from the end of those sent.
+    Nothing is yielded unless one machine sent them all, and servers handled as many. It is unknown which handling
+    belongs to which request. But on each serving machine the nth handling starts after the nth request was sent, and
+    the nth from the end ends before the nth from the end of the requests.
     """
     clients = {boot for boot, _ in sent_spans}
     sent, served = _ended_times([sent_spans]), _ended_times([serve_spans])

@@ -45,21 +45,21 @@ def parts(comparison: RunComparison) -> Table:
 def beside(comparison: RunComparison) -> Table:
     """Return the table of tail, imbalance and idle roles, which are no part of the sum."""
     about = Text("These times overlap with the parts above and are not in the sum.")
-    return _changes("run_beside", Text("Tail, imbalance and idle time"), comparison.beside, about)
+    return _changes("run_beside", Text("Long tail, imbalance and idle time"), comparison.beside, about)
 
 
-def changed(change: SecondsChange) -> str:
+def change_verdict(change: SecondsChange) -> str:
     """Return the verdict on a change for people: "longer", "shorter", "no clear change" or "unknown".
 
-    It is that on the raw change. If the change at equal tokens gets another verdict, this one is named instead; if it
-    is unclear, the raw one is marked "raw only".
+    The raw change decides. If the change at equal tokens gets another verdict, that one is returned instead, or the raw
+    one marked "raw only" if it is unclear.
     """
     raw, equal = change.changed, change.changed_at_equal_tokens
     if equal in (UNKNOWN, raw):
         return raw
     if equal == UNCLEAR:
         return Text("{change}, raw only", raw)
-    return Text("{change} at equal tokens", equal)
+    return Text("{change} at equal token counts", equal)
 
 
 def _changes(name: str, title: str, rows: Sequence[SecondsChange], about: str) -> Table:
@@ -89,17 +89,17 @@ def _changes(name: str, title: str, rows: Sequence[SecondsChange], about: str) -
         return (
             change.name, _NAMES.get(change.name, change.name), change.before_seconds, change.after_seconds,
             change.change_seconds, raw and raw.low, raw and raw.high, equal and equal.change, equal and equal.low,
-            equal and equal.high, changed(change), change.changed, change.changed_at_equal_tokens,
+            equal and equal.high, change_verdict(change), change.changed, change.changed_at_equal_tokens,
         )  # fmt: skip
 
     hues = ["slower" if change.change_seconds > 0 else "faster" for change in rows]
     return Table(name, title, columns, [*map(row, rows)], about, hues)
 
 
-def often(row: CauseChange) -> str:
-    """Return the verdict on a cause of long steps for people: "more often", "less often" or "may be chance".
+def cause_verdict(row: CauseChange) -> str:
+    """Return the verdict for people on how often a cause made steps long: "more often", "less often", "may be chance".
 
-    Other verdicts, such as that the cause is new, come back as they are.
+    Verdicts that the cause came or went come back as they are.
     """
     words: dict[str, Text] = {LONGER: Text("more often"), SHORTER: Text("less often"), UNCLEAR: Text("may be chance")}
     return words.get(row.changed, row.changed)
@@ -116,7 +116,7 @@ def causes(comparison: RunComparison) -> Table:
         Column("changed", Text("verdict")),
     )
     rows = [
-        (row.label, row.before_steps, row.after_steps, row.before_seconds, row.after_seconds, often(row))
+        (row.label, row.before_steps, row.after_steps, row.before_seconds, row.after_seconds, cause_verdict(row))
         for row in comparison.causes
     ]
     about = Text(

@@ -52,6 +52,10 @@ ADVICE = {
     "decode": Text("record some of these decode steps: rlpatch apply with --decode and --rollout"),
     "rank": Text("check this rank's host and data: sequence lengths (balance_batch), clock frequency, other processes"),
     "engine": Text("record these decode steps with the command proposed below"),
+    "host": Text(
+        "check with `top` what else runs on this host, whether this run has more busy threads than cores"
+        " (OMP_NUM_THREADS), and whether a container limit or `taskset` leaves it fewer cores"
+    ),
     "replica": Text("check this replica's host, and how the requests are distributed over the replicas"),
 }
 """Advice on the next action, by cause."""
@@ -129,7 +133,7 @@ def advice_key(cause: Cause) -> str:
         return "replica" if cause.replica is not None else "engine"
     if cause.role == "trainer":
         return "rank" if cause.rank is not None else "trainer"
-    return cause.role if cause.role in ("reward", "agent") else "driver"
+    return cause.role if cause.role in ("reward", "agent", "host") else "driver"
 
 
 def _recurring_costs(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Iterator[RunCause]:
@@ -141,9 +145,9 @@ def _recurring_costs(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) 
     polls = {key.what for path in paths for key in path.us if key.kind == "poll"}
     titles = {
         "poll": Text("polling ({phases}) after the last trajectory had ended", ", ".join(sorted(polls)[:2])),
-        "tail": Text("long tail of the rollout, with fewer than a tenth of the peak requests"),
+        "tail": Text("long tail of the rollout: fewer running requests than a tenth of the peak number"),
         "sync": Text("weight sync"),
-        "gap": Text("time of the driver between its phases"),
+        "gap": Text("driver time between its phases"),
         "reward": Text("rewards at the end of the rollout"),
     }
     savings = [(step, _savings(step, path)) for step, path in zip(steps, paths, strict=True)]

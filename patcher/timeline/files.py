@@ -10,9 +10,10 @@ import functools
 import re
 import zlib
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, islice, repeat, takewhile
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -30,9 +31,7 @@ FORMAT = 1
 FOLDER = "timeline"
 """Name of the folder with timeline files, below the folder of the traces."""
 
-NAME = re.compile(
-    r"(?P<host>.+)_(?P<pid>\d{1,10})_(?P<started>\d{1,16})\.jsonl\.gz(?P<old>\.old)?", re.ASCII | re.DOTALL
-)
+NAME = re.compile(r".+_\d{1,10}_(?P<started>\d{1,16})\.jsonl\.gz(\.old)?")
 
 KINDS = (
     "phase", "step", "call", "work", "unit", "wait", "sync", "sleep", "poll", "trajectory", "reward", "request",
@@ -106,7 +105,8 @@ class Block(msgspec.Struct):
     the thread's CPU times at the starts, rollouts, and columns that are not read. All but the lengths are differences
     to the value before; the first start is relative to the block's time. ``memory`` are rows for `MemoryNote`, in MiB.
     ``blocks`` are the size of a KV cache, and columns of times and of blocks in use, as differences. ``host`` is what
-    is available on the host and its size, in MiB.
+    is available on the host and its size, in MiB. ``cpu_waits`` are rows of a time (relative to the block's), the
+    microseconds before it, and how many of these a thread had no CPU.
     """
 
     at: tuple[_Count, _Number] | None = None
@@ -116,6 +116,7 @@ class Block(msgspec.Struct):
     blocks: msgspec.Raw = msgspec.Raw()
     host: msgspec.Raw = msgspec.Raw()
     device: msgspec.Raw = msgspec.Raw()
+    cpu_waits: msgspec.Raw = msgspec.Raw()
     who: ProcessIdentity | None = None
     end: Any = None
 
@@ -158,6 +159,14 @@ class KeptSpan(NamedTuple):
     process: int
     waited: int | None = None
     more: tuple[int | None, ...] = ()
+
+
+class CpuWait(NamedTuple):
+    """Range on the common clock in which a thread was ready to run, but had no CPU for ``waited``; in microseconds."""
+
+    start: int
+    end: int
+    waited: int
 
 
 class ProcessDevice(msgspec.Struct, frozen=True):
@@ -324,7 +333,7 @@ def lines(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[b
                     chunk = stream.unconsumed_tail
                 except zlib.error:
                     losses.cut = True
-                    piece, chunk = _until_damage(before, chunk), b""
+                    piece, chunk = _unpack_until_damage(before, chunk), b""
                 unpacked, count = unpacked + len(piece), count + piece.count(b"\n")
                 if unpacked > allowed or count > most_lines:
                     losses.cut, losses.too_large = True, path.name
@@ -337,16 +346,17 @@ def lines(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[b
                 return
 
 
-def _until_damage(stream: zlib._Decompress, chunk: bytes) -> bytes:
+def _unpack_until_damage(stream: zlib._Decompress, chunk: bytes) -> bytes:
     """Return what the damaged ``chunk`` unpacks to before the damage.
 
-    ``stream`` is the decompressor before the chunk: it returns nothing of a failed call, so it is fed in small pieces.
+    ``stream`` is the decompressor before the chunk. A call that fails returns nothing, so the chunk is unpacked in
+    small pieces.
     """
     pieces = list[bytes]()
     for size in (_PIECE, 1):
         with contextlib.suppress(zlib.error):
             while chunk:
-                attempt = stream.copy() if size > 1 else stream
+                attempt = stream.copy()
                 pieces.append(attempt.decompress(chunk[:size]))
                 stream, chunk = attempt, chunk[size:]
     return b"".join(pieces)
@@ -436,7 +446,7 @@ def _texts(header: Header) -> dict[str, str]:
 def _first_start(block: Block) -> int:
     """Return the start of the earliest record in a block by the monotonic clock, in microseconds.
 
-    If no record began before the block was written, return when this was; 0 if the block does not tell.
+    If no record began before the block was written, return the time of writing; 0 if the block has none.
     """
     reader = Reader((), 0)
     reader.add_block(block)
@@ -450,8 +460,8 @@ class Reader:
     ``offset`` is added to the process's clock to get the common clock, in microseconds. Everything that ended
     before ``upto`` has been read. ``open`` are spans that go on, by id; ``marks`` are the spans that end a step;
     ``stale`` is the mean age of a step's weights, by the mark's id. ``stalls`` are times in which the process
-    certainly stood still. ``notes`` are those of memory, ``device`` is the one noted. ``highest`` id and ``count`` of
-    records show how many are missing.
+    certainly stood still, ``cpu_waits`` those in which it waited for a CPU. ``notes`` are those of memory, ``device``
+    is the one noted. ``highest`` id and ``count`` of records show how many are missing.
     """
 
     def __init__(self, files: Sequence[Path], process: int, offset: int = 0, progress: Progress = ignore) -> None:
@@ -466,6 +476,7 @@ class Reader:
         self.stale: dict[int, float] = {}
         self.iterations = IterationColumns()
         self.stalls: list[TimeRange] = []
+        self.cpu_waits: list[CpuWait] = []
         self.notes = Notes([], [], [])
         self.device: ProcessDevice | None = None
         self._blocks_taken = self._late_blocks = 0
@@ -503,6 +514,7 @@ class Reader:
             if block.iterations:
                 self._add_iterations(_decode_columns(block.iterations), now)
             self._add_notes(block, now)
+            self._add_cpu_waits(_decode_columns(block.cpu_waits) if block.cpu_waits else [], now)
             ended = [(span.start, end_of(span)) for span in self.spans[counts[0] :]]
             ended += zip(self.iterations.start[counts[1] :], self.iterations.end[counts[1] :], strict=True)
             begun = [span.start for span in self.open.values() if span.id not in open_before]
@@ -590,6 +602,29 @@ class Reader:
         if cache and len(cache[1]) == len(cache[2]):
             self.notes.cache.extend(_cache_notes(*cache, now))
 
+    def _add_cpu_waits(self, rows: list[list[int]] | None, now: int) -> None:
+        """Add the waits for a CPU in ``rows`` of a block that was written at ``now`` (microseconds).
+
+        Invalid rows, and rows that could not be decoded (None), are counted as lost.
+        """
+        for row in [[]] if rows is None else rows:
+            if len(row) == 3 and -_EARLY_US < row[0] < _LATE_US and 0 < row[2] <= row[1] < _EARLY_US:
+                end = now + row[0]
+                self.cpu_waits.append(CpuWait(end - row[1], end, row[2]))
+            else:
+                self.losses.lines += 1
+
+    def cpu_wait(self, start: int, end: int) -> int:
+        """Return for how long a thread had no CPU from ``start`` to ``end``, in microseconds.
+
+        A wait is spread evenly over the range that it was noted for.
+        """
+        first = bisect_right(self.cpu_waits, start, key=end_of)
+        waited = 0.0
+        for wait in takewhile(lambda wait: wait.start < end, islice(self.cpu_waits, first, None)):
+            waited += wait.waited * (min(end, wait.end) - max(start, wait.start)) / (wait.end - wait.start)
+        return min(round(waited), end - start)
+
     def take_notes(self, until: int) -> Notes:
         """Remove the notes of memory, host and KV cache up to ``until`` (microseconds), and return them."""
         memory, host, cache = self.notes
@@ -600,9 +635,9 @@ class Reader:
     def forget(self, before: int) -> list[KeptSpan]:
         """Drop all spans, stalls and iterations that ended by ``before`` (microseconds); return the dropped spans."""
         ended = [span for span in self.spans if end_of(span) <= before]
-        if ended:
-            self.spans = [span for span in self.spans if end_of(span) > before]
+        self.spans = [span for span in self.spans if end_of(span) > before]
         self.stalls = [stall for stall in self.stalls if stall.end > before]
+        self.cpu_waits = [wait for wait in self.cpu_waits if wait.end > before]
         ends = self.iterations.end
         self.iterations.forget(next((at for at, end in enumerate(ends) if end > before), len(ends)))
         return ended

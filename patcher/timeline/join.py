@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from patcher.messages import Text
+from patcher.messages import COMMA, Text, joined
 from patcher.progress import Progress, ignore
 from patcher.timeline import causes, clocks, costs, missing, recorded, runs, shares, stalls, tokens, trends
 from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.intervals import ENDLESS, TimeRange, covered, end_of, length
 from patcher.timeline.lanes import RunLanes
+from patcher.timeline.lengths import brief, share
 from patcher.timeline.memory import MemoryCollector
 from patcher.timeline.model import (
     OVERLAP,
@@ -49,6 +50,9 @@ POINTS = 240
 
 MOST_POINTS = 100_000
 """Most points of the whole curve."""
+
+LONGEST = 3
+"""Number of processes that are named for their waits for a CPU."""
 
 MANY_LOST = 1_000
 """Missing records up to which they may all be spans that went on when the process was killed."""
@@ -103,7 +107,7 @@ class _Join:
             for at, process in enumerate(self.processes)
         ]
         errors = (round(1e6 * (clock.error_seconds or 0)) for clock in self.aligned.clocks)
-        self.tolerance = 1_000 + max(errors, default=0)
+        self.tolerance = 1_000 + max(errors)
         self.lanes = RunLanes(self.processes)
         self.collector = Collector(self.processes)
         ends = runs.end_times(self.processes)
@@ -122,7 +126,7 @@ class _Join:
             records = self._records_between(start, end)
             self._add_step(records, number, stale)
             if number in self.detailed:
-                self.iterations += self._iterations(records, number)
+                self.iterations += self._step_iterations(records, number)
             self.collector.feed(records if self.steps[1:] else self._records_between(-ENDLESS, end), number, start)
             self._feed_memory(number, end)
             self._forget(end)
@@ -182,8 +186,8 @@ class _Join:
     def _start_of_first_step(self, reader: Reader, end: int) -> int:
         """Return when the first step starts, in microseconds; it ends at ``end``.
 
-        That is the start of the driver's first phase named "step", else of its first phase, work or poll; those that
-        have ended come first. Without any it is ``end``. ``reader`` is the driver's.
+        That is the start of the driver's first phase named "step", else of its first phase, work or poll that has
+        ended, else of the first that goes on. Without any it is ``end``. ``reader`` is the driver's.
         """
         spans = (*reader.spans, *reader.open.values())
         phases = [span for span in spans if span.kind in ("phase", "work", "poll") and span.start < end]
@@ -240,7 +244,7 @@ class _Join:
 
         Spans that never ended, and the number of lost records, are added to the lanes, too.
         """
-        until = max((reader.upto for reader in self.readers), default=0)
+        until = max(reader.upto for reader in self.readers)
         while reading := [reader for reader in self.readers if not reader.done]:
             for reader in reading:
                 reader.advance(until)
@@ -265,7 +269,7 @@ class _Join:
         """
         path = critical_path(records)
         self.counterparts.feed(records)
-        self.overlapping = self.overlapping or shares.side_by_side(records)
+        self.overlapping = self.overlapping or shares.trains_during_rollout(records)
         us = records.end - records.start
         curve = shares.alive_requests(records)
         tail = shares.tail(curve, path)
@@ -274,14 +278,15 @@ class _Join:
         sync = shares.sync_intervals(records)
         engines = {at: self.processes[at].rank for at in self.roles.get("engine", ())}
         prefill_tokens, decode_tokens = tokens.prefill_and_decode_tokens(records, engines)
-        stopped = self._check_completeness(records)
+        stopped = self._incomplete_call(records)
         of_run = [piece for piece in path if piece.kind != "pause"]
         amounts = shares.amounts(records)
         rewards_delay = shares.rewards_delay(records)
         replica, stalled = _last_replica(imbalances), self._stalls()
         spent = causes.sum_step_times(
-            of_run, replica, shares.sync_work(records), stopped, stalled, self._machine_stalls()
-        )
+            of_run, replica, shares.sync_work(records), stopped, stalled, self._machine_stalls(),
+            map(self._cpu_wait, of_run),
+        )  # fmt: skip
         self.spent.append(replace(spent, amounts=amounts, rewards_delay=rewards_delay))
         self.curve += [(shares.seconds(time), count) for time, count in shares.thinned(curve, POINTS)]
         if len(self.curve) > MOST_POINTS:
@@ -306,8 +311,8 @@ class _Join:
             self.pieces = max(self.pieces // 2, FEWEST_PIECES)
             self.paths = [thinned(path, self.pieces) for path in self.paths]
 
-    def _iterations(self, records: StepRecords, number: int) -> Iterator[StepIterations]:
-        """Yield the engine iterations that start in step ``number``, for each engine; ``records`` are the step's."""
+    def _step_iterations(self, records: StepRecords, number: int) -> Iterator[StepIterations]:
+        """Yield each engine's iterations that start in step ``number``, as columns; ``records`` are the step's."""
         for process, columns in records.iterations.items():
             first, end = (bisect_left(columns.start, edge) for edge in (records.start, records.end))
             if first < end:
@@ -327,6 +332,16 @@ class _Join:
         """Return the stalls of each process that had some around the present step."""
         return {at: reader.stalls for at, reader in enumerate(self.readers) if reader.stalls}
 
+    def _cpu_wait(self, piece: PathPiece) -> causes.ProcessWait:
+        """Return the wait for a CPU of the process of a piece of the critical path; NO_WAIT if that is unknown.
+
+        If a piece belongs to all trainers, it is that of the one that waited longest.
+        """
+        trainers = self.roles.get("trainer", []) if piece.role == "trainer" else []
+        processes = trainers if piece.process is None else [piece.process]
+        waits = (causes.ProcessWait(at, self.readers[at].cpu_wait(piece.start, piece.end)) for at in processes)
+        return max(waits, key=lambda wait: wait.us, default=causes.NO_WAIT)
+
     def _machine_stalls(self) -> list[TimeRange]:
         """Return the ranges around the present step in which a whole machine stalls, merged over all machines."""
         by_boot = defaultdict[str, list[tuple[str, list[TimeRange]]]](list)
@@ -334,7 +349,7 @@ class _Join:
             by_boot[self.processes[at].head.boot].append((self.processes[at].role, ranges))
         return covered(span for processes in by_boot.values() for span in stalls.machine_stalls(processes))
 
-    def _segment(self, piece: PathPiece) -> PathSegment:
+    def _to_segment(self, piece: PathPiece) -> PathSegment:
         """Convert a piece of a critical path to seconds, with the process's replica (engine, server), rank and lane."""
         at = piece.process
         process = self.processes[at] if at is not None else None
@@ -349,7 +364,7 @@ class _Join:
     def _steps_with_verdicts(self) -> tuple[TrainingStep, ...]:
         """Return all steps with their verdicts and critical paths.
 
-        The bound of overlapped rollouts goes if this run overlaps them already.
+        The possible saving from training during rollouts is left out if this run does so already.
         """
         trainers = self.roles.get("trainer", ())
         who = [
@@ -359,20 +374,54 @@ class _Join:
             for at, process in enumerate(self.processes)
         ]
         verdicts = causes.verdicts(self.spent, who)
+        for at, verdict in enumerate(verdicts):
+            if verdict.limited_by and verdict.limited_by.kind == causes.CPU_WAIT.kind:
+                waits = self._longest_cpu_waits([self.spent[at]])
+                why = Text("longest waits for a free CPU: {processes}", waits)
+                verdicts[at] = replace(verdict, why=why)
         return tuple(
             replace(
-                step, **vars(verdict), critical_path=tuple(map(self._segment, path)),
+                step, **vars(verdict), critical_path=tuple(map(self._to_segment, path)),
                 what_if=tuple(bound for bound in step.what_if if bound.name != OVERLAP or not self.overlapping),
             )
             for step, verdict, path in zip(self.steps, verdicts, self.paths, strict=True)
         )  # fmt: skip
 
+    def _cpu_wait_texts(self, steps: Sequence[causes.StepTimes]) -> Iterator[str]:
+        """Yield a text if over a tenth of the critical paths of ``steps`` passed in waiting for a CPU."""
+        total = sum(step.total for step in steps)
+        waited = sum(step.us.get(causes.CPU_WAIT, 0) for step in steps)
+        if waited > costs.LONG_ACTIVITY * total:
+            yield Text(
+                "for {share} of the critical paths, processes were ready to run, but no CPU was free. Other programs"
+                " took the cores, or this run has more busy threads than cores. Longest waits: {processes}",
+                share(waited / total),
+                self._longest_cpu_waits(steps),
+            )
+
+    def _longest_cpu_waits(self, steps: Iterable[causes.StepTimes]) -> Text:
+        """Return a text on the three processes that waited longest for a CPU on the critical paths of ``steps``."""
+        waits = Counter[int | None]()
+        for step in steps:
+            waits.update(step.by_process.get(causes.CPU_WAIT, {}))
+        texts = [
+            Text(
+                "{process} on {host}: {seconds} s",
+                label(process.role, process.replica, process.rank),
+                process.head.host,
+                brief(shares.seconds(us)),
+            )
+            for at, us in waits.most_common(LONGEST)
+            if at is not None and (process := self.processes[at])
+        ]
+        return joined(COMMA, texts)
+
     # ------------------------------------------------------------ what is missing
 
-    def _check_completeness(self, records: StepRecords) -> str:
-        """Return a text if fewer ranks than in earlier steps recorded what a call of the driver ran on them, else "".
+    def _incomplete_call(self, records: StepRecords) -> str:
+        """Return a text on a driver's call that fewer ranks recorded in this step than in an earlier one, "" if none.
 
-        Updates ``expected``, the most such records of each call so far.
+        Updates ``expected``, which has call → the most ranks that recorded it in a step.
         """
         for span in records.spans:
             is_drivers = span.process == records.driver and records.start <= span.start < records.end
@@ -425,9 +474,9 @@ class _Join:
                 who = label(process.role, process.replica, process.rank)
                 who = Text("{process} (pid {pid})", who, process.head.pid)
                 yield Text(
-                    "{process} lacks {count:,} records, which were dropped or are in a file that was replaced",
-                    who,
+                    "{count:,} records of {process} are missing: they were dropped, or their file was replaced",
                     lost,
+                    who,
                 )
         unbounded = [host for clock in self.aligned.clocks if clock.error_seconds is None for host in clock.hosts]
         if unbounded:
@@ -452,6 +501,7 @@ class _Join:
                 len(paused),
                 total,
             )
+        yield from self._cpu_wait_texts(self.spent[1:])
         if self.steps and not self.marked:
             yield Text(
                 "the driver marks no steps, so rlpatch counts each of the driver's phases named `step` as a step"

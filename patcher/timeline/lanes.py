@@ -41,8 +41,8 @@ class RunLanes:
     def take_from(self, process: int, reader: Reader, before: int) -> None:
         """Move the records that ended before ``before`` (microseconds) from a process's ``reader`` to its lanes.
 
-        ``process`` is its index. Iterations go to the lane of the engine, all spans to that of the trainer or to the
-        only one.
+        ``process`` is its index. Iterations go to its lane as an engine. Spans go to its lane as a trainer, or to its
+        only lane.
         """
         engine = self._by_place.get((process, "engine"))
         if engine is not None:

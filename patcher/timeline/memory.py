@@ -174,19 +174,19 @@ class MemoryCollector:
             by_process[span.process].append(span)
         before = {at: held.note for at, held in self.held.items()}
         wakes = {
-            at: dict(_memory_freed_by_sleeps(by_process[at], _with(before.get(at), note.memory)))
+            at: dict(_memory_freed_by_sleeps(by_process[at], _history(before.get(at), note.memory)))
             for at, note in notes.items()
         }
         self._keep_peaks(number, notes, wakes, by_process)
         for at, of_process in notes.items():
-            history = _with(before.get(at), of_process.memory)
+            history = _history(before.get(at), of_process.memory)
             self._add_freed_memory(at, by_process[at], history)
             self._keep_step_memory(number, at, history, by_process[at])
             self._keep_cache_peak(number, at, of_process)
         self._add_sync_changes(by_process, notes)
 
     def _known_or_renamed(self, device: MemoryHome) -> MemoryHome:
-        """Return the equal device that was seen before, else ``device`` with a name that no other device has."""
+        """Return the equal value that is in use already, else ``device`` with a name that no other device has."""
         places = {place.identity: place for place in self.curves}
         if device.identity in places:
             return places[device.identity]
@@ -199,9 +199,9 @@ class MemoryCollector:
     ) -> None:  # fmt: skip
         """Go through the memory notes of a step in the order of time, and keep the peak of each device and host.
 
-        ``number`` is that of the step. All mappings are by the process's index: ``notes``, the step's ``spans``, and
-        ``wakes``, which has for a time in microseconds what a sleep or wake-up freed by then (bytes on the device,
-        bytes in the allocator, name).
+        ``number`` is that of the step. All mappings are by the process's index. ``notes`` and ``spans`` are the step's.
+        ``wakes`` has time (microseconds) → what the sleep or wake-up before it freed: bytes on the device, bytes in the
+        allocator, and the name of its span.
         """
         events: list[tuple[int, int, MemoryNote | HostNote]] = []
         for process, of in notes.items():
@@ -217,38 +217,32 @@ class MemoryCollector:
                 held.note = note if note.reserved is not None else MemoryNote(*note[:2], *held.note[2:])
                 if change := wakes.get(process, {}).get(at):
                     held.unmapped, held.asleep = max(held.unmapped + change[0] - change[1], 0), change[0] > 0
-            for place, used in self._record_use(process, note):
-                if place not in highest or used > highest[place].used:
-                    sizes = [(holder, size, self.held[holder].asleep) for holder, size in self._holders(place, at)]
-                    highest[place] = _Moment(at, used, sizes)
+            place, used = self._record_use(process, note) or (None, 0)
+            if place and (place not in highest or used > highest[place].used):
+                sizes = [(holder, size, self.held[holder].asleep) for holder, size in self._holders(place, at)]
+                highest[place] = _Moment(at, used, sizes)
         for place, moment in highest.items():
             key = (place, number)
             if key not in self.peaks or moment.used > self.peaks[key].used:
                 self.peaks[key] = self._peak(place, number, moment, spans)
 
-    def _record_use(self, process: int, note: MemoryNote | HostNote) -> Iterator[tuple[MemoryHome, int]]:
-        """Add the memory in use that ``note`` tells of a host or device to its curve; yield this place and the bytes.
+    def _record_use(self, process: int, note: MemoryNote | HostNote) -> tuple[MemoryHome, int] | None:
+        """Add a point to the curve of the host or device that ``note`` tells of; return the place and its bytes in use.
 
-        Nothing is yielded if the device or its free memory is unknown. ``process`` is the index of the process that
-        wrote the note.
+        None if the device or its free memory is unknown. ``process`` is the index of the process that wrote the note.
         """
-        if isinstance(note, HostNote):
-            yield from self._add_to_curve(self.hosts[process], note.at, note.total - note.available)
-            return
         device = self.devices.get(process)
-        if device and note.free is not None:
-            yield from self._add_to_curve(device, note.at, max(self.curves[device].total - note.free, 0))
-
-    def _add_to_curve(self, place: MemoryHome, at: int, used: int) -> Iterator[tuple[MemoryHome, int]]:
-        """Add a point to the curve of a host or device, by role; yield the pair (``place``, ``used``).
-
-        ``used`` are the bytes in use at time ``at`` (microseconds).
-        """
+        if isinstance(note, HostNote):
+            place, used = self.hosts[process], note.total - note.available
+        elif device and note.free is not None:
+            place, used = device, max(self.curves[device].total - note.free, 0)
+        else:
+            return None
         roles = defaultdict[str, int](int)
-        for process, size in self._holders(place, at):
-            roles[self.processes[process].role] += size
-        self.curves[place].add(at, used, dict(roles), max(POINTS // max(len(self.curves), 1), 20))
-        yield place, used
+        for holder, size in self._holders(place, note.at):
+            roles[self.processes[holder].role] += size
+        self.curves[place].add(note.at, used, dict(roles), max(POINTS // len(self.curves), 20))
+        return place, used
 
     def _holders(self, place: MemoryHome, at: int) -> Iterator[tuple[int, int]]:
         """Yield (process index, bytes) for each process that holds memory on a host or device at time ``at``."""
@@ -317,7 +311,9 @@ class MemoryCollector:
                 used[device] += [(note.at, total - note.free) for note in of.memory if note.free is not None]
                 syncs[device] += [span for span in spans.get(process, ()) if span.kind == "sync" and span.end]
         for device, of_device in syncs.items():
-            first, last = min((span.start for span in of_device), default=0), max(map(end_of, of_device), default=0)
+            if not of_device:
+                continue
+            first, last = min(span.start for span in of_device), max(map(end_of, of_device))
             inside = sorted(moment for moment in used[device] if first <= moment[0] <= last)
             if len(inside) > 2:
                 sizes = [size for _, size in inside]
@@ -444,7 +440,7 @@ class MemoryCollector:
             yield lasting
 
 
-def _with(before: MemoryNote | None, notes: Sequence[MemoryNote]) -> list[MemoryNote]:
+def _history(before: MemoryNote | None, notes: Sequence[MemoryNote]) -> list[MemoryNote]:
     """Return the notes of a step in the order of time, after the last note of the step before."""
     return [*([before] if before else []), *sorted(notes, key=lambda note: note.at)]
 

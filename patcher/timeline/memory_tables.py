@@ -62,8 +62,8 @@ def moment(step: int | None, doing: str) -> Text:
 def holder(held: MemoryHolder) -> Text:
     """Return a process with the memory that it holds."""
     if held.asleep:
-        return Text("{process} {size} (while asleep)", held.who, size(held.bytes))
-    return Text("{process} {size}", held.who, size(held.bytes))
+        return Text("{process} ({size}, while asleep)", held.who, size(held.bytes))
+    return Text("{process} ({size})", held.who, size(held.bytes))
 
 
 def holders(peak: MemoryPeak, most: int = LISTED) -> Text:
@@ -71,9 +71,9 @@ def holders(peak: MemoryPeak, most: int = LISTED) -> Text:
     most += len(peak.holders) == most + 1  # a single one is named
     texts = [holder(held) for held in peak.holders[:most]]
     if beyond := peak.holders[most:]:
-        texts.append(Text("{count} more processes {size}", len(beyond), size(sum(held.bytes for held in beyond))))
+        texts.append(Text("{count} more processes ({size})", len(beyond), size(sum(held.bytes for held in beyond))))
     if peak.other:
-        texts.append(Text("other holders {size}", size(peak.other)))
+        texts.append(Text("other holders ({size})", size(peak.other)))
     return joined(COMMA, texts)
 
 
@@ -95,11 +95,17 @@ def change_line(change: MemoryChange) -> Text:
         )
     if change.kind == "offload":
         return Text(
-            "{role}: the end of {activity} frees {size} (median; maximum {maximum}, {count} times)", role, *values
+            "{role}: the end of {activity} frees {size} of device memory (median; maximum {maximum}, {count} times)",
+            role,
+            *values,
         )
     if change.median < 0:
-        return Text("{role}: {activity} takes {size} (median; maximum {maximum}, {count} times)", role, *values)
-    return Text("{role}: {activity} frees {size} (median; maximum {maximum}, {count} times)", role, *values)
+        return Text(
+            "{role}: {activity} takes {size} of device memory (median; maximum {maximum}, {count} times)", role, *values
+        )
+    return Text(
+        "{role}: {activity} frees {size} of device memory (median; maximum {maximum}, {count} times)", role, *values
+    )
 
 
 def growth_line(growth: MemoryGrowth) -> Text:
@@ -171,7 +177,9 @@ def changes(run: RunTimeline) -> Table:
         )
         for change in run.memory.changes
     ]  # fmt: skip
-    about = Text("Increase of the free device memory. A negative value means that memory was taken, not freed.")
+    about = Text(
+        "Sizes tell by how much the free device memory increased. A negative size means that memory was taken."
+    )
     return Table("memory_changes", Text("Device memory freed, and needed for the weight sync"), columns, rows, about)
 
 
@@ -214,5 +222,8 @@ def growth(run: RunTimeline) -> Table:
         )
         for row in run.memory.excesses
     ]  # fmt: skip
-    about = Text("Memory that grows from step to step, and steps in which a process used more than usual.")
+    about = Text(
+        "Memory that grows from step to step, with its first and last size, and steps in which a process used more"
+        " than usual, with its usual and largest size."
+    )
     return Table("memory_growth", Text("Growing memory, and unusually high memory use"), columns, rows, about)

@@ -25,11 +25,11 @@ class Counterparts:
     counts: Counter[str] = field(default_factory=Counter)
 
     def feed(self, records: StepRecords) -> None:
-        """Add the requests, serve spans and rewards that began in a step to ``counts``."""
+        """Count the requests, serve spans and rewards that began in a step, to find those without a counterpart."""
         for kind in ("request", "serve", "reward"):
             for span in records.by_kind[kind]:
                 if records.start <= span.start < records.end:
-                    self.counts[_count_name(records, span)] += 1
+                    self.counts[_count_key(records, span)] += 1
 
     def count_unmatched(self, kind: str, counterpart: str) -> int:
         """Return how many spans of ``kind`` have no counterpart: the surplus over the spans of kind ``counterpart``.
@@ -40,11 +40,11 @@ class Counterparts:
         return unmatched if unmatched > LOST * self.counts[kind] else 0
 
 
-def _count_name(records: StepRecords, span: KeptSpan) -> str:
-    """Return the name under which a span is counted: its kind, except for rewards that agent loops recorded.
+def _count_key(records: StepRecords, span: KeptSpan) -> str:
+    """Return the key of ``counts`` for a span: its kind, except for a reward that an agent loop recorded.
 
-    These are "waiting reward" if the agent loop waits for a reward worker, which a phase within the span shows; else
-    "own reward".
+    Such a reward is a "waiting reward" if the agent loop waits for a reward worker, which a phase within the span
+    shows; else an "own reward".
     """
     if span.kind != "reward" or records.roles[span.process] == "reward":
         return span.kind
@@ -56,8 +56,8 @@ def trainer_texts(missing_ranks: dict[int, list[int]]) -> Iterator[str]:
     """Yield a text on the trainer ranks that left no file, for each world size in ``missing_ranks`` (size → ranks)."""
     for size, ranks in missing_ranks.items():
         yield Text(
-            "rank {ranks} of {size} trainers wrote no timeline file, so a straggler among these ranks would not be"
-            " seen",
+            "timeline files are missing for trainer ranks {ranks} (of {size}), so stragglers among them cannot be"
+            " detected",
             _listed(ranks),
             size,
         )
@@ -79,10 +79,11 @@ def role_texts(processes: Sequence[Process], counterparts: Counterparts) -> Iter
     if any(process.head.number("VERL_REPLICA_RANK") is not None for process in processes):
         yield from _rollout_texts(processes, places, counterparts)
     if counterparts.counts["waiting reward"] and not counterparts.counts["reward"]:
-        yield Text("no reward worker wrote a timeline file, so slow or late rewards would not be seen")
+        yield Text("no reward worker wrote a timeline file, so slow or late rewards cannot be detected")
     elif count := counterparts.count_unmatched("waiting reward", "reward"):
         yield Text(
-            "{count:,} rewards came from workers that wrote no timeline file, so slow rewards there would not be seen",
+            "{count:,} rewards came from workers that wrote no timeline file, so slow rewards of these workers cannot"
+            " be detected",
             count,
         )
 

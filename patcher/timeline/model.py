@@ -30,8 +30,9 @@ ROLES = {
     "other": Text("other"),
     "unrecorded": Text("not recorded"),
     "rlpatch": Text("rlpatch itself"),
+    "host": Text("host"),
 }
-"""Name of a process's role as people read it, in the order of the lanes; the last two have no lane."""
+"""Name of a process's role as people read it, in the order of the lanes; the last three have no lane."""
 
 
 class LaneSpan(NamedTuple):

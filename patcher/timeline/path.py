@@ -159,12 +159,11 @@ class StepRecords:
         return any(child.kind == "phase" for child in inner) or bool(self.within(reward, self.remote_rewards))
 
     def sender_stood_still(self, sender: int, receiver: int, low: int, high: int) -> bool:
-        """Tell whether a message was late because its sender stood still from ``low`` to ``high`` (microseconds).
+        """Tell whether a message was handled late because its sender, rather than its receiver, stood still.
 
-        ``sender`` and ``receiver`` are indices of processes; ``high`` is when the receiver began. A process stands
-        still if it certainly ran nothing in most of that time, or started and ended no span in most of it. False if
-        both stood still about as long: a message is under way as soon as its span begins. A receiver that went on for a
-        while did not get it.
+        ``sender`` and ``receiver`` are indices of processes. The message's span begins at ``low``, and its handling at
+        ``high`` (microseconds). A process stands still if it certainly ran nothing in most of that time, or started and
+        ended no span in most of it. False if both stood still about as long.
         """
         certain = [self._overlap(self.stalls.get(process, ()), low, high) for process in (sender, receiver)]
         if max(certain) * 2 > high - low:
@@ -326,10 +325,10 @@ class StepRecords:
         return max([call.start, *earlier])
 
     def _group_by_number(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
-        """Group works of all ranks by name and number, if each rank runs by itself (SPMD).
+        """Group ``works`` of the same name and number on all ranks, for trainers without a controlling driver (SPMD).
 
-        Return the id of the driver's own work → the group of this work. ``works`` are executions of methods, in all
-        processes.
+        Return the id of the work on the driver's own rank → its group. A work is one execution of a method, and its
+        number counts the executions on its rank.
         """
         groups = dict[int, CallGroup]()
         for work in works:
@@ -385,29 +384,30 @@ class StepRecords:
     def may_lack_works(self, call: KeptSpan) -> bool:
         """Tell whether some executions of a call on its workers may be missing from the records.
 
-        That is so if trainers left no file, or if the call had more executions in other steps and has no twin.
+        That is so if a trainer left no file, or if the call had more executions in other steps and none can belong to
+        another call (`has_twin`).
         """
         if not self.trainers_known or self.partial:
             return True
         return self.count_works(call) < self.expected.get(call.name, 0) and not self.has_twin(call)
 
-    def within(self, node: KeptSpan, spans: Iterable[KeptSpan]) -> list[KeptSpan]:
-        """Return the ``spans`` that lie within ``node``, with the clocks' tolerance."""
-        low, high = node.start - self.tolerance, end_of(node) + self.tolerance
-        return [span for span in spans if low <= span.start and end_of(span) <= high]
+    def within(self, span: KeptSpan, spans: Iterable[KeptSpan]) -> list[KeptSpan]:
+        """Return the ``spans`` that lie within ``span``, with the clocks' tolerance."""
+        low, high = span.start - self.tolerance, end_of(span) + self.tolerance
+        return [inner for inner in spans if low <= inner.start and end_of(inner) <= high]
 
-    def awaited_spans(self, node: KeptSpan) -> list[KeptSpan]:
-        """Return the spans of other processes that the driver may have waited for in its span ``node``.
+    def awaited_spans(self, span: KeptSpan) -> list[KeptSpan]:
+        """Return the spans of other processes that the driver may have waited for during its ``span``.
 
         These are works, syncs and sleeps that lie within it. Trajectories that end within it count if the driver
         generates or polls, or if no trajectory runs across its edges.
         """
-        low, high = node.start - self.tolerance, end_of(node) + self.tolerance
+        low, high = span.start - self.tolerance, end_of(span) + self.tolerance
         syncs = (root for root in self.roots if root.kind in ("sync", "sleep") and self.roles[root.process] != "engine")
         works = (root for root in self.roots if root.kind == "work")
-        remote = self.within(node, (*works, *syncs, *self.engine_syncs))
+        remote = self.within(span, (*works, *syncs, *self.engine_syncs))
         leading = self._rollout_spans
-        waits = node.kind == "poll" or node.name in GENERATING
+        waits = span.kind == "poll" or span.name in GENERATING
         if waits or not any(root.start < edge < end_of(root) for root in leading for edge in (low, high)):
             remote += [root for root in leading if low < end_of(root) <= high]
         return remote
@@ -482,55 +482,55 @@ class _Walk:
         self.pieces = list[PathPiece]()
 
     def explain_parts(
-        self, parts: Iterable[KeptSpan | CallGroup], low: int, high: int, node: KeptSpan | None, phase: str, depth: int
+        self, parts: Iterable[KeptSpan | CallGroup], low: int, high: int, span: KeptSpan | None, phase: str, depth: int
     ) -> None:
         """Append pieces of the path for ``low`` to ``high`` (microseconds): what was waited for among ``parts``.
 
-        Time that no part covers is that of ``node``, the span around them. ``phase`` is that of the driver. ``depth``
-        is the nesting so far, which is bounded.
+        Time that no part covers is attributed to ``span``, the span around the parts. ``phase`` is the driver's.
+        ``depth`` is the nesting so far, which is bounded.
         """
         for part, begin, end in walk_back(parts, low, high):
             if part is None:
-                self.explain_uncovered(node, begin, end, phase)
+                self.explain_uncovered(span, begin, end, phase)
             elif isinstance(part, CallGroup):
                 self.explain_call(part, begin, end, phase, depth + 1)
             else:
                 self.explain(part, begin, end, phase, depth + 1)
 
-    def explain(self, node: KeptSpan, low: int, high: int, phase: str, depth: int) -> None:
-        """Append pieces of the path for ``low`` to ``high`` (microseconds), in which the step waited for ``node``.
+    def explain(self, span: KeptSpan, low: int, high: int, phase: str, depth: int) -> None:
+        """Append pieces of the path for ``low`` to ``high`` (microseconds), in which the step waited for ``span``.
 
-        They are of the spans within the node, or of those that it waited for itself. ``phase`` is that of the driver.
+        They name the spans within it, or spans of other processes that it waited for. ``phase`` is the driver's.
         ``depth`` is the nesting so far, which is bounded.
         """
         if depth > DEEPEST:
-            self.explain_uncovered(node, low, high, phase)
+            self.explain_uncovered(span, low, high, phase)
             return
         records = self.records
-        inner = records.children.get((node.process, node.id), ())
-        if node.process == records.driver:
-            phase = node.name if node.kind == "phase" else phase
-            self.explain_parts(_with_groups(records, inner), low, high, node, phase, depth)
-        elif node.kind == "serve":
-            self.explain_serve(node, low, high, phase)
-        elif node.kind in ("sync", "sleep") and not inner:
-            self.explain_sync(node, low, high, phase)
-        elif node.kind == "request":
-            serves = (serve for serve in records.by_kind["serve"] if serve.amount == node.amount)
-            self.explain_awaited(node, serves, "generate", low, high, phase, depth)
-        elif node.kind == "reward" and records.waits_for_worker(node):
-            self.explain_awaited(node, records.remote_rewards, node.name, low, high, phase, depth)
+        inner = records.children.get((span.process, span.id), ())
+        if span.process == records.driver:
+            phase = span.name if span.kind == "phase" else phase
+            self.explain_parts(_with_groups(records, inner), low, high, span, phase, depth)
+        elif span.kind == "serve":
+            self.explain_serve(span, low, high, phase)
+        elif span.kind in ("sync", "sleep") and not inner:
+            self.explain_sync(span, low, high, phase)
+        elif span.kind == "request":
+            serves = (serve for serve in records.by_kind["serve"] if serve.amount == span.amount)
+            self.explain_awaited(span, serves, "generate", low, high, phase, depth)
+        elif span.kind == "reward" and records.waits_for_worker(span):
+            self.explain_awaited(span, records.remote_rewards, span.name, low, high, phase, depth)
         else:
-            self.explain_parts(inner, low, high, node, phase, depth)
+            self.explain_parts(inner, low, high, span, phase, depth)
 
-    def explain_uncovered(self, node: KeptSpan | None, low: int, high: int, phase: str) -> None:
-        """Append pieces of the path for ``low`` to ``high`` (microseconds), which no span within ``node`` covers.
+    def explain_uncovered(self, span: KeptSpan | None, low: int, high: int, phase: str) -> None:
+        """Append pieces of the path for ``low`` to ``high`` (microseconds), which no span within ``span`` covers.
 
-        Other processes that worked for the node in this time get their part of it, and the node gets what remains.
-        Without a node it is time outside of the driver's phases. ``phase`` is that of the driver.
+        Time in which other processes worked for the span is attributed to them, and what remains to the span. Without a
+        span, it is time outside of the driver's phases. ``phase`` is the driver's.
         """
         records = self.records
-        if node is None or (node.kind, node.name) == ("phase", "step"):
+        if span is None or (span.kind, span.name) == ("phase", "step"):
             first, last = records.phase_range
             what = Text("between phases")
             if high <= first:
@@ -539,41 +539,43 @@ class _Walk:
                 what = Text("after the last phase")
             role = "trainer" if records.roles[records.driver] == "trainer" else "driver"
             self.pieces.append(PathPiece(low, high, role, "gap", what, "", records.driver))
-        elif node.process == records.driver:
-            remote: list[KeptSpan | PathPiece] = [*records.awaited_spans(node), *self._waits_for_agents(node, phase)]
+        elif span.process == records.driver:
+            remote: list[KeptSpan | PathPiece] = [*records.awaited_spans(span), *self._waits_for_agents(span, phase)]
             for cover, begin, end in walk_back(remote, low, high):
                 if isinstance(cover, PathPiece):
                     self.pieces.append(cover._replace(start=begin, end=end))
                 elif cover is not None:
                     self.explain(cover, begin, end, phase, 1)
-                elif node.kind == "call" and records.may_lack_works(node):
-                    self.pieces.append(PathPiece(begin, end, "unrecorded", "gap", node.name, phase, None))
+                elif span.kind == "call" and records.may_lack_works(span):
+                    self.pieces.append(PathPiece(begin, end, "unrecorded", "gap", span.name, phase, None))
                 else:
-                    self.add_piece(node, begin, end, phase)
-        elif node.kind in ("trajectory", "request", "phase"):
-            rewards = (span for span in records.by_kind["reward"] if not records.waits_for_worker(span))
-            other_spans = (span for span in rewards if span.process == node.process and span.parent != node.id)
-            for cover, begin, end in walk_back(other_spans, low, high):
-                self.add_piece(cover or node, begin, end, phase)
+                    self.add_piece(span, begin, end, phase)
+        elif span.kind in ("trajectory", "request", "phase"):
+            rewards = (reward for reward in records.by_kind["reward"] if not records.waits_for_worker(reward))
+            other_rewards = (
+                reward for reward in rewards if reward.process == span.process and reward.parent != span.id
+            )
+            for cover, begin, end in walk_back(other_rewards, low, high):
+                self.add_piece(cover or span, begin, end, phase)
         else:
-            self.add_piece(node, low, high, phase)
+            self.add_piece(span, low, high, phase)
 
-    def _waits_for_agents(self, node: KeptSpan, phase: str) -> list[PathPiece]:
-        """Return a piece of the path for each agent loop: from the start of ``node`` until its first trajectory begins.
+    def _waits_for_agents(self, span: KeptSpan, phase: str) -> list[PathPiece]:
+        """Return a piece of the path for each agent loop: from the start of ``span`` until its first trajectory begins.
 
-        ``node`` is a phase in which the driver generates; [] for any other span. An agent loop that was already at work
-        has no piece, and none has if the driver stood still and so called late. ``phase`` is that of the driver.
+        ``span`` is a phase in which the driver generates; [] for any other span. An agent loop has no piece if it was
+        already at work, or if the driver called it late because the driver stood still. ``phase`` is the driver's.
         """
         records = self.records
-        if node.kind != "phase" or node.name not in GENERATING:
+        if span.kind != "phase" or span.name not in GENERATING:
             return []
         firsts = dict[int, KeptSpan]()
         for root in sorted(records.roots, key=by_start):
-            if root.kind == "trajectory" and end_of(root) > node.start:
+            if root.kind == "trajectory" and end_of(root) > span.start:
                 firsts.setdefault(root.process, root)
         return [
             PathPiece(
-                node.start,
+                span.start,
                 first.start,
                 "agent",
                 first.kind,
@@ -582,65 +584,65 @@ class _Walk:
                 process,
             )
             for process, first in firsts.items()
-            if node.start < first.start < end_of(node)
-            and not records.sender_stood_still(node.process, process, node.start, first.start)
+            if span.start < first.start < end_of(span)
+            and not records.sender_stood_still(span.process, process, span.start, first.start)
         ]
 
     def add_piece(
-        self, node: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool = False
+        self, span: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool = False
     ) -> None:
-        """Append one piece of the path: from ``low`` to ``high`` (microseconds), the step waited for ``node``.
+        """Append one piece of the path: from ``low`` to ``high`` (microseconds), the step waited for ``span``.
 
-        ``phase`` is that of the driver, ``late`` the delay of the node's process in microseconds. With ``all_ranks``,
+        ``phase`` is the driver's, ``late`` the delay of the span's process in microseconds. With ``all_ranks``,
         or if the files of some ranks are missing, the piece names no process.
         """
-        role = self.records.roles[node.process]
+        role = self.records.roles[span.process]
         of_trainer = {"driver": ("work", "unit", "wait"), "engine": ("work", "unit", "wait", "phase")}
-        if node.kind in of_trainer.get(role, ()):  # driver or engine run in a trainer's process
+        if span.kind in of_trainer.get(role, ()):  # driver or engine run in a trainer's process
             role = "trainer"
-        role = {"reward": "reward", "serve": "server", "trajectory": "agent", "request": "agent"}.get(node.kind, role)
-        role = "agent" if node.kind == "reward" and self.records.waits_for_worker(node) else role
-        what = Text("call {method}", node.name) if node.kind == "call" else node.name or node.kind
-        what = node.kind if node.kind in ("trajectory", "request") else what
-        what = self.records.name_after_micro_batches(node, low) or what
-        process = None if all_ranks or (role == "trainer" and self.records.partial) else node.process
-        self.pieces.append(PathPiece(low, high, role, node.kind, what, phase, process, late))
+        role = {"reward": "reward", "serve": "server", "trajectory": "agent", "request": "agent"}.get(span.kind, role)
+        role = "agent" if span.kind == "reward" and self.records.waits_for_worker(span) else role
+        what = Text("call {method}", span.name) if span.kind == "call" else span.name or span.kind
+        what = span.kind if span.kind in ("trajectory", "request") else what
+        what = self.records.name_after_micro_batches(span, low) or what
+        process = None if all_ranks or (role == "trainer" and self.records.partial) else span.process
+        self.pieces.append(PathPiece(low, high, role, span.kind, what, phase, process, late))
 
     # ------------------------------------------------------------ rollout
 
     def explain_awaited(
-        self, node: KeptSpan, receivers: Iterable[KeptSpan], name: str, low: int, high: int, phase: str, depth: int
+        self, span: KeptSpan, receivers: Iterable[KeptSpan], name: str, low: int, high: int, phase: str, depth: int
     ) -> None:
-        """Append pieces of the path for ``node``, a request or reward on which another process works.
+        """Append pieces of the path for ``span``, a request or reward on which another process works.
 
-        The span that does this work is the one of ``receivers`` that ends last within the node; the time before it
-        begins is its own, too, unless the sender stood still. Without one, the spans within a request count; else the
-        time is not recorded, with ``name`` as its activity. ``low`` and ``high`` are in microseconds, ``phase`` is that
-        of the driver, ``depth`` the nesting so far.
+        The work is the one of the spans ``receivers`` that ends last within the span. The time before it begins is
+        attributed to it, too, unless the sender stood still. If there is none, the spans within a request are the
+        pieces; else the time is not recorded, with ``name`` as its activity. ``low`` and ``high`` are in microseconds,
+        ``phase`` is the driver's, ``depth`` the nesting so far.
         """
-        inside = self.records.within(node, receivers)
-        if not inside and (inner := self.records.children.get((node.process, node.id), ())) and node.kind == "request":
-            self.explain_parts(inner, low, high, node, phase, depth)
+        inside = self.records.within(span, receivers)
+        if not inside and (inner := self.records.children.get((span.process, span.id), ())) and span.kind == "request":
+            self.explain_parts(inner, low, high, span, phase, depth)
             return
         if not inside:
             self.pieces.append(PathPiece(low, high, "unrecorded", "gap", name, phase, None))
             return
         receiver = max(inside, key=end_of)
         begin, end = (min(max(time, low), high) for time in (receiver.start, end_of(receiver)))
-        self.explain_uncovered(node, end, high, phase)
+        self.explain_uncovered(span, end, high, phase)
         self.explain(receiver, begin, end, phase, depth + 1)
-        if self.records.sender_stood_still(node.process, receiver.process, node.start, receiver.start):
-            self.explain_uncovered(node, low, begin, phase)
+        if self.records.sender_stood_still(span.process, receiver.process, span.start, receiver.start):
+            self.explain_uncovered(span, low, begin, phase)
         else:
             self.add_piece(_start_of(receiver), low, begin, phase)
 
     def explain_serve(self, serve: KeptSpan, low: int, high: int, phase: str) -> None:
-        """Append pieces of the path for ``serve``, a server's handling of a request: its replica's iterations.
+        """Append pieces of the path from ``low`` to ``high`` (microseconds), in which the step waited for a request.
 
-        Time between iterations is that of the request if it is the only one at the replica then, or if the time touches
-        ``low`` or ``high`` (microseconds); else the engine's. If it was alone right before a prefill, all time from
-        ``low`` until then is the request's. If no engine left a file, the time is not recorded. ``phase`` is that of
-        the driver.
+        ``serve`` is the server's handling of the request. The iterations of its replica are pieces. A gap between them
+        is attributed to the request if it touches ``low`` or ``high``, or if no other request is there; else to the
+        engine. If no other request is there in the gap before a prefill, all time up to the prefill is the request's.
+        Without a file of the engine, the time is not recorded. ``phase`` is the driver's.
         """
         replica, columns = self.records.replica_of[serve.process], self.records.iterations
         engines = [at for at in columns if self.records.replica_of[at] == replica]
@@ -669,52 +671,52 @@ class _Walk:
     # ------------------------------------------------------------ weight sync
 
     def explain_sync(
-        self, node: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool = False
+        self, span: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool = False
     ) -> None:
-        """Append pieces of the path for ``node``, a weight sync or sleep in any process, within which no span lies.
+        """Append pieces of the path for ``span``, a weight sync or sleep in any process, within which no span lies.
 
-        Time in which engines sync is theirs, and so is a trainer's wait until they begin to receive. A server also
-        waits for the iterations of its engines. What remains is the node's, and all of it if the node is an engine's.
-        ``low`` and ``high`` are in microseconds, ``phase`` is that of the driver. ``late`` is the delay of the node's
-        process in microseconds; with ``all_ranks`` the node's pieces name no process.
+        Time in which engines sync is attributed to them, and so is a trainer's wait until they begin to receive. A
+        server also waits for the iterations of its engines. What remains is attributed to the span, and everything if
+        it is an engine's. ``low`` and ``high`` are in microseconds, ``phase`` is the driver's. ``late`` is the delay of
+        the span's process in microseconds; with ``all_ranks`` the span's pieces name no process.
         """
-        records, role = self.records, self.records.roles[node.process]
+        records, role = self.records, self.records.roles[span.process]
         parts = list[KeptSpan | PathPiece]()
         if role != "engine":
-            parts += records.within(node, records.engine_syncs)
+            parts += records.within(span, records.engine_syncs)
         if role == "trainer":
-            parts += self._wait_for_receiver(node, phase)
+            parts += self._wait_for_receiver(span, phase)
         if role == "server":
-            replica = records.replica_of[node.process]
+            replica = records.replica_of[span.process]
             for at, columns in records.iterations.items():
                 if records.replica_of[at] == replica:
                     parts += iteration_pieces(columns, low, high, phase, at)
         for part, begin, end in walk_back(parts, low, high):
             if part is None:
-                self.add_piece(node, begin, end, phase, min(late, end - begin), all_ranks=all_ranks)
+                self.add_piece(span, begin, end, phase, min(late, end - begin), all_ranks=all_ranks)
                 late = max(late - (end - begin), 0)
             elif isinstance(part, PathPiece):
                 self.pieces.append(part._replace(start=begin, end=end))
             else:
                 self.add_piece(part, begin, end, phase)
 
-    def _wait_for_receiver(self, node: KeptSpan, phase: str) -> list[PathPiece]:
+    def _wait_for_receiver(self, span: KeptSpan, phase: str) -> list[PathPiece]:
         """Return the piece of the path in which a trainer's weight sync waits for the last engine to begin receiving.
 
-        ``node`` is the sync: the trainer calls the receivers before it gathers weights. The piece's delay is the time
-        since the last but one receiver began. [] without a receiver, or if the trainer stood still. ``phase`` is that
-        of the driver.
+        ``span`` is the sync: the trainer calls the receivers before it gathers weights. The piece's delay is the time
+        since the last but one receiver began. [] without a receiver, or if the trainer stood still. ``phase`` is the
+        driver's.
         """
         records = self.records
-        receivers = sorted(records.within(node, records.receivers), key=by_start)
+        receivers = sorted(records.within(span, records.receivers), key=by_start)
         if not receivers:
             return []
         last = receivers[-1]
-        if records.sender_stood_still(node.process, last.process, node.start, last.start):
+        if records.sender_stood_still(span.process, last.process, span.start, last.start):
             return []
         before = receivers[-2].start if len(receivers) > 1 else last.start
         what = _start_of(last).name
-        return [PathPiece(node.start, last.start, "engine", last.kind, what, phase, last.process, last.start - before)]
+        return [PathPiece(span.start, last.start, "engine", last.kind, what, phase, last.process, last.start - before)]
 
     # ------------------------------------------------------------ training
 
@@ -722,8 +724,8 @@ class _Walk:
         """Append pieces of the path for a call of the driver, from its executions on all ranks (``group``).
 
         If all executions have the same sequence of spans, the last rank to arrive at each point of it counts; else only
-        the last rank to finish. Time after the last execution is the call's own. ``low`` and ``high`` are in
-        microseconds, ``phase`` is that of the driver, ``depth`` the nesting so far.
+        the last rank to finish. Time after the last execution is attributed to the call itself. ``low`` and ``high``
+        are in microseconds, ``phase`` is the driver's, ``depth`` the nesting so far.
         """
         *_, last = sorted(group.works, key=end_of)
         ends = max(low, min(high, end_of(last)))
@@ -771,7 +773,7 @@ class _Walk:
         ``courses`` has the points of each execution of ``group``. The piece before a point names the last rank to
         arrive at it; if all arrive together, it names none. A delay that a rank had at the point before does not count
         again. If a collective lets ranks end together, the rank that worked longest without waiting counts. ``low`` and
-        ``high`` are in microseconds, ``phase`` is that of the driver.
+        ``high`` are in microseconds, ``phase`` is the driver's.
         """
         room = self._tolerance(end_of(group) - group.start)
         stretches, before, lag = list[tuple[int, int, KeptSpan, int, bool]](), group.start, dict[int, int]()
@@ -862,7 +864,7 @@ def _start_of(work: KeptSpan) -> KeptSpan:
 def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str, process: int) -> list[PathPiece]:
     """Return the iterations of an engine between ``low`` and ``high`` (microseconds) as pieces of the path, in order.
 
-    ``columns`` are its iterations, ``process`` is its index, ``phase`` that of the driver. An iteration with at most
+    ``columns`` are its iterations, ``process`` is its index, ``phase`` is the driver's. An iteration with at most
     one token per request is a decode step; any other is a prefill, also one with speculative tokens. Neighbours of the
     same kind with small gaps between them are one piece.
     """
@@ -872,8 +874,6 @@ def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str,
     pieces = list[PathPiece]()
     for at in range(first, last):
         begin, end = columns.start[at], columns.end[at]
-        if end <= low and (at + 1 >= last or columns.start[at + 1] - end > room):
-            continue
         piece = PathPiece(begin, end, "engine", "iteration", "decode", phase, process)
         if columns.tokens[at] > columns.requests[at]:
             piece = piece._replace(what="prefill")

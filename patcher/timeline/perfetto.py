@@ -55,7 +55,7 @@ def _slice_event(process: int, thread: int, name: str, kind: str, start: float, 
     """
     begin = round(start * 1e6)
     event: Event = {"ph": "X", "pid": process, "tid": thread, "name": name or kind, "cat": kind, "ts": begin}
-    return {**event, "dur": max(round(end * 1e6) - begin, 0), **({"args": more} if more else {})}
+    return {**event, "dur": round(end * 1e6) - begin, **({"args": more} if more else {})}
 
 
 def _run_events(timeline: RunTimeline) -> Iterator[Event]:

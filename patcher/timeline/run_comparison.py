@@ -178,7 +178,7 @@ def compared(before: ChosenSteps, after: ChosenSteps) -> RunComparison:
         tuple(changes[name] for name in PARTS if name in changes),
         tuple(changes[name] for name in BESIDE if name in changes),
         _compare_causes(sides), tuple(_differences(before.run, after.run)), tuple(_refusals(before, after)),
-        tuple(_limits(before, after, step)),
+        tuple(_caveats(before, after, step)),
     )  # fmt: skip
 
 
@@ -267,8 +267,8 @@ def _change(
 ) -> SecondsChange:
     """Return the change of the mean ``seconds`` of the part ``name`` between two sides, raw and at equal tokens.
 
-    ``seconds`` has a value for each step of each of the two ``sides``. The confidence intervals of ``change_count``
-    such changes hold together with 95 % probability; with fewer than four steps on a side there are none.
+    ``seconds`` has a value for each step of each of the two ``sides``. ``change_count`` is the number of changes whose
+    confidence intervals hold together with 95 % probability. With fewer than four steps on a side there are none.
     """
     z = statistics.NormalDist().inv_cdf(1 - CHANCE / change_count / 2)
     first, second = map(statistics.fmean, seconds)
@@ -407,7 +407,7 @@ def _differences(before: RunTimeline, after: RunTimeline) -> Iterator[str]:
             yield Text("number of processes ({role}): {before} before, {after} after", name, *counts)
 
 
-def _limits(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> Iterator[str]:
+def _caveats(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> Iterator[str]:
     """Yield sentences on what limits a comparison; ``step`` is the change of the mean step.
 
     They tell of few steps, unknown tokens, steps that are on both sides, one run on each side, a side with only a

@@ -74,7 +74,7 @@ class Process:
         """Return the first and last time by the wall clock, in microseconds since 1970."""
         pairs = [pair[1] for part in self.parts for pair in (part.first, part.last) if pair]
         start = min(part.started for part in self.parts) * 1000
-        return start or min(pairs, default=0), max([*pairs, start])
+        return start, max([*pairs, start])
 
 
 class Unread(NamedTuple):
@@ -342,7 +342,7 @@ def _describe_run(number: int, run: Sequence[Process]) -> Run:
     """
     begin, end = min(process.wall[0] for process in run), max(process.wall[1] for process in run)
     packages = sorted({process.head.package for process in run if process.head.package})
-    return Run(number, begin / 1e6, max(end - begin, 0) / 1e6, len(run), tuple(packages), run[0].run)
+    return Run(number, begin / 1e6, (end - begin) / 1e6, len(run), tuple(packages), run[0].run)
 
 
 def missing_ranks(processes: Iterable[Process]) -> dict[int, list[int]]:

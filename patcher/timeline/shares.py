@@ -316,7 +316,7 @@ def sync_parts(by_process: Mapping[str, Mapping[int, int]]) -> tuple[Part, ...]:
     return tuple(sorted((part for part in parts if part.seconds), key=lambda part: -part.seconds))
 
 
-def side_by_side(records: StepRecords) -> bool:
+def trains_during_rollout(records: StepRecords) -> bool:
     """Tell whether engines iterate during more than 2 % of the trainers' micro-batches in the step.
 
     They do so only in asynchronous training.

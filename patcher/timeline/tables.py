@@ -30,10 +30,7 @@ _LONGEST = Column("longest_seconds", Text("maximum in a step"), SECONDS)
 
 
 def of_run(run: RunTimeline) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Yield every table of ``run`` for CSV files, memory last.
-
-    Each comes with {}, as no columns are to be added to its rows.
-    """
+    """Yield every table of ``run`` for CSV files, memory last; the mapping of common values is always empty."""
     for table in (steps, bounds, roles, sync, imbalance, clocks):
         yield {}, table(run)
     for of_memory in memory_tables.tables(run):
@@ -43,14 +40,14 @@ def of_run(run: RunTimeline) -> Iterator[tuple[Mapping[str, object], Table]]:
 def verdict(step: TrainingStep) -> str:
     """Return a short text on what limited a step: the cause with its excess, or the verdict if there is no cause.
 
-    Rare phases and the warm-up are named, too.
+    The warm-up, and phases that are not compared with other steps, are named, too.
     """
     cause = step.limited_by
     limit = step.verdict
     if cause is not None:
         limit = Text("{cause} +{excess} s", cause.label, brief(cause.excess_seconds))
     for phase in step.beside:
-        limit = Text("{cause}, also {phase} {seconds} s", limit, phase.name, brief(phase.seconds))
+        limit = Text("{cause}; not compared: {phase} {seconds} s", limit, phase.name, brief(phase.seconds))
     return Text("{cause}, including warm-up", limit) if step.warm_up else limit
 
 
@@ -81,7 +78,8 @@ def drivers(change: Trend) -> Text:
         return Text("no recorded count (tokens, decode steps) changes with the duration of the steps")
     texts = (
         Text(
-            "{quantity} from {before:,.4g} to {after:,.4g} (rank correlation {correlation:.2f})",
+            "{quantity}: {before:,.4g} at first, {after:,.4g} at last (rank correlation with the step time:"
+            " {correlation:.2f})",
             driver.name,
             driver.before,
             driver.after,
@@ -144,7 +142,7 @@ def bounds(run: RunTimeline) -> Table:
         Column("saves_seconds", Text("saving in all steps"), SECONDS),
         Column("share", Text("share of the time of all steps"), SHARE),
         Column("step", Text("step with the largest saving"), PLAIN),
-        Column("why", Text("assumption for this step")),
+        Column("why", Text("assumption behind the saving in that step")),
     )
     savings = defaultdict[str, list[tuple[float, int, str]]](list)
     for step in run.steps:

@@ -209,9 +209,9 @@ class Collector:
         return package == "verl" and numbers >= (0, 8)
 
     def _count_micro_batches(self, call: KeptSpan, count: int) -> tuple[int, int]:
-        """Return the training step of ``call`` as the probe counts it, and the index of its first micro-batch in it.
+        """Count the micro-batches of a trainer's ``call``; return its training step, and the index there of its first.
 
-        ``call`` is a trainer's; ``count`` is the number of its micro-batches, which are added to those of the step. An
+        The training step is the number by which the probe counts, and ``count`` the number of micro-batches. An
         asynchronous trainer calls a stage several times between two versions of the parameters: these calls are one
         training step.
         """
@@ -226,7 +226,7 @@ class Collector:
     def _keep_slowest(
         self, step: int, method: str, training_step: int, first: int, units_of: Sequence[tuple[int, Sequence[KeptSpan]]]
     ) -> None:
-        """Keep the slowest micro-batch of a call, and the durations of all for the median.
+        """Keep a call's slowest micro-batch if it is the slowest of the step, and the durations of all for the median.
 
         ``step`` is the number of the driver's step, ``training_step`` that by which the probe counts. ``units_of`` has
         pairs (process index, its micro-batches); ``first`` is the index of the first of these in the training step.
@@ -324,8 +324,8 @@ class Collector:
         window = ("--decode", f"{decodes.first}:{decodes.end}", *options)
         if not rollout.single:
             why = Text(
-                "{reason}; the engine ran out of requests within this step, so the rollout number may differ: check it"
-                " with `rlpatch watch`",
+                "{reason}. The engine ran out of requests in the middle of this step, so the next run may count its"
+                " rollouts differently: check the number with `rlpatch watch`",
                 why,
             )
         return ProposedWindow(
@@ -342,10 +342,12 @@ class Collector:
         It must take over twice the median. ``slow`` has the slowest micro-batch of each step and method, ``steps`` the
         steps by number.
         """
+        if not slow:
+            return
         usual = {method: max(statistics.median(lengths), 1) for method, lengths in self.lengths.items()}
         compared = [((batch.end - batch.start) / usual[batch.method], batch) for batch in slow]
-        times, micro_batch = max(compared, default=(0.0, None))
-        if micro_batch is None or times <= SLOW:
+        times, micro_batch = max(compared)
+        if times <= SLOW:
             return
         rank = self._slow_rank(micro_batch, usual[micro_batch.method], steps[micro_batch.step])
         stage, role = STAGES[micro_batch.method]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from patcher.messages import Text, joined
 from patcher.table import COUNT, NUMBER, Column, NameUnit, Shown, Table, Unit
 from patcher.traces.snapshots import DeviceMemory, LiveMemory, Origin, Snapshot
-from patcher.traces.words import cut, size
+from patcher.traces.words import cut, number_ranges, size
 
 TERMINAL, CSV = Shown.TERMINAL, Shown.CSV
 BYTES = Unit(size)
@@ -76,22 +76,11 @@ def holders(name: str, title: Text, live: Sequence[LiveMemory]) -> Table:
         Column("frame", shown=CSV), Column("module", shown=CSV), Column("operator", shown=CSV),
     )  # fmt: skip
     rows = [
-        (group.bytes, group.blocks, ranges(group.units), origin_name(group.origin), group.origin.frame,
+        (group.bytes, group.blocks, number_ranges(group.units), origin_name(group.origin), group.origin.frame,
          group.origin.module, group.origin.operator)
         for group in live
     ]  # fmt: skip
     return Table(name, title, columns, rows)
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """Return ascending numbers as text, neighbours put together: ``3-5, 8``; "" for none."""
-    spans = list[list[int]]()
-    for number in numbers:
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in spans)
 
 
 def units(device: DeviceMemory) -> Table:

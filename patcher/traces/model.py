@@ -579,7 +579,7 @@ TITLES = {
     "collective-unaligned": Text("Collectives transfer blocks of unaligned sizes"),
     "pipeline-bubble": Text("Pipeline bubble: a stage waits for another"),
     "dispatch": Text("Host-bound: the device waits for the next launch"),
-    "launch-blocked": Text("A launch call blocks while the device is empty"),
+    "launch-blocked": Text("A launch call blocks while the device is idle"),
     "lead-in": Text("Time before the first kernel"),
     "waiting": Text("Stream wait: the next kernel was launched in time, but did not start"),
     "copies": Text("Exposed copies"),
@@ -587,10 +587,10 @@ TITLES = {
     "slow-rank": Text("Ranks wait for each other"),
     "missing-ranks": Text("The report does not cover all ranks"),
     "compute": Text("The device computes nearly all the time"),
-    "host-compile": Text("No device data: torch.compile takes most of the time"),
-    "host-idle": Text("No device data: most of the time, the host runs no operator"),
-    "host-small": Text("No device data: many small operators take most of the time"),
-    "host-operators": Text("No device data: operators on the host take most of the time"),
+    "host-compile": Text("No device data; on the host, torch.compile takes most of the time"),
+    "host-idle": Text("No device data; most of the time, the host runs no operator"),
+    "host-small": Text("No device data; on the host, many small operators take most of the time"),
+    "host-operators": Text("No device data; on the host, operators take most of the time"),
 }
 """Id of a diagnosis → its title, which is the verdict where it weighs most."""
 

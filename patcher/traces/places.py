@@ -32,7 +32,7 @@ _ROOM = 51  # characters: what a line of the terminal has beside its numbers
 def place_of(gap: FreeGap) -> str:
     """Return in words where a gap lies: before which kernel, on which stream.
 
-    For a sum of short gaps, it is what kind of kernels they lie between.
+    For a sum of short gaps, return between which kind of kernels they lie.
     """
     if gap.kind == "place":
         stream = short(gap.stream, 20)
@@ -47,7 +47,7 @@ def place_of(gap: FreeGap) -> str:
 def preceding_words(gap: FreeGap) -> str:
     """Return in words what comes before a gap: a kernel, and a replayed graph, if any.
 
-    For a sum of short gaps, it is their number.
+    For a sum of short gaps, return their number in words.
     """
     if gap.kind != "place":
         return Text("1 short gap") if gap.count == 1 else Text("{count:,} short gaps", gap.count)
@@ -77,7 +77,9 @@ def host_activity(gap: FreeGap) -> str:
         around = Text("{operator} in {module}", operator, module)
     if gap.part == "free_waiting_ns":
         launched = around and Text("launched by {caller}", around)
-        return joined(COMMA, (launched, gap.call and Text("meanwhile the host was in {call}", host_name(gap.call))))
+        return joined(
+            COMMA, (launched, gap.call and Text("during the gap, the host was in {call}", host_name(gap.call)))
+        )
     if gap.call:
         call = host_name(gap.call)
         if around:

@@ -320,14 +320,14 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
     whole = metadata.closed == "complete" and (metadata.piece or 1) == 1
     if whole and "units" in metadata.raw and len(recorded) < count:
         yield Text(
-            "the step metadata says that the recording window is complete, but lists {count} of {total} steps",
+            "the step metadata says that the recording window is complete, but lists only {count} of {total} steps",
             len(recorded),
             count,
         )
 
 
 def _steps_in_words(units: Sequence[int]) -> str:
-    """Return ascending step numbers in words, as ``3 steps, 5 to 7``, or ``2 of 5 to 9`` with gaps."""
+    """Return ascending step numbers in words: ``3 steps, 5 to 7``, or ``2 of the steps 5 to 9`` if some are missing."""
     if len(units) < 2:
         return Text("step {number}", units[0]) if units else Text("no steps")
     whole = len(units) == units[-1] - units[0] + 1

@@ -147,7 +147,10 @@ def read(path: Path, progress: Progress = ignore) -> Snapshot:
 def _load_content(
     path: Path, progress: Progress
 ) -> tuple[Sequence[Mapping[str, Any]], Sequence[Any], Mapping[str, Any]]:
-    """Return the segments in a snapshot, the history of each device, and rlpatch's own fields. Raises as `read`."""
+    """Return the segments in a memory snapshot, the history of each device, and the fields that rlpatch added.
+
+    Raises Problem (TRACE) for a file that is no snapshot, OSError if it cannot be read.
+    """
     if path.stat().st_size > pickled.MOST_BYTES:
         cause = Text(
             "{file} is larger than {limit} GB, so rlpatch does not read it", path.name, pickled.MOST_BYTES >> 30
@@ -159,7 +162,7 @@ def _load_content(
     segments = [segment for segment in _list(fields.get("segments")) if isinstance(segment, dict)]
     if not segments and "device_traces" not in fields:
         cause = Text("{file} has no memory segments, so it is not a memory snapshot of torch", path.name)
-        raise Problem(Kind.TRACE, cause, str(path), Text("`rlpatch traces` shows what was recorded"))
+        raise Problem(Kind.TRACE, cause, str(path), Text("run `rlpatch traces` to see what was recorded"))
     about = fields.get("rlpatch")
     return segments, _list(fields.get("device_traces")), about if isinstance(about, dict) else {}
 

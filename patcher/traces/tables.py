@@ -61,7 +61,11 @@ def of_comparison(comparison: Comparison) -> Iterator[tuple[Mapping[str, object]
     """Yield each table of a comparison for CSV files, as (origin of its rows, table); the origin is empty."""
     yield {}, part_changes(comparison)
     titles = (
-        ("kernels", Text("Kernels, per step"), Text("Kernels are sorted by their contribution to the difference.")),
+        (
+            "kernels",
+            Text("Kernels, per step"),
+            Text("Kernels are sorted by how much they contribute to the difference between the two sides."),
+        ),
         (
             "operators",
             Text("Operators on the host, per step"),
@@ -70,7 +74,7 @@ def of_comparison(comparison: Comparison) -> Iterator[tuple[Mapping[str, object]
         (
             "modules",
             Text("Modules and ranges, per step"),
-            Text("The time includes everything that a module or range calls."),
+            Text("The time of a module or range includes everything that it calls."),
         ),
     )
     for name, title, about in titles:
@@ -260,7 +264,7 @@ def callers(profile: RankProfile) -> tuple[Table, Table]:
     operators = Text("Host time excludes nested operators.")
     if profile.total_ns:
         operators = Text("A kernel counts for the operator that launched it; host time excludes nested operators.")
-    modules = Text("The time includes everything that a module or range calls.")
+    modules = Text("The time of a module or range includes everything that it calls.")
     count = len(profile.units) or 1
     columns = (
         _NAME,

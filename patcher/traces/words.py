@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 
 from patcher.messages import SEMICOLON, Text, joined
 from patcher.traces.families import kernel_label
@@ -129,6 +130,12 @@ def listed(numbers: Sequence[object]) -> str:
     return ", ".join(map(str, numbers[:_LISTED])) + (" …" if len(numbers) > _LISTED else "")
 
 
+def number_ranges(numbers: Iterable[int]) -> str:
+    """Return ascending numbers as text, with three or more neighbours as a range: ``0-3,8``; "" for none."""
+    runs = [[number for _, number in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
+
+
 def uncounted_phrase(uncounted: Mapping[int, int]) -> str:
     """Return a phrase on uncounted iterations: how many, and before which steps.
 
@@ -164,7 +171,9 @@ def replays_phrase(count: int, complete: int, why: Sequence[str]) -> str:
         complete,
         count,
     )
-    return Text("{replays}; the others were not matched: {reasons}", text, joined(SEMICOLON, why)) if why else text
+    return (
+        Text("{replays}; the other replays were not matched: {reasons}", text, joined(SEMICOLON, why)) if why else text
+    )
 
 
 def host_name(name: str) -> str:

@@ -97,7 +97,8 @@ def _attention(
     """Return the work function of an attention operator, whose query, key and value are the inputs from ``first`` on.
 
     ``causal`` is the position of the argument that tells whether attention is causal; the mask then ends with the last
-    key. ``heads`` is the dimension of the heads. ``times`` is the number of operations as a multiple of the forward's.
+    key. ``heads`` is the index of the shapes' dimension that counts heads: 1 or 2. ``times`` is the number of
+    operations as a multiple of the forward's.
     If the input at position ``lengths`` is a tensor, the lengths of sequences, and so the work, are unknown.
     """
 

@@ -122,7 +122,7 @@ def _progress_of(
     elif worker.request == filed.id:
         outcome, why = _outcome_taken(worker, state, traces, filed)
     elif in_folder is None or in_folder.id != filed.id:
-        outcome, why = LOST, Text("the request was deleted or replaced before this worker recorded anything")
+        outcome, why = LOST, Text("the recording request was deleted or replaced before this worker recorded anything")
     else:
         outcome, why = _outcome_untaken(worker, state, filed, now)
     return WorkerProgress(worker, state, traces, outcome, why)
@@ -141,12 +141,12 @@ def _outcome_untaken(worker: Worker, state: Life, filed: FiledRequest, now: floa
         return (LOST, _why_incomplete(worker)) if since else (IDLE, "")
     if _is_past(worker, filed):
         return LOST, Text(
-            "the request was for {kind} {requested}, but the worker is already at {current}",
+            "the recording request asks for {kind} {requested}, but the worker is already at {current}",
             worker.turns,
             filed.at,
             worker.turn,
         )
-    return (LOST, Text("the request has expired")) if filed.expires < now else (AT_WORK, "")
+    return (LOST, Text("the recording request has expired")) if filed.expires < now else (AT_WORK, "")
 
 
 def _outcome_taken(worker: Worker, state: Life, traces: Sequence[SavedTrace], filed: FiledRequest) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from patcher.messages import Text
 from patcher.recipe import Insertion, Recipe
 from patches.areal import RELEASES
 from patches.package_stage import Site
-from patches.timeline_stage import Timeline
+from patches.timeline_stage import Timeline, span_sites
 
 _TIMELINE = Timeline("areal")
 _RANK = Text("the trainer calls this function on each of its ranks")
@@ -22,21 +22,17 @@ def _sites(name: str, file: str, *heads: Site, loops: Iterable[Insertion] = ()) 
     return _TIMELINE.sites(name, file, RELEASES, *heads, more=loops)
 
 
-def _spans(kind: str, owner: str, why: str, *methods: str) -> Iterable[Site]:
-    """Yield a timeline site at the head of each of the ``methods`` of ``owner``, a span named by the method."""
-    for method in methods:
-        yield f"{owner}.{method}", f'span("{kind}", "{method.lstrip("_")}")', why
-
-
 def _engine(name: str, *more: Site, loops: Iterable[Insertion] = ()) -> Recipe:
     """Return the timeline recipe of the engine `name`, such as "FSDP", with `more` sites and lines for `loops`."""
     owner = f"{name}Engine"
     return _sites(
         Text("calls inside the {engine} engine", name),
         f"engine/{name.lower()}_engine.py",
-        *_spans("work", owner, _RANK, "update_weights"),
-        *_spans("sync", owner, _SYNC, "_update_weights_from_distributed", "_update_weights_from_disk"),
-        *_spans("sleep", owner, Text("the model is offloaded from the device or loaded again"), "offload", "onload"),
+        *span_sites(owner, "work", _RANK, "update_weights"),
+        *span_sites(owner, "sync", _SYNC, "_update_weights_from_distributed", "_update_weights_from_disk"),
+        *span_sites(
+            owner, "sleep", Text("the model is offloaded from the device or loaded again"), "offload", "onload"
+        ),
         (f"{owner}.optimizer_step", 'span("unit", "optimizer-step")', Text("this function ends a mini-batch")),
         *more,
         loops=loops,
@@ -74,12 +70,12 @@ RECIPES = _TIMELINE.recipes(
     _sites(
         Text("functions of the actor"),
         "trainer/ppo/actor.py",
-        *_spans("work", "PPOActor", _RANK, "compute_logp", "compute_advantages", "ppo_update"),
+        *span_sites("PPOActor", "work", _RANK, "compute_logp", "compute_advantages", "ppo_update"),
     ),
     _sites(
         Text("functions of the critic"),
         "trainer/ppo/critic.py",
-        *_spans("work", "PPOCritic", _RANK, "compute_values", "ppo_update"),
+        *span_sites("PPOCritic", "work", _RANK, "compute_values", "ppo_update"),
     ),
     _engine("FSDP", loops=(_TIMELINE.loop("FSDPEngine.forward_backward_batch", "micro-batch", "mb_list"),)),
     _engine("Megatron"),
@@ -104,9 +100,9 @@ RECIPES = _TIMELINE.recipes(
             'requested("request", "generate", req.rid, req.input_ids)',
             Text("a request, as seen from the episode that sends it"),
         ),
-        *_spans(
-            "sync",
+        *span_sites(
             "RemoteInfEngine",
+            "sync",
             Text("the engine takes no requests while it receives weights"),
             "pause_generation",
             "continue_generation",

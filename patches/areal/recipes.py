@@ -86,8 +86,8 @@ def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
         ),
         why=_WHY,
         how=Text(
-            "inserts a line at the start of the function, which tells the probe which role is calling; the probe is"
-            " a nested class at the end of the patched class"
+            "inserts a line at the start of the function, where the probe determines the calling role; the probe is a"
+            " nested class at the end of the patched class"
         ),
         upstream=f"{file}, from {RELEASES[0]} on",
         remove_when=_REMOVE,

@@ -36,7 +36,7 @@ def _span(path: str, kind: str, why: str, name: str = "") -> Site:
 
 
 def _trainer(algorithm: str, releases: Releases) -> Recipe:
-    """Return the recipe for the steps of the trainer of `algorithm`, such as "GRPO"."""
+    """Return the timeline recipe for the training steps of the trainer of `algorithm`, such as "GRPO"."""
     owner = f"Ray{algorithm}Trainer"
     mark = _TIMELINE.around(
         f"{owner}.fit",

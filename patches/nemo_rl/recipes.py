@@ -188,7 +188,7 @@ def _log_prob(worker: _Worker) -> Recipe:
                 "get_logprobs",
                 where=Head(),
                 line='self._rlpatch_stage("enter")',
-                why=Text("one call computes the whole rollout of this rank"),
+                why=Text("one call computes the log-probs of this rank's whole rollout"),
             ),
             *((micro,) if worker.has_micro_batches else ()),
             Insertion(

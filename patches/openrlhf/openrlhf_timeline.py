@@ -81,7 +81,7 @@ RECIPES = _TIMELINE.recipes(
         loops=(_TIMELINE.around("TrainingActor.fit", "self.rollout_queue.get(...)", 'span("poll", "get")', _ROLLOUT),),
     ),
     _sites(
-        Text("phases of making experience (rewards, log-probs, values)"),
+        Text("phases of the experience maker (rewards, log-probs, values)"),
         "ppo_utils/experience_maker.py",
         _phase(
             "RemoteExperienceMaker.make_experience_batch",
@@ -121,5 +121,5 @@ RECIPES = _TIMELINE.recipes(
         for role, owner, trainer in (("actor", "Policy", "ActorPPOTrainer"), ("critic", "Critic", "CriticPPOTrainer"))
     ),
     _sites(Text("rollout engines"), "ray/vllm_engine.py", *_engine("LLMRayActor"), *_engine("RolloutRayActor")),
-    kind=GroupTimeline,
+    recorder_class=GroupTimeline,
 )

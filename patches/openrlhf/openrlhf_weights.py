@@ -35,7 +35,7 @@ RECIPES = _WEIGHTS.recipes(
         needed=_BROADCAST,
     ),
     _WEIGHTS.sites(
-        Text("weights in vLLM's workers"),
+        Text("weights that vLLM's workers receive"),
         "trainer/ray/vllm_worker_wrap.py",
         RELEASES,
         *(

@@ -71,8 +71,8 @@ def _update(stage: str, *, role: str, class_name: str, fingerprints: tuple[str, 
         ),
         why=_WHY,
         how=Text(
-            "inserts one line at the start, one after the epochs, and two lines around each micro-batch. A"
-            " mini-batch ends where the optimizer steps"
+            "inserts one line at the start of the function, one after the loop over the epochs, and one before and"
+            " one after each micro-batch. Each optimizer step ends a mini-batch"
         ),
         upstream=f"{file}, from {RELEASES[0]} on",
         remove_when=_REMOVE,

@@ -18,7 +18,7 @@ class StageOfWorker(TrainingSteps):
     """
 
     def role_of_call(self, role: str) -> str:
-        """Return ``role``, after connecting the loops of that role's engine to the recorder of this worker."""
+        """Connect the loops of the engine of ``role`` to this worker's recorder, and return ``role``."""
         if role == "actor":
             self.engine = self.worker.actor_hybrid.train_actor
         else:

@@ -101,7 +101,7 @@ class NvtxRanges(Recorded):
     """Ranges of NVTX, which are of a thread; domains are for tools that know them."""
 
     def begin_range(self, name: str, *domain: str) -> Any:  # noqa: ARG002
-        """Open a range of this thread, whatever the domain; return its name as the handle."""
+        """Open a range of this thread, and return its name as its handle; ``domain`` is ignored."""
         import torch
 
         torch.cuda.nvtx.range_push(name)

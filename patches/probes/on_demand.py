@@ -26,7 +26,7 @@ class OnDemand(CountedUnits):
         super().__init__(worker)
 
     def setting(self, name: str, default: str, pattern: str) -> str:
-        """Return the last request's value for the variable ``name``; if it has none, that of the environment.
+        """Return the value of the variable ``name`` in the last capture request, or else in the environment.
 
         Raises ValueError if the value does not match the regular expression ``pattern``.
         """
@@ -40,7 +40,7 @@ class OnDemand(CountedUnits):
         return text
 
     def read_settings(self) -> None:
-        """Read the settings; note the id of the last request, and whether it has a window for this rank.
+        """Read the settings; note the id of the last capture request, and whether its window is for this rank.
 
         RLPATCH=0 ends recording; a rank that was not chosen keeps waiting for requests.
         """
@@ -100,9 +100,9 @@ class OnDemandRollouts(OnDemand, RelativeWindow):
             super().write_state(state, why, traces)
 
     def read_settings(self) -> None:
-        """Read the settings and the request.
+        """Read the settings and the capture request.
 
-        Raise ValueError if its window begins before the first unit of a rollout.
+        Raise ValueError if the request's window begins before the first unit of a rollout.
         """
         super().read_settings()
         if self.is_addressed and int(self.window.partition(":")[0]) < self.FIRST and not any(self.at.values()):

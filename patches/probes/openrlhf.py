@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from patches.probes.training import WithoutProfiler
+from patches.probes.training import OneRole, WithoutProfiler
 
 
-class ReplayUpdate(WithoutProfiler):
+class ReplayUpdate(OneRole):
     """The trainers of actor and critic (``trainer/ray/ppo_*.py``): a training step is one call of ``ppo_train``.
 
     It takes micro-batches out of the replay buffer. The optimizer steps after ``accumulated_gradient`` of them, or
@@ -15,10 +15,6 @@ class ReplayUpdate(WithoutProfiler):
     """
 
     taken: int
-
-    def role_of_call(self) -> str:
-        """Return the role of the trainer: it has only one."""
-        return self.ROLES[0]
 
     def begins_mini_batch(self) -> bool:  # docstring goes in
         """Tell whether the next micro-batch is the first one after an optimizer step."""

@@ -22,7 +22,7 @@ class NotedPauses(Recorder):
         super().close(why)
 
     def paused(self, name: str) -> Any:
-        """Begin a span called ``name`` in the timeline of this process, and return it; its last reference ends it.
+        """Begin and return a span ``name`` in this process's timeline; it ends when its last reference is gone.
 
         Return None if the process records no timeline.
         """

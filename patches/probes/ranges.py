@@ -85,7 +85,7 @@ class TorchRanges(Recorded):
     """Ranges of torch.profiler, which knows no domains."""
 
     def begin_range(self, name: str, *domain: str) -> Any:  # noqa: ARG002
-        """Begin a range of torch.profiler, whatever the domain, and return its handle for ``end_range``."""
+        """Begin a range of torch.profiler, and return its handle for ``end_range``; ``domain`` is ignored."""
         from torch.profiler import record_function
 
         handle = record_function(name)

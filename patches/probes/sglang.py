@@ -115,7 +115,7 @@ class SglangRollout(SglangWorker, RolloutUnits):
         return kind in ("decode", "prefill")
 
     def context_lengths(self, batch: Any) -> list[int]:  # docstring goes in
-        """Return the context of each request, in tokens, with those of this batch and of outputs that come late."""
+        """Return the context of each request, in tokens, including this batch and outputs that come late."""
         lengths = getattr(batch, "seq_lens_cpu", None)
         if lengths is not None:  # on the host, from 0.5.3 on; without a sum from 0.5.2x on
             return list(lengths.tolist())
@@ -146,7 +146,7 @@ class SglangRollout(SglangWorker, RolloutUnits):
                 self.wait()
 
     def yield_to(self, start: bool) -> None:
-        """Close the window before SGLang's own profiler starts; ``start`` is False when that stops."""
+        """Close the window before SGLang's own profiler starts; ``start`` is False if that profiler stops."""
         self.will_start = start
         if start:
             self.close("the framework's own profiler starts")
@@ -161,7 +161,7 @@ class SglangRollout(SglangWorker, RolloutUnits):
         super().open(unit, batch)
 
     def hand_over(self, event: str, *args: Any) -> None:
-        """Call the method ``event`` with ``args``; once the window is near, in the thread of the forward."""
+        """Call the method ``event`` with ``args``: here, or in the forward's thread once the window is near."""
         if self.put is not None and not self.near:
             self.near = self.open_at is not None and self.unit >= self.open_at
         if self.near:
@@ -274,7 +274,7 @@ class ForwardThread:
         self.input_queue.get = functools.partial(self._rlpatch_stage_next, self.input_queue.get)
 
     def _rlpatch_stage_next(self, take: Any) -> Any:
-        """Return the next batch of a queue, after calling the functions before it; ``take`` takes an item."""
+        """Take items from a queue by ``take`` until one is a batch, and return it; call the items before it."""
         item = take()
         while callable(item):  # a batch is a tuple
             item()

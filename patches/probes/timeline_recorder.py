@@ -40,6 +40,9 @@ class TimelineRecorder(MemoryUse):
     who_written: dict[str, int]
     reported: set[int]
     blocked: dict[int, int]  # nanoseconds in collectives, by thread
+    waits_before: dict[Any, int]  # nanoseconds without a CPU, by thread, as last read
+    waits_read: int  # when that was
+    cpu_waits: Any  # rows of microseconds: clock, time since the waits were read before, longest wait in it
     measured: bool | None = None  # whether these are measured; None: not decided yet
 
     def __init__(self) -> None:
@@ -69,6 +72,7 @@ class TimelineRecorder(MemoryUse):
         self.rows.clear()
         self.open.clear()
         self.clear_notes()
+        self.waits_before, self.waits_read, self.cpu_waits = {}, self.clock(), []
         self.state, self.file, self.lock, self.wake, self.who, self.reported = "", None, Lock(), Event(), {}, set()
         self.before = next(self.ids)
 
@@ -102,7 +106,7 @@ class TimelineRecorder(MemoryUse):
                     pass
 
     def span(self, kind: str, name: str, key: Any = None, amount: Any = None) -> Any:
-        """Begin a span of ``kind``, such as "phase", "call" or "unit", and return it; its last reference ends it.
+        """Begin and return a span of ``kind``, such as "phase" or "unit"; it ends when its last reference is gone.
 
         ``key`` is the id of a request, ``amount`` what the kind counts. Return None if nothing is recorded; an
         exception stops the timeline and not the run.
@@ -218,7 +222,7 @@ class TimelineRecorder(MemoryUse):
         return self.Units(self, name, units)
 
     def token_counts(self, batch: Any) -> Any:  # docstring goes in
-        """Return [tokens of a batch, tokens with padding]; None for one that is unknown or would need a device."""
+        """Return [tokens of a batch, tokens with padding]; a count is None if unknown or known to a device only."""
         try:
             batch = getattr(batch, "batch", batch)
             ids = batch["input_ids"]
@@ -231,7 +235,7 @@ class TimelineRecorder(MemoryUse):
             return [None, None]
 
     def start(self) -> bool:  # docstring goes in
-        """Tell whether the timeline records; the first call reads the settings and starts the writing thread."""
+        """Read the settings and start the writing thread in the first call; tell whether the timeline records."""
         if self.state == "" and self.lock.acquire(False):
             self.state = "starting"
             try:
@@ -275,7 +279,39 @@ class TimelineRecorder(MemoryUse):
             time.sleep(0.02)  # for what ends together
             self.wake.clear()
             self.note_change()
+            self.note_cpu_wait()
             self.write()
+
+    def note_cpu_wait(self) -> None:  # docstring goes in
+        """Note how long a thread was ready to run but had no CPU since the last reading, if over 2 % of the time.
+
+        The thread that waited longest counts. Skip calls within a quarter of a second: a reading takes 0.2 ms.
+        """
+        before, since = self.waits_before, self.waits_read
+        if self.clock() - since < 250000000:
+            return
+        self.waits_before, self.waits_read = self.thread_waits(), self.clock()
+        waits = [waited - before.get(thread, waited) for thread, waited in self.waits_before.items()]
+        longest, elapsed = max([0, *waits]), self.waits_read - since
+        if 50 * longest > elapsed:
+            self.cpu_waits.append([self.waits_read // 1000, elapsed // 1000, min(longest, elapsed) // 1000])
+
+    def thread_waits(self) -> dict[Any, int]:
+        """Return for how many nanoseconds each of Python's threads has waited for a CPU so far; {} if unknown."""
+        import os
+        import threading
+
+        waits = {}
+        for thread in {os.getpid(), *(thread.native_id for thread in threading.enumerate())}:
+            try:
+                file = os.open("/proc/self/task/%s/schedstat" % thread, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    waits[thread] = int(os.read(file, 99).split()[1])
+                finally:
+                    os.close(file)
+            except (OSError, ValueError, IndexError):  # no such file, or a thread that has ended
+                pass
+        return waits
 
     def write(self, last: bool = False) -> None:
         """Append new records to the file as a line of JSON: ended spans, spans open for a second, notes of memory.
@@ -296,11 +332,14 @@ class TimelineRecorder(MemoryUse):
             begun = [row for row in lasting if row[0] not in self.reported]
             self.reported.update(row[0] for row in begun)
             self.reported.difference_update(row[0] for row in rows)
-            noted = self.changed or self.in_use
+            noted = self.changed or self.in_use or self.cpu_waits
             if self.state == "on" and (rows or begun or noted or (last and self.file is not None)):
                 self.open_file(time.time_ns() // 10**6)
                 line = {"at": [now // 1000, time.time_ns() // 1000], **self.span_record(rows, begun, now // 1000)}
                 line.update(self.memory_record(now // 1000))
+                if self.cpu_waits:
+                    waits, self.cpu_waits = self.cpu_waits, []
+                    line["cpu_waits"] = [[at - now // 1000, *lengths] for at, *lengths in waits]
                 if last:
                     line["end"] = "off"
                 self.put(self.stream.compress(json.dumps(line, separators=(",", ":")).encode() + b"\n"))
@@ -321,7 +360,7 @@ class TimelineRecorder(MemoryUse):
             data = data[os.write(self.file or 0, data) :]
 
     def open_file(self, now_ms: int) -> None:  # docstring goes in
-        """Open a file and write its header; keep an open one up to half the limit, then rename it PATH.old."""
+        """Open a file and write its header; above half the size limit, rename it PATH.old and open a new one."""
         import json
         import os
         import zlib
@@ -376,10 +415,10 @@ class TimelineRecorder(MemoryUse):
         return "" if "RAY_RAYLET_PID" in os.environ else os.environ.get("RLPATCH_RUN", "")
 
     def span_record(self, rows: Any, begun: Any, origin_us: int) -> dict[str, Any]:  # docstring goes in
-        """Return ended ``rows`` and open ones (``begun``) as a record of the file, times after ``origin_us``.
+        """Return spans as a record of the file: those that have ended (``rows``) and open ones (``begun``).
 
-        "spans" has rows, "iterations" has columns of differences, and "who" has rank and data-parallel rank if
-        they have changed.
+        Times are in microseconds after ``origin_us``. "spans" has rows, "iterations" has columns of differences,
+        and "who" has rank and data-parallel rank if they have changed.
         """
         record: dict[str, Any] = {}
         if self.who != self.who_written:
@@ -417,7 +456,7 @@ class EngineTimeline(TimelineRecorder):
     iterating: Any  # row of the newest iteration
 
     def records_rank(self, rank: int, dp: int) -> bool:
-        """Tell whether iterations of ``rank`` are recorded; note ``rank`` and data-parallel rank ``dp``."""
+        """Note ``rank`` and data-parallel rank ``dp``, and tell whether iterations of that rank are recorded."""
         import time
 
         self.cpu_clock = time.thread_time_ns
@@ -460,7 +499,7 @@ class VllmTimeline(EngineTimeline):
         return pool.num_gpu_blocks - 1 - pool.get_num_free_blocks(), pool.num_gpu_blocks - 1
 
     def iteration(self, worker: Any, batch: Any) -> Any:
-        """Return the span of the iteration of ``batch``: its requests, tokens, sum and maximum of contexts.
+        """Begin and return the span of an iteration: requests, tokens, sum and maximum of contexts of ``batch``.
 
         Return None without tokens, on a rank that was not chosen, and after an error, which stops the timeline.
         """
@@ -522,9 +561,10 @@ class SglangTimeline(EngineTimeline):
         return total - free - evictable, total  # its blocks are tokens
 
     def iteration(self, worker: Any, batch: Any) -> Any:
-        """Return the span of ``batch``: its requests, tokens, sum and maximum of contexts; note the KV cache, too.
+        """Begin and return the span of an iteration: requests, tokens, sum and maximum of contexts of ``batch``.
 
-        Return None without requests, on a rank that was not chosen, and after an error, which stops the timeline.
+        Note the use of the KV cache, too. Return None without requests, on a rank that was not chosen, and after an
+        error, which stops the timeline.
         """
         try:
             if self.counted is None:
@@ -582,7 +622,7 @@ class TrainerTimeline(TimelineRecorder):
         return self.span(kind, name)
 
     def logged(self, trainer: Any, values: Any) -> Any:  # docstring goes in
-        """Begin a span "log" and return it; "train_runtime" in ``values``, at the run's end, ends the last step."""
+        """Begin and return a span "log"; if ``values`` has "train_runtime", the run ends: end its last step."""
         try:
             if "train_runtime" in values:
                 self.ended(trainer)

@@ -238,7 +238,7 @@ class Compression(Recorder):
         packer.join(10)
 
     def pack(self, traces: Sequence[str], metadata_files: Sequence[str]) -> None:  # docstring goes in
-        """Compress ``traces``, delete the originals once all are done, and print that; stop as the process ends."""
+        """Compress ``traces`` to PATH.gz, and then delete the originals; stop halfway if the process ends."""
         import contextlib
         import gzip
         import os

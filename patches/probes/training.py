@@ -11,10 +11,10 @@ from patches.probes.recorder import CountedUnits, OneWorld
 class TrainingSteps(CountedUnits, OneWorld):
     """Counts the units of a stage in each of its calls; a call is a training step, or a part of one.
 
-    ``enter`` and ``leave`` frame a call, ``start`` and ``stop`` a unit, ``loop`` tells that a loop over units has
-    ended. The numbering of the units goes on from loop to loop within a call: an update runs one loop of
-    micro-batches per mini-batch, and one of mini-batches per epoch. A class of the worker gives
-    ``role_of_call`` and ``framework_conflict``.
+    ``enter`` and ``leave`` frame a call, ``start`` and ``stop`` a unit, ``end_loop`` ends a loop over units. The
+    numbering of the units goes on from loop to loop within a call: an update runs one loop of micro-batches per
+    mini-batch, and one of mini-batches per epoch. A class of the worker gives ``role_of_call`` and
+    ``framework_conflict``.
     """
 
     STAGE = "update-policy"
@@ -166,7 +166,7 @@ class TrainingSteps(CountedUnits, OneWorld):
         if unit == self.UNIT and self.prof is not None and self.unit == self.end:
             self.close("complete")
 
-    def loop(self, unit: str, ends_call: bool, complete: bool) -> None:
+    def end_loop(self, unit: str, ends_call: bool, complete: bool) -> None:
         """End a loop over units: close the window if the loop was not ``complete``, otherwise note a pause.
 
         With ``ends_call`` the call of the stage ends here, too. Do nothing in a process that was forked inside the
@@ -203,7 +203,7 @@ class TrainingSteps(CountedUnits, OneWorld):
                     self.call("stop", self.unit)
                 complete = True
             finally:  # also where the body of the loop raises, or breaks it
-                self.call("loop", self.unit, self.ends, complete)
+                self.call("end_loop", self.unit, self.ends, complete)
 
     def conclude(self, why: str, traces: Sequence[str]) -> None:
         """Report how many units of the window were recorded, what ran between them, and its ``traces``.

@@ -17,7 +17,7 @@ class DataParallelActor(WithoutProfiler):
     """
 
     def role_of_call(self) -> str:
-        """Return "ref" without an optimizer, or with the adapters off; "actor" otherwise."""
+        """Return "ref" if the worker has no optimizer or its LoRA adapters are off, "actor" otherwise."""
         if self.worker.actor_optimizer is None:
             return "ref"
         modules = self.worker.actor_module.modules()
@@ -51,7 +51,7 @@ class MegatronLogProb(WithoutProfiler):
     """
 
     def role_of_call(self) -> str:
-        """Return "ref" without an optimizer, or with the adapters off; "actor" otherwise."""
+        """Return "ref" if the worker has no optimizer or its LoRA adapters are off, "actor" otherwise."""
         if self.worker.actor_optimizer is None:
             return "ref"
         modules = (module for chunk in self.worker.actor_module for module in chunk.modules())
@@ -167,9 +167,9 @@ class WorkerUpdate(Trainer):
             self.stop("mini-batch")
             self.leave()
 
-    def loop(self, unit: str, ends_call: bool, complete: bool) -> None:
+    def end_loop(self, unit: str, ends_call: bool, complete: bool) -> None:
         """End a loop over units as the base class does; a loop of mini-batches ends the update."""
-        super().loop(unit, ends_call, complete)
+        super().end_loop(unit, ends_call, complete)
         self.looped = self.looped and unit != "mini-batch"
 
 

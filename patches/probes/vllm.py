@@ -75,7 +75,7 @@ class ListedRequests(SchedulerOutputs):
     """Cached requests as lists, from vLLM 0.9.2 on."""
 
     def context_lengths(self, batch: Any) -> list[int]:
-        """Return the context of each scheduled request, in tokens, with those of this iteration."""
+        """Return the context of each scheduled request, in tokens, including this iteration's."""
         counts, cached = batch.num_scheduled_tokens, batch.scheduled_cached_reqs
         contexts = [counts[new.req_id] + new.num_computed_tokens for new in batch.scheduled_new_reqs]
         contexts += [counts[name] + tokens for name, tokens in zip(cached.req_ids, cached.num_computed_tokens)]  # noqa: B905
@@ -110,7 +110,7 @@ class ResumedRequests(SchedulerOutputs):
         self.prefilling.update(dict.fromkeys(resumed, -1))
 
     def context_lengths(self, batch: Any) -> list[int]:
-        """Return the context of each scheduled request, in tokens, with those of this iteration."""
+        """Return the context of each scheduled request, in tokens, including this iteration's."""
         counts, requests = batch.num_scheduled_tokens, [*batch.scheduled_cached_reqs, *batch.scheduled_new_reqs]
         return [counts[request.req_id] + request.num_computed_tokens for request in requests]
 
@@ -131,7 +131,7 @@ class ResumedSomehow(SchedulerOutputs):
         self.prefilling.update(dict.fromkeys(resumed, -1))
 
     def context_lengths(self, batch: Any) -> list[int]:
-        """Return the context of each scheduled request, in tokens, with those of this iteration; [] if unknown."""
+        """Return the context of each scheduled request, in tokens, including this iteration's; [] if unknown."""
         counts, cached = batch.num_scheduled_tokens, batch.scheduled_cached_reqs
         requests = [*(cached if isinstance(cached, list) else []), *batch.scheduled_new_reqs]
         contexts = [counts[request.req_id] + request.num_computed_tokens for request in requests]

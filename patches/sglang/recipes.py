@@ -77,7 +77,7 @@ SCHEDULER = Recipe(
             "check_memory",
             where=Head(),
             line='self._rlpatch_stage("idle")',
-            why=Text("{reason}. Up to 0.4.7, no other function is called when the engine is idle", _IDLE),
+            why=Text("{reason}. Up to SGLang 0.4.7, no other function is called when the engine is idle", _IDLE),
             optional=True,
         ),
         Insertion(
@@ -106,7 +106,7 @@ SCHEDULER = Recipe(
             RELEASES.between("0.4.7.post1", "0.5.3"),
             _SCHEDULER,
             ("33524fb791db", "c795120cc35d", "b27275f4e0f5", "dd0bab4f3f7e"),
-            Text("like structure A, with maybe_sleep_on_idle() at the end of each idle iteration"),
+            Text("same code as structure A, plus a call of maybe_sleep_on_idle() at the end of each idle iteration"),
         ),
         Structure(
             "C",
@@ -124,7 +124,7 @@ SCHEDULER = Recipe(
             _SCHEDULER,
             ("f11c63c63184", "e14fd4c07b19", "ee9150018266", "04801cb0d4c9", "feaff6219d90"),
             Text(
-                "like structure C, with the parameter pp_proxy_tensors; for a batch that another server has"
+                "same code as structure C, plus the parameter pp_proxy_tensors; for a batch that another server has"
                 " prefilled, the function returns before the forward"
             ),
         ),
@@ -137,20 +137,20 @@ SCHEDULER = Recipe(
                 *("138ebe70b148", "965c534eef87", "4a59209300a9", "559b1ea75785", "93dcd43ecd23", "5533bbb58258"),
             ),
             Text(
-                "like structure D, but profiler and memory are separate components; run_batch() has a decorator from"
-                " 0.5.14 on"
+                "same code as structure D, except that the profiler and the memory management are separate"
+                " components; from 0.5.14 on, run_batch() has a decorator"
             ),
         ),
     ),
     why=_WHY,
     how=Text(
-        "inserts one line before run_batch(), which counts the iterations, and one line each at the start of"
-        " process_input_requests() and of the idle function. The probe is a nested class at the end of"
-        " Scheduler. {busy_period}",
+        "inserts one line in run_batch(), which counts the iterations, and one line each at the start of"
+        " process_input_requests() and of the function that the idle scheduler calls. The probe is a nested class at"
+        " the end of Scheduler. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
     upstream=f"{_SCHEDULER}, from 0.4.0 on",
-    remove_when=Text("SGLang's own profiler can record a window of decode steps by rollout and rank"),
+    remove_when=Text("SGLang's own profiler can record a window of decode steps of a chosen rollout and rank"),
     notes=(_WARM_UP,),
 )
 
@@ -194,14 +194,14 @@ FORWARD_THREAD = Recipe(
         " and stop commands from the queue and runs them"
     ),
     upstream=f"{_THREAD}, 0.4.0 to 0.5.3",
-    remove_when=Text("releases below 0.5.3.post1 are no longer in use"),
+    remove_when=Text("nobody uses a release below {release} any more", "0.5.3.post1"),
     needs=(SCHEDULER.name,),
 )
 
 _ALL_RANKS = Text("This profiler records on every rank, includes prefill and idle batches, and does not mark the steps")
 _BY_STAGE = Text(
-    "profile_by_stage=True records only the first num_steps batches of prefill and of decode, and new prefill"
-    " batches interrupt the decode steps"
+    "profile_by_stage=True records the first num_steps prefill batches and the first num_steps decode batches; a"
+    " prefill batch in between interrupts the recorded decode steps"
 )
 _ABSOLUTE = Text(
     "start_step counts all batches since the server's start, including warm-up and earlier rollouts. From the"

@@ -24,7 +24,7 @@ LINE = line(
 
 
 def probe(summary: Callable[[Any], str]) -> Probe:
-    """Return the probe that goes into the package and tells a server's processes their replica."""
+    """Return the probe in the sglang package that tells a server's processes the number of their replica."""
     return Probe(
         members=(NamedReplica,),
         beside="_rlpatch_stage_replica = _RlpatchStageReplica()",
@@ -34,7 +34,7 @@ def probe(summary: Callable[[Any], str]) -> Probe:
 
 
 def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
-    """Return the recipes that tell a process its replica, which `recorders`, recipes of one stage, need to know."""
+    """Return the recipes that tell a process its replica number, which the `recorders` of a stage need."""
     recorder = recorders[0]
     summary = recorder.probe.summary
     named = Recipe(
@@ -55,8 +55,8 @@ def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
             " that every replica would record"
         ),
         how=Text(
-            "in the actor of verl's server, the sglang package takes the number from the actor's name and sets"
-            " VERL_REPLICA_RANK, as verl does for vLLM. In other processes the inserted code does nothing"
+            "in the Ray actor of verl's server, the inserted code takes the replica number from the actor's name and"
+            " sets VERL_REPLICA_RANK, as verl does for vLLM. In other processes the code does nothing"
         ),
         upstream="verl/workers/rollout/sglang_rollout/async_sglang_server.py, from verl 0.6.1 on",
         remove_when=Text("verl tells SGLang's schedulers their replica number"),

@@ -18,7 +18,7 @@ _PREFILL_AND_DECODE = Text(
 )
 
 FIRST = Recipe(
-    name=Text("model runner, graph capture {structure}", "A"),
+    name=Text("graph capture of the model runner, structure {structure}", "A"),
     stage=graphs.STAGE,
     class_name="ModelRunner",
     method="init_cuda_graphs",
@@ -53,8 +53,11 @@ FIRST = Recipe(
     remove_when=Text("SGLang's own profiler can write a trace of the capture for chosen ranks"),
     notes=(
         Note(
-            Text("with --disable-cuda-graph no decode graph is captured"),
-            Text("up to 0.5.13.post1 no trace is written; from 0.5.14 on the trace may be almost empty"),
+            Text("with --disable-cuda-graph little or nothing is recorded"),
+            Text(
+                "no decode graph is captured: up to SGLang 0.5.13.post1 there is no trace, and from 0.5.14 on the"
+                " trace may be almost empty"
+            ),
         ),
         Note(
             Text("leave out --enable-profile-cuda-graph"),
@@ -83,7 +86,7 @@ def _later_recipe(
     `shape` describes in words how it differs, `fingerprints` are those of its method.
     """
     return FIRST._replace(
-        name=Text("model runner, graph capture {structure}", letter),
+        name=Text("graph capture of the model runner, structure {structure}", letter),
         method=insertions[0].method,
         insertions=insertions,
         structures=(Structure(letter, releases, _FILE, fingerprints, shape),),
@@ -94,7 +97,7 @@ BY_DEVICE = _later_recipe(
     "B",
     RELEASES.between("0.5.1", "0.5.2rc2"),
     ("ff54ab28afa8",),
-    Text("like structure A, but in init_device_graphs(); NPUs have their own class, NPUGraphRunner"),
+    Text("same code as structure A, in the method init_device_graphs(); NPUs have their own class, NPUGraphRunner"),
     graphs.enclosing(
         "init_device_graphs",
         "CudaGraphRunner(self) if not _is_npu else NPUGraphRunner(self)",
@@ -106,14 +109,14 @@ FROM_TABLE = _later_recipe(
     "C",
     RELEASES.between("0.5.2", "0.5.10.post1"),
     ("3db54a85dce9", "9d9f4da1c5c2", "6993a7f08f7d"),
-    Text("like structure B, but the graph runner's class is looked up by device"),
+    Text("same code as structure B, except that the class of the graph runner is looked up by device"),
     graphs.enclosing("init_device_graphs", "graph_runners[self.device](self)", "init_device_graphs", _CAPTURES),
 )
 BY_PLATFORM = _later_recipe(
     "D",
     RELEASES.between("0.5.11", "0.5.13.post1"),
     ("047a40676e36",),
-    Text("like structure C, but a platform outside of SGLang may bring its own class of graph runner"),
+    Text("same code as structure C, except that a platform outside of SGLang may bring its own class of graph runner"),
     graphs.enclosing(
         "init_device_graphs", "if current_platform.is_out_of_tree(): ...", "init_device_graphs", _CAPTURES
     ),

@@ -29,9 +29,9 @@ SWITCHES: tuple[Switch, ...] = (
         name="/start_profile",
         otherwise=State.ON,
         releases=">=0.4.3.post3",
-        why=Text("the schedulers record from this request on, into /tmp if no directory is set"),
+        why=Text("after this HTTP request the schedulers record; the traces go to /tmp if no directory is set"),
         source="sglang/srt/managers/scheduler.py from 0.4.3.post3; sglang/profiler.py, bench_serving.py --profile",
-        off=Text("remove the code that requests /start_profile"),
+        off=Text("remove the code that calls /start_profile"),
     ),
     _SGLANG._replace(releases="<0.4.3.post3"),
     _SGLANG._replace(

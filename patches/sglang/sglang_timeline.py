@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from patcher.messages import Text
+from patches.package_stage import Site
 from patches.probes.timeline_recorder import SglangTimeline
 from patches.sglang import RELEASES
-from patches.timeline_stage import Timeline
+from patches.timeline_stage import Timeline, span_sites
 
 _TIMELINE = Timeline("sglang")
 _MANAGERS = "srt/managers"
-_WEIGHTS = ("disk", "distributed", "tensor", "ipc")
 
 
-def _request_sites(owner: str) -> tuple[tuple[str, str, str], ...]:
-    """Return the timeline sites for weight updates and memory release in the class `owner`."""
-    weights = (f"update_weights_from_{source}" for source in _WEIGHTS)
-    return (
-        *(
-            (
-                f"{owner}.{method}",
-                f'span("sync", "{method}")',
-                Text("the engine receives the weights for the next rollout"),
-            )
-            for method in weights
-        ),
-        *(
-            (
-                f"{owner}.{method}",
-                f'span("sleep", "{method}")',
-                Text("the engine frees memory for training here, or takes it back"),
-            )
-            for method in ("release_memory_occupation", "resume_memory_occupation")
-        ),
+def _request_sites(owner: str) -> Iterator[Site]:
+    """Yield the timeline sites for weight updates and memory release in the class `owner`."""
+    updates = (f"update_weights_from_{source}" for source in ("disk", "distributed", "tensor", "ipc"))
+    memory = ("release_memory_occupation", "resume_memory_occupation")
+    yield from span_sites(owner, "sync", Text("the engine receives the weights for the next rollout"), *updates)
+    yield from span_sites(
+        owner, "sleep", Text("the engine frees memory for training here, or allocates it again"), *memory
     )
 
 
@@ -61,5 +50,5 @@ RECIPES = _TIMELINE.recipes(
         RELEASES.since("0.5.13"),
         *_request_sites("SchedulerWeightUpdaterManager"),
     ),
-    kind=SglangTimeline,
+    recorder_class=SglangTimeline,
 )

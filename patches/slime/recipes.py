@@ -27,20 +27,20 @@ _INTERLEAVED = Note(
 _COUNTED = Note(
     Text("each rollout is one training step, counted from 1 in each process"),
     Text(
-        "in a run from the beginning, the training step is rollout_id plus 1. After a restart from a checkpoint,"
-        " the number begins at 1 again. An actor that first waits for its critic (num_critic_only_steps) does"
-        " not count those steps"
+        "without a restart, training step N is slime's rollout_id N - 1. After a restart from a checkpoint, the count"
+        " begins at 1 again. Steps in which the actor only waits for the critic to train (num_critic_only_steps) do"
+        " not count for the actor"
     ),
 )
 _REUSED = Note(
-    Text("with one mini-batch per rollout, slime may skip the actor's log-probs"),
+    Text("slime may skip the actor's compute-log-prob if a rollout is one mini-batch"),
     Text(
-        "from 0.3.0 on, the update then computes the actor's log-probs itself (can_reuse_log_probs_in_loss in"
-        " slime/backends/megatron_utils/actor.py). slime still computes the reference's log-probs before the"
-        " update"
+        "if slime (from 0.3.0 on) skips it, the update computes the actor's log-probs itself; see"
+        " can_reuse_log_probs_in_loss in slime/backends/megatron_utils/actor.py. The reference's log-probs are still"
+        " computed before the update"
     ),
 )
-_DYNAMIC = Note(Text("with use_dynamic_batch_size, micro-batches differ: record several"))
+_DYNAMIC = Note(Text("with use_dynamic_batch_size, micro-batches differ in size: record several"))
 
 
 def _micro_lines(method: str, schedule: str, count: str, *, last: bool) -> tuple[Insertion, Insertion]:
@@ -146,7 +146,7 @@ def _recipe(stage: str, package: str, releases: Releases, fingerprints: tuple[st
                 fingerprints,
                 Text("a loop over mini-batches, each of which Megatron's schedule runs")
                 if update
-                else Text("Megatron's schedule runs inside a loop"),
+                else Text("a loop over the steps of the rollout; in each, Megatron's schedule runs the micro-batches"),
             ),
         ),
         why=Text(

@@ -7,7 +7,7 @@ from patcher.recipe import Recipe
 from patches.probes.timeline_recorder import LoopTimeline
 from patches.releases import Releases
 from patches.slime import UPDATE
-from patches.timeline_stage import Timeline
+from patches.timeline_stage import Timeline, span_sites
 
 _CALLED = Text(
     "the driver calls this function on all ranks; between two such calls, the driver waits for the next rollout"
@@ -18,7 +18,7 @@ _GENERATED = Text("one trajectory, with its requests and its reward")
 
 
 def group(package: str, releases: Releases, file: str) -> Recipe:
-    """Return the timeline recipe for the group of training actors, which is in `file`."""
+    """Return the timeline recipe for the group of training actors, in `file` of `package`, slime or a fork of it."""
     methods = ("update_weights", "save_model", "onload", "offload", "clear_memory")
     return Timeline(package).sites(
         Text("calls from the driver to the ranks, {file}", file),
@@ -30,7 +30,7 @@ def group(package: str, releases: Releases, file: str) -> Recipe:
 
 
 def timer(package: str, releases: Releases, file: str) -> Recipe:
-    """Return the timeline recipe for the timer of the workers, which is in `file`."""
+    """Return the timeline recipe for the timer of the workers, in `file` of `package`, slime or a fork of it."""
     return Timeline(package).sites(
         Text("phases of the workers, {file}", file),
         file,
@@ -45,22 +45,21 @@ def timer(package: str, releases: Releases, file: str) -> Recipe:
 
 
 def manager(package: str, releases: Releases, file: str) -> Recipe:
-    """Return the timeline recipe for the rollout manager, which is in `file`."""
+    """Return the timeline recipe for the rollout manager, in `file` of `package`, slime or a fork of it."""
     why = Text("the engines free their memory or allocate it again")
     methods = ("offload", "onload", "onload_weights", "onload_kv")
-    heads = ((f"RolloutManager.{method}", f'span("sleep", "{method}")', why) for method in methods)
+    heads = span_sites("RolloutManager", "sleep", why, *methods)
     return Timeline(package).sites(Text("freeing and allocating the memory of the engines"), file, releases, *heads)
 
 
 def sender(package: str, releases: Releases, file: str, owner: str) -> Recipe:
     """Return the timeline recipe for a class that sends weights, in a `file` named after where it takes them."""
-    why = Text("the trainer sends the weights to the rollout")
-    head = f"{owner}.update_weights", 'span("sync", "update_weights")', why
-    return Timeline(package).sites(Text("weights sent by {class_name}", owner), UPDATE + file, releases, head)
+    heads = span_sites(owner, "sync", Text("the trainer sends the weights to the rollout"), "update_weights")
+    return Timeline(package).sites(Text("weights sent by {class_name}", owner), UPDATE + file, releases, *heads)
 
 
 def recipes(package: str, releases: Releases, *more: Recipe) -> tuple[Recipe, ...]:
-    """Return the timeline's recipes for slime or a fork of it, `package`; `more` are those that it alone has."""
+    """Return all timeline recipes of `package`, slime or a fork of it; `more` are those that other forks lack."""
     timeline = Timeline(package)
     return timeline.recipes(
         releases,
@@ -96,5 +95,5 @@ def recipes(package: str, releases: Releases, *more: Recipe) -> tuple[Recipe, ..
             ),
         ),
         *more,
-        kind=LoopTimeline,
+        recorder_class=LoopTimeline,
     )

@@ -9,7 +9,7 @@ from patches.slime import UPDATE
 from patches.weights_stage import Weights
 
 _SENDS = Text("a bucket of weights is sent")
-_ANSWERS = Text("the trainer waits here until the engines have answered to a bucket")
+_ANSWERS = Text("the trainer waits here until every engine has confirmed the bucket")
 _GATHERS = Text("each rank gathers the weights that are sharded across the ranks")
 _WHOLE = Text("the driver calls this function on each rank that trains")
 
@@ -32,7 +32,7 @@ def answers(package: str) -> Insertion:
 
 
 def recipes(package: str, releases: Releases, *senders: Recipe) -> tuple[Recipe, ...]:
-    """Return the weight sync's recipes for slime or a fork of it, `package`; `senders` are those that it alone has."""
+    """Return all weight-sync recipes of `package`, slime or a fork of it; `senders` are those that other forks lack."""
     weights, sync = Weights(package), "MegatronTrainRayActor.update_weights"
     return weights.recipes(
         releases,

@@ -47,7 +47,7 @@ def download(
                 return
             for unpack in (_unpack_wheel, _unpack_sdist):
                 output = unpack(
-                    name, version, here, folder, lambda path, size: _part(path, prefixes) and keep(path, size)
+                    name, version, here, folder, lambda path, size: _has_prefix(path, prefixes) and keep(path, size)
                 )
                 if not output:
                     return
@@ -69,8 +69,8 @@ def published_versions(distribution: str) -> tuple[str, ...]:
     raise Problem(Kind.ENVIRONMENT, f"no package index answers, or no index has {distribution}", hint=hint)
 
 
-def _part(path: str, prefixes: Sequence[str]) -> bool:
-    """Tell whether a path begins with one of ``parts`` (none: any)."""
+def _has_prefix(path: str, prefixes: Sequence[str]) -> bool:
+    """Tell whether a path begins with one of `prefixes`; always if there are none."""
     return not prefixes or path.startswith(tuple(prefixes))
 
 

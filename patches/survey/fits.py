@@ -152,7 +152,7 @@ def _check_places(recipe: Recipe, source: bytes, file: str) -> None:
 
 
 def _fit_line(fit: RecipeFit) -> str:
-    """Return a line on how a recipe fits, "" if it is neither expected for this release nor fits."""
+    """Return the report's line on a recipe: how it fits the release; "" if it does not fit and need not."""
     recipe, structure = fit.recipe, fit.structure
     name = f"  {recipe.stage}: {recipe.name}"
     if fit.file:
@@ -165,7 +165,7 @@ def _fit_line(fit: RecipeFit) -> str:
 
 
 def _release_line(upstream: Upstream, version: str) -> Iterator[str]:
-    """Yield the line that adds the release to RELEASES of the project: file, line number, place and the version."""
+    """Yield one line of the report: where in the project's RELEASES to add `version`, with file and line number."""
     before = _before(upstream, version)
     where = f"after {before!r}" if before else "first"
     file, line = _line_with(upstream, [before]) if before else (f"patches/{upstream.project.package}/__init__.py", 0)
@@ -173,9 +173,9 @@ def _release_line(upstream: Upstream, version: str) -> Iterator[str]:
 
 
 def _recipe_additions(upstream: Upstream, fit: RecipeFit, version: str) -> Iterator[str]:
-    """Yield what to add to the recipe of `fit` for the release `version`, with file and line; nothing if it is known.
+    """Yield lines of the report: what to change in the recipe of `fit` for the release `version`, with file and line.
 
-    They are a fingerprint, a structure, or the end of a structure.
+    That is a fingerprint, a structure, or the end of a structure; nothing if the recipe already fits the release.
     """
     recipe, structure = fit.recipe, fit.structure
     if not fit.new:
@@ -198,7 +198,7 @@ def _recipe_additions(upstream: Upstream, fit: RecipeFit, version: str) -> Itera
 def _line_with(upstream: Upstream, literals: Iterable[str]) -> tuple[str, int]:
     """Return the file and the number of the last line of the project's patches with one of `literals` in quotes.
 
-    Return the package and 0 if there is no such line.
+    Return the project's folder and 0 if there is no such line.
     """
     folder = Path(__file__).parents[1] / upstream.project.package
     place = (f"patches/{folder.name}", 0)

@@ -35,10 +35,9 @@ _DEEPSPEED = Note(
 _NOT_ALWAYS = Note(
     Text("TRL computes log-probs only if its loss needs them"),
     Text(
-        "TRL computes the model's log-probs with vLLM and importance sampling, or if generation is not"
-        " aligned with optimizer steps. TRL computes the reference's log-probs if beta is not 0. Both are"
-        " computed only in training steps that generate; if such a step has several rollouts, the first one is"
-        " recorded"
+        "the model's own log-probs are needed if vLLM generates with importance sampling, or if generation is not"
+        " aligned with optimizer steps. The reference's log-probs are needed if beta is not 0. TRL computes both only"
+        " in training steps that generate; if such a step has several rollouts, the first one is recorded"
     ),
 )
 
@@ -87,8 +86,8 @@ _LOG_PROBS = (
         where=Before("for start in range(...): ..."),
         line='self._rlpatch_stage("parts", model)',
         why=Text(
-            "the loop over the micro-batches of a rollout follows. The loss also calls this function, but with"
-            " gradients: by them the probe tells the two kinds of calls apart"
+            "the loop over the micro-batches of a rollout starts after this line. The loss calls this function, too,"
+            " but with gradients enabled, which is how the probe tells the two kinds of calls apart"
         ),
         parameters=("model",),
     ),
@@ -181,8 +180,8 @@ def _log_probs(trainer: _Trainer, *structures: Structure) -> Recipe:
         structures=structures,
         why=_WHY,
         how=Text(
-            "inserts one line before the loop over the micro-batches of the rollout, and two lines around the end of"
-            " each micro-batch"
+            "inserts one line before the loop over the micro-batches of the rollout, and in the loop one line before"
+            " and one after the statement that ends a micro-batch"
         ),
         upstream=f"{trainer.file}, from {trainer.releases[0]} on",
         remove_when=_REMOVE,

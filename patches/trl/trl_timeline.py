@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from patcher.messages import Text
 from patcher.recipe import Recipe
+from patches.package_stage import Site
 from patches.probes.timeline_recorder import TrainerTimeline
 from patches.releases import Releases
 from patches.timeline_stage import Timeline
@@ -24,8 +25,8 @@ _PHASES = (
 )
 
 
-def _phases(methods: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str, str]]:
-    """Yield the site of a phase span, named after it, for each (method, reason)."""
+def _phases(methods: Iterable[tuple[str, str]]) -> Iterable[Site]:
+    """Yield a site for each (method, reason): calls of the method are spans of the kind "phase"."""
     for method, why in methods:
         yield method, f'span("phase", "{method.lstrip("_")}")', why
 
@@ -68,6 +69,6 @@ RECIPES = _TIMELINE.recipes(
         RELEASES.since("0.28.0"),
         ("VLLMGeneration.sync_weights", 'span("sync", "sync_weights")', _SYNC),
     ),
-    kind=TrainerTimeline,
+    recorder_class=TrainerTimeline,
     recorder_name=LAZY_RECORDER,
 )

@@ -11,7 +11,7 @@ _CLASSES = RELEASES.until("0.27.2")
 _STREAMS = RELEASES.since("1.11.0")
 _WHOLE = Text("the trainer sends the weights to vLLM")
 _SENDS = Text("the tensors go to the vLLM server")
-_ENGINE = Text("weights to vLLM")
+_ENGINE = Text("weights sent to vLLM")
 _SYNC = "VLLMGeneration.sync_weights"
 _LOAD = "self.llm.llm_engine.model_executor.driver_worker.model_runner.model.load_weights(...)"
 
@@ -51,7 +51,7 @@ RECIPES = _WEIGHTS.recipes(
         needed=_SYNC,
     ),
     _WEIGHTS.sites(
-        Text("weights to vLLM, tensor by tensor"),
+        Text("weights sent to vLLM, tensor by tensor"),
         "generation/vllm_generation.py",
         _STREAMS,
         _WEIGHTS.sync(_SYNC, _WHOLE),

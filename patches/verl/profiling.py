@@ -74,7 +74,7 @@ def _old_steps(role: str, releases: str, by_role: str) -> ConfigSwitch:
         VERL,
         (Key("trainer.profile_steps", _NO_STEPS_OR_ONE), Key(ranks, _NO_RANKS_OR_ONE), Key(every, _OFF_OR_ON)),
         state,
-        Text("the configured ranks record the listed training steps, with nsys or, from 0.5.0 on, torch_npu"),
+        Text("the configured ranks record the listed training steps, with nsys or, from verl 0.5.0 on, with torch_npu"),
         "verl/trainer/main_ppo.py and ppo/ray_trainer.py, verl/utils/debug/nvtx_profile.py, 0.4.1 and 0.5.0",
         releases=releases,
         armed=Text("training steps are listed, but no ranks, so no worker records"),

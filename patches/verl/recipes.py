@@ -147,8 +147,8 @@ def engine_worker(stage: str, unit: str) -> Recipe:
         ),
         why=WHY,
         how=Text(
-            "inserts a line at the start of the function, which tells the probe which role is calling; the probe is"
-            " a nested class at the end of TrainingWorker"
+            "inserts a line at the start of the function, where the probe determines the calling role; the probe is a"
+            " nested class at the end of TrainingWorker"
         ),
         upstream=f"{_WORKER}, from {_ENGINES[0]} on",
         remove_when=REMOVE,

@@ -57,7 +57,7 @@ def leave(method: str, why: str, windows: tuple[str, ...] = ()) -> Insertion:
 def scheduled(method: str, chunks: str, statement: str, *, last: bool) -> Insertion:
     """Return lines around `statement`, which runs Megatron's schedule over `batch_generator`, to count micro-batches.
 
-    `chunks` is the code of the model's chunks; with `last` the end of the schedule ends the call of the stage.
+    `chunks` is a Python expression for the model's chunks. With `last` the call of the stage ends with the schedule.
     """
     last_one = ", last=True" if last else ""
     return Insertion(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 from patcher.messages import Text
 from patcher.recipe import Insertion, Recipe
+from patches.package_stage import Site
 from patches.releases import Releases
-from patches.timeline_stage import Timeline
+from patches.timeline_stage import Timeline, span_sites
 from patches.training import MICRO, MINI
 from patches.verl import RELEASES
 
@@ -35,30 +36,18 @@ def _loop_recipe(name: str, file: str, releases: Releases, *loops: Insertion, st
     return _TIMELINE.sites(name, file, releases, *heads, more=loops)
 
 
-def _sync_sites(*methods: str, kind: str = "sync", why: str = _SYNC) -> Iterable[tuple[str, str, str]]:
-    """Yield a timeline site at the head of each of the `methods`, a span of `kind` named by the method.
-
-    `why` is for users.
-    """
-    for method in methods:
-        yield method, f'span("{kind}", "{method.rpartition(".")[2]}")', why
-
-
 _REQUEST = 'requested("request", "generate", request_id, prompt_ids)'
 _SERVE = 'requested("serve", "generate", request_id, prompt_ids)'
 _TRAJECTORY = 'span("trajectory", agent_name)'
 _SCORE = 'span("reward", "compute_score")'
 
 
-def _server_sites(class_name: str) -> tuple[tuple[str, str, str], ...]:
-    """Return the timeline sites of a rollout server: requests, sleep and wake-up, aborted requests."""
-    return (
-        (f"{class_name}.generate", _SERVE, _SERVER),
-        *_sync_sites(f"{class_name}.sleep", f"{class_name}.wake_up", kind="sleep", why=_MEMORY),
-        *_sync_sites(
-            f"{class_name}.abort_all_requests", why=Text("running requests are aborted here, before the weights arrive")
-        ),
-    )
+def _server_sites(class_name: str) -> Iterator[Site]:
+    """Yield the timeline sites of a rollout server: requests, sleep and wake-up, aborted requests."""
+    aborted = Text("running requests are aborted here, before the weights arrive")
+    yield f"{class_name}.generate", _SERVE, _SERVER
+    yield from span_sites(class_name, "sleep", _MEMORY, "sleep", "wake_up")
+    yield from span_sites(class_name, "sync", aborted, "abort_all_requests")
 
 
 RECIPES = _TIMELINE.recipes(
@@ -97,7 +86,7 @@ RECIPES = _TIMELINE.recipes(
             (
                 f"register.decorator.{inner}",
                 'span("work", getattr(func, "__name__", ""), type(args[0]).__name__ if args else None)',
-                Text("all calls of the driver go through this function"),
+                Text("every call that the driver makes goes through this function"),
             )
             for inner in ("inner", "async_inner")
         ),
@@ -154,48 +143,44 @@ RECIPES = _TIMELINE.recipes(
         Text("weight sync"),
         "checkpoint_engine/base.py",
         RELEASES.since("0.7.1"),
-        *_sync_sites(
-            *(
-                f"CheckpointEngineManager.{method}"
-                for method in (
-                    "update_weights", "abort_replicas", "release_kv_cache_replicas", "build_process_group",
-                    "resume_kv_cache_replicas", "resume_generation_replicas",
-                )
-            )
+        *span_sites(
+            "CheckpointEngineManager", "sync", _SYNC, "update_weights", "abort_replicas", "release_kv_cache_replicas",
+            "build_process_group", "resume_kv_cache_replicas", "resume_generation_replicas",
         ),
-        *_sync_sites(
-            *(f"CheckpointEngineManager.{method}" for method in ("sleep_replicas", "wake_up_replicas")),
-            kind="sleep",
-            why=_MEMORY,
-        ),
+        *span_sites("CheckpointEngineManager", "sleep", _MEMORY, "sleep_replicas", "wake_up_replicas"),
     ),
     _TIMELINE.sites(
         Text("weights sent to vLLM"),
         "workers/rollout/vllm_rollout/vllm_rollout.py",
         _ENGINES,
-        *_sync_sites("ServerAdapter.update_weights", "vLLMAsyncRollout.update_weights"),
+        *span_sites("ServerAdapter", "sync", _SYNC, "update_weights"),
+        *span_sites("vLLMAsyncRollout", "sync", _SYNC, "update_weights"),
     ),
     _TIMELINE.sites(
         Text("weights that vLLM's workers receive"),
         "workers/rollout/vllm_rollout/utils.py",
         RELEASES.since("0.7.1"),
-        *_sync_sites(
-            *(f"vLLMColocateWorkerExtension.{method}" for method in ("update_weights_from_ipc", "_update_weights")),
-            why=Text("the engine waits for a bucket of weights here, or loads one"),
+        *(
+            (
+                f"vLLMColocateWorkerExtension.{method}",
+                f'span("sync", "{method}")',
+                Text("the engine waits for a bucket of weights here, or loads one"),
+            )
+            for method in ("update_weights_from_ipc", "_update_weights")
         ),
     ),
     _TIMELINE.sites(
         Text("weights sent to SGLang"),
         "workers/rollout/sglang_rollout/sglang_rollout.py",
         _SINCE,
-        *_sync_sites("ServerAdapter.update_weights"),
+        *span_sites("ServerAdapter", "sync", _SYNC, "update_weights"),
     ),
     *(
         _TIMELINE.sites(
             Text("{strategy} workers switch to rollout mode", name),
             f"workers/{file}",
             _LEGACY,
-            *_sync_sites("ActorRolloutRefWorker.rollout_mode", "ActorRolloutRefWorker.trainer_mode"),
+            *span_sites("ActorRolloutRefWorker", "sync", _SYNC, "rollout_mode", "trainer_mode"),
         )
         for name, file in (("FSDP", "fsdp_workers.py"), ("Megatron", "megatron_workers.py"))
     ),

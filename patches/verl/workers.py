@@ -15,7 +15,7 @@ from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 from patches.verl.stages import DYNAMIC, INTERLEAVED, ITERATED, LEGACY, WHY, leave, loop, scheduled
 
 _COUNTED = Text("each call counts as a training step, because not every release passes global_steps to this function")
-_REMOVE = Text("releases below 0.8.0 are no longer in use")
+_REMOVE = Text("nobody uses a release below {release} any more", "0.8.0")
 
 
 class _Loops(NamedTuple):
@@ -40,7 +40,7 @@ def _mini_batches(method: str) -> _Loops:
 
 
 def _whole(method: str) -> _Loops:
-    """Return the lines of a method that is recorded as a whole call."""
+    """Return the lines at the start and end of a method, of which only whole calls are recorded."""
     return _Loops(
         (_enter(method), _end(method)),
         (CALL,),
@@ -49,7 +49,7 @@ def _whole(method: str) -> _Loops:
 
 
 def _nested(method: str) -> _Loops:
-    """Return the lines and windows of an FSDP update: micro-batches in mini-batches."""
+    """Return the lines and windows of an FSDP update: a loop over micro-batches inside a loop over mini-batches."""
     return _Loops(
         (
             _enter(method),

@@ -13,7 +13,7 @@ from patches.verl_omni import PROJECT, RELEASES, WORKER
 _TRAIN = ("90bc921b6175",)  # the same as in verl 0.8.0
 _STRATEGIES = ("fsdp", "veomni")
 _TIMESTEPS = Note(
-    Text("one forward is one diffusion timestep only"),
+    Text("one forward is a single diffusion timestep"),
     Text(
         "a micro-batch runs forward and backward once for each timestep of the diffusion, and rlpatch cannot"
         " count timesteps. Use --call, or --mini-batch in updates"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from patcher.messages import Note, Text, joined
+from patcher.messages import Note, Text
 from patcher.processes import Processes
 from patcher.recipe import Head, Insertion, Probe, Recipe, Structure, Upstream
 from patches import graphs, rollout, vllm_engine
@@ -20,7 +20,9 @@ _WHY = Text(
     " and execute_model calls step() at its start, the trace of 30:60 holds the steps 29..58. If step() is called"
     " after execute_model has returned, each recorded step holds its own forward, but the sampling of the previous step"
 )
-_REMOVE = Text("the engine's own profiler can record a window of decode steps by rollout and rank, and marks the steps")
+_REMOVE = Text(
+    "the engine's own profiler can record a window of decode steps of a chosen rollout and rank, and marks the steps"
+)
 
 _EXECUTE_MODEL = Insertion(
     "execute_model",
@@ -69,21 +71,26 @@ WORKER = Recipe(
             RELEASES.between("0.17.0", "0.24.0"),
             _GPU,
             ("35d8c493a9ad",),
-            Text("like structure B, with asynchronous pipeline sends and a branch for pooling models"),
+            Text(
+                "same code as structure B, but sends to the next pipeline stage are asynchronous, and there is a"
+                " branch for pooling models"
+            ),
         ),
         Structure(
             "D",
             RELEASES.between("0.25.0", "0.29.0"),
             _GPU,
             ("9124c57bb104", "13da943441f6"),
-            Text("like structure C, with the decorator with_gpu_sync_check"),
+            Text("same code as structure C, plus the decorator with_gpu_sync_check"),
         ),
         Structure(
             "E",
             RELEASES.since("0.30.0"),
             _GPU,
             ("f9f6dc17dc62", "d23383066806"),
-            Text("like structure D, with a branch for pooling models after the pipeline sends, too"),
+            Text(
+                "same code as structure D, plus a branch for pooling models after the send to the next pipeline stage"
+            ),
         ),
     ),
     why=_WHY,
@@ -120,7 +127,7 @@ CPU_WORKER = Recipe(
         " sleep() does nothing"
     ),
     upstream=f"{_CPU}, 0.9.1 to 0.10.2; 0.8.5 and 0.9.0 have no CPU worker for V1, later ones inherit execute_model()",
-    remove_when=Text("releases below 0.11.0 are no longer in use"),
+    remove_when=Text("nobody uses a release below {release} any more", "0.11.0"),
 )
 
 CPU_PROFILE = Recipe(
@@ -143,7 +150,7 @@ CPU_PROFILE = Recipe(
     why=Text("on CPUs, the engine's own profiler starts in this method, and not in Worker.profile()"),
     how=Text("inserts one line in profile(); everything else is inherited from Worker"),
     upstream=f"{_CPU}, 0.11.1 to 0.30.0",
-    remove_when=Text("releases below 0.31.0 are no longer in use"),
+    remove_when=Text("nobody uses a release below {release} any more", "0.31.0"),
     needs=(WORKER.name,),
 )
 
@@ -205,7 +212,7 @@ CAPTURE = Recipe(
             RELEASES.between("0.30.0", "0.32.0"),
             _GPU,
             ("8d8144d2a4f6", "a4379f07e2da", "2f7569358dcd"),
-            Text("like structure A, but capture_model() is called inside a context manager"),
+            Text("same code as structure A, except that capture_model() is called inside a context manager"),
         ),
     ),
     why=_CAPTURE_WHY,
@@ -225,7 +232,10 @@ INNER_CAPTURE = CAPTURE._replace(
             RELEASES.since("0.33.0"),
             _GPU,
             ("bd98ccdd6655",),
-            Text("like structure B, in a separate method that compile_or_warm_up_model() calls for both model runners"),
+            Text(
+                "same code as structure B, in a separate method that compile_or_warm_up_model() calls for both model"
+                " runners"
+            ),
         ),
     ),
 )
@@ -258,7 +268,7 @@ CPU_WARM_UP = Recipe(
     why=_CAPTURE_WHY,
     how=_COMPILE_HOW,
     upstream=f"{_CPU}, 0.9.1 to 0.19.1",
-    remove_when=Text("releases below 0.20.0 are no longer in use"),
+    remove_when=Text("nobody uses a release below {release} any more", "0.20.0"),
     needs=(CAPTURE.name, INNER_CAPTURE.name),
 )
 
@@ -288,8 +298,8 @@ _BY_HAND = Text(
     " right moment. It works without a patch and can be switched on and off while the engine runs."
 )
 _DELAYED = Text(
-    "records max_iterations iterations, beginning delay_iterations iterations after start_profile(), and"
-    " writes no ProfilerStep marks."
+    "{profiler} records max_iterations iterations, beginning delay_iterations iterations after start_profile(), and"
+    " writes no ProfilerStep marks. {by_hand}"
 )
 UPSTREAM = Upstream(
     PROJECT,
@@ -321,11 +331,10 @@ UPSTREAM = Upstream(
             "VLLM_TORCH_PROFILER_DIR records everything on every rank from start_profile() to stop_profile(), by"
             " default with stacks. This profiler has no window and needs an HTTP or RPC call at the right moment."
         ),
-        ">=0.12.0,<0.13.0": joined(
-            " ",
-            ("VLLM_TORCH_PROFILER_DIR with VLLM_PROFILER_DELAY_ITERS and VLLM_PROFILER_MAX_ITERS", _DELAYED, _BY_HAND),
+        ">=0.12.0,<0.13.0": _DELAYED.filled(
+            "VLLM_TORCH_PROFILER_DIR with VLLM_PROFILER_DELAY_ITERS and VLLM_PROFILER_MAX_ITERS", _BY_HAND
         ),
-        ">=0.13.0,<0.18.0": joined(" ", ("--profiler-config", _DELAYED, _BY_HAND)),
+        ">=0.13.0,<0.18.0": _DELAYED.filled("--profiler-config", _BY_HAND),
         ">=0.18.0": Text(
             "--profiler-config with wait_iterations, warmup_iterations and active_iterations records a window"
             " after start_profile(), like torch.profiler's schedule. {by_hand}",

@@ -17,14 +17,14 @@ RECIPES = _TIMELINE.recipes(
         Text("timeline of the V1 worker"),
         "v1/worker/gpu_worker.py",
         RELEASES,
-        *vllm_engine.span_sites("Worker"),
+        *vllm_engine.timeline_sites("Worker"),
         needed="Worker.execute_model",
     ),
     _TIMELINE.sites(
         Text("timeline of the V1 CPU worker"),
         "v1/worker/cpu_worker.py",
         _CPU_WORKER,
-        *vllm_engine.span_sites("CPUWorker"),
+        *vllm_engine.timeline_sites("CPUWorker"),
         needed="CPUWorker.execute_model",
     ),
     _TIMELINE.sites(
@@ -37,5 +37,5 @@ RECIPES = _TIMELINE.recipes(
             Text("the batch that has just run still holds its KV-cache blocks here"),
         ),
     ),
-    kind=VllmTimeline,
+    recorder_class=VllmTimeline,
 )

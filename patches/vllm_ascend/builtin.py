@@ -62,8 +62,8 @@ _V0_INIT = _V1_INIT._replace(
             "vllm_ascend/worker/worker.py",
             ("668771cb171f", "267b4446e5d3", "00e12211101b", "8965a2e27228", "4037aa2fdaea"),
             Text(
-                "like 0.7.1rc1, but in another file, which imports torch_npu; from 0.9.0rc1 on, the profiler records"
-                " Level1 without stacks, modules and memory"
+                "same code as in release 0.7.1rc1, in another file, which imports torch_npu; from 0.9.0rc1 on, the"
+                " profiler records Level1 without stacks, modules and memory"
             ),
         ),
     ),
@@ -90,8 +90,8 @@ _INIT_PROFILER = _V1_INIT._replace(
             "vllm_ascend/worker/worker.py",
             ("6c70d618b12a", "95830d6f8f5d", "ad3ae248c156", "a4afd4985cb0", "bbcab2f1bf71"),
             Text(
-                "like 0.12.0rc1, but in another file; from 0.14.0rc1 on, the profiler is created only if"
-                " --profiler-config sets a directory"
+                "same code as in release 0.12.0rc1, in another file; from 0.14.0rc1 on, the profiler is created only"
+                " if --profiler-config sets a directory"
             ),
         ),
     ),

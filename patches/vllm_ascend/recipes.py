@@ -59,35 +59,41 @@ V1 = Recipe(
             RELEASES.between("0.11.0rc0", "0.11.0"),
             "vllm_ascend/worker/worker_v1.py",
             ("10fbe039bb25",),
-            Text("like structure B, with msMonitor's dp.step() at the start"),
+            Text("same code as structure B, plus a call of msMonitor's dp.step() at the start"),
         ),
         Structure(
             "D",
             ("0.12.0rc1",),
             "vllm_ascend/worker/worker_v1.py",
             ("c7819df00f71",),
-            Text("sampling moved to sample_tokens(), and execute_model() returns None before the sampling"),
+            Text("sampling is in sample_tokens() now, and execute_model() returns None before it"),
         ),
         Structure(
             "D",
             RELEASES.between("0.13.0rc1", "0.19.1rc1"),
             "vllm_ascend/worker/worker.py",
             ("c7819df00f71", "578418072c11", "1e2f9090d76b", "2af447a378ca"),
-            Text("like 0.12.0rc1, but in another file; asynchronous pipeline sends from 0.17.0rc1 on"),
+            Text(
+                "same code as in release 0.12.0rc1, in another file; from 0.17.0rc1 on, sends to the next pipeline"
+                " stage are asynchronous"
+            ),
         ),
         Structure(
             "E",
             RELEASES.between("0.20.2rc1", "0.26.0rc1"),
             "vllm_ascend/worker/worker.py",
             ("bdca4a5a15af", "b69c043857f9", "c97329d75da0"),
-            Text("like structure D, with a step() of the engine's own profiler just before the model runner is called"),
+            Text(
+                "same code as structure D, plus a step of the engine's own profiler just before the model runner is"
+                " called"
+            ),
         ),
         Structure(
             "F",
             RELEASES.since("0.27.1rc1"),
             "vllm_ascend/worker/worker.py",
             ("51499718846d", "1a4b9b57fc99"),
-            Text("like structure E, with branches for the second model runner after the model runner is called"),
+            Text("same code as structure E, plus branches for a second model runner after the call of the first"),
         ),
     ),
     why=Text(
@@ -102,7 +108,8 @@ V1 = Recipe(
     ),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1",
     remove_when=Text(
-        "the engine's own profiler can record a window of decode steps by rollout and rank, and marks the steps"
+        "the engine's own profiler can record a window of decode steps of a chosen rollout and rank, and marks the"
+        " steps"
     ),
 )
 
@@ -138,24 +145,27 @@ V0 = Recipe(
             ("0.7.1rc1",),
             "vllm_ascend/worker.py",
             ("3da1437e272b",),
-            Text("execute_worker() runs once per iteration; there is no execute_model() here"),
+            Text("this class has no execute_model(); its execute_worker() runs once per iteration"),
         ),
         Structure(
             "V0",
             RELEASES.between("0.7.3rc1", "0.9.2rc1"),
             "vllm_ascend/worker/worker.py",
             ("3da1437e272b", "45665f4d48e4"),
-            Text("like 0.7.1rc1, but in another file"),
+            Text("same code as in release 0.7.1rc1, in another file"),
         ),
     ),
-    why=Text("below 0.9.2rc1 the V0 engine is the default; VLLM_USE_V1 decides which of the two workers a run uses"),
+    why=Text(
+        "below vllm-ascend 0.9.2rc1 the V0 engine is the default; VLLM_USE_V1 decides which of the two workers a run"
+        " uses"
+    ),
     how=Text(
         "rlpatch overrides prepare_input() to see the model input. It inserts one line at the start of"
         " execute_worker(), which counts the iterations, and one line each in sleep() and start_profile()"
     ),
     upstream="vllm_ascend/worker.py in 0.7.1rc1, vllm_ascend/worker/worker.py up to 0.9.2rc1;"
     " vllm/worker/worker_base.py",
-    remove_when=Text("releases below 0.10.0rc1 are no longer in use"),
+    remove_when=Text("nobody uses a release below {release} any more", "0.10.0rc1"),
 )
 
 CAPTURE = Recipe(
@@ -194,7 +204,10 @@ CAPTURE = Recipe(
                 "34983f4a46bf", "734df3d07836", "bbdf0478a753", "e3d56db44f87", "09a1bba0f224", "1a91113c943b",
                 "e4f6ecf053ad", "00db38da1ff2", "dbdfe9d04c2c", "65c0787cbe0e", "80963d0e1fe2",
             ),
-            Text("like 0.12.0rc1, but in another file; from 0.19.1rc1 on the return value of the call is used"),
+            Text(
+                "same code as in release 0.12.0rc1, in another file; from 0.19.1rc1 on the return value of the call"
+                " is used"
+            ),
         ),
     ),
     why=Text("a replayed graph shows one launch and no operators. Only its capture shows which operator launched"

@@ -18,10 +18,10 @@ RECIPES = _TIMELINE.recipes(
             Text("timeline of the worker in {file}", name),
             f"worker/{name}",
             releases,
-            *vllm_engine.span_sites("NPUWorker"),
+            *vllm_engine.timeline_sites("NPUWorker"),
             needed="NPUWorker.execute_model",
         )
         for name, releases in (("worker_v1.py", _BESIDE_V0), ("worker.py", RELEASES.since("0.13.0rc1")))
     ),
-    kind=VllmTimeline,
+    recorder_class=VllmTimeline,
 )

@@ -76,8 +76,8 @@ class Follower:
         processes = reading.newest_since(self.folder, self.started)
         if not self.finished:
             self.training.look(processes, self.diagnosis.supported if self.diagnosis else ())
-            if self.training.news:
-                self._read(processes)
+            if self.training.has_new_windows:
+                self._read_windows(processes)
         run_engines = [engine for engine in engines(processes) if len(engine.iterations)]
         self.rollouts = max((engine.rollouts for engine in run_engines), default=0)
         self.reached = self.steps is not None and steps_ended(processes, run_engines) >= self.steps
@@ -91,20 +91,21 @@ class Follower:
         No more are requested once the diagnosis of the rollout is supported, or all rounds were used. `processes` are
         those of the run, `run_engines` its engines.
         """
-        rows = self._rows()
+        rows = self._rollout_workers()
         living = [row for row in rows if not row.life.gone]
         if self.rollouts <= self.asked_in + PATIENCE and any(row.outcome == AT_WORK for row in living):
             return
         if self.asked is not None and any(row.outcome == DONE for row in rows):
-            self._read(processes)
+            self._read_windows(processes)
         self.rollouts_finished = self._supported or self.requests >= self.rounds
         if living and not self.rollouts_finished:
-            self._ask(run_engines, living)
+            self._request_windows(run_engines, living)
 
     def look_safely(self) -> None:
         """Look at the run once, and catch every error, so that the run is not disturbed.
 
-        The text of the error is kept in `trouble`. Any error but an OSError also ends the diagnosis, and `say` gets it.
+        `trouble` keeps the text of the error. An OSError may pass; any other error also ends the diagnosis, and `say`
+        gets the text.
         """
         try:
             self.look()
@@ -126,7 +127,7 @@ class Follower:
             return
         rows = list[WorkerProgress]()
         with contextlib.suppress(OSError):
-            rows = self._rows()
+            rows = self._rollout_workers()
         if not rows:
             yield Text("no worker that records rollouts on demand has started")
         elif self.asked is None:
@@ -142,7 +143,7 @@ class Follower:
             elif row.outcome == AT_WORK:
                 yield Text("{host}, process {pid}, rank {rank} has not answered the request to record yet", *who)
 
-    def _rows(self) -> list[WorkerProgress]:
+    def _rollout_workers(self) -> list[WorkerProgress]:
         collected = progress.collect(self.states, time.time(), requested=self.asked).rows
         return [row for row in collected if takes_requests(row)]
 
@@ -150,7 +151,7 @@ class Follower:
     def _supported(self) -> bool:
         return self.diagnosis is not None and STAGE in self.diagnosis.supported
 
-    def _read(self, processes: tuple[Process, ...]) -> None:
+    def _read_windows(self, processes: tuple[Process, ...]) -> None:
         """Set `diagnosis` to that of the windows saved so far; keep the last one if they cannot be read yet.
 
         The seconds of CPU time that reading takes are added to `reading_s`.
@@ -160,14 +161,14 @@ class Follower:
             self.diagnosis = reading.diagnose_processes(self.folder, processes, silent, CommandResult("diagnose"))
         self.reading_s += time.thread_time() - before
 
-    def _ask(self, run_engines: Sequence[Engine], living: Sequence[WorkerProgress]) -> None:
-        """Write a request for the windows that the diagnosis lacks, in the next rollout, and tell `say`.
+    def _request_windows(self, run_engines: Sequence[Engine], living: Sequence[WorkerProgress]) -> None:
+        """Request the windows that the diagnosis lacks, for the next rollout, and pass a line about it to `say`.
 
-        `run_engines` are the engines of the run, `living` its live rollout workers. Nothing is written if no windows
-        are lacking, or if no worker has counted a rollout yet.
+        `run_engines` are the engines of the run, `living` its live rollout workers. Nothing is requested if no
+        windows are lacking, or if no worker has counted a rollout yet.
         """
         units = {row.worker.unit for row in living}
-        planned = self._planned(run_engines, decode_only="iterations" not in units)
+        planned = self._lacking_windows(run_engines, decode_only="iterations" not in units)
         turns = [row.worker.turn for row in living if row.worker.turn is not None]
         if planned is None or not planned.windows or not turns:
             return
@@ -180,9 +181,11 @@ class Follower:
         self.requests += 1
         unit = "iterations" if "iterations" in units else "decode"
         window = " ".join((planned.option, *planned.conditions))
-        self.say(Text("requested --{unit} {window} of rollout {number}", unit, window, request.at))
+        self.say(
+            Text("asked the rollout workers to record --{unit} {window} of rollout {number}", unit, window, request.at)
+        )
 
-    def _planned(self, run_engines: Sequence[Engine], *, decode_only: bool) -> PlannedWindows | None:
+    def _lacking_windows(self, run_engines: Sequence[Engine], *, decode_only: bool) -> PlannedWindows | None:
         """Return the windows that the last diagnosis lacks, None if it lacks none.
 
         Before the first diagnosis, windows are chosen from the rollouts of `run_engines`. With `decode_only` they count

@@ -104,7 +104,9 @@ def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> It
     if stage.between_seconds >= LEAST_BETWEEN * whole:
         share = 100 * stage.between_seconds / max(whole, 1e-12)
         yield Text(
-            "  the engine spent {seconds:.1f} s ({share:.0f} %) between iterations", stage.between_seconds, share
+            "  another {seconds:.1f} s passed between iterations: {share:.0f} % of the time spent in iterations",
+            stage.between_seconds,
+            share,
         )
     if stage.classes:
         shares = (_share(part, with_interval=True) for part in stage.classes if part.share >= LEAST_SHARE)
@@ -123,7 +125,7 @@ def _load_cells(part: LoadPart) -> tuple[str, ...]:
     error = "" if part.error is None else f"{100 * part.error:+.0f} %"
     most: str = joined(COMMA, (_share(row, with_interval=False) for row in part.classes[:LARGEST]))
     if part.error is not None and not part.supported:
-        most = Text("not supported by the data")
+        most = Text("shares not reliable")
     return LOADS[part.load], f"{100 * part.share:.0f} %", f"{part.ms_each:,.1f}", most, error
 
 
@@ -153,8 +155,8 @@ def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) ->
         error = max(100 * abs(part.error or 0) * part.share for stage in supported for part in stage.by_load)
         names = joined(COMMA, (stage.stage for stage in supported))
         text = Text(
-            "check passed: {stages}: at each load, predicted and measured time differ by at most {error:.1f}"
-            " % of the stage, so the data supports the shares",
+            "check passed for {stages}: at each load, predicted and measured time differ by at most {error:.1f} % of"
+            " the stage's time, so the time shares are reliable",
             names,
             error,
         )
@@ -162,7 +164,7 @@ def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) ->
     for stage in recordable:
         if not stage.supported:
             yield from wrapped(
-                Text("check failed: {stage}: the data does not support the shares: {reason}", stage.stage, stage.why)
+                Text("check failed for {stage}, so its time shares are not reliable: {reason}", stage.stage, stage.why)
             )
         for part in stage.by_load:
             if part.why:

@@ -42,15 +42,15 @@ class TrainingRequests:
         self.states, self.rounds, self.say = states, rounds, say
         self.asked: dict[str, _Asked] = {}
         self.pending = False
-        self.news = False
+        self.has_new_windows = False
 
     def look(self, processes: Sequence[Process], supported: Collection[str]) -> None:
         """Request the micro-batches that the diagnosis lacks; `supported` are its stages that need no more windows.
 
-        `processes` are those of the run. Afterwards `pending` tells whether a stage may still be recorded, and `news`
-        whether windows have been saved since the last look.
+        `processes` are those of the run. Afterwards `pending` tells whether a stage may still be recorded, and
+        `has_new_windows` whether windows have been saved since the last look.
         """
-        self.pending = self.news = False
+        self.pending = self.has_new_windows = False
         by_stage = dict[str, list[TrainerStage]]()
         for stage in trainer_stages(processes):
             by_stage.setdefault(stage.stage, []).append(stage)
@@ -63,7 +63,7 @@ class TrainingRequests:
         Raises OSError if the workers' states cannot be read.
         """
         for name, asked in self.asked.items():
-            for row in self._rows(name, asked.request) if asked.request is not None else ():
+            for row in self._workers(name, asked.request) if asked.request is not None else ():
                 if row.outcome == LOST and row.worker.state != FAILED:  # `failure_notes` has those
                     who = name, row.worker.host, row.worker.pid, row.worker.rank
                     yield Text("{stage}: {host}, process {pid}, rank {rank} recorded nothing: {reason}", *who, row.why)
@@ -74,19 +74,19 @@ class TrainingRequests:
         ``stages`` are the stage on each rank. ``done`` tells that the stage needs no more windows.
         """
         asked = self.asked.setdefault(name, _Asked())
-        rows = self._rows(name, asked.request)
+        rows = self._workers(name, asked.request)
         living = [row for row in rows if not row.life.gone]
         if asked.request is not None and any(row.outcome == AT_WORK for row in living):
             self.pending = True
             return
         if not asked.read and any(row.outcome == DONE for row in rows):
-            asked.read = self.news = True
+            asked.read = self.has_new_windows = True
         if living and not done and asked.count < self.rounds:
             self.pending = True
-            if not self.news:  # else the diagnosis says first whether that was enough
-                self._ask(name, stages, living)
+            if not self.has_new_windows:  # else the diagnosis says first whether that was enough
+                self._request_micro_batches(name, stages, living)
 
-    def _rows(self, name: str, request: FiledRequest | None) -> list[WorkerProgress]:
+    def _workers(self, name: str, request: FiledRequest | None) -> list[WorkerProgress]:
         """Return the progress on ``request`` of the workers of stage ``name`` that record on demand."""
         return [
             row
@@ -94,11 +94,13 @@ class TrainingRequests:
             if row.worker.on_demand and row.worker.stage == name
         ]
 
-    def _ask(self, name: str, stages: Sequence[TrainerStage], living: Sequence[WorkerProgress]) -> None:
-        """Write a request for micro-batches of the slowest rank in the next training step, and tell `say`.
+    def _request_micro_batches(
+        self, name: str, stages: Sequence[TrainerStage], living: Sequence[WorkerProgress]
+    ) -> None:
+        """Request micro-batches of the slowest rank in the next training step, and pass a line about it to `say`.
 
-        ``name`` is the stage, ``stages`` that stage on each rank, ``living`` its live workers. Nothing is written if
-        the rank has ended too few calls to choose micro-batches from, or if no worker has counted a step.
+        ``name`` is the stage, ``stages`` that stage on each rank, ``living`` its live workers. Nothing is requested
+        if the rank has ended too few calls to choose micro-batches from, or if no worker has counted a step.
         """
         rank = slowest_rank(stages)
         of_rank = [stage for stage in stages if stage.rank == rank and len(stage.call_seconds) >= STUDIED]
@@ -114,6 +116,9 @@ class TrainingRequests:
         asked = self.asked[name]
         asked.request, asked.read, asked.count = self.states.write(name, request), False, asked.count + 1
         where = Text(
-            "requested --micro-batch {window} of {stage}, training step {step}", request.window, name, request.at
+            "asked the trainers to record --micro-batch {window} of stage {stage} in training step {step}",
+            request.window,
+            name,
+            request.at,
         )
         self.say(where)

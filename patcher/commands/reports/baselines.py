@@ -77,7 +77,7 @@ def _start_baseline(
         raise Problem(
             Kind.NOT_COMPARABLE,
             refused[0],
-            hint=Text("record the run again: this one was not stored"),
+            hint=Text("record the run again: this one was not stored in the baseline"),
             notes=refused[1:],
         )
     _store(result, folder, profiles)
@@ -106,7 +106,7 @@ def _require_same_ranks(before: Sequence[model.RankProfile], after: Sequence[mod
         for side in sides
     )
     cause = Text(
-        "the baseline has traces of ranks {baseline_ranks}, and this run has traces of ranks {ranks}", first, second
+        "the baseline has traces of ranks {baseline_ranks}, but this run has traces of ranks {ranks}", first, second
     )
     hint = Text("pass the traces of all ranks, or choose another folder with --baseline")
     raise Problem(Kind.NOT_COMPARABLE, cause, str(folder), hint)

@@ -229,7 +229,7 @@ def _mode(profile: model.RankProfile) -> str:
             if profile.graph_share >= LITTLE
             else Text("eager mode, no graphs")
         )
-    labels = {"stacks": Text("with call stacks"), "shapes": Text("with tensor shapes")}
+    labels = {"stacks": Text("call stacks recorded"), "shapes": Text("tensor shapes recorded")}
     words += [label for name, label in labels.items() if profile.setting(name).lower() in _ON]
     return joined(COMMA, words)
 
@@ -254,9 +254,7 @@ def _breakdown(profile: model.RankProfile, name: str) -> str:
     if profile.on_host:
         return ""
     if not profile.total_ns:
-        return Text(
-            "no events from a known device; on the host, the median step takes {time}", in_ms(profile.host_median_ns)
-        )
+        return Text("no device events found; the median step takes {time} on the host", in_ms(profile.host_median_ns))
     labels = {**model.PARTS, **model.FREE}
     shares = sorted(((profile.share(part), labels[part]) for part in model.PARTS), key=lambda pair: -pair[0])
     parts = joined(
@@ -264,7 +262,7 @@ def _breakdown(profile: model.RankProfile, name: str) -> str:
     )
     line = Text("breakdown: {parts}", parts)
     if name:
-        line = Text("breakdown of {rank}, {median}: {parts}", name, in_ms(profile.median_ns), parts)
+        line = Text("breakdown of {rank}, median step {median}: {parts}", name, in_ms(profile.median_ns), parts)
     before = profile.sum_ns(model.LEAD_IN)
     if before >= NOTABLE * profile.total_ns:
         return Text("{breakdown}; plus {time} before the first kernel", line, in_ms(before))
@@ -352,7 +350,7 @@ def _little_to_gain(profile: model.RankProfile, leading: model.Diagnosis | None)
     ]  # fmt: skip
     if not small:
         return ""
-    things = joined(COMMA, (Text("{change} (at most {share})", thing, percent(share)) for thing, share in small))
+    things = joined(COMMA, (Text("{change} (saves at most {share})", thing, percent(share)) for thing, share in small))
     return Text("little to gain from: {changes}", things)
 
 
@@ -362,11 +360,11 @@ def _certainty(profile: model.RankProfile, leading: model.Diagnosis | None) -> s
     times = sorted(unit.device_ns or unit.host_ns for unit in profile.units)
     steps = unit_word(profile) if count == 1 else _SEVERAL[unit_word(profile)]
     if count < _FEW:
-        units: str = Text("{count} {steps}, too few to tell a spread", count, steps)
+        units: str = Text("{count} {steps}, too few to tell how much their times vary", count, steps)
     else:
         low, high = in_ms(times[0]), in_ms(times[-1])
         median = in_ms(profile.median_ns or profile.host_median_ns)
-        units = Text("{count} {steps} from {low} to {high}, median {median}", count, steps, low, high, median)
+        units = Text("{count} {steps} take {low} to {high}, median {median}", count, steps, low, high, median)
     return Text("how sure: {reasons}", joined(SEMICOLON, (units, leading.certainty if leading else "")))
 
 
@@ -377,7 +375,7 @@ def _next_command(report: model.TraceReport, focus: model.RankProfile, command: 
     """
     missing = any(finding.id == "missing-ranks" for finding in report.findings)
     if missing or (len(report.captures) == 1 and (focus.world or 1) > 1 and _communicates(report)):
-        return Text("next: `rlpatch report FOLDER` with the traces of all ranks in it")
+        return Text("next: `rlpatch report FOLDER`, where FOLDER has the traces of all ranks")
     page_command = f"{command or 'rlpatch report'} -o report.html"
     return Text("next: {command}", page_command)
 

@@ -53,7 +53,8 @@ def verdict(device: DeviceMemory) -> Iterator[str]:
     if device.unknown:
         yield from wrapped(
             Text(
-                "{size} of the peak has no stack, because it was allocated before the recording window",
+                "the call stack of {size} of the peak is unknown, because this memory was allocated before the"
+                " recording window",
                 size(device.unknown),
             ),
             "  ",

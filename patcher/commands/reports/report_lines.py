@@ -111,9 +111,7 @@ def _profile_lines(profile: model.RankProfile) -> Iterator[str]:
     if profile.total_ns:
         yield from _breakdown_lines(profile)
     else:
-        yield Text(
-            "  no events from a known device; on the host, the median step takes {time}", in_ms(profile.host_median_ns)
-        )
+        yield Text("  no device events found; the median step takes {time} on the host", in_ms(profile.host_median_ns))
     yield from map(Detail, _step_table(profile))
     for check in profile.checks:
         line = Text("check {check} passed: {evidence}", check.id, check.evidence)
@@ -248,7 +246,7 @@ def _change_lines(comparison: model.Comparison) -> Iterator[str]:
         yield from wrapped(baseline_words(comparison.baseline.folder, comparison.before.medians_ns))
     yield Text(
         "{quantity}: {before} before, {after} after, change {change} ms",
-        Text("median step on the host") if comparison.clock == "host" else Text("median step"),
+        Text("median step (host time)") if comparison.clock == "host" else Text("median step"),
         in_ms(before),
         in_ms(after),
         CHANGE.text(after - before),
@@ -266,8 +264,8 @@ def _change_lines(comparison: model.Comparison) -> Iterator[str]:
         load = joined(AND, equal.by)
         yield from _indented(
             Text(
-                "at equal {load} per step: change {change} ms, 95 % interval {low} to {high} ms, by a linear"
-                " fit; {load} and the side explain {share} of the variation between steps",
+                "at equal {load} per step, by a linear fit: change {change} ms, 95 % interval {low} to {high} ms; the"
+                " fit explains {share} of the variation between steps",
                 load,
                 middle,
                 lower,

@@ -191,7 +191,11 @@ def _fail_if_slower(result: CommandResult, comparison: model.Comparison, fail_ab
             slowdown = Text("a step takes at least {share:.1f} % longer than before, at equal load", at_least)
         cause = Text("{slowdown}; --fail-above allows {limit:g} %", slowdown, fail_above)
         result.problems.append(
-            Problem(Kind.SLOWER, cause, hint=Text("look at the breakdown and kernels with the largest change"))
+            Problem(
+                Kind.SLOWER,
+                cause,
+                hint=Text("look at the parts of the breakdown, and at the kernels, that change most"),
+            )
         )
 
 
@@ -204,7 +208,7 @@ def read_profiles(
     `display` takes the number of bytes to read, and shows the progress. Traces of graph captures are read first:
     kernels of graph replays in other traces get their names from them.
     """
-    every = dict.fromkeys(itertools.chain(*read_each(result, paths, folders.readable)))
+    every = dict.fromkeys(itertools.chain(*read_each(result, paths, folders.traces_to_read)))
     paths = sorted(every, key=lambda path: not any(CAPTURE in part for part in path.parts[-2:]))  # before their replays
     graphs: Graphs = {}
     sizes = {path: path.stat().st_size if path.is_file() else 0 for path in paths}
@@ -249,7 +253,7 @@ def _profiles_in(path: Path, options: ReadOptions, progress: Progress, graphs: G
             hint,
         )
     cause = Text("{trace} contains no kernels, operators or step marks", path.name)
-    raise Problem(Kind.NO_TRACE, cause, str(path), Text("`rlpatch traces` shows what was recorded"))
+    raise Problem(Kind.NO_TRACE, cause, str(path), Text("run `rlpatch traces` to see what was recorded"))
 
 
 def _profile_reader(
@@ -261,7 +265,7 @@ def _profile_reader(
     graph replays are joined with them. Raises Problem (USAGE) if the option `marks` matches no range in the trace.
     """
     marks = options.marks
-    tables = formats.tables(path)
+    tables = formats.read_step_table(path)
     timelines = [] if tables else formats.read(path, marks, progress)
     if marks and not any(mark.family == WANTED for timeline in timelines for _, mark in timeline.marks):
         cause = Text("--marks {pattern} matches no named range of the host in {trace}", marks.pattern, path.name)
@@ -269,7 +273,10 @@ def _profile_reader(
             Kind.USAGE,
             cause,
             str(path),
-            Text("to find a name, see the operators of the trace in --json, or all its ranges in a trace viewer"),
+            Text(
+                "to find a range for --marks, look at the operators in the --json output, or at all ranges in a trace"
+                " viewer"
+            ),
         )
     if tables:
         return lambda units: [report for report in [analysis.check_tables(*tables, units)] if report.units]

@@ -47,7 +47,7 @@ def has_timeline(path: Path) -> bool:
 def _has_trace(path: Path) -> bool:
     """Tell whether a path has at least one trace that can be read."""
     try:
-        return bool(folders.readable(path))
+        return bool(folders.traces_to_read(path))
     except (Problem, OSError):
         return False
 
@@ -128,7 +128,8 @@ def _refuse_trace_options(
             again = Text("choose steps with --steps A:B; type the option twice for one range per side")
             if option == "--fail-above":
                 again = Text(
-                    "see --json for the change with its interval; --fail-above takes only traces, at least two per side"
+                    "--fail-above needs at least two traces per side. To judge the change yourself, see its interval"
+                    " in --json"
                 )
             raise Problem(Kind.USAGE, why, hint=again)
 

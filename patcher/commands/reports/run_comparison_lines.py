@@ -8,7 +8,7 @@ from patcher.commands.reports.table_lines import lines, titled
 from patcher.messages import Detail, Text
 from patcher.messages.notes import wrapped
 from patcher.timeline import comparison_tables as tables
-from patcher.timeline.comparison_tables import CHANGE, often
+from patcher.timeline.comparison_tables import CHANGE, cause_verdict
 from patcher.timeline.lengths import brief
 from patcher.timeline.run_comparison import (
     LONGER,
@@ -98,8 +98,8 @@ def _part_table(comparison: RunComparison) -> Iterator[str]:
     yield from lines(tables.parts(comparison))
     if comparison.step.equal_tokens is not None:
         legend = Text(
-            "“at equal”: the change if both sides had equal token counts, by a linear fit; “raw only”: at"
-            " equal token counts, the change is unclear"
+            "“equal tokens”: the change if both sides had equal token counts, by a linear fit; “raw only”: the"
+            " measured change is clear, but at equal token counts it is not"
         )
         yield from wrapped(legend, "  ")
 
@@ -120,10 +120,10 @@ def _cause_lines(comparison: RunComparison) -> Iterator[str]:
     sizes = len(comparison.before.steps), len(comparison.after.steps)
     for row in comparison.causes:
         text = Text(
-            "{cause} ({change}): in {before} of {before_steps} steps before, in {after} of {after_steps}"
-                " steps after; time beyond the typical step: {before_seconds} s before, {after_seconds} s after",
-            row.label, often(row), row.before_steps, sizes[0], row.after_steps, sizes[1], brief(row.before_seconds),
-            brief(row.after_seconds),
+            "{cause} ({change}). Before: {before} of {before_steps} steps, {before_seconds} s longer than typical"
+            " steps. After: {after} of {after_steps} steps, {after_seconds} s longer.",
+            row.label, cause_verdict(row), row.before_steps, sizes[0], brief(row.before_seconds),
+            row.after_steps, sizes[1], brief(row.after_seconds),
         )  # fmt: skip
         entry = wrapped(text, "  ", "    ")
         yield from entry if row in certain else map(Detail, entry)

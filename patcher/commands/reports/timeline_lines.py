@@ -247,7 +247,7 @@ def _cause_lines(timeline: model.RunTimeline) -> Iterator[str]:
 def _window_lines(timeline: model.RunTimeline) -> Iterator[str]:
     """Yield the recording windows that are worth recording next, with their commands, then those that were recorded."""
     if timeline.windows:
-        yield Text("recording windows for the next run (`rlpatch trigger` commands: see --json)")
+        yield Text("windows to record next (for the `rlpatch trigger` commands, see --json)")
     for window in timeline.windows:
         yield from wrapped(Text("{window}: {reason}", window.what, window.why), "  ", "    ")
         yield f"    {window.command}"

@@ -89,10 +89,10 @@ def patch_trainer_lines(run: model.RunTimeline, search: SearchOptions) -> StepRe
         installed = [name for name in trainers if name in targets]
     names = installed or ["TRAINER"]
     commands = (CommandLine("run", *engines, name, "--timeline", "--", "bash", "run.sh") for name in names)
-    about = Text("training steps appear once the trainer is patched, too")
+    about = Text("to see training steps, patch the trainer, too")
     if not installed:
         about = Text(
-            "training steps appear once the trainer is patched, too, but none of {trainers} is installed here",
+            "to see training steps, patch the trainer, too; none of {trainers} is installed here",
             joined(COMMA, trainers),
         )
     return StepResult(("", *(Text("next: {command}", command) for command in commands), *wrapped(about, "  ", "  ")))
@@ -272,7 +272,12 @@ def _newest_run(surveyed: runs.Surveyed, result: CommandResult) -> tuple[model.R
     """Return the newest run and its processes; if there are several runs, a note in `result` says which it is."""
     newest = surveyed.runs[-1]
     if len(surveyed.runs) > 1:
-        result.note(Text("this is the newest of {count} runs (--run {number})", len(surveyed.runs), newest[0].number))
+        note = Text(
+            "this is run {number}, the newest of {count} runs; --run N shows another one",
+            newest[0].number,
+            len(surveyed.runs),
+        )
+        result.note(note)
     return newest
 
 

@@ -57,18 +57,18 @@ def _trace_groups(folder: Path, display: Display) -> list[TraceGroup]:
     Raises Problem (NO_TRACE) if the folder does not exist or has no trace. It has the reasons that workers reported.
     """
     if not folder.exists():
-        hint = Text("the log of the run and `rlpatch status` name the folder of the traces")
+        hint = Text("to find the folder of the traces, look into the log of the run, or run `rlpatch status`")
         cause = Text("the folder {folder} does not exist", folder)
         raise Problem(Kind.NO_TRACE, cause, hint=hint, notes=(folders.NOT_RESTARTED,))
     groups = folders.trace_groups(folder.resolve(), display)
     if not groups:
-        _refuse_lost(folder)
+        _require_no_lost_trace(folder)
         raise folders.empty(folder)
     return groups
 
 
-def _refuse_lost(folder: Path) -> None:
-    """Raise Problem (NO_TRACE) if workers reported, in their state files, why they will write no trace."""
+def _require_no_lost_trace(folder: Path) -> None:
+    """Raise Problem (NO_TRACE) with the reasons, if workers reported in their state files why they write no trace."""
     with contextlib.suppress(OSError):  # the states of others, or none
         rows = progress.collect(StateFolder(folder.resolve()), time.time()).rows
         lost = [
@@ -96,8 +96,8 @@ def _group_lines(number: int, group: TraceGroup) -> Iterator[str]:
             yield Detail("  {number}  {trace}: {reason}", number, trace.path.name, trace.why)
     if group.pieces > 1:
         yield Text(
-            "  {number}  saved as {count} traces, one after the other, which `rlpatch report` reads as one"
-            " recording window",
+            "  {number}  saved as {count} traces, one after the other; `rlpatch report` reads them as one recording"
+            " window",
             number,
             group.pieces,
         )
@@ -269,7 +269,7 @@ def _python_with_torch_npu(python: str | None) -> str:
 
 @contextlib.contextmanager
 def _reporting_work(report: CommandResult, open_display: OpenDisplay, total: int) -> Iterator[WorkDisplay]:
-    """Yield a display for parsing `total` traces; each line for its `done` is added to `report`, too.
+    """Yield a display for parsing `total` traces; the line on each finished trace is added to `report`, too.
 
     Raises Problem (INTERRUPTED) on Ctrl-C, with the number of traces that have been parsed.
     """
@@ -285,7 +285,7 @@ def _reporting_work(report: CommandResult, open_display: OpenDisplay, total: int
         except KeyboardInterrupt:
             count = len(report.lines) - before
             cause = Text("interrupted: {count} of {total} traces are parsed", count, total)
-            hint = Text("run the same command again to parse the other traces, which are unchanged")
+            hint = Text("run the same command again to parse the other traces; they were not changed")
             raise Problem(Kind.INTERRUPTED, cause, hint=hint) from None
 
 
@@ -333,8 +333,8 @@ def _report_parsed(report: CommandResult, parsed: ParseResult, exports: tuple[st
         report.warn(
             cause,
             Text(
-                "to get these types, record again with `rlpatch apply … --export-type db,text`; they cannot be"
-                " had from {path}",
+                "{path} does not contain these export types; to get them, record again with `rlpatch apply …"
+                " --export-type db,text`",
                 parsed.path,
             ),
         )

@@ -27,7 +27,7 @@ MOST_STEPS = 400
 MOST_LISTED = 200
 """Most entries of a list; the first are shown."""
 
-_FINEST = 50_000  # bars that fit beside each other; a fourth of them where the page would be too large
+_FINEST = 50_000  # bars that fit side by side; a fourth of them where the page would be too large
 _COARSEST = 195
 
 
@@ -38,14 +38,14 @@ def page(timeline: RunTimeline) -> str:
     """
     timeline = _shortened(timeline)
     style, script = (Path(__file__).with_name(f"timeline.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
-    text, parts, steps = "", _FINEST, MOST_STEPS
+    text, bars_across, steps = "", _FINEST, MOST_STEPS
     while steps:
-        body = _body(_newest(timeline, steps), parts)
+        body = _body(_newest(timeline, steps), bars_across)
         text = document(Text("rlpatch timeline"), body, style=style, script=script)
         if len(text.encode()) < LIMIT:
             break
-        if parts // 4 >= _COARSEST:
-            parts //= 4
+        if bars_across // 4 >= _COARSEST:
+            bars_across //= 4
         else:
             steps //= 4
     return text
@@ -96,9 +96,9 @@ def _newest(timeline: RunTimeline, step_count: int) -> RunTimeline:
     return dataclasses.replace(timeline, steps=timeline.steps[-step_count:], missing=(note, *timeline.missing))
 
 
-def _body(timeline: RunTimeline, parts: int) -> Content:
-    """Return the body of the page; ``parts`` is the number of bars that fit beside each other."""
-    drawn = picture(timeline, parts)
+def _body(timeline: RunTimeline, bars_across: int) -> Content:
+    """Return the body of the page; ``bars_across`` is the number of bars that fit side by side."""
+    drawn = picture(timeline, bars_across)
     return (
         sections.head(timeline),
         sections.causes(timeline),

@@ -22,7 +22,8 @@ def comparison_page(comparison: RunComparison, sentences: list[str]) -> str:
     body = (
         tag("header", tag("h1", "rlpatch compare"), [faint(text) for text in more[:2]]),
         alert(
-            Text("These two sides are not comparable, and are compared only because of --force:"), comparison.refused
+            Text("These two sides are compared only because of --force; they are not comparable for these reasons:"),
+            comparison.refused,
         ),
         tag("p", first, class_="verdict"),
         [tag("p", text) for text in more[2:]],

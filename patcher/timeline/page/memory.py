@@ -52,19 +52,19 @@ def areas(
         held = [(at, min(sum(sizes[:count]), used)) for at, used, sizes in place.points]
         stacked.append((ROLES.get(role, role), role, held))
     for name, hue, points in stacked:
-        line = _curve_path(points, ticks, within, least, lambda used: round(top + HEIGHT - used / scale * HEIGHT))
+        line = step_curve(points, ticks, within, least, lambda used: round(top + HEIGHT - used / scale * HEIGHT))
         title = tag("title", joined(_DOT, (name, place.place)))
         yield tag("path", title, d=f"M0 {top + HEIGHT}{line}V{top + HEIGHT}", class_=f"curve mem r-{hue}")
 
 
-def _curve_path(
+def step_curve(
     points: Sequence[Point], ticks: Callable[[float], int], within: tuple[float, float], least: float,
     height: Callable[[int], int],
 ) -> str:  # fmt: skip
-    """Return a step curve through points (time in seconds, bytes) as SVG path commands, without the first command.
+    """Return a step curve through points (time in seconds, number) as SVG path commands, without the move to its start.
 
-    ``ticks`` returns the horizontal position of a time, ``height`` the vertical one of a number of bytes, ``within`` is
-    the visible range in seconds. Of the points within ``least`` seconds, only the highest and the last are drawn.
+    ``ticks`` returns the horizontal position of a time, ``height`` the vertical one of a number, ``within`` is the
+    visible range in seconds. Of the points within ``least`` seconds, only the highest and the last are drawn.
     """
     start, end = within
     level = next((height(used) for at, used in reversed(points) if at <= start), height(0))

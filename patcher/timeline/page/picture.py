@@ -29,7 +29,6 @@ from patcher.timeline.model import (
 )
 from patcher.timeline.page import memory
 from patcher.timeline.page.rows import OTHERS, Interval, Row, merged, rows
-from patcher.timeline.shares import coarser
 
 RECORDED, WINDOWS = Text("Recorded windows"), Text("Windows to record next")
 CAUSES = Text("several causes")
@@ -89,11 +88,11 @@ class Frame(NamedTuple):
         return [interval for interval in intervals if interval.end > self.start and interval.start < self.end]
 
 
-def visible_frame(timeline: RunTimeline, parts: int) -> Frame:
-    """Return the part of the run to draw: from shortly before the first step until shortly after the last one.
+def visible_frame(timeline: RunTimeline, bars_across: int) -> Frame:
+    """Return the part of the run to draw: all steps, with 2 % of their time before and after them.
 
-    Shortly is 2 % of the steps' time. All time after the last step is included if it is shorter than twice the longest
-    step. Without steps it is the whole run. ``parts`` is the number of bars that fit beside each other.
+    All time after the last step is included if it is shorter than twice the longest step. Without steps it is the whole
+    run. ``bars_across`` is the number of bars that fit side by side.
     """
     start, end = 0.0, timeline.seconds
     if timeline.steps:
@@ -102,7 +101,7 @@ def visible_frame(timeline: RunTimeline, parts: int) -> Frame:
         start = max(timeline.steps[0].start - 0.02 * whole, 0.0)
         behind = timeline.seconds - timeline.steps[-1].end
         end = timeline.seconds if behind < 2 * longest else timeline.steps[-1].end + 0.02 * whole
-    return Frame(start, max(end - start, 1e-6), max(end - start, 1e-6) / parts)
+    return Frame(start, max(end - start, 1e-6), max(end - start, 1e-6) / bars_across)
 
 
 class Placed(NamedTuple):
@@ -113,19 +112,19 @@ class Placed(NamedTuple):
     label: str
 
 
-def picture(timeline: RunTimeline, parts: int) -> Content:
+def picture(timeline: RunTimeline, bars_across: int) -> Content:
     """Return the picture of the run as HTML: SVG, controls, legend and notes; None if no process has a row.
 
-    ``parts`` is the number of bars that fit beside each other: shorter bars are merged.
+    ``bars_across`` is the number of bars that fit side by side: shorter bars are merged.
     """
-    frame = visible_frame(timeline, parts)
-    placed, curve, height = _place_rows(timeline, parts // 100)
+    frame = visible_frame(timeline, bars_across)
+    placed, curve, height = _place_rows(timeline, bars_across // 100)
     if not placed:
         return None
     lanes = [(place, height - _AXIS + at * _LANE) for at, place in enumerate(memory.places(timeline))]
     height += len(lanes) * _LANE
-    merged_bars = [0]
-    drawn = list(itertools.chain.from_iterable(_row_bars(place, frame, merged_bars) for place in placed))
+    row_bars = [_row_bars(place, frame) for place in placed]
+    drawn = [bars for row, _ in row_bars for bars in row]
     around = (
         _window_bars(timeline, frame),
         _request_curve(timeline, frame, curve),
@@ -156,27 +155,27 @@ def picture(timeline: RunTimeline, parts: int) -> Content:
         "div",
         zoomable(names, bars, over, (TICKS, height), (Text("The run"), Text("all steps"), _HINT), choice),
         _legend(placed, timeline, [place for place, _ in lanes]),
-        map(faint, _omission_notes(placed, timeline, frame, merged_bars[0])),
+        map(faint, _omission_notes(placed, timeline, frame, sum(merged_count for _, merged_count in row_bars))),
         data_block("run", _script_data(timeline, frame)),
         class_="picture",
     )
 
 
-def _place_rows(timeline: RunTimeline, names: int) -> tuple[list[Placed], int, int]:
+def _place_rows(timeline: RunTimeline, most_names: int) -> tuple[list[Placed], int, int]:
     """Return the rows with their positions, the top of the curve of requests, and the total height, in pixels.
 
-    The curve is below the last engine, server, agent or reward row. ``names`` is the most names of bars at a nesting
-    level; rarer names are merged.
+    The curve is below the last engine, server, agent or reward row. ``most_names`` limits the names of bars at
+    each nesting level; the shortest-lived names are merged.
     """
     y = _HEAD + 6 + _MARKS * bool(timeline.windows or timeline.recorded)
-    built_rows = rows(timeline, names)
+    built_rows = rows(timeline, most_names)
     serving = ("engine", "server", "agent", "reward")
-    below = max((at for at, row in enumerate(built_rows) if row.role in serving), default=-1)
+    below = max((at for at, row in enumerate(built_rows) if row.role in serving), default=0)
     placed, curve = [], y
     for at, row in enumerate(built_rows):
         placed.append(Placed(row, y, _label(row, built_rows, timeline)))
         y += row.height
-        if at == max(below, 0):
+        if at == below:
             curve, y = y, y + _CURVE + 6
     return placed, curve, y + _AXIS
 
@@ -194,18 +193,20 @@ def _label(row: Row, all_rows: Sequence[Row], timeline: RunTimeline) -> str:
     return Text("{process} (#{number})", name, lane.number) if same else name
 
 
-def _row_bars(placed: Placed, frame: Frame, merged_bars: list[int]) -> Iterator[Markup]:
-    """Yield the bars of a row within the frame as SVG paths, paler bars first; short bars are merged.
+def _row_bars(placed: Placed, frame: Frame) -> tuple[list[Markup], int]:
+    """Return the bars of a row within the frame as SVG paths, paler bars first, and by how many merging lowers them.
 
-    ``merged_bars`` is a list of one number, to which the count of merged bars is added.
+    Bars shorter than ``frame.shortest`` are merged with their neighbours.
     """
+    paths, merged_count = list[Markup](), 0
     for bars in sorted(placed.row.bars, key=lambda bars: not bars.pale):
         within = frame.within(bars.intervals)
         intervals = merged(within, frame.shortest)
-        merged_bars[0] += len(within) - len(intervals)
+        merged_count += len(within) - len(intervals)
         classes = ["b", f"k-{bars.hue}", *["pale"] * bars.pale, *["odd"] * bars.odd]
         title = joined(_DOT, (_ITERATING.get(bars.name, bars.name), placed.label))
-        yield _strokes(intervals, frame, placed.top + bars.top, bars.height, title, classes)
+        paths.append(_strokes(intervals, frame, placed.top + bars.top, bars.height, title, classes))
+    return paths, merged_count
 
 
 def _strokes(
@@ -259,16 +260,10 @@ def _request_curve(timeline: RunTimeline, frame: Frame, top: int) -> Iterator[Ma
         return round(base - count / most * (_CURVE - 4))
 
     if most:
-        level = next((count for at, count in reversed(timeline.requests) if at <= frame.start), 0)
-        pieces = [f"M0 {base}V{height(level)}"]
-        visible = [point for point in timeline.requests if frame.start < point[0] < frame.end]
-        for at, count in coarser(visible, max(frame.shortest, frame.seconds / 20_000)):
-            pieces += [f"H{frame.ticks(at)}V{height(count)}"] if count != level else []
-            level = count
-        pieces.append(f"H{TICKS}V{base}")
-        yield tag(
-            "path", tag("title", Text("running requests (peak {count})", most)), d="".join(pieces), class_="curve"
-        )
+        least = max(frame.shortest, frame.seconds / 20_000)
+        line = memory.step_curve(timeline.requests, frame.ticks, (frame.start, frame.end), least, height)
+        title = tag("title", Text("running requests (peak {count})", most))
+        yield tag("path", title, d=f"M0 {base}{line}V{base}", class_="curve")
     if tails:
         yield _strokes(sorted(tails), frame, top, _CURVE, Text("tail"), ("b", "tail"))
 
@@ -393,7 +388,7 @@ def _legend(placed: Sequence[Placed], timeline: RunTimeline, lanes: Sequence[Mem
         "ul",
         entry(_PATH, "b way"),
         gap and entry(_GAP, "b gap"),
-        tail and entry(Text("long tail: fewer than a tenth of the peak requests"), "b tail", 10),
+        tail and entry(Text("long tail: fewer running requests than a tenth of the peak number"), "b tail", 10),
         [entry(_ITERATING[name], f"b k-{name}", 10) for name in sorted(iterating)],
         pale and entry(Text("paler: only some of the processes are busy"), "b k-gen pale", 10),
         [

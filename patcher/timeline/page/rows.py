@@ -89,10 +89,10 @@ def hue(kind: str, name: str) -> str:
     return next((color for text in (name, kind) for color, pattern in HUES if re.search(pattern, text)), "rest")
 
 
-def rows(timeline: RunTimeline, names: int) -> tuple[Row, ...]:
+def rows(timeline: RunTimeline, most_names: int) -> tuple[Row, ...]:
     """Return the rows of a run's picture from the top, by role, replica and rank; lanes without records have none.
 
-    ``names`` is the most names of bars at a nesting level of a row; rarer names are merged.
+    ``most_names`` limits the names of bars at each nesting level of a row; the shortest-lived names are merged.
     """
     awaited = defaultdict[int, float](float)
     for segment in itertools.chain.from_iterable(step.critical_path for step in timeline.steps):
@@ -104,7 +104,7 @@ def rows(timeline: RunTimeline, names: int) -> tuple[Row, ...]:
         lanes.sort(key=lambda at: [(n is None, n or 0) for n in (timeline.lanes[at].replica, timeline.lanes[at].rank)])
         groups = _group_lanes(lanes, awaited)
         levels = 3 if len(groups) <= ALONE else 2
-        built += [_row(role, group, [timeline.lanes[at] for at in group], levels, names) for group in groups]
+        built += [_row(role, group, [timeline.lanes[at] for at in group], levels, most_names) for group in groups]
     return tuple(built)
 
 
@@ -121,11 +121,11 @@ def _group_lanes(lanes: Sequence[int], awaited: Mapping[int, float]) -> list[tup
     return [*((at,) for at in alone), tuple(at for at in lanes if at not in alone)]
 
 
-def _row(role: str, indices: tuple[int, ...], lanes: Sequence[Lane], levels: int, names: int) -> Row:
+def _row(role: str, indices: tuple[int, ...], lanes: Sequence[Lane], levels: int, most_names: int) -> Row:
     """Return one row of the picture for all ``lanes`` of a role together; ``indices`` are their indices in the run.
 
     From the top, it has bars of nested spans or of iterations, then of spans that overlap, as requests do. ``levels``
-    is the number of nesting levels (one if there are iterations), ``names`` the most names at each.
+    is the number of nesting levels (one if there are iterations), ``most_names`` limits the names at each.
     """
     runs = [run for lane in lanes for run in lane.iterations]
     crowds = {kind: [span for lane in lanes for span in lane.spans if span.kind == kind] for kind in AT_ONCE}
@@ -133,7 +133,7 @@ def _row(role: str, indices: tuple[int, ...], lanes: Sequence[Lane], levels: int
     for lane in lanes:
         for span in _nested_spans(lane, 1 if runs else levels):
             nested[span.level, span.hue, span.name, span.odd and len(lanes) == 1].append(span.interval)
-    joined = _join_names(nested, names)
+    joined = _join_names(nested, most_names)
     bars, top = _nested_bars(nested, len(lanes), LOW if any(crowds.values()) else HEIGHTS)
     if runs:
         bars += _iterations(runs, len(lanes))
@@ -243,8 +243,8 @@ def _pale_and_solid(
 ) -> Iterator[Bars]:
     """Yield paler bars where any interval lies, then solid bars where at least ``least`` intervals overlap.
 
-    With ``least`` 1, all bars are solid. ``place`` is top and height in pixels, ``colour`` the CSS class; ``odd`` is
-    passed on to the solid bars.
+    With ``least`` 1, all bars are solid. ``place`` is top and height in pixels, ``colour`` the CSS class. ``odd`` marks
+    the solid bars as every other one of adjacent units.
     """
     if least > 1:
         yield Bars(name, colour, *place, tuple(at_least(1, intervals)), pale=True)

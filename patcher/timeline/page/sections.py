@@ -145,7 +145,7 @@ def _verdict_text(step: TrainingStep) -> Content:
         return (tag("strong", Text("+{excess} {cause}", seconds(by.excess_seconds), by.label)), also, _beside(step))
     if step.verdict == TYPICAL:
         most = step.mostly
-        spent = most and Text("typical; mainly {activity}, {time}", most.label, seconds(most.seconds))
+        spent = most and Text("typical step, mostly {activity} ({time})", most.label, seconds(most.seconds))
         return (tag("span", spent or TYPICAL, class_="faint"), _beside(step))
     why = joined(SEMICOLON, (step.why, *step.missing))
     if step.verdict == SEVERAL:
@@ -154,8 +154,8 @@ def _verdict_text(step: TrainingStep) -> Content:
 
 
 def _beside(step: TrainingStep) -> Content:
-    """Return the long phases of a step that most steps lack."""
-    return [("; ", Text("also {phase}, {time}", phase.name, seconds(phase.seconds))) for phase in step.beside]
+    """Return texts on the long phases of a step that are not compared with those of other steps."""
+    return [("; ", Text("not compared: {phase}, {time}", phase.name, seconds(phase.seconds))) for phase in step.beside]
 
 
 def measured(timeline: RunTimeline) -> Iterator[Content]:

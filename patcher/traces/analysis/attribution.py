@@ -85,7 +85,7 @@ def attributed(
     if classes:
         divided = classes_by_segment(trace, cuts, units, threads)
         units = {number: replace(unit, classes=divided[number]) for number, unit in units.items()}
-    calls = {"calls": gaps.holds.calls, "Python": gaps.holds.functions}
+    calls = {"calls": gaps.activities.calls, "Python": gaps.activities.functions}
     drawn = tuple(lanes(trace, units, cuts, calls))
     kernels, launches, prompt_share = _sum_kernels(trace, cuts.owner, units)
     sums_by_inputs = {

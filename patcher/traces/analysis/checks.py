@@ -162,7 +162,8 @@ def _lost_kernels_check(trace: RankTrace) -> Iterator[Check]:
     if not len(trace.tasks) or trace.lost_kernels <= (1 - LINKED) * trace.kernel_launches:
         return
     evidence = Text(
-        "the kernels of {lost:,} of {launches:,} launches are missing: the device was busy for longer than recorded",
+        "{lost:,} of {launches:,} launches have no kernel in the trace, so the device was busy for longer than"
+        " recorded",
         trace.lost_kernels,
         trace.kernel_launches,
     )
@@ -173,8 +174,8 @@ def _clock_check(attribution: Attribution) -> Check:
     """Check that the clocks of host and device agree: that few kernels begin over 10 µs before their launch.
 
     Some µs are normal on NPUs. It fails if at least 1 % of the tasks begin that early, and if moving every task by
-    their mean lead would move at least 5 % of the steps' time. A failure withdraws each diagnosis of the host whose
-    parts take less than twice the time that would move.
+    their mean lead would move at least 5 % of the steps' time. A failure withdraws each diagnosis of the host, unless
+    its parts of the steps take at least twice the time that would move.
     """
     tasks, _, early, lead = attribution.launches
     if not early:
@@ -215,7 +216,7 @@ def _single_kernel_check(attribution: Attribution) -> Check:
         percent(ALONE, 0),
         kernel,
     )
-    return _check("alone", wrong if alone else "", Text("no single kernel takes most of its step"), DEVICE)
+    return _check("alone", wrong if alone else "", Text("no single kernel takes most of the time of its step"), DEVICE)
 
 
 def _host_time_check(units: Sequence[RecordedUnit]) -> Check:

@@ -132,7 +132,7 @@ def slow_collectives(profile: RankProfile) -> Diagnosis | None:
         evidence = sentences(evidence, several)
     return Diagnosis(
         "collective-outlier", "warning", evidence, saving // len(profile.units),
-        Text("upper bound, estimated from similar collectives"), _advice(worst), profile.source,
+        Text("upper bound of the saving, estimated from similar collectives"), _advice(worst), profile.source,
     )  # fmt: skip
 
 
@@ -155,7 +155,7 @@ def _waiting_sentence(collective: Collective) -> str:
     """
     if collective.transit_ns is not None:
         return Text(
-            "According to torch_npu, {transit} of this time is transit, {waiting} is waiting and {idle} is idle.",
+            "According to torch_npu, {transit} of this time is transfer, {waiting} is waiting and {idle} is idle.",
             in_ms(collective.transit_ns),
             in_ms(collective.wait_ns or 0),
             in_ms(collective.idle_ns or 0),

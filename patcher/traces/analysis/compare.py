@@ -277,7 +277,7 @@ def _refusals(before: Profiles, after: Profiles) -> Iterator[str]:
     on_host = [profile for profile in both if profile.on_host]
     if 0 < len(on_host) < len(both):
         yield Text(
-            "no kernel ran on a device in {captures}, but kernels ran in the other captures", _capture_names(on_host)
+            "no kernel ran on a device in {captures}, but kernels ran in the other traces", _capture_names(on_host)
         )
     for name, side in ((Text("before"), before), (Text("after"), after)):
         yield from _failed_checks(name, side, _carries_none)
@@ -287,7 +287,7 @@ def _refusals(before: Profiles, after: Profiles) -> Iterator[str]:
     if all(stages) and stages[0] != stages[1]:
         yield Text("different stages: {before} before, {after} after", *map(_list_sorted, stages))
     if marks[0] != marks[1]:
-        yield Text("steps are marked differently: by {before} before, by {after} after", *map(_list_sorted, marks))
+        yield Text("different step marks: {before} before, {after} after", *map(_list_sorted, marks))
     elif windows[0] != windows[1] and "" not in windows[0] | windows[1]:
         yield Text("different recording windows: {before} before, {after} after", *map(_list_sorted, windows))
 
@@ -382,8 +382,8 @@ def _time_outside_operators(before: Profiles, after: Profiles) -> Iterator[str]:
     change, outside = times[1] - times[0], idle[1] - idle[0]
     if change and change * outside > 0 and 2 * abs(outside) > abs(change):
         yield Text(
-            "In the median step, the time without operators changes from {before} to {after}. Run `rlpatch report` on"
-            " each capture to see where this time is spent.",
+            "In the median step, the time in which no operator runs changes from {before} to {after}. Run `rlpatch"
+            " report` on each capture to see where this time is spent.",
             in_ms(idle[0]), in_ms(idle[1]),
         )  # fmt: skip
 

@@ -37,7 +37,7 @@ _ADVICE = {
     _WITHIN: Text("avoid copies of tensors (contiguous(), clone(), cat): write into the destination"),
     _PEER: Text("overlap transfers between devices with computing, or send less"),
     _SET: Text("reuse buffers instead of zeroing new ones"),
-    _UNKNOWN: Text("look at the operators that launch these copies to find out the direction"),
+    _UNKNOWN: Text("look at the operators that launch these copies to find out their direction"),
 }
 _PINNED = Text("the source memory is already pinned: copy on a separate stream, or keep the tensors on the device")
 

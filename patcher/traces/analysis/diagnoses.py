@@ -171,8 +171,9 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
     """
     part = _longer_part(slowest, usual)
     excess, whole = slowest.parts[part] - usual.parts[part], slowest.device_ns - usual.device_ns
-    most = Text("{share} of the difference is {part}.", percent(min(excess / whole, 1), 0), model.PARTS[part])
     label = model.FREE.get(part, model.PARTS[part])
+    share = percent(min(excess / whole, 1), 0)
+    most = Text("{share} of the difference is in this part of the step: {part}.", share, label)
     cause = Text("most of the additional time is in this part of the step: {part}", label) if 2 * excess > whole else ""
     gap = next((gap for gap in profile.gaps if (gap.unit, gap.part, gap.kind) == (slowest.number, part, "place")), None)
     if gap is not None and 2 * gap.unit_ns > excess:
@@ -248,12 +249,12 @@ def _verdict(
 
 
 def _title_without_finding(withdrawn: Sequence[model.Diagnosis]) -> str:
-    """Return the title of a verdict without a finding: the largest of the ``withdrawn`` warnings, else none at all."""
+    """Return the title of a verdict without a finding: the largest ``withdrawn`` warning, else nothing notable."""
     warnings = (diagnosis for diagnosis in withdrawn if diagnosis.severity == "warning")
     largest = max(warnings, key=lambda diagnosis: diagnosis.saving_ns or 0, default=None)
     if largest is None:
         return Text("Nothing stands out")
-    return Text("No verdict: a check of the data failed; this may be the cause: {finding}", largest.title)
+    return Text("No verdict: a check of the data failed. Unconfirmed finding: {finding}", largest.title)
 
 
 def _withdrawals(profiles: Sequence[model.RankProfile], labels: Mapping[str, str]) -> Iterator[str]:
@@ -270,12 +271,8 @@ def _withdrawals(profiles: Sequence[model.RankProfile], labels: Mapping[str, str
 def _withdrawal(check: model.Check) -> str:
     """Return the evidence of a failed check, with the ids of the diagnoses that it withdraws."""
     names = [name for name in check.withdraws if name in model.TITLES]
-    rests = Text("every verdict") if set(EVERY) <= set(names) else ", ".join(names)
-    return (
-        Text("{failed_check} (withdrawn because of this: {verdicts})", check.evidence, rests)
-        if names
-        else check.evidence
-    )
+    rests = Text("all") if set(EVERY) <= set(names) else ", ".join(names)
+    return Text("{failed_check} (withdrawn verdicts: {verdicts})", check.evidence, rests) if names else check.evidence
 
 
 def _ascend_rule(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None) -> tuple[str, str]:

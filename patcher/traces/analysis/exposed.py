@@ -41,7 +41,7 @@ PARTS: Mapping[str, str] = {
 IDS = ("collective-outlier", *PARTS.values())
 """Ids of the findings that are about exposed communication: a report has one of them."""
 
-_UPPER = Text("upper bound")
+_UPPER = Text("upper bound of the saving")
 
 
 class FindingText(NamedTuple):
@@ -156,9 +156,9 @@ def _part_words(part: str, time: str, tells_waiting: bool) -> Text:
     waiting".
     """
     if part == PIPELINE:
-        return Text("{time} between pipeline stages", time)
+        return Text("{time} pipeline bubble", time)
     if part == WAITING:
-        return Text("{time} waiting for ranks", time)
+        return Text("{time} waiting for other ranks", time)
     if part == IDLE:
         return Text("{time} idle", time)
     return Text("{time} transfer", time) if tells_waiting else Text("{time} transfer or waiting", time)
@@ -186,7 +186,7 @@ def _finding_text(
         return FindingText(
             Text("torch_npu counts this time as idle time within collectives."),
             Text("the network is not the cause: check what the device and the other ranks do meanwhile"),
-            Text("upper bound, from torch_npu's own breakdown"),
+            Text("upper bound of the saving, from torch_npu's own breakdown"),
         )
     if _tells_waiting(profile):
         advice = Text("overlap communication with computing; then check message sizes and links")
@@ -211,7 +211,7 @@ def _bubble_text(profile: model.RankProfile, meetings: Meetings) -> FindingText:
     count = sum(map(between_two, profile.collectives)) / (len(profile.units) or 1)
     evidence: str = Text("This rank sends and receives {count:,.0f} times per step.", count)
     advice = Text("use more micro-batches or an interleaved schedule: most of this time is waiting, not transfer")
-    certainty = Text("upper bound; includes the transfer")
+    certainty = Text("upper bound of the saving; it includes the transfer itself")
     slowest, fastest = _slowest_and_fastest(meetings)
     if slowest is None or fastest is None:
         return FindingText(evidence, advice, certainty)
@@ -224,7 +224,7 @@ def _bubble_text(profile: model.RankProfile, meetings: Meetings) -> FindingText:
         advice = Text("give {stage} fewer layers; then use more micro-batches", slowest.name)
     elif more is not None:
         extra = Text(
-            "{stage} spends {time} more than the fastest stage on this part: {part}.",
+            "Per step, {stage} spends {time} more than the fastest stage on this part: {part}.",
             slowest.name,
             in_ms(more.ns),
             excess_words(more),
@@ -274,18 +274,25 @@ def _straggler_text(
 
     Without a single straggler, the text names up to two ranks for which the others wait most.
     """
-    certainty: str = "exact" if meetings.exact else Text("heuristic: the trace does not name the process groups")
+    certainty: str = (
+        "exact" if meetings.exact else Text("heuristic, because the trace does not name the process groups")
+    )
     slow = straggler(meetings)
     if slow is None:
         awaited = sorted((rank for rank in meetings.ranks if rank.awaited_ns), key=lambda rank: -rank.awaited_ns)[:2]
         advice = Text("check what differs between ranks: sequence lengths, experts, pipeline stages")
         if not awaited:
-            return FindingText(Text("No single straggler: several ranks arrive last together."), advice, certainty)
+            return FindingText(
+                Text("No single straggler: several ranks arrive at the collectives last, and together."),
+                advice,
+                certainty,
+            )
         times = joined(
-            COMMA, (Text("{time} for {rank}", in_ms(rank.awaited_per_unit), rank_words(rank)) for rank in awaited)
+            COMMA,
+            (Text("{time} waiting for {rank}", in_ms(rank.awaited_per_unit), rank_words(rank)) for rank in awaited),
         )
         return FindingText(
-            Text("No single straggler. Per step, the other ranks wait {times}.", times), advice, certainty
+            Text("No single straggler. Per step, summed over the waiting ranks: {times}.", times), advice, certainty
         )
     last, others = rank_words(slow), [other for other in profiles if other.source != slow.source]
     evidence: str = Text(
@@ -309,12 +316,12 @@ def _straggler_text(
         )
     advice = Text("check what {rank} does before the collectives: its load, its host, its CPU cores", last)
     blamed = [candidate for candidate in profiles if candidate.source == slow.source]
-    more = excess(blamed, others) if blamed and others else None
+    more = excess(blamed, others)
     if more is not None and per_unit(profile, "communication_ns") and more.ns >= WAITS * blamed[0].median_ns:
         evidence = sentences(
             evidence,
             Text(
-                "{rank} spends {time} more than the other ranks on this part: {part}.",
+                "Per step, {rank} spends {time} more than the other ranks on this part: {part}.",
                 last,
                 in_ms(more.ns),
                 excess_words(more),

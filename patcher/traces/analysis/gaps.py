@@ -14,7 +14,7 @@ from operator import eq, itemgetter
 from typing import NamedTuple
 
 from patcher.traces import model
-from patcher.traces.analysis.holds import Held, HostHolds
+from patcher.traces.analysis.activities import Activity, HostActivities
 from patcher.traces.analysis.hosts import NOWHERE, HostAround, host_around
 from patcher.traces.analysis.idle import LATE_NS, WAITING_NS, Idle, idle
 from patcher.traces.analysis.nested import HostThread
@@ -61,8 +61,8 @@ class GapSums:
         self.overflow: dict[GapPlace, _GapSum] = defaultdict(_GapSum)
         keys = trace.tasks.key
         self.replays = any(map(eq, keys, islice(keys, 1, None))) and any(key != UNKNOWN for key in keys)
-        self.holds = HostHolds(trace, cuts, threads)
-        self.kept: list[tuple[Idle, Held | None]] = []
+        self.activities = HostActivities(trace, cuts, threads)
+        self.kept: list[tuple[Idle, Activity | None]] = []
         for gap in idle(trace, cuts, set(chosen)):
             if gap.ns < WAITING_NS:
                 self._sum_short(gap)
@@ -72,20 +72,20 @@ class GapSums:
         self._sum_overflow()
 
     def _keep_or_sum(self, gap: Idle) -> None:
-        """Keep a gap, to be summed later by its place; if it is one of many short ones, sum it with these now.
+        """Add a short gap to the sum of all short gaps at once; keep any other one, to be summed later by its place.
 
-        These take under 100 µs, lie outside of replayed graphs, mostly before the next launch, and no call on the host
-        covers them. Of 65,536 kept gaps (twice `KEPT`), only the longest half stays; the others are summed in
-        ``overflow``, by place.
+        A gap is short if it takes under 100 µs, lies outside of replayed graphs and mostly before the next launch, and
+        if no call on the host covers it. Of 65,536 kept gaps (twice `KEPT`), only the longest half stays; the others
+        are summed in ``overflow``, by place.
         """
         waits = gap.part in _STARTED or self._graph_position(gap) == "within"
-        if gap.ns < LATE_NS and not waits and self.holds.call_in(gap) is None:
+        if gap.ns < LATE_NS and not waits and self.activities.call_in(gap) is None:
             self._sum_short(gap)
             return
-        held = None
+        activity = None
         if gap.part != "free_latency_ns":  # then the host waits for the device, if for anything
-            held = self.holds.call_in(gap) if waits else self.holds.held_in(gap)
-        self.kept.append((gap, held))
+            activity = self.activities.call_in(gap) if waits else self.activities.activity_in(gap)
+        self.kept.append((gap, activity))
         if len(self.kept) > 2 * KEPT:
             longest = sorted(self.kept, key=lambda place: -place[0].ns)
             for other, _ in longest[KEPT:]:
@@ -114,9 +114,9 @@ class GapSums:
         return any(key[task] == own_key for task in near)
 
     def _graph_position(self, gap: Idle) -> str:
-        """Return how a gap lies to replayed graphs: "within" one, "between" two, "behind" or "before" one, or "".
+        """Return where a gap lies: "within" a replayed graph, "between" two, "behind" (after) or "before" one; else "".
 
-        A graph is replayed where at least 3 tasks near the gap share the key of one launch.
+        Tasks are those of a replayed graph if at least 3 of them near the gap share the key of one launch.
         """
         if not self.replays:
             return ""
@@ -141,49 +141,53 @@ class GapSums:
         before = UNKNOWN if gap.before == UNKNOWN else tasks.name[gap.before]
         return GapPlace(self._graph_position(gap), before, tasks.name[task], tasks.stream[task], gap.part)
 
-    def _lookup_moments(self, gap: Idle, held: Held | None, working: Collection[int]) -> Iterator[tuple[int, int]]:
-        """Yield the two moments, as (thread, ns), at which to look up the operator and module around the host.
+    def _lookup_moments(
+        self, gap: Idle, activity: Activity | None, working: Collection[int]
+    ) -> Iterator[tuple[int, int]]:
+        """Yield two moments, as (thread, ns), at which to look up in which operator and module the host was.
 
-        The first is when the task after the gap was enqueued, the second when ``held`` began, which covers the gap. The
-        second is the first again if nothing covers the gap, or if ``held`` is on a thread outside of ``working``: the
-        threads that launch tasks, and the main one.
+        The first is when the task after the gap was enqueued, the second when ``activity`` began, which covers the gap.
+        The second is the first again if nothing covers the gap, or if ``activity`` is on a thread outside of
+        ``working``: the threads that launch tasks, and the main one.
         """
         tasks, task = self.trace.tasks, self.cuts.order[gap.place]
         launch = tasks.thread[task], tasks.enqueued[task]
         yield launch
         # A thread outside of ``working`` runs nothing but calls that others ask for.
-        yield (held.thread, held.begin) if held and held.thread in working else launch
+        yield (activity.thread, activity.begin) if activity and activity.thread in working else launch
 
     def _sum_kept(self, threads: Sequence[HostThread]) -> None:
         """Add the kept gaps to the sums of their places, with the operator and the module around them on the host."""
-        working = {*self.trace.tasks.thread, self.holds.main}
-        moments = [moment for gap, held in self.kept for moment in self._lookup_moments(gap, held, working)]
+        working = {*self.trace.tasks.thread, self.activities.main}
+        moments = [moment for gap, activity in self.kept for moment in self._lookup_moments(gap, activity, working)]
         around = iter(host_around(self.trace, threads, moments))
-        for (gap, held), launch, around_held in zip(self.kept, around, around, strict=True):
-            self._sum_at_place(gap, held, launch, around_held)
+        for (gap, activity), launch, around_activity in zip(self.kept, around, around, strict=True):
+            self._sum_at_place(gap, activity, launch, around_activity)
 
-    def _sum_at_place(self, gap: Idle, held: Held | None, launch: HostAround, around_held: HostAround) -> None:
+    def _sum_at_place(
+        self, gap: Idle, activity: Activity | None, launch: HostAround, around_activity: HostAround
+    ) -> None:
         """Add a gap to the sum of its place, with the call that covers most of it on the host.
 
-        ``launch`` has the operator and module around the call that enqueued the next task. ``around_held`` has those
-        around ``held``, the call or operator that covers most of the gap. If ``held`` is None, or the next task was
-        launched before the gap, ``launch`` alone identifies the place.
+        ``activity`` is the call, frame or operator that covers most of the gap, ``around_activity`` has the operator
+        and module around it, and ``launch`` those around the call that enqueued the next task. If ``activity`` is None,
+        or the next task was launched before the gap, ``launch`` alone identifies the place.
         """
         place = self._place(gap)
         host = launch
-        if held:
-            module = launch.module if around_held.module == UNKNOWN else around_held.module
-            host = HostAround(around_held.operator, module)
-        within = held is not None and held.is_operator
-        call = held.name if held and not within else UNKNOWN
+        if activity:
+            module = launch.module if around_activity.module == UNKNOWN else around_activity.module
+            host = HostAround(around_activity.operator, module)
+        within = activity is not None and activity.is_operator
+        call = activity.name if activity and not within else UNKNOWN
         # Whatever the host does while the device waits is not what its place is known by.
         key = (place, launch, UNKNOWN, False) if gap.part == "free_waiting_ns" else (place, host, call, within)
         gap_sum = self.sums[key]
         gap_sum.add(gap)
-        if held:
-            gap_sum.held[call] += held.ns
+        if activity:
+            gap_sum.call_ns[call] += activity.ns
         elif gap.part not in _STARTED:
-            gap_sum.returned[self.holds.returned_in(gap)] += gap.ns
+            gap_sum.returned[self.activities.returned_in(gap)] += gap.ns
 
     def _sum_overflow(self) -> None:
         """Add the sums of the gaps that were not kept to the sums of the kept gaps between the same kernels.
@@ -219,9 +223,9 @@ class GapSums:
         """
         texts = self.trace.names.texts
         place, host, _, within = key
-        call, held = max(gap_sum.held.items(), key=itemgetter(1), default=(UNKNOWN, 0))
-        if 2 * held < gap_sum.ns:
-            call, held = UNKNOWN, 0
+        call, covered = max(gap_sum.call_ns.items(), key=itemgetter(1), default=(UNKNOWN, 0))
+        if 2 * covered < gap_sum.ns:
+            call, covered = UNKNOWN, 0
         (returned, _) = max(gap_sum.returned.items(), key=itemgetter(1), default=(UNKNOWN, 0))
         numbers = {"before": place.before, "after": place.after, "stream": place.stream, "call": call,
                    "returned_from": returned, "operator": host.operator, "module": host.module}  # fmt: skip
@@ -234,7 +238,7 @@ class GapSums:
                 spots[unit.number] = (gap.begin - unit.begin_ns, gap.ns)
         return model.FreeGap(
             **fields, kind="several" if place.stream == UNKNOWN else "place", graph=place.graph, part=place.part,
-            within=within, call_ns=held, ns=gap_sum.ns, count=gap_sum.count, units=len(gap_sum.units),
+            within=within, call_ns=covered, ns=gap_sum.ns, count=gap_sum.count, units=len(gap_sum.units),
             unit=units[most].number, unit_ns=most_ns, longest_ns=longest.ns, spots=spots,
             begin_ns=longest.begin - units[most].begin_ns, at_ns=longest.begin,
         )  # fmt: skip
@@ -249,7 +253,7 @@ class _GapSum:
     def __init__(self) -> None:
         self.ns = self.count = 0
         self.units: dict[int, tuple[int, Idle]] = {}
-        self.held = Counter[int]()
+        self.call_ns = Counter[int]()
         self.returned = Counter[int]()
 
     def add(self, gap: Idle) -> None:

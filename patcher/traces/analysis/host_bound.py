@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from patcher.messages import SEMICOLON, Text, joined, sentences
 from patcher.traces import model
+from patcher.traces.analysis.activities import WAITS
 from patcher.traces.analysis.checks import HOST, NOTABLE
-from patcher.traces.analysis.holds import WAITS
 from patcher.traces.places import begin_of, first_place, host_cause, place_in_words
 from patcher.traces.words import host_name, in_ms, percent
 
@@ -21,13 +21,13 @@ _FASTER_LAUNCH = {
     "torch.profiler": _ON_GPUS,
     "Nsight Systems": _ON_GPUS,
     "torch_npu.profiler": Text(
-        "use ACL graphs, TASK_QUEUE_ENABLE=2, CPU binding of processes, or asynchronous scheduling"
+        "use ACL graphs, TASK_QUEUE_ENABLE=2, processes bound to CPU cores, or asynchronous scheduling"
     ),
 }
 _ABOUT_CALL = {
     "graph": Text(
-        "a graph is instantiated or uploaded at its first launch: replay the graph once before the"
-        " recording window, or use fewer nodes"
+        "a graph is instantiated or uploaded at its first launch: replay the graph once before the recording window,"
+        " or capture it with fewer nodes"
     ),
     "mem": Text("use pinned memory and non-blocking copies, or fewer copies between host and device"),
     "": Text("a kernel's first launch loads or compiles its code: run the step once before the recording window"),
@@ -86,7 +86,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
         if place:
             evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
     saving = profile.sum_ns(*HOST_PARTS) // len(profile.units)
-    certainty = Text("upper bound; includes the profiler's own overhead")
+    certainty = Text("upper bound of the saving; it includes the profiler's own overhead")
     title = Text("Launch latency: launched kernels start late although the device is idle")
     return model.Diagnosis(
         "dispatch", "warning", evidence, saving, certainty, advice, profile.source,
@@ -119,7 +119,7 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
         )
     if profile.setting("stacks").lower() in ("1", "true"):
         return Text("no single function fills these gaps: look at them in a trace viewer; {longest_gap}", begin_of(gap))
-    return Text("no recorded event covers this gap; {command} also records Python frames", _STACKS)
+    return Text("no recorded event covers this gap: record again with {command} to see Python frames, too", _STACKS)
 
 
 def slow_launchers(profile: model.RankProfile) -> str:
@@ -133,7 +133,7 @@ def slow_launchers(profile: model.RankProfile) -> str:
     rows = [row for row in rows if (row.host_ns - row.ns) * len(rows) >= NOTABLE * profile.sum_ns(*HOST_PARTS)]
     names = [
         Text(
-            "{module} takes {host_time} on the host, its kernels only {kernel_time}",
+            "{module} takes {host_time} on the host, its kernels take only {kernel_time}",
             host_name(row.name), in_ms(row.host_ns / count), in_ms(row.ns / count),
         )
         for row in rows
@@ -160,7 +160,7 @@ def _blocked_launches(profile: model.RankProfile) -> model.Diagnosis:
         )  # fmt: skip
         evidence = sentences(evidence, in_call)
     saving = profile.sum_ns("free_blocked_ns") // len(profile.units)
-    certainty = Text("upper bound; the cause is assumed")
+    certainty = Text("upper bound of the saving; the reason why the call blocks is a guess")
     return model.Diagnosis("launch-blocked", "warning", evidence, saving, certainty, advice, profile.source)
 
 
@@ -177,7 +177,9 @@ def _stream_wait(profile: model.RankProfile) -> model.Diagnosis:
     if place := first_place(profile, "free_waiting_ns"):
         evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
     saving = profile.sum_ns("free_waiting_ns") // len(profile.units)
-    return model.Diagnosis("waiting", "warning", evidence, saving, Text("upper bound"), advice, profile.source)
+    return model.Diagnosis(
+        "waiting", "warning", evidence, saving, Text("upper bound of the saving"), advice, profile.source
+    )
 
 
 def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diagnosis:
@@ -189,7 +191,7 @@ def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diag
         "{time} passed before the first kernel of the first step; this time is not part of any step.", in_ms(lead_in)
     )
     longest = _largest(profile, model.LEAD_IN)
-    certainty = Text("upper bound: work that began before the recording counts as idle")
+    certainty = Text("upper bound: work that began before the recording counts as idle time")
     if longest and longest.call and WAITS.search(longest.call):
         waits = Text(
             "For {share} of this time, the host waits in {call}, presumably for work that was launched before the"
@@ -199,7 +201,7 @@ def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diag
         )
         return model.Diagnosis("lead-in", "note", sentences(evidence, waits), None, certainty, "", profile.source)
     if longest:
-        place = Text("The longest gap of this time: {place}, {time}.", place_in_words(longest), in_ms(longest.ns))
+        place = Text("The longest gap in this time: {place}, {time}.", place_in_words(longest), in_ms(longest.ns))
         evidence = sentences(evidence, place)
     if len(profile.units) > 1:
         return model.Diagnosis("lead-in", "note", evidence, None, certainty, "", profile.source)

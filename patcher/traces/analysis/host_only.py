@@ -84,7 +84,7 @@ def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     if usual < BLAMED * least or saving < NOTABLE * _median([step.ns for step in typical.host_steps]):
         return None
     evidence: str = Text(
-        "Per step, {rank} spends {least} in collectives, the other ranks {usual}. So {rank} arrives last.",
+        "Per step, {rank} spends {least} in collectives, a typical other rank {usual}. So {rank} arrives last.",
         name, in_ms(least), in_ms(usual),
     )  # fmt: skip
     advice: str = Text("check what {rank} does before the collectives: its load, its host, its CPU cores", name)
@@ -92,7 +92,7 @@ def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
         evidence, advice = sentences(evidence, own.evidence), own.advice
     return model.Diagnosis(
         "slow-rank", "warning", evidence, saving,
-        Text("upper bound; heuristic: the time in collectives includes the transfer"),
+        Text("upper bound of the saving, by a heuristic: the time in collectives includes the transfer"),
         advice, slow.source, culprit=name, headline=Text("Ranks wait for {rank}", name),
     )  # fmt: skip
 
@@ -132,7 +132,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     most = Counter({host_name(name): ns for name, ns in longer_by_operator.items()})
     most.update({place_words(place): ns for place, ns in outside.items()})
     named = [Text("{name} {time}", name, in_ms(ns)) for name, ns in most.most_common(_NAMED) if ns >= NOTABLE * whole]
-    sentence = Text("Most of the difference: {names}.", joined(COMMA, named)) if named else ""
+    sentence = Text("Most of the difference comes from: {names}.", joined(COMMA, named)) if named else ""
     calls, usual_calls = sum(slow.calls.values()), sum(typical.calls.values())
     if calls != usual_calls:
         counts = Text("The slow step ran {count:,} operators, the median step {median:,}.", calls, usual_calls)
@@ -145,10 +145,10 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
 
 def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
     """Return the explanation of a step that is longer mainly by ``ns`` at one place without operators."""
-    evidence: str = Text("In {time} of the difference, no operator runs: {place}.", in_ms(ns), place_words(place))
+    evidence: str = Text("For {time} of the difference, no operator runs: {place}.", in_ms(ns), place_words(place))
     cause = Text("most of the additional time passes {place}", place_words(place))
     if not _names_cause(place):
-        see = Text("{command} also records what Python does there.", _STACKS)
+        see = Text("To see what Python does there, record again with {command}.", _STACKS)
         evidence, cause = sentences(evidence, see), Text("{headline}; what runs there was not recorded", cause)
     return HostExcess(evidence, cause, advice_on(place))
 
@@ -164,7 +164,7 @@ def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_o
         if new - old and old - new:
             shapes = max(new - old, key=_elements), max(old - new, key=_elements)
             sizes = Text(
-                "The inputs of {operator} have the shapes {shapes}, in the median step {median_shapes}.",
+                "The inputs of {operator} have the shapes {shapes}; in the median step, they have {median_shapes}.",
                 host_name(name), *map(host_name, shapes),
             )  # fmt: skip
             if _elements(shapes[0]) < _LARGER * _elements(shapes[1]):
@@ -178,8 +178,8 @@ def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_o
         )
         return HostExcess(same, Text("the same operators on inputs of the same sizes took longer"))
     unknown = Text(
-        "This step ran as many operators as the median step: its inputs were larger, or another"
-        " process held the CPU core. {command} also records the sizes of inputs.",
+        "This step ran as many operators as the median step: its inputs were larger, or another process held the CPU"
+        " core. To see the sizes of inputs, record again with {command}.",
         _SHAPES,
     )
     return HostExcess(unknown)
@@ -206,14 +206,14 @@ def place_words(place: model.HostPlace) -> str:
         return Text("in {inside}", inside)
     if place.saving:
         return Text(
-            "after one {operator} for each tensor, as in state_dict(): weights are probably saved or sent",
+            "after {operator} ran once for each tensor, as in state_dict(): probably weights are being saved or sent",
             place.before,
         )
     if place.before and place.after:
         return Text("between {before} and {after}", host_name(place.before), host_name(place.after))
     if place.before:
-        return Text("after {before}, the last operator", host_name(place.before))
-    return Text("before {after}, the first operator", host_name(place.after))
+        return Text("after the last operator, {before}", host_name(place.before))
+    return Text("before the first operator, {after}", host_name(place.after))
 
 
 def _communicates(place: model.HostPlace) -> bool:
@@ -242,12 +242,12 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
     (first, saving), *further = places
     share = percent(idle / (whole or 1), 0)
     evidence: str = Text(
-        "No operator ran on the host for {time} of a step of {step_time} ({share}). The longest part: {place},"
-        " {longest}.",
+        "No operator ran on the host for {time} of a typical step of {step_time} ({share}). The longest part:"
+        " {place}, {longest}.",
         in_ms(idle), in_ms(whole), share, place_words(first), in_ms(saving),
     )  # fmt: skip
     evidence = sentences(evidence, within)
-    certainty: str = Text("upper bound; operators that the profiler did not record count as idle time")
+    certainty: str = Text("upper bound of the saving; operators that the profiler did not record count as idle time")
     headline: str = Text(
         "No device data: for {share} of the time no operator runs, mostly {place}", share, place_words(first)
     )
@@ -262,12 +262,12 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
     elif spread:
         headline = Text("No device data: in each step the host waits for a fixed time, {time}", in_ms(saving))
         equal = Text(
-            "The shorter half of these times differs by only {difference}: the host waits for a"
-            " fixed time (a sleep, a poll, a timeout) instead of computing.",
+            "These times are nearly equal: the shorter half of them differs by at most {difference}. So the host"
+            " waits for a fixed time (a sleep, a poll, a timeout) instead of computing.",
             spread,
         )
         evidence = sentences(evidence, equal)
-        certainty = Text("upper bound; rlpatch concludes from equal times that the host waits")
+        certainty = Text("upper bound of the saving; the times are equal, so rlpatch assumes that the host waits")
     elif not _names_cause(first):
         headline = Text("{headline}; what runs there was not recorded", headline)
     if further:
@@ -298,8 +298,8 @@ def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, str]:
     """Return the frame with most of the time without operators, its ns, and a sentence on what it does in this time.
 
     It is the innermost of those that have 80 % of the longest one's time. The ns are the lower median over the steps.
-    Without any frame, the texts are "". This tells a function of which each inner call takes about half: the
-    innermost place then differs from step to step.
+    Without any frame, the texts are "". Such a frame is named if its inner calls share its time: which of them takes
+    longest may then differ from step to step.
     """
     times = {
         frame: _median([sum(step.frames.get(frame, {}).values()) for step in steps])
@@ -316,7 +316,7 @@ def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, str]:
     longest = (
         Text("{place} {time}", host_name(name), in_ms(ns / len(steps))) for name, ns in parts.most_common(_NAMED)
     )
-    return frame, ns, Text("Mean times in it: {places}.", joined(COMMA, longest))
+    return frame, ns, Text("Mean time per step of what runs inside: {places}.", joined(COMMA, longest))
 
 
 def _places_with_times(places: Sequence[tuple[model.HostPlace, int]]) -> str:
@@ -370,7 +370,7 @@ def advice_on(place: model.HostPlace) -> str:
         return Text("the host waits here: find out which thread, process or machine is late, or overlap this wait")
     if place.inside:
         return Text("make this code faster, or move it to another process or thread")
-    return Text("look at what Python does during this time; {command} also records Python's stack frames", _STACKS)
+    return Text("to see what Python does during this time, record Python's stack frames, too: {command}", _STACKS)
 
 
 def _many_small(profile: model.RankProfile) -> model.Diagnosis | None:
@@ -393,7 +393,9 @@ def _many_small(profile: model.RankProfile) -> model.Diagnosis | None:
         in_ms(whole), calls.total() / len(steps), in_ms(small), most,
     )  # fmt: skip
     advice = Text("use fewer and larger operators: vectorise the loop, avoid .item() in the loop, or use torch.compile")
-    return model.Diagnosis("host-small", "warning", evidence, small, Text("upper bound"), advice, profile.source)
+    return model.Diagnosis(
+        "host-small", "warning", evidence, small, Text("upper bound of the saving"), advice, profile.source
+    )
 
 
 def _compilation(profile: model.RankProfile) -> model.Diagnosis | None:
@@ -412,7 +414,7 @@ def _compilation(profile: model.RankProfile) -> model.Diagnosis | None:
     )  # fmt: skip
     saving = compiling // len(steps)
     return model.Diagnosis(
-        "host-compile", "warning", evidence, saving, Text("upper bound"), _RECOMPILES, profile.source
+        "host-compile", "warning", evidence, saving, Text("upper bound of the saving"), _RECOMPILES, profile.source
     )
 
 
@@ -508,9 +510,9 @@ def _scattered_places(profile: model.RankProfile, whole: int, idle: int) -> mode
         )
         evidence = sentences(evidence, stretch)
     headline = Text(
-        "No device data: for {share} of the time no operator runs, at places that differ between steps", share
+        "No device data: for {share} of the time no operator runs, at places that differ from step to step", share
     )
     if len(profile.host_steps) == 1:
-        headline = Text("No device data: for {share} of the time no operator runs, at many places", share)
+        headline = Text("No device data: for {share} of the time no operator runs, spread over many places", share)
     advice = advice_on(place) if place is not None else ""
     return model.Diagnosis("host-operators", "note", evidence, None, "exact", advice, profile.source, headline=headline)

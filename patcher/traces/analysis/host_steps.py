@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from patcher.traces.analysis.holds import covering, covering_names, main_thread
+from patcher.traces.analysis.activities import covering, covering_names, main_thread
 from patcher.traces.analysis.nested import HostThread, NestedRanges
 from patcher.traces.analysis.segments import Split
 from patcher.traces.families import COLLECTIVE

@@ -114,7 +114,7 @@ class HostSums:
         _add_joined(self.module_calls, replays.modules)
         self.operators = _call_sums(self.operator_calls, texts)
         self.modules = _call_sums(self.module_calls, texts)
-        self.late_modules = tuple(late_modules(self._nested_modules(texts), self.modules))
+        self.late_modules = tuple(most_specific_modules(self._nested_modules(texts), self.modules))
         trains = any(backward or optimizer for _, backward, optimizer, _ in self.phases.values())
         self.times = {segment: _named_phases(sums) if trains else {} for segment, sums in self.phases.items()}
 
@@ -125,7 +125,7 @@ class HostSums:
         }
 
     def _tasks_by_thread(self) -> list[array[int]]:
-        """Return for each thread the tasks that it enqueued in the chosen segments, by time."""
+        """Return for each thread the indices of the tasks that it enqueued in the chosen segments, by enqueue time."""
         tasks = self.trace.tasks
         threads = [array("i") for _ in self.trace.threads]
         for task, (segment, thread) in enumerate(zip(self.owner, tasks.thread, strict=True)):
@@ -258,12 +258,12 @@ def _call_sums(sums: CallTable, texts: Sequence[str]) -> tuple[CallSums, ...]:
     return tuple(sorted(rows, key=lambda row: (-row.ns, -row.host_ns, row.name)))
 
 
-def late_modules(children: Mapping[tuple[str, str], int], modules: Iterable[CallSums]) -> Sequence[str]:
-    """Return the classes of modules, as specific as makes sense, in which the host spends its time.
+def most_specific_modules(children: Mapping[tuple[str, str], int], modules: Iterable[CallSums]) -> Sequence[str]:
+    """Return the classes of modules in which the host spends its time, as specific as makes sense.
 
     ``children`` maps (class around, class) to ns on the host, with "" around the outermost. A class is replaced by the
-    classes within it if the two largest of these have three quarters of its time; so none of the result lies within
-    another.
+    classes within it if the two largest of these have three quarters of its time. So no class of the result lies within
+    another one.
     """
     host = {module.name: module.host_ns for module in modules}
     within: dict[str, dict[str, int]] = {}

@@ -84,10 +84,10 @@ def _join_window(pieces: Sequence[RankProfile]) -> RankProfile:
 
 
 def _joined_units(pieces: Sequence[RankProfile]) -> Iterator[RecordedUnit]:
-    """Yield the steps of all pieces in order, each with the uncounted iterations since the step before.
+    """Yield the steps of all pieces in order, each with the number of uncounted iterations since the step before.
 
-    Within a piece they have these already. The first step of a piece has their number since the begin of the window, so
-    those up to the last step of the previous piece are subtracted.
+    Only the first step of each later piece changes: its number counts from the begin of the window, so the iterations
+    up to the last step of the previous piece are subtracted.
     """
     before: int | None = None  # in the window, up to the last unit of the piece before
     for piece in pieces:
@@ -210,7 +210,7 @@ def _prompt_share(pieces: Sequence[RankProfile]) -> float | None:
 
 
 def _joined_replays(replays: Sequence[ReplayJoin]) -> ReplayJoin | None:
-    """Return the sums of the replays of all pieces, with each reason once; None without any."""
+    """Return the sums of the replays of all pieces, and each reason why some were not matched; None without any."""
     if not replays:
         return None
     why = tuple(dict.fromkeys(reason for join in replays for reason in join.why))

@@ -97,10 +97,10 @@ def _on_communication(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagno
 
 
 def _mark_explained(diagnosis: model.Diagnosis, findings: Sequence[model.Diagnosis]) -> model.Diagnosis:
-    """Return the diagnosis of the slowest step with the id of the first finding whose time lies in the slow steps.
+    """Return the diagnosis of the slowest step with ``same_as``: the id of the first finding about the same time.
 
-    For a warning, a finding that would save less than the diagnosis does not count. The diagnosis is unchanged if no
-    finding is left, or if it is of something else than the slowest step.
+    For a warning, a finding that would save less than the diagnosis does not count. The diagnosis is unchanged if there
+    is no such finding, or if it is about something else than the slowest step.
     """
     for finding in findings:
         reduced = diagnosis.severity == "warning" and (finding.saving_ns or 0) < (diagnosis.saving_ns or 0)
@@ -117,10 +117,10 @@ def _is_in_slow_steps(finding: model.Diagnosis, outlier: model.Diagnosis) -> boo
 
 
 def _subtract_slow_steps(diagnosis: model.Diagnosis, findings: Sequence[model.Diagnosis]) -> model.Diagnosis:
-    """Return a diagnosis with a saving less the time of the slow steps if these have most of it; else unchanged.
+    """Return a diagnosis without the part of its saving that lies in slow steps, if that is over half of the saving.
 
-    Then only few steps have the cause, and the diagnosis of the slowest step comes first. Communication keeps its
-    saving, because other ranks explain it.
+    Then only few steps have the cause, and the diagnosis of the slowest step comes first. Otherwise the diagnosis is
+    unchanged, and so are those of communication, because other ranks explain it.
     """
     if diagnosis.id not in PARTS_OF:
         return diagnosis

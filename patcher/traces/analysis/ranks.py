@@ -70,12 +70,12 @@ def match_collectives(profiles: Sequence[RankProfile]) -> Meetings:
 
 
 def _sum_by_rank(meetings: Sequence[_Meeting], profiles: Sequence[RankProfile]) -> tuple[Rank, ...]:
-    """Return the sums of each rank over ``meetings``: its waits, and how long the other ranks waited for it.
+    """Return for each rank, summed over ``meetings``, how long it waited, and how long other ranks waited for it.
 
-    The profilers of the ranks start at different times, which lengthens the first meeting of the recording. So it
-    counts at most as much as the first meeting of any later step.
+    A meeting is one collective with all its ranks. The profilers of the ranks start at different times, which lengthens
+    the first meeting of the recording. So that counts at most as much as the longest first meeting of a later step.
     """
-    usual = _usual_first_waits(meetings, profiles)
+    usual = _longest_first_waits(meetings, profiles)
     sums = count, waited, awaited, last, at_first = tuple(Counter[str]() for _ in range(5))
     for meeting in meetings:
         more = meeting.waits
@@ -111,7 +111,7 @@ def _meetings(
 ) -> Iterator[_Meeting]:
     """Yield each collective that several ranks share as a `_Meeting`, if the ranks' collectives match in that step.
 
-    ``by_group`` maps (step, group) to the collectives of each source.
+    ``by_group`` maps (step, group of ranks) to source of a profile → its collectives in order.
     """
     firsts: dict[tuple[str, int], tuple[int, str, int]] = {}
     for profile in profiles:
@@ -154,10 +154,10 @@ def _is_in_first_step(profiles: Sequence[RankProfile], source: str, collective: 
     return any(profile.source == source and profile.units[0].number == collective.unit for profile in profiles)
 
 
-def _usual_first_waits(meetings: Iterable[_Meeting], profiles: Sequence[RankProfile]) -> dict[str, int]:
-    """Return source → the longest wait in ns in the first meeting of any step but the first.
+def _longest_first_waits(meetings: Iterable[_Meeting], profiles: Sequence[RankProfile]) -> dict[str, int]:
+    """Return source of a profile → its longest wait in ns in the first collective of a step.
 
-    Empty if there is only one step.
+    The first step is left out. Empty if there is only one step.
     """
     usual: dict[str, int] = {}
     for meeting in meetings:

@@ -159,10 +159,12 @@ def join_replays(
     tokens: Mapping[int, int | None],
     captured: Sequence[CapturedSet],
 ) -> Replays:
-    """Join the replays of graphs in the ``chosen`` segments with what was captured, and return the sums.
+    """Match graph replays in the ``chosen`` segments with captured graphs, and return the sums of their kernels' time.
 
-    The replays of a segment are compared with the graphs of the smallest captured batch size that holds its ``tokens``
-    (by segment, None if unknown). If any differs, no replay of the segment is joined, and the reason is counted.
+    A matched kernel counts for the operator and the modules that launched it during the capture. The replays of a
+    segment are compared with the graphs of the smallest captured batch size that holds its tokens; ``tokens`` maps a
+    segment to their number, None if unknown. If one replay differs, none of the segment is matched, and the reason is
+    kept.
     """
     joined = Replays(trace)
     if not captured:
@@ -173,7 +175,7 @@ def join_replays(
             (captured_set.size for captured_set in captured if captured_set.size >= (tokens[segment] or _NEVER)),
             default=None,
         )
-        why: str = Text("a step has a number of tokens for which no graph was captured")
+        why: str = Text("no graph was captured for the number of tokens in a step")
         for graphs in (captured_set.graphs for captured_set in captured if captured_set.size == size):
             why = _difference(trace, replays, graphs)
             if not why:

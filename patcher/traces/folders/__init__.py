@@ -2,6 +2,15 @@
 
 from patcher.traces.folders.groups import TraceGroup, common, trace_groups
 from patcher.traces.folders.states import RecordedTrace
-from patcher.traces.folders.walk import NOT_RESTARTED, empty, inspect, readable
+from patcher.traces.folders.walk import NOT_RESTARTED, empty, inspect, traces_to_read
 
-__all__ = ("NOT_RESTARTED", "RecordedTrace", "TraceGroup", "common", "empty", "inspect", "readable", "trace_groups")
+__all__ = (
+    "NOT_RESTARTED",
+    "RecordedTrace",
+    "TraceGroup",
+    "common",
+    "empty",
+    "inspect",
+    "trace_groups",
+    "traces_to_read",
+)

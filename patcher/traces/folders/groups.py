@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from patcher.messages import Text
 from patcher.progress import Display, silent
 from patcher.traces.folders import walk
 from patcher.traces.folders.states import CUT, FOREIGN, HALF_PARSED, NOT_PARSED, STATES, WHOLE, WRITING, RecordedTrace
-from patcher.traces.words import spread
+from patcher.traces.words import number_ranges, spread
 
 _COMMON = ("target", "release", "stage", "role", "rollout", "step", "sync", "form", "ours")
 
@@ -32,7 +31,7 @@ class TraceGroup:
         return {
             **{key: getattr(self.first, key) for key in _COMMON},
             "asked": self.first.requested, "got": self.recorded_steps, "units": self.steps, "uncounted": self.uncounted,
-            "closed": self.closed, "ranks": ranks(self), "ranks_found": self.ranks, "state": self.state,
+            "closed": self.closed, "ranks": ranks_text(self), "ranks_found": self.ranks, "state": self.state,
             "size": self.size, "next": self.next_command, "traces": self.traces,
         }  # fmt: skip
 
@@ -79,8 +78,8 @@ class TraceGroup:
     def recorded_steps(self) -> str:
         """Recorded steps as text, such as ``30:60``; "" if unknown.
 
-        A window with a condition may begin at another step on each replica. Then it is only how many steps each worker
-        has.
+        A window with a condition may begin at another step on each replica. In that case the text is the number of
+        steps per worker.
         """
         by_worker, window = set(self._steps()), self.first.window
         if len(by_worker) < 2 or not window or not window.conditions:
@@ -140,29 +139,25 @@ def step_range_text(units: Iterable[int] | None, requested: int | None) -> str:
     return text
 
 
-def ranks(group: TraceGroup) -> str:
+def ranks_text(group: TraceGroup) -> str:
     """Return the ranks that left a trace as text, such as ``0-3``; also the expected number, or missing ranks, if any.
 
     For example ``4 of 8: 0-3``, or ``2, missing 6`` if certain ranks were requested.
     """
-    text = _spans(group.ranks)
+    text = number_ranges(group.ranks)
     requested, world = group.first.ranks, group.first.world
     if requested and requested != "all":
         listed = {int(rank) for rank in requested.split(",") if rank.isdecimal() and len(rank) < 10}
         expected = {rank for rank in listed if not world or rank < world}
         missing = sorted(expected - set(group.ranks))
-        return Text("{ranks}, missing {missing_ranks}", text or Text("none"), _spans(missing)) if missing else text
+        return (
+            Text("{ranks}, missing {missing_ranks}", text or Text("none"), number_ranges(missing)) if missing else text
+        )
     if not world or world <= len(group.ranks):
         return text
     if not text:
         return Text("none of {count} ranks", world)
     return Text("{number} of {total} ranks: {ranks}", len(group.ranks), world, text)
-
-
-def _spans(ranks: Iterable[int]) -> str:
-    """Return ascending ranks as text, with runs of three or more as a range: ``0-3,8``."""
-    runs = [[rank for _, rank in run] for _, run in groupby(enumerate(ranks), lambda pair: pair[1] - pair[0])]
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
 
 
 def common(paths: Iterable[Path]) -> Path:

@@ -89,7 +89,7 @@ def _state_without_info(path: Path, name: names.Name) -> tuple[str, str]:
     if pid and name.here and alive(pid, states.changed(path)):
         return states.WRITING, Text("process {pid} is recording into this folder", pid)
     if not any((path / "FRAMEWORK").glob("*")) and not any(path.glob("PROF_*/*/*")):
-        return states.EMPTY, Text("the folder has no data in FRAMEWORK or PROF_…")
+        return states.EMPTY, Text("in the folder, neither FRAMEWORK nor PROF_… contains any data")
     return states.KILLED, Text("profiler_info.json is missing")
 
 
@@ -121,7 +121,7 @@ def parsing_defect(path: Path) -> str:
     if not view.is_file() and not databases:
         return "" if tables(path) else Text("trace_view.json and ascend_pytorch_profiler.db are both missing")
     if view.is_file() and not is_closed(view):
-        return Text("trace_view.json ends in the middle")
+        return Text("trace_view.json is cut off")
     if any((output / f"{file.name}-journal").exists() for file in databases):
         return Text("{name} was not closed, so it may be incomplete", databases[0].name)
     if any(database.is_broken(file) for file in databases):

@@ -117,7 +117,7 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
     else:
         trace = chrome_files.inspect(path, progress)
         if trace.state == FOREIGN and is_ascend_text(path):
-            why = Text("torch_npu or msprof exported this file, but its folder is missing")
+            why = Text("torch_npu or msprof exported this file, but the folder that it belongs to is missing")
             trace = replace(trace, form="npu", exports=("text",), why=why)
     metadata, doubts = sidecar.read_and_check(path, trace.form, trace.steps)
     if metadata is None:
@@ -131,7 +131,7 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
 # ---------------------------------------------------------------- what a report reads
 
 
-def readable(path: Path) -> list[Path]:
+def traces_to_read(path: Path) -> list[Path]:
     """Return the files or folders that a report on ``path`` reads: ``path`` itself, or the traces below it.
 
     A folder of torch_npu is one trace: its db export, which is exact, else its text. For a missing file, its compressed
@@ -144,7 +144,7 @@ def readable(path: Path) -> list[Path]:
         hint = Text("the log of the run and `rlpatch status` show the folder of the traces")
         raise Problem(Kind.NO_TRACE, Text("{path} does not exist", path), hint=hint, notes=(NOT_RESTARTED,))
     if path.name.endswith(f"{nsys.SUFFIX}{SUFFIX}"):  # the window lies in a report of nsys, whose name nobody knows
-        return readable(path.parent)
+        return traces_to_read(path.parent)
     if not path.is_dir():
         trace = sidecar.trace_of(path)
         if trace == path and (other := foreign.by_name_or_content(path)):
@@ -154,7 +154,7 @@ def readable(path: Path) -> list[Path]:
                 str(path),
                 other.hint,
             )
-        return [path] if trace == path else readable(trace)
+        return [path] if trace == path else traces_to_read(trace)
     if export := _exported_file(path) or _msprof(path):
         return [export]
     trace_kind = NPU if names.is_npu(path) else CANN if _folder_kind(path) == CANN else ""

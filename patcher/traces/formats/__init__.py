@@ -70,7 +70,7 @@ def _read_nsys(path: Path, mark_pattern: re.Pattern[str] | None) -> Iterator[Ran
         yield trace
 
 
-def tables(path: Path) -> tuple[RankProfile, tuple[str, ...]] | None:
+def read_step_table(path: Path) -> tuple[RankProfile, tuple[str, ...]] | None:
     """Return the profile of a rank from its ``step_trace_time.csv``, and doubts; None for a file of another name.
 
     Doubts are sentences on contradictions between the table and the step metadata beside it. Raises Problem (TRACE) if

@@ -59,7 +59,7 @@ def read(file: Path) -> RankProfile:
 def _recorded_unit(number: int, row: Mapping[str, int], calls: int) -> RecordedUnit:
     """Build the record of a step from the vendor's columns in ns; ``calls`` is how many kernels it launched.
 
-    Copies are part of its free time, whose reason is unknown.
+    The vendor's table counts copies as free time, and gives no reason for free time.
     """
     computing, overlap = row.get("computing_ns", 0), row.get("overlapped_ns", 0)
     return RecordedUnit(

@@ -286,7 +286,7 @@ class ChromeEvents:
             unparsed += more
 
     def _problem(self, cause: str, file: _Stream) -> Problem:
-        """Build a Problem (TRACE) about the file; ``cause`` gets the reason why the gzip file is cut, if it is."""
+        """Build a Problem (TRACE) about the file from ``cause``, and why the gzip file is cut off, if it is."""
         if file.cut:
             cause = Text("{cause}: {reason}", cause, file.cut)
         hint = Text("`rlpatch traces {parent}` shows which traces are complete", shlex.quote(str(self.path.parent)))
@@ -442,7 +442,7 @@ def scan(path: Path, progress: Progress = ignore) -> Scan:
             steps.update(int(match[1]) for match in _STEP.finditer(text) if match.end() < len(text))
             unparsed = text[-_LONGEST_STEP:]
     steps.update(int(match[1]) for match in _STEP.finditer(unparsed))
-    cut = stream.cut or ("" if _is_ended(head, tail) else Text("the file ends in the middle of its JSON"))
+    cut = stream.cut or ("" if _is_ended(head, tail) else Text("the file ends before its JSON is complete"))
     return Scan(tuple(sorted(steps)), events, head, cut)
 
 

@@ -131,7 +131,7 @@ class _Export:
                 add(db, table)
 
     def _check(self, db: sqlite3.Connection) -> None:
-        """Raise Problem (TRACE) for a table that is computed, or lacks a column or the table of names."""
+        """Raise Problem (TRACE) if a table is a view or lacks a column, or if the table of all texts is missing."""
         there = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
         if computed := sorted((_COLUMNS.keys() & there) - self.tables.keys()):
             raise _unreadable(
@@ -311,7 +311,11 @@ def _as_trace_problem(file: Path, what: str) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
-        why = error if isinstance(error, sqlite3.Error) else Text("a column has values of an unexpected type")
+        why = (
+            error
+            if isinstance(error, sqlite3.Error)
+            else Text("a column of the database has values of an unexpected type")
+        )
         raise _unreadable(file, Text("{part}: {error}", what, why)) from None
 
 

@@ -92,7 +92,7 @@ class _Loader:
         if code == 0x94:
             self.memo[len(self.memo)] = self.stack[-1]
         elif code in _SIZED:
-            self.stack.append(self.sized(*_SIZED[code]))
+            self.stack.append(self.read_sized(*_SIZED[code]))
         elif code in _MEMO:
             index = self.number(struct.Struct(_MEMO[code]))
             if code in _GETS:
@@ -132,7 +132,7 @@ class _Loader:
             raise _RefusedError(self.refusal(code))
 
     def refusal(self, code: int) -> Text:
-        """Describe what a refused opcode would do: import or call a name, or its own name."""
+        """Return the reason why an opcode is refused: it would import a Python object, or rlpatch does not run it."""
         if code in _GLOBALS:
             module, attribute = self.data[self.at :].split(b"\n", 2)[:2]
             name = f"{module[:60].decode(errors='replace')}.{attribute[:60].decode(errors='replace')}"
@@ -151,7 +151,7 @@ class _Loader:
         self.at += form.size
         return value
 
-    def sized(self, form: str, kind: str) -> Any:
+    def read_sized(self, form: str, kind: str) -> Any:
         """Read a value with its size before it, a number in the format ``form`` of `struct`.
 
         ``kind`` is "text", "bytes" or "long", an integer of at most 64 bytes. Raises ValueError if it is too long.
@@ -174,7 +174,7 @@ class _Loader:
     def add_items(self, keys: list[Any], values: list[Any]) -> None:
         """Add items to the dict on top of the stack. Raises TypeError for a tuple as a key.
 
-        The hash of a tuple that holds another one twice, and so on, takes forever.
+        A small file can hold nested tuples whose hash takes hours to compute.
         """
         if any(type(key) is tuple for key in keys):
             raise TypeError(tuple)

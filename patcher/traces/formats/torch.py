@@ -321,12 +321,15 @@ class _Reader:
         trace.add_module(event.name, *span, trace.thread(event.pid, event.tid))
 
     def _add_annotation(self, event: Event) -> None:
-        """Add an annotation: an optimizer's step as an operator, a class as a module, any other as a mark or range."""
+        """Add an annotation: an optimizer's step as an operator, a class name as a module, others as marks or ranges.
+
+        In a trace of torch.profiler, ``--module-ranges`` annotates each call of a module with its class name.
+        """
         span, trace = times(event), self._rank(event.pid).trace
         thread = trace.thread(event.pid, event.tid)
         if event.name.startswith(OPTIMIZER):
             trace.add_operator(event.name, *span, thread)
-        else:  # a class is what --module-ranges leaves in a trace of torch.profiler
+        else:
             trace.add_range(event.name, *span, thread, module=_CLASS.fullmatch(event.name) is not None)
 
     def _add_frame(self, event: Event) -> None:
@@ -369,7 +372,10 @@ class _Reader:
 
 
 def _ranks_of_labels(labels: Collection[str]) -> dict[str, int]:
-    """Return SGLang's label, such as ``TP00-PP01`` → rank, with TP counted within PP; empty if two labels share one."""
+    """Return SGLang's label, such as ``TP00-PP01``, → rank; empty if two labels would have the same rank.
+
+    The rank is the PP number times the count of TP numbers, plus the TP number.
+    """
     places = [{name[:2]: int(name[2:]) for name in label.split("-") if name} for label in labels]
     size = 1 + max((place.get("TP", 0) for place in places), default=0)
     ranks = [place.get("PP", 0) * size + place.get("TP", 0) for place in places]
@@ -380,7 +386,7 @@ def _ranks_of_labels(labels: Collection[str]) -> dict[str, int]:
 def _category_of(category: str, name: str) -> int:
     """Return the number of the category in which rlpatch reads an event, by its name and its ``category`` in JSON.
 
-    Events with UNKNOWN are skipped. Those with _UNREAD are counted, because rlpatch does not know their category.
+    UNKNOWN is for events that are skipped on purpose, _UNREAD for those of a category that rlpatch does not know.
     """
     category = category.lower()
     number = _LAUNCH if category.endswith(("_runtime", "_driver")) else _CATEGORIES.get(category, UNKNOWN)

@@ -30,7 +30,8 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
             ],
         ),
         alert(
-            Text("These two sides are not comparable, and are compared only because of --force:"), comparison.refused
+            Text("These two sides are compared only because of --force; they are not comparable for these reasons:"),
+            comparison.refused,
         ),
         tag("p", _verdict(comparison), class_="verdict"),
         tag("p", baseline_words(comparison.baseline.folder, comparison.before.medians_ns))
@@ -56,19 +57,19 @@ def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
     What is unknown is left out.
     """
     first, second = comparison.median_ns
-    median = Text("median step on the host") if comparison.clock == "host" else Text("median step")
-    yield duration(first), Text("{median} before ({count} steps)", median, len(comparison.before.units_ns))
-    yield duration(second), Text("{median} after ({count} steps)", median, len(comparison.after.units_ns))
+    median = Text("median step (host time)") if comparison.clock == "host" else Text("median step")
+    yield duration(first), Text("before: {median} of {count} steps", median, len(comparison.before.units_ns))
+    yield duration(second), Text("after: {median} of {count} steps", median, len(comparison.after.units_ns))
     if comparison.change:
         low, estimate, high = comparison.change
-        yield signed(estimate), Text("change of the median step")
+        yield signed(estimate), Text("change of the median step time")
         yield Text("{low} to {high}", signed(low), signed(high)), Text("95 % interval of the change")
         if first:
-            yield f"{sign(estimate)}{percent(abs(estimate) / first)}", Text("change relative to the median step before")
+            yield f"{sign(estimate)}{percent(abs(estimate) / first)}", Text("relative change of the median step time")
         if equal := comparison.equal_load:
             low, estimate, high = equal.change
             about = Text(
-                "change at equal load ({load}); the fit explains {share} of the variation between steps",
+                "change at equal load ({load}), by a linear fit that explains {share} of the variation between steps",
                 joined(AND, equal.by),
                 percent(equal.fit, 0),
             )

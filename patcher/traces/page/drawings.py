@@ -33,13 +33,13 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
     each = math.ceil(len(units) / limits.bars)
     groups = [units[at : at + each] for at in range(0, len(units), each)]
     about = Text(
-        "A bar lasts from the first kernel of its step to the first kernel of the next step; the last bar ends"
-        " with the last kernel. The parts add up to the bar."
+        "A bar lasts from the first kernel of its step to the first kernel of the next step; the last bar ends with"
+        " the last kernel. The coloured parts of a bar add up to its length."
     )
     about = (
         about
         if profile.total_ns
-        else Text("The trace has no events of a known device; the line in the drawing is the time on the host.")
+        else Text("No device events were found in the trace; the line in the drawing is the time on the host.")
     )
     if each > 1:
         about = Text("There are too many steps to draw each: a bar is the mean of {each} steps. {about}", each, about)
@@ -172,7 +172,7 @@ def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
     across = Scale(low, high, _LEFT + 15, WIDTH - 15)
     dots = [
         svg.shape(
-            "circle", title=Text("#{number}: {value:,} {load}, {time}", number, value, about, duration(time)),
+            "circle", title=Text("step #{number}: {value:,} {load}, {time}", number, value, about, duration(time)),
             r=3.5, class_="dot", cx=across(value), cy=up(time),
         )
         for value, time, number in points[:: math.ceil(len(points) / 600)]
@@ -215,6 +215,6 @@ def waterfall(comparison: Comparison) -> Content:
         drawn.append(svg.shape("text", label, x=x + wide + 6, y=y + 15))
     about = Text("Breakdown of the change from before to after; the bars add up to the total difference.")
     if low > 0:
-        about = sentences(about, Text("The axis begins at {time}.", duration(low)))
+        about = sentences(about, Text("The axis begins at {time}, not at 0.", duration(low)))
     figure = svg.drawing(drawn, len(bars) * height + 4, Text("Waterfall chart of the change"))
     return section(Text("Where the difference comes from"), tag("figure", figure, tag("figcaption", about)))

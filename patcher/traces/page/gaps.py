@@ -31,22 +31,25 @@ def _spot_link(profile: RankProfile, at: int, gap: FreeGap) -> Content:
     """
     drawn = next((lanes.number for lanes in profile.lanes if lanes.number in gap.spots), None)
     if drawn is None or at >= MARKED:
-        return Text("#{number} at {time}", gap.unit, duration(gap.begin_ns))
+        return Text("step #{number}, {time} after its start", gap.unit, duration(gap.begin_ns))
     return tag(
-        "a", Text("#{number} at {time}", drawn, duration(gap.spots[drawn][0])), href=f"#{_name(profile, at, drawn)}"
+        "a",
+        Text("step #{number}, {time} after its start", drawn, duration(gap.spots[drawn][0])),
+        href=f"#{_name(profile, at, drawn)}",
     )
 
 
-def frames(profile: RankProfile, lanes: Lanes, across: Scale, height: float) -> Iterator[Markup]:
-    """Yield a frame, ``height`` high, around each of the first 20 places that lies in the step of ``lanes``.
+def idle_frames(profile: RankProfile, lanes: Lanes, across: Scale, height: float) -> Iterator[Markup]:
+    """Yield a frame, ``height`` high, around the longest gap of each of the first 20 idle places in a step's picture.
 
+    ``lanes`` tell the step; a place without a gap in it gets no frame.
     Places are numbered from 1 in the tooltips; ``across`` maps ns to the width of the picture.
     """
     for at, gap in enumerate(profile.gaps[:MARKED]):
         if lanes.number in gap.spots:
             begin, ns = gap.spots[lanes.number]
             title = Text(
-                "{number}: {place}\n{why}\n{time} at {begin}",
+                "{number}: {place}\n{why}\n{time}, begins at {begin}",
                 at + 1,
                 cut(place_of(gap)),
                 cut(why(gap)),

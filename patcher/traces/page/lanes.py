@@ -14,7 +14,7 @@ from patcher.page import zoomable
 from patcher.page.markup import Content, Markup, faint, section, tag
 from patcher.traces.model import CALL, COMMUNICATION, COMPUTE, COPY, KINDS, LAUNCH, MARK, Lanes, RankProfile, Span
 from patcher.traces.page import svg
-from patcher.traces.page.gaps import frames
+from patcher.traces.page.gaps import idle_frames
 from patcher.traces.page.limits import PageLimits
 from patcher.traces.page.svg import Scale, ticks
 from patcher.traces.words import cut, duration, tick
@@ -61,7 +61,7 @@ def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
         name = _DRAWN.get(lanes.why, lanes.why) if len(profile.units) > 1 else Text("Step")
         across = Scale(0, lanes.device_ns or 1, 0, TICKS)
         rows = _rows(lanes, across, limits)
-        marked = frames(profile, lanes, across, LANE * len(rows))
+        marked = idle_frames(profile, lanes, across, LANE * len(rows))
         drawn = picture(
             rows, lanes.device_ns, Text("Host and streams in step {number}", lanes.number), marked, hint=not at
         )
@@ -167,11 +167,11 @@ def _shapes_of_row(spans: Iterable[Span], across: Scale, y: int, shortest: int, 
         if span.ns >= shortest and span.kind != LAUNCH:
             ((begin, end),) = merge_spans([ends], 0)
             values = cut(span.name), duration(span.ns), duration(span.begin_ns)
-            title = Text("{name}\n{time} at {begin}", *values)
+            title = Text("{name}\n{time}, begins at {begin}", *values)
             if span.count > 1 and span.kind in KINDS:
-                title = Text("{name}\n{time} at {begin}, {count} tasks", *values, span.count)
+                title = Text("{name}\n{time}, begins at {begin}, {count} tasks", *values, span.count)
             elif span.count > 1:
-                title = Text("{name}\n{time} at {begin}, {count} events", *values, span.count)
+                title = Text("{name}\n{time}, begins at {begin}, {count} events", *values, span.count)
             yield svg.shape("rect", title=title, x=begin, y=y, width=max(end - begin, 1), height=_BAR, class_=kind)
         else:
             small.setdefault(kind, []).append(ends)

@@ -54,14 +54,14 @@ def ranks_below_each_other(profiles: Sequence[RankProfile], limits: PageLimits) 
         for at, (profile, lanes) in enumerate(pairs)
     ]
     about = Text(
-        "Step #{number} of each rank, or the rank's median step if #{number} is not on this page. All rows begin"
-        " at the left edge, because clocks of ranks are not compared. Computing is above, communication and"
-        " copies below.",
+        "Step #{number} of each rank, or the rank's median step if #{number} is not drawn for it. Each row begins at"
+        " the left edge, because the clocks of ranks need not agree. In a row, computing is above, communication and"
+        " copies are below.",
         number,
     )
     spans = [span for _, lanes in pairs for row in lanes.streams.values() for span in row]
-    figure = tag("figure", picture(rows, longest, Text("A step of each rank, one rank per row")))
-    return section(Text("A step of each rank"), legend(spans), figure, faint(about), _left_out(profiles))
+    figure = tag("figure", picture(rows, longest, Text("One step of each rank, one rank per row")))
+    return section(Text("One step of each rank"), legend(spans), figure, faint(about), _left_out(profiles))
 
 
 def _bars(profile: RankProfile, lanes: Lanes, longest: int, top: int, near: float) -> Iterator[Content]:
@@ -75,7 +75,7 @@ def _bars(profile: RankProfile, lanes: Lanes, longest: int, top: int, near: floa
             (span.begin_ns * each, (span.begin_ns + span.ns) * each)
             for spans in lanes.streams.values() for span in spans if span.kind == kind
         )  # fmt: skip
-        title = Text("{rank}, #{number}: {time}", _name(profile), lanes.number, duration(lanes.device_ns))
+        title = Text("{rank}, step #{number}: {time}", _name(profile), lanes.number, duration(lanes.device_ns))
         yield strokes(merge_spans(bars, near), top + below, 6, kind, title)
 
 
@@ -86,7 +86,7 @@ Measure = tuple[str, str, Callable[[RecordedUnit], int]]
 def _measures(profiles: Sequence[RankProfile]) -> Iterator[Measure]:
     """Yield the times that have a heat map: of steps and of computing, or without a device the time on the host."""
     if not any(profile.total_ns for profile in profiles):
-        about = Text("Host time of each step, because the trace has no events of a known device.")
+        about = Text("Host time of each step, because no device events were found in the trace.")
         yield Text("Step time on the host"), about, lambda unit: unit.host_ns
         return
     yield Text("Step time"), Text("Device time of each step."), lambda unit: unit.device_ns
@@ -118,7 +118,7 @@ def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
     if each > 1:
         several = Text("A column covers {count} steps and shows the largest deviation of each rank.", each)
         about = sentences(about, several)
-    return section(Text("Ranks and steps"), _heat_map_legend(), figures, faint(about), _left_out(profiles))
+    return section(Text("Times by rank and step"), _heat_map_legend(), figures, faint(about), _left_out(profiles))
 
 
 def _heat_map_of(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], measure: Measure) -> Markup:
@@ -139,7 +139,7 @@ def _heat_map_of(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int
             if number is not None:
                 change = changes[number]
                 values = _name(profile), number, duration(rank_times[number]), f"{sign(change)}{percent(abs(change))}"
-                title = Text("{rank}, #{number}: {time}, {change}", *values)
+                title = Text("{rank}, step #{number}: {time}, {change}", *values)
                 drawn.append(svg.shape(
                     "rect", title=title, x=_LEFT + at * wide, y=row * _CELL, width=wide - min(1, wide / 5),
                     height=_CELL - 1, class_=shade(change),
@@ -174,7 +174,7 @@ def _heat_map_legend() -> Markup:
     steps = [(step + 1, percent(least, 0)) for step, least in enumerate(STEPS)]
     swatches = [
         *((f"less s{step}", f"\N{MINUS SIGN}{least}") for step, least in reversed(steps)),
-        ("s0", Text("within {share}", percent(STEPS[0], 0))),
+        ("s0", Text("within ±{share}", percent(STEPS[0], 0))),
         *((f"more s{step}", f"+{least}") for step, least in steps),
     ]
     items = [tag("li", svg.icon(svg.swatch(kind, rx=2)), what) for kind, what in swatches]
@@ -190,7 +190,9 @@ def _chosen(profiles: Sequence[RankProfile]) -> list[RankProfile]:
 def _left_out(profiles: Sequence[RankProfile]) -> Content:
     """Return a sentence on the ranks that are not drawn; False if all are."""
     hidden = len(profiles) - MOST
-    return hidden > 0 and faint(Text("The {count} slowest ranks; {more} more are not shown.", MOST, hidden))
+    return hidden > 0 and faint(
+        Text("Only the {count} slowest ranks are drawn; {more} more are left out.", MOST, hidden)
+    )
 
 
 def _name(profile: RankProfile) -> str:

@@ -49,7 +49,7 @@ def _stage_section(report: TraceReport, limits: PageLimits) -> Content:
         many and table_section(tables.meetings(profiles), limits.rows),
         [profile_section(profile, limits, opened=not at, without_heading=not many) for at, profile in enumerate(first)],
         hidden > 0
-        and faint(Text("{count} more captures are not shown; run `rlpatch report` on a capture to see it.", hidden)),
+        and faint(Text("{count} more traces are not shown; run `rlpatch report` on a single trace to see it.", hidden)),
     )
 
 
@@ -63,7 +63,7 @@ def _header(profiles: Sequence[RankProfile]) -> Content:
         for profile in profiles[:4]
     ]
     return tag(
-        "header", tag("h1", "rlpatch report"), origins, more > 0 and faint(Text("and {count} more captures", more))
+        "header", tag("h1", "rlpatch report"), origins, more > 0 and faint(Text("and {count} more traces", more))
     )
 
 
@@ -85,12 +85,12 @@ def _tiles(profile: RankProfile, is_slowest_of_many: bool) -> Content:
     median = Text("median step time") if len(units) > 1 else Text("step time")
     if not profile.total_ns:
         on_host = (duration(profile.host_median_ns), Text("{median} on the host", median))
-        return (title, faint(Text("The trace has no events of a known device.")), tiled([count, on_host]))
+        return (title, faint(Text("No device events were found in the trace.")), tiled([count, on_host]))
     tiles = [count, (duration(profile.median_ns), median), *_spread_tiles(profile)]
     tiles += [
         (percent(profile.share("compute_ns", "overlap_ns")), Text("computing")),
         (percent(profile.share("communication_ns")), Text("exposed communication")),
-        (percent(profile.free_share), Text("free (including copies, as in step_trace_time)")),
+        (percent(profile.free_share), Text("free time (including copies, as in step_trace_time)")),
         (percent(profile.share("free_host_late_ns")), Text("host-bound")),
     ]
     if lead_in := profile.sum_ns(LEAD_IN):

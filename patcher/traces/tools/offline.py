@@ -12,9 +12,10 @@ from typing import Any
 
 
 def main(folder: str, exports: str) -> None:
-    """Parse a folder with torch_npu into ``exports``, such as ``text,db``, if its release has that option.
+    """Parse a folder with torch_npu, which prints its messages to stdout and does not tell whether it succeeded.
 
-    "" is its default. torch_npu's messages go to stdout. Nothing tells whether the parsing succeeded.
+    ``exports``, such as ``text,db``, are the formats to write, if this release of torch_npu has an option for that;
+    "" leaves the choice to torch_npu.
     """
     from torch_npu.profiler.profiler import analyse
 

@@ -64,7 +64,7 @@ class ToolProcess:
         self.seen: tuple[object, float] = ((), 0.0)
         self.worked = self.looked = self.began
 
-    def idles(self, watched: Path, patience: float) -> bool:
+    def is_idle(self, watched: Path, patience: float) -> bool:
         """Tell whether the process neither computed, nor wrote below ``watched``, for over ``patience`` seconds.
 
         Only every 2 s, the process is checked; in between it counts as busy.
@@ -118,13 +118,13 @@ class Parser:
             raise
 
     def result_if_ended(self, patience: float) -> ParseResult | None:
-        """Return the result when the parser has ended, else None; a parser idle for ``patience`` seconds is killed.
+        """Return the result if the parser has ended, else None; kill a parser that was idle for ``patience`` seconds.
 
-        A failed parsing restores the folder as it was. A result that is not whole stays if there was none before.
+        If parsing failed, restore the folder. Incomplete output stays if the folder had none before.
         """
         code = self.child.process.poll()
         if code is None:
-            if not self.child.idles(self.path, patience):
+            if not self.child.is_idle(self.path, patience):
                 return None
             self.stop()
             why: str = Text("the parser made no progress for {seconds:g} s and was stopped", patience)

@@ -57,11 +57,11 @@ def test_the_plan_whose_files_are_there_is_taken(
 
 
 UNFIT = {
-    "the first is another": ({**NEW, FILES[0]: "# mine\n"}, "1.0", Kind.FOREIGN_EDIT, "one.py is not the one of toy 1.0"),
-    "the second is another": ({**NEW, FILES[1]: "# mine\n"}, "1.0", Kind.FOREIGN_EDIT, "two.py is not the one of toy 1.0"),
+    "the first is another": ({**NEW, FILES[0]: "# mine\n"}, "1.0", Kind.FOREIGN_EDIT, "one.py differs from the file of toy 1.0"),
+    "the second is another": ({**NEW, FILES[1]: "# mine\n"}, "1.0", Kind.FOREIGN_EDIT, "two.py differs from the file of toy 1.0"),
     "the second is not there": ({FILES[0]: NEW[FILES[0]]}, "1.0", Kind.FOREIGN_EDIT, "two.py of toy 1.0 is missing"),
-    "one of each": ({**NEW, FILES[1]: OLD[FILES[1]]}, "0.9", Kind.FOREIGN_EDIT, "one.py is not the one of toy 0.9"),
-    "another release": (dict.fromkeys(FILES, "# mine\n"), "0.8", Kind.VERSION, "toy is 0.8 here, and this bundle was made for 1.0 and 0.9"),
+    "one of each": ({**NEW, FILES[1]: OLD[FILES[1]]}, "0.9", Kind.FOREIGN_EDIT, "one.py differs from the file of toy 0.9"),
+    "another release": (dict.fromkeys(FILES, "# mine\n"), "0.8", Kind.VERSION, "toy is 0.8 here, but this bundle was made for 1.0 and 0.9"),
 }  # fmt: skip
 
 

@@ -204,5 +204,5 @@ def test_a_python_that_is_too_old_says_so(pyz: Path, tmp_path: Path, python: tup
     assert done.returncode == 5
     assert done.stderr == (
         f"Error: the environment does not allow it: this is Python {python[0]}, and a bundle needs 3.8 or newer\n"
-        "  next: run it with a newer Python, and name the folder of this one's packages: --path DIR\n"
+        "  next: run it with a newer Python, and name the folder of this Python's packages: --path DIR\n"
     )

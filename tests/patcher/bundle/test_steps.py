@@ -98,7 +98,7 @@ def test_nothing_is_written_by_those_who_only_ask(machine: Machine, site: Path) 
     assert not [line for line in would if line.startswith("next:")]
     planned = well(steps.diff(machine, planned=True)).raw
     assert well(steps.diff(machine, planned=False)).raw == b""
-    assert "nothing of this bundle is applied" in revert(machine).lines[0]
+    assert "no patch of this bundle is applied" in revert(machine).lines[0]
     assert state(machine) == "as released"
     assert not [line for line in well(steps.status(machine)).lines if "no target of this bundle" in line]
     assert "no interrupted command to recover in" in well(steps.recover(machine)).lines[0]
@@ -187,11 +187,11 @@ def compiled(site: Path) -> None:
 
 
 CASES = {
-    "another patch": (other_patch, Kind.FOREIGN_EDIT, "vllm-ascend graph-capture", "remove it first"),
-    "edited": (edit, Kind.FOREIGN_EDIT, "is not the one of vllm-ascend 0.11.0rc1", "vllm-ascend==0.11.0rc1"),
+    "another patch": (other_patch, Kind.FOREIGN_EDIT, "vllm-ascend graph-capture", "remove that patch first"),
+    "edited": (edit, Kind.FOREIGN_EDIT, "differs from the file of vllm-ascend 0.11.0rc1", "vllm-ascend==0.11.0rc1"),
     "gone": (lambda site: (site / WORKER).unlink(), Kind.FOREIGN_EDIT, "is missing", "pip install"),
     "another release": (
-        other_release, Kind.VERSION, "is 0.12.0rc1 here, and this bundle was made for 0.11.0rc1 and 0.10.2rc1",
+        other_release, Kind.VERSION, "is 0.12.0rc1 here, but this bundle was made for 0.11.0rc1 and 0.10.2rc1",
         "rlpatch bundle vllm-ascend==0.12.0rc1",
     ),
     "no release": (no_release, Kind.VERSION, "an unknown release here", "==VERSION"),
@@ -226,7 +226,7 @@ def test_a_tree_that_may_not_be_written(machine: Machine, site: Path, monkeypatc
 def test_a_patch_that_the_bundle_does_not_know_stays(machine: Machine, site: Path) -> None:
     apply(machine)
     assert rlpatch("apply", "vllm-ascend", "--stage", "graph-capture", "--path", site).exit_code == 0
-    assert "vllm-ascend graph-capture stays: this bundle does not know it" in revert(machine).lines
+    assert "vllm-ascend graph-capture stays: it is not in this bundle" in revert(machine).lines
     assert [one.patch.stage for one in StoreFolder(site).records()] == ["graph-capture"]
 
 
@@ -268,7 +268,7 @@ def test_where_another_was_quicker_the_work_is_done_already(
 
     monkeypatch.setattr(store, "commit", commit_behind_another)
     said = "\n".join(well(run(machine, dry_run=False)).lines)
-    assert ("unchanged" if command == "apply" else "nothing of this bundle is applied") in said
+    assert ("unchanged" if command == "apply" else "no patch of this bundle is applied") in said
     assert state(machine) == ("patched" if command == "apply" else "as released")
 
 

@@ -22,7 +22,7 @@ PRISTINE = BODY.encode()
             "intact",
             "only the marker comments were checked",
         ),
-        (marked(BODY), PRISTINE, False, "tampered", "then insert them again with apply"),
+        (marked(BODY), PRISTINE, False, "tampered", "then insert them again with `rlpatch apply`"),
         (
             marked(BODY),
             None,

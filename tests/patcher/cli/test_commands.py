@@ -135,7 +135,7 @@ ERRORS = {
     "unknown contents": (("apply", "vllm-ascend", "--decode", "1:2", "--contents", "npu,gpu", "--path", "site"), 2, "gpu is not a valid value", "of npu, cpu"),
     "bad ranks": (("apply", "vllm-ascend", "--decode", "1:2", "--ranks", "0,x", "--path", "site"), 2, "--ranks x is not a whole number from", "--ranks 1"),
     "negative ranks": (("apply", "vllm-ascend", "--decode", "1:2", "--ranks", "-1", "--path", "site"), 2, "--ranks -1 is not a whole number from", "--ranks 1"),
-    "metrics of later releases": (("apply", "vllm-ascend", "--decode", "1:2", "--aic-metrics", "memory_access", "--path", "site"), 2, "torch_npu 2.1 does not have these metrics", "one of none"),
+    "metrics of later releases": (("apply", "vllm-ascend", "--decode", "1:2", "--aic-metrics", "memory_access", "--path", "site"), 2, "torch_npu 2.1 does not have these AI Core metrics", "one of none"),
     "metrics at level 0": (("apply", "vllm-ascend", "--decode", "1:2", "--level", "level0", "--aic-metrics", "memory", "--path", "site"), 2, "has no effect below --level level1", "--level level1"),
     "npu options for torch": (("apply", "vllm-ascend", "--decode", "1:2", "--tool", "torch", "--mstx", "--path", "site"), 2, "is not supported by torch.profiler", "--tool npu"),
     "an odd save path": (("apply", "vllm-ascend", "--decode", "1:2", "--save-path", 'x"; import os', "--path", "site"), 2, "torch_npu does not accept this path", "--save-path /tmp"),
@@ -143,7 +143,7 @@ ERRORS = {
     "a stage that nobody has": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "rolout", "--path", "site"), 3, "for vllm-ascend or any other target, the stage rolout is not available", "--stage rollout"),
     "a window of another stage": (("apply", "vllm-ascend", "--mini-batch", "0:1", "--path", "site"), 2, "--mini-batch is not available for vllm-ascend: the training runs in areal or openrlhf or trl or verl", "rlpatch apply verl --mini-batch 0:1"),
     "a window too many": (("apply", "vllm-ascend", "--decode", "1:2", "--mini-batch", "0:1", "--path", "site"), 2, "--mini-batch is not available for vllm-ascend", "rlpatch apply verl vllm-ascend"),
-    "a role of a rollout": (("apply", "vllm-ascend", "--decode", "1:2", "--role", "ref", "--path", "site"), 2, "--role is an option of training stages", "leave --role out"),
+    "a role of a rollout": (("apply", "vllm-ascend", "--decode", "1:2", "--role", "ref", "--path", "site"), 2, "--role works only with training stages", "leave out --role"),
     "training step 0": (("apply", "vllm-ascend", "--decode", "1:2", "--training-steps", "0", "--path", "site"), 2, "whole number from 1", "--rollout 0"),
     "another version": (("apply", "vllm-ascend==0.12.0rc1", "--decode", "1:2", "--path", "site"), 3, "is 0.11.0rc1 here, not 0.12.0rc1", "vllm-ascend==0.11.0rc1"),
     "an unknown project": (("apply", "vllm-ascent", "--decode", "1:2", "--path", "site"), 3, "is not a target; targets", "vllm-ascend"),
@@ -415,7 +415,7 @@ class TestStatus:
         worker.write_text(moved)
         told = self.state(run, 4)
         assert f"next: rlpatch revert --path {site}\n" in run("status", "--path", "site", code=4).stderr
-        assert (told["state"], "then insert them again with apply" in told["detail"]) == ("tampered", True)
+        assert (told["state"], "then insert them again with `rlpatch apply`" in told["detail"]) == ("tampered", True)
         assert f"+++ b/{WORKER}" in run("diff", "--path", "site").stdout
         assert f"patched {WORKER}" in run(*APPLY).stdout
         assert (worker.read_text(), self.state(run)["state"]) == (patched, "intact")

@@ -45,23 +45,23 @@ def test_a_stage_without_a_window(words: str) -> None:
     [
         (
             "--stage graph-capture --rollout 1",
-            "--rollout is an option of rollout stages, but --stage graph-capture selects another kind of stage",
+            "--rollout works only with rollout stages, but --stage graph-capture selects another kind of stage",
         ),
         (
             "--stage graph-capture --warmup 0",
-            "--warmup is an option of rollout and training stages, but --stage graph-capture selects another kind of stage",
+            "--warmup works only with rollout and training stages, but --stage graph-capture selects another kind of stage",
         ),
         (
             "--stage graph-capture --markers",
-            "--markers is an option of rollout and training stages, but --stage graph-capture selects another kind of stage",
+            "--markers works only with rollout and training stages, but --stage graph-capture selects another kind of stage",
         ),
         (
             "--stage graph-capture --module-ranges",
-            "--module-ranges is an option of rollout and training stages, but --stage graph-capture selects another kind of stage",
+            "--module-ranges works only with rollout and training stages, but --stage graph-capture selects another kind of stage",
         ),
         (
             "--stage graph-capture --sync 1",
-            "--sync is an option of weight-sync stages, but --stage graph-capture selects another kind of stage",
+            "--sync works only with weight-sync stages, but --stage graph-capture selects another kind of stage",
         ),
         (
             "--stage weight-sync --replicas decode",
@@ -70,24 +70,24 @@ def test_a_stage_without_a_window(words: str) -> None:
         ("--decode 1:2 --replicas encode", "--replicas encode is not a whole number from 0 to"),
         (
             "--stage weight-sync --rollout 1",
-            "--rollout is an option of rollout stages, but --stage weight-sync selects another kind of stage",
+            "--rollout works only with rollout stages, but --stage weight-sync selects another kind of stage",
         ),
         (
             "--decode 1:2 --sync 1",
-            "--sync is an option of weight-sync stages, but --decode selects another kind of stage",
+            "--sync works only with weight-sync stages, but --decode selects another kind of stage",
         ),
         (
             "--stage graph-capture --role ref",
-            "--role is an option of training stages, but --stage graph-capture selects another kind of stage",
+            "--role works only with training stages, but --stage graph-capture selects another kind of stage",
         ),
         ("--builtin", "--builtin needs at least one setting to change"),
         (
             "--mini-batch 0:1 --rollout 1",
-            "--rollout is an option of rollout stages, but --mini-batch selects another kind of stage",
+            "--rollout works only with rollout stages, but --mini-batch selects another kind of stage",
         ),
         (
             "--decode 1:2 --training-steps 2",
-            "--training-steps is an option of training stages, but --decode selects another kind of stage",
+            "--training-steps works only with training stages, but --decode selects another kind of stage",
         ),
     ],
 )

@@ -23,7 +23,7 @@ from tests.choices import options
         ("--tool cpu", "--tool does not accept cpu", "one of npu, torch"),
         ("--strategy ''", "--strategy does not accept ", "--strategy NAME"),
         ("--contents gpu", "gpu is not a valid value", "of npu, cpu"),
-        ("--aic-metrics memory_access", "torch_npu 2.1 does not have these metrics", "one of none"),
+        ("--aic-metrics memory_access", "torch_npu 2.1 does not have these AI Core metrics", "one of none"),
     ],
 )
 def test_what_is_not_understood_is_said_with_what_is(words: str, cause: str, hint: str) -> None:

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
+from typing import Any
 
 import pytest
 
 from patcher.timeline import causes
-from patcher.timeline.causes import Activity, ProcessRank, StepTimes, sum_step_times, verdicts
+from patcher.timeline.causes import CPU_WAIT, Activity, ProcessRank, ProcessWait, StepTimes, sum_step_times, verdicts
 from patcher.timeline.intervals import TimeRange
 from patcher.timeline.model import TYPICAL
 from patcher.timeline.path import PathPiece
@@ -67,6 +69,11 @@ CASES = {
         ("several", None),
     ),
     "less than a twentieth": (step(decode=5.2), ("typical", None)),
+    "no CPU was free": (step(update=2.4, more={CPU_WAIT: 3}), ("limited", (CPU_WAIT.what, None, None, 3.0))),
+    "a rank that is slow and also waits": (
+        step(update=5.02, late={2: 3}, more={CPU_WAIT: 1}),
+        ("limited", ("micro-batch", None, 1, 3.0)),
+    ),
 }
 
 
@@ -79,6 +86,14 @@ def test_the_verdict_on_a_step(name: str) -> None:
 def test_a_rank_that_is_always_late_is_not_named_for_what_all_of_them_do() -> None:
     usual = [step(update=2, late={1: 2}) for _ in range(4)]
     assert named(*usual, step(update=5, late={1: 2}))[-1] == ("limited", ("micro-batch", None, None, 3.0))
+
+
+@pytest.mark.parametrize(("update", "waits", "what"), [(5, 1.1, "micro-batch"), (2, 1.2, None), (2, 3, CPU_WAIT.what)])
+def test_waits_that_are_usual_hide_no_cause(update: float, waits: float, what: str | None) -> None:
+    """Half of the steps have no waits at all where the machine is shared: the phase of these is never rare."""
+    usual = [step(more={CPU_WAIT: 1} if at % 2 else {}) for at in range(12)]
+    cause = verdicts([*usual, step(update=update, more={CPU_WAIT: waits})], WHO)[-1].limited_by
+    assert (cause and cause.what) == what
 
 
 def test_who_was_long_in_the_weight_sync_is_named() -> None:
@@ -245,6 +260,11 @@ def test_a_path_is_summed_by_activity_and_process_with_the_stalls_during_it() ->
     assert found.stopped == {first: 2 * S}
     assert (found.last_replica, found.sync, found.incomplete) == ((1, 7), {"send": {0: 3}}, "why")
     assert sum_step_times(path, (None, 0), {}, "").stalled == {}
+    waits = [ProcessWait(1, S), ProcessWait(2, S // 4), ProcessWait(2, 0), ProcessWait(1, S // 4)]
+    found = sum_step_times(path, (None, 0), {}, "", cpu_waits=waits)
+    assert (found.total, found.us) == (8 * S, {first: 23 * S // 4, second: 3 * S // 4, CPU_WAIT: 3 * S // 2})
+    assert found.by_process[CPU_WAIT] == {1: 5 * S // 4, 2: S // 4}
+    assert (found.late, {*found.phases}) == ({first: {2: S}}, {"update"})
 
 
 @pytest.mark.parametrize(
@@ -367,6 +387,46 @@ def test_nobody_is_accused_if_several_roles_are_slower_at_once(server: float, dr
     slow = verdicts([*USUAL, step(decode=9, more=more)], WHO)[-1]
     assert slow.verdict == verdict
     assert (slow.limited_by is None) == (verdict == "several")
+
+
+def test_roles_that_are_slower_in_other_phases_are_not_slower_together() -> None:
+    more = {Activity("server", "serve", "generate", "other"): 0.5, Activity("driver", "phase", "adv", "adv"): 0.6}
+    assert verdicts([*USUAL, step(decode=9, more=more)], WHO)[-1].verdict == "limited"
+
+
+@pytest.mark.parametrize(
+    ("excess", "spread", "total", "clear"),
+    [(12, 1, 30, False), (13, 1, 30, True), (9, 0, 30, False), (9.1, 0, 30, True), (31, 2.6, 30, False)],
+)
+def test_an_excess_of_twelve_spreads_and_a_third_of_the_step_is_clear(
+    excess: float, spread: float, total: int, clear: bool
+) -> None:
+    comparison = causes._Comparison(StepTimes(total, {ADV: total}, {}, {}), (), WHO)
+    vars(comparison).update(usual_times={ADV: (total - excess, spread)}, excesses={ADV: excess})
+    assert comparison._is_clear(ADV) is clear
+
+
+@pytest.mark.parametrize(
+    ("fields", "value"),
+    [
+        ({"kind": "iteration"}, 7), ({"kind": "iteration", "replica": 1}, inf), ({"kind": "iteration", "replica": None}, inf),
+        ({"role": "reward", "phase": "gen"}, 5), ({"role": "reward"}, inf), ({"phase": "gen"}, inf), ({}, inf),
+    ],
+)  # fmt: skip
+def test_what_an_activity_can_shrink_by_is_bounded_by_what_runs_beside_it(fields: dict[str, Any], value: float) -> None:
+    replica = fields.get("replica", 0)
+    activity = Activity(fields.get("role", "engine"), fields.get("kind", "x"), "x", fields.get("phase", "y"))
+    times = StepTimes(1, {}, {}, {}, (0, 7), rewards_delay=5)
+    assert causes._Comparison(times, (), WHO)._slack(activity, replica) == value
+
+
+def test_the_lead_in_a_weight_sync_is_over_the_next_slowest_of_the_role() -> None:
+    who = [*WHO, ProcessRank(None, 2)]
+    comparison = causes._Comparison(step(), (), who)
+    times = replace(step(), sync={"send": {0: 50, 1: 4, 2: 9, 5: 6, 3: 20, 4: 13}})
+    assert comparison._slowest_in_sync(times, SEND) == (3, 2)
+    assert comparison._slowest_in_sync(times, SEND._replace(role="engine")) == (7, 3)
+    assert comparison._slowest_in_sync(times, SEND._replace(what="load")) == (0, None)
 
 
 @pytest.mark.parametrize(

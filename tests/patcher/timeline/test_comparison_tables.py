@@ -42,9 +42,9 @@ def test_a_cause_has_its_steps_on_each_side_and_what_changed(changed: str) -> No
         label="reward: score", before_steps=1, after_steps=2, before_seconds=3.0, after_seconds=4.0, changed=changed
     )
     table = tables.causes(Some(causes=[row]))  # type: ignore[arg-type]
-    assert table.rows == [(cause.label, 1, 2, 3.0, 4.0, tables.often(row))]
+    assert table.rows == [(cause.label, 1, 2, 3.0, 4.0, tables.cause_verdict(row))]
     words: dict[str, str] = {LONGER: "more often", SHORTER: "less often", UNCLEAR: "may be chance"}
-    assert tables.often(row) == words.get(changed, changed)
+    assert tables.cause_verdict(row) == words.get(changed, changed)
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_a_cause_changed_by_its_share_of_each_side(
 
 @pytest.mark.parametrize(
     ("raw", "equal", "marks"),
-    [(LONGER, LONGER, ""), (LONGER, "unknown", ""), (LONGER, UNCLEAR, "raw only"), (UNCLEAR, UNCLEAR, ""), (LONGER, SHORTER, "equal tokens"), (UNCLEAR, LONGER, "equal tokens")],
+    [(LONGER, LONGER, ""), (LONGER, "unknown", ""), (LONGER, UNCLEAR, "raw only"), (UNCLEAR, UNCLEAR, ""), (LONGER, SHORTER, "equal token"), (UNCLEAR, LONGER, "equal token")],
 )  # fmt: skip
 def test_a_change_is_marked_where_it_differs_at_equal_tokens(raw: str, equal: str, marks: str) -> None:
-    text = tables.changed(change(1.0, raw, changed_at_equal_tokens=equal))
-    assert [mark for mark in ("raw only", "equal tokens") if mark in text] == [marks] * bool(marks)
-    assert (raw if marks != "equal tokens" else equal) in text
+    text = tables.change_verdict(change(1.0, raw, changed_at_equal_tokens=equal))
+    assert [mark for mark in ("raw only", "equal token") if mark in text] == [marks] * bool(marks)
+    assert (raw if marks != "equal token" else equal) in text

@@ -67,6 +67,29 @@ def test_causes_of_another_rank_are_another_cause() -> None:
     assert {one.steps for one in found.values()} == {(2,), (3, 4)}
 
 
+def test_a_step_that_loses_a_hundredth_of_its_time_is_not_among_those_that_lose() -> None:
+    lost = said([step(1), step(2, poll=0.1), step(3, poll=0.11), step(4, poll=3)])
+    ((title, poll),) = lost.items()
+    assert title.startswith("polling ")
+    assert (poll.seconds, poll.steps, poll.saves_seconds) == (3.21, (3, 4), 3.21)
+
+
+def test_costs_are_rounded_to_a_microsecond_and_shares_to_a_hundredth_of_a_percent() -> None:
+    (found,) = said([step(1), step(2, (cause(2 / 3, 1 / 3),)), step(3, poll=0)]).values()
+    assert (found.seconds, found.share, found.saves_seconds) == (0.666667, 0.0333, 0.333333)
+    (found,) = said([step(1), step(2, poll=2 / 3), step(3)]).values()
+    assert (found.seconds, found.share, found.saves_seconds) == (0.666667, 0.0333, 0.666667)
+    done = ((0, 1.0), (1, 5.0))
+    (found,) = said([step(1), step(2, imbalance=(Imbalance("ranks", done, 2 / 3),)), step(3)]).values()
+    assert (found.seconds, found.share, found.saves_seconds) == (0.666667, 0.0333, 0.666667)
+
+
+def test_an_activity_that_is_shorter_than_its_excess_is_not_long() -> None:
+    path = spent(other=3, update=2)
+    found = [*costs._long_activities([step(1), step(2, (cause(2.5),)), step(3, (cause(0.5),))], [path] * 3)]
+    assert [(one.cause and one.cause.what, one.seconds) for one in found] == [("x", 9), ("micro-batch", 3.5)]
+
+
 def test_below_a_hundredth_of_the_run_nothing_is_said_and_of_many_the_largest() -> None:
     assert said([step(1), step(2, (cause(0.1),))]) == {}
     assert len(said([step(1), step(2, (cause(0.11),))])) == 1
@@ -89,9 +112,12 @@ def test_each_step_loses_less_its_own_excess() -> None:
     assert (poll.seconds, poll.steps, poll.saves_seconds) == (6, (2, 3), 6)
     assert "(sample)" in str(poll.title)
     assert poll.cause == Cause("driver", None, None, "sample", "gen", 2, 0.0, "poll")
-    assert found["long tail of the rollout, with fewer than a tenth of the peak requests"].seconds == 4
+    assert found["long tail of the rollout: fewer running requests than a tenth of the peak number"].seconds == 4
     assert found["weight sync"].seconds == 2.0
-    kinds = {"poll": poll, "tail": found["long tail of the rollout, with fewer than a tenth of the peak requests"]}
+    kinds = {
+        "poll": poll,
+        "tail": found["long tail of the rollout: fewer running requests than a tenth of the peak number"],
+    }
     assert {kind: one.advice for kind, one in kinds.items()} == {kind: ADVICE[kind] for kind in kinds}
     assert found["weight sync"].advice == ADVICE["sync"]
     small = said(
@@ -101,7 +127,7 @@ def test_each_step_loses_less_its_own_excess() -> None:
     assert {title: one.seconds for title, one in small.items() if "longer than" not in title} == {
         "rewards at the end of the rollout": 0.5
     }
-    gap = said([step(1), step(2)], [spent(gap=9.0), spent(gap=8.0)])["time of the driver between its phases"]
+    gap = said([step(1), step(2)], [spent(gap=9.0), spent(gap=8.0)])["driver time between its phases"]
     assert gap.seconds == 8
 
 

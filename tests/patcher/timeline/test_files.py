@@ -40,6 +40,7 @@ def test_what_a_writer_writes_is_what_a_reader_reads(tmp_path: Path) -> None:
     writer.add("work", "update", 900, 1_000, key="Worker", amount=7)
     writer.iterate(500, 540, 2, 20, 100, 60, 7_000, 1)
     writer.iterate(600, 610, 3, 3, 103, 61, 7_009, 2)
+    writer.more = {"cpu_waits": [[-100, 500, 200], [-20, 80, 80], [0, 10, 11], [5], [0, 10, 0]]}
     writer.flush((1_200, 5_000))
     writer.add("phase", "gen", 1_100, None)
     writer.iterate(1_300, 1_310, 3, 3, 106)  # as an older recorder does
@@ -51,6 +52,12 @@ def test_what_a_writer_writes_is_what_a_reader_reads(tmp_path: Path) -> None:
     columns = (getattr(found.iterations, name) for name in ("context", "longest", "cpu", "rollout", "id"))
     assert [[*column] for column in columns] == [[100, 103, 106], [60, 61, 0], [7_000, 7_009, 0], [1, 2, 0], [2, 3, 5]]
     assert (found.highest, found.count) == (5, 5)
+    assert ([tuple(wait) for wait in found.cpu_waits], found.losses.lines) == (
+        [(600, 1_100, 200), (1_100, 1_180, 80)],
+        3,
+    )
+    waits = [found.cpu_wait(*times) for times in ((0, 600), (600, 850), (1_000, 1_110), (1_100, 1_300), (0, 9_999))]
+    assert waits == [0, 100, 50, 80, 280]
 
 
 @pytest.mark.parametrize(
@@ -227,6 +234,19 @@ def test_a_text_is_bounded_and_holds_nothing_that_a_terminal_obeys(tmp_path: Pat
     (span,) = reader(writer.path).spans
     assert span.name.isprintable()
     assert len(span.name) == 60
+
+
+def test_what_a_header_or_a_device_leaves_out_is_empty() -> None:
+    header, device = files._decode_header(b"{}"), files._decode_device(b'{"index":2}')
+    assert header == files.Header("", "", 0, 0, "", "", None, None, 0, {})
+    assert device == files.ProcessDevice(2, "", "", "", 0)
+
+
+def test_texts_of_a_header_have_their_most_letters() -> None:
+    texts = files._texts(files.Header("x" * 300, "x" * 300, 0, 0, "x" * 300, "x" * 300, "x" * 300, "x" * 300))
+    assert {name: len(text) for name, text in texts.items()} == {
+        "package": 40 + 1 + 40, "host": 80, "boot": 80, "command": 80, "run": 200
+    }  # fmt: skip
 
 
 HEADERS = {
@@ -421,11 +441,13 @@ def test_what_is_forgotten_ended_by_then() -> None:
         for at, (start, end) in enumerate([(0, 10), (0, 11), (5, None), (2, 9)])
     ]
     reader.stalls = [TimeRange(0, 10), TimeRange(0, 11)]
+    reader.cpu_waits = [files.CpuWait(0, 10, 1), files.CpuWait(0, 11, 1)]
     reader.iterations.extend([0, 10, 11], [10, 11, 20], [1, 2, 3], [1, 1, 1])
     assert [list(column) for column in (reader.iterations.context, reader.iterations.id)] == [[0, 0, 0]] * 2
     assert [span.id for span in reader.forget(10)] == [0, 3]
     assert ([span.id for span in reader.spans], reader.stalls, list(reader.iterations.end)) == (
         [1, 2], [TimeRange(0, 11)], [11, 20]
     )  # fmt: skip
+    assert [wait.end for wait in reader.cpu_waits] == [11]
     assert reader.forget(3) == []
     assert len(reader.iterations) == 2

@@ -216,7 +216,7 @@ def test_tables_and_sentences_have_the_bytes_of_the_run(tmp_path: Path) -> None:
     peaks, changes, cache, growth = memory_tables.tables(run)
     device, host = peaks.rows[0], peaks.rows[-1]
     assert (*device[:7], device[8]) == ("device", "node0:0", 1, "update_actor", 0.55, 71 * GIB, 80 * GIB, 3 * GIB)
-    assert device[7] == "trainer, rank 0 51.5 GB, engine, replica 0 21.5 GB (while asleep)"
+    assert device[7] == "trainer, rank 0 (51.5 GB), engine, replica 0 (21.5 GB, while asleep)"
     assert (*host[:4], *host[5:7]) == ("host", "node0", None, "", 4_800 << 20, 64_000 << 20)
     assert [row[1:] for row in changes.rows] == [
         ("trainer", "update_actor", 8, 44 * GIB, 44 * GIB), ("engine", "sleep", 8, 40 * GIB, 40 * GIB),
@@ -227,6 +227,13 @@ def test_tables_and_sentences_have_the_bytes_of_the_run(tmp_path: Path) -> None:
         "1.5 MB", "−1.5 MB", "0 B", "−1 B"
     ]  # fmt: skip
     assert cache.rows == [("engine, replica 0", 8, 458, 1000, 0.458)]
+    columns = [column for table in (peaks, changes, cache, growth) for column in table.columns]
+    assert [column.key for column in columns if column.bar] == ["used_bytes"]
+    assert [column.key for column in columns if column.optional] == ["step", "per_step_bytes", "seconds", "doing"]
+    assert [column.key for column in columns if column.unit.whole == 1] == ["share"]
+    empty = replace(run, memory=RunMemory(cache=(CacheUse("e", 0, 2, 0, 0),)))
+    assert memory_tables.cache(empty).rows == [("e", 2, 0, 0, 0)]
+    assert "0 % (0 of 0" in memory_tables.cache_line(empty.memory.cache[0])
     assert growth.rows == [
         ("trainer, rank 0", "host", None, 100 << 20, 700 << 20, 1_300 << 20, None, ""),
         ("trainer, rank 0", "host", 5, None, 1_000 << 20, 2_000 << 20, 0.300001, "update_actor"),
@@ -264,10 +271,10 @@ def test_a_sentence_names_four_holders_and_sums_the_others() -> None:
     peak = MemoryPeak("host", "a", 1, 0.0, "", 6 * 10**9, 10**10, holders, 0)
     assert (
         memory_tables.holders(peak)
-        == "p0 1.0 GB, p1 1.0 GB (while asleep), p2 1.0 GB, p3 1.0 GB, 2 more processes 2.0 GB"
+        == "p0 (1.0 GB), p1 (1.0 GB, while asleep), p2 (1.0 GB), p3 (1.0 GB), 2 more processes (2.0 GB)"
     )
     five = memory_tables.holders(replace(peak, holders=holders[:5]))
-    assert five.endswith("p4 1.0 GB")
+    assert five.endswith("p4 (1.0 GB)")
     growth = MemoryGrowth("device", "p", 0, 10**9, 3 * 10**9, 5 * 10**8, 5)
     assert "fills" not in memory_tables.growth_line(growth)
     assert memory_tables.growth_line(growth).startswith("p: device ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 from fixtures.timeline.small import MS, WALL
 from fixtures.timeline.writer import Writer
 from patcher.timeline import runs
-from patcher.timeline.files import paths
+from patcher.timeline.files import KeptSpan, paths
 from patcher.timeline.join import join
+from patcher.timeline.missing import Counterparts, _listed
+from patcher.timeline.path import StepRecords
 
 DRIVER, TRAINER, AGENT, OTHER_AGENT, REWARD = 10, 20, 40, 41, 50
 SERVERS, ENGINES = (30, 31), (60, 61)
@@ -43,6 +46,28 @@ def written(folder: Path) -> None:
             writers[engine].iterate(begin + 12 * MS, begin + 690 * MS, 4, 4)
     for writer in writers.values():
         writer.close((5_000 * MS, WALL + 5_000 * MS))
+
+
+@pytest.mark.parametrize(("start", "counted"), [(9, False), (10, True), (19, True), (20, False)])
+def test_requests_count_in_the_step_in_which_they_began(start: int, counted: bool) -> None:
+    spans = [KeptSpan(start, 30, "request", "generate", 1, 1, 0, 0)]
+    counterparts = Counterparts()
+    counterparts.feed(StepRecords(10, 20, 0, spans, {}, ("agent",), (None,)))
+    assert counterparts.counts["request"] == counted
+
+
+@pytest.mark.parametrize(("served", "unmatched"), [(20, 0), (18, 0), (17, 3), (0, 20), (21, 0)])
+def test_a_tenth_of_the_requests_may_have_been_cut_off(served: int, unmatched: int) -> None:
+    counterparts = Counterparts()
+    counterparts.counts.update(request=20, serve=served)
+    assert counterparts.count_unmatched("request", "serve") == unmatched
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"), [([3, None, 1], "1, 3"), (range(8), "0, 1, 2, 3, 4, 5, 6, 7"), (range(9), "0, 1, 2, 3, 4, 5, 6, 7 …")]
+)  # fmt: skip
+def test_eight_numbers_are_listed(numbers: Iterable[int | None], text: str) -> None:
+    assert _listed(numbers) == text
 
 
 LACKING: dict[str, tuple[tuple[int, ...], list[str]]] = {

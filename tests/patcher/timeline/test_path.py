@@ -6,7 +6,7 @@ import pytest
 
 from patcher.timeline import path
 from patcher.timeline.files import IterationColumns, KeptSpan
-from patcher.timeline.intervals import TimeRange
+from patcher.timeline.intervals import TimeRange, end_of
 from patcher.timeline.path import (
     DEEPEST,
     PAUSE,
@@ -109,7 +109,10 @@ ITERATIONS: dict[str, tuple[list[tuple[int, int, int, int]], list[tuple[int, int
     "thrice their length apart": ([(0, 30, 1, 1), (90, 99, 1, 1), (120, 150, 1, 1)], [(0, 150, "decode")]),
     "one before that goes on": ([(-5, 4, 2, 2), (-3, 9, 2, 2), (20, 30, 2, 2)], [(-3, 30, "decode")]),
     "one before, whose gap is short": ([(-30, -4, 2, 2), (5, 30, 2, 2)], [(-30, 30, "decode")]),
-    "one long before": ([(-200, -170, 1, 1), (5, 30, 1, 1), (30, 31, 1, 1)], [(5, 31, "decode")]),
+    "one long before": (
+        [(-200, -170, 1, 1), (5, 30, 1, 1), (30, 31, 1, 1)],
+        [(-200, -170, "decode"), (5, 31, "decode")],
+    ),
     "one behind": ([(10, 20, 1, 1), (200, 210, 1, 1)], [(10, 20, "decode")]),
     "one that overlaps the next": ([(10, 60, 2, 9), (20, 30, 2, 2)], [(10, 20, "prefill"), (20, 30, "decode")]),
     "none": ([], []),
@@ -125,6 +128,21 @@ def test_iterations_head_to_head_are_one_piece(name: str) -> None:
     pieces = iteration_pieces(columns, 0, 200 * MS, "gen", ENGINE)
     assert [(piece.start // MS, piece.end // MS, piece.what) for piece in pieces] == expected
     assert {piece[2:4] + piece[5:] for piece in pieces} <= {("engine", "iteration", "gen", ENGINE, 0)}
+
+
+@pytest.mark.parametrize(
+    ("lengths", "first", "last", "gap"),
+    [
+        ([30, 30, 7], 0, 3, 90), ([6, 7, 8], 0, 3, 21), ([6, 6], 0, 2, 20), ([40, 7, 30], 0, 1, 120), ([40, 7, 7, 9], 1, 3, 21),
+        ([30], 0, 1, 90), ([], 0, 0, 20), ([7] * 2048 + [30] * 2049, 0, 4097, 90), ([7] * 2049 + [30] * 2049, 0, 4098, 21),
+    ],
+)  # fmt: skip
+def test_a_gap_of_thrice_the_usual_iteration_counts_as_none(
+    lengths: list[int], first: int, last: int, gap: int
+) -> None:
+    columns = IterationColumns()
+    columns.extend([0] * len(lengths), [length * MS for length in lengths])
+    assert path.largest_joined_gap(columns, first, last) == gap * MS
 
 
 def test_phases_calls_works_and_units() -> None:
@@ -589,6 +607,58 @@ def test_what_rlpatch_holds_back_is_its_own() -> None:
     assert sum(one.late for one in found) == pytest.approx(10 * MS, abs=2 * MS)
     all_ranks = ranks([unit(0, 200)], [unit(0, 200)], 200)
     assert paused(all_ranks, 200, (FIRST, 40, 180), (SECOND, 50, 190))[1] == (50, 180, "rlpatch", PAUSE, None)
+
+
+@pytest.mark.parametrize(
+    ("role", "process", "pauses", "expected"),
+    [
+        ("driver", DRIVER, {DRIVER: [(20, 30), (50, 55)]}, [(10, 20, 25), (20, 30, None), (30, 50, 0), (50, 55, None), (55, 90, 0)]),
+        ("driver", DRIVER, {DRIVER: [(0, 15), (80, 99)], FIRST: [(20, 30)]}, [(10, 10, 25), (10, 15, None), (15, 80, 0), (80, 90, None), (90, 90, 0)]),
+        ("driver", DRIVER, {DRIVER: [(0, 10), (90, 99)]}, [(10, 90, 40)]), ("driver", None, {DRIVER: [(20, 30)]}, [(10, 90, 40)]),
+        ("driver", DRIVER, {DRIVER: [(20, 70)]}, [(10, 20, 0), (20, 70, None), (70, 90, 0)]),
+        ("trainer", None, {FIRST: [(20, 40)], SECOND: [(30, 60)]}, [(10, 30, 30), (30, 40, None), (40, 90, 0)]),
+        ("trainer", FIRST, {ENGINE: [(20, 30)]}, [(10, 90, 40)]), ("engine", ENGINE, {SERVER: [(20, 30)]}, [(10, 90, 40)]),
+        ("server", SERVER, {ENGINE: [(20, 30)]}, [(10, 20, 30), (20, 30, None), (30, 90, 0)]),
+    ],
+)  # fmt: skip
+def test_a_piece_is_split_at_the_pauses_of_its_process(
+    role: str, process: int | None, pauses: dict[int, list[tuple[int, int]]],
+    expected: list[tuple[int, int, int | None]],
+) -> None:  # fmt: skip
+    """Its delay is less by them, and stays with its first part; pauses have none."""
+    ranges = {at: [TimeRange(*pause) for pause in of_process] for at, of_process in pauses.items()}
+    records = StepRecords(0, 100, DRIVER, [], {ENGINE: IterationColumns()}, ROLES, REPLICAS, pauses=ranges)
+    piece = PathPiece(10, 90, role, "work", "x", "p", process, 40)
+    parts = [*path._split_at_pauses(records, piece)]
+    assert [(part.start, part.end, None if part.kind == "pause" else part.late) for part in parts] == expected
+    assert {part[2:7] for part in parts if part.kind == "pause"} <= {("rlpatch", "pause", PAUSE, "p", process)}
+
+
+def test_the_phases_of_a_step_are_spans_of_the_driver_alone() -> None:
+    rows = Rows()
+    for process, kind, name, start, end in (
+        (DRIVER, "phase", "gen", 20, 40), (DRIVER, "sync", "send", 50, 60), (DRIVER, "reward", "score", 61, 95),
+        (DRIVER, "phase", "log", 70, 90), (FIRST, "work", "train", 5, 80),
+    ):  # fmt: skip
+        rows.add(process, kind, name, start, end)
+    records = StepRecords(0, 100 * MS, DRIVER, rows.spans, {}, ROLES, REPLICAS)
+    assert records.phase_range == TimeRange(20 * MS, 60 * MS)
+    assert StepRecords(0, 100, DRIVER, rows.spans[4:], {}, ROLES, REPLICAS).phase_range == TimeRange(0, 100)
+
+
+def test_the_syncs_of_engines_are_without_others_of_their_kind_within() -> None:
+    rows = Rows()
+    outer = rows.add(ENGINE, "sync", "receive", 10, 50)
+    rows.add(ENGINE, "sync", "load", 20, 30, outer)
+    rows.add(ENGINE, "phase", "compile", 30, 45, outer)
+    other = rows.add(ENGINE, "sync", "flush", 60, 80)
+    rows.add(ENGINE, "phase", "compile", 61, 70, other)
+    rows.add(FIRST, "sync", "send", 10, 50)
+    records = StepRecords(0, 100 * MS, DRIVER, rows.spans, {}, ROLES, REPLICAS)
+    assert [(span.name, span.start // MS, end_of(span) // MS) for span in records.engine_syncs] == [
+        ("receive", 30, 50), ("load", 20, 30), ("flush", 60, 80)
+    ]  # fmt: skip
+    assert [span.name for span in records.receivers] == ["receive"]
 
 
 def test_a_server_waits_for_an_engine_that_rlpatch_holds_back() -> None:

@@ -35,6 +35,10 @@ def test_the_time_until_an_agent_loop_begins_is_its_own_unless_the_driver_stood_
             1,
         )
     ]  # fmt: skip
+    earlier = (
+        KeptSpan(start * MS, end * MS, "trajectory", "", None, 9, 0, OTHER) for start, end in ((-90, -60), (-50, 0))
+    )
+    spans += earlier if name == "gen" and first > 0 else ()
     records = StepRecords(0, 1000 * MS, DRIVER, spans, {}, ROLES, (None,) * 3, stalls=stalls)
     pieces = {(piece.role, piece.what, piece.process) for piece in critical_path(records) if piece.start < 600 * MS}
     assert begins in pieces

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from fixtures.timeline.small import STEP, WALL, small
-from patcher.timeline import files, runs
+from patcher.timeline import files, recorded, runs
 from patcher.timeline.join import join
-from patcher.timeline.model import RunTimeline
+from patcher.timeline.model import Lane, Run, RunTimeline
+from patcher.traces.sidecar import Metadata
 
 
 def joined(folder: Path) -> RunTimeline:
@@ -39,6 +40,31 @@ def test_a_window_that_was_recorded_lies_where_it_was_on_the_clock_of_the_run(tm
     assert window.end - window.start == pytest.approx(0.1)
     assert window.lane is not None
     assert found.lanes[window.lane].pid == 31
+
+
+@pytest.mark.parametrize(
+    ("units", "times"),
+    [
+        ([{"begin": 1, "end": (1 << 63) - 1}], (1e-9, ((1 << 63) - 1) / 1e9)), ([{"begin": 0, "end": 5}, 3], (5e-9, 5e-9)),
+        ([{"begin": 7, "end": 1 << 63}, {"begin": True, "end": 9}], (7e-9, 9e-9)), ([], None), ("x", None),
+    ],
+)  # fmt: skip
+def test_the_times_of_a_window_are_those_of_its_first_and_last_step(
+    units: object, times: tuple[float, float] | None
+) -> None:
+    assert recorded._begin_and_end(Metadata({"units": units})) == times
+
+
+def test_windows_are_in_order_to_the_microsecond(tmp_path: Path) -> None:
+    lanes = [Lane("driver", 0, None, None, "node.0", 5, ""), Lane("engine", 1, 0, 0, "node.0", 31, "")]
+    for number, (begin, pid) in enumerate([(9, 31), (2, 5), (4, 7)]):
+        known = {"format": 1, "host": "node_0", "pid": pid, "unit": "decode", "window": f"{number}:9"}
+        units = [{"begin": begin * 10**9 + 1_234_567, "end": (begin + 1) * 10**9}]
+        (tmp_path / f"{number}.json.rlpatch.json").write_text(json.dumps({**known, "units": units}))
+    found = recorded.windows(tmp_path, lanes, Run(1, 1.0, 1.0, 1, (), ""), 1.0)
+    assert [(window.title, window.start, window.end, window.lane) for window in found] == [
+        ("decode 1:9", 1.001235, 2.0, 0), ("decode 2:9", 3.001235, 4.0, None), ("decode 0:9", 8.001235, 9.0, 1)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("after", "shown"), [(-60.5, False), (-59.5, True), (64.5, True), (65.5, False)])

@@ -26,10 +26,14 @@ from patcher.timeline.run_comparison import (
     FEW,
     NO_DIFFERENCE,
     SLOWER,
+    ChangeInterval,
     ChosenSteps,
     RunComparison,
+    RunSide,
     SecondsChange,
+    _change_with_interval,
     _phase_seconds,
+    _probability_by_chance,
     compared,
 )
 
@@ -195,6 +199,49 @@ def test_chance_changes_nothing() -> None:
     assert sum(any(part.changed != "no clear change" for part in one.parts) for one in found) <= 6
 
 
+def test_a_change_has_the_interval_of_welchs_test() -> None:
+    low, change, high = _change_with_interval([1, 2, 3, 4], [2, 4, 6, 8, 20], 1.959964)
+    assert (low, change, high) == pytest.approx((-3.080, 5.5, 14.080), abs=0.001)  # 2.66 errors of 3.23: 4.33 degrees
+    assert _change_with_interval([1, 1], [3, 3], 2) == (2, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("counts", "steps", "probability"),
+    [
+        ((0, 6), (12, 12), 0.013729), ((3, 0), (4, 4), 0.142857), ((1, 9), (12, 12), 0.002759), ((2, 2), (4, 4), 1.0),
+        ((5, 0), (5, 3), 0.017857), ((0, 1), (2, 1), 0.333333), ((0, 0), (3, 4), 1.0),
+    ],
+)  # fmt: skip
+def test_the_probability_of_a_difference_by_chance_is_that_of_fishers_test(
+    counts: tuple[int, int], steps: tuple[int, int], probability: float
+) -> None:
+    assert _probability_by_chance(counts, steps) == pytest.approx(probability, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "direction"),
+    [(0, 1, "no clear change"), (0.1, 1, "longer"), (-1, 0, "no clear change"), (-1, -0.1, "shorter")],
+)
+def test_a_change_is_clear_if_its_interval_is_on_one_side_of_0(low: float, high: float, direction: str) -> None:
+    assert ChangeInterval(low, (low + high) / 2, high).direction == direction
+
+
+def test_a_side_is_described_by_its_steps() -> None:
+    steps = [
+        step(at, {"decode": seconds}, tokens) for at, (seconds, tokens) in enumerate([(1, 100), (2, 300), (6, 500)], 1)
+    ]
+    lanes = (
+        Lane("trainer", 0, None, 0, "a", 1, ""),
+        Lane("trainer", 1, None, 1, "a", 2, ""),
+        Lane("driver", 0, None, None, "a", 3, ""),
+    )
+    found = compared(side(steps, lanes=lanes), side([step(1, {"decode": 1}, None), *steps[:1]], "b"))
+    packages = ("verl 0.9.1", "vllm 0.27.0")
+    assert found.before == RunSide(Path("a"), packages, (1, 2, 3), {"trainer": 2, "driver": 1}, 2, 300, 400, 100)
+    assert found.after == RunSide(Path("b"), packages, (1, 1), {}, 1, None, None, None)
+    assert (found.step.before_seconds, found.step.after_seconds, found.step.change_seconds) == (3, 1, -2)
+
+
 def width(change: SecondsChange) -> float:
     assert change.raw is not None
     return change.raw.high - change.raw.low
@@ -296,6 +343,10 @@ def test_other_trainers_are_refused() -> None:
     found = compared(side(noisy(1)), side(trl(9), "b"))
     assert len(found.refused) == 1
     assert compared(side(trl(9)), side(trl(9), "b")).refused == ()
+    silent = [replace(one, critical_path=()) for one in noisy(1)]
+    assert [
+        len(compared(*sides).refused) for sides in ((side(noisy(1)), side(silent)), (side(silent), side(silent)))
+    ] == [1, 0]
     validating = [replace(one, critical_path=(*one.critical_path, segment(("driver", "phase", "testing", "testing"), 3)))
                   for one in noisy(2)]  # fmt: skip
     assert compared(side(noisy(1)), side(validating, "b")).refused == ()

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from fixtures.timeline.small import small
@@ -45,6 +47,9 @@ def test_where_each_rank_runs_by_itself_all_are_trainers_and_there_is_no_driver(
         ("trainer", 2, True)
     ]  # fmt: skip
     assert (found.missing, found.notes) == ((), ())
+    assert [(step.requests, step.tail, step.tail_seconds, step.sync_seconds) for step in found.steps] == [
+        (0, None, 0, 0)
+    ] * 2
 
 
 @pytest.mark.parametrize(("first", "second", "count"), [("a", "b", 2), ("a", "a", 2), ("", "", 2)])
@@ -130,6 +135,64 @@ def block(folder: Path, pid: int, started_s: int, *, kind: str = "work", host: s
     writer = Writer(folder, host, boot=f"boot {host}", pid=pid, parent=parent, run="r", started_ms=started_s * 1000)
     writer.add(kind, "init_model", started_s * 1_000_000 - 1, None)
     writer.flush((started_s * 1_000_000, started_s * 1_000_000))
+
+
+def lived(start_s: float, end_s: float, role: str = "engine", **more: Any) -> runs.Process:
+    """A process from ``start_s`` to ``end_s``, in seconds since 1970."""
+    head = files.ProcessFile(
+        path=Path("x"), started=round(start_s * 1000), package="", begin=0, first=None, last=(0, round(end_s * 1e6)),
+        kinds=frozenset(), rank=None, ended=True, cut=False, environ=more.pop("environ", {}),
+    )  # fmt: skip
+    return runs.Process((head,), (role,), **{"replica": None, "rank": None, **more})
+
+
+@pytest.mark.parametrize(
+    ("other", "overlaps"), [((0, 4), False), ((0, 5), True), ((6, 7), True), ((9, 12), True), ((9.5, 12), False), ((0, 12), True)]
+)  # fmt: skip
+def test_lifetimes_overlap_where_one_begins_before_the_other_ends(other: tuple[float, float], overlaps: bool) -> None:
+    assert runs._lifetimes_overlap(lived(5, 9), lived(*other)) is overlaps
+    assert runs._lifetimes_overlap(lived(*other), lived(5, 9)) is overlaps
+
+
+def test_a_process_ended_if_it_says_so_or_was_replaced() -> None:
+    def one(last_us: int, begin: int, ended: bool = False, **more: Any) -> runs.Process:
+        process = lived(0, 1, "trainer", **{"rank": 3, **more})
+        head = msgspec.structs.replace(process.head, last=(last_us, 0), begin=begin, ended=ended, pid=begin)
+        return replace(process, parts=(head,))
+
+    assert runs.end_times([one(50, 1), one(90, 51)]) == {0: 50}
+    assert runs.end_times([one(90, 51), one(50, 1)]) == {1: 50}
+    assert runs.end_times([one(50, 1), one(90, 50)]) == {}
+    assert runs.end_times([one(50, 1), one(90, 51, rank=2)]) == {}
+    assert runs.end_times([one(50, 1, rank=None), one(90, 51, rank=None)]) == {}
+    assert runs.end_times([one(50, 1, rank=None, replica=0), one(90, 51, rank=None, replica=0)]) == {0: 50}
+    assert runs.end_times([one(50, 1, ended=True), one(90, 2)]) == {0: 50}
+    assert runs.end_times([one(0, 1), one(90, 51)]) == {}
+
+
+def test_the_lanes_of_a_role_are_in_the_order_of_replica_rank_and_start() -> None:
+    places = [(1, 0, 1), (0, 1, 1), (None, 0, 2), (0, 0, 1), (0, None, 3), (None, 1, 0)]
+    ordered = runs._in_lane_order(lived(start, 9, replica=replica, rank=rank) for replica, rank, start in places)
+    assert [(one.replica, one.rank, one.wall[0] // 10**6) for one in ordered] == [
+        (0, 0, 1), (None, 0, 2), (0, None, 3), (None, 1, 0), (0, 1, 1), (1, 0, 1)
+    ]  # fmt: skip
+
+
+def test_of_a_very_large_world_the_first_ranks_are_looked_at() -> None:
+    trainer = lived(0, 9, "trainer", rank=3, environ={"WORLD_SIZE": "70000"})
+    assert runs.missing_ranks([trainer]) == {70_000: [0, 1, 2, *range(4, 65_536)]}
+    assert runs.missing_ranks([lived(0, 9, "trainer", environ={"WORLD_SIZE": "2"})]) == {}
+
+
+def test_the_rank_that_a_process_reported_is_better_than_that_of_its_environment(tmp_path: Path) -> None:
+    for pid, ranks in ((1, []), (2, [4]), (3, [4, 0])):
+        writer = Writer(tmp_path, pid=pid, run="r", started_ms=1, environ={"RANK": "7"})
+        writer.add("work", "x", 1, 2)
+        for rank in ranks:
+            writer.line({"at": [5, 5], "who": {"rank": rank}})
+        writer.close((10, 10_000))
+    ((_, processes),) = survey(tmp_path).runs
+    assert {process.head.pid: process.rank for process in processes} == {1: 7, 2: 4, 3: 0}
 
 
 STARTING: dict[str, tuple[tuple[dict[str, Any], ...], list[int]]] = {

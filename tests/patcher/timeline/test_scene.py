@@ -58,6 +58,19 @@ def test_no_cause_is_made_up_in_a_run_of_noise(tmp_path: Path) -> None:
     assert [step.limited_by for step in joined(tmp_path).steps[1:] if step.limited_by] == []
 
 
+def test_a_step_in_which_no_cpu_was_free_accuses_nobody(tmp_path: Path) -> None:
+    """A rank is slow in a step with waits, too, and in one without."""
+    slow = [Injected("optimizer", 9, 6, 1), Injected("optimizer", 12, 2, 1)]
+    Scene(tmp_path, 3, 16, injected=slow, starved=(6, 9, 14)).write()
+    run = joined(tmp_path)
+    limits = {step.step: (step.limited_by.role, step.limited_by.rank) for step in run.steps[1:] if step.limited_by}
+    assert limits == {6: ("host", None), 9: ("trainer", 1), 12: ("trainer", 1), 14: ("host", None)}
+    assert "trainer, rank" in run.steps[5].why
+    (cost,) = (cause for cause in run.causes if cause.cause and cause.cause.role == "host")
+    assert cost.steps == (6, 9, 14)
+    assert any("no CPU was free" in note for note in run.notes)
+
+
 def test_answers_that_grow_are_a_trend_and_no_cause(tmp_path: Path) -> None:
     Scene(tmp_path, 1, 25, answers=(20, 300), noise=0.1).write()
     run = joined(tmp_path)
@@ -120,9 +133,9 @@ def test_the_second_cause_the_saving_and_the_phases_beside_are_shown(tmp_path: P
     assert any(
         line.startswith("also longer than in the typical step: trainer, rank 1: update_weights 1.0") for line in lines
     )
-    assert any(line.startswith("11") and "typical, also testing 0." in line for line in lines)
+    assert any(line.startswith("11") and "typical; not compared: testing 0." in line for line in lines)
     shown = page.page(run)
-    assert "also testing, " in shown
+    assert "not compared: testing, " in shown
     assert "; +1.0" in shown
     for bound in run.steps[11].what_if:
         assert any(f"{bound.name} {brief(bound.saves_seconds)} s" in line for line in lines)

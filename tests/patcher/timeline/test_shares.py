@@ -19,13 +19,13 @@ from patcher.timeline.shares import (
     phase_parts,
     rewards_delay,
     role_uses,
-    side_by_side,
     sync_by_process,
     sync_intervals,
     sync_parts,
     sync_work,
     tail,
     thinned,
+    trains_during_rollout,
     what_if,
 )
 
@@ -311,7 +311,7 @@ def test_engines_iterate_beside_the_units_of_trainers_only_in_asynchronous_train
     made.add(FIRST, "unit", 5, 9)
     made.add(FIRST, "work", 0, 30)
     made.iterate(ENGINE, (6, 8, 1, 1), (12, end, 1, 1))
-    assert side_by_side(made.records) is beside
+    assert trains_during_rollout(made.records) is beside
 
 
 def test_phases_are_those_of_the_driver_by_their_starts() -> None:
@@ -332,6 +332,7 @@ def test_rewards_save_at_most_what_is_on_the_path_and_a_thousandth_is_left_out()
     for us, saves in ((S, 1.0), (9 * S, 2.0), (S // 100, None), (S // 100 + 1, 0.010001)):
         bounds = {bound.name: bound.saves_seconds for bound in what_if(10 * S, path, None, (), (), us)}
         assert bounds.get("rewards without waiting") == saves
+    assert "no long tail" not in {bound.name for bound in what_if(1, path, None, (), ())}
     tail_of = Tail(5, 9, 4, 20, 3.0)
     assert {bound.name: bound.seconds for bound in what_if(10 * S, path, tail_of, (), ())}["no long tail"] == 7.0
 

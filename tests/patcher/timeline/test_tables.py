@@ -42,7 +42,16 @@ def test_steps_have_their_times_shares_and_counts(run: RunTimeline) -> None:
         "driver_busy_share", "trainer_busy_share", "engine_busy_share"
     ]  # fmt: skip
     assert tables.staleness(replace(run, steps=run.steps[:3])) is None
-    assert tables.verdict(replace(run.steps[4], beside=(Part("testing", 0.25),))) == "typical, also testing 0.250 s"
+    assert (
+        tables.verdict(replace(run.steps[4], beside=(Part("testing", 0.25),)))
+        == "typical; not compared: testing 0.250 s"
+    )
+
+
+def test_seconds_are_a_dash_where_there_are_none() -> None:
+    assert [tables.SECONDS.text(length) for length in (0, 0.0004, 1.5)] == ["-", "0.000", "1.50"]
+    assert tables.SECONDS.page is not None
+    assert [tables.SECONDS.page(length) for length in (0.000499, 0.0005, 1.5)] == ["–", "0.5 ms", "1.50 s"]
 
 
 def test_bounds_are_of_the_median_step_of_all_and_of_the_best(run: RunTimeline) -> None:
@@ -98,7 +107,10 @@ def test_clocks_and_the_trend_are_told_with_their_numbers(run: RunTimeline) -> N
     ]  # fmt: skip
     trend = Trend((2, 4), (8, 10), 1.5, 2.5, (), (Driver("tokens", 10, 30, 0.91), Driver("rest", 1, 2, 0.5)))
     assert tables.trend(trend).startswith("trend: 1.50 s in steps 2 to 4, 2.50 s in steps 8 to 10 ")
-    assert "tokens from 10 to 30 (rank correlation 0.91), rest from 1 to 2 " in tables.drivers(trend)
+    assert (
+        "tokens: 10 at first, 30 at last (rank correlation with the step time: 0.91), rest: 1 at first, 2 at last "
+        in tables.drivers(trend)
+    )
     assert "10" not in tables.drivers(replace(trend, drivers=()))
     names = ["steps", "bounds", "roles", "weight_sync", "imbalance", "clocks"]
     assert [table.name for _, table in tables.of_run(run)][:6] == names

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from patcher.timeline.causes import Activity, StepTimes
-from patcher.timeline.model import Cause, Part, TrainingStep, Trend
+from patcher.timeline.model import Cause, Driver, Part, TrainingStep, Trend
 from patcher.timeline.shares import Amounts
 from patcher.timeline.trends import trend
 
@@ -25,14 +25,9 @@ def made(count: int, grows: float = 0.1, noise: float = 0.0, tokens: bool = True
 
 
 def test_the_parts_that_grow_and_the_counts_that_grow_with_them_are_told() -> None:
-    found = made(31)
-    assert found is not None
-    assert (found.first, found.last) == ((2, 11), (22, 31))
-    assert found.before_seconds == pytest.approx(5.55)
-    assert found.after_seconds == pytest.approx(7.55)
-    assert found.parts == (Part("engine: decode in gen", 2.0),)
-    drivers = {driver.name: (driver.before, driver.after, driver.correlation) for driver in found.drivers}
-    assert drivers == {"generated tokens": (2550, 4550, 1.0), "number of decode steps": (255, 455, 1.0)}
+    drivers = (Driver("generated tokens", 2550, 4550, 1.0), Driver("number of decode steps", 255, 455, 1.0))
+    parts = (Part("engine: decode in gen", 2.000002),)
+    assert made(31, 0.1000001) == Trend((2, 11), (22, 31), 5.550001, 7.550003, parts, drivers)
 
 
 def test_steps_that_become_shorter_have_a_trend_too() -> None:
@@ -43,11 +38,9 @@ def test_steps_that_become_shorter_have_a_trend_too() -> None:
 
 
 def test_without_a_count_that_changes_each_decode_step_takes_longer() -> None:
-    found = made(31, tokens=False)
+    found = made(31, 0.10001, tokens=False)
     assert found is not None
-    assert [(one.name, one.before, one.after) for one in found.drivers] == [
-        ("milliseconds per decode step", 25.5, 45.5)
-    ]
+    assert found.drivers == (Driver("milliseconds per decode step", 25.501, 45.503, 1.0),)
 
 
 @pytest.mark.parametrize(
@@ -122,8 +115,9 @@ def test_parts_below_a_tenth_of_the_change_or_against_it_are_left_out() -> None:
         ([100 + at for at in range(31)], 0.99), ([100 + at // 10 for at in range(31)], None),
         ([100 + 40 * (at % 2) + at // 2 * (at > 25) for at in range(31)], None), ([100] * 31, None),
         ([100 + 50 * (at > 15) for at in range(31)], 0.86), ([0] * 15 + [9] * 16, 0.86),
+        ([100] * 16 + [110] * 15, None), ([100] * 16 + [111] * 15, 0.86), ([0] * 31, None),
     ],
-    ids=["grows", "by less than a tenth", "at random", "not at all", "at once", "from nothing"],
+    ids=["grows", "by less than a tenth", "at random", "not at all", "at once", "from nothing", "by a tenth", "by more", "none"],
 )  # fmt: skip
 def test_a_count_is_told_that_changes_by_a_tenth_and_with_the_steps(tokens: list[int], said: float | None) -> None:
     drivers = {driver.name: driver.correlation for driver in grown([(0, count) for count in tokens]).drivers}

@@ -152,6 +152,12 @@ def test_a_decode_step_of_twice_the_median_is_slow(took: float, window: str | No
     assert (found and found.command.split()[4]) == window
 
 
+def test_decode_steps_of_no_time_count_as_a_microsecond() -> None:
+    rows = [*decoding(5, length=0), (170, 170.007, 4, 4), *decoding(6, length=0, begin=300)]
+    found = proposed(Made().decode(*rows))["slowest decode"]
+    assert " 7 times the median" in found.why
+
+
 def test_the_window_around_a_slow_step_begins_at_the_first_one() -> None:
     rows = [(100, 110, 4, 4), (110, 190, 4, 4), *decoding(6, begin=300)]
     assert "--decode 1:5 " in proposed(Made().decode(*rows))["slowest decode"].command
@@ -311,6 +317,16 @@ def test_micro_batches_within_mini_batches_are_counted_through_the_call() -> Non
     found = proposed(made)["slow micro-batch"]
     assert "--micro-batch 2:3 " in found.command
     assert "took 0.40 s, 4 times" in found.why
+
+
+@pytest.mark.parametrize(("levels", "found"), [(7, 1), (8, 0)])
+def test_micro_batches_are_looked_for_eight_levels_deep(levels: int, found: int) -> None:
+    made = Made()
+    work = parent = made.add(FIRST, "work", "update_actor", 8_000, 9_000)
+    for _ in range(levels):
+        parent = made.add(FIRST, "phase", "inner", 8_000, 9_000, parent)
+    made.add(FIRST, "unit", "micro-batch", 8_000, 9_000, parent)
+    assert len([*windows._micro_batches_within(made.records(), made.spans[work - 1], 0)]) == found
 
 
 def test_spans_that_are_parents_of_each_other_have_no_micro_batches() -> None:

@@ -43,7 +43,7 @@ def test_the_times_of_a_cluster_are_those_of_the_report(tmp_path: Path) -> None:
         database.row_factory = sqlite3.Row
         rows = {row["rank"]: row for row in database.execute("SELECT * FROM ClusterTimeSummary")}
     captures = []
-    for path in folders.readable(folder):
+    for path in folders.traces_to_read(folder):
         (timeline,) = formats.read(path)
         captures.append(analysis.checked(timeline, analysis.attributed(timeline)))
     found, exact, *_ = ranks.match_collectives(captures)

@@ -54,7 +54,7 @@ def test_whole(recorded: Path) -> None:
 def test_a_full_disk(recorded: Path) -> None:
     """Of torch.profiler: a file that could not grow, and one that could not begin."""
     cut, empty = folders.trace_groups(recorded / "torch" / "full")[0].traces
-    assert (cut.state, cut.size, cut.why) == (states.CUT, 3000, "the file ends in the middle of its JSON")
+    assert (cut.state, cut.size, cut.why) == (states.CUT, 3000, "the file ends before its JSON is complete")
     assert (empty.state, empty.size) == (states.EMPTY, 0)
 
 
@@ -68,7 +68,7 @@ def test_a_disk_that_is_full(npu_python: Path, small_disk) -> None:
     assert seen[:2] == [("rollout", states.WHOLE), ("compute-log-prob", states.CUT)]
     assert {state for _, state in seen[2:]} <= {states.EMPTY}, "what followed found no room at all"
     (cut,) = (capture.first for capture in folders.trace_groups(disk) if capture.state == states.CUT)
-    assert cut.why == "the file ends in the middle of its JSON"
+    assert cut.why == "the file ends before its JSON is complete"
     assert shutil.disk_usage(disk).free == 0
 
 
@@ -234,8 +234,8 @@ DATABASE = b"SQLite format 3\0" + (4096).to_bytes(2, "big") + bytes(10) + (2).to
         ({}, ""),
         ({"step_trace_time.csv": None}, ""),
         ({"trace_view.json": None}, "trace_view.json and ascend_pytorch_profiler.db are both missing"),
-        ({"trace_view.json": "[{}, {"}, "trace_view.json ends in the middle"),
-        ({"trace_view.json": ""}, "trace_view.json ends in the middle"),
+        ({"trace_view.json": "[{}, {"}, "trace_view.json is cut off"),
+        ({"trace_view.json": ""}, "trace_view.json is cut off"),
         ({"trace_view.json": None, "ascend_pytorch_profiler_3.db": DATABASE + bytes(8192 - 100)}, ""),
         ({"ascend_pytorch_profiler_3.db": b""}, "is not a database"),
         ({"ascend_pytorch_profiler_3.db": DATABASE + bytes(4096)}, "is not a database"),
@@ -376,13 +376,13 @@ def test_a_report_knows_the_tools_that_the_list_knows(
     file = tmp_path / name
     write(file)
     with pytest.raises(Problem, match=says) as refused:
-        folders.readable(file)
+        folders.traces_to_read(file)
     assert (refused.value.kind, bool(refused.value.hint)) == (Kind.TRACE, True)
     listed = [group.first.why for group in folders.trace_groups(tmp_path)]
     assert [why.startswith(says.removeprefix("is ")) for why in listed] == [True] * (name not in ("a.bin", "a.json"))
     if listed:
         with pytest.raises(Problem, match=f"{listed[0]}, which rlpatch cannot read"):
-            folders.readable(tmp_path)
+            folders.traces_to_read(tmp_path)
 
 
 EVENTS = b'{"traceEvents": [{"ph": "X", "name": "ProfilerStep#3"}, {"ph": "X", "name": "a name that packs badly"}]}'
@@ -411,9 +411,9 @@ def test_report_takes_the_same_for_a_trace(
     assert walk.recorded(tmp_path) == ([path] if taken else [])
     if taken is False:
         with pytest.raises(Problem, match="no traces found in"):
-            folders.readable(tmp_path)
+            folders.traces_to_read(tmp_path)
     else:
-        assert folders.readable(tmp_path) == [path]
+        assert folders.traces_to_read(tmp_path) == [path]
 
 
 @pytest.mark.parametrize(
@@ -428,7 +428,7 @@ def test_report_takes_the_same_for_a_trace(
 def test_a_report_says_what_a_file_of_another_tool_is(tmp_path: Path, content: bytes, says: str) -> None:
     (tmp_path / "file.json.gz").write_bytes(content)
     with pytest.raises(Problem, match=says):
-        folders.readable(tmp_path / "file.json.gz")
+        folders.traces_to_read(tmp_path / "file.json.gz")
 
 
 def test_a_trace_without_events_is_empty(tmp_path: Path) -> None:
@@ -610,7 +610,7 @@ def test_what_was_got(asked, units, text: str) -> None:
 )
 def test_ranks_found_of_those_asked(found, asked: str, world, text: str) -> None:
     traces = [trace(rank, ranks=asked, world=world) for rank in found or (None,)]
-    assert groups.ranks(TraceGroup(tuple(traces))) == text
+    assert groups.ranks_text(TraceGroup(tuple(traces))) == text
 
 
 def test_units_are_those_that_every_rank_has() -> None:
@@ -754,6 +754,6 @@ def test_traces_and_report_walk_alike(tmp_path: Path, name: str) -> None:
     view = rank / OUTPUT / "trace_view.json"
     loose = steps(2).torch(tmp_path / "deep" / "w_1.1.pt.trace.json")
     (tmp_path / "deep" / "noise.json").write_text("{}")
-    assert folders.readable(tmp_path) == sorted((loose, view), key=lambda path: path if path == loose else rank)
+    assert folders.traces_to_read(tmp_path) == sorted((loose, view), key=lambda path: path if path == loose else rank)
     found = {trace.path: trace.form for group in folders.trace_groups(tmp_path) for trace in group.traces}
     assert found == {loose: "torch", rank: "npu"}

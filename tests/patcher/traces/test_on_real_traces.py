@@ -21,7 +21,7 @@ NPU, GPU = SHARED / "npu", SHARED / "gpu"
 
 
 def attributed(path: Path) -> Attribution:
-    (found,) = folders.readable(path)
+    (found,) = folders.traces_to_read(path)
     (read,) = formats.read(found)
     return analysis.attributed(read)
 
@@ -85,7 +85,7 @@ def test_no_gain_is_larger_than_what_the_vendor_calls_busy(form: str, rank: int)
 
 
 def _read(path: Path) -> tuple[RankTrace, Attribution]:
-    (found,) = folders.readable(path)
+    (found,) = folders.traces_to_read(path)
     (timeline,) = formats.read(found)
     return timeline, analysis.attributed(timeline)
 

@@ -289,11 +289,11 @@ def test_tasks_are_drawn_where_they_ran_and_within_their_unit():
     assert found == [
         (f"{begin * each}", f"{row * lanes.LANE}", f"{wide * each}", kind, name, shown)
         for row, begin, wide, kind, name, shown in (
-            (0, 0, 68, "mark", "x", "68.00 ms at 0"), (0, 68, 2, "mark others", "x", "2.00 ms at 68.00 ms"),
-            (1, 40, 20, "call", "x", "20.00 ms at 40.00 ms"),
-            (3, 0, 10, "compute others", "before", "15.00 ms at -5.00 ms"),
-            (3, 20, 40, "communication", "within", "40.00 ms at 20.00 ms, 3 tasks"),
-            (3, 90, 10, "compute", "behind", "20.00 ms at 90.00 ms"),
+            (0, 0, 68, "mark", "x", "68.00 ms, begins at 0"), (0, 68, 2, "mark others", "x", "2.00 ms, begins at 68.00 ms"),
+            (1, 40, 20, "call", "x", "20.00 ms, begins at 40.00 ms"),
+            (3, 0, 10, "compute others", "before", "15.00 ms, begins at -5.00 ms"),
+            (3, 20, 40, "communication", "within", "40.00 ms, begins at 20.00 ms, 3 tasks"),
+            (3, 90, 10, "compute", "behind", "20.00 ms, begins at 90.00 ms"),
         )
     ]  # fmt: skip
     launches = {
@@ -321,11 +321,11 @@ def test_where_the_device_was_free_is_framed_where_it_is_drawn():
     ((_, begin, wide),) = frames
     assert [float(begin), float(wide)] == pytest.approx([lanes.TICKS * 20 / 70, lanes.TICKS * 10 / 70], abs=0.1)
     assert [cell for cell, *_ in cells(text, "Where the device was free", 0)] == [
-        "before x on x", "the host was in x (x in x) for 75 % of the gap", "3.333", "4.1 %", "2", "#31 at 20.00 ms", "4", "11.00 ms",
+        "before x on x", "the host was in x (x in x) for 75 % of the gap", "3.333", "4.1 %", "2", "step #31, 20.00 ms after its start", "4", "11.00 ms",
         "host-bound", "after x",
     ]  # fmt: skip
     assert cells(text, "Where the device was free", 1)[0][0] == "between kernels that are launched one by one"
-    assert cells(text, "Where the device was free", 2)[5][0] == "#33 at 5.00 ms"
+    assert cells(text, "Where the device was free", 2)[5][0] == "step #33, 5.00 ms after its start"
 
 
 def test_what_did_not_change_is_no_step_of_the_waterfall():
@@ -343,7 +343,7 @@ def test_where_nothing_ran_on_a_device():
     """As in a trace of a CPU: the times of the host, and no share of nothing."""
     units = tuple(RecordedUnit(number=number, host_ns=(number + 1) * MS, kernels=0) for number in (7, 8, 9))
     text = Seen(page.page(TraceReport((RankProfile("a", "torch", 0, "CPU", units),)))).text
-    assert "The trace has no events of a known device." in text
+    assert "No device events were found in the trace." in text
     assert "median step time on the host9.00 ms" in text
     assert "computing" not in text
 
@@ -354,8 +354,8 @@ def test_what_several_ranks_say():
     assert "straggler" in text
     assert "the slowest rank" in text
     assert text.count("median step 70.00 ms") == 3
-    assert all(title in text for title in ("Ranks and steps", "A step of each rank"))
-    assert text.count("x, #35: 210.00 ms, \N{PLUS-MINUS SIGN}0.0 %") == 3
+    assert all(title in text for title in ("Times by rank and step", "One step of each rank"))
+    assert text.count("x, step #35: 210.00 ms, \N{PLUS-MINUS SIGN}0.0 %") == 3
 
 
 @pytest.mark.parametrize(
@@ -378,9 +378,11 @@ def test_what_a_comparison_says(change, verdict):
     fitted = EqualLoad((1 * MS, 2 * MS, 3 * MS), 0.97, ("requests", "context"))
     text = Seen(page.page(comparison("x", change=change, refused=("another window",), equal_load=fitted, **known))).text
     assert "The sides differ: level: Level0 before, Level1 after." in text
-    assert ("at equal load (requests and context); the fit explains 97 % of the variation" in text) == bool(change)
+    assert (
+        "at equal load (requests and context), by a linear fit that explains 97 % of the variation" in text
+    ) == bool(change)
     assert verdict in text
-    assert "These two sides are not comparable, and are compared only because of --force:" in text
+    assert "These two sides are compared only because of --force; they are not comparable for these reasons:" in text
     assert "another window" in text
     assert "before, x: median step 70.00 ms" in text
     assert ("95 % interval" in text) == bool(change)
@@ -418,7 +420,7 @@ def test_what_ran_on_no_device_has_the_columns_of_the_host():
     none: dict[str, Any] = dict.fromkeys(PARTS, 0)
     units = tuple(replace(unit(30 + at), **none) for at in range(3))
     text = Seen(page.page(TraceReport((replace(capture(), units=units),), (), Verdict("a verdict")))).text
-    assert "The trace has no events of a known device; the line in the drawing is the time on the host." in text
+    assert "No device events were found in the trace; the line in the drawing is the time on the host." in text
     assert "host ms/step" in text
     assert "ms of kernels per step" not in text
 
@@ -429,7 +431,7 @@ def test_details_give_way_before_the_page_grows_too_large():
     text = page.page(report(name, ranks=16, units=500, kernels=1500))
     assert 100_000 < len(text.encode()) < page.LIMIT
     seen = Seen(text).text
-    assert "14 more captures are not shown" in seen
+    assert "14 more traces are not shown" in seen
     assert "more rows are not shown here" in seen
     assert re.search("There are too many steps to draw each: a bar is the mean of \\d+ steps.", seen)
 
@@ -526,7 +528,7 @@ def test_the_lanes_are_drawn_closer_in_a_browser(tab: browser.Page, tmp_path: Pa
     x, y = tab.value(f"{PLOT}.scrollIntoView(), [{point}.left, {point}.top]")
     for kind in ("mousePressed", "mouseReleased"):
         tab.call("Input.dispatchMouseEvent", type=kind, x=x + 20, y=y + 5, button="left", clickCount=1)
-    assert tab.value("document.querySelector('.about').textContent") == "mm \N{MIDDLE DOT} 20.00 ms at 40.00 ms"
+    assert tab.value("document.querySelector('.about').textContent") == "mm \N{MIDDLE DOT} 20.00 ms, begins at 40.00 ms"
     tab.value("document.querySelector('.lanes [data-do=closer]').click()")
     assert view(tab)[1] == lanes.TICKS / 2
     tab.value("document.querySelector('td a[href]').click()")  # to the place of a gap of a seventh of the unit

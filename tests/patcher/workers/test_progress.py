@@ -104,7 +104,7 @@ TOOK = {"request": "abc123"}
 ASKED: dict[str, tuple[dict[str, Any], str, str]] = {
     "not seen yet": ({"state": "waiting"}, AT_WORK, ""),
     "for a later rollout": ({"state": "waiting", "rollout": 1}, AT_WORK, ""),
-    "too late": ({"state": "waiting", "rollout": 3}, LOST, "the request was for rollout 2, but the worker is already at 3"),
+    "too late": ({"state": "waiting", "rollout": 3}, LOST, "the recording request asks for rollout 2, but the worker is already at 3"),
     "gone before it was asked": ({"state": "waiting", "at": NOW - 9, **here(pid=GONE)}, IDLE, ""),
     "gone since": (
         {"state": "waiting", "at": NOW + 9, **here(pid=GONE)}, LOST, f"process {GONE} ended; its last state was waiting"
@@ -154,7 +154,7 @@ def test_a_request_that_expired_is_waited_for_no_longer(saved: Saved) -> None:
     saved.request(expires=NOW - 1)
     saved.state("waiting", **ON_DEMAND, at=NOW)
     (row,) = surveyed(saved).rows
-    assert (row.outcome, row.why) == (LOST, "the request has expired")
+    assert (row.outcome, row.why) == (LOST, "the recording request has expired")
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from tests.matrix import CRASH, thinned
 from tests.patches.probes.timelines import files_of, left_by, start
 from tests.patches.standin import Console
 
+MS = 1_000_000
 CASES = {
     "a function": ('def f(): s = span("work", "f"); time.sleep(0.02)\nf()', ["f"]),
     "one that raises": (
@@ -72,6 +73,39 @@ def test_a_span_ends_with_its_frame(tmp_path: Path, case: str) -> None:
     (lines,) = left.files
     assert "end" in lines[-1]
     assert all(row[5] >= 0 for row in left.rows)
+
+
+@pytest.mark.parametrize(
+    ("waits", "longest"),
+    [
+        ([{1: 0}, {1: 20 * MS}], None), ([{1: 5}, {1: 21 * MS + 5}], 21), ([{1: 5, 2: 0}, {1: 6, 2: 90 * MS}], 90),
+        ([{1: 0}, {1: 2000 * MS}], 1000), ([{}, {1: 500 * MS}], None), ([{1: 5}, {}], None), ([{}, {}], None),
+    ],
+    ids=["2 %", "above", "the longest counts", "no longer than it took", "a new thread", "an ended one", "unknown"],
+)  # fmt: skip
+def test_a_wait_for_a_cpu_is_noted(
+    waits: list[dict[int, int]], longest: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = TimelineRecorder.__new__(TimelineRecorder)
+    recorder.waits_before, recorder.waits_read, recorder.cpu_waits = waits[0], 200 * MS, []
+    monkeypatch.setattr(recorder, "thread_waits", lambda: waits[1])
+    for at in (300, 1_200, 1_300):  # the first and the last come too soon
+        recorder.clock = lambda now=at * MS: now
+        recorder.note_cpu_wait()
+    assert recorder.cpu_waits == ([] if longest is None else [[1_200_000, 1_000_000, longest * 1_000]])
+    assert (recorder.waits_before, recorder.waits_read) == (waits[1], 1_200 * MS)
+
+
+def test_the_waits_of_threads_are_what_the_system_says_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = TimelineRecorder.__new__(TimelineRecorder)
+    assert os.getpid() in recorder.thread_waits()
+    left = left_by(
+        'def f(): s = span("work", "f")\nf()\nrecorder.cpu_waits.append([recorder.clock() // 1000, 9, 7])', tmp_path
+    )
+    ((at, _, _),) = (row for line in left.files[0][1:] for row in line.get("cpu_waits", ()) if row[1:] == [9, 7])
+    assert -1_000_000 < at <= 0
+    monkeypatch.setattr(os, "open", lambda path, flags: os.dup(10**6))  # fails as for no such file
+    assert recorder.thread_waits() == {}
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,9 @@ def test_a_loop_that_two_stages_of_a_class_count_is_told_to_both() -> None:
     loop, actor, ref = Stage()._RlpatchStage.Loop, Told("actor"), Told("ref")
     units = loop(ref.call, "micro-batch", loop(actor.call, "micro-batch", [1], False), False)
     assert list(units) == [1]
-    assert sorted(told) == sorted(f"{name} {event}" for name in ("actor", "ref") for event in ("start", "stop", "loop"))
+    assert sorted(told) == sorted(
+        f"{name} {event}" for name in ("actor", "ref") for event in ("start", "stop", "end_loop")
+    )
     assert loop(ref.call, "micro-batch", units, False).units is units.units, "of the epoch before"
 
 
@@ -715,7 +717,7 @@ def test_a_step_that_is_not_reached_when_the_process_ends_is_said(
     stage = Stage(**settings)
     for _ in range(calls):
         stage.update()
-    stage._rlpatch_stage("loop", "micro-batch", False, True)
+    stage._rlpatch_stage("end_loop", "micro-batch", False, True)
     for ending in at_exit:
         ending()
     lines = [line for line in console.messages if "not recorded" in line]

@@ -196,7 +196,7 @@ def test_what_is_known_of_an_unusual_run_is_told(
     result = run("diagnose", tmp_path, "-o", tmp_path / "page.html")
     assert head in result.stdout
     assert note in result.stderr.replace("\n", " ").replace("  ", " ")
-    assert "check passed: " in result.stdout or "check failed: " in result.stdout
+    assert "check passed for " in result.stdout or "check failed for " in result.stdout
     assert "<!doctype html>" in (tmp_path / "page.html").read_text()
 
 

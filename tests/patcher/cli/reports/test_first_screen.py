@@ -89,8 +89,8 @@ def test_a_single_unit_has_no_spread_and_what_is_small_is_not_worth_it(tmp_path:
     rank.events[-1]["cat"] = "gpu_memcpy"
     rank.busy(1, 92_000, 99_990, ahead=80_000)
     text = " ".join(" ".join(screen(written(tmp_path, [rank]))).split())
-    assert "1 step, too few to tell a spread" in text
-    assert "little to gain from: copies (at most 2.0 %)" in text
+    assert "1 step, too few to tell how much their times vary" in text
+    assert "little to gain from: copies (saves at most 2.0 %)" in text
     assert "-o report.html" in text
 
 
@@ -119,7 +119,7 @@ def test_a_missing_rank_asks_for_all_of_them(tmp_path: Path) -> None:
         rank.collective(step, 50_000, 99_990)
     text = " ".join(" ".join(screen(written(tmp_path, [rank]))).split())
     assert "rank 3 (of 8 ranks)" in text
-    assert "next: `rlpatch report FOLDER` with the traces of all ranks in it" in text
+    assert "next: `rlpatch report FOLDER`, where FOLDER has the traces of all ranks" in text
     found = json.loads(CliRunner().invoke(rlpatch, ["report", str(tmp_path), "--json"]).stdout)["result"]
     assert found["verdict"]["title"] == found["findings"][0]["title"]
     assert found["captures"][0]["families"]["collective"] == 4 * 49_990_000

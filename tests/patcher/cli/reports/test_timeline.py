@@ -181,7 +181,7 @@ def test_of_several_runs_one_is_chosen(run: Run, tmp_path: Path) -> None:
 def test_ranks_without_a_file_are_said_and_none_of_the_others_is_named(run: Run, tmp_path: Path) -> None:
     small(tmp_path, slow={4: 500}, world=4)
     found = run("timeline", tmp_path, "-v")
-    assert "rank 2, 3 of 4 trainers wrote no timeline file" in " ".join(found.stderr.split())
+    assert "timeline files are missing for trainer ranks 2, 3 (of 4)" in " ".join(found.stderr.split())
     assert "rank 1" not in found.stdout
 
 

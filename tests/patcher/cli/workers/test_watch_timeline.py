@@ -62,7 +62,7 @@ def test_of_several_runs_the_newest_is_watched(run: Run, tmp_path: Path) -> None
     assert [line.split(":")[0] for line in found.stderr.splitlines() if line.startswith("step ")] == [
         "step 1", "step 2", "step 3",
     ]  # fmt: skip
-    assert "the newest of 2 runs (--run 2)" in found.stderr
+    assert "run 2, the newest of 2 runs" in found.stderr
 
 
 def test_the_newest_run_is_watched_even_if_it_has_no_driver_yet(run: Run, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_the_newest_run_is_watched_even_if_it_has_no_driver_yet(run: Run, tmp_pa
     engine.iterate(ZERO, ZERO + 10_000, 4, 4)
     engine.close((ZERO + 20_000, WALL + 3_600 * 10**6))
     found = run("watch", tmp_path, "--timeline", "--once")
-    assert "the newest of 2 runs (--run 2)" in found.stderr
+    assert "run 2, the newest of 2 runs" in found.stderr
     assert "no driver" in found.stdout
 
 

@@ -283,7 +283,7 @@ def test_a_look_is_followed_by_a_pause_but_for_the_windows_that_were_read(
 
     def look(self: Follower) -> None:
         burn(0.05)
-        self._read(())
+        self._read_windows(())
 
     monkeypatch.setattr(Follower, "look", look)
     monkeypatch.setattr(reading, "diagnose_processes", lambda *_: burn(0.4))

@@ -22,7 +22,7 @@ LINES: dict[str, tuple[list[tuple[float, int]], str]] = {
 @pytest.mark.parametrize("case", LINES)
 def test_a_curve_of_memory_goes_through_the_highest_and_the_last_of_each_five_seconds(case: str) -> None:
     points, expected = LINES[case]
-    assert memory._curve_path(points, int, (0, 100), 5, lambda used: 40 - used) == expected
+    assert memory.step_curve(points, int, (0, 100), 5, lambda used: 40 - used) == expected
 
 
 def test_the_fullest_eight_places_have_lanes_devices_first() -> None:

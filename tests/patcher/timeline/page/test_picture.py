@@ -36,7 +36,9 @@ from patcher.timeline.page.picture import (
     _legend,
     _line_positions,
     _omission_notes,
+    _place_rows,
     _request_curve,
+    _row_bars,
     _script_data,
     _strokes,
     step_cause,
@@ -200,6 +202,40 @@ def test_the_frame_leaves_out_a_long_start_and_end(
     assert [" ".join(times) for times in drawn] == said
 
 
+@pytest.mark.parametrize(
+    ("recorded", "proposed", "tops"),
+    [(False, False, [42, 76, 147]), (True, False, [54, 88, 159]), (False, True, [54, 88, 159])],
+)
+def test_rows_begin_below_the_windows_if_there_are_any(
+    recorded: bool, proposed: bool, tops: list[int], run: RunTimeline
+) -> None:
+    windows = replace(run, recorded=run.recorded * recorded, windows=run.windows * proposed)
+    placed, curve, height = _place_rows(windows, 500)
+    assert [place.top for place in placed] == tops
+    assert (curve, height) == (tops[2] - 50, tops[2] + 54)
+    texts = re.findall(r"<text[^>]*>([^<]*)", page.page(windows))
+    assert ("recording windows" in texts) == (recorded or proposed)
+
+
+def test_the_curve_is_below_the_first_row_where_nothing_serves() -> None:
+    lanes = (lane("driver", (0, 1, "work", "x")), lane("trainer", (0, 1, "work", "x")))
+    placed, curve, _ = _place_rows(replace(made.empty(), lanes=lanes), 500)
+    assert ([place.top for place in placed], curve) == ([42, 113], 63)
+
+
+def test_paler_bars_of_a_row_are_below_all_others() -> None:
+    bars = [
+        Bars(name, "gen", 0, 16, (Interval(1, 2),), pale=pale)
+        for name, pale in (("a", False), ("b", True), ("a", True))
+    ]
+    row = Row("driver", (0,), tuple(bars), 20)
+    drawn, merged_count = _row_bars(Placed(row, 50, "driver"), Frame(0, 10, 0.1))
+    assert [("pale" in shape, re.findall("<title>(.)", shape)) for shape in drawn] == [
+        (True, ["b"]), (True, ["a"]), (False, ["a"])
+    ]  # fmt: skip
+    assert merged_count == 0
+
+
 STROKES: dict[str, tuple[list[tuple[float, float]], str]] = {
     "each as long as it was": ([(1, 2), (4, 4.5)], "M400000 8h400000m800000 0h200000"),
     "one that is shorter than a tick": ([(1, 1)], "M400000 8h1"),
@@ -347,7 +383,7 @@ def test_the_legend_names_what_the_picture_has(run: RunTimeline) -> None:
 
     path, gap, tail, iterations, decodes, pale = (
         "critical path: the process that the step waited for", "critical path: time without any record",
-        "long tail: fewer than a tenth of the peak requests", "engine iterations", "engine iterations, mostly decode",
+        "long tail: fewer running requests than a tenth of the peak number", "engine iterations", "engine iterations, mostly decode",
         "paler: only some of the processes are busy",
     )  # fmt: skip
     memory = [f"memory: {ROLES[role]}" for role in ("engine", "trainer")]

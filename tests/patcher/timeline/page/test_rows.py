@@ -83,6 +83,15 @@ def test_what_nests_has_levels_and_the_phase_of_the_step_is_left_out() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("lanes", "levels"), [(1, 3), (2, 3), (3, 2)])
+def test_two_rows_of_a_role_have_room_for_a_third_level(lanes: int, levels: int) -> None:
+    spans = [(0, 9, "phase", "gen"), (0, 8, "call", "a"), (1, 7, "call", "b"), (2, 6, "call", "c")]
+    for row in rows.rows(timeline(*[lane("driver", *spans, rank=at) for at in range(lanes)]), NAMES):
+        tops = {name: top for name, top, _, _ in drawn(row)}
+        assert tops == {"gen": 0, "a": 17, "b": 30 if levels == 3 else 17, "c": 30 if levels == 3 else 17}
+        assert row.height == (36 if levels == 3 else 29) + 5
+
+
 def test_a_span_that_goes_on_ends_with_its_process() -> None:
     (row,) = rows.rows(timeline(lane("driver", (1, None, "phase", "gen"))), NAMES)
     assert drawn(row) == [("gen", 0, False, [(1, 9)])]
@@ -103,6 +112,11 @@ def test_what_is_many_times_at_once_is_paler_where_it_is_few() -> None:
     spans = [(0, end, "trajectory", "prompt") for end in (2, 3, 7, 8, 9)]  # half of five are three
     (row,) = rows.rows(timeline(lane("agent", *spans)), NAMES)
     assert drawn(row)[1] == ("prompt", 0, False, [(0, 7)])
+
+
+def test_a_single_request_is_solid() -> None:
+    (row,) = rows.rows(timeline(lane("agent", (0, 2, "request", ""))), NAMES)
+    assert drawn(row) == [("request", 0, False, [(0, 2)])]
 
 
 def test_kinds_that_go_on_at_once_lie_below_each_other_and_below_what_nests() -> None:

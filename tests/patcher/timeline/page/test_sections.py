@@ -8,7 +8,7 @@ import pytest
 
 from fixtures.timeline import made
 from patcher.page.markup import Content, joined
-from patcher.timeline.model import Cause, Part, RunCause, RunTimeline, TrainingStep
+from patcher.timeline.model import Cause, Driver, Part, RunCause, RunTimeline, TrainingStep, Trend
 from patcher.timeline.page import sections
 from tests.pages import Seen
 
@@ -68,8 +68,8 @@ def test_a_cost_has_its_time_its_saving_its_steps_and_its_advice(cause: RunCause
     [
         ({"verdict": "limited", "limited_by": UPDATE}, f"+1.50 s {UPDATE.label}"),
         ({"verdict": "limited", "limited_by": UPDATE, "also": (DECODE,)}, f"+1.50 s {UPDATE.label}; +250 ms {DECODE.label}"),
-        ({"beside": (Part("testing", 0.5), Part("saving", 2.0))}, "typical; also testing, 500 ms; also saving, 2.00 s"),
-        ({"mostly": UPDATE}, f"typical; mainly {UPDATE.label}, 5.00 s"),
+        ({"beside": (Part("testing", 0.5), Part("saving", 2.0))}, "typical; not compared: testing, 500 ms; not compared: saving, 2.00 s"),
+        ({"mostly": UPDATE}, f"typical step, mostly {UPDATE.label} (5.00 s)"),
         ({"verdict": "several", "why": "no single cause"}, "no single cause"), ({"verdict": "several"}, "several causes"),
         ({"verdict": "not known", "why": "no file", "missing": ("rank 1",)}, "unknown: no file; rank 1"),
         ({"verdict": "not known", "missing": ("rank 1",)}, "unknown: rank 1"), ({"verdict": "not known"}, "not known"),
@@ -77,6 +77,16 @@ def test_a_cost_has_its_time_its_saving_its_steps_and_its_advice(cause: RunCause
 )  # fmt: skip
 def test_the_verdict_on_a_step_has_its_causes_or_reasons(fields: dict[str, object], text: str) -> None:
     assert said(sections._verdict_text(replace(STEP, **fields))) == text  # type: ignore[arg-type]
+
+
+def test_a_trend_has_its_times_its_parts_and_what_grows_with_them(run: RunTimeline) -> None:
+    trend = Trend(
+        (2, 11), (22, 31), 5.0, 7.5, (Part("decode", 2.0), Part("adv", -0.5)), (Driver("tokens", 10, 20, 0.9),)
+    )
+    text = said(sections.trend(replace(run, trend=trend)))
+    assert text.startswith("Trend ")
+    assert [text.count(words) for words in ("5.0", "7.5", "decode +2.00 s", "adv -0.50 s", "tokens")] == [1] * 5
+    assert not sections.trend(run)
 
 
 def test_windows_are_commands_to_copy_with_what_was_there(run: RunTimeline) -> None:

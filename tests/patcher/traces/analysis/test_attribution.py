@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from patcher.traces import analysis, folders, formats, trace_columns
 from patcher.traces.analysis import attribution, hosts
+from patcher.traces.analysis.hosts import _phases_of_operators, host_around
+from patcher.traces.analysis.nested import NestedRanges, host_thread
 from patcher.traces.model import KINDS, LEAD_IN, PARTS, RankProfile, RecordedUnit
 from patcher.traces.rank_trace import RankTrace
 from patcher.traces.trace_columns import UNKNOWN, HostCalls, RangeColumns
@@ -41,7 +43,7 @@ def profile(path: Path, only: tuple[int, int] | None = None) -> RankProfile:
 
 
 def capture(run: Run, form: str, place: Path, only: tuple[int, int] | None = None) -> RankProfile:
-    (path,) = folders.readable(written(run, form, place))
+    (path,) = folders.traces_to_read(written(run, form, place))
     return profile(path, only)
 
 
@@ -586,7 +588,7 @@ def test_phases_of_a_weight_sync_are_told_with_what_they_launched(form: str, tmp
     )
     tasks = (Task(95_000, 97_000, launch=10_000), Task(97_000, 99_000, launch=85_000))
     marks = (Range("ProfilerStep#0", 0, 100_000),)
-    (path,) = folders.readable(getattr(Run(tasks, marks, annotations=phases), form)(tmp_path / FOLDERS[form]))
+    (path,) = folders.traces_to_read(getattr(Run(tasks, marks, annotations=phases), form)(tmp_path / FOLDERS[form]))
     found = profile(path)
     assert {row.name: (row.calls, row.kernels, row.ns, row.host_ns) for row in found.modules} == {
         "bucket": (1, 2, 4_000, 90_000),
@@ -712,3 +714,51 @@ def test_rows_of_the_host_are_added_up_by_name_and_those_never_called_are_left_o
 )  # fmt: skip
 def test_the_unknown_phase_is_named_only_if_something_is_in_it(sums: tuple[int, ...], named: dict[str, int]) -> None:
     assert hosts._named_phases(sums) == named
+
+
+def test_an_operator_has_the_latest_phase_of_those_around_it() -> None:
+    """Names 1 and 2 are of the backward pass and of the optimizer; name 0 is of none."""
+    columns = RangeColumns()
+    for begin, end, name in (
+        (0, 100, 0),
+        (10, 90, 1),
+        (20, 80, 0),
+        (30, 70, 2),
+        (40, 60, 1),
+        (100, 120, 2),
+        (130, 140, 0),
+    ):
+        columns.add(begin, end, name)
+    operators = NestedRanges(columns)
+    phases = {1: 1, 2: 2}
+    assert [*_phases_of_operators(operators, phases, 0)] == [0, 1, 1, 2, 2, 2, 0]
+    assert [*_phases_of_operators(operators, phases, 1)] == [1, 1, 1, 2, 2, 2, 1]
+    assert [*_phases_of_operators(operators, {}, 1)] == []
+
+
+def test_around_a_moment_are_the_outermost_operator_of_a_library_and_the_innermost_module() -> None:
+    trace = RankTrace("a", "torch")
+    threads = [trace.thread(1, at) for at in range(2)]
+    rows = {
+        threads[0]: [("aten::to", 0, 50), ("aten::copy_", 10, 40), ("_C::norm", 20, 30)],
+        threads[1]: [("ProfilerStep", 0, 90), ("aten::mm", 10, 40)],
+    }
+    for thread, operators in rows.items():
+        for name, begin, end in operators:
+            trace.operators[thread].add(begin, end, trace.names[name])
+    for name, begin, end in (("Model", 0, 99), ("Layer", 10, 35)):
+        trace.modules[threads[0]].add(begin, end, trace.names[name])
+    moments = [
+        (threads[0], 36),
+        (threads[0], 25),
+        (threads[1], 15),
+        (threads[0], 5),
+        (UNKNOWN, 15),
+        (threads[1], 90),
+        (threads[0], 99),
+    ]
+    around = host_around(trace, [host_thread(trace, thread) for thread in threads], moments)
+    texts = trace.names.texts
+    assert [tuple("" if number == UNKNOWN else texts[number] for number in one) for one in around] == [
+        ("aten::to", "Model"), ("_C::norm", "Layer"), ("aten::mm", ""), ("aten::to", "Model"), ("", ""), ("", ""), ("", ""),
+    ]  # fmt: skip

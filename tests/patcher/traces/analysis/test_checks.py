@@ -96,7 +96,7 @@ def test_a_unit_is_twice_as_long_on_the_host_at_most(name: str) -> None:
 @pytest.mark.parametrize(
     ("rows", "ok"),
     [
-        (None, True), ({}, True), ({"1": {"communication_not_overlapped_ns": 5, "communication_ns": 5}}, True),
+        (None, True), ({}, True), ({"1": {}}, True), ({"1": {"communication_not_overlapped_ns": 5, "communication_ns": 5}}, True),
         ({"1": {"communication_ns": 5}}, True), ({"1": {"communication_not_overlapped_ns": 6, "communication_ns": 5}}, False),
         ({"1": {}, "": {"communication_not_overlapped_ns": 1}}, False),
     ],

@@ -117,7 +117,7 @@ def test_what_the_vendor_calls_waiting_is_no_outlier() -> None:
     found = finding(profile(*fast, idle))
     assert found is not None
     assert (
-        "According to torch_npu, 1.00 ms of this time is transit, 0.00 ms is waiting and 85.00 ms is idle."
+        "According to torch_npu, 1.00 ms of this time is transfer, 0.00 ms is waiting and 85.00 ms is idle."
         in found.evidence
     )
     assert found.advice.startswith("the network is not")
@@ -319,3 +319,16 @@ def test_pieces_on_links_have_bytes_time_and_a_rate(
     assert collectives.link_transfer(collective) == sums
     assert collectives._rate(of_links) == pytest.approx(rate)
     assert collectives.is_unaligned(collective) == odd
+
+
+def test_the_block_that_is_named_is_of_the_collective_whose_unaligned_blocks_take_longest() -> None:
+    rows = [
+        [LinkPiece(1000, 90, 10), LinkPiece(1024, 1, 500)],
+        [LinkPiece(2000, 1, 30), LinkPiece(3000, 1, 20)],
+        [LinkPiece(1024, 1, 440)],
+    ]
+    found = [replace(one, pieces=tuple(row)) for one, row in zip(made(*[(10, 1)] * 3), rows, strict=True)]
+    diagnosis = collectives.unaligned_collectives(profile(*found))
+    assert diagnosis is not None
+    assert re.findall(r"\d[\d,]*(?:\.\d)?", diagnosis.evidence)[:6] == ["2", "3", "512", "2,000", "30", "6.0"]
+    assert collectives.unaligned_collectives(profile(found[2])) is None

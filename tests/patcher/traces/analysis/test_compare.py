@@ -119,8 +119,8 @@ REFUSED = {
         capture(1, 2, metadata=metadata_from({"stage": "compute-log-prob"})), capture(1, 2, metadata=metadata_from({"stage": "update-policy"})),
         "different stages: compute-log-prob before, update-policy after",
     ),
-    "other marks": (capture(1, 2), capture(1, 2, marks="step["), "steps are marked differently: by ProfilerStep before, by step after"),
-    "no marks": (capture(1, 2), capture(1, 2, marks=""), "steps are marked differently: by ProfilerStep before, by nothing after"),
+    "other marks": (capture(1, 2), capture(1, 2, marks="step["), "different step marks: ProfilerStep before, step after"),
+    "no marks": (capture(1, 2), capture(1, 2, marks=""), "different step marks: ProfilerStep before, nothing after"),
     "bad data": (capture(1, 2), capture(1, 2, checks=(BAD,)), "after: 30 of 32 steps launched no kernel"),
 }  # fmt: skip
 

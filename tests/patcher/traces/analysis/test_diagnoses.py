@@ -16,6 +16,7 @@ from patcher.traces.analysis import checks, diagnoses
 from patcher.traces.analysis.ranks import match_collectives
 from patcher.traces.measured import OperatorRate
 from patcher.traces.model import (
+    CPU,
     PARTS,
     TITLES,
     CallSums,
@@ -191,11 +192,11 @@ def test_some_microseconds_before_the_launch_are_normal() -> None:
 
 
 WITHDRAWN = {
-    "launches": ({"free_host_late": 50, "compute": 50}, ("dispatch", "waiting"), "may be the cause: Host-bound"),
+    "launches": ({"free_host_late": 50, "compute": 50}, ("dispatch", "waiting"), "Unconfirmed finding: Host-bound"),
     "exposed": (
         {"communication": 50, "compute": 50},
         ("communication", "slow-rank"),
-        "may be the cause: Exposed communication",
+        "Unconfirmed finding: Exposed communication",
     ),
     "kernels": ({"communication": 50, "compute": 50}, checks.EVERY, "No verdict: the data is not sufficient"),
 }
@@ -210,7 +211,7 @@ def test_a_failed_check_withdraws_what_rests_on_it(
     assert [finding.severity for finding in good.findings] == ["problem"]
     assert bad.findings == ()
     assert title in bad.verdict.title
-    assert "why (withdrawn because of this: " in bad.verdict.withdrawn[0]
+    assert "why (withdrawn verdicts: " in bad.verdict.withdrawn[0]
     if withdraws != checks.EVERY:
         assert ", ".join(withdraws) in bad.verdict.withdrawn[0]
 
@@ -242,6 +243,32 @@ def test_a_device_that_computes_has_nothing_to_be_blamed_for() -> None:
     assert [(one.id, one.severity, one.saving_ns) for one in found.findings] == [("compute", "note", None)]
     assert found.verdict.title == TITLES["compute"]
     assert "is 5.0 %, within the limit of 10 %" in found.verdict.guide
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"), [({"compute": 80}, True), ({"compute": 79}, False), ({"compute": 40, "overlap": 40}, True)]
+)
+def test_computing_is_told_from_four_fifths_of_the_time_on(parts: dict[str, int], told: bool) -> None:
+    rest = {"free_waiting": 100 - sum(parts.values())}
+    kernels = tuple(
+        Kernel(name, kind, 1, ns * MS)
+        for name, kind, ns in (
+            ("a", "compute", 5),
+            ("b", "copy", 9),
+            ("c", "compute", 3),
+            ("d", "compute", 1),
+            ("e", "compute", 1),
+        )
+    )
+    found = diagnoses._computing(capture(unit(**parts, **rest), kernels=kernels))
+    assert (found is not None) == told
+    if found:
+        assert found.evidence.endswith("a (50 %), c (30 %), d (10 %).")
+
+
+def test_of_the_reasons_of_free_time_those_of_a_twentieth_of_a_percent_are_named() -> None:
+    found = report(capture(unit(compute=10_000, free_waiting=9_980, free_latency=10, free_blocked=9, copy=1)))
+    assert re.findall(r"[\d.]+ % [a-z ]+", found.verdict.difference) == ["0.1 % launch latency", "49.9 % stream wait"]
 
 
 def test_the_guide_says_dispatch_where_the_host_was_not_late() -> None:
@@ -280,7 +307,7 @@ def test_the_slowest_unit_is_told_with_its_reason() -> None:
     (outlier,) = (finding for finding in found.findings if finding.id == "outlier")
     assert (
         outlier.evidence
-        == "Step 9 took 30.00 ms, 3.0 times as long as the median step. 100 % of the difference is free: host-bound."
+        == "Step 9 took 30.00 ms, 3.0 times as long as the median step. 100 % of the difference is in this part of the step: host-bound."
     )
     assert outlier.saving_ns == 2 * MS
 
@@ -555,7 +582,7 @@ EXPOSED: dict[str, tuple[list[RankProfile], str, int, str, str, str, dict[str, i
     ),
     "idle, as two steps": (
         [capture(unit(**HALF), unit(1, **HALF), collectives=(told(35, 3, 30), told(25, 0, 20, unit=1)))], "collective-idle", 25,
-        "40.0 1.50 25.00 13.50 10.0", "upper bound, from torch_npu", "the network is not", {"waiting": 1, "idle": 25, "transfer": 13},
+        "40.0 1.50 25.00 13.50 10.0", "upper bound of the saving, from torch_npu", "the network is not", {"waiting": 1, "idle": 25, "transfer": 13},
     ),
     "more waiting than there is exposed": (
         [capture(unit(compute=85, communication=15), collectives=(told(40, 30, 10),))], "slow-rank", 15, "15.0 15.00 0.0",
@@ -563,7 +590,7 @@ EXPOSED: dict[str, tuple[list[RankProfile], str, int, str, str, str, dict[str, i
     ),
     "sends and receives": (
         [capture(unit(**HALF), collectives=(told(20, name="send"), told(5, name="recv"), told(5, 1, 1)))], "pipeline-bubble", 25,
-        "40.0 25.00 1.00 1.00 13.00 10.0 2", "upper bound; includes", "more micro-batches",
+        "40.0 25.00 1.00 1.00 13.00 10.0 2", "upper bound of the saving; it includes", "more micro-batches",
         {"pipeline": 25, "waiting": 1, "idle": 1, "transfer": 13},
     ),
     "a straggler at the first of two collectives": (
@@ -623,8 +650,8 @@ def test_the_numbers_of_exposed_communication_are_those_of_its_collectives(
     finding = report(*captures).findings[0]
     assert (finding.id, (finding.saving_ns or 0) // MS, finding.source) == (name, saving, "/traces/rank0")
     assert {part: ns // MS for part, ns in finding.parts.items()} == parts
-    words = {"pipeline": "between", "waiting": "waiting", "idle": "idle", "transfer": "transfer"}
-    assert re.findall(r" ms (between|waiting|idle|transfer)\b", finding.evidence.partition(")")[0]) == [
+    words = {"pipeline": "pipeline", "waiting": "waiting", "idle": "idle", "transfer": "transfer"}
+    assert re.findall(r" ms (pipeline|waiting|idle|transfer)\b", finding.evidence.partition(")")[0]) == [
         words[part] for part in parts
     ]
     assert ("transfer or waiting" in finding.evidence) == (not captures[0].collectives)
@@ -885,3 +912,30 @@ def test_the_facts_beside_a_trace_tell_what_a_step_held(tmp_path: Path) -> None:
     found.metadata = metadata_from({"units": listed})
     told = analysis.attributed(found).profile.units
     assert [(one.requests, one.tokens, one.context) for one in told] == [(8, 9, 4000), (None, None, None)]
+
+
+@pytest.mark.parametrize(("slowest", "count", "said"), [(0, 1, True), (1, 1, False), (0, 2, True), (1, 3, True)])
+def test_several_slow_steps_or_the_first_one_are_a_headline_of_their_own(slowest: int, count: int, said: bool) -> None:
+    made = capture(*(unit(at) for at in range(5)))
+    headline = diagnoses._slow_steps_headline(made, made.units[slowest], count)
+    assert (headline == "") != said
+    assert (f"{count} of 5 steps" in headline) == (count > 1)
+
+
+def test_a_step_is_slow_among_those_that_took_no_time() -> None:
+    steps = tuple(RecordedUnit(number=at, host_ns=5 * (at == 3), kernels=0) for at in range(4))
+    slow = diagnoses._slowest_step(
+        RankProfile("a", "torch", 0, CPU, steps, operators=(CallSums("aten::mm", 1, 0, 0, 5),))
+    )
+    assert slow is not None
+    assert (slow.saving_ns, slow.severity, "5.0 times" in slow.evidence) == (1, "warning", True)
+
+
+def test_the_step_that_starts_the_profiler_is_not_the_slowest() -> None:
+    first = replace(unit(0, compute=90), profiler_start=True)
+    others = [unit(at, compute=10) for at in range(1, 5)]
+    assert diagnoses._slowest_step(capture(first, *others)) is None
+    assert diagnoses._slowest_step(capture(*[first] * 3)) is None
+    slow = diagnoses._slowest_step(capture(first, *others, unit(5, compute=20)))
+    assert slow is not None
+    assert "Step 5 took 20.00 ms, 2.0 times" in slow.evidence

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from patcher.traces.analysis import exposed
+from patcher.traces.analysis.pipelines import PipelineStage
 from patcher.traces.analysis.ranks import Meetings
 from patcher.traces.model import Collective, Rank, RankProfile, RecordedUnit
 
@@ -57,3 +58,47 @@ def test_the_straggler_is_awaited_half_as_long_again_as_any_other(awaited: list[
     ranks = [Rank(at, f"r{at}", 1, 100, 3, 5, ns, 1, 0) for at, ns in enumerate(awaited)]
     found = exposed.straggler(meetings(*ranks))
     assert (found and found.rank) == slow
+
+
+@pytest.mark.parametrize(
+    ("computes", "named"),
+    [([100, 111], (1, 0)), ([100, 110], None), ([111, 100], (0, 1)), ([120, 90, 100], (0, 1)), ([100], None), ([], None)],
+)  # fmt: skip
+def test_stages_are_unequal_if_one_takes_a_tenth_longer_without_the_bubble(
+    computes: list[int], named: tuple[int, int] | None
+) -> None:
+    stages = [
+        PipelineStage(at, (RankProfile(f"r{at}", "torch", at, "H100", (RecordedUnit(number=0, host_ns=9, kernels=1, compute_ns=ns, communication_ns=50),), collectives=(told(50, kind="send"),)),))
+        for at, ns in enumerate(computes)
+    ]  # fmt: skip
+    slowest, fastest = exposed._slowest_and_fastest(Meetings((), True, {}, frozenset(), tuple(stages)))
+    assert (slowest and fastest and (slowest.number, fastest.number)) == named
+
+
+@pytest.mark.parametrize(
+    ("communicates", "waits", "largest"),
+    [
+        (100, 0, "communication"), (99, 0, None), (99, 25, "slow-rank"), (99, 24, None), (25, 25, "slow-rank"), (200, 101, "slow-rank"),
+        (200, 99, "communication"),
+    ],
+)  # fmt: skip
+def test_a_tenth_of_exposed_communication_or_a_fortieth_of_waiting_is_told(
+    communicates: int, waits: int, largest: str | None
+) -> None:
+    """Of two steps of 1,000 ns; the saving is per step."""
+    units = tuple(
+        RecordedUnit(number=at, host_ns=9, kernels=1, compute_ns=1000 - communicates, communication_ns=communicates)
+        for at in range(2)
+    )
+    every = tuple(told(communicates, waits, 0, unit=at) for at in range(2))
+    profile = RankProfile("r0", "torch", 0, "H100", units, collectives=every)
+    found = exposed.finding(profile, [profile], meetings())
+    assert (found and found.id) == largest
+    if found:
+        assert found.saving_ns == (waits if largest == "slow-rank" else communicates - waits)
+        assert found.parts == {name: ns for name, ns in (("waiting", waits), ("transfer", communicates - waits)) if ns}
+
+
+def test_a_rank_is_named_by_its_number_else_by_its_source() -> None:
+    ranks = [Rank(number, "x.json", 1, 100, 3, 5, 9, 1, 0) for number in (0, None)]
+    assert [exposed.rank_words(rank) for rank in ranks] == ["rank 0", "x.json"]

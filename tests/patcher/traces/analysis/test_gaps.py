@@ -355,7 +355,7 @@ def profile(run: Run, form: str, place: Path) -> RankProfile:
         run = replace(run, tasks=tuple(replace(task, ask=None) for task in run.tasks))
     names = {"torch": "host_1.pt.trace.json", "nsys": "a.sqlite"}
     path = getattr(run, form)(place / names.get(form, "x_ascend_pt"))
-    (readable,) = folders.readable(path)
+    (readable,) = folders.traces_to_read(path)
     (read,) = formats.read(readable)
     return analysis.attributed(read).profile
 
@@ -460,7 +460,7 @@ def test_of_very_many_the_longest_are_looked_at(tmp_path: Path, monkeypatch: pyt
 
 
 def real(*path: str) -> RankProfile:
-    (readable,) = folders.readable(SHARED.joinpath(*path))
+    (readable,) = folders.traces_to_read(SHARED.joinpath(*path))
     (read,) = formats.read(readable)
     return analysis.attributed(read).profile
 
@@ -557,17 +557,19 @@ def sums_of(*keys: int) -> gaps.GapSums:
 
 
 @pytest.mark.parametrize(
-    ("held", "call", "call_ns"),
+    ("by_call", "call", "call_ns"),
     [
         ({}, "", 0), ({3: 49}, "", 0), ({3: 50}, "wait", 50), ({3: 50, 4: 50}, "wait", 50), ({3: 40, 4: 60}, "copy", 60),
         ({3: 40, 4: 45}, "", 0), ({-1: 100}, "", 100),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("part", [LATE, WAITING])
-def test_the_call_of_a_place_covers_half_of_its_time(part: str, held: dict[int, int], call: str, call_ns: int) -> None:
+def test_the_call_of_a_place_covers_half_of_its_time(
+    part: str, by_call: dict[int, int], call: str, call_ns: int
+) -> None:
     gap_sum = gaps._GapSum()
     gap_sum.add(stretch(100, begin=7))
-    gap_sum.held.update(held)
+    gap_sum.call_ns.update(by_call)
     units = {0: RecordedUnit(number=4, host_ns=1, kernels=1, begin_ns=5)}
     place = sums_of()._free_gap((gaps.GapPlace("", 0, 1, 2, part), HostAround(5, 6), 3, False), gap_sum, units, {4})
     assert (place.call, place.call_ns, place.operator, place.module, place.returned_from) == (

@@ -10,7 +10,7 @@ import pytest
 
 from patcher.commands.reports.first_screen import first_screen
 from patcher.traces import analysis, folders, formats
-from patcher.traces.analysis.hosts import late_modules
+from patcher.traces.analysis.hosts import most_specific_modules
 from patcher.traces.model import CallSums, Diagnosis, TraceReport
 from tests.patcher.traces.recorded import MS, START, Range, Run, Task
 
@@ -159,7 +159,7 @@ def recorded(inject: Inject, count: int = 4, *, before: bool = False) -> Run:
 
 
 def report(run: Run, place: Path) -> TraceReport:
-    (readable,) = folders.readable(run.torch(place / "host_1.pt.trace.json"))
+    (readable,) = folders.traces_to_read(run.torch(place / "host_1.pt.trace.json"))
     (read,) = formats.read(readable)
     return analysis.reported([analysis.checked(read, analysis.attributed(read))])
 
@@ -228,7 +228,7 @@ def test_the_modules_that_keep_the_host_are_named_before_places(tmp_path: Path) 
     made = report(run, tmp_path)
     evidence = headline(made).evidence
     assert set(made.captures[0].late_modules) == {"Attention", "FusedMoE"}
-    assert "Attention takes 3.42 ms on the host, its kernels only 1.44 ms" in evidence
+    assert "Attention takes 3.42 ms on the host, its kernels take only 1.44 ms" in evidence
     assert evidence.index("Attention") < evidence.index("FusedMoE")
     assert "Attention takes 3.42 ms" in " ".join(" ".join(first_screen(made)).split())
 
@@ -246,7 +246,7 @@ def test_the_modules_that_are_named_lie_in_no_other_one(around: dict[tuple[str, 
     host: dict[str, int] = {}
     for (outer, name), ns in around.items():
         host[name] = host.get(name, 0) + ns * (outer != name)
-    assert set(late_modules(around, [CallSums(name, 1, 1, 0, ns) for name, ns in host.items()])) == chosen
+    assert set(most_specific_modules(around, [CallSums(name, 1, 1, 0, ns) for name, ns in host.items()])) == chosen
 
 
 def test_a_place_is_found_in_a_viewer_by_its_begin(tmp_path: Path) -> None:

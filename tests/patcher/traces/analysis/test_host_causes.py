@@ -52,7 +52,7 @@ def steps(operators: Mapping[str, int], places: Mapping[HostPlace, int]) -> list
 STEADY: dict[str, tuple[Mapping[str, int], Mapping[HostPlace, int], str, int | None]] = {
     "one operator": ({"aten::_linalg_svd": 60, "aten::mm": 30}, {}, "67 % of the time passes in aten::_linalg_svd", None),
     "several matmuls": ({"aten::mm": 40, "aten::addmm": 30, "aten::relu": 30}, {}, "70 % of the time passes in matmuls", None),
-    "no operator alone": ({"aten::mm": 30, "aten::relu": 40, "aten::copy_": 30}, {}, "operators on the host take", None),
+    "no operator alone": ({"aten::mm": 30, "aten::relu": 40, "aten::copy_": 30}, {}, "on the host, operators take", None),
     "three functions": (
         {"aten::mm": 30}, {SORT: 30, RANDOM: 25, STACK: 15},
         "no operator runs: in built-in function sort 30.00 ms, in built-in function random 25.00 ms", 70 * MS,
@@ -72,7 +72,7 @@ def test_the_headline_names_what_takes_half_of_the_time(
 
 
 SLOW: dict[str, tuple[Mapping[int, Mapping[HostPlace, int]], int, str]] = {
-    "one of eight": ({5: {UNKNOWN: 300}}, 0, "One step takes much longer than the others: most of the additional time passes after aten::add_"),
+    "one of eight": ({5: {UNKNOWN: 300}}, 0, "One step takes much longer than the others: most of the additional time passes after the last operator, aten::add_"),
     "the first": ({0: {SORT: 300}}, 0, "The first recorded step takes much longer than the others: most of"),
     "three of eight": ({1: {SORT: 300}, 3: {SORT: 300}, 5: {SORT: 300}}, 0, "3 of 8 steps take much longer"),
     "one, beside two that are a little longer": ({1: {SORT: 20}, 3: {SORT: 20}, 5: {SORT: 300}}, 0, "One step takes"),
@@ -95,6 +95,11 @@ def test_the_headline_says_which_steps_are_slow_and_why(
 
 MATMULS, LARGE, SMALL = {"aten::mm": 10}, "[[2048, 256]]", "[[64, 256]]"
 EXCESS: dict[str, tuple[HostStep, HostStep, str]] = {
+    "inputs of 1.3 times the size": (step(0, {"aten::mm": 20}, {}, inputs={"aten::mm": {"[[130]]"}}), step(1, MATMULS, {}, inputs={"aten::mm": {"[[100]]"}}), "larger inputs"),
+    "inputs that are hardly larger": (step(0, {"aten::mm": 20}, {}, inputs={"aten::mm": {"[[129]]"}}), step(1, MATMULS, {}, inputs={"aten::mm": {"[[100]]"}}), ""),
+    "the largest of several inputs": (
+        step(0, {"aten::mm": 20}, {}, inputs={"aten::mm": {"[[1]]", "[[130]]"}}), step(1, MATMULS, {}, inputs={"aten::mm": {"[[100]]", "[[2]]"}}), "larger inputs",
+    ),
     "half is compiled": (step(0, {"aten::mm": 20}, {}, compiling_ns=5 * MS), step(1, MATMULS, {}), "torch.compile compiles"),
     "less is compiled": (step(0, {"aten::mm": 20}, {}, compiling_ns=4 * MS), step(1, MATMULS, {}), ""),
     "half is at one place": (step(0, {"aten::mm": 15}, {SORT: 5}), step(1, MATMULS, {}), "passes in built-in function sort"),
@@ -119,7 +124,7 @@ def test_a_cause_has_half_of_the_additional_time_of_a_step(name: str) -> None:
 @pytest.mark.parametrize(
     ("operators", "spread", "steady"),
     [
-        ([100] * 5, 1000, True), ([100] * 5, 1001, False), ([1000, 1000, 1005, 1005, 1005], 500, True),
+        ([100] * 5, 1000, True), ([100] * 6, 1000, True), ([100] * 5, 1001, False), ([1000, 1000, 1005, 1005, 1005], 500, True),
         ([1000, 1000, 1005, 1005, 1005], 501, False), ([100] * 4, 0, False), ([0] * 5, 0, False),
     ],
 )  # fmt: skip
@@ -180,5 +185,5 @@ def test_a_comparison_says_when_the_change_lies_outside_of_operators(
 ) -> None:
     sides = [[rank(steps(*side))] for side in (({"aten::mm": 30}, {SORT: 10}), after)]
     notes = " ".join(analysis.compared(*sides).notes)
-    assert ("time without operators" in notes) == bool(said)
+    assert ("time in which no operator runs" in notes) == bool(said)
     assert said in notes

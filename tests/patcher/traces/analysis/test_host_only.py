@@ -156,11 +156,11 @@ CASES: dict[str, tuple[Inject, str, int | None, str, str]] = {
     "a data loader": (loader, "host-idle", 16_014_000, LOADER[:12], "16.02 19.10 84 16.01"),
     "a data loader in a trace with stacks": (loader_with_stack, "host-idle", 16_006_000, "built-in function sleep", "16.01 19.05 84 16.01"),
     "a data loader that is recorded as an operator": (loader_as_operator, "host-idle", 16_014_000, LOADER[:12], "16.02 19.10 84 16.01"),
-    "a sleep without a stack": (sleep, "host-idle", 20 * MS, "before aten::randn", "20.01 23.01 87 20.00 0"),
+    "a sleep without a stack": (sleep, "host-idle", 20 * MS, "before the first operator, aten::randn", "20.01 23.01 87 20.00 0"),
     "Python with a stack": (frame, "host-idle", 20 * MS, "loop.py(12): reward", "20.01 23.01 87 12 20.00"),
     "Python beside a busy thread": (busy_elsewhere, "host-idle", 20_002_000, "loop.py(12): reward", "20.02 23.29 86 12 20.00"),
     "thousands of small operators": (items, "host-small", 12_006_000, "aten::item (2,000)", "15.01 2,003 12.01 0.1 2,000 1 1"),
-    "a pause in one step": (pause, "outlier", 37_500_000, "In 300.00 ms of the difference, no operator runs", "5 303.01 100.8 300.00"),
+    "a pause in one step": (pause, "outlier", 37_500_000, "For 300.00 ms of the difference, no operator runs", "5 303.01 100.8 300.00"),
     "a checkpoint in one step": (state, "outlier", 37_503_000, "state_dict()", "5 303.03 100.8 300.00"),
     "garbage collection in a trace with stacks": (collect, "outlier", 300 * MS // 8, "garbage collection", "5 303.01 100.8 300.00"),
     "garbage collections inside and around frames": (collections, "outlier", 1100 * MS // 8, "garbage collection", "5 1,103.01 366.9 1,100.00"),
@@ -215,7 +215,7 @@ def test_the_headline_names_what_the_file_names(tmp_path: Path, inject: Inject, 
 def test_few_detached_tensors_are_no_checkpoint(tmp_path: Path) -> None:
     first = headline(analysis.reported([profile(lambda loop, number: state(loop, number, 3), tmp_path)]))
     assert "state_dict" not in f"{first.title} {first.evidence}"
-    assert "also records what Python does" in first.evidence
+    assert "To see what Python does there, record again" in first.evidence
 
 
 def waits(*lengths_us: int) -> Inject:
@@ -277,9 +277,13 @@ SMALL, LARGE = "[[64, 256], [256, 256]]", "[[2048, 256], [256, 256]]"
         (
             (LARGE, SMALL),
             "this step has larger inputs",
-            "have the shapes [[2048, 256], [256, 256]], in the median step [[64, 256]",
+            "have the shapes [[2048, 256], [256, 256]]; in the median step, they have [[64, 256]",
         ),
-        (("[[65, 256], [256, 256]]", SMALL), "", "have the shapes [[65, 256], [256, 256]], in the median step [[64,"),
+        (
+            ("[[65, 256], [256, 256]]", SMALL),
+            "",
+            "have the shapes [[65, 256], [256, 256]]; in the median step, they have [[64,",
+        ),
         ((SMALL, SMALL), "same operators on inputs of the same sizes", "something else held the CPU core"),
         (("", ""), "", "--contents npu,cpu,shapes"),
     ],
@@ -362,7 +366,7 @@ def test_operators_that_run_for_less_than_half_are_no_verdict(tmp_path: Path) ->
             loop.sleep(40 * MS if at == number else 0)
 
     first = headline(analysis.reported([profile(inject, tmp_path)]))
-    assert "differ between steps" in first.title
+    assert "at places that differ from step to step" in first.title
     assert "between aten::op7 and aten::randn, 40.00 ms in step 7" in first.evidence
 
 
@@ -449,7 +453,7 @@ def test_a_device_without_kernels_that_are_known_is_said(
 PLACES: dict[HostPlace, tuple[str, str]] = {
     HostPlace("f.py(3): g"): ("in f.py(3): g", "make this code faster"), HostPlace("a", "b"): ("in a (within b)", "make this code faster"),
     HostPlace("", "", "aten::mm", "aten::add"): ("between aten::mm and aten::add", "stack"),
-    HostPlace("", "", "aten::mm"): ("after aten::mm", "stack"), HostPlace("", "", "", "aten::add"): ("before aten::add", "stack"),
+    HostPlace("", "", "aten::mm"): ("after the last operator, aten::mm", "stack"), HostPlace("", "", "", "aten::add"): ("before the first operator, aten::add", "stack"),
     HostPlace("", "", "aten::detach", "aten::add", saving=True): ("state_dict()", "save or send"),
     HostPlace("enumerate(DataLoader)#x"): ("in enumerate(DataLoader)#x", "num_workers"),
     HostPlace("sleep", "enumerate(DataLoader)#x"): ("in sleep (within", "num_workers"),
@@ -571,3 +575,81 @@ def test_a_place_with_half_of_the_idle_time_is_the_headline(longest: int, furthe
     (finding,) = (one for one in diagnosed(places) if one.id == "host-idle")
     assert ("mostly in a" in finding.headline) == named
     assert finding.saving_ns == longest * MS
+
+
+@pytest.mark.parametrize(
+    ("shapes", "count"),
+    [("[[2, 3], [4]]", 10), ("[[], [4]]", 4), ("[]", 0), ("x", 0), ("[[2, 3], 7]", 6), ("[[0, 3], [5]]", 5)],
+)
+def test_elements_of_inputs_are_counted(shapes: str, count: int) -> None:
+    assert host_only._elements(shapes) == count
+
+
+@pytest.mark.parametrize(
+    ("whole", "calls", "small", "said"), [(20, 1000, 7, True), (20.001, 1000, 7, False), (2, 100, 1, True), (1.9, 99, 1, False)]
+)  # fmt: skip
+def test_many_small_operators_are_a_hundred_of_20_us_each(whole: float, calls: int, small: int, said: bool) -> None:
+    step = HostStep(
+        number=0, ns=round(whole * MS), operators={}, calls={"aten::a": calls - 1, "aten::b": 1}, places={}, small_ns=small, compiling_ns=0
+    )  # fmt: skip
+    found = host_only._many_small(RankProfile("a", "torch", 0, CPU, (), host_steps=(step,)))
+    assert (found and (found.id, found.severity, found.saving_ns, found.source)) == (
+        ("host-small", "warning", small, "a") if said else None
+    )
+    if found:
+        assert f"aten::a ({calls - 1:,}), aten::b (1)" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("compiling", "numbers", "saving"),
+    [((0, 0), [], None), ((19, 0), [], None), ((20, 0), ["1", "2", "10"], 10), ((20, 2), ["1", "2", "11"], 11), ((20, 10), ["2", "2", "15"], 15)],
+)  # fmt: skip
+def test_torch_compile_is_told_from_a_tenth_of_the_time_on(
+    compiling: tuple[int, int], numbers: list[str], saving: int | None
+) -> None:
+    """A step counts that has half of what is usual."""
+    steps = tuple(
+        HostStep(number=at, ns=100, operators={}, calls={}, places={}, small_ns=0, compiling_ns=ns)
+        for at, ns in enumerate(compiling)
+    )
+    found = host_only._compilation(RankProfile("a", "torch", 0, CPU, (), host_steps=steps))
+    assert (found and found.saving_ns) == saving
+    assert (re.findall(r"\b\d+\b(?!\.| ms)", found.evidence.partition("ms")[2]) if found else []) == numbers
+
+
+@pytest.mark.parametrize(
+    ("frames", "expected"),
+    [
+        ([{}], ("", 0)), ([{"f": 9, "g": 8}], ("g", 8)), ([{"f": 10, "g": 8}], ("g", 8)), ([{"f": 11, "g": 8}], ("f", 11)),
+        ([{"f": 9}, {"f": 5}, {}], ("f", 5)), ([{"f": 9}, {}, {}], ("", 0)), ([{"f": 4}, {"f": 6}], ("f", 4)),
+    ],
+)  # fmt: skip
+def test_the_frame_with_most_of_the_time_is_the_innermost_with_most_of_it(
+    frames: list[dict[str, int]], expected: tuple[str, int]
+) -> None:
+    steps = [
+        HostStep(
+            number=at, ns=100, operators={}, calls={}, places={}, small_ns=0, compiling_ns=0,
+            frames={name: {HostPlace("inner"): ns - 1, HostPlace("other"): 1} for name, ns in row.items()},
+        )
+        for at, row in enumerate(frames)
+    ]  # fmt: skip
+    *found, sentence = host_only._typical_frame(steps)
+    assert (*found,) == expected
+    assert bool(sentence) == bool(expected[0])
+    if sentence:
+        assert sentence.index("inner") < sentence.index("other")
+
+
+@pytest.mark.parametrize(
+    ("times", "named"),
+    [
+        ({"aten::mm": 50}, "50 %|aten::mm"), ({"aten::mm": 49}, ""), ({"aten::mm": 30, "aten::addmm": 20}, "50 %|matmuls"),
+        ({"aten::mm": 30, "aten::addmm": 19}, ""), ({"aten::add": 60}, "60 %|aten::add"), ({"aten::add": 30, "aten::mul": 40}, ""), ({}, ""),
+    ],
+)  # fmt: skip
+def test_an_operator_or_a_family_with_half_of_the_time_is_the_headline(times: dict[str, int], named: str) -> None:
+    rows = tuple(CallSums(name, 1, 0, 0, ns) for name, ns in times.items())
+    headline = host_only._dominant_operator(RankProfile("a", "torch", 0, CPU, (), operators=rows), 100)
+    assert all(part in headline for part in named.split("|"))
+    assert bool(headline) == bool(named)

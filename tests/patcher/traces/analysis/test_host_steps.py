@@ -131,3 +131,24 @@ def test_frames_of_a_step_are_those_within_it() -> None:
     assert steps([("a", 0, 100, 1), ("b", 500, 900, 1)]).frames == {}
     inner = steps([("a", -10, 100, 1), ("b", 500, 1000, 1)], ends=900)
     assert {frame: sum(places.values()) for frame, places in inner.frames.items()} == {"f.py(7): g": 400 * US}
+
+
+def test_operators_that_end_with_the_begin_of_a_step_or_begin_with_its_end_are_not_in_it() -> None:
+    assert steps([("a", -500, 100, 1), ("b", -100, 0, 2), ("c", 500, 1000, 2), ("d", 1000, 1200, 2)]).calls == {
+        "a": 1,
+        "c": 1,
+    }
+
+
+def test_a_step_without_an_operator_has_only_its_time() -> None:
+    trace = RankTrace("a", "torch")
+    thread = trace.thread(1, 1)
+    for number in range(3):
+        trace.add_mark(f"ProfilerStep#{number}", number * 1000 * US, (number + 1) * 1000 * US, thread)
+    trace.operators[thread].add(100 * US, 400 * US, trace.names["a"])
+    cuts = split(trace)
+    found = host_steps.host_steps(trace, cuts, [2, 0, 1], [host_thread(trace, thread)])
+    assert [(step.number, step.calls, step.idle_ns // US) for step in found] == [
+        (0, {"a": 1}, 700), (1, {}, 1000), (2, {}, 1000)
+    ]  # fmt: skip
+    assert host_steps.host_steps(RankTrace("b", "torch"), cuts, [0], []) == ()

@@ -40,6 +40,7 @@ STRETCHES: dict[str, tuple[list[tuple[int, int]], list[tuple[int, int, int]], li
     "no time before it": ([(30, 40)], [(30, 30, 40)], []),
     "between two": ([(30, 40), (55, 60)], [(30, 30, 60)], [(40, 55, 0, "free_unknown_ns")]),
     "in the shade of another": ([(30, 60), (35, 40), (70, 80)], [(30, 30, 80)], [(60, 70, 0, "free_unknown_ns")]),
+    "before a unit without time": ([(30, 40), (45, 60)], [(30, 30, 40), (40, 40, 40), (45, 45, 60)], []),
     "up to the next unit": ([(30, 40), (60, 70)], [(30, 30, 60), (60, 60, 70)], [(40, 60, 0, "free_unknown_ns")]),
     "of a unit that was not chosen": ([(30, 40), (60, 70), (80, 90)], [(30, 30, 40), (60, 60, 90)], []),
     "behind the last unit": ([(30, 40), (90, 99)], [(30, 30, 40)], []),

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 
 from patcher.traces import analysis
 from patcher.traces.analysis import lanes as rows
+from patcher.traces.analysis.nested import NestedRanges
+from patcher.traces.analysis.segments import Split
 from patcher.traces.model import CALL, LAUNCH, MARK, Lanes, Span
+from patcher.traces.rank_trace import RankTrace
+from patcher.traces.trace_columns import RangeColumns
 from tests.patcher.traces.recorded import MS, Range, Run, Task, timeline
 
 
@@ -79,3 +85,46 @@ MERGED: dict[str, tuple[Span, Span, Span | None]] = {
 def test_neighbours_that_a_screen_cannot_show_apart_are_one(name: str) -> None:
     last, following, expected = MERGED[name]
     assert rows._merge_two(last, following, 10) == expected
+
+
+def window(end: int) -> rows._Window:
+    trace = RankTrace("a", "torch")
+    return rows._Window(trace, Split("", [], array("i"), []), 0, 1_000, 1_000 + end)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "expected"),
+    [
+        (1_010, 1_020, (10, 10)), (900, 1_020, (0, 20)), (1_090, 1_200, (90, 10)), (900, 1_200, (0, 100)), (900, 1_000, None), (1_100, 1_200, None),
+        (1_010, 1_010, None), (900, 1_001, (0, 1)), (1_099, 1_200, (99, 1)),
+    ],
+)  # fmt: skip
+def test_spans_are_cut_at_the_edges_of_what_is_drawn(begin: int, end: int, expected: tuple[int, int] | None) -> None:
+    found = window(100).span(begin, end, CALL, "a", own=False)
+    assert found == (None if expected is None else Span(*expected, CALL, "a", False))
+
+
+@pytest.mark.parametrize(("width", "count"), [(119_999, 3), (120_000, 1)])
+def test_spans_nearer_than_a_part_in_12_000_are_one(width: int, count: int) -> None:
+    drawn = window(width).merge_near([span(0, 5), None, span(15, 5), None, span(30, 5)])
+    assert len(drawn) == count
+
+
+def test_of_the_long_calls_those_of_the_two_busiest_threads_are_drawn() -> None:
+    made = window(100)
+    threads = {}
+    for thread, calls in enumerate(
+        [
+            [(1_000, 1_010)],
+            [(900, 1_030), (1_010, 1_020), (1_020, 1_040), (1_050, 1_060)],
+            [(1_000, 1_020), (1_100, 1_300), (500, 1_000)],
+        ]
+    ):
+        columns = RangeColumns()
+        for begin, end in calls:
+            columns.add(begin, end, made.trace.names["call"])
+        threads[thread] = NestedRanges(columns)
+    found = {
+        name: [(one.begin_ns, one.ns) for one in spans] for name, spans in rows._call_rows(made, {"calls": threads})
+    }
+    assert found == {"calls": [(0, 30), (30, 10), (50, 10)], "calls 2": [(0, 20)]}

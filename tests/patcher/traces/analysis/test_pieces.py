@@ -145,7 +145,7 @@ def test_traces_shows_them_in_one_row(pieces: list[Path], saved: Saved) -> None:
     assert (group.recorded_steps, group.closed, group.pieces, group.ranks) == ("30:39", "complete", 3, (0,))
     assert [trace.path for trace in group.traces] == pieces
     said = CliRunner().invoke(rlpatch, ["traces", str(saved.path)]).stdout
-    assert "saved as 3 traces, one after the other, which `rlpatch report` reads as one recording window" in said
+    assert "saved as 3 traces, one after the other; `rlpatch report` reads them as one recording window" in said
 
 
 def test_a_trace_that_is_being_compressed_is_one(pieces: list[Path], saved: Saved) -> None:

@@ -191,3 +191,23 @@ def test_ranks_that_send_to_each_other_are_stages_of_a_pipeline(name: str) -> No
     found = pipelines.stages(profiles)
     assert [[profile.rank for profile in made.profiles] for made in found] == expected
     assert pipelines.stage_of(found) == {f"/{rank}": at for at, ranks in enumerate(expected) for rank in ranks}
+
+
+@pytest.mark.parametrize(
+    ("parts", "others", "more"),
+    [
+        ({"copy_ns": 5}, [{}], ("copy_ns", 5)), ({"copy_ns": 5, LEAD_IN: 6}, [{}], (LEAD_IN, 6)), ({"copy_ns": 6, "free_waiting_ns": 5, LEAD_IN: 6}, [{}], ("copy_ns", 6)),
+        ({"communication_ns": 99}, [{}], None), ({"overlap_ns": 7}, [{"compute_ns": 6}], ("compute_ns", 1)), ({"overlap_ns": 7}, [{"compute_ns": 7}], None),
+        ({"copy_ns": 5}, [{"copy_ns": 3}, {"copy_ns": 9}, {"copy_ns": 4}], ("copy_ns", 1)), ({"copy_ns": 1}, [{"copy_ns": 9}], None), ({}, [{}], None),
+    ],
+)  # fmt: skip
+def test_the_part_of_which_a_rank_has_most_more_than_the_median_of_the_others(
+    parts: dict[str, int], others: list[dict[str, int]], more: tuple[str, int] | None
+) -> None:
+    def made(times: dict[str, int]) -> RankProfile:
+        return RankProfile("a", "torch", 0, "H100", (RecordedUnit(number=0, host_ns=9, kernels=1, **times),))  # type: ignore[arg-type]
+
+    assert pipelines.excess([made(parts)], [made(times) for times in others]) == more
+    doubled = made({name: 2 * ns for name, ns in parts.items()})
+    mean = pipelines.excess([doubled, made({})], [made(times) for times in others])
+    assert mean == more

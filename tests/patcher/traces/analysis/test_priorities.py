@@ -8,7 +8,7 @@ import pytest
 
 from patcher.traces.analysis import priorities
 from patcher.traces.analysis.ranks import Meetings
-from patcher.traces.model import Diagnosis, Rank, RankProfile, RecordedUnit
+from patcher.traces.model import Diagnosis, FreeGap, Rank, RankProfile, RecordedUnit
 
 
 def finding(id_: str, saving: int | None, severity: str = "warning", **fields: object) -> Diagnosis:
@@ -122,3 +122,48 @@ def test_a_slow_unit_is_the_same_time_as_the_finding_on_its_part(
         priorities._mark_explained(replace(outlier, id="lead-in"), [finding(finding_id, 9, source=source)]).same_as
         == ""
     )
+
+
+LATE = {"free_host_late_ns": 5}
+
+
+@pytest.mark.parametrize(
+    ("saving", "longer", "severity", "id_", "source", "left"),
+    [
+        (10, 6, "warning", "dispatch", "x", 4), (10, 5, "warning", "dispatch", "x", 10), (10, 6, "note", "dispatch", "x", 10), (5, 9, "warning", "dispatch", "x", 0),
+        (10, 6, "warning", "copies", "x", 10), (10, 6, "warning", "communication", "x", 10), (10, 6, "warning", "dispatch", "y", 10), (None, 6, "warning", "dispatch", "x", 0),
+    ],
+)  # fmt: skip
+def test_a_finding_whose_time_is_mostly_in_slow_steps_saves_what_is_left(
+    saving: int | None, longer: int, severity: str, id_: str, source: str, left: int
+) -> None:
+    outlier = finding("outlier", longer, severity, source="x", parts=LATE)
+    assert priorities._subtract_slow_steps(finding(id_, saving, source=source), [outlier]).saving_ns == left
+
+
+@pytest.mark.parametrize(
+    ("severity", "saving", "same"), [("warning", 5, "dispatch"), ("warning", 4, ""), ("note", 4, "dispatch"), ("warning", None, "")]
+)  # fmt: skip
+def test_a_slow_step_is_explained_by_a_finding_that_saves_as_much(severity: str, saving: int | None, same: str) -> None:
+    outlier = finding("outlier", 5, severity, source="x", parts=LATE)
+    assert priorities._mark_explained(outlier, [finding("dispatch", saving, source="x")]).same_as == same
+
+
+@pytest.mark.parametrize(
+    ("ns", "part", "kind", "saving", "culprit"),
+    [
+        (21, "free_host_late_ns", "place", 10, "module"), (20, "free_host_late_ns", "place", 15, ""), (21, "copy_ns", "place", 15, ""),
+        (21, "free_host_late_ns", "several", 15, ""), (40, "free_latency_ns", "place", 15, "module"),
+    ],
+)  # fmt: skip
+def test_a_place_with_over_half_of_the_time_is_named(ns: int, part: str, kind: str, saving: int, culprit: str) -> None:
+    """Two steps have 20 ns each; no more is saved at a place than its time in the mean step."""
+    gap = FreeGap(
+        kind=kind, part=part, ns=ns, count=2, units=2, unit=0, unit_ns=ns, longest_ns=ns, begin_ns=0, before="a",
+        after="kernel", stream="stream 7", module="module",
+    )  # fmt: skip
+    found = priorities._name_main_place(finding("dispatch", 15), replace(profile("x", 20), gaps=(gap,)))
+    assert (found.saving_ns, found.culprit) == (saving, culprit)
+    assert bool(found.headline) == bool(culprit)
+    assert priorities._name_main_place(finding("dispatch", None), profile("x", 20)).saving_ns is None
+    assert priorities._name_main_place(finding("dispatch", 15), None) == finding("dispatch", 15)

@@ -24,7 +24,7 @@ MET = Run((Task(MS, 2 * MS, launch=10), Task(2 * MS, 9 * MS, "communication", "a
 
 
 def read(folder: Path) -> RankTrace:
-    (path,) = folders.readable(folder)
+    (path,) = folders.traces_to_read(folder)
     (found,) = formats.read(path)
     return found
 

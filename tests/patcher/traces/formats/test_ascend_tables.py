@@ -57,8 +57,8 @@ def delivered(folder: Path, **files: str) -> Path:
 
 
 def read(folder: Path) -> RankProfile:
-    (file,) = folders.readable(folder)
-    found = formats.tables(file)
+    (file,) = folders.traces_to_read(folder)
+    found = formats.read_step_table(file)
     assert found is not None
     return analysis.check_tables(*found)
 
@@ -95,10 +95,10 @@ def test_a_statistic_is_read_where_the_kernels_are_missing(tmp_path: Path) -> No
 
 
 def test_some_units_of_tables_are_chosen_and_have_no_kernels_of_their_own(tmp_path: Path) -> None:
-    (file,) = folders.readable(
+    (file,) = folders.traces_to_read(
         delivered(tmp_path / "a_ascend_pt", steps=STEPS, details=DETAILS, communication=COLLECTIVES)
     )
-    read = formats.tables(file)
+    read = formats.read_step_table(file)
     assert read is not None
     found = analysis.check_tables(*read, (14, 15))
     assert ([unit.number for unit in found.units], found.kernels, found.collectives) == ([14], (), ())
@@ -112,20 +112,20 @@ def test_tables_are_whole_where_nothing_else_is_left(tmp_path: Path) -> None:
     (folder / "FRAMEWORK").mkdir()
     assert folders.inspect(folder).state == states.HALF_PARSED
     with pytest.raises(Problem, match="nor a database") as refused:
-        folders.readable(folder)
+        folders.traces_to_read(folder)
     assert refused.value.hint.startswith("rlpatch analyse")
 
 
 def test_other_tables_without_that_of_the_steps_are_refused_with_what_is_needed(tmp_path: Path) -> None:
     with pytest.raises(Problem, match="nor a database") as refused:
-        folders.readable(delivered(tmp_path / "a_ascend_pt", details=DETAILS))
+        folders.traces_to_read(delivered(tmp_path / "a_ascend_pt", details=DETAILS))
     assert (
         refused.value.hint
         == "the raw data was deleted, so it cannot be parsed again: copy trace_view.json, the database or step_trace_time.csv into this folder"
     )
-    (file,) = folders.readable(delivered(tmp_path / "b_ascend_pt", steps=STEPS.splitlines()[0]))
+    (file,) = folders.traces_to_read(delivered(tmp_path / "b_ascend_pt", steps=STEPS.splitlines()[0]))
     with pytest.raises(Problem, match="has no steps") as refused:
-        formats.tables(file)
+        formats.read_step_table(file)
     assert refused.value.kind == Kind.TRACE
 
 
@@ -133,7 +133,7 @@ def test_what_msprof_exported_is_read_where_it_recorded(tmp_path: Path) -> None:
     raw = tmp_path / "PROF_000001_20261122041741000_ABC"
     (raw / "device_0").mkdir(parents=True)
     with pytest.raises(Problem, match="PROF_000001") as refused:
-        folders.readable(tmp_path)
+        folders.traces_to_read(tmp_path)
     assert refused.value.hint == f"msprof --export=on --output={raw}"
     output = steps(2).text(tmp_path / "x_ascend_pt") / OUTPUT
     place = raw / "mindstudio_profiler_output"
@@ -142,14 +142,14 @@ def test_what_msprof_exported_is_read_where_it_recorded(tmp_path: Path) -> None:
     (place / "op_summary_20261122041742.csv").write_text("Op Name,OP Type\nkernel0,MatMulV3\n")
     shutil.rmtree(output.parent)
     for path in (tmp_path, raw):
-        (file,) = folders.readable(path)
+        (file,) = folders.traces_to_read(path)
         (found,) = formats.read(file)
         units = analysis.attributed(found).profile.units
         assert (found.form, [unit.kernels for unit in units]) == ("ascend-text", [10, 10])
         assert {"MatMulV3", "kernel1"} < set(found.names.texts)
     shutil.copy(file, place / "msprof_slice_1.json")
     with pytest.raises(Problem, match="has not been exported by msprof yet"):
-        folders.readable(raw)
+        folders.traces_to_read(raw)
 
 
 NPU = SHARED / "npu"
@@ -164,7 +164,7 @@ def test_the_tables_of_a_real_folder_say_what_its_trace_does(tmp_path: Path, ran
     for place in (copy, copy / OUTPUT):
         place.chmod(0o755)
     (copy / OUTPUT / "trace_view.json").unlink()
-    (file,) = folders.readable(source)
+    (file,) = folders.traces_to_read(source)
     (timeline,) = formats.read(file)
     whole, tables = analysis.checked(timeline, analysis.attributed(timeline)), read(copy)
     (unit,), (known,) = tables.units, whole.units

@@ -137,7 +137,7 @@ def test_the_step_metadata_beside_an_export_are_those_of_its_window(tmp_path: Pa
         '{"format": 1, "backend": "nsys", "stage": "rollout", "rank": 0, "target": "vllm", "world": 4,'
         ' "units": [{"number": 30, "requests": 5}]}'
     )
-    assert folders.readable(tmp_path / "host_dp0_rank0_4711.nsys.rlpatch.json") == [file]
+    assert folders.traces_to_read(tmp_path / "host_dp0_rank0_4711.nsys.rlpatch.json") == [file]
     (trace,) = formats.read(file)
     assert trace.metadata is not None
     assert (trace.metadata.target, trace.world, trace.metadata.units[30].requests) == ("vllm", 4, 5)
@@ -229,13 +229,13 @@ def test_an_export_that_ends_early_is_a_problem(tmp_path: Path, share: float) ->
 
 
 def files(folder: Path) -> Iterable[str]:
-    return (path.name for path in folders.readable(folder))
+    return (path.name for path in folders.traces_to_read(folder))
 
 
 def test_a_folder_is_read_for_its_exports_and_a_report_that_was_not_exported_gets_the_command(tmp_path: Path) -> None:
     (tmp_path / "run.nsys-rep").write_bytes(b"x")
     with pytest.raises(Problem, match="not been exported") as raised:
-        folders.readable(tmp_path)
+        folders.traces_to_read(tmp_path)
     assert f"nsys export --type sqlite {tmp_path}/run.nsys-rep" in raised.value.hint
     steps().nsys(tmp_path / "run.sqlite")
     shutil.copy(tmp_path / "run.sqlite", tmp_path / "run.db")

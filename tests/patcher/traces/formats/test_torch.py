@@ -96,7 +96,9 @@ def test_how_many_ranks_there_are_is_read(tmp_path: Path) -> None:
     waiting(60).db(tmp_path / "db_ascend_pt")
     for place in (folder, tmp_path / "db_ascend_pt"):
         (place / "profiler_metadata.json").write_text(json.dumps({"distributed_args": {"rank": 0, "world_size": 8}}))
-    found = [formats.read(file)[0].world for place in sorted(tmp_path.iterdir()) for file in folders.readable(place)]
+    found = [
+        formats.read(file)[0].world for place in sorted(tmp_path.iterdir()) for file in folders.traces_to_read(place)
+    ]
     assert found == [8, 4, 8]
 
 

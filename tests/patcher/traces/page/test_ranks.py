@@ -36,12 +36,12 @@ def maps(profiles: Sequence[RankProfile]) -> list[list[tuple[str, str]]]:
 def test_a_cell_says_how_far_a_time_is_from_the_median_of_its_unit() -> None:
     (found,) = maps([profile(rank, times) for rank, times in enumerate(([100, 50, 80], [100, 60, 82], [140, 50, 80]))])
     assert found == [
-        ("rank 0, #30: 100.00 ms, \N{PLUS-MINUS SIGN}0.0 %", "s0"), ("rank 0, #31: 50.00 ms, \N{PLUS-MINUS SIGN}0.0 %", "s0"),
-        ("rank 0, #32: 80.00 ms, \N{PLUS-MINUS SIGN}0.0 %", "s0"),
-        ("rank 1, #30: 100.00 ms, \N{PLUS-MINUS SIGN}0.0 %", "s0"), ("rank 1, #31: 60.00 ms, +20.0 %", "more s3"),
-        ("rank 1, #32: 82.00 ms, +2.5 %", "more s1"),
-        ("rank 2, #30: 140.00 ms, +40.0 %", "more s4"), ("rank 2, #31: 50.00 ms, \N{PLUS-MINUS SIGN}0.0 %", "s0"),
-        ("rank 2, #32: 80.00 ms, \N{PLUS-MINUS SIGN}0.0 %", "s0"),
+        ("rank 0, step #30: 100.00 ms, \N{PLUS-MINUS SIGN}0.0 %", "s0"), ("rank 0, step #31: 50.00 ms, \N{PLUS-MINUS SIGN}0.0 %", "s0"),
+        ("rank 0, step #32: 80.00 ms, \N{PLUS-MINUS SIGN}0.0 %", "s0"),
+        ("rank 1, step #30: 100.00 ms, \N{PLUS-MINUS SIGN}0.0 %", "s0"), ("rank 1, step #31: 60.00 ms, +20.0 %", "more s3"),
+        ("rank 1, step #32: 82.00 ms, +2.5 %", "more s1"),
+        ("rank 2, step #30: 140.00 ms, +40.0 %", "more s4"), ("rank 2, step #31: 50.00 ms, \N{PLUS-MINUS SIGN}0.0 %", "s0"),
+        ("rank 2, step #32: 80.00 ms, \N{PLUS-MINUS SIGN}0.0 %", "s0"),
     ]  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def test_where_ranks_wait_for_each_other_what_they_compute_is_compared_too() -> 
     times, computing = maps([*(profile(rank, [60] * 3, communicating=[40] * 3) for rank in range(2)), slow])
     assert {kind for _, kind in times} == {"s0"}
     assert [title for title, kind in computing if kind == "more s4"] == [
-        f"rank 2, #{number}: 90.00 ms, +50.0 %" for number in (30, 31, 32)
+        f"rank 2, step #{number}: 90.00 ms, +50.0 %" for number in (30, 31, 32)
     ]
 
 
@@ -68,7 +68,7 @@ def test_where_nothing_ran_on_a_device_the_time_on_the_host_is_compared() -> Non
         for one in (profile(rank, [10, 20, 30 + 30 * (rank == 2)]) for rank in range(3))
     ]
     (found,) = maps(idle)
-    assert found[-1] == ("rank 2, #32: 60.00 ms, +100.0 %", "more s4")
+    assert found[-1] == ("rank 2, step #32: 60.00 ms, +100.0 %", "more s4")
 
 
 @pytest.mark.parametrize(("count", "units"), [(2, 9), (9, 2), (1, 1)])
@@ -86,14 +86,14 @@ def test_a_column_of_several_units_shows_the_one_that_differs_most() -> None:
     many[5] = profile(5, [10] * 50 + [14] + [10] * 49)
     (found,) = maps(many)
     assert len(found) <= 1200
-    assert [title for title, kind in found if kind != "s0"] == ["rank 5, #80: 14.00 ms, +40.0 %"]
+    assert [title for title, kind in found if kind != "s0"] == ["rank 5, step #80: 14.00 ms, +40.0 %"]
     assert "A column covers 6 steps" in str(ranks.heat_map(many, PAGE_LIMITS[0]))
 
 
 def test_of_too_many_ranks_the_slowest_are_drawn() -> None:
     many = [profile(rank, [10 + rank] * 3) for rank in range(70)]
     text = str(ranks.heat_map(many, PAGE_LIMITS[0]))
-    assert "The 64 slowest ranks; 6 more are not shown." in text
+    assert "Only the 64 slowest ranks are drawn; 6 more are left out." in text
     assert "rank 5, " not in text
     assert "rank 6, " in text
 
@@ -109,7 +109,7 @@ def test_a_unit_of_each_rank_is_drawn_on_the_scale_of_the_longest() -> None:
     assert re.findall(r">(rank \d+ #\d+)<title>", text) == ["rank 0 #31", "rank 1 #31"]
     each = TICKS // 100
     assert re.findall(r'd="([^"]*)" class="(?:compute|communication)"><title>([^<]*)', text) == [
-        (f"M{begin * each} {row * LANE + below}h{wide * each}v6h-{wide * each}z", f"rank {row}, #31: {ns}.00 ms")
+        (f"M{begin * each} {row * LANE + below}h{wide * each}v6h-{wide * each}z", f"rank {row}, step #31: {ns}.00 ms")
         for row, ns in enumerate((50, 100))
         for begin, below, wide in ((0, 0, 30), (10, 6, 10))
     ]

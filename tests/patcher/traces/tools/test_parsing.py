@@ -119,7 +119,7 @@ def test_the_real_torch_npu(
         ("fails", "restored", 6, "the parser failed (exit code 3)"),
         ("hangs", "restored", 6, "the parser made no progress for 0.6 s and was stopped"),
         ("nothing", "restored", 6, "trace_view.json and ascend_pytorch_profiler.db are both missing"),
-        ("half", "incomplete", 1, "trace_view.json ends in the middle"),
+        ("half", "incomplete", 1, "trace_view.json is cut off"),
     ],
 )
 @pytest.mark.parametrize("parsed", [False, True], ids=["new", "parsed before"])
@@ -173,9 +173,9 @@ def test_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[int],
         said = []
         for _ in range(8):
             clock[0] += 1.9
-            said.append(child.idles(tmp_path, 13))  # too early for a look
+            said.append(child.is_idle(tmp_path, 13))  # too early for a look
             clock[0] = round(clock[0] + 0.1)
-            said.append(child.idles(tmp_path, 13))
+            said.append(child.is_idle(tmp_path, 13))
         child.stop()
     assert any(said) == idles
 
@@ -584,7 +584,7 @@ def test_traces_of_torch_need_nothing(recorded: Path, run) -> None:
     shown = {Path(one["where"]).name: one["lacks"] for one in document["result"]["opens"]}
     assert {one["program"] for one in document["result"]["opens"]} == {viewers.PERFETTO}
     assert sorted(map(bool, shown.values())) == [False, False, True]  # an empty one cannot be opened at all
-    assert ["the trace is cut off: the file ends in the middle of its JSON"] in shown.values()
+    assert ["the trace is cut off: the file ends before its JSON is complete"] in shown.values()
     text = run("analyse", recorded / "torch").stdout
     assert "open the traces in Perfetto (go to ui.perfetto.dev and choose Open trace file):\n  /" in text
     assert "next: rlpatch report " in text

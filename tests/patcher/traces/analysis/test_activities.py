@@ -6,7 +6,7 @@ from types import SimpleNamespace as Some
 
 import pytest
 
-from patcher.traces.analysis.holds import HostHolds, covering
+from patcher.traces.analysis.activities import HostActivities, covering
 from patcher.traces.analysis.hosts import _outermost_in_library
 from patcher.traces.analysis.idle import LATE_NS, Idle
 from patcher.traces.analysis.nested import NestedRanges
@@ -66,12 +66,15 @@ SYNCHRONISED: dict[str, tuple[int, list[tuple[str, int, int]], list[tuple[str, i
 @pytest.mark.parametrize("name", SYNCHRONISED)
 def test_the_host_returned_from_the_last_call_that_waits(name: str) -> None:
     ns, launching, main, returned = SYNCHRONISED[name]
-    holds = HostHolds.__new__(HostHolds)
-    holds.main, holds.calls = 1, {2: nested(*launching), 1: nested(*main)} if launching else {1: nested(*main)}
+    activities = HostActivities.__new__(HostActivities)
+    activities.main, activities.calls = (
+        1,
+        {2: nested(*launching), 1: nested(*main)} if launching else {1: nested(*main)},
+    )
     names = ["cudaStreamSynchronize", "hipMemcpyWithStream", "cudaLaunchKernel"]
-    holds.trace = Some(tasks=Some(thread=[2]), names=Some(texts=names))  # type: ignore[assignment]
-    holds.cuts = Some(order=[0])  # type: ignore[assignment]
-    number = holds.returned_in(Idle(AT, AT + ns, ns, 0, 0, 0, ""))
+    activities.trace = Some(tasks=Some(thread=[2]), names=Some(texts=names))  # type: ignore[assignment]
+    activities.cuts = Some(order=[0])  # type: ignore[assignment]
+    number = activities.returned_in(Idle(AT, AT + ns, ns, 0, 0, 0, ""))
     assert number == (LETTERS.index(returned) if returned else UNKNOWN)
 
 

@@ -20,7 +20,7 @@ WAITS = re.compile(r"synchroni[sz]e|memcpy|wait", re.IGNORECASE)
 """Calls of a device's runtime that end when the device has come to an end: then nothing is left for it to do."""
 
 
-class Held(NamedTuple):
+class Activity(NamedTuple):
     """Activity of the host for ``ns`` of a gap: all ranges of a name, ``inside``; the longest begins at ``begin``.
 
     ``is_operator`` tells an operator from a call of the runtime, a frame or a range.
@@ -33,7 +33,7 @@ class Held(NamedTuple):
     is_operator: bool = False
 
 
-class HostHolds:
+class HostActivities:
     """Ranges of each thread, to look up the one that covers most of a gap; ``main`` is the thread with the marks."""
 
     def __init__(self, trace: RankTrace, cuts: Split, threads: Sequence[HostThread]) -> None:
@@ -43,7 +43,7 @@ class HostHolds:
         self.frames = dict(_nested_by_thread(trace.functions, trace.frames))
         self.main = main_thread(trace)
 
-    def call_in(self, gap: Idle) -> Held | None:
+    def call_in(self, gap: Idle) -> Activity | None:
         """Return the call of the device's runtime that covers at least half of a gap; None without one.
 
         It is None, too, if nothing tells when the next task was launched. The call is looked for on the thread that
@@ -53,16 +53,19 @@ class HostHolds:
         if self.trace.tasks.launched[self.cuts.order[gap.place]] == UNKNOWN:
             return None
         threads = [*self.calls] if self._waited_in_queue(gap) else self._searched_threads(gap)
-        held = (covering(self.calls[thread], gap.begin, gap.end, thread) for thread in threads if thread in self.calls)
+        activities = (
+            covering(self.calls[thread], gap.begin, gap.end, thread) for thread in threads if thread in self.calls
+        )
         if self._waited_in_queue(gap):
-            return max(filter(None, held), key=attrgetter("ns"), default=None)
-        return next(filter(None, held), None)
+            return max(filter(None, activities), key=attrgetter("ns"), default=None)
+        return next(filter(None, activities), None)
 
-    def held_in(self, gap: Idle) -> Held | None:
+    def activity_in(self, gap: Idle) -> Activity | None:
         """Return the call that covers at least half of a gap, else the Python frame or operator that does; else None.
 
         If both a frame and an operator do, the shorter one, which is the inner one, is returned. The thread that
-        launched the task is searched first, then the main one.
+        launched the task is searched first, then the main one. Only calls count if the task waited in a queue for most
+        of the gap.
         """
         if (call := self.call_in(gap)) or self._waited_in_queue(gap):
             return call
@@ -73,8 +76,8 @@ class HostHolds:
             if 0 <= thread < len(self.threads):
                 operator = covering(self.threads[thread].operators, gap.begin, gap.end, thread)
             candidates = [frame, operator and operator._replace(is_operator=True)]
-            if held := min(filter(None, candidates), key=attrgetter("ns"), default=None):
-                return held
+            if activity := min(filter(None, candidates), key=attrgetter("ns"), default=None):
+                return activity
         return None
 
     def returned_in(self, gap: Idle) -> int:
@@ -105,7 +108,7 @@ class HostHolds:
         return 2 * (launched - max(asked, gap.begin)) > gap.ns
 
 
-def covering(ranges: NestedRanges, begin: int, end: int, thread: int) -> Held | None:
+def covering(ranges: NestedRanges, begin: int, end: int, thread: int) -> Activity | None:
     """Return the innermost activity that covers at least half of ``begin`` to ``end`` (ns); None without any.
 
     Ranges of one name count as one activity, and time within several of them counts once. If several names cover half,
@@ -115,7 +118,7 @@ def covering(ranges: NestedRanges, begin: int, end: int, thread: int) -> Held | 
     if not half:
         return None
     ns, index, name = min(half)
-    return Held(ranges.begin[-index], ns, name, thread)
+    return Activity(ranges.begin[-index], ns, name, thread)
 
 
 def covering_names(ranges: NestedRanges, begin: int, end: int) -> list[int]:
@@ -124,9 +127,9 @@ def covering_names(ranges: NestedRanges, begin: int, end: int) -> list[int]:
 
 
 def _covering_half(ranges: NestedRanges, begin: int, end: int) -> dict[int, list[int]]:
-    """Return for each name that covers at least half of ``begin`` to ``end`` (ns) what of it the ranges cover.
+    """Return each name whose ranges cover at least half of ``begin`` to ``end`` (ns), with how much they cover.
 
-    That is a list: the ns covered, the end of the last range, and the ns and index of the longest range.
+    The value is a list: ns covered, end of the last range, ns of the longest range, and its index.
     """
     sums: dict[int, list[int]] = {}
     for index in _overlapping(ranges, begin, end):
