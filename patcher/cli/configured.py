@@ -69,9 +69,9 @@ class Configuration:
     presets: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
     def with_preset(self, preset: str | None) -> Mapping[str, tuple[str, ...]]:
-        """Return the words of each option in the file, replaced by those of the preset `preset` (None: no preset).
+        """Return the words of each option, from the preset `preset` (None: no preset) or else from the file itself.
 
-        A preset with a window replaces all windows. Raises Problem (USAGE) if the preset does not exist.
+        A preset with a window replaces all windows of the file. Raises Problem (USAGE) if the preset does not exist.
         """
         if preset is None:
             return self.options

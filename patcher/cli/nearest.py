@@ -106,7 +106,7 @@ def load(file: Path) -> ConfigurationFile:
             if stat.S_ISLNK(link.st_mode):
                 refused, change = Text("the file is a link"), Text("replace the link with the file itself")
             elif not stat.S_ISREG(link.st_mode):
-                refused, change = Text("not a regular file"), Text("remove the file")
+                refused, change = Text("not a regular file"), Text("replace it with a regular file")
             else:
                 with folder.reading(file.name) as stream:
                     refused, change = _refusal(file, stream.fileno(), folder.descriptor)
@@ -117,10 +117,7 @@ def load(file: Path) -> ConfigurationFile:
             Text("check the file's owner and permissions: ls -l {file}", shlex.quote(str(file))),
         )
     if len(content) > MOST_BYTES:
-        refused, change = (
-            Text("the file is larger than {limit} KiB", MOST_BYTES >> 10),
-            Text("make the file smaller"),
-        )
+        refused, change = Text("the file is larger than {limit} KiB", MOST_BYTES >> 10), Text("make the file smaller")
     if not refused:
         return ConfigurationFile(file, content)
     hint = Text("type --path or --python on the command line instead")

@@ -42,13 +42,13 @@ def typed_windows(values: Mapping[str, Any]) -> tuple[Window, ...]:
     return tuple(typed_values(values, (unit.replace("-", "_") for unit in UNITS)).values())
 
 
-def only(name: str, about: str) -> Option:
+def selecting_option(name: str, about: str) -> Option:
     """Return the option `name` with the help `about`, for a command that selects among existing patches."""
     return click_option(OPTIONS[name]._replace(about=about, shown=""))
 
 
-STAGE = only("stage", "Only this stage, such as rollout or update-policy.")
-ROLE = only("role", "Only the patches for this role.")
+STAGE = selecting_option("stage", "Choose only this stage, such as rollout or update-policy.")
+ROLE = selecting_option("role", "Choose only the patches for this role.")
 PRESET = Option(
     ["--preset"],
     heading=WINDOW,

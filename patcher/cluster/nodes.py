@@ -120,7 +120,7 @@ class Nodes:
         ``count`` is the number of nodes, ``verb`` says what was done to the files.
         """
         lines = [
-            Text("{node} shares this folder with {other_nodes}, so the files were written only once", node, other_nodes)
+            Text("{node} sees the same folder as {other_nodes}, so the files were written only once", node, other_nodes)
             for node, other_nodes in changed.shares.items()
         ]
         if lines:
@@ -277,15 +277,14 @@ class Nodes:
         unreached = [node for node, answer in answers.items() if answer.lost]
         if unreached:
             note = Note(
-                Text("cannot reach {nodes}", listed(unreached)),
-                Text("repeat your command when these nodes are back"),
+                Text("cannot reach {nodes}", listed(unreached)), Text("repeat your command when these nodes are back")
             )
             step += StepResult.noted([note], "warning")
         return step, roots, unreached
 
 
 def _packages_to_find(words: Sequence[str]) -> dict[str, list[str]]:
-    """Return, by project that `words` name, the packages to look for in the environment of its target.
+    """Return the packages to look for in the environment of each target that `words` name, by project.
 
     A word that names no project is skipped.
     """

@@ -228,7 +228,7 @@ def _group_warning(results: Sequence[GuardResult]) -> Note:
 def _group_lines(results: Sequence[GuardResult], recorder: str) -> Iterator[str]:
     """Yield the lines on results that share a state: profilers and place, the evidence, and how to switch them off.
 
-    `recorder` is the profiler that records for rlpatch ("" for none): for that, a line says so instead.
+    `recorder` is the profiler that records for rlpatch ("" for none): of that one, a line says that it records.
     """
     first = results[0]
     names = dict.fromkeys(result.profiler for result in results)

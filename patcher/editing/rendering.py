@@ -267,10 +267,11 @@ class _Recorder:
             del self.text[number, name]
 
     def _defined(self) -> dict[str, dict[int, list[_Definition]]]:
-        """Return the definitions by name and layer number; all but the first in a list are reached by `super()`.
+        """Return the definitions of methods and nested classes, by name and layer number.
 
-        Overridden definitions and empty methods are left out. Names with nothing but empty methods go into `hooks`.
-        Raises ValueError if two classes of a layer define the same method.
+        The first in a list overrides the others, which are reached by `super()`. Other overridden definitions and empty
+        methods are left out. Names with nothing but empty methods go into `hooks`. Raises ValueError if two classes of
+        a layer define the same method.
         """
         defined: dict[str, dict[int, list[_Definition]]] = {}
         for number, layer in reversed([*enumerate(self.layers)]):

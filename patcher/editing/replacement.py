@@ -211,7 +211,7 @@ class _Text:
         return _Edit(position, position, b", " + text)
 
     def pieces(self, edits: Sequence[_Edit], patch: PatchId) -> list[Piece]:
-        """Return the changed parts of the file: the original lines as comments, then the new lines, with `edits` made.
+        """Return the changed parts of the file: the original lines as comments, then the lines with `edits` made.
 
         All of these lines bear marks of `patch`. Raises Problem (STRUCTURE) if another patch marked an original line.
         """

@@ -123,14 +123,14 @@ class Specialiser(ast.NodeVisitor):
         self.visit(node.value)
 
     def visit_Expr(self, node: ast.Expr) -> None:
-        """Remove a statement that only calls a hook, a method that does nothing."""
+        """Remove a statement that only calls a hook (a method that does nothing)."""
         if self._calls_hook(node):
             self._remove(self._first_line(node), node.end_lineno or 0)
         else:
             self.visit(node.value)
 
     def visit_If(self, node: ast.If) -> None:
-        """Remove an `if`, or its `else`, if its body only calls hooks, methods that do nothing."""
+        """Remove an `if`, or its `else`, with a body that only calls hooks (methods that do nothing)."""
         if node.orelse and all(map(self._calls_hook, node.orelse)):
             self._remove((node.body[-1].end_lineno or 0) + 1, node.end_lineno or 0)
             node = ast.copy_location(ast.If(node.test, node.body, []), node)
@@ -141,7 +141,7 @@ class Specialiser(ast.NodeVisitor):
             self.generic_visit(node)
 
     def visit_With(self, node: ast.With) -> None:
-        """Remove a `with` if its body only calls hooks, methods that do nothing."""
+        """Remove a `with` with a body that only calls hooks (methods that do nothing)."""
         if all(map(self._calls_hook, node.body)):
             self._remove(self._first_line(node), node.end_lineno or 0)
         else:

@@ -44,8 +44,8 @@ class Recovered(NamedTuple):
 def end_interrupted(stores: Sequence[StoreFolder], roots: Sequence[Path]) -> list[Recovered]:
     """End every unfinished transaction of the locked ``stores``, and return what became of each root.
 
-    ``roots`` are all roots that the command found. Raises Problem (ROLLBACK_INCOMPLETE) for a transaction that these
-    roots cannot decide, after all others were ended, and OSError.
+    ``roots`` are all roots that the command found. Raises OSError. Raises Problem (ROLLBACK_INCOMPLETE), after all
+    other transactions were ended, for one that needs a root that is not among them.
     """
     pending = [(store, journal) for store in stores if (journal := store.journal())]
     roots_known = {os.path.realpath(root) for root in roots}
@@ -131,10 +131,7 @@ def perform(store: StoreFolder, moves: Sequence[Move], check: Callable[[], None]
         if content is None:
             hint = Text("run `{command}`, then repeat your command", CommandLine("recover"))
             raise Problem(
-                Kind.ENVIRONMENT,
-                Text("rlpatch's copy of the patched file is missing or damaged"),
-                str(path),
-                hint,
+                Kind.ENVIRONMENT, Text("rlpatch's copy of the patched file is missing or damaged"), str(path), hint
             )
         put(path, rights.with_rights_of(move.after, present), content)
     _remove_bytecode(store, moves)  # last: what is compiled meanwhile goes, too

@@ -49,8 +49,7 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
                 _require_replaceable(store, path, state, file)
                 if group := rights.lost_group(state.gid, path):
                     lost = Text(
-                        "{file} will get another group, which revert does not undo; nobody loses access",
-                        path.name,
+                        "{file} will get another group, which revert does not undo; nobody loses access", path.name
                     )
                     notes.append(Note(lost, Text("{path} belongs to {group}", path, group)))
                 folders.append(path.parent)
@@ -73,9 +72,7 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
         owner = os.stat(folder).st_uid
         if os.geteuid() not in (0, owner):
             why = Text(
-                "{folder} belongs to user {uid}: only that user can restore its modification time",
-                folder,
-                owner,
+                "{folder} belongs to user {uid}: only that user can restore its modification time", folder, owner
             )
             notes.append(Note(new, why))
     return tuple(notes)

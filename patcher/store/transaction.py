@@ -215,9 +215,9 @@ def _transact(drafts: Sequence[Draft]) -> list[Path]:
 
 
 def _prepare(draft: Draft) -> None:
-    """Write the backups of ``draft``, the next registry, and last the journal, from which on a recovery knows of it.
+    """Write the backups and the next registry of ``draft`` into its store, and last the journal.
 
-    Raises KeyboardInterrupt, OSError and Problem.
+    Once the journal is there, a later command can end the transaction. Raises KeyboardInterrupt, OSError and Problem.
     """
     interrupts.raise_pending()
     store = draft.store

@@ -26,10 +26,7 @@ def difference_note(target: Target, path: PurePosixPath, pristine: bytes) -> Not
     if target.installed_as in ("checkout", "editable"):
         committed = checkout.pristine(target.folder, path)
         if committed is not None and committed != pristine:
-            return Note(
-                Text("{file} has uncommitted changes", path.name),
-                Text("{path} differs from git's HEAD", path),
-            )
+            return Note(Text("{file} has uncommitted changes", path.name), Text("{path} differs from git's HEAD", path))
     return None
 
 

@@ -55,7 +55,7 @@ def refuse_other_forms(file: Path) -> None:
         compiled.append(package)
     if compiled:
         other = compiled[0].name
-        cause = Text("{file} cannot be patched, because only {other_file} exists", file.name, other)
+        cause = Text("{file} cannot be patched: the source is missing, and only {other_file} exists", file.name, other)
         if os.path.lexists(file):
             cause = Text("{file} cannot be patched, because Python loads {other_file} instead", file.name, other)
         hint = Text("install the project from source, with its .py files")

@@ -186,7 +186,10 @@ def decide(
     why = (
         Text("{source} is more reliable, and gives version {version}", best.says, best.version)
         if best.version
-        else Text("every release has this version as a placeholder, so it does not tell which release is installed")
+        else Text(
+            "every release of the package has this version as a placeholder, so it does not tell which release is"
+            " installed"
+        )
     )
     doubts = (
         Note(

@@ -13,7 +13,7 @@ from patcher.options.headings import OUTPUT
 
 RESTORE = options.switch(
     OUTPUT,
-    "If inserted lines were edited, put back the backup of the whole file. All edits made since are"
+    "If inserted lines were edited, put back the backup of the whole file. All edits since the patch are"
     " lost; add -n to see them first.",
     "--restore",
 )

@@ -27,7 +27,7 @@ FORCE = options.switch(
 FAIL_ABOVE = Option(
     ["--fail-above"], heading=READ, type=click.FloatRange(min=0), metavar="PERCENT",
     help="Exit with code 9 if AFTER is certainly slower by more than PERCENT: the whole confidence interval lies above"
-    " PERCENT. Needs two captures per side, or three on one side; a baseline needs three runs.",
+    " PERCENT. Needs two recordings per side, or three on one side; a baseline needs three runs.",
 )  # fmt: skip
 
 BASELINE = Option(
@@ -114,7 +114,7 @@ def _compare_with_baseline(
     """
     if baseline is None:
         cause = Text("--update stores a run in a baseline, but no baseline is named")
-        raise Problem(Kind.USAGE, cause, hint=Text("name its folder: --baseline DIR --update"))
+        raise Problem(Kind.USAGE, cause, hint=Text("name the folder of the baseline: --baseline DIR --update"))
     if run_comparing.are_timelines((), paths, choice):
         cause = Text("--baseline compares traces, but {path} contains a timeline", paths[0])
         raise Problem(Kind.USAGE, cause, str(paths[0]), CommandLine("compare", "RUN", str(paths[0])))

@@ -10,7 +10,7 @@ import click
 
 from patcher.cli import options
 from patcher.cli.options import Group, Option, click_option, typed_values
-from patcher.cli.profile import WINDOWS, only, typed_windows
+from patcher.cli.profile import WINDOWS, selecting_option, typed_windows
 from patcher.cli.workers import waiting
 from patcher.commands.workers import triggering
 from patcher.commands.workers.triggering import TriggerOptions
@@ -52,7 +52,7 @@ TRIGGER = Group(
     _options,
     *WINDOWS,
     *(click_option(OPTIONS[name]) for name in CONDITIONS),
-    only("stage", "Stage to record; needed if several stages have this kind of window."),
+    selecting_option("stage", "Stage to record; needed if several stages have this kind of window."),
     click_option(OPTIONS["ranks"]),
     *map(click_option, OWN),
     options.switch(WHOSE, "Replace an earlier request that no worker has served yet.", "--replace"),

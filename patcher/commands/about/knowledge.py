@@ -91,7 +91,7 @@ def listing(words: Sequence[str] = ()) -> CommandResult:
     if words and not rows:
         typed = ", ".join(words)
         cause = Text(
-            "{targets} is not a published release, so no recipe names it; rlpatch finds the insertion points by"
+            "{targets} is not a published release, so rlpatch has no recipe for it, and finds the insertion points by"
             " the structure of the code",
             typed,
         )
@@ -237,10 +237,7 @@ def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], reasons_told:
     """Yield the lines on a recipe, without reasons that are in `reasons_told`; add the recipe's reasons to that set."""
     yield Text("{stage}: {recipe}, {windows}", recipe.stage, recipe.name, joined(COMMA, map(typed_as, recipe.windows)))
     if recipe.marks:
-        yield Text(
-            "  --markers also inserts this code for {options} windows",
-            ", ".join(map(typed_as, recipe.marks)),
-        )
+        yield Text("  --markers also inserts this code for {options} windows", ", ".join(map(typed_as, recipe.marks)))
     if recipe.strategies:
         yield Text("  strategy: {strategies}; role: {roles}", ", ".join(recipe.strategies), ", ".join(recipe.roles))
     reasons = (

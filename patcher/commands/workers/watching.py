@@ -160,8 +160,8 @@ def _poll(
 
 
 @functools.cache  # a folder of torch_npu holds thousands of files
-def _trace_bytes(trace: SavedTrace) -> int | None:
-    """Return the bytes of a trace on disk, None if it no longer exists."""
+def _trace_size(trace: SavedTrace) -> int | None:
+    """Return the size of a trace on disk, in bytes; None if it no longer exists."""
     try:
         return None if trace.written is None else states.size(trace.path)
     except OSError:
@@ -182,7 +182,7 @@ def _worker_row(row: WorkerProgress) -> WorkerRow:
     return WorkerRow(
         **{**state, "why": row.why or worker.why}, turns=worker.turns, age=round(life.age, 1), live=life.number,
         here=life.here, alive=life.alive, life=life.words, outcome=row.outcome,
-        traces=tuple(TraceRow(str(trace.path), _trace_bytes(trace)) for trace in row.traces),
+        traces=tuple(TraceRow(str(trace.path), _trace_size(trace)) for trace in row.traces),
     )  # fmt: skip
 
 
@@ -307,7 +307,7 @@ def _summary(data: WatchData, options: WatchOptions) -> str:
     counts = Counter((row.outcome, bool(row.traces) and row.outcome in (AT_WORK, LOST)) for row in data.workers)
     missing = sum(len(missing_ranks.ranks) for missing_ranks in data.missing)
     parts = [
-        (count := counts[DONE, False], Text("{workers} saved", count)),
+        (count := counts[DONE, False], Text("{workers} saved a trace", count)),
         (count := counts[AT_WORK, False], Text("{workers} still recording", count)),
         (count := counts[LOST, False], Text("{workers} without a trace", count)),
         (count := counts[IDLE, False], Text("{workers} not asked to record (ask with rlpatch trigger)", count)),

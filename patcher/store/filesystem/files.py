@@ -80,13 +80,13 @@ def _path_state(status: os.stat_result, digest: str, link: str | None, attribute
 
 
 def put(path: Path, state: PathState, content: bytes) -> None:
-    """Atomically replace ``path`` by the file or link ``state``, a file with the bytes ``content``; see `place`."""
+    """Atomically replace ``path`` by what ``state`` describes: a link, or a file with ``content``; see `place`."""
     with opened(path.parent) as folder:
         place(folder, path.name, state, content)
 
 
 def place(folder: Opened, name: str, state: PathState, content: bytes) -> None:
-    """Atomically replace ``name`` in an open folder by the file or link ``state``, a file with the bytes ``content``.
+    """Atomically replace ``name`` in an open folder by what ``state`` describes: a link, or a file with ``content``.
 
     Owner, mode and times of ``state`` are set before the file gets its name. Raises OSError, and then leaves no
     temporary file behind.
@@ -95,7 +95,7 @@ def place(folder: Opened, name: str, state: PathState, content: bytes) -> None:
     try:
         if state.link is not None:
             folder.make_link(state.link, adjacent)
-            _dress_link(folder, adjacent, state)
+            _set_link_owner_and_times(folder, adjacent, state)
         else:
             _write(folder, adjacent, state, content)
         folder.replace(adjacent, name)
@@ -120,8 +120,11 @@ def _write(folder: Opened, name: str, state: PathState, content: bytes) -> None:
         os.fsync(descriptor)
 
 
-def _dress_link(folder: Opened, name: str, state: PathState) -> None:
-    """Give the link ``name`` the owner (if this user may) and the times of ``state`` (unless None); raises OSError."""
+def _set_link_owner_and_times(folder: Opened, name: str, state: PathState) -> None:
+    """Give the link ``name`` the owner of ``state``, if this user may, and its times unless they are None.
+
+    Raises OSError.
+    """
     status = folder.status(name)
     if (status.st_uid, status.st_gid) != (state.uid, state.gid):
         with contextlib.suppress(OSError):

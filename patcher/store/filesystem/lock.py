@@ -174,9 +174,9 @@ def _open_lock_file(path: Path, flags: int) -> int:
 
 
 def _flock(descriptor: int) -> bool:
-    """Try to lock without waiting; tell whether this process now has the lock, True on a file system without locks.
+    """Try to lock the open file ``descriptor``, without waiting, and tell whether this process now has the lock.
 
-    Raises OSError.
+    Return True on a file system without locks, too. Raises OSError.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -340,7 +340,7 @@ def test_wait_ends_when_the_request_is_served(run: Run, waiting: Saved) -> None:
     done = run("trigger", "--decode", "30:60", "--wait", "--timeout", "20")
     thread.join()
     assert done.stdout.startswith("requested --decode 30:60 in rollout")
-    assert "1 saved, 1 not asked" in done.stdout
+    assert "1 saved a trace, 1 not asked" in done.stdout
     assert done.stderr.startswith("requested --decode 30:60 in rollout")
     found = json.loads(run("watch", "--json").stdout)["result"]
     assert [row["outcome"] for row in found["workers"]] == ["done", "idle"]

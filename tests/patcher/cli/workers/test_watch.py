@@ -50,7 +50,7 @@ ENDS: dict[str, tuple[list[dict[str, Any]], list[str], int, str, str]] = {
     "all have saved, looked at once": ([{"state": "saved"}], ["--once"], 0, "saved", ""),
     "one failed": (
         [{"state": "saved"}, {"state": "failed", "rank": 1, "pid": 2, "why": "it is full"}], [], 3, "lost",
-        "no trace: some workers will not save a trace: 1 saved, 1 without a trace"),
+        "no trace: some workers will not save a trace: 1 saved a trace, 1 without a trace"),
     "one was not recorded": (
         [{"state": "not recorded", "why": "the rollout ended"}], [], 3, "lost", "no trace: some workers will not save a trace: 1 without a trace"),
     "one of two windows": (
@@ -67,7 +67,7 @@ ENDS: dict[str, tuple[list[dict[str, Any]], list[str], int, str, str]] = {
     "looked at once": ([{}], ["--once"], 3, "at work", "no trace: some workers have not saved their trace yet: 1 still recording"),
     "a rank is missing": (
         [{"state": "saved", "ranks": "all", "world": 2}], ["--once"], 3, "at work",
-        "no trace: some workers have not saved their trace yet: 1 saved, 1 without a state yet"),
+        "no trace: some workers have not saved their trace yet: 1 saved a trace, 1 without a state yet"),
     "nobody is there": ([], ["--once"], 3, "at work", "no worker: no worker has written its state into "),
     "nobody came": ([], ["--timeout", "0.1"], 3, "timeout", "no worker: no worker has written its state into "),
     "no worker of the stage": (
@@ -75,7 +75,7 @@ ENDS: dict[str, tuple[list[dict[str, Any]], list[str], int, str, str]] = {
         "no worker: no worker of update-policy has written its state into "),
     "one of two stages": (
         [{"state": "saved"}], ["--once", "--stage", "update-policy,rollout"], 3, "at work",
-        "no trace: some workers have not saved their trace yet: 1 saved, no worker of update-policy"),
+        "no trace: some workers have not saved their trace yet: 1 saved a trace, no worker of update-policy"),
     "both stages": (
         [{"state": "saved"}, {"state": "saved", "step": 1}], ["--stage", "update-policy,rollout"], 0, "saved", ""),
     "another stage is not waited for": ([{"state": "saved"}, {"step": 1}], ["--stage", "rollout"], 0, "saved", ""),
@@ -132,14 +132,14 @@ def test_watch_waits_until_the_last_worker_has_saved(run: Run, saved: Saved) -> 
     worker.join()
     lines = [line.partition(": ")[2] for line in done.stderr.splitlines() if "rank 0" in line]
     assert lines == ["waiting, step 17", "armed, step 17", "recording, step 17", "saved, step 17"]
-    assert "2 saved\nnext: rlpatch traces " in done.stdout
+    assert "2 saved a trace\nnext: rlpatch traces " in done.stdout
 
 
 def test_watch_waits_for_a_folder_that_does_not_exist_yet(run: Run, tmp_path: Path) -> None:
     timer = threading.Timer(0.2, lambda: Saved(tmp_path / "later").state("saved"))
     timer.start()
     found = run("watch", "later")
-    assert "1 saved" in found.stdout
+    assert "1 saved a trace" in found.stdout
     assert "waiting for a worker to create later" in found.stderr
     timer.join()
 
