@@ -222,7 +222,7 @@ def _part_of_segment(segment: PathSegment) -> str:
 
 
 def _part_of_training(name: str) -> str:
-    """Return the part (a key of `PARTS`) that a trainer's phase or work belongs to, by its ``name`` in the framework.
+    """Return the part (a key of `PARTS`) that a trainer's phase or method belongs to, by its ``name`` in the framework.
 
     Trainers of TRL also generate and reward. An unknown name is the part ``trainer``.
     """

@@ -218,7 +218,7 @@ class _Nested(NamedTuple):
 def _nested_spans(lane: Lane, levels: int) -> Iterator[_Nested]:
     """Yield the spans of a lane that nest, sorted by start, with everything deeper than ``levels`` at the last level.
 
-    A micro-batch or other unit has the colour of the work around it. Phases and marks named ``step`` are left out, and
+    A micro-batch or other unit has the colour of the span around it. Phases and marks named ``step`` are left out, and
     so are kinds that run many at once (requests, for example).
     """
     around: list[tuple[float, str]] = []
