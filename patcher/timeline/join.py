@@ -335,7 +335,7 @@ class _Join:
     def _cpu_wait(self, piece: PathPiece) -> causes.ProcessWait:
         """Return the wait for a CPU of the process of a piece of the critical path; NO_WAIT if that is unknown.
 
-        If a piece belongs to all trainers, it is that of the one that waited longest.
+        For a piece of all trainers, it is the wait of the trainer that waited longest.
         """
         trainers = self.roles.get("trainer", []) if piece.role == "trainer" else []
         processes = trainers if piece.process is None else [piece.process]

@@ -263,7 +263,7 @@ class StepRecords:
     def engine_syncs(self) -> Sequence[KeptSpan]:
         """Return the spans in which engines sync weights, sleep or wake up.
 
-        A span with others of its kind within is returned without the time up to the end of the last of these.
+        Of a span that contains others of its kind, only the time after the end of the last of these is returned.
         """
         without_inner = list[KeptSpan]()
         for span in self._whole_engine_syncs:
@@ -359,7 +359,7 @@ class StepRecords:
     def is_alone(self, serve: KeptSpan, low: int, high: int) -> bool:
         """Tell whether the request that ``serve`` handles is the only one at its replica.
 
-        False if another request is alive there during all of ``low`` to ``high`` (microseconds).
+        Another request counts only if it is there during the whole time from ``low`` to ``high`` (microseconds).
         """
         served = self.serves_by_replica[self.replica_of[serve.process]]
         return not any(other.start <= low and end_of(other) >= high for other in served if other is not serve)
