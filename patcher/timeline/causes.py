@@ -331,7 +331,7 @@ class _Comparison:
         """Return the verdict, the reason for it, and the activities that limited the step, the costliest first.
 
         The activities are empty unless the verdict is ``limited``. ``regular_us`` has, for each other step, its
-        distance in steps and its result of `regular_us`.
+        distance in steps and the microseconds that its `regular_us` returns.
         """
         if len(self.others) < FEWEST:
             return TYPICAL, Text("too few other steps for a comparison"), ()
