@@ -108,8 +108,8 @@ def fit_to_timeline(recorded: RecordedIterations, coefficients: Floats, features
     """Refine ``coefficients``, of shape (features, classes), so that they also fit the timeline's iterations.
 
     ``features`` and ``seconds`` are the timeline's, of which at most 2,000 iterations are used. The timeline has no
-    classes, so its seconds are divided among them as the coefficients of the round before predict; there are three
-    rounds. Coefficients that predict no time for any iteration come back as they are.
+    classes: in each of three rounds, its seconds are divided among them as the coefficients so far predict.
+    Coefficients that predict no time for any iteration come back as they are.
     """
     some = slice(None, None, max(1, len(features) // MOST_ITERATIONS))
     features, seconds = features[some], seconds[some]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from patcher.diagnosis.iterations import Floats, Iterations, iterations
-from patcher.progress import Progress, ignore
 from patcher.timeline.files import Reader
 from patcher.timeline.runs import Process
 from patcher.timeline.windows import ENGINES
@@ -53,18 +52,15 @@ class Engine:
         return [self.iterations.chosen(self.iterations.rollout == number) for number in numbers]
 
 
-def engines(processes: Sequence[Process], progress: Progress = ignore) -> list[Engine]:
-    """Read the iterations of all engines among the processes of a run; ``progress`` gets the bytes of each read."""
-    return [engine(process, progress) for process in processes if "engine" in process.roles]
+def engines(processes: Sequence[Process]) -> list[Engine]:
+    """Read the iterations of all engines among the processes of a run."""
+    return [engine(process) for process in processes if "engine" in process.roles]
 
 
-def engine(process: Process, progress: Progress = ignore) -> Engine:
-    """Read the iterations of an engine's process from its timeline files, in seconds of its host's wall clock.
-
-    ``progress`` gets the bytes of each read.
-    """
+def engine(process: Process) -> Engine:
+    """Read the iterations of an engine's process from its timeline files, in seconds of its host's wall clock."""
     monotonic, wall = process.head.clocks
-    reader = Reader(process.paths, 0, wall - monotonic, progress)
+    reader = Reader(process.paths, 0, wall - monotonic)
     while reader.read_block():
         reader.spans.clear()  # a long run has millions of them
     columns = reader.iterations

@@ -20,7 +20,6 @@ was within 1.5 points, and within 2.0 in the other; on a crowded machine in one 
 def choose_windows(
     rollout: Iterations,
     windows: int = WINDOWS,
-    length: int = LENGTH,
     first: int = 0,
     *,
     recorded: Floats | None = None,
@@ -29,31 +28,31 @@ def choose_windows(
 ) -> list[tuple[int, int]]:
     """Choose the iterations of a rollout whose recording tells most of its composition, as half-open ranges in order.
 
-    There are at most ``windows`` ranges of ``length`` iterations, none before iteration ``first``. They do not touch,
+    There are at most ``windows`` ranges of ``LENGTH`` iterations, none before iteration ``first``. They do not touch,
     because opening one disturbs the next iteration. ``recorded`` has the features, of shape (iterations, features), of
     iterations recorded before, and ``taken`` the indices of these. If possible, no window lies near these, and half of
-    the windows lie where the mask ``lacking`` is True. A rollout of at most ``length`` iterations is one range.
+    the windows lie where the mask ``lacking`` is True. A rollout of at most ``LENGTH`` iterations is one range.
 
     Greedy I-optimal design: each next window is the one that most lowers the mean variance of the predictions of all
     iterations, weighted by their seconds.
     """
     count = len(rollout)
-    if count - first <= length:
+    if count - first <= LENGTH:
         return [(first, count)] if count > first else []
     everywhere = np.ones(count, dtype=bool)
     lacking = everywhere if lacking is None or not lacking.any() else lacking
     scale = scaling(rollout)
     scaled = scale(rollout.features)
     gains = {
-        start: scaled[start : start + length].T @ scaled[start : start + length]
-        for start in range(first, count - length + 1, max(1, length // 2))
+        start: scaled[start : start + LENGTH].T @ scaled[start : start + LENGTH]
+        for start in range(first, count - LENGTH + 1, LENGTH // 2)
     }
     information = RIDGE * np.eye(scaled.shape[1])
     if recorded is not None and len(recorded):
         information = information + scale(recorded).T @ scale(recorded)
     chosen: list[int] = []
     for _ in range(windows):
-        apart = [start for start in gains if all(abs(start - other) > length for other in chosen)]
+        apart = [start for start in gains if all(abs(start - other) > LENGTH for other in chosen)]
         if not apart:
             break
         # What is lacking comes first. The others are for everything, which needs windows that differ from these.
@@ -63,23 +62,21 @@ def choose_windows(
             @ scaled[of_interest]
             / rollout.seconds[of_interest].sum()
         )
-        candidates = _preferred_starts(apart, length, of_interest, taken)
+        candidates = _preferred_starts(apart, of_interest, taken)
         best = min(candidates, key=lambda start: _mean_variance(information + gains[start], importance))
         chosen.append(best)
         information = information + gains[best]
-    return [(start, start + length) for start in sorted(chosen)]
+    return [(start, start + LENGTH) for start in sorted(chosen)]
 
 
-def _preferred_starts(
-    starts: Sequence[int], length: int, of_interest: NDArray[np.bool_], taken: Collection[int]
-) -> Sequence[int]:
+def _preferred_starts(starts: Sequence[int], of_interest: NDArray[np.bool_], taken: Collection[int]) -> Sequence[int]:
     """Return those of ``starts`` whose windows lie mostly where ``of_interest`` is True, and away from ``taken``.
 
-    ``of_interest`` is a mask of iterations, ``taken`` has indices of recorded ones, and ``length`` is the number of
-    iterations in a window. A condition that no start meets is dropped.
+    ``of_interest`` is a mask of iterations, ``taken`` has indices of recorded ones. A condition that no start meets is
+    dropped.
     """
-    inside = [start for start in starts if 2 * of_interest[start : start + length].sum() >= length] or starts
-    return [start for start in inside if not any(start - length <= at < start + 2 * length for at in taken)] or inside
+    inside = [start for start in starts if 2 * of_interest[start : start + LENGTH].sum() >= LENGTH] or starts
+    return [start for start in inside if not any(start - LENGTH <= at < start + 2 * LENGTH for at in taken)] or inside
 
 
 def _mean_variance(information: Floats, importance: Floats) -> float:

@@ -161,8 +161,10 @@ def _guess_ended(rebuilt: _Reconstruction, context: float, requests: int, tokens
     usual = rebuilt.prompt_tokens / max(rebuilt.came, 1)
 
     def unlikeliness(chosen: Sequence[_Running]) -> float:
-        """Return a penalty, lowest for the likeliest set: the number of requests, and how unusual their context is and
-        how unusually long the prompts in their place are.
+        """Return a penalty for the choice of requests that ended, lower for a likelier one.
+
+        It is their number, plus how far the prompts that came in their place are from the usual length, plus how far
+        their context is from the known one.
         """
         left = len(rebuilt.running) - len(chosen)
         each = (tokens - left) / max(requests - left, 1)

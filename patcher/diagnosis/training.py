@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from patcher.diagnosis.iterations import Floats
-from patcher.progress import Progress, ignore
 from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.intervals import ENDLESS, covered, end_of
 from patcher.timeline.runs import Process
@@ -102,19 +101,19 @@ def stage_name(stage: str, role: str) -> str:
     return "compute-ref-log-prob" if role == "ref" else stage
 
 
-def trainer_stages(processes: Sequence[Process], progress: Progress = ignore) -> list[TrainerStage]:
-    """Read the training stages of each trainer among the processes; ``progress`` gets the bytes of each read."""
+def trainer_stages(processes: Sequence[Process]) -> list[TrainerStage]:
+    """Read the training stages of each trainer among the processes of a run."""
     trainers = [process for process in processes if "trainer" in process.roles]
-    return [stage for process in trainers for stage in _read_stages(process, progress)]
+    return [stage for process in trainers for stage in _read_stages(process)]
 
 
-def _read_stages(process: Process, progress: Progress) -> Iterator[TrainerStage]:
+def _read_stages(process: Process) -> Iterator[TrainerStage]:
     """Read a trainer process's timeline, and yield each of its training stages with calls and micro-batches.
 
-    Times are seconds of its host's wall clock. ``progress`` gets the bytes of each read.
+    Times are seconds of its host's wall clock.
     """
     monotonic, wall = process.head.clocks
-    reader = Reader(process.paths, 0, wall - monotonic, progress)
+    reader = Reader(process.paths, 0, wall - monotonic)
     works, units, pauses = list[KeptSpan](), list[KeptSpan](), list[KeptSpan]()
     while reader.read_block():
         works += [span for span in reader.spans if span.kind == "work" and span.name in STAGES]

@@ -168,7 +168,7 @@ def diagnosed_window(profile: RankProfile, joined: int) -> DiagnosedWindow:
 def disturbed_by_recording(joined: Sequence[int] | NDArray[np.int64], count: int) -> NDArray[np.bool_]:
     """Return a mask of ``count`` iterations, True where recording disturbs their time.
 
-    That is where an iteration was recorded, whose indices are ``joined``, and two iterations before and after it.
+    Disturbed are the recorded iterations, with the indices ``joined``, and two iterations before and after each.
     """
     mask = np.zeros(count, dtype=bool)
     for place in joined:

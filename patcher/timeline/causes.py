@@ -131,7 +131,7 @@ def sum_step_times(
     ``last_replica`` is the replica that finished last, with its delay in microseconds. ``sync`` has the microseconds of
     each process in each part of the weight sync. ``incomplete`` says that a trainer's records end early, "" if none do.
     ``stalls`` has the ranges in which each process stood still, by its index, ``machine_stalls`` those of a whole
-    machine. ``cpu_waits`` has the wait for a CPU during each piece: it is summed as `CPU_WAIT` instead.
+    machine. ``cpu_waits`` has the wait for a CPU during each piece of ``path``, which is summed as `CPU_WAIT` instead.
     """
     us = defaultdict[Activity, int](int)
     late = defaultdict[Activity, defaultdict[int, int]](lambda: defaultdict(int))
@@ -288,7 +288,8 @@ class _Comparison:
     def verdict(self, regular_us: Sequence[tuple[int, float]]) -> StepVerdict:
         """Return the verdict on the step, with the causes that limited it and its largest activity.
 
-        ``regular_us`` has, for each other step, its distance in steps and its result of `regular_us`.
+        ``regular_us`` has, for each other step, its distance in steps and the microseconds that its
+        `regular_us` returns.
         """
         us = self.step.us
         verdict, why, limits = self._judge(regular_us)
@@ -330,7 +331,7 @@ class _Comparison:
         """Return the verdict, the reason for it, and the activities that limited the step, the costliest first.
 
         The activities are empty unless the verdict is ``limited``. ``regular_us`` has, for each other step, its
-        distance in steps and its result of `regular_us`.
+        distance in steps and the microseconds that its `regular_us` returns.
         """
         if len(self.others) < FEWEST:
             return TYPICAL, Text("too few other steps for a comparison"), ()
@@ -395,7 +396,8 @@ class _Comparison:
     def _explain_by_decode_steps(self, activity: Activity) -> str:
         """Return a text if ``activity`` is decoding that took longer because of more decode steps than usual, else "".
 
-        The additional decode steps must explain half of the activity's excess. A count is exact on a busy machine, too.
+        The additional decode steps must explain half of the activity's excess. Unlike a time, their number does not
+        depend on how busy the machine is.
         """
         count = self.step.amounts.decode_steps
         middle, spread = expected_and_spread([(at, other.amounts.decode_steps) for at, other in self.others])

@@ -171,10 +171,10 @@ def _read_spans(process: Process, index: int, kinds: Iterable[str]) -> Iterator[
 def _bounds_from_calls(
     here: str, there: str, calls: Iterable[KeptSpan], works: Iterable[KeptSpan]
 ) -> Iterator[ClockBound]:
-    """Yield clock bounds from calls on machine ``here`` and ``works``, what they started on machine ``there``.
+    """Yield clock bounds from calls on machine ``here`` and the executions (``works``) that they started on ``there``.
 
-    Both are boot ids. Calls and works are of one method, equally many, and paired in order of start. A work starts
-    after its call. It ends before its call ends, unless some call is too short to have waited.
+    Machines are boot ids. Calls and executions are of one method, equally many, and paired in order of start. An
+    execution starts after its call, and ends before its call ends, unless some call is too short to have waited.
     """
     pairs = list(zip(sorted(calls, key=by_start), sorted(works, key=by_start), strict=True))
     for call, work in pairs:

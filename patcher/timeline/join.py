@@ -186,8 +186,8 @@ class _Join:
     def _start_of_first_step(self, reader: Reader, end: int) -> int:
         """Return when the first step starts, in microseconds; it ends at ``end``.
 
-        That is the start of the driver's first phase named "step", else of its first phase, work or poll that has
-        ended, else of the first that goes on. Without any it is ``end``. ``reader`` is the driver's.
+        That is the start of the driver's first phase named "step", else of its first phase, executed method or poll
+        that has ended, else of the first that goes on. Without any it is ``end``. ``reader`` is the driver's.
         """
         spans = (*reader.spans, *reader.open.values())
         phases = [span for span in spans if span.kind in ("phase", "work", "poll") and span.start < end]
@@ -335,7 +335,7 @@ class _Join:
     def _cpu_wait(self, piece: PathPiece) -> causes.ProcessWait:
         """Return the wait for a CPU of the process of a piece of the critical path; NO_WAIT if that is unknown.
 
-        If a piece belongs to all trainers, it is that of the one that waited longest.
+        For a piece of all trainers, it is the wait of the trainer that waited longest.
         """
         trainers = self.roles.get("trainer", []) if piece.role == "trainer" else []
         processes = trainers if piece.process is None else [piece.process]

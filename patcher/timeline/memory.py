@@ -186,7 +186,7 @@ class MemoryCollector:
         self._add_sync_changes(by_process, notes)
 
     def _known_or_renamed(self, device: MemoryHome) -> MemoryHome:
-        """Return the equal value that is in use already, else ``device`` with a name that no other device has."""
+        """Return the value of an equal device that is known already, else ``device`` under a name of its own."""
         places = {place.identity: place for place in self.curves}
         if device.identity in places:
             return places[device.identity]

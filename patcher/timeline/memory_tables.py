@@ -93,15 +93,15 @@ def change_line(change: MemoryChange) -> Text:
         return Text(
             "{activity} needs {size} of additional device memory (median; maximum {maximum}, {count} times)", *values
         )
+    if change.median < 0:
+        return Text(
+            "{role}: {activity} takes {size} of device memory (median; maximum {maximum}, {count} times)", role, *values
+        )
     if change.kind == "offload":
         return Text(
             "{role}: the end of {activity} frees {size} of device memory (median; maximum {maximum}, {count} times)",
             role,
             *values,
-        )
-    if change.median < 0:
-        return Text(
-            "{role}: {activity} takes {size} of device memory (median; maximum {maximum}, {count} times)", role, *values
         )
     return Text(
         "{role}: {activity} frees {size} of device memory (median; maximum {maximum}, {count} times)", role, *values

@@ -25,7 +25,7 @@ class Counterparts:
     counts: Counter[str] = field(default_factory=Counter)
 
     def feed(self, records: StepRecords) -> None:
-        """Count the requests, serve spans and rewards that began in a step, to find those without a counterpart."""
+        """Count requests, their handling by servers, and rewards of a step, to find those without a counterpart."""
         for kind in ("request", "serve", "reward"):
             for span in records.by_kind[kind]:
                 if records.start <= span.start < records.end:

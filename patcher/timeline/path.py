@@ -236,7 +236,7 @@ class StepRecords:
         """Return a name for the time from ``low`` (microseconds) to the end of ``work``, a numbered step of a trainer.
 
         transformers' ``Trainer`` steps the optimizer, calls callbacks, and logs after a step's last micro-batch. "" for
-        times before that, and for other works.
+        times before that, and for any other span.
         """
         if work.kind != "work" or work.amount is None:
             return ""
@@ -263,7 +263,7 @@ class StepRecords:
     def engine_syncs(self) -> Sequence[KeptSpan]:
         """Return the spans in which engines sync weights, sleep or wake up.
 
-        A span with others of its kind within is returned without the time up to the end of the last of these.
+        Of a span that contains others of its kind, only the time after the end of the last of these is returned.
         """
         without_inner = list[KeptSpan]()
         for span in self._whole_engine_syncs:
@@ -313,10 +313,10 @@ class StepRecords:
         return groups
 
     def _start_of_wait(self, call: KeptSpan, own_works: Sequence[KeptSpan], all_works: Sequence[KeptSpan]) -> int:
-        """Return when ``call`` began to wait for the works that it caused (``own_works``), in microseconds.
+        """Return when ``call`` began to wait for the executions that it caused (``own_works``), in microseconds.
 
         That is its start, unless it returned a future, and so ended before they began. Then it only waits after the
-        earlier works of the same workers; ``all_works`` are those around the step.
+        earlier executions on the same workers; ``all_works`` are all executions around the step.
         """
         began = {work.process: work.start for work in own_works}
         if end_of(call) >= min(began.values()):
@@ -338,9 +338,10 @@ class StepRecords:
         return groups
 
     def _call_that_caused(self, work: KeptSpan, calls: Sequence[KeptSpan]) -> KeptSpan | None:
-        """Return the call that caused ``work``: the latest of ``calls`` that began before it; None if there is none.
+        """Return the call that caused ``work``, an execution on a worker; None if no call began before it.
 
-        A call that lasted until the end of the work is preferred. Only the last 64 calls are looked at.
+        It is the latest of ``calls`` that began before the work. One that lasted until the end of the work is
+        preferred. Only the last 64 calls are looked at.
         """
         before = [call for call in calls if call.start <= work.start + self.tolerance][-DEEPEST:]
         around = [call for call in before if end_of(call) + self.tolerance >= end_of(work)]
@@ -358,7 +359,7 @@ class StepRecords:
     def is_alone(self, serve: KeptSpan, low: int, high: int) -> bool:
         """Tell whether the request that ``serve`` handles is the only one at its replica.
 
-        False if another request is alive there during all of ``low`` to ``high`` (microseconds).
+        Another request counts only if it is there during the whole time from ``low`` to ``high`` (microseconds).
         """
         served = self.serves_by_replica[self.replica_of[serve.process]]
         return not any(other.start <= low and end_of(other) >= high for other in served if other is not serve)
@@ -399,8 +400,8 @@ class StepRecords:
     def awaited_spans(self, span: KeptSpan) -> list[KeptSpan]:
         """Return the spans of other processes that the driver may have waited for during its ``span``.
 
-        These are works, syncs and sleeps that lie within it. Trajectories that end within it count if the driver
-        generates or polls, or if no trajectory runs across its edges.
+        These are executions of methods, weight syncs and sleeps that lie within it. Trajectories that end within it
+        count if the driver generates or polls, or if no trajectory runs across its edges.
         """
         low, high = span.start - self.tolerance, end_of(span) + self.tolerance
         syncs = (root for root in self.roots if root.kind in ("sync", "sleep") and self.roles[root.process] != "engine")
@@ -615,7 +616,7 @@ class _Walk:
     ) -> None:
         """Append pieces of the path for ``span``, a request or reward on which another process works.
 
-        The work is the one of the spans ``receivers`` that ends last within the span. The time before it begins is
+        That work is the one of the spans ``receivers`` that ends last within ``span``. The time before it begins is
         attributed to it, too, unless the sender stood still. If there is none, the spans within a request are the
         pieces; else the time is not recorded, with ``name`` as its activity. ``low`` and ``high`` are in microseconds,
         ``phase`` is the driver's, ``depth`` the nesting so far.
@@ -745,10 +746,10 @@ class _Walk:
             self.add_piece(_start_of(last), low, begin, phase, all_ranks=len(group.works) > 1)
 
     def _points(self, work: KeptSpan) -> list[Point]:
-        """Return the starts and ends of ``work`` and of all spans within it, in order, as points to compare ranks at.
+        """Return the starts and ends of ``work``, an execution, and of all spans within it, in order.
 
-        Each point has the innermost span that runs until then. At most 64 levels, and about 65,000 points, are looked
-        at.
+        They are the points at which ranks are compared. Each point has the innermost span that runs until then. At most
+        64 levels, and about 65,000 points, are looked at.
         """
         course = list[Point]()
         ahead: list[tuple[KeptSpan, KeptSpan, bool]] = [(work, work, False)]

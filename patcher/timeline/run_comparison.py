@@ -222,7 +222,7 @@ def _part_of_segment(segment: PathSegment) -> str:
 
 
 def _part_of_training(name: str) -> str:
-    """Return the part (a key of `PARTS`) that a trainer's phase or work belongs to, by its ``name`` in the framework.
+    """Return the part (a key of `PARTS`) that a trainer's phase or method belongs to, by its ``name`` in the framework.
 
     Trainers of TRL also generate and reward. An unknown name is the part ``trainer``.
     """
@@ -377,8 +377,8 @@ def _refusals(before: ChosenSteps, after: ChosenSteps) -> Iterator[str]:
         phases = (joined(COMMA, sorted(side, key=lambda name: -side[name])[:3]) for side in sides)
         packages = (", ".join(side.run.run.packages) or Text("unknown packages") for side in (before, after))
         yield Text(
-            "the trainers differ: before, {package_before} with the phases {phases_before}; after, {package_after} with"
-            " the phases {phases_after}",
+            "different trainers: {package_before} before (phases: {phases_before}), {package_after} after (phases:"
+            " {phases_after})",
             *(text for pair in zip(packages, phases, strict=True) for text in pair),
         )
 

@@ -81,7 +81,7 @@ def _busy_ranges(
     """Return the ranges in which ``process`` (an index) was busy in ``role`` during the step, in microseconds.
 
     The driver is busy in its own pieces of ``path``, an engine in iterations and small gaps between them, a trainer in
-    works except waits, and a reward worker in rewards. ``spans`` are those of the process.
+    executed methods except waits, and a reward worker in rewards. ``spans`` are those of the process.
     """
     low, high = records.start, records.end
 

@@ -126,7 +126,9 @@ def _step_details(step: model.TrainingStep) -> Iterator[str]:
     if step.why:
         line = Text("{verdict} ({reason})", line, step.why)
     if step.mostly:
-        line = Text("{verdict}; main cause: {cause}, {seconds} s", line, step.mostly.label, brief(step.mostly.seconds))
+        line = Text(
+            "{verdict}; largest activity: {cause}, {seconds} s", line, step.mostly.label, brief(step.mostly.seconds)
+        )
     yield line
     if step.also:
         also = _times((cause.label, cause.excess_seconds) for cause in step.also)
@@ -255,7 +257,7 @@ def _window_lines(timeline: model.RunTimeline) -> Iterator[str]:
     for recorded in timeline.recorded:
         yield from wrapped(
             Text(
-                "recording window at {start:,.1f} s: {title}; {command}",
+                "window recorded at {start:,.1f} s: {title}; {command}",
                 recorded.start,
                 recorded.title,
                 recorded.report,

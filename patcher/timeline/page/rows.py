@@ -149,7 +149,7 @@ def _row(role: str, indices: tuple[int, ...], lanes: Sequence[Lane], levels: int
 def _overlapping_bars(
     kind: str, spans: Sequence[LaneSpan], lanes: Sequence[Lane], place: tuple[int, int]
 ) -> Iterator[Bars]:
-    """Yield bars for overlapping spans of ``kind``: solid where at least half as many overlap as at most, else pale.
+    """Yield bars for overlapping spans of ``kind``: solid where at least half of their maximum overlaps, else pale.
 
     ``place`` is top and height in pixels. Spans that go on end with the last record of their ``lanes``.
     """
@@ -218,7 +218,7 @@ class _Nested(NamedTuple):
 def _nested_spans(lane: Lane, levels: int) -> Iterator[_Nested]:
     """Yield the spans of a lane that nest, sorted by start, with everything deeper than ``levels`` at the last level.
 
-    A micro-batch or other unit has the colour of the work around it. Phases and marks named ``step`` are left out, and
+    A micro-batch or other unit has the colour of the span around it. Phases and marks named ``step`` are left out, and
     so are kinds that run many at once (requests, for example).
     """
     around: list[tuple[float, str]] = []

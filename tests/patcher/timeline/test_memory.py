@@ -258,7 +258,7 @@ def test_tables_and_sentences_have_the_bytes_of_the_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "median", "words"),
     [
-        ("sleep", 1, "frees"), ("sleep", 0, "frees"), ("sleep", -1, "takes"), ("sync", -1, "needs"), ("offload", -1, "end of frees"),
+        ("sleep", 1, "frees"), ("sleep", 0, "frees"), ("sleep", -1, "takes"), ("sync", -1, "needs"), ("offload", 0, "end of frees"), ("offload", -1, "takes"),
     ],
 )  # fmt: skip
 def test_a_sleep_frees_or_takes_memory(kind: str, median: int, words: str) -> None:
