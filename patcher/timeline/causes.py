@@ -387,7 +387,7 @@ class _Comparison:
         """
         excesses = Counter[str]()
         for other, excess in self.excesses.items():
-            if other.phase == activity.phase and other.role not in ("unrecorded", "rlpatch", "host"):
+            if other.phase == activity.phase and other.role not in ("unrecorded", "rlpatch"):
                 excesses[other.role] += round(excess)
         beside = excesses.total() - excesses[activity.role]
         if len(excesses) < TOGETHER or beside < BESIDE * self.excesses[activity]:

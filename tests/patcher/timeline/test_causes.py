@@ -92,7 +92,7 @@ def test_a_rank_that_is_always_late_is_not_named_for_what_all_of_them_do() -> No
     ("usual", "update", "waits", "expected"),
     [
         ((1.0, 1.2, 1.4), 2, 1.4, None), ((1.0, 1.2, 1.4), 5, 1.2, ("micro-batch", 3.0)),
-        ((1.0, 1.2, 1.4), 2, 3, (CPU_WAIT.what, 2.0)), ((1.0, 1.2, 1.4), 5, 0, ("micro-batch", 3.0)),
+        ((1.0, 1.2, 1.4), 2, 3, (CPU_WAIT.what, 2.0)), ((4.0, 4.2, 4.4), 5, 0, ("micro-batch", 3.0)),
         ((0, 4, 0, 4.5), 2, 4, (CPU_WAIT.what, 4.0)), ((0, 4, 0, 4.5), 5, 0, ("micro-batch", 3.0)),
         ((0, 0.2, 4, 4.5), 5, 9, (CPU_WAIT.what, 8.9)),
     ],
@@ -271,11 +271,11 @@ def test_a_path_is_summed_by_activity_and_process_with_the_stalls_during_it() ->
     assert found.stopped == {first: 2 * S}
     assert (found.last_replica, found.sync, found.incomplete) == ((1, 7), {"send": {0: 3}}, "why")
     assert sum_step_times(path, (None, 0), {}, "").stalled == {}
-    waits = [ProcessWait(1, S), ProcessWait(2, S // 4), ProcessWait(2, 0), ProcessWait(1, S // 4)]
+    waits = [ProcessWait(1, S), ProcessWait(2, S // 4), ProcessWait(2, S // 4), ProcessWait(1, S // 4)]
     found = sum_step_times(path, (None, 0), {}, "", cpu_waits=waits)
-    assert (found.total, found.us) == (8 * S, {first: 23 * S // 4, second: 3 * S // 4, CPU_WAIT: 3 * S // 2})
-    assert found.by_process[CPU_WAIT] == {1: 5 * S // 4, 2: S // 4}
-    assert (found.late, {*found.phases}) == ({first: {2: S}}, {"update"})
+    assert (found.total, found.us) == (8 * S, {first: 11 * S // 2, second: 3 * S // 4, CPU_WAIT: 7 * S // 4})
+    assert found.by_process[CPU_WAIT] == {1: 5 * S // 4, 2: S // 2}
+    assert (found.late, {*found.phases}) == ({first: {2: 3 * S // 4}}, {"update"})
 
 
 @pytest.mark.parametrize(
