@@ -241,10 +241,14 @@ class _Comparison:
     def usual_times(self) -> Mapping[Activity, tuple[float, float]]:
         """Return activity → its expected time in this step and the robust standard deviation, both in microseconds.
 
-        They come from the other steps; for an activity in a rare phase, only from steps with this phase.
+        They come from the other steps; for an activity in a rare phase, only from steps with this phase. Those of
+        waits for a CPU come from the half of the steps that waited least: other programs may disturb many steps.
         """
+        least_waits = sorted(other.us.get(CPU_WAIT, 0) for _, other in self.others)[: (len(self.others) + 1) // 2]
         return {
-            activity: expected_and_spread(
+            activity: middle_and_spread(least_waits)
+            if activity == CPU_WAIT
+            else expected_and_spread(
                 [
                     (at, other.us.get(activity, 0))
                     for at, other in self.steps_with_rare_phase.get(activity.phase, self.others)
@@ -263,16 +267,14 @@ class _Comparison:
     def excesses(self) -> Mapping[Activity, float]:
         """Return activity → its microseconds over the expected time, for the activities that stand out.
 
-        An activity stands out if this excess is above four times its usual spread (three times for waits for a CPU,
-        which accuse nobody), and above 5 % of a usual step.
+        An activity stands out if this excess is above four times its usual spread, and above 5 % of a usual step.
         """
         least = SHARE * sum(middle for middle, _ in self.usual_times.values())
         excesses = {activity: self.step.us[activity] - middle for activity, (middle, _) in self.usual_times.items()}
         return {
             activity: excess
             for activity, excess in excesses.items()
-            if activity.phase not in self.incomparable
-            and excess > max((STEP_SPREADS if activity == CPU_WAIT else SPREADS) * self.usual_times[activity][1], least)
+            if activity.phase not in self.incomparable and excess > max(SPREADS * self.usual_times[activity][1], least)
         }
 
     def regular_us(self) -> float:
@@ -386,7 +388,7 @@ class _Comparison:
         """
         excesses = Counter[str]()
         for other, excess in self.excesses.items():
-            if other.phase == activity.phase and other.role not in ("unrecorded", "rlpatch", "host"):
+            if other.phase == activity.phase and other.role not in ("unrecorded", "rlpatch"):
                 excesses[other.role] += round(excess)
         beside = excesses.total() - excesses[activity.role]
         if len(excesses) < TOGETHER or beside < BESIDE * self.excesses[activity]:
@@ -565,6 +567,11 @@ def expected_and_spread(values: Sequence[tuple[int, float]]) -> tuple[float, flo
             for part in (values[:third], values[-third:])
         )
         slope = (behind - before) / (last - first)
-    level = [value - slope * at for at, value in values]
-    middle = _median(level)
-    return max(middle, 0.0), 1.4826 * _median(abs(value - middle) for value in level)
+    middle, spread = middle_and_spread([value - slope * at for at, value in values])
+    return max(middle, 0.0), spread
+
+
+def middle_and_spread(values: Sequence[float]) -> tuple[float, float]:
+    """Return the median of ``values``, and the robust standard deviation around it."""
+    middle = _median(values)
+    return middle, 1.4826 * _median(abs(value - middle) for value in values)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -88,12 +88,23 @@ def test_a_rank_that_is_always_late_is_not_named_for_what_all_of_them_do() -> No
     assert named(*usual, step(update=5, late={1: 2}))[-1] == ("limited", ("micro-batch", None, None, 3.0))
 
 
-@pytest.mark.parametrize(("update", "waits", "what"), [(5, 1.1, "micro-batch"), (2, 1.2, None), (2, 3, CPU_WAIT.what)])
-def test_waits_that_are_usual_hide_no_cause(update: float, waits: float, what: str | None) -> None:
-    """Half of the steps have no waits at all where the machine is shared: the phase of these is never rare."""
-    usual = [step(more={CPU_WAIT: 1} if at % 2 else {}) for at in range(12)]
-    cause = verdicts([*usual, step(update=update, more={CPU_WAIT: waits})], WHO)[-1].limited_by
-    assert (cause and cause.what) == what
+@pytest.mark.parametrize(
+    ("usual", "update", "waits", "expected"),
+    [
+        ((1.0, 1.2, 1.4), 2, 1.4, None), ((1.0, 1.2, 1.4), 5, 1.2, ("micro-batch", 3.0)),
+        ((1.0, 1.2, 1.4), 2, 3, (CPU_WAIT.what, 2.0)), ((4.0, 4.2, 4.4), 5, 0, ("micro-batch", 3.0)),
+        ((0, 4, 0, 4.5), 2, 4, (CPU_WAIT.what, 4.0)), ((0, 4, 0, 4.5), 5, 0, ("micro-batch", 3.0)),
+        ((0, 0.2, 4, 4.5), 5, 9, (CPU_WAIT.what, 8.9)),
+    ],
+    ids=["usual", "a cause beside usual waits", "more than usual", "fewer waits make up for nothing",
+         "most steps are disturbed", "a cause in one that is not", "a cause that costs less"],
+)  # fmt: skip
+def test_waits_for_a_cpu_are_a_cause_of_their_own(
+    usual: Sequence[float], update: float, waits: float, expected: tuple[str, float] | None
+) -> None:
+    steps = [step(more={CPU_WAIT: usual[at % len(usual)]}) for at in range(12)]
+    cause = verdicts([step(), *steps, step(update=update, more={CPU_WAIT: waits})], WHO)[-1].limited_by
+    assert (cause and (cause.what, cause.excess_seconds)) == expected
 
 
 def test_who_was_long_in_the_weight_sync_is_named() -> None:
@@ -260,11 +271,11 @@ def test_a_path_is_summed_by_activity_and_process_with_the_stalls_during_it() ->
     assert found.stopped == {first: 2 * S}
     assert (found.last_replica, found.sync, found.incomplete) == ((1, 7), {"send": {0: 3}}, "why")
     assert sum_step_times(path, (None, 0), {}, "").stalled == {}
-    waits = [ProcessWait(1, S), ProcessWait(2, S // 4), ProcessWait(2, 0), ProcessWait(1, S // 4)]
+    waits = [ProcessWait(1, S), ProcessWait(2, S // 4), ProcessWait(2, S // 4), ProcessWait(1, S // 4)]
     found = sum_step_times(path, (None, 0), {}, "", cpu_waits=waits)
-    assert (found.total, found.us) == (8 * S, {first: 23 * S // 4, second: 3 * S // 4, CPU_WAIT: 3 * S // 2})
-    assert found.by_process[CPU_WAIT] == {1: 5 * S // 4, 2: S // 4}
-    assert (found.late, {*found.phases}) == ({first: {2: S}}, {"update"})
+    assert (found.total, found.us) == (8 * S, {first: 11 * S // 2, second: 3 * S // 4, CPU_WAIT: 7 * S // 4})
+    assert found.by_process[CPU_WAIT] == {1: 5 * S // 4, 2: S // 2}
+    assert (found.late, {*found.phases}) == ({first: {2: 3 * S // 4}}, {"update"})
 
 
 @pytest.mark.parametrize(

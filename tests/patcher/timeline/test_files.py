@@ -441,7 +441,8 @@ def test_what_is_forgotten_ended_by_then() -> None:
         for at, (start, end) in enumerate([(0, 10), (0, 11), (5, None), (2, 9)])
     ]
     reader.stalls = [TimeRange(0, 10), TimeRange(0, 11)]
-    reader.cpu_waits = [files.CpuWait(0, 10, 1), files.CpuWait(0, 11, 1)]
+    reader.cpu_waits = [files.CpuWait(0, 10, 10), files.CpuWait(0, 11, 11)]
+    assert reader.cpu_wait(0, 5) == 5
     reader.iterations.extend([0, 10, 11], [10, 11, 20], [1, 2, 3], [1, 1, 1])
     assert [list(column) for column in (reader.iterations.context, reader.iterations.id)] == [[0, 0, 0]] * 2
     assert [span.id for span in reader.forget(10)] == [0, 3]

@@ -9,7 +9,7 @@ import pytest
 
 from fixtures.timeline.scene import Injected, Scene, drawn, fault, joined
 from patcher.commands.reports import timeline_lines
-from patcher.timeline import page, perfetto
+from patcher.timeline import costs, page, perfetto
 from patcher.timeline.lengths import brief, seconds
 
 
@@ -67,7 +67,7 @@ def test_a_step_in_which_no_cpu_was_free_accuses_nobody(tmp_path: Path) -> None:
     assert limits == {6: ("host", None), 9: ("trainer", 1), 12: ("trainer", 1), 14: ("host", None)}
     assert "trainer, rank" in run.steps[5].why
     (cost,) = (cause for cause in run.causes if cause.cause and cause.cause.role == "host")
-    assert cost.steps == (6, 9, 14)
+    assert (cost.steps, cost.advice) == ((6, 9, 14), costs.ADVICE["host"])
     assert any("no CPU was free" in note for note in run.notes)
 
 

@@ -96,16 +96,32 @@ def test_a_wait_for_a_cpu_is_noted(
     assert (recorder.waits_before, recorder.waits_read) == (waits[1], 1_200 * MS)
 
 
-def test_the_waits_of_threads_are_what_the_system_says_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_waits_of_threads_are_what_the_system_says_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = TimelineRecorder.__new__(TimelineRecorder)
     assert os.getpid() in recorder.thread_waits()
-    left = left_by(
-        'def f(): s = span("work", "f")\nf()\nrecorder.cpu_waits.append([recorder.clock() // 1000, 9, 7])', tmp_path
-    )
-    ((at, _, _),) = (row for line in left.files[0][1:] for row in line.get("cpu_waits", ()) if row[1:] == [9, 7])
-    assert -1_000_000 < at <= 0
     monkeypatch.setattr(os, "open", lambda path, flags: os.dup(10**6))  # fails as for no such file
     assert recorder.thread_waits() == {}
+
+
+def test_a_wait_for_a_cpu_is_written_although_nothing_ends(tmp_path: Path) -> None:
+    """A process that never has a CPU."""
+    code = """
+recorder.thread_waits = lambda: {1: time.monotonic_ns()}
+def f(): s = span("work", "f")
+f()
+time.sleep(60)
+"""
+    process = start(code, tmp_path)
+    lines: list[dict[str, Any]] = []
+    end = time.monotonic() + 30
+    while not lines and time.monotonic() < end:
+        time.sleep(0.05)
+        lines = [line for file in files_of(tmp_path) for line in file if "cpu_waits" in line and "spans" not in line]
+    process.kill()
+    process.communicate()
+    ((at, length, waited),) = lines[0]["cpu_waits"]
+    assert at <= 0
+    assert max(250_000, waited) <= length <= 2 * waited
 
 
 @pytest.mark.parametrize(
