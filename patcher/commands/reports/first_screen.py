@@ -229,9 +229,13 @@ def _mode(profile: model.RankProfile) -> str:
             if profile.graph_share >= LITTLE
             else Text("eager mode, no graphs")
         )
-    labels = {"stacks": Text("call stacks recorded"), "shapes": Text("tensor shapes recorded")}
-    words += [label for name, label in labels.items() if profile.setting(name).lower() in _ON]
-    return joined(COMMA, words)
+    labels = {
+        ("stacks",): Text("with call stacks"),
+        ("shapes",): Text("with tensor shapes"),
+        ("stacks", "shapes"): Text("with call stacks and tensor shapes"),
+    }
+    recorded = tuple(name for name in ("stacks", "shapes") if profile.setting(name).lower() in _ON)
+    return joined(COMMA, [*words, *filter(None, [labels.get(recorded)])])
 
 
 def _profiles_shown(
@@ -360,7 +364,7 @@ def _certainty(profile: model.RankProfile, leading: model.Diagnosis | None) -> s
     times = sorted(unit.device_ns or unit.host_ns for unit in profile.units)
     steps = unit_word(profile) if count == 1 else _SEVERAL[unit_word(profile)]
     if count < _FEW:
-        units: str = Text("{count} {steps}, too few to tell how much their times vary", count, steps)
+        units: str = Text("{count} {steps}, too few to tell how much times vary", count, steps)
     else:
         low, high = in_ms(times[0]), in_ms(times[-1])
         median = in_ms(profile.median_ns or profile.host_median_ns)

@@ -86,7 +86,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
         if place:
             evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
     saving = profile.sum_ns(*HOST_PARTS) // len(profile.units)
-    certainty = Text("upper bound of the saving; it includes the profiler's own overhead")
+    certainty = Text("upper bound of the saving, with the profiler's overhead")
     title = Text("Launch latency: launched kernels start late although the device is idle")
     return model.Diagnosis(
         "dispatch", "warning", evidence, saving, certainty, advice, profile.source,
@@ -160,7 +160,7 @@ def _blocked_launches(profile: model.RankProfile) -> model.Diagnosis:
         )  # fmt: skip
         evidence = sentences(evidence, in_call)
     saving = profile.sum_ns("free_blocked_ns") // len(profile.units)
-    certainty = Text("upper bound of the saving; the reason why the call blocks is a guess")
+    certainty = Text("upper bound of the saving; the reason is a guess")
     return model.Diagnosis("launch-blocked", "warning", evidence, saving, certainty, advice, profile.source)
 
 
