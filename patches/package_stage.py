@@ -86,7 +86,7 @@ class PackageStage:
     def _recipe(
         self, name: str, file: str, releases: Releases, shape: str, probe: Probe, insertions: tuple[Insertion, ...] = ()
     ) -> Recipe:
-        """Return a recipe called `name` of this stage for a file of the package, whose classes may be several.
+        """Return a recipe called `name` of this stage for functions of any class in a file of the package.
 
         `shape` describes the file's structure in words, `insertions` are the lines at call sites.
         """

@@ -100,13 +100,7 @@ RECIPES = _TIMELINE.recipes(
             'requested("request", "generate", req.rid, req.input_ids)',
             Text("a request, as seen from the episode that sends it"),
         ),
-        *span_sites(
-            "RemoteInfEngine",
-            "sync",
-            Text("the engine takes no requests while it receives weights"),
-            "pause_generation",
-            "continue_generation",
-        ),
+        *span_sites("RemoteInfEngine", "sync", _STOP, "pause_generation", "continue_generation"),
     ),
     _sites(
         "rewards",

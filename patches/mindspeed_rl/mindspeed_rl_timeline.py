@@ -11,7 +11,7 @@ from patcher.recipe import Recipe
 from patches.mindspeed_rl import RELEASES
 from patches.package_stage import Site
 from patches.releases import Releases
-from patches.timeline_stage import Timeline
+from patches.timeline_stage import Timeline, span_sites
 from patches.training import MINI
 
 _TIMELINE = Timeline("mindspeed_rl")
@@ -23,8 +23,7 @@ _METHODS = (
 _CALLS = {**{method: method for method in _METHODS}, "update": "update_actor", "save_checkpoint": "save_ckpt"}
 """Method of a group of workers → the name of the work that it calls."""
 
-_MODES = ("enter_infer_mode", "exit_infer_mode", "enter_forward_mode", "exit_forward_mode")
-_TRAINS = ("enter_train_mode", "exit_train_mode")
+_INFER_MODE = ("enter_infer_mode", "exit_infer_mode")
 
 
 def _span(path: str, kind: str, why: str, name: str = "") -> Site:
@@ -72,7 +71,7 @@ def _worker(class_name: str, file: str, releases: Releases, *methods: str, updat
     )
 
 
-_OF_ACTOR = ("generate_sequences", "compute_log_prob", "compute_image_embeds", *_MODES[:2], "save_ckpt")
+_OF_ACTOR = ("generate_sequences", "compute_log_prob", "compute_image_embeds", *_INFER_MODE, "save_ckpt")
 
 RECIPES = _TIMELINE.recipes(
     RELEASES,
@@ -114,15 +113,17 @@ RECIPES = _TIMELINE.recipes(
         "resharding",
         "workers/resharding/megatron_sharding_manager.py",
         RELEASES,
-        *(
-            _span(f"MegatronShardingManager.{mode}", kind, why)
-            for mode, kind, why in (
-                *(
-                    (mode, "sync", Text("the weights are moved to the rollout engine, or back to the training engine"))
-                    for mode in _MODES[:2]
-                ),
-                *((mode, "sleep", Text("memory is freed for the next stage")) for mode in (*_MODES[2:], *_TRAINS)),
-            )
+        *span_sites(
+            "MegatronShardingManager",
+            "sync",
+            Text("the weights are moved to the rollout engine, or back to the training engine"),
+            *_INFER_MODE,
+        ),
+        *span_sites(
+            "MegatronShardingManager",
+            "sleep",
+            Text("memory is freed for the next stage"),
+            *("enter_forward_mode", "exit_forward_mode", "enter_train_mode", "exit_train_mode"),
         ),
     ),
     _TIMELINE.sites(

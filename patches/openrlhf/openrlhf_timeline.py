@@ -10,7 +10,7 @@ from patches.openrlhf import RELEASES
 from patches.package_stage import Site
 from patches.probes.timeline_recorder import GroupTimeline
 from patches.releases import Releases
-from patches.timeline_stage import Timeline
+from patches.timeline_stage import Timeline, span_sites
 
 _TIMELINE = Timeline("openrlhf")
 _MICRO = 'span("unit", "micro-batch")'
@@ -46,10 +46,10 @@ def _engine(owner: str) -> Iterable[Site]:
         'requested("serve", "generate", None, prompt_token_ids)',
         Text("one request of a rollout"),
     )
-    for method in ("sleep", "wake_up"):
-        yield _phase(f"{owner}.{method}", Text("the engine frees its memory or allocates it again"), "sleep")
-    for method in ("pause_generation", "resume_generation"):
-        yield _phase(f"{owner}.{method}", Text("the engine takes no requests while it receives weights"), "sync")
+    memory = Text("the engine frees its memory or allocates it again")
+    pause = Text("the engine takes no requests while it receives weights")
+    yield from span_sites(owner, "sleep", memory, "sleep", "wake_up")
+    yield from span_sites(owner, "sync", pause, "pause_generation", "resume_generation")
 
 
 _GENERATES = _phase("SamplesGenerator.generate_samples", _ROLLOUT)

@@ -24,7 +24,7 @@ class MemoryHistory(WindowTool):
     saved: list[str]
 
     def device_module(self) -> Any:
-        """Return ``torch.npu`` beside torch_npu, otherwise ``torch.cuda``."""
+        """Return ``torch.npu`` if torch_npu is imported, otherwise ``torch.cuda``."""
         import sys
 
         import torch

@@ -152,7 +152,7 @@ class SizeLimit(Recorder):
         return ""
 
     def add_trace_size(self, traces: Sequence[str], count: int) -> None:  # docstring goes in
-        """Add the bytes of ``traces``, files or folders of ``count`` units, to the window's; note those a unit."""
+        """Add the bytes of ``traces``, files or folders, to the window's, and note them per unit of ``count``."""
         import os
 
         walks = [step for trace in traces for step in os.walk(trace)]
@@ -177,7 +177,7 @@ class LimitedPieces(SizeLimit, Pieces):
     """The limit of a window in pieces: a piece has no more units than fit."""
 
     def open_window(self, unit: int) -> None:
-        """Start the tool before unit number ``unit``, for a piece whose trace fits the limit, or of one unit."""
+        """Start the tool before unit number ``unit``, for as many units as fit the size limit, at least one."""
         if self.bytes_of_unit:
             units = int((self.most_bytes - self.bytes_saved) / self.bytes_of_unit)
             self.length = max(1, min(self.length, units))

@@ -300,12 +300,12 @@ class NamedReplica:
             import re
 
             with contextlib.suppress(Exception):
-                context = self.actor()
+                context = self.actor_context()
                 number = re.match(r"sglang_server_(?:[a-z]+_)*(\d+)_", (context and context.get_actor_name()) or "")
                 if number:
                     os.environ["VERL_REPLICA_RANK"] = number[1]
 
-        def actor(self) -> Any:
+        def actor_context(self) -> Any:
             """Return Ray's runtime context if this process is an actor; None for any other process."""
             import sys
 
@@ -322,7 +322,7 @@ class NamedReplica:
             import os
 
             with contextlib.suppress(Exception):
-                context = self.actor()
+                context = self.actor_context()
                 actor = context and context.worker.actors[context.worker.actor_id]
                 if hasattr(actor, "worker_type"):  # and no rank that trains
                     os.environ["VERL_REPLICA_RANK"] = str(actor.rank // nodes)

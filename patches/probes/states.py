@@ -52,7 +52,7 @@ class RelativeWindow(MovedWindow, RolloutUnits):
             self.open_at = max(self.first - self.WARMUP, 0)
 
     def check_state(self, kind: str | None, load: int, batch: Any) -> None:
-        """Place the window if an iteration with ``load`` requests reaches the state; ignore a ``kind`` of None."""
+        """Place the window if an iteration of ``load`` requests reaches the state; do nothing without a kind."""
         if kind is None or not self.awaited:
             return
         self.most = max(self.most, load)

@@ -154,7 +154,7 @@ class TimelineRecorder(MemoryUse):
             pass
 
     def measure_method(self, class_: Any, name: str) -> None:  # docstring goes in
-        """Replace the method ``name`` of ``class_`` by one that adds its time to the thread's in collectives."""
+        """Replace the method ``name`` of ``class_`` by one that adds its time to ``blocked``, by thread."""
         import functools
 
         call, blocked, clock, thread = getattr(class_, name), self.blocked, self.clock, self.thread

@@ -101,7 +101,7 @@ class LoggedSteps(MovedWindow, Trainer):
         self.reached = {}
 
     def begin_call(self, role: str) -> None:
-        """Begin a call of ``role``, in the training step after the parameter version of the worker's weights.
+        """Begin a call of ``role``; its training step is the version of the worker's weights plus 1.
 
         Without a version, calls are counted. A call in the same training step as the one before goes on with the
         numbers of its units.

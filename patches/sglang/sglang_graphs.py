@@ -81,9 +81,9 @@ def _later_recipe(
     shape: Text,
     *insertions: Insertion,
 ) -> Recipe:
-    """Return the recipe for the model runner of later `releases`, called structure `letter`, with its lines.
+    """Return the recipe for the model runner of later `releases`; `letter` is the name of its structure.
 
-    `shape` describes in words how it differs, `fingerprints` are those of its method.
+    `shape` describes the structure in words, `fingerprints` are those of its method, `insertions` are its lines.
     """
     return FIRST._replace(
         name=Text("graph capture of the model runner, structure {structure}", letter),

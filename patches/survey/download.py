@@ -174,7 +174,7 @@ def _pip_download(arguments: Sequence[str], scratch: Path, **variables: str) -> 
 
 
 def _unavailable(name: str, version: str, pip_output: str) -> Problem:
-    """Return the problem that a release cannot be downloaded, with the last two errors, or lines, of `pip_output`."""
+    """Return the problem that a release cannot be downloaded, with the last two errors (or lines) of `pip_output`."""
     errors = [line for line in pip_output.splitlines() if line.startswith("ERROR")]
     nothing = "(from versions: none)" in pip_output
     cause = "no package index answers, or no index has this release" if nothing else "pip download failed"

@@ -43,9 +43,9 @@ _RUNS = {
 
 
 def _has_workers(role: str, values: _Values) -> bool:
-    """Tell whether a role has workers with these configuration `values`; for the critic as `need_critic` of verl does.
+    """Tell whether a role has workers with these configuration `values`: key of the configuration → value.
 
-    See verl/trainer/ppo/utils.py. Roles without a key that switches them on always run.
+    Roles without a key that switches them on always run. For the critic see `need_critic` in verl/trainer/ppo/utils.py.
     """
     by_advantage = role == "critic" and values["critic.enable"] is None
     return values[_ADVANTAGE] == "gae" if by_advantage else role not in _RUNS or bool(values[f"{role}.enable"])
@@ -156,7 +156,7 @@ _LEGACY = Key("trainer.use_legacy_worker_impl", ("disable", "auto"))
 def _old_megatron(role: str, enabled_state: State) -> ConfigSwitch:
     """Return the switch for Megatron's profiler in a role, in verl 0.4.0 to 0.5.0.
 
-    If enabled, it is in `enabled_state`.
+    `enabled_state` is its state if the configuration enables it.
     """
     key = f"{role}.profile.use_profile"
     return ConfigSwitch(
