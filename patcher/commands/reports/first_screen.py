@@ -364,7 +364,7 @@ def _certainty(profile: model.RankProfile, leading: model.Diagnosis | None) -> s
     times = sorted(unit.device_ns or unit.host_ns for unit in profile.units)
     steps = unit_word(profile) if count == 1 else _SEVERAL[unit_word(profile)]
     if count < _FEW:
-        units: str = Text("{count} {steps}, too few to tell how much times vary", count, steps)
+        units: str = Text("only {count} {steps}", count, steps)
     else:
         low, high = in_ms(times[0]), in_ms(times[-1])
         median = in_ms(profile.median_ns or profile.host_median_ns)
