@@ -170,10 +170,10 @@ DOUBTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
         ["the step metadata lists 30 steps, 30 to 59, but the trace has 3 of the steps 30 to 35"]),
     "none": (steps(), {}, ["the step metadata lists 30 steps, 30 to 59, but the trace has no steps"]),
     "complete with too few": (
-        steps(30, 31), {"units": range(30, 32)}, ["the step metadata says that the recording window is complete, but lists 2 of 30 steps"]),
+        steps(30, 31), {"units": range(30, 32)}, ["the step metadata says that the recording window is complete, but lists only 2 of 30 steps"]),
     "complete with too few from where a condition holds": (
         steps(70, 71), {"units": range(70, 72), "window": "0:10", "tail": 8},
-        ["the step metadata says that the recording window is complete, but lists 2 of 10 steps"]),
+        ["the step metadata says that the recording window is complete, but lists only 2 of 10 steps"]),
 }  # fmt: skip
 
 
