@@ -91,7 +91,7 @@ MOST = {64: 4.0, 1024: 8.0}
 
 
 def run(program: str, folder: str, *words: str) -> str:
-    """Return what a process prints that keeps its timeline below ``folder``."""
+    """Run a Python program that writes its timeline below ``folder``; return what it prints."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "RLPATCH_SAVE_PATH": folder}
     return subprocess.run(
         [sys.executable, "-c", program, *words], env=environ, check=True, capture_output=True, text=True
