@@ -294,7 +294,7 @@ class _Planning(NamedTuple):
             )
             raise Problem(Kind.NO_RECIPE, cause, str(target.root), hint, tuple(notes))
         releases = [release for release in self.upstream.releases if any(r.structure(release) for r in recipes)]
-        version = target.version or Text("(version unknown)")
+        version = target.version or Text("(unknown version)")
         cause = Text(
             "{target} {version} is not a release that rlpatch knows ({stage}: {first} to {last}), and its"
             " code matches no recipe",
