@@ -197,7 +197,7 @@ def _released(path: str) -> Any:
 
 
 def _by_hand(released: Any) -> Any:
-    """Return ``execute_model`` with a profiler as guides add it by hand, started at once, far from its window."""
+    """Return ``execute_model`` with a profiler as guides add it by hand: already started, long before its window."""
     import torch
 
     schedule = torch.profiler.schedule(wait=10**9, warmup=1, active=30, repeat=1)
