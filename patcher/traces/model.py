@@ -785,7 +785,7 @@ class EqualLoad:
 DECIDED = FASTER, SLOWER, ALIKE = Text("faster"), Text("slower"), Text("no clear difference")
 """The verdicts of a comparison by its interval."""
 
-IN_THESE = FASTER_IN_TWO, SLOWER_IN_TWO, FASTER_IN_THESE, SLOWER_IN_THESE = (
+FASTER_IN_TWO, SLOWER_IN_TWO, FASTER_IN_THESE, SLOWER_IN_THESE = (
     Text("faster in these two captures"), Text("slower in these two captures"),
     Text("faster in these captures"), Text("slower in these captures"),
 )  # fmt: skip
