@@ -337,7 +337,7 @@ def _to_do(leading: model.Diagnosis | None) -> str:
 def _little_to_gain(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:
     """Return a line on changes with little to gain, each with its largest possible saving, which is below 5 %.
 
-    Parts of which failed checks withdraw the diagnosis are left out. Returns "" without such a change, without a known
+    Parts whose diagnosis is withdrawn by a failed check are left out. Returns "" without such a change, without a known
     device, and without a finding.
     """
     if not profile.total_ns or leading is None:

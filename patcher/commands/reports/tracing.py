@@ -54,7 +54,7 @@ def traces(folder: Path, display: Display = silent) -> CommandResult:
 def _trace_groups(folder: Path, display: Display) -> list[TraceGroup]:
     """Return the groups of traces below `folder`.
 
-    Raises Problem (NO_TRACE) if the folder does not exist or has no trace. It has the reasons that workers reported.
+    Raises Problem (NO_TRACE) if the folder does not exist or has no trace, with the reasons that workers reported.
     """
     if not folder.exists():
         hint = Text("to find the folder of the traces, look into the log of the run, or run `rlpatch status`")
@@ -180,7 +180,7 @@ def analyse(folder: Path, options: ParseOptions, open_display: OpenDisplay, disp
 
 
 def _report_contents(report: CommandResult, trace: RecordedTrace) -> dict[str, Any]:
-    """Return as a JSON object what a trace contains, and add lines on that to `report`, with warnings of its doubts.
+    """Return as a JSON object what a trace contains; add lines on that, and warnings of contradictions, to `report`.
 
     The object has the path, the requested window, uncounted iterations, and if known the (min, max) over the steps of
     requests, tokens and context.

@@ -173,9 +173,9 @@ def _lost_kernels_check(trace: RankTrace) -> Iterator[Check]:
 def _clock_check(attribution: Attribution) -> Check:
     """Check that the clocks of host and device agree: that few kernels begin over 10 µs before their launch.
 
-    Some µs are normal on NPUs. It fails if at least 1 % of the tasks begin that early, and if moving every task by
-    their mean lead would move at least 5 % of the steps' time. A failure withdraws each diagnosis of the host, unless
-    its parts of the steps take at least twice the time that would move.
+    Some µs are normal on NPUs. The check fails if at least 1 % of the tasks begin that early, and if at least 5 % of
+    the steps' time would be attributed otherwise if all tasks began later by the mean lead of these. A failure
+    withdraws each diagnosis of the host whose parts take less than twice that time.
     """
     tasks, _, early, lead = attribution.launches
     if not early:
@@ -222,8 +222,8 @@ def _single_kernel_check(attribution: Attribution) -> Check:
 def _host_time_check(units: Sequence[RecordedUnit]) -> Check:
     """Check that steps do not take much longer on the host than on the device.
 
-    Take the steps that took over twice as long on the host. The check fails if their excess over their device time adds
-    up to over 10 % of the device time of all steps. A failure withdraws the diagnosis of computing.
+    Only steps that took over twice as long on the host count. The check fails if their excess over their device time
+    adds up to over 10 % of the device time of all steps. A failure withdraws the diagnosis of computing.
     """
     longer = [unit for unit in units if unit.device_ns and _host_excess(unit) > (LONGER - 1) * unit.device_ns]
     beside = sum(map(_host_excess, longer))

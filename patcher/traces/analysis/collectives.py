@@ -184,7 +184,7 @@ def is_unaligned(collective: Collective) -> bool:
 
 
 def link_transfer(collective: Collective) -> tuple[int, int, int]:
-    """Return (bytes, ns, ns of unaligned pieces) that a collective moved over links within the node.
+    """Return what a collective moved over links within the node: bytes, ns, and ns of unaligned pieces.
 
     A piece is unaligned if it has over 512 bytes, and no multiple of 512.
     """

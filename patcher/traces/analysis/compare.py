@@ -300,7 +300,7 @@ def _failed_checks(name: str, side: Profiles, is_counted: Callable[[model.Check]
     """Yield a sentence for each failed check of a side for which ``is_counted`` is True.
 
     Each begins with the ``name`` of the side. Equal failures are merged into one sentence, which names the captures,
-    unless all captures of the side failed. A run without a device that launched no kernel did not fail.
+    unless all captures of the side failed. In a run without a device, a step without kernels is no failure.
     """
     failures: dict[str, list[model.RankProfile]] = {}
     for profile in side:

@@ -230,8 +230,8 @@ def _verdict(
     """Return the verdict of a report, whose title is that of the first diagnosis that is a problem.
 
     Without a problem it is that of the diagnosis on computing, or on the operators of a run without a device; without
-    these, the title says which of the ``withdrawn`` diagnoses may be the cause, or that nothing stands out. If failed
-    checks withdraw all diagnoses of the device, there is no verdict. ``diagnoses`` are in the order of the report,
+    these, the title names the largest of the ``withdrawn`` diagnoses, or says that nothing stands out. If failed checks
+    withdraw all diagnoses of the device, there is no verdict. ``diagnoses`` are in the order of the report,
     ``labels`` maps the source of a profile to its label.
     """
     withdrawn_ids = {diagnosis for profile in profiles if not profile.on_host for diagnosis in profile.withdrawn}
@@ -249,7 +249,10 @@ def _verdict(
 
 
 def _title_without_finding(withdrawn: Sequence[model.Diagnosis]) -> str:
-    """Return the title of a verdict without a finding: the largest ``withdrawn`` warning, else nothing notable."""
+    """Return the title of a verdict without a finding.
+
+    It names the largest ``withdrawn`` warning as unconfirmed; without one, it says that nothing stands out.
+    """
     warnings = (diagnosis for diagnosis in withdrawn if diagnosis.severity == "warning")
     largest = max(warnings, key=lambda diagnosis: diagnosis.saving_ns or 0, default=None)
     if largest is None:

@@ -154,10 +154,10 @@ def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
 
 
 def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_operator: Counter[str]) -> HostExcess:
-    """Return the explanation of a ``slow`` step with as many operators as the ``typical`` one: larger inputs, if any.
+    """Explain why a ``slow`` step took longer than the ``typical`` one with as many operators: larger inputs, if any.
 
-    Otherwise it says what to suspect. ``longer_by_operator`` maps the name of each operator to the ns by which it took
-    longer.
+    Without these, the explanation says what to suspect. ``longer_by_operator`` maps the name of each operator to the ns
+    by which it took longer.
     """
     for name, _ in longer_by_operator.most_common():
         new, old = (set(step.inputs.get(name, ())) for step in (slow, typical))
@@ -327,8 +327,8 @@ def _places_with_times(places: Sequence[tuple[model.HostPlace, int]]) -> str:
 def _timer_spread(steps: Sequence[model.HostStep], place: model.HostPlace) -> str:
     """Return how little the times at a place differ if the host waits there for a timer, as a duration; else "".
 
-    Only the shorter half of the times counts. They are a timer's if they differ far less than the time of the operators
-    in the same steps, and if there are enough steps.
+    Only the shorter half of the times counts. A timer is assumed if these differ far less than the time of the
+    operators in the same steps, and if there are enough steps.
     """
     times = sorted(step.places[place] for step in steps if place in step.places)
     ran = sorted(sum(step.operators.values()) for step in steps)

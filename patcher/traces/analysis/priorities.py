@@ -28,10 +28,10 @@ PARTS_OF: Mapping[str, tuple[str, ...]] = {
 
 
 def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | None) -> model.Diagnosis:
-    """Return a diagnosis of idle time with the place in its headline that has over half of this time.
+    """Return a diagnosis of idle time whose headline names the place with over half of this time.
 
-    Without such a place, it is the call, frame or operator that keeps the host for over half of this time. The saving
-    is then at most the time there. Without either, or without a ``profile``, the diagnosis is returned unchanged.
+    Without such a place, it names the call, frame or operator that keeps the host for over half of this time. The
+    saving is then at most the time there. Without either, or without a ``profile``, the diagnosis is unchanged.
     """
     parts = _parts_of(diagnosis)
     if profile is None or diagnosis.saving_ns is None:
@@ -152,10 +152,10 @@ def _largest_by_id(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis
 def _mark_cause_of_waiting(
     diagnosis: model.Diagnosis, profiles: Sequence[model.RankProfile], straggler_source: str
 ) -> model.Diagnosis:
-    """Mark a diagnosis of the straggler as the cause of the waiting of the other ranks, if it is.
+    """Return a diagnosis of the straggler, marked as the cause of the other ranks' waiting if it is.
 
-    It is if over half of its saving is time that the other ranks do not spend; else it is returned unchanged.
-    ``straggler_source`` is that of the straggler's profile.
+    It is the cause if over half of its saving is time that the other ranks do not spend. ``straggler_source`` is the
+    source of the straggler's profile.
     """
     more = _excess_over_others(diagnosis, profiles, straggler_source)
     if diagnosis.saving_ns is None or 2 * more <= diagnosis.saving_ns:
