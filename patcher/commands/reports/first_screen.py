@@ -23,24 +23,18 @@ _OF_KERNELS = ("compute", "copies")  # verdicts of which the families of kernels
 _MOST = 5  # families that are named
 _FEW = 3  # units below which a spread tells nothing
 
-_UNITS: Mapping[str, str] = {
-    name: name for name in (
-        Text("decode step"), Text("prefill step"), Text("engine step"), Text("iteration"), Text("micro-batch"),
-        Text("mini-batch"), Text("call"), Text("step"), Text("trace"),
-    )
-}  # fmt: skip
-_SEVERAL: Mapping[str, str] = {
-    "decode step": Text("decode steps"),
-    "prefill step": Text("prefill steps"),
-    "engine step": Text("engine steps"),
-    "iteration": Text("iterations"),
-    "micro-batch": Text("micro-batches"),
-    "mini-batch": Text("mini-batches"),
-    "call": Text("calls"),
-    "step": Text("steps"),
-    "trace": Text("traces"),
+_UNITS: Mapping[str, tuple[str, str]] = {
+    "decode step": (Text("decode step"), Text("decode steps")),
+    "prefill step": (Text("prefill step"), Text("prefill steps")),
+    "engine step": (Text("engine step"), Text("engine steps")),
+    "iteration": (Text("iteration"), Text("iterations")),
+    "micro-batch": (Text("micro-batch"), Text("micro-batches")),
+    "mini-batch": (Text("mini-batch"), Text("mini-batches")),
+    "call": (Text("call"), Text("calls")),
+    "step": (Text("step"), Text("steps")),
+    "trace": (Text("trace"), Text("traces")),
 }
-"""What a unit is → the word for several of them."""
+"""Name of a unit → the word for one, and for several."""
 
 _ON = ("1", "true")
 
@@ -67,7 +61,7 @@ def unit_word(profile: model.RankProfile) -> str:
         contents = unit_contents(profile.units)
         decodes = contents.get("tokens") == contents.get("requests")
         name = "decode step" if decodes else "engine step"
-    return _UNITS[name]
+    return _UNITS[name][0]
 
 
 def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
@@ -169,7 +163,7 @@ def recorded_steps(profile: model.RankProfile) -> Text:
     count, word = len(profile.units), unit_word(profile)
     if count == 1:
         return Text("1 {step}, {number}", word, profile.span)
-    return Text("{count} {steps}, {range}", count, _SEVERAL[word], profile.span)
+    return Text("{count} {steps}, {range}", count, _UNITS[word][1], profile.span)
 
 
 def _recorded(report: model.TraceReport, focus: model.RankProfile) -> str:
@@ -358,7 +352,8 @@ def _certainty(profile: model.RankProfile, leading: model.Diagnosis | None) -> s
     """Return a line on how sure the verdict is: number of steps, range of their times, certainty of the finding."""
     count = len(profile.units)
     times = sorted(unit.device_ns or unit.host_ns for unit in profile.units)
-    steps = unit_word(profile) if count == 1 else _SEVERAL[unit_word(profile)]
+    one, several = _UNITS[unit_word(profile)]
+    steps = one if count == 1 else several
     if count < _FEW:
         units: str = Text("{count} {steps}, too few to tell how much their times vary", count, steps)
     else:

@@ -33,7 +33,7 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
     Without such a place, it names the call, frame or operator that keeps the host for over half of this time. The
     saving is then at most the time there. Without either, or without a ``profile``, the diagnosis is unchanged.
     """
-    parts = _parts_of(diagnosis)
+    parts = PARTS_OF.get(diagnosis.id, ())
     if profile is None or diagnosis.saving_ns is None:
         return diagnosis
     gap = next((gap for gap in profile.gaps if gap.part in parts and gap.kind == "place"), None)
@@ -57,11 +57,6 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
         saving_ns=min(diagnosis.saving_ns, gap.ns // len(profile.units)),
         culprit=gap.call or gap.operator or gap.module or place_of(gap),
     )
-
-
-def _parts_of(diagnosis: model.Diagnosis) -> tuple[str, ...]:
-    """Return the parts of the time that a diagnosis is of, as far as steps have them."""
-    return tuple(part for part in PARTS_OF.get(diagnosis.id, ()) if hasattr(model.RecordedUnit, part))
 
 
 def ordered(
@@ -112,7 +107,7 @@ def _mark_explained(diagnosis: model.Diagnosis, findings: Sequence[model.Diagnos
 def _is_in_slow_steps(finding: model.Diagnosis, outlier: model.Diagnosis) -> bool:
     """Tell whether the ``finding`` is about time by which slow steps are longer; ``outlier`` is their diagnosis."""
     part = next(iter(outlier.parts), "") if outlier.id == "outlier" else ""
-    about = ("communication_ns",) if finding.id in exposed.IDS else _parts_of(finding)
+    about = ("communication_ns",) if finding.id in exposed.IDS else PARTS_OF.get(finding.id, ())
     return part in about and finding.source == outlier.source
 
 
@@ -168,7 +163,7 @@ def _excess_over_others(diagnosis: model.Diagnosis, profiles: Sequence[model.Ran
 
     They count with their median; at least 0.
     """
-    parts = _parts_of(diagnosis)
+    parts = PARTS_OF.get(diagnosis.id, ())
     usual = [per_unit(profile, *parts) for profile in profiles if profile.source != source]
     spent = [per_unit(profile, *parts) for profile in profiles if profile.source == source]
     return max(spent[0] - round(statistics.median(usual)), 0) if usual and spent else 0
