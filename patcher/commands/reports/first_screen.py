@@ -203,7 +203,7 @@ def _ranks(report: model.TraceReport, focus: model.RankProfile) -> str:
     count = len(report.captures)
     if count > 1:
         world = focus.world or count
-        return Text("{count} of {world} ranks", count, world) if world != count else Text("{count} ranks", count)
+        return Text("{count} of {world} ranks", count, world) if world > count else Text("{count} ranks", count)
     if focus.rank is None:
         return ""
     if (focus.world or 1) > 1:
@@ -353,13 +353,14 @@ def _certainty(profile: model.RankProfile, leading: model.Diagnosis | None) -> s
     count = len(profile.units)
     times = sorted(unit.device_ns or unit.host_ns for unit in profile.units)
     one, several = _UNITS[unit_word(profile)]
-    steps = one if count == 1 else several
-    if count < _FEW:
-        units: str = Text("{count} {steps}, too few to tell how much their times vary", count, steps)
+    if count == 1:
+        units: str = Text("1 {step}, too few to tell how much times vary", one)
+    elif count < _FEW:
+        units = Text("{count} {steps}, too few to tell how much their times vary", count, several)
     else:
         low, high = in_ms(times[0]), in_ms(times[-1])
         median = in_ms(profile.median_ns or profile.host_median_ns)
-        units = Text("{count} {steps} take {low} to {high}, median {median}", count, steps, low, high, median)
+        units = Text("{count} {steps} take {low} to {high}, median {median}", count, several, low, high, median)
     return Text("how sure: {reasons}", joined(SEMICOLON, (units, leading.certainty if leading else "")))
 
 

@@ -27,6 +27,8 @@ from patcher.traces.words import (
 MANY = 4
 """Most profiles that are each described; of more, only the one to look at first."""
 
+SEVERITY_WORDS: Mapping[str, str] = {name: name for name in (Text("problem"), Text("warning"), Text("note"))}
+
 FIRST, LEAST_SHARE = 3, 0.01
 """Idle places shown without -v, and the least share of the device time of such a place."""
 
@@ -193,7 +195,7 @@ def _diagnosis_lines(diagnosis: model.Diagnosis) -> Iterator[str]:
     title = diagnosis.title
     if diagnosis.saving_ns:
         title = Text("{title} (upper bound of the saving: {saving} per step)", title, in_ms(diagnosis.saving_ns))
-    yield from wrapped(Text("{severity}: {title}", diagnosis.severity, title))
+    yield from wrapped(Text("{severity}: {title}", SEVERITY_WORDS[diagnosis.severity], title))
     yield from _indented(
         diagnosis.evidence,
         diagnosis.advice and Text("suggestion: {advice}", diagnosis.advice),

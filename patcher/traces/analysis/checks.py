@@ -7,7 +7,7 @@ import itertools
 import statistics
 from collections.abc import Iterator, Sequence
 
-from patcher.messages import SEMICOLON, Text, joined
+from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.traces.analysis.attribution import EARLY_NS, Attribution, Launches
 from patcher.traces.analysis.segments import Segment
 from patcher.traces.model import COMPUTE, KINDS, Check, RankProfile, RecordedUnit
@@ -98,7 +98,7 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
     if profile.facts or trace.doubts:
         yield _check("facts", joined(SEMICOLON, trace.doubts), Text("the step metadata agrees with the trace"))
     if trace.unknown:
-        types = ", ".join(map(short, sorted(trace.unknown)[:5]))
+        types = joined(COMMA, map(short, sorted(trace.unknown)[:5]))
         yield Check("types", False, Text("tasks of these unknown types were counted as computing: {types}", types), ())
 
 
@@ -280,7 +280,10 @@ def _unknown_events_check(trace: RankTrace) -> Iterator[Check]:
     """
     if not trace.unread:
         return
-    counts = ", ".join(f"{short(category)} ({count:,})" for category, count in trace.unread.most_common(3))
+    counts = joined(
+        COMMA,
+        (Text("{category} ({count:,})", short(category), count) for category, count in trace.unread.most_common(3)),
+    )
     if len(trace.tasks):
         evidence = Text("rlpatch left out events of unknown categories: {categories}", counts)
         yield Check("events", False, evidence, ())
@@ -334,7 +337,7 @@ def _overlap_check(segments: Sequence[Segment]) -> Check:
 
 
 def _numbers(numbers: Sequence[int]) -> str:
-    first_numbers = ", ".join(f"#{number}" for number in numbers[:5])
+    first_numbers = joined(COMMA, (f"#{number}" for number in numbers[:5]))
     return (
         Text("{step_numbers} and {count} more", first_numbers, len(numbers) - 5) if len(numbers) > 5 else first_numbers
     )

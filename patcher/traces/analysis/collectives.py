@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from patcher.messages import Text, sentences
 from patcher.traces.analysis.ranks import Key
 from patcher.traces.messages import LinkPiece
-from patcher.traces.model import Collective, Diagnosis, RankProfile, lower_median
+from patcher.traces.model import EXACT, Collective, Diagnosis, RankProfile, lower_median
 from patcher.traces.words import duration, in_ms, percent, short, size
 
 SLOW = 2.0
@@ -230,7 +230,7 @@ def unaligned_collectives(profile: RankProfile) -> Diagnosis | None:
         "pad the data that each rank sends (buckets, shards, vocabularies) to a multiple of {aligned} bytes", ALIGNED
     )
     return Diagnosis(
-        "collective-unaligned", "note", sentences(evidence, beside), None, "exact", advice if slower else "",
+        "collective-unaligned", "note", sentences(evidence, beside), None, EXACT, advice if slower else "",
         profile.source,
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
-from patcher.messages import AND, SEMICOLON, Text, joined
+from patcher.messages import AND, COMMA, SEMICOLON, Text, joined
 from patcher.traces import model
 from patcher.traces.analysis.checks import mark_name
 from patcher.traces.analysis.loads import at_equal_load, spread_of_captures
@@ -293,7 +293,7 @@ def _refusals(before: Profiles, after: Profiles) -> Iterator[str]:
 
 
 def _capture_names(profiles: Profiles) -> str:
-    return ", ".join(profile.label or profile.source for profile in profiles)
+    return joined(COMMA, (profile.label or profile.source for profile in profiles))
 
 
 def _failed_checks(name: str, side: Profiles, is_counted: Callable[[model.Check], bool]) -> Iterator[str]:
@@ -504,4 +504,4 @@ def _kernel_change(calls_before: float, calls_after: float, ns_before: float, ns
 
 
 def _list_sorted(names: set[str]) -> str:
-    return ", ".join(sorted(names))
+    return joined(COMMA, sorted(names))

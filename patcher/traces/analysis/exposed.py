@@ -211,7 +211,7 @@ def _bubble_text(profile: model.RankProfile, meetings: Meetings) -> FindingText:
     count = sum(map(between_two, profile.collectives)) / (len(profile.units) or 1)
     evidence: str = Text("This rank sends and receives {count:,.0f} times per step.", count)
     advice = Text("use more micro-batches or an interleaved schedule: most of this time is waiting, not transfer")
-    certainty = Text("upper bound of the saving; it includes the transfer itself")
+    certainty = Text("upper bound of the saving, including the transfer itself")
     slowest, fastest = _slowest_and_fastest(meetings)
     if slowest is None or fastest is None:
         return FindingText(evidence, advice, certainty)
@@ -275,7 +275,7 @@ def _straggler_text(
     Without a single straggler, the text names up to two ranks for which the others wait most.
     """
     certainty: str = (
-        "exact" if meetings.exact else Text("heuristic, because the trace does not name the process groups")
+        model.EXACT if meetings.exact else Text("heuristic, because the trace does not name the process groups")
     )
     slow = straggler(meetings)
     if slow is None:

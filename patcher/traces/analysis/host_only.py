@@ -386,10 +386,16 @@ def _many_small(profile: model.RankProfile) -> model.Diagnosis | None:
     if usual_calls < _MANY or whole > SMALL_NS * usual_calls:
         return None
     calls = sum((Counter(step.calls) for step in steps), Counter[str]())
-    most = ", ".join(f"{host_name(name)} ({count / len(steps):,.0f})" for name, count in calls.most_common(_NAMED))
+    most = joined(
+        COMMA,
+        (
+            Text("{name} ({count:,.0f})", host_name(name), count / len(steps))
+            for name, count in calls.most_common(_NAMED)
+        ),
+    )
     evidence = Text(
         "A step of {step_time} runs {count:,.0f} operators, which take {time} including pauses"
-" below 0.1 ms. Most frequent: {operators}.",
+        " below 0.1 ms. Most frequent: {operators}.",
         in_ms(whole), calls.total() / len(steps), in_ms(small), most,
     )  # fmt: skip
     advice = Text("use fewer and larger operators: vectorise the loop, avoid .item() in the loop, or use torch.compile")
@@ -425,7 +431,10 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
     """
     calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
     own = sum(call.host_ns for call in calls) or 1
-    longest = ", ".join(f"{host_name(call.name)} ({percent(call.host_ns / own, 0)})" for call in calls[:_NAMED])
+    longest = joined(
+        COMMA,
+        (Text("{name} ({share})", host_name(call.name), percent(call.host_ns / own, 0)) for call in calls[:_NAMED]),
+    )
     ran = sum(sum(step.operators.values()) for step in profile.host_steps)
     whole = sum(step.ns for step in profile.host_steps) or 1
     if 2 * ran < whole:
@@ -454,7 +463,7 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
         "note",
         evidence,
         None,
-        "exact",
+        model.EXACT,
         advice,
         profile.source,
         headline=headline,
@@ -515,4 +524,6 @@ def _scattered_places(profile: model.RankProfile, whole: int, idle: int) -> mode
     if len(profile.host_steps) == 1:
         headline = Text("No device data: for {share} of the time no operator runs, spread over many places", share)
     advice = advice_on(place) if place is not None else ""
-    return model.Diagnosis("host-operators", "note", evidence, None, "exact", advice, profile.source, headline=headline)
+    return model.Diagnosis(
+        "host-operators", "note", evidence, None, model.EXACT, advice, profile.source, headline=headline
+    )
