@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from patcher.messages import COMMA, SEMICOLON, Text, joined
+from patcher.messages import SEMICOLON, Text, joined
 from patcher.traces.families import kernel_label
 
 _LISTED = 6  # units by name
@@ -126,8 +126,7 @@ def baseline_words(folder: str, medians_ns: Sequence[int]) -> str:
 
 def listed(numbers: Sequence[object]) -> str:
     """Return the first six of some numbers as text, with … if there are more."""
-    text = joined(COMMA, map(str, numbers[:_LISTED]))
-    return Text("{numbers} …", text) if len(numbers) > _LISTED else text
+    return ", ".join(map(str, numbers[:_LISTED])) + (" …" if len(numbers) > _LISTED else "")
 
 
 def uncounted_phrase(uncounted: Mapping[int, int]) -> str:

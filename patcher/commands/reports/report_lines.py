@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from patcher.commands.reports.first_screen import first_screen, focus_of, recorded_steps
+from patcher.commands.reports.first_screen import contents_words, first_screen, focus_of, recorded_steps
 from patcher.commands.reports.table_lines import SHOWN, lines, titled
 from patcher.messages import AND, COMMA, SEMICOLON, Detail, Text, joined
 from patcher.messages.notes import wrapped
@@ -20,7 +20,6 @@ from patcher.traces.words import (
     percent,
     replays_phrase,
     short,
-    spread,
     uncounted_phrase,
 )
 
@@ -148,10 +147,8 @@ def _metadata_lines(profile: model.RankProfile) -> Iterator[str]:
     if not profile.metadata:
         return
     yield " · ".join(filter(None, profile.metadata.identity))
-    contents = unit_contents(profile.units)
-    ranges = [Text("{quantity} {range}", name, spread(min(values), max(values))) for name, values in contents.items()]
-    if ranges:
-        yield Text("in each step: {contents}", joined(COMMA, ranges))
+    if contents := contents_words(unit_contents(profile.units)):
+        yield Text("in each step: {contents}", contents)
     if profile.uncounted:
         yield uncounted_phrase(profile.uncounted)
 
