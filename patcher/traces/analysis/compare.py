@@ -282,7 +282,7 @@ def _refusals(before: Profiles, after: Profiles) -> Iterator[str]:
     for name, side in ((Text("before"), before), (Text("after"), after)):
         yield from _failed_checks(name, side, _carries_none)
     stages = [{profile.stage for profile in side} - {""} for side in (before, after)]
-    marks = [{mark_name(profile.marks) or "nothing" for profile in side} for side in (before, after)]
+    marks = [{mark_name(profile.marks) or Text("none") for profile in side} for side in (before, after)]
     windows = [{_window_text(profile) for profile in side} for side in (before, after)]
     if all(stages) and stages[0] != stages[1]:
         yield Text("different stages: {before} before, {after} after", *map(_list_sorted, stages))
@@ -463,7 +463,7 @@ def _changes_by_name(
         calls_before, ns_before = first.get((name, kind), (0, 0))
         calls_after, ns_after = second.get((name, kind), (0, 0))
         rates = round(calls_before / units[0], 3), round(calls_after / units[1], 3)
-        state = "gone" if calls_before else "new"
+        state: str = Text("gone") if calls_before else Text("new")
         if calls_before and calls_after:
             state = _kernel_change(*rates, ns_before / calls_before, ns_after / calls_after)
         rows.append(model.TimeChange(name, ns_before // units[0], ns_after // units[1], kind, state, *rates))
