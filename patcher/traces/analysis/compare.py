@@ -504,4 +504,7 @@ def _kernel_change(calls_before: float, calls_after: float, ns_before: float, ns
 
 
 def _list_sorted(names: set[str]) -> str:
-    return joined(COMMA, sorted(names))
+    first, *others = sorted(names)
+    return (
+        ", ".join((first, *others)) if others else first
+    )  # half-width: the sentence around has Chinese commas

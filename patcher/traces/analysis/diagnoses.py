@@ -204,7 +204,9 @@ def _computing(profile: model.RankProfile) -> model.Diagnosis | None:
     largest = zip(kernels[:3], shorten_distinct([kernel.name for kernel in kernels[:3]]), strict=True)
     longest = joined(COMMA, (Text("{name} ({share})", name, percent(kernel.ns / whole, 0)) for kernel, name in largest))
     advice = Text("make kernels faster or fewer: fusion, another precision, larger batches")
-    evidence = Text("{share} of the time is computing. Longest kernels: {longest}.", percent(share), longest)
+    evidence: str = Text("{share} of the time is computing.", percent(share))
+    if longest:
+        evidence = sentences(evidence, Text("Longest kernels: {longest}.", longest))
     above = sum(max(rate.ns - rate.least_ns, 0) for rate in profile.rates if rate.least_ns is not None)
     if above:
         less = min(above, profile.sum_ns("compute_ns", "overlap_ns")) // len(profile.units)

@@ -124,4 +124,4 @@ def excess(profiles: Collection[RankProfile], others: Collection[RankProfile]) -
 
 def excess_words(more: Excess) -> str:
     """Return the label of the part of an excess."""
-    return model.PARTS.get(more.part) or Text("time before the first kernel")
+    return model.FREE.get(more.part) or model.PARTS.get(more.part) or Text("time before the first kernel")
