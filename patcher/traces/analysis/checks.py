@@ -280,10 +280,8 @@ def _unknown_events_check(trace: RankTrace) -> Iterator[Check]:
     """
     if not trace.unread:
         return
-    counts = joined(
-        COMMA,
-        (Text("{category} ({count:,})", short(category), count) for category, count in trace.unread.most_common(3)),
-    )
+    most = trace.unread.most_common(3)
+    counts = joined(COMMA, (Text("{category} ({count:,})", short(category), count) for category, count in most))
     if len(trace.tasks):
         evidence = Text("rlpatch left out events of unknown categories: {categories}", counts)
         yield Check("events", False, evidence, ())

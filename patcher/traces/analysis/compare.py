@@ -505,6 +505,4 @@ def _kernel_change(calls_before: float, calls_after: float, ns_before: float, ns
 
 def _list_sorted(names: set[str]) -> str:
     first, *others = sorted(names)
-    return (
-        ", ".join((first, *others)) if others else first
-    )  # half-width: the sentence around has Chinese commas
+    return ", ".join((first, *others)) if others else first  # half-width: the sentence around has Chinese commas

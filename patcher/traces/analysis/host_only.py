@@ -298,8 +298,8 @@ def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, str]:
     """Return the frame with most of the time without operators, its ns, and a sentence on what it does in this time.
 
     It is the innermost of those that have 80 % of the longest one's time. The ns are the lower median over the steps.
-    Without any frame, the texts are "". Such a frame is named if its inner calls share its time: which of them takes
-    longest may then differ from step to step.
+    Without any frame, the texts are "". It tells more than a place if inner calls share the frame's time, because then
+    another one of them takes longest in each step.
     """
     times = {
         frame: _median([sum(step.frames.get(frame, {}).values()) for step in steps])
@@ -386,12 +386,9 @@ def _many_small(profile: model.RankProfile) -> model.Diagnosis | None:
     if usual_calls < _MANY or whole > SMALL_NS * usual_calls:
         return None
     calls = sum((Counter(step.calls) for step in steps), Counter[str]())
+    frequent = calls.most_common(_NAMED)
     most = joined(
-        COMMA,
-        (
-            Text("{name} ({count:,.0f})", host_name(name), count / len(steps))
-            for name, count in calls.most_common(_NAMED)
-        ),
+        COMMA, (Text("{name} ({count:,.0f})", host_name(name), total / len(steps)) for name, total in frequent)
     )
     evidence = Text(
         "A step of {step_time} runs {count:,.0f} operators, which take {time} including pauses"
@@ -431,10 +428,8 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
     """
     calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
     own = sum(call.host_ns for call in calls) or 1
-    longest = joined(
-        COMMA,
-        (Text("{name} ({share})", host_name(call.name), percent(call.host_ns / own, 0)) for call in calls[:_NAMED]),
-    )
+    shares = ((host_name(call.name), percent(call.host_ns / own, 0)) for call in calls[:_NAMED])
+    longest = joined(COMMA, (Text("{name} ({share})", name, share) for name, share in shares))
     ran = sum(sum(step.operators.values()) for step in profile.host_steps)
     whole = sum(step.ns for step in profile.host_steps) or 1
     if 2 * ran < whole:
