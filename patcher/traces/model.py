@@ -595,6 +595,10 @@ TITLES = {
 """Id of a diagnosis → its title, which is the verdict where it weighs most."""
 
 
+EXACT = Text("exact")
+"""The certainty of a diagnosis that only counts and measures."""
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnosis(Payload):
     """Something to act on, or to know, of one profile (``source``) or of all.
