@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from patcher.messages import SEMICOLON, Text, joined, sentences
@@ -24,6 +25,9 @@ _FASTER_LAUNCH = {
         "use ACL graphs, TASK_QUEUE_ENABLE=2, CPU binding of processes, or asynchronous scheduling"
     ),
 }
+_ALLOCATES = re.compile(r"(?:cuda|hip|aclrt)(?:Malloc|Free)")
+"""Calls of a device's runtime that allocate or free its memory."""
+
 _ABOUT_CALL = {
     "graph": Text(
         "a graph is instantiated or uploaded at its first launch: replay the graph once before the"
@@ -110,6 +114,11 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
         return Text(
             "{call} blocks the host while the device is empty: remove this call, or launch more kernels before it",
             host_name(gap.call),
+        )
+    if _ALLOCATES.search(gap.call):
+        return Text(
+            "torch's allocator asks the driver for memory: run the step once before the recording window; if each step"
+            " does so, use less memory, or the allocator's expandable_segments:True"
         )
     if gap.call or gap.within:
         return Text(

@@ -41,8 +41,14 @@ _BLOCKS = re.compile(
 )
 """Built-in functions in which a thread does nothing but wait."""
 
+_PAIRS = re.compile(r"send|recv")
+"""Communication of two ranks, as between the stages of a pipeline."""
+
 _TREND_STEPS, _TREND = 5, 1.5
 """Steps from which on they can have a trend, and how many times as long the longer third of them takes at least."""
+
+_COPIES = re.compile(r"::(?:copy_|_to_copy|clone|contiguous|cat)$")
+"""Operators that copy tensors."""
 
 _INNER = 0.8
 """Share of an outer frame's time from which on a frame within it is named instead."""
@@ -68,9 +74,11 @@ def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
 def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     """Diagnose the rank for which the others wait in collectives on the CPU: it spends least time in these itself.
 
-    None unless the others spend at least 1.5 times as long there, and longer by at least 10 % of their step. The saving
-    in ns is per step.
+    None unless the others spend at least 1.5 times as long there, and longer by at least 10 % of their step; None, too,
+    if several profiles are of one rank. The saving in ns is per step.
     """
+    if len({profile.rank for profile in profiles}) < len(profiles):
+        return None  # they did not meet
     waits = sorted(
         (_median([_communicating(step) for step in profile.host_steps]), profile.source, profile)
         for profile in profiles
@@ -98,8 +106,8 @@ def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
 
 
 def _communicating(step: model.HostStep) -> int:
-    """Return for how many ns of a step no operator runs during a collective."""
-    return sum(ns for place, ns in step.places.items() if _communicates(place))
+    """Return for how many ns of a step no operator runs during a collective; sends and receives do not count."""
+    return sum(ns for place, ns in step.places.items() if _communicates(place) and not _PAIRS.search(place.inside))
 
 
 class HostExcess(NamedTuple):
@@ -174,9 +182,10 @@ def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_o
     if slow.inputs:
         same = Text(
             "This step ran as many operators as the median step, on inputs of the same sizes:"
-            " something else held the CPU core, for example another process."
+            " probably something else held the CPU cores, for example more threads than cores, or another process."
         )
-        return HostExcess(same, Text("the same operators on inputs of the same sizes took longer"))
+        advice = Text("compare the threads of this process (OMP_NUM_THREADS) and other processes with the CPU cores")
+        return HostExcess(same, Text("the same operators on inputs of the same sizes took longer"), advice)
     unknown = Text(
         "This step ran as many operators as the median step: its inputs were larger, or another"
         " process held the CPU core. {command} also records the sizes of inputs.",
@@ -200,6 +209,8 @@ def place_words(place: model.HostPlace) -> str:
     if _communicates(place):
         return Text("during {collective}", host_name(place.inside))
     inside = Text("Python's garbage collection") if place.inside in _COLLECTORS else host_name(place.inside)
+    if _waits_for_gil(place):
+        return Text("in {inside}, after its operator: another Python thread probably holds the GIL", inside)
     if place.inside and place.around:
         return Text("in {inside} (within {around})", inside, host_name(place.around))
     if place.inside:
@@ -219,6 +230,11 @@ def place_words(place: model.HostPlace) -> str:
 def _communicates(place: model.HostPlace) -> bool:
     """Tell whether a collective on the CPU runs at a place, for which the host waits."""
     return bool(place.inside) and operator_family(place.inside) == COLLECTIVE
+
+
+def _waits_for_gil(place: model.HostPlace) -> bool:
+    """Tell whether a function of torch goes on at a place after its operator, as if it waited for Python's GIL."""
+    return bool(place.inside and place.before)
 
 
 def _names_cause(place: model.HostPlace) -> bool:
@@ -364,6 +380,8 @@ def advice_on(place: model.HostPlace) -> str:
         )
     if place.saving:
         return Text("save or send weights less often, or in another thread or process")
+    if _waits_for_gil(place):
+        return Text("find the other Python thread that holds the GIL, and move its work to another process")
     if place.inside in _COLLECTORS:
         return Text("call gc.freeze() once everything is loaded, or gc.collect() between the steps")
     if _BLOCKS.search(place.inside):
@@ -437,6 +455,8 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
         "compare the number of threads (OMP_NUM_THREADS) with the cores that this process has; then try fewer and"
         " larger operators, or another precision"
     )
+    if calls and _COPIES.search(calls[0].name):
+        advice = Text("avoid copies and conversions of tensors: contiguous(), clone(), to() and cat()")
     headline = _dominant_operator(profile, whole)
     if trend := _trend(profile.host_steps):
         first, last = trend

@@ -90,7 +90,7 @@ def test_a_single_unit_has_no_spread_and_what_is_small_is_not_worth_it(tmp_path:
     rank.busy(1, 92_000, 99_990, ahead=80_000)
     text = " ".join(" ".join(screen(written(tmp_path, [rank]))).split())
     assert "1 step, too few to tell a spread" in text
-    assert "little to gain from: copies (at most 2.0 %)" in text
+    assert "little to gain from: memcpy (at most 2.0 %)" in text
     assert "-o report.html" in text
 
 
@@ -100,7 +100,7 @@ def test_what_a_failed_check_withdraws_is_not_called_little(tmp_path: Path) -> N
     for withdrawn, named in (((), True), (("dispatch",), False)):
         profile = RankProfile("a", "torch", 0, "H100", (unit,), checks=(Check("launches", False, "why", withdrawn),))
         line = first_screen._little_to_gain(profile, leading)
-        assert ("launching kernels" in line, "copies" in line) == (named, True)
+        assert ("launching kernels" in line, "memcpy" in line) == (named, True)
 
 
 def test_what_an_engine_step_held_and_graphs_are_told(tmp_path: Path) -> None:

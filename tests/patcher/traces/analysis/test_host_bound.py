@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,7 +132,7 @@ CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
     "a thread that works while the main one waits": (worker, "dispatch", ("tokenize",), ("acquire",)),
     "several functions, none of which has half": (shared, "dispatch", ("no single recorded operator, call or frame",), ("part",)),
     "a sleep that nothing recorded": (sleep, "dispatch", ("no single recorded operator, call or frame", STACK), ()),
-    "memory that is allocated": (allocates, "dispatch", ("cudaMalloc for ",), ()),
+    "memory that is allocated": (allocates, "dispatch", ("cudaMalloc for ", "expandable_segments"), ()),
     "an operator": (works, "dispatch", ("aten::nonzero",), ()),
     "a kernel that starts late": (starts_late, "dispatch", ("launch latency while", "aten::slow_start"), ("Synchronize",)),
     "a launch that loads code": (loads_code, "launch-blocked", ("cudaLaunchKernel", "loads or compiles its code"), ()),
@@ -206,6 +207,8 @@ def test_the_time_before_the_first_kernel_is_beside_the_step(
     assert made.captures[0].units[0].lead_in_ns == pytest.approx(90 * MS, rel=0.01)
     assert (finding.severity, bool(finding.saving_ns)) == (severity, severity == "problem")
     assert says in finding.evidence
+    shares = [int(share) for share in re.findall(r"per step\s+\((\d+) %\)", "\n".join(first_screen(made)))]
+    assert shares == [100] * (severity == "problem")
 
 
 def test_the_modules_that_keep_the_host_are_named_before_places(tmp_path: Path) -> None:

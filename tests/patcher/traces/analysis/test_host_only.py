@@ -152,6 +152,28 @@ def collections(loop: Loop, number: int) -> None:
         )
 
 
+def judge(loop: Loop, _: int) -> None:
+    """A wait deep in Python's own library."""
+
+    def select() -> None:
+        loop.within(loop.functions, "<built-in method poll of select.epoll object at 0x7>", lambda: loop.sleep(20 * MS))
+
+    def wait() -> None:
+        loop.within(loop.functions, "selectors.py(468): select", select)
+
+    loop.within(loop.functions, "reward.py(3): ask_judge", wait)
+
+
+def locked(loop: Loop, _: int) -> None:
+    """Another thread takes Python's GIL while the operator runs."""
+
+    def draw() -> None:
+        loop.run("aten::rand", MS)
+        loop.sleep(20 * MS)
+
+    loop.within(loop.functions, "<built-in method rand of type object at 0x7>", draw)
+
+
 CASES: dict[str, tuple[Inject, str, int | None, str, str]] = {
     "a data loader": (loader, "host-idle", 16_014_000, LOADER[:12], "16.02 19.10 84 16.01"),
     "a data loader in a trace with stacks": (loader_with_stack, "host-idle", 16_006_000, "built-in function sleep", "16.01 19.05 84 16.01"),
@@ -206,10 +228,32 @@ def test_the_cause_that_was_put_in_is_the_headline(
 
 @pytest.mark.parametrize(
     ("inject", "named"),
-    [(loader, LOADER[:12]), (frame, "loop.py(12): reward"), (state, "state_dict()"), (collect, "garbage collection")],
-)
+    [
+        (loader, LOADER[:12]), (frame, "loop.py(12): reward"), (state, "state_dict()"), (collect, "garbage collection"),
+        (judge, "built-in method poll (within reward.py(3): ask_judge)"),
+        (locked, "in built-in method rand, after its operator: another Python thread probably holds the GIL"),
+    ],
+)  # fmt: skip
 def test_the_headline_names_what_the_file_names(tmp_path: Path, inject: Inject, named: str) -> None:
     assert named in headline(analysis.reported([profile(inject, tmp_path)])).title
+
+
+@pytest.mark.parametrize(
+    ("inject", "first"),
+    [(judge, "host-idle"), (lambda loop, _: loop.run("aten::mm", MS), "outlier")],
+    ids=["a wait in each step", "no other cause"],
+)
+def test_a_step_that_starts_the_profiler_is_no_headline_beside_a_cause_of_all_steps(
+    tmp_path: Path, inject: Inject, first: str
+) -> None:
+    def started(loop: Loop, number: int) -> None:
+        if not number:
+            loop.sleep(900 * MS)
+        inject(loop, number)
+
+    report = analysis.reported([profile(started, tmp_path)])
+    assert headline(report).id == first
+    assert "outlier" in {finding.id for finding in report.findings}
 
 
 def test_few_detached_tensors_are_no_checkpoint(tmp_path: Path) -> None:
@@ -296,6 +340,7 @@ def test_sizes_of_inputs_tell_more_work_from_an_interruption(
     assert says in first.evidence
     assert title in first.title
     assert (":" in first.title) == bool(title)
+    assert ("OMP_NUM_THREADS" in first.advice) == title.startswith("same operators")
 
 
 def test_a_slow_unit_is_no_headline_where_each_has_a_cause(tmp_path: Path) -> None:
@@ -454,6 +499,7 @@ PLACES: dict[HostPlace, tuple[str, str]] = {
     HostPlace("enumerate(DataLoader)#x"): ("in enumerate(DataLoader)#x", "num_workers"),
     HostPlace("sleep", "enumerate(DataLoader)#x"): ("in sleep (within", "num_workers"),
     HostPlace("Python GC"): ("garbage collection", "gc.freeze()"), HostPlace("Python GC", "step"): ("garbage collection (within step)", "gc.freeze()"),
+    HostPlace("built-in method rand", before="aten::rand"): ("holds the GIL", "move its work to another process"),
     HostPlace("built-in function collect"): ("garbage collection", "gc.freeze()"),
     HostPlace("built-in method acquire"): ("in built-in method acquire", "late"), HostPlace("built-in method recv_into"): ("recv_into", "late"),
 }  # fmt: skip
