@@ -206,8 +206,13 @@ CONTENTS_WORDS: Mapping[str, str] = {
 
 
 def _ranks(report: model.TraceReport, focus: model.RankProfile) -> str:
-    """Return the recorded rank or number of ranks in words, and the total if larger; "" if unknown."""
+    """Return the recorded rank or number of ranks in words, and the total if larger; "" if unknown.
+
+    If several traces are of one rank, it is the number of traces.
+    """
     count = len(report.captures)
+    if len({profile.rank for profile in report.captures}) < count:
+        return Text("{count} traces", count)
     if count > 1:
         world = focus.world or count
         return Text("{count} of {world} ranks", count, world) if world != count else Text("{count} ranks", count)

@@ -75,7 +75,10 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
     missing = (
         ""
         if profile.marks
-        else Text("no step marks (ProfilerStep, execute_…, step[…]): the whole trace counts as one step")
+        else Text(
+            "no step marks (ProfilerStep, execute_context_…, step[…]): the whole trace counts as one step;"
+            " --marks chooses other ranges"
+        )
     )
     yield _check("marks", missing, Text("steps are marked by {mark_name}", mark_name(profile.marks)), ("outlier",))
     idle = [unit.number for unit in units if not unit.kernels]

@@ -26,6 +26,9 @@ There other processes on the cores make single steps longer, too: a verdict take
 _ALIKE = 4
 """Part of the largest excess of a step from which on another one counts as slow, too."""
 
+_OF_MEDIANS = ("host-idle", "host-small", "slow-rank")
+"""Ids of the diagnoses without a device that are about the median step, not about all time."""
+
 _EXACT = Text("measured; the saving is an upper bound")
 
 
@@ -96,7 +99,7 @@ def _without_cold_starts(
     Only steps without a device count: their time includes the profiler's start.
     """
     cold = {profile.source for profile in profiles if profile.on_host and _is_first_slowest(profile)}
-    about_all = any(diagnosis.severity == "warning" and diagnosis.id != "outlier" for diagnosis in diagnoses)
+    about_all = any(diagnosis.severity == "warning" and diagnosis.id in _OF_MEDIANS for diagnosis in diagnoses)
     for diagnosis in diagnoses:
         if about_all and diagnosis.id == "outlier" and diagnosis.source in cold:
             yield dataclasses.replace(diagnosis, severity="note")

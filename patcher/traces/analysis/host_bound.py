@@ -28,6 +28,9 @@ _FASTER_LAUNCH = {
 _ALLOCATES = re.compile(r"(?:cuda|hip|aclrt)(?:Malloc|Free)")
 """Calls of a device's runtime that allocate or free its memory."""
 
+_COMPILED = "torchinductor"
+"""Part of the name of a frame in code that torch.compile made."""
+
 _ABOUT_CALL = {
     "graph": Text(
         "a graph is instantiated or uploaded at its first launch: replay the graph once before the"
@@ -115,6 +118,8 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             "{call} blocks the host while the device is empty: remove this call, or launch more kernels before it",
             host_name(gap.call),
         )
+    if _COMPILED in gap.call:  # its launches, not its Python, take the time
+        return _FASTER_LAUNCH[model.PROFILERS[profile.form]]
     if _ALLOCATES.search(gap.call):
         return Text(
             "torch's allocator asks the driver for memory: run the step once before the recording window; if each step"

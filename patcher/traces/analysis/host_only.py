@@ -14,7 +14,7 @@ from patcher.messages import COMMA, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis.checks import NOTABLE
 from patcher.traces.analysis.exposed import BLAMED
-from patcher.traces.analysis.host_steps import COLLECTION, SMALL_NS
+from patcher.traces.analysis.host_steps import COLLECTION, SMALL_NS, is_library
 from patcher.traces.families import COLLECTIVE, ELEMENTWISE, FAMILIES
 from patcher.traces.operator_families import operator_family
 from patcher.traces.words import duration, host_name, in_ms, percent
@@ -148,6 +148,13 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
         cause = Text("most of the additional time passes in {place}", host_name(name)) if 2 * ns >= whole else ""
         return HostExcess(sentences(sentence, counts), cause)
     more = _excess_by_inputs(slow, typical, longer_by_operator)
+    if not more.evidence:
+        unknown = Text(
+            "This step ran as many operators as the median step: its inputs were larger, or another"
+            " process held the CPU core."
+        )
+        see = Text("{command} also records the sizes of inputs.", _SHAPES)
+        more = HostExcess(sentences(unknown, "" if _records_shapes(profile) else see))
     return more._replace(evidence=sentences(sentence, more.evidence))
 
 
@@ -164,8 +171,8 @@ def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
 def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_operator: Counter[str]) -> HostExcess:
     """Return the explanation of a ``slow`` step with as many operators as the ``typical`` one: larger inputs, if any.
 
-    Otherwise it says what to suspect. ``longer_by_operator`` maps the name of each operator to the ns by which it took
-    longer.
+    Otherwise it says what to suspect; all texts are "" if no sizes are known. ``longer_by_operator`` maps the name of
+    each operator to the ns by which it took longer.
     """
     for name, _ in longer_by_operator.most_common():
         new, old = (set(step.inputs.get(name, ())) for step in (slow, typical))
@@ -186,12 +193,12 @@ def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_o
         )
         advice = Text("compare the threads of this process (OMP_NUM_THREADS) and other processes with the CPU cores")
         return HostExcess(same, Text("the same operators on inputs of the same sizes took longer"), advice)
-    unknown = Text(
-        "This step ran as many operators as the median step: its inputs were larger, or another"
-        " process held the CPU core. {command} also records the sizes of inputs.",
-        _SHAPES,
-    )
-    return HostExcess(unknown)
+    return HostExcess("")
+
+
+def _records_shapes(profile: model.RankProfile) -> bool:
+    """Tell whether the trace has the sizes of inputs; rlpatch reads those of the operators whose work it knows."""
+    return profile.setting("shapes").lower() in ("1", "true")
 
 
 def _elements(shapes: str) -> int:
@@ -252,7 +259,7 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
     """
     steps = profile.host_steps
     whole, idle = (_median(values) for values in zip(*((step.ns, step.idle_ns) for step in steps), strict=True))
-    places, within = _places_or_frame(steps, least=NOTABLE * whole, half=idle / 2)
+    places, parts = _places_or_frame(steps, least=NOTABLE * whole, half=idle / 2)
     if not places:
         return None
     (first, saving), *further = places
@@ -262,7 +269,11 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
         " {longest}.",
         in_ms(idle), in_ms(whole), share, place_words(first), in_ms(saving),
     )  # fmt: skip
-    evidence = sentences(evidence, within)
+    advice = advice_on(first)
+    if parts:
+        longest = joined(COMMA, (Text("{place} {time}", host_name(name), in_ms(ns)) for name, ns in parts))
+        evidence = sentences(evidence, Text("Mean times in it: {places}.", longest))
+        advice = advice_on(model.HostPlace(parts[0][0]))
     certainty: str = Text("upper bound; operators that the profiler did not record count as idle time")
     headline: str = Text(
         "No device data: for {share} of the time no operator runs, mostly {place}", share, place_words(first)
@@ -291,31 +302,31 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
         evidence = sentences(evidence, others)
     severity = "warning" if 2 * saving >= whole or (2 * idle >= whole and 2 * saving >= idle) else "note"
     return model.Diagnosis(
-        "host-idle", severity, evidence, saving, certainty, advice_on(first), profile.source, headline=headline
+        "host-idle", severity, evidence, saving, certainty, advice, profile.source, headline=headline
     )
 
 
 def _places_or_frame(
     steps: Sequence[model.HostStep], least: float, half: float
-) -> tuple[list[tuple[model.HostPlace, int]], str]:
-    """Return the places without operators with their typical ns, longest first, and a sentence on the first, or "".
+) -> tuple[list[tuple[model.HostPlace, int]], list[tuple[str, float]]]:
+    """Return the places without operators with their typical ns, longest first, and the longest parts of the first.
 
     Places below ``least`` ns are left out. If no place has ``half`` of the time, but a frame around several does, that
-    frame is the only place, and the sentence says what lies in it.
+    frame is the only place, and only then there are parts: those of `_typical_frame`.
     """
     places = [(place, ns) for place, ns in _typical_places(steps) if ns >= least]
     if places and places[0][1] >= half:
-        return places, ""
-    frame, ns, within = _typical_frame(steps)
-    return ([(model.HostPlace(frame), ns)], within) if frame and ns >= max(least, half) else (places, "")
+        return places, []
+    frame, ns, parts = _typical_frame(steps)
+    return ([(model.HostPlace(frame), ns)], parts) if frame and ns >= max(least, half) else (places, [])
 
 
-def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, str]:
-    """Return the frame with most of the time without operators, its ns, and a sentence on what it does in this time.
+def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, list[tuple[str, float]]]:
+    """Return the frame with most of the time without operators, its ns, and what runs in it with the mean ns of that.
 
-    It is the innermost of those that have 80 % of the longest one's time. The ns are the lower median over the steps.
-    Without any frame, the texts are "". This tells a function of which each inner call takes about half: the
-    innermost place then differs from step to step.
+    It is the innermost of those that have 80 % of the longest one's time, in a program's own code if one is there. The
+    ns are the lower median over the steps. Without any frame, its name is "". This tells a function of which each inner
+    call takes about half: the innermost place then differs from step to step.
     """
     times = {
         frame: _median([sum(step.frames.get(frame, {}).values()) for step in steps])
@@ -323,16 +334,13 @@ def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, str]:
     }
     longest_ns = max(times.values(), default=0)
     if not longest_ns:
-        return "", 0, ""
-    ns, frame = min((ns, frame) for frame, ns in times.items() if ns >= _INNER * longest_ns)
+        return "", 0, []
+    _, ns, frame = min((is_library(frame), ns, frame) for frame, ns in times.items() if ns >= _INNER * longest_ns)
     parts = Counter[str]()
     for step in steps:
         for place, part_ns in step.frames.get(frame, {}).items():
             parts[place.inside] += part_ns
-    longest = (
-        Text("{place} {time}", host_name(name), in_ms(ns / len(steps))) for name, ns in parts.most_common(_NAMED)
-    )
-    return frame, ns, Text("Mean times in it: {places}.", joined(COMMA, longest))
+    return frame, ns, [(name, part_ns / len(steps)) for name, part_ns in parts.most_common(_NAMED)]
 
 
 def _places_with_times(places: Sequence[tuple[model.HostPlace, int]]) -> str:
@@ -466,7 +474,8 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
         usual = model.lower_median(profile.host_steps, operator.attrgetter("ns"))
         slowest = max(profile.host_steps, key=operator.attrgetter("ns"))
         more = excess(profile, slowest.number, usual.number)
-        evidence, advice = sentences(evidence, more.evidence), more.advice or advice
+        grows = Text("check what grows or shrinks from step to step: the inputs, a cache, a list")
+        evidence, advice = sentences(evidence, more.evidence), more.advice or grows
     return model.Diagnosis(
         "host-operators",
         "note",

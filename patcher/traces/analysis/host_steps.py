@@ -45,7 +45,7 @@ _BUILT_IN = re.compile(r"built-in (?:function|method) (\w+)")
 """Begin of the name of a function in C or C++, with the name that an operator of torch may share."""
 
 _LIBRARY = re.compile(rf"(?:{'|'.join(map(re.escape, sys.stdlib_module_names))}|torch)(?:\.py\(|/)|built-in ")
-"""Begin of the name of a frame that lies in Python's standard library, in torch, or in no file."""
+"""Begin of the name of a frame of a library."""
 
 _WAITS = re.compile(r"wait|synchronize|run_backward")
 """Frames that only wait, for the work of a collective or for autograd, in which DistributedDataParallel waits."""
@@ -239,10 +239,15 @@ def _caller(frames: NestedRanges, stretch: tuple[int, int], name: str, texts: Se
 
     ``stretch`` is begin and end in ns, ``name`` the frame or range that covers it, ``texts`` the names by number.
     """
-    if not _LIBRARY.match(name):
+    if not is_library(name):
         return ""
     around = [texts[frame] for frame in covering_names(frames, *stretch)]
-    return next((frame for frame in reversed(around) if _FRAME.search(frame) and not _LIBRARY.match(frame)), "")
+    return next((frame for frame in reversed(around) if _FRAME.search(frame) and not is_library(frame)), "")
+
+
+def is_library(frame: str) -> bool:
+    """Tell whether a frame lies in Python's standard library, in torch, or in no file, by its name."""
+    return _LIBRARY.match(frame) is not None
 
 
 def _compiling_ns(ranges: NestedRanges, window: tuple[int, int], texts: Sequence[str]) -> int:

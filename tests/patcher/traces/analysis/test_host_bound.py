@@ -124,6 +124,10 @@ def works(machine: Machine) -> None:
     machine.spend(machine.operators, "aten::nonzero", 20 * MS)
 
 
+def compiled(machine: Machine) -> None:
+    machine.spend(machine.frames, "/tmp/torchinductor_root/ab/cab.py(9): call", 20 * MS)
+
+
 STACK = "--contents npu,cpu,stack"
 CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
     "a call that had returned": (returned_early, "dispatch", ("zoom_shift for 80 %",), ("Synchronize",)),
@@ -133,6 +137,7 @@ CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
     "several functions, none of which has half": (shared, "dispatch", ("no single recorded operator, call or frame",), ("part",)),
     "a sleep that nothing recorded": (sleep, "dispatch", ("no single recorded operator, call or frame", STACK), ()),
     "memory that is allocated": (allocates, "dispatch", ("cudaMalloc for ", "expandable_segments"), ()),
+    "code of torch.compile": (compiled, "dispatch", ("torchinductor", "CUDA graphs"), ("look at",)),
     "an operator": (works, "dispatch", ("aten::nonzero",), ()),
     "a kernel that starts late": (starts_late, "dispatch", ("launch latency while", "aten::slow_start"), ("Synchronize",)),
     "a launch that loads code": (loads_code, "launch-blocked", ("cudaLaunchKernel", "loads or compiles its code"), ()),

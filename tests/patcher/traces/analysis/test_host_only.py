@@ -174,6 +174,11 @@ def locked(loop: Loop, _: int) -> None:
     loop.within(loop.functions, "<built-in method rand of type object at 0x7>", draw)
 
 
+def compiles_first(loop: Loop, number: int) -> None:
+    if not number:
+        loop.within(loop.operators, "_compile.compile_inner (dynamo_timed)", lambda: loop.sleep(900 * MS))
+
+
 CASES: dict[str, tuple[Inject, str, int | None, str, str]] = {
     "a data loader": (loader, "host-idle", 16_014_000, LOADER[:12], "16.02 19.10 84 16.01"),
     "a data loader in a trace with stacks": (loader_with_stack, "host-idle", 16_006_000, "built-in function sleep", "16.01 19.05 84 16.01"),
@@ -240,8 +245,8 @@ def test_the_headline_names_what_the_file_names(tmp_path: Path, inject: Inject, 
 
 @pytest.mark.parametrize(
     ("inject", "first"),
-    [(judge, "host-idle"), (lambda loop, _: loop.run("aten::mm", MS), "outlier")],
-    ids=["a wait in each step", "no other cause"],
+    [(judge, "host-idle"), (lambda loop, _: loop.run("aten::mm", MS), "outlier"), (compiles_first, "outlier")],
+    ids=["a wait in each step", "no other cause", "torch.compile in it"],
 )
 def test_a_step_that_starts_the_profiler_is_no_headline_beside_a_cause_of_all_steps(
     tmp_path: Path, inject: Inject, first: str
@@ -341,6 +346,14 @@ def test_sizes_of_inputs_tell_more_work_from_an_interruption(
     assert title in first.title
     assert (":" in first.title) == bool(title)
     assert ("OMP_NUM_THREADS" in first.advice) == title.startswith("same operators")
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_recorded_sizes_are_not_asked_for(tmp_path: Path, recorded: bool) -> None:
+    """Those of some operators are not read."""
+    made = profile(larger, tmp_path)
+    first = headline(analysis.reported([replace(made, settings={"shapes": "1"} if recorded else {})]))
+    assert ("also records the sizes" in first.evidence) != recorded
 
 
 def test_a_slow_unit_is_no_headline_where_each_has_a_cause(tmp_path: Path) -> None:
@@ -539,6 +552,17 @@ def test_a_frame_around_places_that_differ_is_named(name: str) -> None:
     assert [f"mostly in {frame}" in headline for headline in found] == [True] * bool(frame)
 
 
+def test_the_frame_of_a_program_is_named_before_those_of_libraries_in_it() -> None:
+    wait, put = HostPlace("built-in method acquire"), HostPlace("built-in method put")
+    frames = {
+        "f.py(1): scores": {wait: 7, put: 3}, "queue.py(9): get": {wait: 7, put: 2},
+        "concurrent/futures/_base.py(9): result": {wait: 7, put: 3}, "f.py(9): other": {put: 3},
+    }  # fmt: skip
+    step = HostStep(number=0, ns=20, operators={}, calls={}, places={}, small_ns=0, compiling_ns=0, frames=frames)
+    frame, ns, parts = host_only._typical_frame([step])
+    assert (frame, ns, parts) == ("f.py(1): scores", 10, [(wait.inside, 7), (put.inside, 3)])
+
+
 TRENDS: dict[str, tuple[list[int], tuple[int, int] | None]] = {
     "rising": ([1, 2, 3, 4, 5, 6], (1, 5)), "falling": ([9, 8, 6, 4, 3, 2], (8, 2)), "level": ([5] * 6, None),
     "too few": ([1, 2, 3, 4], None), "too little": ([10, 11, 12, 13, 14], None), "one long step": ([1, 1, 1, 9, 1, 1], None),
@@ -564,6 +588,7 @@ def test_a_trend_is_the_headline_where_operators_take_the_time(tmp_path: Path) -
     first = headline(analysis.reported([profile(growing, tmp_path)]))
     assert (first.id, re.findall(r"\d+\.\d\d", first.title)) == ("host-operators", ["13.01", "31.01"])
     assert "aten::addmm" in first.evidence
+    assert "grows or shrinks" in first.advice
 
 
 @pytest.mark.parametrize("others", [0, 1, 2])
