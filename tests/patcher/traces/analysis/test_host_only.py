@@ -558,9 +558,15 @@ def test_the_frame_of_a_program_is_named_before_those_of_libraries_in_it() -> No
         "f.py(1): scores": {wait: 7, put: 3}, "queue.py(9): get": {wait: 7, put: 2},
         "concurrent/futures/_base.py(9): result": {wait: 7, put: 3}, "f.py(9): other": {put: 3},
     }  # fmt: skip
-    step = HostStep(number=0, ns=20, operators={}, calls={}, places={}, small_ns=0, compiling_ns=0, frames=frames)
-    frame, ns, parts = host_only._typical_frame([step])
-    assert (frame, ns, parts) == ("f.py(1): scores", 10, [(wait.inside, 7), (put.inside, 3)])
+    step = HostStep(
+        number=0, ns=20, operators={}, calls={}, places={wait: 7, put: 3}, small_ns=0, compiling_ns=0, frames=frames
+    )
+    assert host_only._typical_frame([step]) == ("f.py(1): scores", 10, [(wait.inside, 7), (put.inside, 3)])
+    unit = RecordedUnit(number=0, host_ns=20, kernels=0)
+    operators = (CallSums("aten::mm", 1, 0, 0, MS),)
+    made = RankProfile("a", "torch", 0, CPU, (unit,), host_steps=(step,), operators=operators)
+    (idle,) = (found for found in host_only.diagnoses(made) if found.id == "host-idle")
+    assert (idle.saving_ns, idle.advice.partition(":")[0]) == (10, "the host waits here")
 
 
 TRENDS: dict[str, tuple[list[int], tuple[int, int] | None]] = {
