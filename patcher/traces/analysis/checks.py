@@ -202,9 +202,9 @@ def _clock_check(attribution: Attribution) -> Check:
 
 
 def _single_kernel_check(attribution: Attribution) -> Check:
-    """Check that no single kernel takes over 90 % of the device time of its step.
+    """Check that in most steps no single kernel takes over 90 % of the device time.
 
-    A failure withdraws all diagnoses of the device.
+    A failure withdraws all diagnoses of the device. A kernel that takes long in few steps makes these slow steps.
     """
     units = zip(attribution.profile.units, attribution.segments, strict=True)
     alone = {
@@ -218,7 +218,8 @@ def _single_kernel_check(attribution: Attribution) -> Check:
         percent(ALONE, 0),
         kernel,
     )
-    return _check("alone", wrong if alone else "", Text("no single kernel takes most of its step"), DEVICE)
+    failed = alone and 2 * len(alone) >= len(attribution.profile.units)
+    return _check("alone", wrong if failed else "", Text("no single kernel takes most of its step"), DEVICE)
 
 
 def _host_time_check(units: Sequence[RecordedUnit]) -> Check:
