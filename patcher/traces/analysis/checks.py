@@ -226,7 +226,8 @@ def _host_time_check(units: Sequence[RecordedUnit]) -> Check:
     """Check that steps do not take much longer on the host than on the device.
 
     Take the steps that took over twice as long on the host. The check fails if their excess over their device time adds
-    up to over 10 % of the device time of all steps. A failure withdraws the diagnosis of computing.
+    up to over 10 % of the device time of all steps. A failure withdraws the diagnoses of computing and of the time
+    before the first kernel.
     """
     longer = [unit for unit in units if unit.device_ns and _host_excess(unit) > (LONGER - 1) * unit.device_ns]
     beside = sum(map(_host_excess, longer))
@@ -245,7 +246,7 @@ def _host_time_check(units: Sequence[RecordedUnit]) -> Check:
         "host",
         wrong,
         Text("no step takes over {times:.0f} times as long on the host as on the device", LONGER),
-        ("compute",),
+        ("compute", "lead-in"),
     )
 
 

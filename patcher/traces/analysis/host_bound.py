@@ -10,6 +10,7 @@ from patcher.traces import model
 from patcher.traces.analysis.checks import HOST, NOTABLE
 from patcher.traces.analysis.holds import WAITS
 from patcher.traces.places import begin_of, first_place, host_cause, place_in_words
+from patcher.traces.rank_trace import GRAPH_CAPTURE
 from patcher.traces.words import host_name, in_ms, percent
 
 HOST_PARTS = HOST["dispatch"]
@@ -118,6 +119,8 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             "{call} blocks the host while the device is empty: remove this call, or launch more kernels before it",
             host_name(gap.call),
         )
+    if gap.call == GRAPH_CAPTURE:
+        return Text("a graph is captured here, which runs nothing: record a window after all graphs are captured")
     if _COMPILED in gap.call:  # its launches, not its Python, take the time
         return _FASTER_LAUNCH[model.PROFILERS[profile.form]]
     if _ALLOCATES.search(gap.call):

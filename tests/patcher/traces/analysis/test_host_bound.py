@@ -124,6 +124,12 @@ def works(machine: Machine) -> None:
     machine.spend(machine.operators, "aten::nonzero", 20 * MS)
 
 
+def captures_graph(machine: Machine) -> None:
+    machine.spend(machine.calls, "cudaStreamBeginCapture", 10 * US)
+    machine.spend(machine.frames, "model.py(9): forward", 20 * MS)
+    machine.spend(machine.calls, "cudaStreamEndCapture", 10 * US)
+
+
 def compiled(machine: Machine) -> None:
     machine.spend(machine.frames, "/tmp/torchinductor_root/ab/cab.py(9): call", 20 * MS)
 
@@ -137,6 +143,7 @@ CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
     "several functions, none of which has half": (shared, "dispatch", ("no single recorded operator, call or frame",), ("part",)),
     "a sleep that nothing recorded": (sleep, "dispatch", ("no single recorded operator, call or frame", STACK), ()),
     "memory that is allocated": (allocates, "dispatch", ("cudaMalloc for ", "expandable_segments"), ()),
+    "a graph that is captured": (captures_graph, "dispatch", ("graph capture for ", "after all graphs"), ("model.py",)),
     "code of torch.compile": (compiled, "dispatch", ("torchinductor", "CUDA graphs"), ("look at",)),
     "an operator": (works, "dispatch", ("aten::nonzero",), ()),
     "a kernel that starts late": (starts_late, "dispatch", ("launch latency while", "aten::slow_start"), ("Synchronize",)),
