@@ -169,6 +169,8 @@ def _slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
         advice = better or advice
     else:
         more, cause = _why_slower(profile, slowest, usual)
+        if _longer_part(slowest, usual) == "communication_ns":
+            advice = Text("compare the ranks in this step: the last one to enter a collective keeps the others waiting")
     if cause:
         headline = Text("{title}: {cause}", headline or model.TITLES["outlier"], cause)
     evidence = sentences(evidence, more, cold)
