@@ -134,9 +134,20 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             " parallel with the step",
             host_name(gap.call or gap.operator),
         )
+    if _is_between_marks(profile, gap):
+        return Text(
+            "the gap lies between the marks of two steps: look at the loop around the steps, for example at data"
+            " loading, logging or saving"
+        )
     if profile.setting("stacks").lower() in ("1", "true"):
         return Text("no single function fills these gaps: look at them in a trace viewer; {longest_gap}", begin_of(gap))
     return Text("no recorded event covers this gap; {command} also records Python frames", _STACKS)
+
+
+def _is_between_marks(profile: model.RankProfile, gap: model.FreeGap) -> bool:
+    """Tell whether most of the longest gap at a place lies after the mark of its step ended on the host."""
+    host_ns = next((unit.host_ns for unit in profile.units if unit.number == gap.unit), 0)
+    return bool(profile.marks) and 2 * (gap.begin_ns + gap.longest_ns - host_ns) > gap.longest_ns
 
 
 def slow_launchers(profile: model.RankProfile) -> str:

@@ -154,8 +154,8 @@ CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-def recorded(inject: Inject, count: int = 4, *, before: bool = False) -> Run:
-    """Steps with one thing in the middle of each, or ``before`` the first one alone."""
+def recorded(inject: Inject, count: int = 4, *, before: bool = False, between: int = 0) -> Run:
+    """Steps with one thing in the middle of each, or ``before`` the first one alone, and ``between`` ns between two."""
     machine = Machine()
     for number in range(count):
         begin = machine.now
@@ -164,6 +164,7 @@ def recorded(inject: Inject, count: int = 4, *, before: bool = False) -> Run:
                 inject(machine)
             machine.kernel(f"kernel{index}")
         machine.marks.append(Range(f"ProfilerStep#{number + 3}", begin, machine.now))
+        machine.now += between
     return Run(
         tuple(sorted(machine.tasks, key=lambda task: task.begin)), tuple(machine.marks), tuple(machine.operators),
         tuple(machine.annotations), calls=tuple(machine.calls), modules=tuple(machine.modules),
@@ -191,6 +192,15 @@ def test_the_cause_that_was_put_in_is_the_headline(
     assert first.saving_ns == pytest.approx(20 * MS, rel=0.04)
     assert [word for word in says if word not in text] == []
     assert [word for word in says_not if word in text] == []
+
+
+@pytest.mark.parametrize(("inject", "between", "advice"), [
+    (sleep, 0, STACK), (lambda _: None, 20 * MS, "between the marks of two steps"),
+])  # fmt: skip
+def test_a_gap_after_the_mark_of_a_step_lies_in_the_loop(
+    tmp_path: Path, inject: Inject, between: int, advice: str
+) -> None:
+    assert advice in headline(report(recorded(inject, between=between), tmp_path)).advice
 
 
 def test_the_seconds_of_the_kinds_of_free_time_are_disjoint(tmp_path: Path) -> None:
