@@ -146,8 +146,10 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
 
 def _is_between_marks(profile: model.RankProfile, gap: model.FreeGap) -> bool:
     """Tell whether most of the longest gap at a place lies after the mark of its step ended on the host."""
+    if not profile.marks or gap.part == model.LEAD_IN:
+        return False
     host_ns = next((unit.host_ns for unit in profile.units if unit.number == gap.unit), 0)
-    return bool(profile.marks) and 2 * (gap.begin_ns + gap.longest_ns - host_ns) > gap.longest_ns
+    return 2 * (gap.begin_ns + gap.longest_ns - host_ns) > gap.longest_ns
 
 
 def slow_launchers(profile: model.RankProfile) -> str:
