@@ -50,6 +50,9 @@ _TREND_STEPS, _TREND = 5, 1.5
 _COPIES = re.compile(r"::(?:copy_|_to_copy|clone|contiguous|cat)$")
 """Operators that copy tensors."""
 
+_PYTHON_BACKWARD = re.compile(r"Backward$")
+"""Operators of autograd that run Python; the names of torch's own end in a number, as ``AddmmBackward0``."""
+
 _INNER = 0.8
 """Share of an outer frame's time from which on a frame within it is named instead."""
 
@@ -463,8 +466,14 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
         "compare the number of threads (OMP_NUM_THREADS) with the cores that this process has; then try fewer and"
         " larger operators, or another precision"
     )
-    if calls and _COPIES.search(calls[0].name):
+    dominant = calls[0].name if calls and 2 * calls[0].host_ns >= own else ""
+    if _COPIES.search(dominant):
         advice = Text("avoid copies and conversions of tensors: contiguous(), clone(), to() and cat()")
+    if _PYTHON_BACKWARD.search(dominant):
+        advice = Text(
+            "look at the Python code that {operator} runs: a backward hook, or backward() of an autograd.Function",
+            host_name(dominant),
+        )
     headline = _dominant_operator(profile, whole)
     if trend := _trend(profile.host_steps):
         first, last = trend

@@ -53,6 +53,9 @@ STEADY: dict[str, tuple[Mapping[str, int], Mapping[HostPlace, int], str, int | N
     "one operator": ({"aten::_linalg_svd": 60, "aten::mm": 30}, {}, "67 % of the time passes in aten::_linalg_svd", None),
     "several matmuls": ({"aten::mm": 40, "aten::addmm": 30, "aten::relu": 30}, {}, "70 % of the time passes in matmuls", None),
     "copies": ({"aten::copy_": 60, "aten::mm": 40}, {}, "60 % of the time passes in aten::copy_", None),
+    "some copies": ({"aten::copy_": 40, "aten::mm": 35, "aten::relu": 25}, {}, "operators on the host take", None),
+    "a backward hook": ({"BackwardHookFunctionBackward": 60, "aten::mm": 40}, {}, "passes in BackwardHookFunctionBackward", None),
+    "torch's own backward": ({"AddmmBackward0": 60, "aten::mm": 40}, {}, "passes in AddmmBackward0", None),
     "no operator alone": ({"aten::mm": 30, "aten::relu": 40, "aten::copy_": 30}, {}, "operators on the host take", None),
     "three functions": (
         {"aten::mm": 30}, {SORT: 30, RANDOM: 25, STACK: 15},
@@ -71,6 +74,7 @@ def test_the_headline_names_what_takes_half_of_the_time(
     assert title in first.title
     assert first.saving_ns == saving
     assert ("avoid copies" in first.advice) == ("aten::copy_" in title)
+    assert ("Python code that Backward" in first.advice) == ("BackwardHook" in title)
 
 
 SLOW: dict[str, tuple[Mapping[int, Mapping[HostPlace, int]], int, str]] = {
