@@ -527,3 +527,36 @@ def test_loads_that_differ_by_more_than_a_tenth_of_the_larger_are_told(
     told = [*compare._load_difference(*sides)]
     assert re.findall(r"\b1[15][0-9]\b", " ".join(told)) == differ
     assert len(told) == bool(differ)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "medians"), [((), (5,), (0, 5)), ((4, 6, 9), (), (6, 0)), ((), (), (0, 0)), ((4, 6), (7, 8, 9), (4, 8))]
+)  # fmt: skip
+def test_a_side_without_steps_has_a_median_of_nothing(
+    before: tuple[int, ...], after: tuple[int, ...], medians: tuple[int, int]
+) -> None:
+    found = compared([capture(*before)], [capture(*after)], force=True)
+    assert found.median_ns == medians
+    assert bool(found.parts) == bool(before and after)
+
+
+@pytest.mark.parametrize(
+    ("marks", "numbers", "window"), [("mark", (7, 3, 5), "3:8"), ("ProfilerStep#", (4,), "4:5"), ("execute_", (3, 4), ""), ("mark", (), "")]
+)  # fmt: skip
+def test_a_window_without_metadata_is_the_range_of_its_numbers(
+    marks: str, numbers: tuple[int, ...], window: str
+) -> None:
+    units = tuple(RecordedUnit(number=number, host_ns=1, kernels=1) for number in numbers)
+    assert compare._window_text(capture(marks=marks, units=units)) == window
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [((1, 2), (2, 1), False), ((1,), (2,), True), ((None, 1), ("", 1), False), ((None,), (1,), False), ((1,), ("",), False), ((0,), (1,), True), ((1, 2), (1,), True)],
+)  # fmt: skip
+def test_values_differ_if_both_sides_have_some(
+    first: tuple[object, ...], second: tuple[object, ...], said: bool
+) -> None:
+    found = [*compare._difference("x", first, second)]
+    assert len(found) == said
+    assert not found or found[0].startswith("x: ")
