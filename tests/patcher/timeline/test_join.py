@@ -474,6 +474,22 @@ def test_a_clock_without_a_bound_or_against_the_order_of_calls_is_named(tmp_path
     assert "node8" not in first
     assert "other" in second
     assert "0.250 s" in second
+    state.aligned = state.aligned._replace(clocks=(replace(unbounded, hosts=hosts[:8]),))
+    (eight,) = map(str, state._note_texts())
+    assert "node6, node7 could" in eight
+
+
+def test_a_trainer_is_known_by_its_rank_and_any_other_process_by_its_replica(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small(tmp_path)
+    run, processes = runs.survey(paths(tmp_path)).runs[0]
+    known = list[list[tuple[int | None, int | None]]]()
+    monkeypatch.setattr(joining.causes, "verdicts", lambda _, who: known.append([(*one,) for one in who]) or [])
+    joining._Join(
+        run, [replace(one, replica=4, rank=one.head.pid) for one in processes], lambda _: None
+    )._steps_with_verdicts()
+    assert known == [[(4, None), (None, 20), (None, 21), (4, None), (4, None), (4, None)]]
 
 
 def test_a_driver_that_marks_no_steps_has_its_phases_counted(tmp_path: Path) -> None:

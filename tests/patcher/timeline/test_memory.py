@@ -480,7 +480,7 @@ def test_a_step_has_the_most_memory_and_how_long_it_was_above_the_middle(
     memory._keep_step_memory(3, 0, [MemoryNote(at, size) for at, size in private], [])
     series = memory.series[0]
     assert series.most[3] == (*expected, "")
-    assert (series.private[3], series.allocated[3]) == (private[-1][1], 0)
+    assert (series.private[3], series.allocated[3], series.unused[3]) == (private[-1][1], 0, 0)
 
 
 def test_a_step_that_is_fed_twice_keeps_the_higher_memory_and_the_newest_of_the_device() -> None:
