@@ -917,18 +917,18 @@ def test_the_facts_beside_a_trace_tell_what_a_step_held(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("copies", "culprit", "pinned", "times"),
     [
-        ({"Memcpy HtoD (Pinned -> Device)": 6, "Memcpy HtoD (Pageable -> Device)": 5}, "host to device", True, "5.50"),
+        ({"Memcpy HtoD (Pinned -> Device)": 5.000_001, "Memcpy HtoD (Pageable -> Device)": 5}, "host to device", True, "5.00"),
         ({"Memcpy HtoD (Pinned -> Device)": 5, "Memcpy HtoD (Pageable -> Device)": 5}, "host to device", False, "5.00"),
         ({"Memcpy DtoH (Device -> Pinned)": 9, "Memcpy HtoD (Pageable -> Device)": 5}, "device to host", False, "4.50 2.50"),
         ({"Memcpy DtoH (Device -> Pageable)": 2, "Memset (Device)": 3}, "memsets", False, "1.50 1.00"), ({}, "of unknown direction", False, "5.00"),
     ],
 )  # fmt: skip
 def test_copies_are_of_the_direction_that_takes_most_time(
-    copies: dict[str, int], culprit: str, pinned: bool, times: str
+    copies: dict[str, float], culprit: str, pinned: bool, times: str
 ) -> None:
     kernels = (
         Kernel("gemm", "compute", 1, 99 * MS),
-        *(Kernel(name, "copy", 1, ms * MS) for name, ms in copies.items()),
+        *(Kernel(name, "copy", 1, round(ms * MS)) for name, ms in copies.items()),
     )
     found = copying.finding(capture(unit(0, compute=95, copy=5), unit(1, compute=95, copy=5), kernels=kernels))
     assert found is not None

@@ -6,11 +6,11 @@ from types import SimpleNamespace as Some
 
 import pytest
 
-from patcher.traces.analysis.holds import HostHolds, covering
+from patcher.traces.analysis.holds import HostHolds, covering, main_thread
 from patcher.traces.analysis.hosts import _outermost_in_library
 from patcher.traces.analysis.idle import LATE_NS, Idle
 from patcher.traces.analysis.nested import NestedRanges
-from patcher.traces.rank_trace import LONG_CALL
+from patcher.traces.rank_trace import LONG_CALL, RankTrace
 from patcher.traces.trace_columns import UNKNOWN, RangeColumns
 
 LETTERS = "abcdefgh"
@@ -83,3 +83,23 @@ def test_the_outermost_operator_is_of_the_library_of_the_innermost(names: str, o
     operators = nested(*((name, at, 100 - at) for at, name in enumerate(names)))
     name = _outermost_in_library(operators, len(names) - 1 if names else UNKNOWN, ["aten", "aten", "vllm", "c10d"])
     assert name == (LETTERS.index(outermost) if outermost else UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("asked", "launched", "waited"), [(90, 105, False), (90, 106, True), (103, 108, False), (103, 109, True), (UNKNOWN, 106, True), (90, UNKNOWN, False)]
+)  # fmt: skip
+def test_a_task_waited_in_a_queue_for_over_half_of_a_gap(asked: int, launched: int, waited: bool) -> None:
+    """The gap is from 100 to 110."""
+    holds = HostHolds.__new__(HostHolds)
+    holds.trace = Some(tasks=Some(enqueued=[asked], launched=[launched]))  # type: ignore[assignment]
+    holds.cuts = Some(order=[0])  # type: ignore[assignment]
+    assert holds._waited_in_queue(Idle(100, 110, 10, 0, 0, 0, "")) is waited
+
+
+def test_the_thread_with_most_marks_is_the_main_one() -> None:
+    trace = RankTrace("a", "torch")
+    assert main_thread(trace) == UNKNOWN
+    threads = [trace.thread(1, at) for at in range(3)]
+    for number, thread in enumerate((0, 2, 2, 1)):
+        trace.add_mark(f"ProfilerStep#{number}", number, number + 1, threads[thread])
+    assert main_thread(trace) == threads[2]
