@@ -566,7 +566,10 @@ def test_rows_have_calls_and_time_per_step_on_both_sides() -> None:
     def side(*rows: tuple[str, int, int]) -> list[RankProfile]:
         return [capture(1, 1, kernels=tuple(Kernel(name, "compute", calls, ns) for name, calls, ns in rows))]
 
-    before, after = side(("a", 4, 80), ("gone", 2, 60), ("same", 2, 10)), [*side(("a", 4, 120), ("new", 3, 50)), *side(("same", 4, 20))]
+    before, after = (
+        side(("a", 4, 80), ("gone", 2, 60), ("same", 2, 10)),
+        [*side(("a", 4, 120), ("new", 3, 50)), *side(("same", 4, 20))],
+    )
     rows = compare._changes_by_name(before, after, "kernels")
     assert [(row.name, row.state, row.before_calls, row.after_calls, row.before_ns, row.after_ns) for row in rows] == [
         ("gone", "gone", 1, 0, 30, 0), ("new", "new", 0, 0.75, 0, 12), ("a", "less often", 2, 1, 40, 30), ("same", "alike", 1, 1, 5, 5),
