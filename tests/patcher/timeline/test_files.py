@@ -236,7 +236,8 @@ def test_what_a_header_or_a_device_leaves_out_is_empty() -> None:
 
 
 def test_texts_of_a_header_have_their_most_letters() -> None:
-    texts = files._texts(files.Header(*["x" * 300] * 2, 0, 0, *["x" * 300] * 4))
+    long = "x" * 300
+    texts = files._texts(files.Header(long, long, command=long, run=long, package=long, release=long))
     assert {name: len(text) for name, text in texts.items()} == {
         "package": 40 + 1 + 40, "host": 80, "boot": 80, "command": 80, "run": 200
     }  # fmt: skip

@@ -15,7 +15,7 @@ import pytest
 from fixtures.timeline.scene import Scene
 from fixtures.timeline.small import MS, STEP, WALL, ZERO, small
 from fixtures.timeline.writer import Writer
-from patcher.timeline import costs, recorded, runs
+from patcher.timeline import causes, costs, recorded, runs
 from patcher.timeline import join as joining
 from patcher.timeline.files import IterationColumns, KeptSpan, paths
 from patcher.timeline.intervals import TimeRange
@@ -484,12 +484,17 @@ def test_a_trainer_is_known_by_its_rank_and_any_other_process_by_its_replica(
 ) -> None:
     small(tmp_path)
     run, processes = runs.survey(paths(tmp_path)).runs[0]
-    known = list[list[tuple[int | None, int | None]]]()
-    monkeypatch.setattr(joining.causes, "verdicts", lambda _, who: known.append([(*one,) for one in who]) or [])
+    known = list[tuple[int | None, ...]]()
+
+    def verdicts(_: object, who: list[causes.ProcessRank]) -> list[causes.StepVerdict]:
+        known.extend(map(tuple, who))
+        return []
+
+    monkeypatch.setattr(causes, "verdicts", verdicts)
     joining._Join(
         run, [replace(one, replica=4, rank=one.head.pid) for one in processes], lambda _: None
     )._steps_with_verdicts()
-    assert known == [[(4, None), (None, 20), (None, 21), (4, None), (4, None), (4, None)]]
+    assert known == [(4, None), (None, 20), (None, 21), (4, None), (4, None), (4, None)]
 
 
 def test_a_driver_that_marks_no_steps_has_its_phases_counted(tmp_path: Path) -> None:

@@ -628,7 +628,7 @@ def test_a_peak_of_a_large_run_lists_its_twelve_largest_holders(processes: int, 
 def test_growth_is_of_the_steps_behind_the_first_and_tells_when_nothing_is_left() -> None:
     memory = collector()
     memory.held = {0: _Held(MemoryNote(0, 1, 900 * MB, 1, 1))}
-    steps = {1: 9_000 * MB, **{at: at * 50 * MB for at in range(2, 10)}, None: 0}
+    steps: dict[int | None, int] = {1: 9_000 * MB, **{at: at * 50 * MB for at in range(2, 10)}, None: 0}
     memory.series[0].private = memory.series[0].allocated = memory.series[0].unused = steps
     memory.devices[0] = shared_device(memory.processes[0], ProcessDevice(0))
     memory.host_notes[memory.hosts[0]] = HostNote(0, 499 * MB, 10**12)
