@@ -963,3 +963,21 @@ def test_the_step_that_starts_the_profiler_is_not_the_slowest() -> None:
     slow = diagnoses._slowest_step(capture(first, *others, unit(5, compute=20)))
     assert slow is not None
     assert "Step 5 took 20.00 ms, 2.0 times" in slow.evidence
+
+
+def test_each_stage_has_a_report_of_its_own() -> None:
+    update, rollout = (
+        capture(unit(compute=60, free_host_late=40), metadata=Metadata(raw={}, stage=stage)) for stage in ("update-policy", "rollout")
+    )  # fmt: skip
+    found = report(update, rollout, replace(rollout, rank=1, source="/traces/rank1", label="rank 1"))
+    assert [[one.source for one in stage.captures] for stage in found.stages] == [
+        ["/traces/rank0"],
+        ["/traces/rank0", "/traces/rank1"],
+    ]
+    assert (
+        [one.id for one in found.findings]
+        == [one.id for stage in found.stages for one in stage.findings]
+        == ["dispatch", "dispatch"]
+    )
+    assert found.verdict.title.startswith("2 ")
+    assert report(update).stages == ()
