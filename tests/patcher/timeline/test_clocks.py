@@ -60,8 +60,9 @@ def pair(folder: Path, *, ends_after_us: int, nested: bool = False, lost: int = 
         if nested:
             worker.add("work", "train", begin + 3_005_000, begin + 3_006_000, parent=outer)
     driver.add("step", "", 6_000_000, 6_000_000, amount=1)
-    driver.close((7_000_000, driver.wall()))
-    worker.close((9_500_000, worker.wall()))
+    wall = driver.wall()
+    driver.close((7_000_000, wall))
+    worker.close((9_500_000, wall))
     ((_, processes),) = runs.survey(files.paths(folder)).runs
     return clocks.align(processes, 0)
 
@@ -72,6 +73,7 @@ def test_a_call_that_waits_bounds_a_clock_on_both_sides(nested: bool, tmp_path: 
     assert found.offsets["b"] == pytest.approx(-3_000_000, abs=101)
     assert [clock.source for clock in found.clocks] == ["same clock", "causality"]
     assert found.clocks[1].error_seconds == pytest.approx(100e-6)
+    assert [clock.ahead_seconds for clock in found.clocks] == [0, (-2_500_000 - found.offsets["b"]) / 1e6]
 
 
 def test_a_call_that_gives_a_future_bounds_one_side(tmp_path: Path) -> None:

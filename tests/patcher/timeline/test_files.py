@@ -64,6 +64,13 @@ def test_a_span_waits_no_longer_than_it_lasts(waited: Any, expected: int | None,
     assert [span.waited for span in reader(writer.path).spans] == [expected]
 
 
+@pytest.mark.parametrize(("waited", "expected"), [(0, 0), (1, None), (None, None)])
+def test_a_span_that_goes_on_has_not_waited_yet(waited: int | None, expected: int | None) -> None:
+    found = Reader((), 0)
+    found._add_row(files.RecordRow(1, 0, "unit", "x", -5, None, None, None, waited), 100)
+    assert [span.waited for span in found.open.values()] == [expected]
+
+
 @pytest.mark.parametrize(
     ("kind", "amount", "expected"),
     [
