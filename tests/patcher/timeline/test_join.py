@@ -479,10 +479,10 @@ def test_a_clock_without_a_bound_or_against_the_order_of_calls_is_named(
     state.aligned = state.aligned._replace(clocks=(replace(unbounded, hosts=hosts[:8]),))
     (eight,) = map(str, state._note_texts())
     assert "node6, node7 could" in eight
+    aligned = state.aligned
     monkeypatch.setattr(
         clocks, "align", lambda *_: aligned._replace(clocks=(*aligned.clocks, replace(wrong, error_seconds=2.5)))
     )
-    aligned = state.aligned
     assert (state.tolerance, joining._Join(run, processes, lambda _count: None).tolerance) == (1_000, 2_501_000)
 
 
