@@ -148,7 +148,7 @@ def bounds(run: RunTimeline) -> Table:
     for step in run.steps:
         for bound in step.what_if:
             savings[bound.name].append((bound.saves_seconds, step.step, bound.why))
-    whole = sum(step.seconds for step in run.steps) or 1.0
+    whole = sum(step.seconds for step in run.steps)
     rows = []
     for name, saved in savings.items():
         lengths = [length for length, _, _ in saved]

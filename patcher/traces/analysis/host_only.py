@@ -256,9 +256,9 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose the places at which no operator runs for at least 10 % of a typical step; None without any.
 
     A place counts with its median time over the steps. The longest place is the cause if it has half of the time
-    without operators; else up to three are. The diagnosis is a warning if they take half of the step, or half of the
-    time without operators if that is half of the step; else a note. If a place takes the same time in all steps, the
-    diagnosis calls it a wait for a fixed time. The saving in ns is per step.
+    without operators; else up to three are. The diagnosis is a warning if they take half of the time without operators,
+    and that is half of the step; else a note. If a place takes the same time in all steps, the diagnosis calls it a
+    wait for a fixed time. The saving in ns is per step.
     """
     steps = profile.host_steps
     whole, idle = (_median(values) for values in zip(*((step.ns, step.idle_ns) for step in steps), strict=True))
@@ -303,7 +303,7 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
     if further:
         others = Text("Other places without operators: {places}.", _places_with_times(further[: _NAMED - 1]))
         evidence = sentences(evidence, others)
-    severity = "warning" if 2 * saving >= whole or (2 * idle >= whole and 2 * saving >= idle) else "note"
+    severity = "warning" if 2 * idle >= whole and 2 * saving >= idle else "note"
     return model.Diagnosis(
         "host-idle", severity, evidence, saving, certainty, advice, profile.source, headline=headline
     )

@@ -217,6 +217,21 @@ def test_rows_begin_below_the_windows_if_there_are_any(
     assert ("recording windows" in texts) == (recorded or proposed)
 
 
+@pytest.mark.parametrize(
+    ("at", "ticks", "percent"),
+    [
+        (5, 0, "0.000%"),
+        (10, 0, "0.000%"),
+        (12.5, 1_000_000, "25.000%"),
+        (20, 4_000_000, "100.000%"),
+        (25, 4_000_000, "100.000%"),
+    ],
+)
+def test_a_time_outside_of_the_frame_is_at_its_edge(at: float, ticks: int, percent: str) -> None:
+    frame = Frame(10, 10, 0.1)
+    assert (frame.ticks(at), frame.percent(at), frame.end) == (ticks, percent, 20)
+
+
 def test_the_curve_is_below_the_first_row_where_nothing_serves() -> None:
     lanes = (lane("driver", (0, 1, "work", "x")), lane("trainer", (0, 1, "work", "x")))
     placed, curve, _ = _place_rows(replace(made.empty(), lanes=lanes), 500)

@@ -168,6 +168,18 @@ def test_a_rank_keeps_none_waiting_that_it_does_not_meet(place: HostPlace, numbe
     assert host_only.straggler([rank(steps({"aten::mm": 10}, {GLOO: wait}), wait) for wait in (49, 7)])
 
 
+@pytest.mark.parametrize(("ns", "frame"), [(50, "f"), (49, ""), (30, "")])
+def test_a_frame_stands_for_its_places_if_it_has_enough_of_the_time(ns: int, frame: str) -> None:
+    made = [step(0, {"aten::mm": 10}, {}, frames={"f": {SORT: ns}})]
+    made = [replace(one, places={SORT: 20, RANDOM: 20}) for one in made]
+    places, within = host_only._places_or_frame(made, least=20, half=50)
+    assert [place for place, _ in places] == ([HostPlace("f")] if frame else [SORT, RANDOM])
+    assert bool(within) == bool(frame)
+    assert host_only._places_or_frame(made, least=21, half=20)[0] == [(HostPlace("f"), ns)]
+    assert host_only._places_or_frame(made, least=51, half=20) == ([], [])
+    assert host_only._places_or_frame(made, least=10, half=20) == ([(SORT, 20), (RANDOM, 20)], [])
+
+
 COLLECTIVE = Range("gloo:all_reduce", 2 * MS, 9 * MS, thread=9)
 FRAMES: list[tuple[tuple[Range, ...], HostPlace]] = [
     ((), GLOO),
