@@ -345,7 +345,7 @@ def _little_to_gain(profile: model.RankProfile, leading: model.Diagnosis | None)
     ]  # fmt: skip
     if not small:
         return ""
-    things = joined(COMMA, (Text("{change} (at most {share})", thing, percent(share)) for thing, share in small))
+    things = joined(COMMA, (Text("{change} (saves at most {share})", thing, percent(share)) for thing, share in small))
     return Text("little to gain from: {changes}", things)
 
 

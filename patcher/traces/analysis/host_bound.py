@@ -108,7 +108,7 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
         )
     if gap.call and WAITS.search(gap.call):
         return Text(
-            "{call} blocks the host while the device is empty: remove this call, or launch more kernels before it",
+            "{call} blocks the host while the device is idle: remove this call, or launch more kernels before it",
             host_name(gap.call),
         )
     if gap.call or gap.within:
@@ -118,7 +118,9 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             host_name(gap.call or gap.operator),
         )
     if profile.setting("stacks").lower() in ("1", "true"):
-        return Text("no single function fills these gaps: look at them in a trace viewer; {longest_gap}", begin_of(gap))
+        return Text(
+            "no single function covers these gaps: look at them in a trace viewer; {longest_gap}", begin_of(gap)
+        )
     return Text(
         "record again with {command} to see Python frames, too, because no recorded event covers this gap", _STACKS
     )
@@ -162,7 +164,7 @@ def _blocked_launches(profile: model.RankProfile) -> model.Diagnosis:
         )  # fmt: skip
         evidence = sentences(evidence, in_call)
     saving = profile.sum_ns("free_blocked_ns") // len(profile.units)
-    certainty = Text("upper bound of the saving; the reason is a guess")
+    certainty = Text("upper bound of the saving; why the call was blocked is a guess")
     return model.Diagnosis("launch-blocked", "warning", evidence, saving, certainty, advice, profile.source)
 
 

@@ -90,7 +90,7 @@ def test_a_single_unit_has_no_spread_and_what_is_small_is_not_worth_it(tmp_path:
     rank.busy(1, 92_000, 99_990, ahead=80_000)
     text = " ".join(" ".join(screen(written(tmp_path, [rank]))).split())
     assert "only 1 step" in text
-    assert "little to gain from: copies (at most 2.0 %)" in text
+    assert "little to gain from: copies (saves at most 2.0 %)" in text
     assert "-o report.html" in text
 
 
