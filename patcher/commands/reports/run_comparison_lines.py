@@ -115,13 +115,13 @@ def _cause_lines(comparison: RunComparison) -> Iterator[str]:
     yield (
         Text("Causes that appeared or disappeared")
         if certain
-        else Text("Causes that appeared or disappeared: none beyond chance")
+        else Text("Causes that appeared or disappeared: every change may be chance")
     )
     sizes = len(comparison.before.steps), len(comparison.after.steps)
     for row in comparison.causes:
         text = Text(
-            "{cause} ({change}). Before: {before} of {before_steps} steps, {before_seconds} s longer than typical"
-            " steps. After: {after} of {after_steps} steps, {after_seconds} s longer.",
+            "{cause} ({change}). Before: {before} of {before_steps} steps, in all {before_seconds} s longer"
+            " than typical steps. After: {after} of {after_steps} steps, in all {after_seconds} s longer.",
             row.label, cause_verdict(row), row.before_steps, sizes[0], brief(row.before_seconds),
             row.after_steps, sizes[1], brief(row.after_seconds),
         )  # fmt: skip

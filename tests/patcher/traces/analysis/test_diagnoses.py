@@ -90,7 +90,7 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
         {}, "clocks", "8 of 8 kernels begin over 10 µs before their launch",
     ),
     "one kernel is the step": (
-        Run((Task(10, 99, launch=1), Task(110, 120, launch=101)), MARKS), {}, "alone", "a single kernel takes over 90 %",
+        Run((Task(10, 99, launch=1), Task(110, 120, launch=101)), MARKS), {}, "alone", "a single kernel takes more than 90 %",
     ),
     "a host that goes on after its last kernel": (
         Run((Task(10, 90, launch=1), Task(110, 130, launch=101)), (MARKS[0], Range("ProfilerStep#2", 100, 400))), {},
@@ -556,7 +556,10 @@ def test_the_slow_rank_is_the_finding_of_all() -> None:
     found = report(*meeting((40, 10), (10, 10)))
     slow = found.findings[0]
     assert (slow.id, slow.severity, slow.source, slow.culprit) == ("slow-rank", "problem", "/traces/rank0", "rank 1")
-    assert "rank 1 arrives last in 1 of 2 collectives; each other rank waits 30.00 ms per step" in slow.evidence
+    assert (
+        "rank 1 arrives last in 1 of 2 collectives; the other ranks wait for it, on average 30.00 ms each per step"
+        in slow.evidence
+    )
     assert (slow.saving_ns, slow.parts) == (30 * MS, {"waiting": 30 * MS, "transfer": 20 * MS})
     assert found.verdict.title == "Ranks wait for rank 1"
     assert report(*meeting((40, 10), group="")).findings[0].certainty.startswith("heuristic")
@@ -671,7 +674,7 @@ def test_times_of_ranks_are_of_a_unit() -> None:
     ]  # fmt: skip
     slow = report(*made).findings[0]
     assert (slow.id, slow.saving_ns) == ("slow-rank", 17 * MS)
-    assert "each other rank waits 17.00 ms" in slow.evidence
+    assert "on average 17.00 ms each" in slow.evidence
 
 
 def test_waiting_is_never_more_than_the_exposed_communication() -> None:

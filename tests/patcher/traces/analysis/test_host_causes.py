@@ -78,7 +78,7 @@ def test_the_headline_names_what_takes_half_of_the_time(
 
 
 SLOW: dict[str, tuple[Mapping[int, Mapping[HostPlace, int]], int, str]] = {
-    "one of eight": ({5: {UNKNOWN: 300}}, 0, "One step takes much longer than the others: most of the additional time passes after the last operator, aten::add_"),
+    "one of eight": ({5: {UNKNOWN: 300}}, 0, "One step takes much longer than the others: most of the additional time passes after the last operator (aten::add_)"),
     "the first": ({0: {SORT: 300}}, 0, "The first recorded step takes much longer than the others: most of"),
     "three of eight": ({1: {SORT: 300}, 3: {SORT: 300}, 5: {SORT: 300}}, 0, "3 of 8 steps take much longer"),
     "one, beside two that are a little longer": ({1: {SORT: 20}, 3: {SORT: 20}, 5: {SORT: 300}}, 0, "One step takes"),
