@@ -230,7 +230,7 @@ def _no_timeline_problem(folder: Path) -> Problem:
     record = CommandLine("run", "vllm", "verl", "--timeline", "--", "bash", "run.sh")
     notes: tuple[str, ...] = (
         Text(
-            "neither this folder nor its subfolders contain a file named {folder}/HOST_PID_STARTED.jsonl.gz",
+            "timeline files are named {folder}/HOST_PID_STARTED.jsonl.gz; neither this folder nor a subfolder has any",
             files.FOLDER,
         ),
     )

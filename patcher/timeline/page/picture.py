@@ -133,7 +133,7 @@ def picture(timeline: RunTimeline, bars_across: int) -> Content:
     names = [tag("text", place.label, tag("title", place.label), x=0, y=place.top + 12) for place in placed]
     names.append(tag("text", Text("running requests"), x=0, y=curve + 14))
     most = max((count for _, count in timeline.requests), default=0)
-    names.append(tag("text", Text("peak {count}", most), x=0, y=curve + 28, class_="less"))
+    names.append(tag("text", Text("peak: {count} requests", most), x=0, y=curve + 28, class_="less"))
     if timeline.windows or timeline.recorded:
         names.append(tag("text", Text("recording windows"), x=0, y=_HEAD + 9))
     names += itertools.chain.from_iterable(memory.names(place, top) for place, top in lanes)
