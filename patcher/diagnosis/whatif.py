@@ -175,7 +175,7 @@ def _estimate(
     least, most = sorted((cost_model.flat(rows), cost_model.proportional(rows)))
     because = Text(
         "estimated by replay, as a range: no recorded iteration had more than {peak:.0f} requests, and each further"
-        " one may add no time, or as much time as a request at full load",
+        " request may add no time, or as much time as a request at full load",
         cost_model.most_requests,
     )
     return WhatIf(name, setting, None, scale * least * (1 - BOUND_ERROR), scale * most * (1 + BOUND_ERROR), because)

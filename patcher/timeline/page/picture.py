@@ -36,8 +36,8 @@ _PATH = Text("critical path: the process that the step waited for")
 _GAP = Text("critical path: time without any record")
 _ITERATING = {"iterations": Text("engine iterations"), "decodes": Text("engine iterations, mostly decode")}
 _WINDOWS = {
-    "typical decode": Text("the typical decode step"),
-    "slowest decode": Text("the slowest 1 % of decode steps"),
+    "typical decode": Text("typical decode steps"),
+    "slowest decode": Text("the slowest decode step"),
     "slow micro-batch": Text("the slow micro-batch"),
     "tail": Text("the long tail of the rollout"),
 }
