@@ -24,7 +24,8 @@ SHARE = Unit(share, missing="?", whole=1)
 PLAIN = Unit(str)
 _OVER: dict[str, Text] = {"replicas": Text("replicas"), "ranks": Text("ranks")}
 _BOUNDS: dict[str, Text] = {OVERLAP: Text("overlap of rollout and training, as in an asynchronous trainer")}
-_CLOCKS: dict[str, Text] = {"causality": Text("order of calls and requests"), "wall clock": Text("wall clocks")}
+CLOCK_SOURCES: dict[str, Text] = {"causality": Text("order of calls and requests"), "wall clock": Text("wall clocks")}
+"""Source of a clock's alignment → its name for people."""
 _MEDIAN = Column("median_seconds", Text("median per step"), SECONDS)
 _LONGEST = Column("longest_seconds", Text("maximum in a step"), SECONDS)
 
@@ -158,7 +159,7 @@ def bounds(run: RunTimeline) -> Table:
         most, total = max(saved), sum(lengths)
         rows.append((_BOUNDS.get(name, name), statistics.median(lengths), total, total / whole, *most[1:]))
     about = Text("These are upper bounds, not promises: each row changes one thing and nothing else.")
-    return Table("bounds", Text("Upper bounds of the saving"), columns, rows, about)
+    return Table("bounds", Text("Upper bounds of the savings"), columns, rows, about)
 
 
 def roles(run: RunTimeline) -> Table:
@@ -237,7 +238,8 @@ def clocks(run: RunTimeline) -> Table:
     )
     rows = [
         (
-            ", ".join(clock.hosts), clock.ahead_seconds, clock.error_seconds, _CLOCKS.get(clock.source, clock.source),
+            ", ".join(clock.hosts), clock.ahead_seconds, clock.error_seconds,
+            CLOCK_SOURCES.get(clock.source, clock.source),
             Text("recorded times contradict the order of calls") if clock.contradicts else "",
         )
         for clock in run.clocks

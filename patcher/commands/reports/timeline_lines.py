@@ -60,9 +60,8 @@ def _head_lines(timeline: model.RunTimeline) -> Iterator[str]:
     apart = [clock for clock in timeline.clocks if clock.source != "same clock"]
     for clock in apart:
         error = Text("unknown") if clock.error_seconds is None else f"{clock.error_seconds * 1000:,.2f} ms"
-        yield Detail(
-            "  clock of {hosts}: aligned by {source}, error {error}", ", ".join(clock.hosts), clock.source, error
-        )
+        source = tables.CLOCK_SOURCES.get(clock.source, clock.source)
+        yield Detail("  clock of {hosts}: aligned by {source}, error {error}", ", ".join(clock.hosts), source, error)
     if apart:
         errors = [clock.error_seconds for clock in apart]
         worst = (
