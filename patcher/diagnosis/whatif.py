@@ -110,8 +110,8 @@ def replay(iterations: Iterations) -> Replayed | None:
     why: str = ""
     if late:
         why = Text(
-            "requests arrive throughout the rollout, and another setting would change when they arrive, which a replay"
-            " cannot predict"
+            "requests arrive throughout the rollout; with another setting they would arrive at other times, and a"
+            " replay cannot predict these times"
         )
     elif agreement < LEAST_AGREEMENT or abs(contexts[0] - contexts[1]) > MOST_CONTEXT_ERROR * contexts[1]:
         why = Text(
@@ -175,7 +175,7 @@ def _estimate(
     least, most = sorted((cost_model.flat(rows), cost_model.proportional(rows)))
     because = Text(
         "estimated by replay, as a range: no recorded iteration had more than {peak:.0f} requests, and each further"
-        " one may add no time, or as much time as a request at full load",
+        " request may add no time, or as much time as a request at full load",
         cost_model.most_requests,
     )
     return WhatIf(name, setting, None, scale * least * (1 - BOUND_ERROR), scale * most * (1 + BOUND_ERROR), because)

@@ -109,7 +109,7 @@ x=0 y=66: driver
 x=0 y=100: engine
 x=0 y=171: trainer, rank 0
 x=0 y=123: running requests
-x=0 y=137: peak 8
+x=0 y=137: peak: 8 requests
 x=0 y=45: recording windows
 x=0 y=207: device a:0
 x=0 y=221: peak 80 B of 100 B
