@@ -133,8 +133,8 @@ _DYNAMIC = Switch(
     name="PROF_CONFIG_PATH",
     otherwise=State.ARMED,
     why=Text(
-        "torch_npu watches profiler_config.json in this folder, and records when the file changes during the run;"
-        " a file that already exists at the start has no effect"
+        "torch_npu watches profiler_config.json in this folder, and starts to record when the file changes during the"
+        " run; a file that already exists at the start has no effect"
     ),
     source="torch_npu/profiler/_non_intrusive_profile.py and _dynamic_profiler/, 2.1.0.post8 to 2.14.0",
     off="unset PROF_CONFIG_PATH",

@@ -61,7 +61,7 @@ FIRST = Recipe(
         ),
         Note(
             Text("leave out --enable-profile-cuda-graph"),
-            Text("with this option, SGLang profiles the same capture, and two profilers at once lose data or crash"),
+            Text("with this option, SGLang also profiles the graph capture; two profilers at once lose data or crash"),
         ),
         Note(
             Text("fewer captured batch sizes make the trace smaller"),
