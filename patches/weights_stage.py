@@ -44,7 +44,7 @@ class Weights(PackageStage):
         " this time. Often most of this time is spent on gathering the weights, and sending is short"
     )
     HOW = Text(
-        "inserts one line at the start of each function. The line opens a range in the trace, which ends when the"
+        "inserts one line at the start of each function. The line opens a range in the trace; the range ends when the"
         " function returns or raises an exception. The profiler runs from the start of the outermost function to its"
         " end"
     )

@@ -294,8 +294,8 @@ _NSYS = ConfigSwitch(
     (Key(_STEPS, _NO_STEPS_OR_ONE), Key("global_profiler.tool", _tools("nsys"))),
     lambda values: State.ON if values["global_profiler.tool"] == "nsys" and values[_STEPS] is not None else State.OFF,
     Text(
-        "Ray starts verl's workers with nsys profile; CUPTI allows only one subscriber per process, so"
-        " torch.profiler gets no kernels there"
+        "Ray starts verl's workers with nsys profile; CUPTI allows only one subscriber per process, so torch.profiler"
+        " gets no kernels in these workers"
     ),
     "verl/trainer/ppo/ray_trainer.py worker_nsight_options and single_controller/ray/base.py, from 0.6.0",
     releases=">=0.6.0.dev0",

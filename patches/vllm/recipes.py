@@ -90,7 +90,8 @@ WORKER = Recipe(
             _GPU,
             ("f9f6dc17dc62", "d23383066806"),
             Text(
-                "same code as structure D, plus a branch for pooling models after the send to the next pipeline stage"
+                "same code as structure D, plus a branch for pooling models after the tensors are sent to the next"
+                " pipeline stage"
             ),
         ),
     ),
@@ -156,10 +157,10 @@ CPU_PROFILE = Recipe(
 )
 
 _CAPTURE_WHY = Text(
-    "a replayed graph shows one launch and no operators. Only its capture shows which operator launched"
+    "a replayed graph shows one launch and no operators. Only the capture of a graph shows which operator launched"
     " which kernel, and with which shapes (--contents npu,cpu,shapes). Common guides start the profiler in"
-    " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), where it records nothing if the worker is"
-    " another process"
+    " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), where it records nothing if the worker is another"
+    " process"
 )
 _CAPTURE_HOW = Text(
     "inserts one line before capture_model() and one after it: the trace begins with the first warm-up run and ends"

@@ -93,7 +93,10 @@ V1 = Recipe(
             RELEASES.since("0.27.1rc1"),
             "vllm_ascend/worker/worker.py",
             ("51499718846d", "1a4b9b57fc99"),
-            Text("same code as structure E, plus branches for a second model runner after the call of the first"),
+            Text(
+                "same code as structure E, plus branches for a second model runner, after the call of the first model"
+                " runner"
+            ),
         ),
     ),
     why=Text(
@@ -210,9 +213,9 @@ CAPTURE = Recipe(
             ),
         ),
     ),
-    why=Text("a replayed graph shows one launch and no operators. Only its capture shows which operator launched"
-        " which kernel, and with which shapes (--contents npu,cpu,shapes). Common guides start the profiler in"
-        " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), where it records nothing if the worker is"
+    why=Text("a replayed graph shows one launch and no operators. Only the capture of a graph shows which operator"
+        " launched which kernel, and with which shapes (--contents npu,cpu,shapes). Common guides start the profiler"
+        " in EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), where it records nothing if the worker is"
         " another process"),
     how=Text("inserts one line before capture_model() and one after it: the trace begins with the first warm-up run,"
         " which shows the launched kernels, and ends with the last graph. Earlier runs for batch sizes that are"
