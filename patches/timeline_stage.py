@@ -64,7 +64,7 @@ class Timeline(PackageStage):
     def summary(config: ProfileConfig[TimelineStage]) -> str:
         """Return a sentence on what is recorded, for the reader of the patched file."""
         return Text(
-            "Records what this process does and when, without a profiler, in one file per process of at most"
+            "Records what this process does and when, without a profiler. The file of each process has at most"
             " {max_timeline_mb} MB.",
             config.stage.max_timeline_mb,
         )
