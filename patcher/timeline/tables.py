@@ -78,8 +78,8 @@ def drivers(change: Trend) -> Text:
         return Text("no recorded count (tokens, decode steps) changes with the duration of the steps")
     texts = (
         Text(
-            "{quantity}: {before:,.4g} at first, {after:,.4g} at last (rank correlation with the step time:"
-            " {correlation:.2f})",
+            "{quantity}: median {before:,.4g} in the first third, {after:,.4g} in the last (rank correlation with the"
+            " step time: {correlation:.2f})",
             driver.name,
             driver.before,
             driver.after,

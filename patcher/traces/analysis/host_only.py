@@ -132,7 +132,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     most = Counter({host_name(name): ns for name, ns in longer_by_operator.items()})
     most.update({place_words(place): ns for place, ns in outside.items()})
     named = [Text("{name} {time}", name, in_ms(ns)) for name, ns in most.most_common(_NAMED) if ns >= NOTABLE * whole]
-    sentence = Text("Most of the difference comes from: {names}.", joined(COMMA, named)) if named else ""
+    sentence = Text("Largest parts of the difference: {names}.", joined(COMMA, named)) if named else ""
     calls, usual_calls = sum(slow.calls.values()), sum(typical.calls.values())
     if calls != usual_calls:
         counts = Text("The slow step ran {count:,} operators, the median step {median:,}.", calls, usual_calls)
@@ -263,11 +263,13 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
         headline = Text("No device data: in each step the host waits for a fixed time, {time}", in_ms(saving))
         equal = Text(
             "These times are nearly equal: the shorter half of them differs by at most {difference}. So the host"
-            " waits for a fixed time (a sleep, a poll, a timeout) instead of computing.",
+            " probably waits for a fixed time (a sleep, a poll, a timeout) instead of computing.",
             spread,
         )
         evidence = sentences(evidence, equal)
-        certainty = Text("upper bound of the saving; the times are equal, so rlpatch assumes that the host waits")
+        certainty = Text(
+            "upper bound of the saving; the times are nearly equal, so rlpatch assumes that the host waits"
+        )
     elif not _names_cause(first):
         headline = Text("{headline}; what runs there was not recorded", headline)
     if further:

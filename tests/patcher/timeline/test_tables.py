@@ -108,7 +108,7 @@ def test_clocks_and_the_trend_are_told_with_their_numbers(run: RunTimeline) -> N
     trend = Trend((2, 4), (8, 10), 1.5, 2.5, (), (Driver("tokens", 10, 30, 0.91), Driver("rest", 1, 2, 0.5)))
     assert tables.trend(trend).startswith("trend: 1.50 s in steps 2 to 4, 2.50 s in steps 8 to 10 ")
     assert (
-        "tokens: 10 at first, 30 at last (rank correlation with the step time: 0.91), rest: 1 at first, 2 at last "
+        "tokens: median 10 in the first third, 30 in the last (rank correlation with the step time: 0.91), rest: "
         in tables.drivers(trend)
     )
     assert "10" not in tables.drivers(replace(trend, drivers=()))
