@@ -83,7 +83,7 @@ def report(count: int, address: str, site: Path) -> None:
     print(
         f"{count} nodes: ray.init {connected:.1f} s; an actor and a no-op on each {floor:.1f} s,"
         f" with rlpatch's survey {survey_seconds:.1f} s ({over:+.1f}); a round of no-ops {noop * 1000:.0f} ms,"
-        f"of rlpatch {ping * 1000:.0f} ms; a change of all {changed * 1000:.0f} ms",
+        f" of rlpatch {ping * 1000:.0f} ms; a change of all {changed * 1000:.0f} ms",
         flush=True,
     )
     print(f"  CPU of a node's actor: with a no-op {noop_cpu:.3f} s, with rlpatch's survey {cpu - noop_cpu:+.3f} s")
@@ -91,7 +91,11 @@ def report(count: int, address: str, site: Path) -> None:
 
 
 def turn(ray: Any, nodes: Sequence[RayNode], site: Path) -> tuple[float, float, float, float]:
-    """Return the seconds of an empty round, measured before and after, and those of rlpatch's survey in between."""
+    """Measure rlpatch's survey of the nodes between two measurements with `noops`.
+
+    Return (seconds until new actors answer, of a round of no-ops, of an actor's CPU, of the survey); the first three
+    are the mean of both measurements.
+    """
     before = noops(ray, nodes)
     time.sleep(REST_S)
     started = time.perf_counter()
@@ -142,7 +146,7 @@ def cpu_seconds(stat: bytes) -> float:
 
 
 def _noop(ray: Any, identity: str) -> Any:
-    """Return an actor on a node that does nothing."""
+    """Start an actor whose method does nothing, on the node ``identity``, and return it."""
 
     class Plain:
         def noop(self) -> None:

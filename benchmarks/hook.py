@@ -37,7 +37,7 @@ Variant = tuple[list[str], Mapping[str, str]]
 
 
 def alternate(variants: dict[str, Variant], runs: int) -> dict[str, float]:
-    """Variant → median seconds of its process on a processor; three runs of each that are not counted, then in turn."""
+    """Run the variants in turn; return variant → median CPU seconds of its process, without the first three turns."""
     times: dict[str, list[float]] = {name: [] for name in variants}
     for turn in range(runs + 3):
         for name, (command, environ) in variants.items():

@@ -124,7 +124,7 @@ def measure(job: dict[str, Any], rounds: int) -> None:
 
 
 def _at_once(released: Any, job: dict[str, Any], first: int, end: int, *, use_gzip: bool) -> Any:
-    """Record the same window with the same contents, as guides write it into the worker."""
+    """Return ``execute_model`` that records the same window with torch.profiler, as guides patch it in by hand."""
     from torch import profiler
 
     contents = job["contents"]

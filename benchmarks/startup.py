@@ -50,7 +50,10 @@ WORKER = "vllm_ascend/worker/worker_v1.py"
 def alternate(
     variants: Mapping[str, Sequence[str]], runs: int, after: dict[str, Callable[[], None]]
 ) -> dict[str, float]:
-    """Variant → median CPU seconds of its process; one run of each that is not counted, then in turn."""
+    """Run the variants in turn; return variant → median CPU seconds of its process, without the first turn.
+
+    ``after`` maps a variant to a function to call after each of its runs.
+    """
     times: dict[str, list[float]] = {name: [] for name in variants}
     for turn in range(runs + 1):
         for name, command in variants.items():

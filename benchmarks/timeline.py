@@ -101,7 +101,7 @@ MOST = {" 64 requests": 4.0, " 1024 requests": 8.0, "memory": 20.0}
 
 
 def run(program: str, folder: str, *words: str) -> str:
-    """Return what a process prints that keeps its timeline below ``folder``."""
+    """Run a Python program that writes its timeline below ``folder``; return what it prints."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "RLPATCH_SAVE_PATH": folder}
     return subprocess.run(
         [sys.executable, "-c", program, *words], env=environ, check=True, capture_output=True, text=True

@@ -118,7 +118,11 @@ def measure(job: dict[str, str], rounds: int) -> None:
 def _in_turn(
     worker: Any, worker_class: Any, variants: dict[str, tuple[Any, Any]], rate: Callable[[], float], rounds: int
 ) -> None:
-    """Iterations reach from one call to the next, so that they hold their sampling, too."""
+    """Measure the seconds of an iteration of each variant in turn, and print medians and throughput ratios.
+
+    An iteration reaches from one call of execute_model to the next, so that it includes the sampling. ``variants``
+    maps a name to its method and probe, ``rate`` runs the engine once.
+    """
     times: dict[str, list[float]] = {name: [] for name in variants}
     turns = _shuffled([*variants.items()])
     running = ("", 0.0)
@@ -193,7 +197,7 @@ def _released(path: str) -> Any:
 
 
 def _by_hand(released: Any) -> Any:
-    """Return ``execute_model`` with a profiler as guides add it by hand, started at once, far from its window."""
+    """Return ``execute_model`` with a profiler as guides add it by hand: already started, long before its window."""
     import torch
 
     schedule = torch.profiler.schedule(wait=10**9, warmup=1, active=30, repeat=1)

@@ -294,7 +294,7 @@ class _Planning(NamedTuple):
             )
             raise Problem(Kind.NO_RECIPE, cause, str(target.root), hint, tuple(notes))
         releases = [release for release in self.upstream.releases if any(r.structure(release) for r in recipes)]
-        version = target.version or Text("(version unknown)")
+        version = target.version or Text("(unknown version)")
         cause = Text(
             "{target} {version} is not a release that rlpatch knows ({stage}: {first} to {last}), and its"
             " code matches no recipe",
@@ -315,7 +315,13 @@ class _Planning(NamedTuple):
                 classes = Text("{classes} or another class", classes)
             names_by_needed.setdefault(classes, []).append(_called(recipe))
         return [
-            Note(Text("skipped {classes}: recording there also needs {needed}", joined(COMMA, names), needed))
+            Note(
+                Text(
+                    "skipped {classes}: recording there also needs {needed}, whose code was not found",
+                    joined(COMMA, names),
+                    needed,
+                )
+            )
             for needed, names in names_by_needed.items()
         ]
 
@@ -426,7 +432,9 @@ def _cut(text: str) -> str:
 def _no_file(target: Target, recipe: Recipe) -> Problem:
     files = ", ".join(dict.fromkeys(structure.file for structure in recipe.structures))
     return Problem(
-        Kind.STRUCTURE, Text("none of these files has the {recipe}: {files}", recipe.name, files), str(target.root)
+        Kind.STRUCTURE,
+        Text("none of these files has the code that the recipe “{recipe}” looks for: {files}", recipe.name, files),
+        str(target.root),
     )
 
 

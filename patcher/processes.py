@@ -61,7 +61,7 @@ def running(
 def _matching_process(process: Path, declared: Sequence[Processes], packages: Sequence[Path]) -> RunningProcess | None:
     """Return the process if it matches `declared` or has loaded code from `packages`, else None.
 
-    `process` is its folder below /proc; `declared` and `packages` are as in `running`.
+    `process` is its folder below /proc. `packages` are the folders whose code changed; () skips the check of code.
     """
     command = (_read(process / "cmdline") or b"").decode("utf-8", "replace")
     argv = command.split("\0")

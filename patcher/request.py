@@ -349,7 +349,7 @@ def stage_problem(stage: str, upstreams: Sequence[Upstream], all_upstreams: AllU
             ", ".join(owners),
         )
     elif offering:
-        cause = Text("for {targets} or any other target, the stage {stage} is not available", names, stage)
+        cause = Text("neither {targets} nor any other target has the stage {stage}", names, stage)
     import difflib  # noqa: PLC0415  (1 ms, only where a stage is wrong)
 
     near = difflib.get_close_matches(stage, offered, 1)

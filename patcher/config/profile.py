@@ -171,7 +171,7 @@ class ProfileConfig(Generic[StageT_co]):
             text = Text("a trace of over {limit} steps opens slowly, if at all; this window has no end", LONG_WINDOW)
             if not stage.window.open:
                 text = Text(
-                    "a trace of over {limit} steps opens slowly, if at all; this window has {count}",
+                    "a trace of over {limit} steps opens slowly, if at all; the window has {count} steps",
                     LONG_WINDOW,
                     len(stage.window),
                 )

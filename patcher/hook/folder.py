@@ -194,10 +194,10 @@ def _clear(folder: Opened) -> None:
 
 def sweep() -> tuple[Path, ...]:
     """Remove the folders of runs whose command was killed and that no process uses; return their paths."""
-    dead_folders = [path for path in Path(tempfile.gettempdir()).resolve().glob(f"{PREFIX}*") if _is_abandoned(path)]
-    for path in dead_folders:
+    abandoned = [path for path in Path(tempfile.gettempdir()).resolve().glob(f"{PREFIX}*") if _is_abandoned(path)]
+    for path in abandoned:
         _erase(path)
-    return tuple(dead_folders)
+    return tuple(abandoned)
 
 
 def _is_abandoned(path: Path) -> bool:

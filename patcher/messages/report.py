@@ -188,7 +188,7 @@ class CommandResult:
     def _show_result(self, *, as_json: bool, quiet: bool, verbose: bool, color: bool | None) -> None:
         """Print the JSON document, the raw bytes or the lines: to stderr with `aside`, else to stdout.
 
-        `quiet` leaves the lines out, `verbose` adds those for `-v`, `color` is as in `show`.
+        `quiet` leaves the lines out, `verbose` adds those for `-v`. `color` None means: on a terminal only.
         """
         stream = sys.stderr if self.aside else sys.stdout
         if as_json:

@@ -22,7 +22,7 @@ def room() -> int | None:
 def targets(listed: Iterable[tuple[str, str, str, Sequence[str]]], width: int | None = None) -> list[str]:
     """Return the lines of the table of `rlpatch list`; `listed` has (target, stages, windows, releases) for each row.
 
-    `width` is the terminal's, into which cells are folded; with None each row is a single line.
+    The table is at most `width` columns of the terminal wide; None: of any width, with a line for each row.
     """
     rows = [(target, stages, windows, _span(releases)) for target, stages, windows, releases in listed]
     return draw((Text("target"), Text("stages"), Text("windows"), Text("releases")), rows, width)

@@ -595,6 +595,10 @@ TITLES = {
 """Id of a diagnosis → its title, which is the verdict where it weighs most."""
 
 
+EXACT = Text("exact")
+"""The certainty of a diagnosis that only counts and measures."""
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnosis(Payload):
     """Something to act on, or to know, of one profile (``source``) or of all.
@@ -785,7 +789,7 @@ class EqualLoad:
 DECIDED = FASTER, SLOWER, ALIKE = Text("faster"), Text("slower"), Text("no clear difference")
 """The verdicts of a comparison by its interval."""
 
-IN_THESE = FASTER_IN_TWO, SLOWER_IN_TWO, FASTER_IN_THESE, SLOWER_IN_THESE = (
+FASTER_IN_TWO, SLOWER_IN_TWO, FASTER_IN_THESE, SLOWER_IN_THESE = (
     Text("faster in these two captures"), Text("slower in these two captures"),
     Text("faster in these captures"), Text("slower in these captures"),
 )  # fmt: skip

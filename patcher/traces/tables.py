@@ -489,8 +489,8 @@ def changes(name: str, title: str, changed: Sequence[TimeChange], about: str) ->
         Column("before_ns", Text("before ms"), MS, TERMINAL),
         Column("after_ns", Text("after ms"), MS, TERMINAL),
         Column("state", Text("what changed"), LABEL, TERMINAL),
-        Column("before_calls", Text("before: calls"), RATE),
-        Column("after_calls", Text("after: calls"), RATE),
+        Column("before_calls", Text("calls before"), RATE),
+        Column("after_calls", Text("calls after"), RATE),
         Column("kind", Text("kind")),
     )
     keys = [column.key for column in columns]

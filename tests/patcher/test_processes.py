@@ -225,7 +225,7 @@ def test_a_process_of_another_user_is_named_with_that(tmp_path: Path, owner: int
     os.chown(tmp_path / "5", owner, -1)
     (found,) = processes.running(KNOWN, proc=tmp_path)
     assert found.user == user
-    assert re.fullmatch(rf"5 VLLM::Worker \(of {user}, since 2023-11-1\d \d\d:\d\d\)", found.line)
+    assert re.fullmatch(rf"5 VLLM::Worker \(of {user}, running since 2023-11-1\d \d\d:\d\d\)", found.line)
 
 
 def test_a_command_of_two_targets_names_who_has_one_of_them(tmp_path: Path) -> None:

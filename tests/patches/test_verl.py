@@ -36,11 +36,16 @@ def development(release: str, root: Path) -> Path:
     of_releases(
         ["0.6.1"],
         [
-            ("0.6.1", ["skipped FSDPEngine, MegatronEngine: recording there also needs TrainingWorker"]),
+            (
+                "0.6.1",
+                [
+                    "skipped FSDPEngine, MegatronEngine: recording there also needs TrainingWorker, whose code was not found"
+                ],
+            ),
             (
                 "0.7.0",
                 [
-                    "skipped FSDPEngine, VeOmniEngine, MegatronEngine: recording there also needs TrainingWorker",
+                    "skipped FSDPEngine, VeOmniEngine, MegatronEngine: recording there also needs TrainingWorker, whose code was not found",
                     "skipped verl/workers/engine_workers.py: the file matches no known release",
                 ],
             ),

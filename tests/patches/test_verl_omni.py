@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fixtures import releases
-from fixtures.mindspeed_rl.trees import git
+from fixtures.mindspeed_rl.trees import commit
 from patches.projects import upstream
 from patches.verl_omni import RELEASES, WORKER
 from tests.patches.command_line import run, there_and_back
@@ -26,10 +26,7 @@ def root(tmp_path: Path) -> Path:
     (root / "verl_omni/__init__.py").touch()
     (root / "verl_omni/workers/__init__.py").touch()
     (root / WORKER).write_bytes(releases.release_file(SAME, "verl/workers/engine_workers.py", "verl"))
-    git(root, "init", "-q")
-    git(root, "add", "-A")
-    git(root, "-c", "user.name=test", "-c", "user.email=test@example.org", "commit", "-qm", "verl-omni")
-    git(root, "tag", f"v{RELEASES[-1]}")
+    commit(root, "verl-omni", f"v{RELEASES[-1]}")
     return root
 
 

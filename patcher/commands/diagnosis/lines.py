@@ -46,7 +46,7 @@ def _stage_table(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
     yield Text(
         "{count} steps, {seconds:,.1f} s: time of each stage on the critical path", diagnosis.steps, diagnosis.seconds
     )
-    titles = [Text("stage"), Text("seconds"), Text("share"), Text("mostly waits for")]
+    titles = [Text("stage"), Text("seconds"), Text("share"), Text("waits most for")]
     rows = [
         (
             stage.stage,

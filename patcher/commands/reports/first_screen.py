@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.messages.notes import wrapped
@@ -10,7 +10,7 @@ from patcher.traces import model
 from patcher.traces.analysis.host_bound import slow_launchers
 from patcher.traces.families import FAMILIES, HOST_BOUND, OUTSIDE_FORWARD
 from patcher.traces.places import host_activity, place_of
-from patcher.traces.sidecar import CONTENTS, unit_contents
+from patcher.traces.sidecar import unit_contents
 from patcher.traces.words import in_ms, percent, short, spread
 
 NOTABLE, LITTLE = 0.01, 0.05
@@ -23,24 +23,18 @@ _OF_KERNELS = ("compute", "copies")  # verdicts of which the families of kernels
 _MOST = 5  # families that are named
 _FEW = 3  # units below which a spread tells nothing
 
-_UNITS: Mapping[str, str] = {
-    name: name for name in (
-        Text("decode step"), Text("prefill step"), Text("engine step"), Text("iteration"), Text("micro-batch"),
-        Text("mini-batch"), Text("call"), Text("step"), Text("trace"),
-    )
-}  # fmt: skip
-_SEVERAL: Mapping[str, str] = {
-    "decode step": Text("decode steps"),
-    "prefill step": Text("prefill steps"),
-    "engine step": Text("engine steps"),
-    "iteration": Text("iterations"),
-    "micro-batch": Text("micro-batches"),
-    "mini-batch": Text("mini-batches"),
-    "call": Text("calls"),
-    "step": Text("steps"),
-    "trace": Text("traces"),
+_UNITS: Mapping[str, tuple[Text, Text]] = {
+    "decode step": (Text("decode step"), Text("{count} decode steps")),
+    "prefill step": (Text("prefill step"), Text("{count} prefill steps")),
+    "engine step": (Text("engine step"), Text("{count} engine steps")),
+    "iteration": (Text("iteration"), Text("{count} iterations")),
+    "micro-batch": (Text("micro-batch"), Text("{count} micro-batches")),
+    "mini-batch": (Text("mini-batch"), Text("{count} mini-batches")),
+    "call": (Text("call"), Text("{count} calls")),
+    "step": (Text("step"), Text("{count} steps")),
+    "trace": (Text("trace"), Text("{count} traces")),
 }
-"""What a unit is → the word for several of them."""
+"""Name of a unit → the word for one, and the text for several."""
 
 _ON = ("1", "true")
 
@@ -67,7 +61,7 @@ def unit_word(profile: model.RankProfile) -> str:
         contents = unit_contents(profile.units)
         decodes = contents.get("tokens") == contents.get("requests")
         name = "decode step" if decodes else "engine step"
-    return _UNITS[name]
+    return _UNITS[name][0]
 
 
 def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
@@ -169,39 +163,36 @@ def recorded_steps(profile: model.RankProfile) -> Text:
     count, word = len(profile.units), unit_word(profile)
     if count == 1:
         return Text("1 {step}, {number}", word, profile.span)
-    return Text("{count} {steps}, {range}", count, _SEVERAL[word], profile.span)
+    return Text("{steps}, {range}", _UNITS[word][1].filled(count), profile.span)
 
 
 def _recorded(report: model.TraceReport, focus: model.RankProfile) -> str:
     """Return a line on what was recorded: steps and their contents, ranks, mode, device and profiler."""
     units = recorded_steps(focus)
-    contents = unit_contents(focus.units)
-    held = joined(COMMA, (_contents_words(name, min(values), max(values)) for name, values in contents.items()))
-    if held:
-        units = Text("{steps}, with {contents}", units, held)
+    if contents := contents_words(unit_contents(focus.units)):
+        units = Text("{steps}, with {contents}", units, contents)
     return joined(" · ", (units, _ranks(report, focus), _mode(focus), short(focus.device), model.FORMS[focus.form]))
 
 
-def _contents_words(name: str, least: int, most: int) -> str:
-    """Return a count of what each step held, with its noun: "1 to 4 requests".
-
-    ``name`` is a key of ``CONTENTS_WORDS``; ``least`` and ``most`` are the counts in any step.
-    """
-    label = _ONE.get(name, "") if least == most == 1 else ""
-    return Text("{number} {noun}", spread(least, most), label or CONTENTS_WORDS[name])
-
-
-_ONE: Mapping[str, str] = {"requests": Text("request"), "tokens": Text("token"), "sequences": Text("sequence")}
-CONTENTS_WORDS: Mapping[str, str] = {
-    **{name: name for name in CONTENTS},
-    "requests": Text("requests"),
-    "tokens": Text("tokens"),
-    "context": Text("tokens of context"),
-    "longest": Text("tokens in the longest context"),
-    "sequences": Text("sequences"),
-    "drafts": Text("draft tokens"),
+_CONTENTS: Mapping[str, tuple[Text, Text]] = {
+    "requests": (Text("{number} request"), Text("{number} requests")),
+    "tokens": (Text("{number} token"), Text("{number} tokens")),
+    "drafts": (Text("{number} draft token"), Text("{number} draft tokens")),
+    "longest": (Text("{number} token in the longest context"), Text("{number} tokens in the longest context")),
+    "context": (Text("{number} token of context"), Text("{number} tokens of context")),
+    "sequences": (Text("{number} sequence"), Text("{number} sequences")),
 }
-"""Name of a count of a unit → its label behind the number."""
+"""Name of a count of a step → its text for one, and for more."""
+
+
+def contents_words(contents: Mapping[str, Collection[int]]) -> Text:
+    """Return what steps contain in words, such as "1 to 4 requests, 64 tokens"; empty if nothing is known.
+
+    ``contents`` maps a name in `sidecar.CONTENTS` to counts, of which the least and the largest are told.
+    """
+    ends = ((name, min(counts), max(counts)) for name, counts in contents.items())
+    texts = ((_CONTENTS[name][0 if least == most == 1 else 1], spread(least, most)) for name, least, most in ends)
+    return joined(COMMA, (text.filled(numbers) for text, numbers in texts))
 
 
 def _ranks(report: model.TraceReport, focus: model.RankProfile) -> str:
@@ -209,7 +200,7 @@ def _ranks(report: model.TraceReport, focus: model.RankProfile) -> str:
     count = len(report.captures)
     if count > 1:
         world = focus.world or count
-        return Text("{count} of {world} ranks", count, world) if world != count else Text("{count} ranks", count)
+        return Text("{count} of {world} ranks", count, world) if world > count else Text("{count} ranks", count)
     if focus.rank is None:
         return ""
     if (focus.world or 1) > 1:
@@ -341,7 +332,7 @@ def _to_do(leading: model.Diagnosis | None) -> str:
 def _little_to_gain(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:
     """Return a line on changes with little to gain, each with its largest possible saving, which is below 5 %.
 
-    Parts of which failed checks withdraw the diagnosis are left out. Returns "" without such a change, without a known
+    Parts whose diagnosis is withdrawn by a failed check are left out. Returns "" without such a change, without a known
     device, and without a finding.
     """
     if not profile.total_ns or leading is None:
@@ -362,13 +353,13 @@ def _certainty(profile: model.RankProfile, leading: model.Diagnosis | None) -> s
     """Return a line on how sure the verdict is: number of steps, range of their times, certainty of the finding."""
     count = len(profile.units)
     times = sorted(unit.device_ns or unit.host_ns for unit in profile.units)
-    steps = unit_word(profile) if count == 1 else _SEVERAL[unit_word(profile)]
+    one, several = _UNITS[unit_word(profile)]
     if count < _FEW:
-        units: str = Text("only {count} {steps}", count, steps)
+        units = Text("only {steps}", Text("1 {step}", one) if count == 1 else several.filled(count))
     else:
         low, high = in_ms(times[0]), in_ms(times[-1])
         median = in_ms(profile.median_ns or profile.host_median_ns)
-        units = Text("{count} {steps} take {low} to {high}, median {median}", count, steps, low, high, median)
+        units = Text("{steps} take {low} to {high}, median {median}", several.filled(count), low, high, median)
     return Text("how sure: {reasons}", joined(SEMICOLON, (units, leading.certainty if leading else "")))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from patcher.commands.reports.first_screen import first_screen, focus_of, recorded_steps
+from patcher.commands.reports.first_screen import contents_words, first_screen, focus_of, recorded_steps
 from patcher.commands.reports.table_lines import SHOWN, lines, titled
 from patcher.messages import AND, COMMA, SEMICOLON, Detail, Text, joined
 from patcher.messages.notes import wrapped
@@ -20,12 +20,13 @@ from patcher.traces.words import (
     percent,
     replays_phrase,
     short,
-    spread,
     uncounted_phrase,
 )
 
 MANY = 4
 """Most profiles that are each described; of more, only the one to look at first."""
+
+SEVERITY_WORDS: Mapping[str, str] = {name: name for name in (Text("problem"), Text("warning"), Text("note"))}
 
 FIRST, LEAST_SHARE = 3, 0.01
 """Idle places shown without -v, and the least share of the device time of such a place."""
@@ -146,10 +147,8 @@ def _metadata_lines(profile: model.RankProfile) -> Iterator[str]:
     if not profile.metadata:
         return
     yield " · ".join(filter(None, profile.metadata.identity))
-    contents = unit_contents(profile.units)
-    ranges = [Text("{quantity} {range}", name, spread(min(values), max(values))) for name, values in contents.items()]
-    if ranges:
-        yield Text("in each step: {contents}", joined(COMMA, ranges))
+    if contents := contents_words(unit_contents(profile.units)):
+        yield Text("in each step: {contents}", contents)
     if profile.uncounted:
         yield uncounted_phrase(profile.uncounted)
 
@@ -193,7 +192,7 @@ def _diagnosis_lines(diagnosis: model.Diagnosis) -> Iterator[str]:
     title = diagnosis.title
     if diagnosis.saving_ns:
         title = Text("{title} (upper bound of the saving: {saving} per step)", title, in_ms(diagnosis.saving_ns))
-    yield from wrapped(Text("{severity}: {title}", diagnosis.severity, title))
+    yield from wrapped(Text("{severity}: {title}", SEVERITY_WORDS[diagnosis.severity], title))
     yield from _indented(
         diagnosis.evidence,
         diagnosis.advice and Text("suggestion: {advice}", diagnosis.advice),

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from patcher.commands.reports.first_screen import contents_words
 from patcher.config import EXPORT_TYPES
-from patcher.messages import COMMA, OR, CommandLine, Kind, Problem, Text, joined
+from patcher.messages import OR, CommandLine, Kind, Problem, Text, joined
 from patcher.messages.notes import wrapped
 from patcher.messages.report import CommandResult, Detail, json_of
 from patcher.options import option
@@ -30,7 +31,7 @@ from patcher.traces.sidecar import unit_contents
 from patcher.traces.tools import parsing
 from patcher.traces.tools.parsing import ParseResult
 from patcher.traces.tools.viewers import ANALYZE, Viewer, viewers
-from patcher.traces.words import spread, uncounted_phrase
+from patcher.traces.words import uncounted_phrase
 from patcher.workers import progress
 from patcher.workers.folder import StateFolder
 
@@ -54,7 +55,7 @@ def traces(folder: Path, display: Display = silent) -> CommandResult:
 def _trace_groups(folder: Path, display: Display) -> list[TraceGroup]:
     """Return the groups of traces below `folder`.
 
-    Raises Problem (NO_TRACE) if the folder does not exist or has no trace. It has the reasons that workers reported.
+    Raises Problem (NO_TRACE) if the folder does not exist or has no trace, with the reasons that workers reported.
     """
     if not folder.exists():
         hint = Text("to find the folder of the traces, look into the log of the run, or run `rlpatch status`")
@@ -180,7 +181,7 @@ def analyse(folder: Path, options: ParseOptions, open_display: OpenDisplay, disp
 
 
 def _report_contents(report: CommandResult, trace: RecordedTrace) -> dict[str, Any]:
-    """Return as a JSON object what a trace contains, and add lines on that to `report`, with warnings of its doubts.
+    """Return as a JSON object what a trace contains; add lines on that, and warnings of contradictions, to `report`.
 
     The object has the path, the requested window, uncounted iterations, and if known the (min, max) over the steps of
     requests, tokens and context.
@@ -190,13 +191,12 @@ def _report_contents(report: CommandResult, trace: RecordedTrace) -> dict[str, A
     contents = {name: (min(values), max(values)) for name, values in values_of.items()}
     uncounted = trace.metadata.uncounted if trace.metadata else {}
     if contents:
-        ranges = joined(COMMA, (Text("{quantity} {range}", name, spread(*ends)) for name, ends in contents.items()))
         report.lines += wrapped(
             Text(
                 "{trace}: requested window {window}; each recorded step contains {contents}",
                 trace.path.name,
                 trace.requested,
-                ranges,
+                contents_words(contents),
             )
         )
     if uncounted:

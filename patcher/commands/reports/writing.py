@@ -56,7 +56,7 @@ def _replace_files(files: Mapping[Path, Iterable[str]], folder: Path) -> None:
 
 @contextlib.contextmanager
 def _reporting_outcome(result: CommandResult, path: Path, option: str) -> Iterator[None]:
-    """Report in `result` that the block wrote `path`, or turn an OSError of the block into a problem of `result`.
+    """Context in which `path` is written: report that in `result`, or an OSError as a problem of `result`.
 
     `option` is the option that names another path, for the hint.
     """

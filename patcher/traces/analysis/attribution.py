@@ -108,7 +108,7 @@ def attributed(
 
 
 def _parts_by_segment(trace: RankTrace, cuts: Split) -> list[list[int]]:
-    """Return for each segment of ``cuts`` the nanoseconds of each of ``PARTS``, in that order.
+    """Return for each segment of ``cuts`` the ns of each part of a step, in the order of ``PARTS``.
 
     Tasks are visited by begin. Between two begins no task starts, so the latest end of each kind so far tells until
     when that kind runs: no list of running tasks is needed.
@@ -188,10 +188,10 @@ def _step_contents(segment: Segment, metadata: Mapping[int, UnitMetadata]) -> di
 def _recorded_unit(
     segment: Segment, parts: Sequence[int], phases: dict[str, int], contents: Mapping[str, Any]
 ) -> model.RecordedUnit:
-    """Return the record of the step that a segment of the trace is: its times, kernels and contents.
+    """Return the record of a step: its times, kernels and contents.
 
-    ``parts`` has the ns of each of ``PARTS``, in that order. ``phases`` maps forward, backward and optimizer to ns,
-    ``contents`` is the result of `_step_contents`.
+    ``segment`` is the step's stretch of the trace. ``parts`` has the ns of each of ``PARTS``, in that order. ``phases``
+    maps forward, backward and optimizer to ns, ``contents`` is the result of `_step_contents`.
     """
     step = segment.step
     fields = {**contents, **dict(zip(model.PARTS, parts, strict=True))}

@@ -7,7 +7,7 @@ import itertools
 import statistics
 from collections.abc import Iterator, Sequence
 
-from patcher.messages import SEMICOLON, Text, joined
+from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.traces.analysis.attribution import EARLY_NS, Attribution, Launches
 from patcher.traces.analysis.segments import Segment
 from patcher.traces.model import COMPUTE, KINDS, Check, RankProfile, RecordedUnit
@@ -98,7 +98,7 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
     if profile.facts or trace.doubts:
         yield _check("facts", joined(SEMICOLON, trace.doubts), Text("the step metadata agrees with the trace"))
     if trace.unknown:
-        types = ", ".join(map(short, sorted(trace.unknown)[:5]))
+        types = joined(COMMA, map(short, sorted(trace.unknown)[:5]))
         yield Check("types", False, Text("tasks of these unknown types were counted as computing: {types}", types), ())
 
 
@@ -173,9 +173,9 @@ def _lost_kernels_check(trace: RankTrace) -> Iterator[Check]:
 def _clock_check(attribution: Attribution) -> Check:
     """Check that the clocks of host and device agree: that few kernels begin over 10 µs before their launch.
 
-    Some µs are normal on NPUs. It fails if at least 1 % of the tasks begin that early, and if moving every task by
-    their mean lead would move at least 5 % of the steps' time. A failure withdraws each diagnosis of the host, unless
-    its parts of the steps take at least twice the time that would move.
+    Some µs are normal on NPUs. The check fails if at least 1 % of the tasks begin that early, and if at least 5 % of
+    the steps' time would be attributed otherwise if all tasks began later by the mean lead of these. A failure
+    withdraws each diagnosis of the host whose parts take less than twice that time.
     """
     tasks, _, early, lead = attribution.launches
     if not early:
@@ -216,14 +216,15 @@ def _single_kernel_check(attribution: Attribution) -> Check:
         percent(ALONE, 0),
         kernel,
     )
-    return _check("alone", wrong if alone else "", Text("no single kernel takes most of the time of its step"), DEVICE)
+    right = Text("no single kernel takes over {share} of the time of its step", percent(ALONE, 0))
+    return _check("alone", wrong if alone else "", right, DEVICE)
 
 
 def _host_time_check(units: Sequence[RecordedUnit]) -> Check:
     """Check that steps do not take much longer on the host than on the device.
 
-    Take the steps that took over twice as long on the host. The check fails if their excess over their device time adds
-    up to over 10 % of the device time of all steps. A failure withdraws the diagnosis of computing.
+    Only steps that took over twice as long on the host count. The check fails if their excess over their device time
+    adds up to over 10 % of the device time of all steps. A failure withdraws the diagnosis of computing.
     """
     longer = [unit for unit in units if unit.device_ns and _host_excess(unit) > (LONGER - 1) * unit.device_ns]
     beside = sum(map(_host_excess, longer))
@@ -280,7 +281,8 @@ def _unknown_events_check(trace: RankTrace) -> Iterator[Check]:
     """
     if not trace.unread:
         return
-    counts = ", ".join(f"{short(category)} ({count:,})" for category, count in trace.unread.most_common(3))
+    most = trace.unread.most_common(3)
+    counts = joined(COMMA, (Text("{category} ({count:,})", short(category), count) for category, count in most))
     if len(trace.tasks):
         evidence = Text("rlpatch left out events of unknown categories: {categories}", counts)
         yield Check("events", False, evidence, ())
@@ -334,7 +336,7 @@ def _overlap_check(segments: Sequence[Segment]) -> Check:
 
 
 def _numbers(numbers: Sequence[int]) -> str:
-    first_numbers = ", ".join(f"#{number}" for number in numbers[:5])
+    first_numbers = joined(COMMA, (f"#{number}" for number in numbers[:5]))
     return (
         Text("{step_numbers} and {count} more", first_numbers, len(numbers) - 5) if len(numbers) > 5 else first_numbers
     )

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from patcher.messages import Text, sentences
 from patcher.traces.analysis.ranks import Key
 from patcher.traces.messages import LinkPiece
-from patcher.traces.model import Collective, Diagnosis, RankProfile, lower_median
+from patcher.traces.model import EXACT, Collective, Diagnosis, RankProfile, lower_median
 from patcher.traces.words import duration, in_ms, percent, short, size
 
 SLOW = 2.0
@@ -184,7 +184,7 @@ def is_unaligned(collective: Collective) -> bool:
 
 
 def link_transfer(collective: Collective) -> tuple[int, int, int]:
-    """Return (bytes, ns, ns of unaligned pieces) that a collective moved over links within the node.
+    """Return what a collective moved over links within the node: bytes, ns, and ns of unaligned pieces.
 
     A piece is unaligned if it has over 512 bytes, and no multiple of 512.
     """
@@ -230,7 +230,7 @@ def unaligned_collectives(profile: RankProfile) -> Diagnosis | None:
         "pad the data that each rank sends (buckets, shards, vocabularies) to a multiple of {aligned} bytes", ALIGNED
     )
     return Diagnosis(
-        "collective-unaligned", "note", sentences(evidence, beside), None, "exact", advice if slower else "",
+        "collective-unaligned", "note", sentences(evidence, beside), None, EXACT, advice if slower else "",
         profile.source,
     )  # fmt: skip
 

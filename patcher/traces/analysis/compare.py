@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
-from patcher.messages import AND, SEMICOLON, Text, joined
+from patcher.messages import AND, COMMA, SEMICOLON, Text, joined
 from patcher.traces import model
 from patcher.traces.analysis.checks import mark_name
 from patcher.traces.analysis.loads import at_equal_load, spread_of_captures
@@ -282,7 +282,7 @@ def _refusals(before: Profiles, after: Profiles) -> Iterator[str]:
     for name, side in ((Text("before"), before), (Text("after"), after)):
         yield from _failed_checks(name, side, _carries_none)
     stages = [{profile.stage for profile in side} - {""} for side in (before, after)]
-    marks = [{mark_name(profile.marks) or "nothing" for profile in side} for side in (before, after)]
+    marks = [{mark_name(profile.marks) or Text("none") for profile in side} for side in (before, after)]
     windows = [{_window_text(profile) for profile in side} for side in (before, after)]
     if all(stages) and stages[0] != stages[1]:
         yield Text("different stages: {before} before, {after} after", *map(_list_sorted, stages))
@@ -293,14 +293,14 @@ def _refusals(before: Profiles, after: Profiles) -> Iterator[str]:
 
 
 def _capture_names(profiles: Profiles) -> str:
-    return ", ".join(profile.label or profile.source for profile in profiles)
+    return joined(COMMA, (profile.label or profile.source for profile in profiles))
 
 
 def _failed_checks(name: str, side: Profiles, is_counted: Callable[[model.Check], bool]) -> Iterator[str]:
     """Yield a sentence for each failed check of a side for which ``is_counted`` is True.
 
     Each begins with the ``name`` of the side. Equal failures are merged into one sentence, which names the captures,
-    unless all captures of the side failed. A run without a device that launched no kernel did not fail.
+    unless all captures of the side failed. In a run without a device, a step without kernels is no failure.
     """
     failures: dict[str, list[model.RankProfile]] = {}
     for profile in side:
@@ -463,7 +463,7 @@ def _changes_by_name(
         calls_before, ns_before = first.get((name, kind), (0, 0))
         calls_after, ns_after = second.get((name, kind), (0, 0))
         rates = round(calls_before / units[0], 3), round(calls_after / units[1], 3)
-        state = "gone" if calls_before else "new"
+        state: str = Text("gone") if calls_before else Text("new")
         if calls_before and calls_after:
             state = _kernel_change(*rates, ns_before / calls_before, ns_after / calls_after)
         rows.append(model.TimeChange(name, ns_before // units[0], ns_after // units[1], kind, state, *rates))
@@ -504,4 +504,5 @@ def _kernel_change(calls_before: float, calls_after: float, ns_before: float, ns
 
 
 def _list_sorted(names: set[str]) -> str:
-    return ", ".join(sorted(names))
+    first, *others = sorted(names)
+    return ", ".join((first, *others)) if others else first  # half-width: the sentence around has Chinese commas

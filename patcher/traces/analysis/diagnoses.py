@@ -64,7 +64,7 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
             " Missing: {ranks}.",
             len(profiles), len(profiles) + len(missing), listed(missing),
         )  # fmt: skip
-        diagnoses.append(model.Diagnosis("missing-ranks", "note", evidence, None, "exact"))
+        diagnoses.append(model.Diagnosis("missing-ranks", "note", evidence, None, model.EXACT))
     labels = {profile.source: profile.label or profile.source for profile in profiles} if labelled else {}
     ordered = [
         dataclasses.replace(diagnosis, evidence=_with_label(labels.get(diagnosis.source), diagnosis.evidence))
@@ -202,9 +202,11 @@ def _computing(profile: model.RankProfile) -> model.Diagnosis | None:
     kernels = [kernel for kernel in profile.kernels if kernel.kind == model.COMPUTE]
     whole = sum(kernel.ns for kernel in kernels) or 1
     largest = zip(kernels[:3], shorten_distinct([kernel.name for kernel in kernels[:3]]), strict=True)
-    longest = ", ".join(f"{name} ({percent(kernel.ns / whole, 0)})" for kernel, name in largest)
+    longest = joined(COMMA, (Text("{name} ({share})", name, percent(kernel.ns / whole, 0)) for kernel, name in largest))
     advice = Text("make kernels faster or fewer: fusion, another precision, larger batches")
-    evidence = Text("{share} of the time is computing. Longest kernels: {longest}.", percent(share), longest)
+    evidence: str = Text("{share} of the time is computing.", percent(share))
+    if longest:
+        evidence = sentences(evidence, Text("Longest kernels: {longest}.", longest))
     above = sum(max(rate.ns - rate.least_ns, 0) for rate in profile.rates if rate.least_ns is not None)
     if above:
         less = min(above, profile.sum_ns("compute_ns", "overlap_ns")) // len(profile.units)
@@ -215,7 +217,7 @@ def _computing(profile: model.RankProfile) -> model.Diagnosis | None:
             in_ms(less),
         )
         evidence = sentences(evidence, roofline)
-    return model.Diagnosis("compute", "note", evidence, None, "exact", advice, profile.source)
+    return model.Diagnosis("compute", "note", evidence, None, model.EXACT, advice, profile.source)
 
 
 # ---------------------------------------------------------------- the verdict
@@ -230,8 +232,8 @@ def _verdict(
     """Return the verdict of a report, whose title is that of the first diagnosis that is a problem.
 
     Without a problem it is that of the diagnosis on computing, or on the operators of a run without a device; without
-    these, the title says which of the ``withdrawn`` diagnoses may be the cause, or that nothing stands out. If failed
-    checks withdraw all diagnoses of the device, there is no verdict. ``diagnoses`` are in the order of the report,
+    these, the title names the largest of the ``withdrawn`` diagnoses, or says that nothing stands out. If failed checks
+    withdraw all diagnoses of the device, there is no verdict. ``diagnoses`` are in the order of the report,
     ``labels`` maps the source of a profile to its label.
     """
     withdrawn_ids = {diagnosis for profile in profiles if not profile.on_host for diagnosis in profile.withdrawn}
@@ -249,7 +251,10 @@ def _verdict(
 
 
 def _title_without_finding(withdrawn: Sequence[model.Diagnosis]) -> str:
-    """Return the title of a verdict without a finding: the largest ``withdrawn`` warning, else nothing notable."""
+    """Return the title of a verdict without a finding.
+
+    It names the largest ``withdrawn`` warning as unconfirmed; without one, it says that nothing stands out.
+    """
     warnings = (diagnosis for diagnosis in withdrawn if diagnosis.severity == "warning")
     largest = max(warnings, key=lambda diagnosis: diagnosis.saving_ns or 0, default=None)
     if largest is None:
@@ -271,8 +276,10 @@ def _withdrawals(profiles: Sequence[model.RankProfile], labels: Mapping[str, str
 def _withdrawal(check: model.Check) -> str:
     """Return the evidence of a failed check, with the ids of the diagnoses that it withdraws."""
     names = [name for name in check.withdraws if name in model.TITLES]
-    rests = Text("all") if set(EVERY) <= set(names) else ", ".join(names)
-    return Text("{failed_check} (withdrawn verdicts: {verdicts})", check.evidence, rests) if names else check.evidence
+    if not names:
+        return check.evidence
+    verdicts = Text("all") if set(EVERY) <= set(names) else joined(COMMA, names)
+    return Text("{failed_check} (withdrawn verdicts: {verdicts})", check.evidence, verdicts)
 
 
 def _ascend_rule(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None) -> tuple[str, str]:
@@ -287,9 +294,11 @@ def _ascend_rule(profiles: Sequence[model.RankProfile], first: model.Diagnosis |
     reasons = {**model.FREE, "copy_ns": model.PARTS["copy_ns"]}
     profile = max(with_time, key=lambda candidate: candidate.free_share)
     free = profile.free_share
-    rule = Text("Free in torch_npu's step_trace_time is {share}", percent(free))
+    rule = Text("Free time, as torch_npu's step_trace_time counts it, is {share}", percent(free))
     if len(profiles) > 1:
-        rule = Text("Free of {profile} in torch_npu's step_trace_time is {share}", profile.label, percent(free))
+        rule = Text(
+            "Free time of {profile}, as torch_npu's step_trace_time counts it, is {share}", profile.label, percent(free)
+        )
     if free <= NOTABLE:
         return Text(
             "{free_share}, within the limit of 10 %: the Ascend guide recommends looking at computing first, then at"

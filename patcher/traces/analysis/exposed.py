@@ -150,7 +150,7 @@ def _breakdown(profile: model.RankProfile, sums: Mapping[str, int]) -> Text:
 
 
 def _part_words(part: str, time: str, tells_waiting: bool) -> Text:
-    """Return the ``time`` of a part of exposed communication with its name, such as "1.20 ms waiting for ranks".
+    """Return the ``time`` of a part of exposed communication with its name, such as "1.20 ms waiting for other ranks".
 
     ``tells_waiting`` is False if nothing separates waiting from transfer; then transfer is called "transfer or
     waiting".
@@ -205,13 +205,13 @@ def _finding_text(
 def _bubble_text(profile: model.RankProfile, meetings: Meetings) -> FindingText:
     """Return evidence and advice on the bubble of a pipeline.
 
-    If the stages take different times, both name the slowest stage, and the part of its time that exceeds the fastest
-    stage most.
+    If the stages take different times, evidence and advice name the slowest stage, and the part of its time that
+    exceeds the fastest stage most.
     """
     count = sum(map(between_two, profile.collectives)) / (len(profile.units) or 1)
     evidence: str = Text("This rank sends and receives {count:,.0f} times per step.", count)
     advice = Text("use more micro-batches or an interleaved schedule: most of this time is waiting, not transfer")
-    certainty = Text("upper bound of the saving; it includes the transfer itself")
+    certainty = Text("upper bound of the saving, including the transfer itself")
     slowest, fastest = _slowest_and_fastest(meetings)
     if slowest is None or fastest is None:
         return FindingText(evidence, advice, certainty)
@@ -275,7 +275,7 @@ def _straggler_text(
     Without a single straggler, the text names up to two ranks for which the others wait most.
     """
     certainty: str = (
-        "exact" if meetings.exact else Text("heuristic, because the trace does not name the process groups")
+        model.EXACT if meetings.exact else Text("heuristic, because the trace does not name the process groups")
     )
     slow = straggler(meetings)
     if slow is None:

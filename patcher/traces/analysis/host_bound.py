@@ -119,7 +119,9 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
         )
     if profile.setting("stacks").lower() in ("1", "true"):
         return Text("no single function fills these gaps: look at them in a trace viewer; {longest_gap}", begin_of(gap))
-    return Text("no recorded event covers this gap: record again with {command} to see Python frames, too", _STACKS)
+    return Text(
+        "record again with {command} to see Python frames, too, because no recorded event covers this gap", _STACKS
+    )
 
 
 def slow_launchers(profile: model.RankProfile) -> str:
@@ -191,7 +193,7 @@ def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diag
         "{time} passed before the first kernel of the first step; this time is not part of any step.", in_ms(lead_in)
     )
     longest = _largest(profile, model.LEAD_IN)
-    certainty = Text("upper bound: work that began before the recording counts as idle time")
+    certainty = Text("upper bound, because work that began before the recording counts as idle time")
     if longest and longest.call and WAITS.search(longest.call):
         waits = Text(
             "For {share} of this time, the host waits in {call}, presumably for work that was launched before the"

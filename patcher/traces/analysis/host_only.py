@@ -154,10 +154,10 @@ def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
 
 
 def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_operator: Counter[str]) -> HostExcess:
-    """Return the explanation of a ``slow`` step with as many operators as the ``typical`` one: larger inputs, if any.
+    """Explain why a ``slow`` step took longer than the ``typical`` one with as many operators: larger inputs, if any.
 
-    Otherwise it says what to suspect. ``longer_by_operator`` maps the name of each operator to the ns by which it took
-    longer.
+    Without these, the explanation says what to suspect. ``longer_by_operator`` maps the name of each operator to the ns
+    by which it took longer.
     """
     for name, _ in longer_by_operator.most_common():
         new, old = (set(step.inputs.get(name, ())) for step in (slow, typical))
@@ -300,8 +300,8 @@ def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, str]:
     """Return the frame with most of the time without operators, its ns, and a sentence on what it does in this time.
 
     It is the innermost of those that have 80 % of the longest one's time. The ns are the lower median over the steps.
-    Without any frame, the texts are "". Such a frame is named if its inner calls share its time: which of them takes
-    longest may then differ from step to step.
+    Without any frame, the texts are "". It tells more than a place if inner calls share the frame's time, because then
+    another one of them may take longest in each step.
     """
     times = {
         frame: _median([sum(step.frames.get(frame, {}).values()) for step in steps])
@@ -329,8 +329,8 @@ def _places_with_times(places: Sequence[tuple[model.HostPlace, int]]) -> str:
 def _timer_spread(steps: Sequence[model.HostStep], place: model.HostPlace) -> str:
     """Return how little the times at a place differ if the host waits there for a timer, as a duration; else "".
 
-    Only the shorter half of the times counts. They are a timer's if they differ far less than the time of the operators
-    in the same steps, and if there are enough steps.
+    Only the shorter half of the times counts. A timer is assumed if these differ far less than the time of the
+    operators in the same steps, and if there are enough steps.
     """
     times = sorted(step.places[place] for step in steps if place in step.places)
     ran = sorted(sum(step.operators.values()) for step in steps)
@@ -388,10 +388,13 @@ def _many_small(profile: model.RankProfile) -> model.Diagnosis | None:
     if usual_calls < _MANY or whole > SMALL_NS * usual_calls:
         return None
     calls = sum((Counter(step.calls) for step in steps), Counter[str]())
-    most = ", ".join(f"{host_name(name)} ({count / len(steps):,.0f})" for name, count in calls.most_common(_NAMED))
+    frequent = calls.most_common(_NAMED)
+    most = joined(
+        COMMA, (Text("{name} ({count:,.0f})", host_name(name), total / len(steps)) for name, total in frequent)
+    )
     evidence = Text(
         "A step of {step_time} runs {count:,.0f} operators, which take {time} including pauses"
-" below 0.1 ms. Most frequent: {operators}.",
+        " below 0.1 ms. Most frequent: {operators}.",
         in_ms(whole), calls.total() / len(steps), in_ms(small), most,
     )  # fmt: skip
     advice = Text("use fewer and larger operators: vectorise the loop, avoid .item() in the loop, or use torch.compile")
@@ -427,7 +430,8 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
     """
     calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
     own = sum(call.host_ns for call in calls) or 1
-    longest = ", ".join(f"{host_name(call.name)} ({percent(call.host_ns / own, 0)})" for call in calls[:_NAMED])
+    shares = ((host_name(call.name), percent(call.host_ns / own, 0)) for call in calls[:_NAMED])
+    longest = joined(COMMA, (Text("{name} ({share})", name, share) for name, share in shares))
     ran = sum(sum(step.operators.values()) for step in profile.host_steps)
     whole = sum(step.ns for step in profile.host_steps) or 1
     if 2 * ran < whole:
@@ -456,7 +460,7 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
         "note",
         evidence,
         None,
-        "exact",
+        model.EXACT,
         advice,
         profile.source,
         headline=headline,
@@ -517,4 +521,6 @@ def _scattered_places(profile: model.RankProfile, whole: int, idle: int) -> mode
     if len(profile.host_steps) == 1:
         headline = Text("No device data: for {share} of the time no operator runs, spread over many places", share)
     advice = advice_on(place) if place is not None else ""
-    return model.Diagnosis("host-operators", "note", evidence, None, "exact", advice, profile.source, headline=headline)
+    return model.Diagnosis(
+        "host-operators", "note", evidence, None, model.EXACT, advice, profile.source, headline=headline
+    )

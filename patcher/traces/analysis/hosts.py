@@ -246,9 +246,10 @@ def _add_joined(sums: CallTable, joined: Mapping[int, Iterable[int]]) -> None:
 
 
 def _call_sums(sums: CallTable, texts: Sequence[str]) -> tuple[CallSums, ...]:
-    """Return the sums by name, longest device time first; names that were never called are left out.
+    """Return calls, kernels and times by name, longest device time first; names that were never called are left out.
 
-    Operators of one name with different shapes have several numbers, which are added up.
+    ``sums`` is by the number of a name in ``texts``. Operators of one name with different shapes have several numbers,
+    which are added up.
     """
     by_name: dict[str, list[int]] = {}
     for number, values in sums.items():

@@ -62,7 +62,7 @@ def idle(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> Iterator[Idl
 
 
 def idle_parts(begin: int, end: int, launched: int, blocked: Mapping[int, int]) -> tuple[int, int, int, int, int]:
-    """Divide a stretch of an idle device by the reasons of `FREE`, and return the ns of each, in that order.
+    """Divide a stretch of an idle device by the reasons why it is idle, and return the ns of each, in order of `FREE`.
 
     ``launched`` is when the call that launched the next task began. If that is UNKNOWN, all time has the last reason.
     ``blocked`` maps the begin of each long launch call to its end; time within such a call is that of a blocked call.

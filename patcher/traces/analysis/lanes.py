@@ -52,7 +52,7 @@ class _Window(NamedTuple):
 def lanes(
     trace: RankTrace, units: Mapping[int, model.RecordedUnit], cuts: Split, calls: HostCalls
 ) -> Iterator[model.Lanes]:
-    """Yield the lanes of the median step and, if it is another one, of the slowest step; nothing without steps.
+    """Yield the rows to draw (lanes) of the median step, and of the slowest step if it is another one.
 
     ``units`` maps segments of ``cuts`` to steps. ``calls`` has the long calls of each thread, by the label of their
     row. A step in which nothing ran on a device is left out.

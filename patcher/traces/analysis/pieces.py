@@ -86,7 +86,7 @@ def _join_window(pieces: Sequence[RankProfile]) -> RankProfile:
 def _joined_units(pieces: Sequence[RankProfile]) -> Iterator[RecordedUnit]:
     """Yield the steps of all pieces in order, each with the number of uncounted iterations since the step before.
 
-    Only the first step of each later piece changes: its number counts from the begin of the window, so the iterations
+    Only the first step of each later piece changes: its iterations were counted from the begin of the window, so those
     up to the last step of the previous piece are subtracted.
     """
     before: int | None = None  # in the window, up to the last unit of the piece before
@@ -141,7 +141,8 @@ def _known_sum(values: list[int | None]) -> int | None:
 def _joined_kernel_uses(pieces: Sequence[RankProfile]) -> Iterator[KernelUse]:
     """Yield kernels by shape over all pieces, longest first.
 
-    Ratios of pipelines are means weighted by calls, and what bounds a kernel follows from these.
+    The shares of time in which a kernel uses each hardware pipeline are means weighted by calls. The resource that
+    limits the kernel follows from these.
     """
     groups = _group_rows(pieces, "kernel_uses", ("name", "core", "shapes", "types", "block_dim", "state"))
     for group in sorted(groups, key=lambda group: -sum(use.ns for use in group)):
@@ -166,8 +167,8 @@ def _mean(weighted: Sequence[tuple[float, int]]) -> float:
 def _joined_gaps(pieces: Sequence[RankProfile]) -> Iterator[FreeGap]:
     """Yield the places at which the device was free over all pieces, longest first; times and counts are summed.
 
-    The longest gap at a place, and the step with most of its time (``unit``), are those of the piece where this step
-    has most time there.
+    A place's longest gap, and the step with most of its time (``unit``), are taken from the piece in which a single
+    step has most time at the place.
     """
     key = ("kind", "before", "after", "stream", "graph", "part", "call", "operator", "within", "module")
     groups = _group_rows(pieces, "gaps", key)
@@ -218,7 +219,7 @@ def _joined_replays(replays: Sequence[ReplayJoin]) -> ReplayJoin | None:
 
 
 def _joined_lanes(pieces: Sequence[RankProfile], units: Sequence[RecordedUnit]) -> Iterator[Lanes]:
-    """Yield the lanes of the drawn step nearest to the median of all steps, then those of the slowest step.
+    """Yield the drawn rows (lanes) of the step nearest to the median of all steps, then those of the slowest step.
 
     Each piece has lanes of up to two steps. The slowest step is left out if no piece has its lanes.
     """

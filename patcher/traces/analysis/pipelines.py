@@ -105,7 +105,7 @@ def stage_of(pipeline: Sequence[PipelineStage]) -> Mapping[str, int]:
 
 
 def excess(profiles: Collection[RankProfile], others: Collection[RankProfile]) -> Excess | None:
-    """Return the part of a step in which ``profiles`` spend most additional time; None if no part is longer.
+    """Return the part of a step in which ``profiles`` spend most more time than ``others``; None if no part is longer.
 
     Compared are the mean of ``profiles`` and the median of ``others``, in ns per step. Communication does not count,
     because ranks wait in it; the time before the first kernel does.
@@ -124,4 +124,4 @@ def excess(profiles: Collection[RankProfile], others: Collection[RankProfile]) -
 
 def excess_words(more: Excess) -> str:
     """Return the label of the part of an excess."""
-    return model.PARTS.get(more.part) or Text("time before the first kernel")
+    return model.FREE.get(more.part) or model.PARTS.get(more.part) or Text("time before the first kernel")

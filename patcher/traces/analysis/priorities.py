@@ -28,12 +28,12 @@ PARTS_OF: Mapping[str, tuple[str, ...]] = {
 
 
 def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | None) -> model.Diagnosis:
-    """Return a diagnosis of idle time with the place in its headline that has over half of this time.
+    """Return a diagnosis of idle time whose headline names the place with over half of this time.
 
-    Without such a place, it is the call, frame or operator that keeps the host for over half of this time. The saving
-    is then at most the time there. Without either, or without a ``profile``, the diagnosis is returned unchanged.
+    Without such a place, it names the call, frame or operator that keeps the host for over half of this time. In both
+    cases, the saving is at most the time there. Without either, or without a ``profile``, the diagnosis is unchanged.
     """
-    parts = _parts_of(diagnosis)
+    parts = PARTS_OF.get(diagnosis.id, ())
     if profile is None or diagnosis.saving_ns is None:
         return diagnosis
     gap = next((gap for gap in profile.gaps if gap.part in parts and gap.kind == "place"), None)
@@ -57,11 +57,6 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
         saving_ns=min(diagnosis.saving_ns, gap.ns // len(profile.units)),
         culprit=gap.call or gap.operator or gap.module or place_of(gap),
     )
-
-
-def _parts_of(diagnosis: model.Diagnosis) -> tuple[str, ...]:
-    """Return the parts of the time that a diagnosis is of, as far as steps have them."""
-    return tuple(part for part in PARTS_OF.get(diagnosis.id, ()) if hasattr(model.RecordedUnit, part))
 
 
 def ordered(
@@ -112,7 +107,7 @@ def _mark_explained(diagnosis: model.Diagnosis, findings: Sequence[model.Diagnos
 def _is_in_slow_steps(finding: model.Diagnosis, outlier: model.Diagnosis) -> bool:
     """Tell whether the ``finding`` is about time by which slow steps are longer; ``outlier`` is their diagnosis."""
     part = next(iter(outlier.parts), "") if outlier.id == "outlier" else ""
-    about = ("communication_ns",) if finding.id in exposed.IDS else _parts_of(finding)
+    about = ("communication_ns",) if finding.id in exposed.IDS else PARTS_OF.get(finding.id, ())
     return part in about and finding.source == outlier.source
 
 
@@ -152,10 +147,10 @@ def _largest_by_id(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis
 def _mark_cause_of_waiting(
     diagnosis: model.Diagnosis, profiles: Sequence[model.RankProfile], straggler_source: str
 ) -> model.Diagnosis:
-    """Mark a diagnosis of the straggler as the cause of the waiting of the other ranks, if it is.
+    """Return a diagnosis of the straggler, marked as the cause of the other ranks' waiting if it is.
 
-    It is if over half of its saving is time that the other ranks do not spend; else it is returned unchanged.
-    ``straggler_source`` is that of the straggler's profile.
+    It is the cause if over half of its saving is time that the other ranks do not spend. ``straggler_source`` is the
+    source of the straggler's profile.
     """
     more = _excess_over_others(diagnosis, profiles, straggler_source)
     if diagnosis.saving_ns is None or 2 * more <= diagnosis.saving_ns:
@@ -168,7 +163,7 @@ def _excess_over_others(diagnosis: model.Diagnosis, profiles: Sequence[model.Ran
 
     They count with their median; at least 0.
     """
-    parts = _parts_of(diagnosis)
+    parts = PARTS_OF.get(diagnosis.id, ())
     usual = [per_unit(profile, *parts) for profile in profiles if profile.source != source]
     spent = [per_unit(profile, *parts) for profile in profiles if profile.source == source]
     return max(spent[0] - round(statistics.median(usual)), 0) if usual and spent else 0

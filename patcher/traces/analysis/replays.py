@@ -88,7 +88,7 @@ class Replays:
         self.tasks.update(tasks)
 
     def _number_of_name(self, operator: tuple[str, ...]) -> int:
-        """Return the number of an operator's name with its captured inputs; a new name is added to the trace."""
+        """Return the number of an operator (its name, then its inputs if known) in the trace's names; add it if new."""
         name, *inputs = operator
         if not inputs:
             return self.trace.names[name]

@@ -145,9 +145,10 @@ def _covered(marks: Sequence[Mark]) -> int:
 
 
 def _uncounted_between(marks: Sequence[Mark]) -> Iterator[Mark]:
-    """Yield an `UNCOUNTED` mark for each stretch between two marks whose numbers skip a step, if it is long enough.
+    """Yield an `UNCOUNTED` mark for each stretch between two marks whose numbers skip a step.
 
-    Without it, the step before would reach to the end of the stretch, and seem to take as long as several steps.
+    A stretch counts if it takes over half as long as the mark before it. Without the `UNCOUNTED` mark, the step before
+    would reach to the end of the stretch, and seem to take as long as several steps.
     """
     for mark, following in itertools.pairwise(marks):
         skips = mark.number is not None and following.number is not None and following.number > mark.number + 1

@@ -131,7 +131,7 @@ def parsing_defect(path: Path) -> str:
     return ""
 
 
-def steps_of(path: Path, progress: Progress = ignore) -> tuple[int, ...] | None:
+def steps_of(path: Path, progress: Progress) -> tuple[int, ...] | None:
     """Return the step numbers in a rank's folder, ascending; None if unknown.
 
     They are those of the vendor's table, else of marks in a file that is scanned, else of the database.

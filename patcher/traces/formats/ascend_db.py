@@ -85,12 +85,7 @@ class DatabaseTrace(RankTrace):
             with database.opened(self.file) as db:
                 yield db
         except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
-            what = (
-                error
-                if isinstance(error, sqlite3.Error)
-                else Text("a column of the database has values of an unexpected type")
-            )
-            cause = Text("{file} cannot be read: {reason}", self.file.name, what)
+            cause = Text("{file} cannot be read: {reason}", self.file.name, database.failure_reason(error))
             raise Problem(Kind.TRACE, cause, str(self.file), _PARSE_AGAIN) from None
 
     def kernel_uses(self, segments: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:

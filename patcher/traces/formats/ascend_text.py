@@ -30,7 +30,7 @@ _COMPUTING = "Computing"
 def read(file: Path, mark_pattern: re.Pattern[str] | None = None, progress: Progress = ignore) -> RankTrace:
     """Return the trace of a rank from its ``trace_view.json``. Raises Problem (TRACE) for a file that is no trace."""
     reader = _Reader(file, mark_pattern, progress)
-    reader.source.feed(reader.take)
+    reader.source.feed(reader.add_events)
     return reader.finished()
 
 
@@ -93,7 +93,7 @@ class _Reader:
         self.ids, self.cann_threads = StringTable(), StringTable()
         self.devices: set[object] = set()
 
-    def take(self, events: Iterator[Event]) -> None:
+    def add_events(self, events: Iterator[Event]) -> None:
         """Add the events to the trace, or keep them for `finished`; kinds that are not read are skipped.
 
         Raises ValueError, OverflowError or TypeError for a time that is no number.

@@ -125,6 +125,15 @@ def columns(db: sqlite3.Connection) -> dict[str, set[str]]:
     return {table: names for table, names in tables.items() if table not in computed}
 
 
+def failure_reason(error: Exception) -> object:
+    """Return why reading a database failed: SQLite's error, or that a column has values of an unexpected type."""
+    import sqlite3
+
+    if isinstance(error, sqlite3.Error):
+        return error
+    return Text("a column of the database has values of an unexpected type")
+
+
 def _allow_tables(db: sqlite3.Connection) -> None:
     """Let a connection read only the stored tables: views and computed columns are refused from now on."""
     import sqlite3

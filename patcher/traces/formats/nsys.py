@@ -311,12 +311,7 @@ def _as_trace_problem(file: Path, what: str) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
-        why = (
-            error
-            if isinstance(error, sqlite3.Error)
-            else Text("a column of the database has values of an unexpected type")
-        )
-        raise _unreadable(file, Text("{part}: {error}", what, why)) from None
+        raise _unreadable(file, Text("{part}: {error}", what, database.failure_reason(error))) from None
 
 
 def _unreadable(file: Path, what: str) -> Problem:

@@ -88,7 +88,7 @@ def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Prog
     two devices.
     """
     reader = _Reader(path, mark_pattern, progress)
-    reader.source.feed(reader.take)
+    reader.source.feed(reader.add_events)
     return list(reader.traces())
 
 
@@ -143,7 +143,7 @@ class _Reader:
             _UNREAD: self._add_unread,
         }
 
-    def take(self, events: Iterator[Event]) -> None:
+    def add_events(self, events: Iterator[Event]) -> None:
         """Add the events to the traces; categories that a report does not need are skipped.
 
         Raises ValueError, OverflowError or TypeError for a time that is no number.

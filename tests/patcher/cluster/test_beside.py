@@ -113,7 +113,7 @@ def test_apply_status_a_second_stage_and_revert(nodes: Beside) -> None:
 def test_killed_before_a_call_the_next_command_ends_on_one_side(
     nodes: Beside, method: str, request: pytest.FixtureRequest
 ) -> None:
-    if not lab.possible() and not request.config.getoption("--thorough"):
+    if not lab.obstacle() and not request.config.getoption("--thorough"):
         pytest.skip("machines can be apart here, and test_lab shows more: --thorough")
     nodes.rlpatch(*APPLY, module=f"fixtures.rays.paused {method}")
     assert nodes.held() == [method == "running"] * 3

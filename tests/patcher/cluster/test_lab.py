@@ -20,7 +20,7 @@ from tests.patcher.store.tree import age, picture
 
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.skipif(bool(lab.possible()), reason=f"machines apart: {lab.possible()}; test_beside shows less"),
+    pytest.mark.skipif(bool(lab.obstacle()), reason=f"machines apart: {lab.obstacle()}; test_beside shows less"),
 ]
 
 APPLY = ("apply", "vllm-ascend", "--decode", "30:60", "--ray")

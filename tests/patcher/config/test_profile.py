@@ -38,7 +38,10 @@ def test_the_first_unit_is_cold_where_none_comes_before_it(words: str, cold: boo
     [
         ("--decode 30:60 --warmup 0", "without warm-up"),
         ("--decode 1:100", "saving all 99 steps takes about 3.0 s, more than --max-stall 2 allows"),
-        ("--decode 1:200 --max-stall 9", "a trace of over 128 steps opens slowly, if at all; this window has 199"),
+        (
+            "--decode 1:200 --max-stall 9",
+            "a trace of over 128 steps opens slowly, if at all; the window has 199 steps",
+        ),
         (
             "--decode 30:60 --tool torch --contents cpu,stack",
             "saving all 30 steps takes about 4.0 s, more than",

@@ -20,7 +20,7 @@ from tests.patcher.store.tree import age, picture
 
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.skipif(bool(lab.possible()), reason=f"machines apart: {lab.possible()}"),
+    pytest.mark.skipif(bool(lab.obstacle()), reason=f"machines apart: {lab.obstacle()}"),
 ]
 
 

@@ -120,7 +120,7 @@ REFUSED = {
         "different stages: compute-log-prob before, update-policy after",
     ),
     "other marks": (capture(1, 2), capture(1, 2, marks="step["), "different step marks: ProfilerStep before, step after"),
-    "no marks": (capture(1, 2), capture(1, 2, marks=""), "different step marks: ProfilerStep before, nothing after"),
+    "no marks": (capture(1, 2), capture(1, 2, marks=""), "different step marks: ProfilerStep before, none after"),
     "bad data": (capture(1, 2), capture(1, 2, checks=(BAD,)), "after: 30 of 32 steps launched no kernel"),
 }  # fmt: skip
 

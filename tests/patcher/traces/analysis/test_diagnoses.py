@@ -365,7 +365,7 @@ def test_what_lies_before_the_first_kernel_is_no_slow_unit() -> None:
     assert found.verdict.title == TITLES["compute"]
     alone = report(capture(units[0]))
     assert [(one.id, one.saving_ns) for one in alone.findings] == [("lead-in", 60 * MS), ("compute", None)]
-    assert found.verdict.guide.startswith("Free in torch_npu's step_trace_time is 0.0 %")
+    assert found.verdict.guide.startswith("Free time, as torch_npu's step_trace_time counts it, is 0.0 %")
 
 
 def test_a_unit_without_a_kernel_is_no_median() -> None:
@@ -590,7 +590,7 @@ EXPOSED: dict[str, tuple[list[RankProfile], str, int, str, str, str, dict[str, i
     ),
     "sends and receives": (
         [capture(unit(**HALF), collectives=(told(20, name="send"), told(5, name="recv"), told(5, 1, 1)))], "pipeline-bubble", 25,
-        "40.0 25.00 1.00 1.00 13.00 10.0 2", "upper bound of the saving; it includes", "more micro-batches",
+        "40.0 25.00 1.00 1.00 13.00 10.0 2", "upper bound of the saving, including the transfer", "more micro-batches",
         {"pipeline": 25, "waiting": 1, "idle": 1, "transfer": 13},
     ),
     "a straggler at the first of two collectives": (
