@@ -151,7 +151,10 @@ def _is_missing(recorder: str, results: Iterable[GuardResult], launch: Launch) -
 
 
 def _recorder_problem(recorder: str) -> Problem:
-    """Return the problem that the launch does not start `recorder`, the program that records the windows."""
+    """Return the problem that the launch does not start `recorder` ("Nsight Systems"), which records the windows.
+
+    The hint is for nsys, the only recorder that runs outside of the recorded process.
+    """
     cause = Text("the launch command or script does not start {profiler}, so nothing would be recorded", recorder)
     hint = Text(
         "put `nsys profile …` in front of the command: `rlpatch apply --dry-run` prints the nsys command with all"

@@ -73,7 +73,7 @@ class ProfileConfig(Generic[StageT_co]):
                 Text("leave out one of these two options"),
             )
         if not self.saves and not isinstance(self.stage, TimelineStage):
-            self._check_saved()
+            self._check_options_without_saving()
         if isinstance(self.stage, BuiltinStage):
             more = {*changed(self), *changed(self.profiler)}.difference(self.stage.named)
             if more or not isinstance(self.profiler, self.stage.PROFILER):
@@ -85,8 +85,11 @@ class ProfileConfig(Generic[StageT_co]):
                 Text("use an absolute path of letters, digits and underscores: --save-path /tmp/rlpatch_traces"),
             )
 
-    def _check_saved(self) -> None:
-        """Raise Problem (USAGE) for options that need a profiler which saves the trace in the recorded process."""
+    def _check_options_without_saving(self) -> None:
+        """Raise Problem (USAGE) for ``--max-trace-gb`` and ``--no-facts``, which a profiler must support.
+
+        Call it for a profiler that does not save the trace in the recorded process.
+        """
         tool = f"--tool {self.profiler.TOOL}"
         if self.max_trace_gb:
             cause = Text(

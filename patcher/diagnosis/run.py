@@ -65,12 +65,12 @@ def diagnose(
 def planned_windows(
     engines: Sequence[Engine], rollouts: DiagnosedRollouts | None = None, *, decode_only: bool = False
 ) -> PlannedWindows | None:
-    """Return the windows to record in a later rollout; None if no engine has an iteration.
+    """Return the windows to record in a later rollout; None if no engine has an iteration (or decode step) to record.
 
     They are chosen in the longest of the newest rollouts of the first engine that has any. With ``rollouts``, the
     results so far, they complete what is recorded: loads whose results are not supported come first. If rollouts differ
-    in length, the windows count from the begin of such a load. Their numbers are those of iterations, from 0; with
-    ``decode_only`` those of decode steps, from 1.
+    in length, a worker starts to count when such a load begins, else with the rollout. It counts iterations from 0;
+    with ``decode_only`` decode steps from 1.
     """
     for engine in engines:
         studied = [_countable(rollout, decode_only=decode_only) for rollout in engine.whole_rollouts]

@@ -146,7 +146,8 @@ def _record_command(stages: Sequence[TrainerStage]) -> str:
 def _with_classes(stage: StageDiagnosis, recorded: Interpolation, length: Floats, seconds: Floats) -> StageDiagnosis:
     """Return the stage with its classes, in all and for short, medium and long micro-batches.
 
-    ``length`` and ``seconds`` have those of all counted micro-batches; ``recorded`` predicts their classes by length.
+    ``seconds`` has the time of each counted micro-batch, which weighs it. ``length`` has the time by which ``recorded``
+    predicts its classes: on a shared host that of the CPU.
     Classes that are not supported are left out. Only a stage that is not supported keeps its command to record more.
     """
     shares, half_widths = recorded.shares_of(length), recorded.half_widths(length)

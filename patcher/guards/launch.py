@@ -366,7 +366,8 @@ class _Reader:
     def read_named(self, pairs: Iterable[tuple[str, str]], *, is_sure: bool) -> None:
         """Read the settings, files and modules in ``pairs`` of a word and the word behind it.
 
-        ``is_sure``: Ray's settings count, as long as they stand in front of the program.
+        ``is_sure``: whether the settings in a file named by ``--runtime-env`` surely apply. Behind the Python program
+        such a word is the program's own, so they don't.
         """
         for option, word in pairs:
             pair = f"{option} {word}"

@@ -324,8 +324,8 @@ class Collector:
         window = ("--decode", f"{decodes.first}:{decodes.end}", *options)
         if not rollout.single:
             why = Text(
-                "{reason}. The engine may have run out of requests in the middle of this step, so the next run may count"
-                " its rollouts differently: check the number with `rlpatch watch`",
+                "{reason}. The engine may have run out of requests in the middle of this step, so the next run may"
+                " count its rollouts differently: check the number with `rlpatch watch`",
                 why,
             )
         return ProposedWindow(

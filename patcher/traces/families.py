@@ -214,7 +214,7 @@ def family_of(name: str, kind: str) -> str:
     """Return the family of a kernel, a key of `FAMILIES`, by its kind if it communicates or copies, else by name."""
     if kind == "communication":
         return COLLECTIVE
-    if kind == "copy":
+    if kind == "copy" or "copy_kernel_cuda" in name:
         return COPIES
     text = _FLASHINFER.sub("", name[:_LONGEST])
     if _ARGMAX.search(text):

@@ -28,6 +28,9 @@ _MOST_NAMES = 64
 LONG_CALL = 20_000
 """Shortest call of the device's runtime that is kept, in nanoseconds: shorter ones hold nobody up."""
 
+GRAPH_CAPTURE = "graph capture"
+"""Name of the range, among a thread's calls of the runtime, in which it captures a graph instead of running kernels."""
+
 BLOCKING_CALL = 100_000
 """Shortest launch call that counts as one that blocks, in nanoseconds: usual ones take 2 to 50 µs."""
 

@@ -415,10 +415,11 @@ class TimelineRecorder(MemoryUse):
         return "" if "RAY_RAYLET_PID" in os.environ else os.environ.get("RLPATCH_RUN", "")
 
     def span_record(self, rows: Any, begun: Any, origin_us: int) -> dict[str, Any]:  # docstring goes in
-        """Return spans as a record of the file: those that have ended (``rows``) and open ones (``begun``).
+        """Return spans as a record of the file: those that have ended (``rows``) and open ones (``begun``), in ns.
 
-        Times are in microseconds after ``origin_us``. "spans" has rows, "iterations" has columns of differences,
-        and "who" has rank and data-parallel rank if they have changed.
+        Times in the record are in microseconds after ``origin_us``. "spans" has rows. "iterations" has columns of
+        those that have ended, as differences but for the lengths. "who" has rank and data-parallel rank if they
+        have changed.
         """
         record: dict[str, Any] = {}
         if self.who != self.who_written:

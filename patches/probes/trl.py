@@ -116,7 +116,7 @@ class LogProbs(WithoutProfiler, TrainerSteps):
             self.start("micro-batch", None)
 
     def go_on(self, more: bool) -> None:
-        """Begin the next part if there is ``more``, otherwise end the call."""
+        """Begin the next micro-batch of a log-prob computation if there is ``more``, otherwise end the call."""
         if more:
             self.start("micro-batch", None)
         else:

@@ -161,12 +161,12 @@ def _explanation(upstream: Upstream, recipes: Sequence[Recipe], release: str, pl
 
     `places` has the call sites in the installed files; it is empty if the target is not installed.
     """
-    reasons_told: set[str] = set()
+    texts_told: set[str] = set()
     for recipe in recipes:
         structures = [s for s in recipe.structures if not release or release in s.releases]
         if structures:
             yield ""
-            yield from _recipe_lines(recipe, structures, reasons_told)
+            yield from _recipe_lines(recipe, structures, texts_told)
             yield from _installed_lines(recipe, structures, places)
     yield ""
     yield from _gap_and_builtin_lines(upstream, release, {recipe.stage for recipe in recipes})
@@ -233,8 +233,12 @@ def _profiler_arguments(upstream: Upstream, recipe: Recipe, file: str, target: T
     return [f"{setting.line} {setting.keyword}={setting.before}" for setting in settings]
 
 
-def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], reasons_told: set[str]) -> Iterator[str]:
-    """Yield the lines on a recipe, without reasons that are in `reasons_told`; add the recipe's reasons to that set."""
+def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], texts_told: set[str]) -> Iterator[str]:
+    """Yield the lines on a recipe and on those `structures` of its code that are listed.
+
+    Its texts on why and how it patches, and on when the patch is obsolete, are left out if they are in `texts_told`,
+    and added to that set.
+    """
     yield Text("{stage}: {recipe}, {windows}", recipe.stage, recipe.name, joined(COMMA, map(typed_as, recipe.windows)))
     if recipe.marks:
         yield Text("  --markers also inserts this code for {options} windows", ", ".join(map(typed_as, recipe.marks)))
@@ -245,8 +249,8 @@ def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], reasons_told:
         (recipe.how, Text("  how: {method}", recipe.how)),
         (recipe.remove_when, Text("  the patch is obsolete when: {condition}", recipe.remove_when)),
     )
-    yield from (line for reason, line in reasons if reason not in reasons_told)
-    reasons_told.update((recipe.why, recipe.how, recipe.remove_when))
+    yield from (line for reason, line in reasons if reason not in texts_told)
+    texts_told.update((recipe.why, recipe.how, recipe.remove_when))
     yield Text("  upstream source: {source}", recipe.upstream)
     for structure in structures:
         first, last = structure.releases[0], structure.releases[-1]

@@ -120,7 +120,10 @@ def _elsewhere_problem(words: Sequence[str], nothing: StepResult, roots: Sequenc
 
 
 def _selected_patches(roots: Iterable[PatchedRoot], stage: str | None, role: str | None) -> set[PatchId]:
-    """Return the applied patches with the given stage and role (None: any). Raises Problem (USAGE) if none match."""
+    """Return the applied patches with the given stage and role (None: any); the empty set if nothing is applied.
+
+    Raises Problem (USAGE) if patches are applied, but none of them matches.
+    """
     applied = {record.patch for root in roots for record in root.records}
     patches = {patch for patch in applied if stage in (None, patch.stage) and role in (None, patch.role)}
     if applied and not patches:

@@ -177,10 +177,12 @@ def _finish_run(status: int, code: int, companion: Companion | None) -> int:
 def _with_hook(
     plans: Sequence[Plan], launch: Launch, gaps: Sequence[HookGap], meanwhile: Meanwhile | None, *, require: bool
 ) -> Callable[[Show], int]:
-    """Return a function that runs the command of `launch` with the import hook, and returns its exit code.
+    """Prepare the folder of the import hook, and return the function that runs the command of `launch` with it.
 
-    That function also shows in how many processes each plan had an effect. With `require`, it is a problem if there was
-    none. `gaps` are the places in the launch at which the hook may get lost.
+    That function starts what `meanwhile` returns beside the command, and shows in how many processes each plan had an
+    effect. With `require`, it is a problem if there was none. It returns the exit code of `rlpatch run`; if the command
+    fails, it ends this process with the command's status. `gaps` are the places in the launch at which the hook may get
+    lost.
     """
     folders.sweep()
     folder = folders.RunFolder(edits.merge_by_root(plan.edit for plan in plans), require=require)

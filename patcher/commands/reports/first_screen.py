@@ -40,7 +40,7 @@ _ON = ("1", "true")
 
 _PARTS: Mapping[str, tuple[str, str]] = {
     "communication_ns": (Text("communication"), "communication"),
-    "copy_ns": (Text("copies"), "copies"),
+    "copy_ns": (Text("memcpy"), "copies"),
     "free_host_late_ns": (Text("launching kernels earlier"), "dispatch"),
     "compute_ns": (Text("faster kernels"), "compute"),
 }
@@ -147,10 +147,11 @@ def _verdict_line(report: model.TraceReport, focus: model.RankProfile, leading: 
         return title
     of = next((profile for profile in report.captures if profile.source == leading.source), focus)
     if leading.saving_ns:
+        before = of.sum_ns(model.LEAD_IN) if leading.id == "lead-in" else 0  # no part of a step
+        mean = (of.total_ns + before) / len(of.units) or 1
         return Text(
             "{title}; a fix saves at most {saving} of {time} per {step} ({share})", title, in_ms(leading.saving_ns),
-            in_ms(of.total_ns / len(of.units)), unit_word(of),
-            percent(leading.saving_ns * len(of.units) / (of.total_ns or 1), 0),
+            in_ms(mean), unit_word(of), percent(leading.saving_ns / mean, 0),
         )  # fmt: skip
     if leading.id == "compute":
         share = percent(focus.share("compute_ns", "overlap_ns"))
@@ -196,8 +197,13 @@ def contents_words(contents: Mapping[str, Collection[int]]) -> Text:
 
 
 def _ranks(report: model.TraceReport, focus: model.RankProfile) -> str:
-    """Return the recorded rank or number of ranks in words, and the total if larger; "" if unknown."""
+    """Return the recorded rank or number of ranks in words, and the total if larger; "" if unknown.
+
+    If several traces are of one rank, it is the number of traces.
+    """
     count = len(report.captures)
+    if len({profile.rank for profile in report.captures}) < count:
+        return Text("{count} traces", count)
     if count > 1:
         world = focus.world or count
         return Text("{count} of {world} ranks", count, world) if world > count else Text("{count} ranks", count)

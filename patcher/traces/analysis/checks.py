@@ -75,7 +75,10 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
     missing = (
         ""
         if profile.marks
-        else Text("no step marks (ProfilerStep, execute_…, step[…]): the whole trace counts as one step")
+        else Text(
+            "no step marks (ProfilerStep, execute_context_…, step[…]): the whole trace counts as one step;"
+            " --marks chooses other ranges"
+        )
     )
     yield _check("marks", missing, Text("steps are marked by {mark_name}", mark_name(profile.marks)), ("outlier",))
     idle = [unit.number for unit in units if not unit.kernels]
@@ -200,9 +203,9 @@ def _clock_check(attribution: Attribution) -> Check:
 
 
 def _single_kernel_check(attribution: Attribution) -> Check:
-    """Check that no single kernel takes over 90 % of the device time of its step.
+    """Check that in most steps no single kernel takes over 90 % of the device time.
 
-    A failure withdraws all diagnoses of the device.
+    A failure withdraws all diagnoses of the device. A kernel that takes long in few steps makes these slow steps.
     """
     units = zip(attribution.profile.units, attribution.segments, strict=True)
     alone = {
@@ -216,15 +219,17 @@ def _single_kernel_check(attribution: Attribution) -> Check:
         percent(ALONE, 0),
         kernel,
     )
-    right = Text("no single kernel takes over {share} of the time of its step", percent(ALONE, 0))
-    return _check("alone", wrong if alone else "", right, DEVICE)
+    failed = alone and 2 * len(alone) >= len(attribution.profile.units)
+    right = Text("in most steps, no single kernel takes over {share} of the time", percent(ALONE, 0))
+    return _check("alone", wrong if failed else "", right, DEVICE)
 
 
 def _host_time_check(units: Sequence[RecordedUnit]) -> Check:
     """Check that steps do not take much longer on the host than on the device.
 
-    Only steps that took over twice as long on the host count. The check fails if their excess over their device time
-    adds up to over 10 % of the device time of all steps. A failure withdraws the diagnosis of computing.
+    Take the steps that took over twice as long on the host. The check fails if their excess over their device time adds
+    up to over 10 % of the device time of all steps. A failure withdraws the diagnoses of computing and of the time
+    before the first kernel.
     """
     longer = [unit for unit in units if unit.device_ns and _host_excess(unit) > (LONGER - 1) * unit.device_ns]
     beside = sum(map(_host_excess, longer))
@@ -243,7 +248,7 @@ def _host_time_check(units: Sequence[RecordedUnit]) -> Check:
         "host",
         wrong,
         Text("no step takes over {times:.0f} times as long on the host as on the device", LONGER),
-        ("compute",),
+        ("compute", "lead-in"),
     )
 
 

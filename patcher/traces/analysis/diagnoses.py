@@ -26,6 +26,9 @@ There other processes on the cores make single steps longer, too: a verdict take
 _ALIKE = 4
 """Part of the largest excess of a step from which on another one counts as slow, too."""
 
+_OF_MEDIANS = ("host-idle", "host-small", "slow-rank")
+"""Ids of the diagnoses without a device that are about the median step, not about all time."""
+
 _EXACT = Text("measured; the saving is an upper bound")
 
 
@@ -58,6 +61,7 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
             (withdrawn if diagnosis.id in profile.withdrawn else diagnoses).append(diagnosis)
     if slow := host_only.straggler(profiles):
         diagnoses = [slow, *_blame_straggler(diagnoses, slow.source)]
+    diagnoses = [*_without_cold_starts(diagnoses, profiles)]
     if len(profiles) > 1 and (missing := missing_ranks(profiles)):
         evidence = Text(
             "The report covers {count} of {total} ranks. The time that they wait for the missing ranks is unknown."
@@ -85,6 +89,33 @@ def _blame_straggler(diagnoses: Sequence[model.Diagnosis], source: str) -> Itera
             yield diagnosis
         elif diagnosis.source == source:
             yield dataclasses.replace(diagnosis, same_as="slow-rank")
+
+
+def _without_cold_starts(
+    diagnoses: Sequence[model.Diagnosis], profiles: Sequence[model.RankProfile]
+) -> Iterator[model.Diagnosis]:
+    """Yield the diagnoses; a slow step that starts the profiler is a note if a warning is about all steps.
+
+    Only steps without a device count: their time includes the profiler's start.
+    """
+    cold = {profile.source for profile in profiles if profile.on_host and _is_first_slowest(profile)}
+    about_all = any(diagnosis.severity == "warning" and diagnosis.id in _OF_MEDIANS for diagnosis in diagnoses)
+    for diagnosis in diagnoses:
+        if about_all and diagnosis.id == "outlier" and diagnosis.source in cold:
+            yield dataclasses.replace(diagnosis, severity="note")
+        else:
+            yield diagnosis
+
+
+def _is_first_slowest(profile: model.RankProfile) -> bool:
+    """Tell whether the step that takes longest on the host is one that starts the profiler."""
+    units = _counted_units(profile)
+    return bool(units) and max(units, key=operator.attrgetter("host_ns")).number in profile.cold
+
+
+def _counted_units(profile: model.RankProfile) -> list[model.RecordedUnit]:
+    """Return the steps of a profile without those that rlpatch itself makes longer."""
+    return [unit for unit in profile.units if not unit.profiler_start]
 
 
 def _with_label(profile: str | None, evidence: str) -> str:
@@ -117,7 +148,7 @@ def _slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
     if len(profile.units) < 3:
         return None
     time = operator.attrgetter("host_ns" if profile.on_host else "device_ns")
-    units = [unit for unit in profile.units if not unit.profiler_start]  # rlpatch itself makes that one longer
+    units = _counted_units(profile)
     slowest, usual = max(units, key=time, default=None), model.lower_median(model.timed(profile.units), time)
     if slowest is None:
         return None
@@ -138,6 +169,8 @@ def _slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
         advice = better or advice
     else:
         more, cause = _why_slower(profile, slowest, usual)
+        if _longer_part(slowest, usual) == "communication_ns":
+            advice = Text("compare the ranks in this step: the last one to enter a collective keeps the others waiting")
     if cause:
         headline = Text("{title}: {cause}", headline or model.TITLES["outlier"], cause)
     evidence = sentences(evidence, more, cold)

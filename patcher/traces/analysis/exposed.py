@@ -314,7 +314,7 @@ def _straggler_text(
             "{certainty}; part of the waiting may come from the profilers' different start times: record several steps",
             certainty,
         )
-    advice = Text("check what {rank} does before the collectives: its load, its host, its CPU cores", last)
+    advice = Text("check what {rank} does before the collectives: its load, its host, its device's clock", last)
     blamed = [candidate for candidate in profiles if candidate.source == slow.source]
     more = excess(blamed, others)
     if more is not None and per_unit(profile, "communication_ns") and more.ns >= WAITS * blamed[0].median_ns:

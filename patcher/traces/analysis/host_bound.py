@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from patcher.messages import SEMICOLON, Text, joined, sentences
@@ -9,6 +10,7 @@ from patcher.traces import model
 from patcher.traces.analysis.activities import WAITS
 from patcher.traces.analysis.checks import HOST, NOTABLE
 from patcher.traces.places import begin_of, first_place, host_cause, place_in_words
+from patcher.traces.rank_trace import GRAPH_CAPTURE
 from patcher.traces.words import host_name, in_ms, percent
 
 HOST_PARTS = HOST["dispatch"]
@@ -24,6 +26,12 @@ _FASTER_LAUNCH = {
         "use ACL graphs, TASK_QUEUE_ENABLE=2, processes bound to CPU cores, or asynchronous scheduling"
     ),
 }
+_ALLOCATES = re.compile(r"(?:cuda|hip|aclrt)(?:Malloc|Free)")
+"""Calls of a device's runtime that allocate or free its memory."""
+
+_COMPILED = "torchinductor"
+"""Part of the name of a frame in code that torch.compile made."""
+
 _ABOUT_CALL = {
     "graph": Text(
         "a graph is instantiated or uploaded at its first launch: replay the graph once before the recording window,"
@@ -111,17 +119,39 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             "{call} blocks the host while the device is empty: remove this call, or launch more kernels before it",
             host_name(gap.call),
         )
+    if gap.call == GRAPH_CAPTURE:
+        return Text("a graph is captured here, which runs nothing: record a window after all graphs are captured")
+    if _COMPILED in gap.call:  # its launches, not its Python, take the time
+        return _FASTER_LAUNCH[model.PROFILERS[profile.form]]
+    if _ALLOCATES.search(gap.call):
+        return Text(
+            "torch's allocator asks the driver for memory: run the step once before the recording window; if each step"
+            " does so, use less memory, or the allocator's expandable_segments:True"
+        )
     if gap.call or gap.within:
         return Text(
             "look at what the host does in {name}: make this work faster, or run it before the step or in"
             " parallel with the step",
             host_name(gap.call or gap.operator),
         )
+    if _is_between_marks(profile, gap):
+        return Text(
+            "the gap lies between the marks of two steps: look at the loop around the steps, for example at data"
+            " loading, logging or saving"
+        )
     if profile.setting("stacks").lower() in ("1", "true"):
         return Text("no single function fills these gaps: look at them in a trace viewer; {longest_gap}", begin_of(gap))
     return Text(
         "record again with {command} to see Python frames, too, because no recorded event covers this gap", _STACKS
     )
+
+
+def _is_between_marks(profile: model.RankProfile, gap: model.FreeGap) -> bool:
+    """Tell whether most of the longest gap at a place lies after the mark of its step ended on the host."""
+    if not profile.marks or gap.part == model.LEAD_IN:
+        return False
+    host_ns = next((unit.host_ns for unit in profile.units if unit.number == gap.unit), 0)
+    return 2 * (gap.begin_ns + gap.longest_ns - host_ns) > gap.longest_ns
 
 
 def slow_launchers(profile: model.RankProfile) -> str:

@@ -14,7 +14,7 @@ from patcher.messages import COMMA, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis.checks import NOTABLE
 from patcher.traces.analysis.exposed import BLAMED
-from patcher.traces.analysis.host_steps import COLLECTION, SMALL_NS
+from patcher.traces.analysis.host_steps import COLLECTION, SMALL_NS, is_library
 from patcher.traces.families import COLLECTIVE, ELEMENTWISE, FAMILIES
 from patcher.traces.operator_families import operator_family
 from patcher.traces.words import duration, host_name, in_ms, percent
@@ -41,8 +41,17 @@ _BLOCKS = re.compile(
 )
 """Built-in functions in which a thread does nothing but wait."""
 
+_PAIRS = re.compile(r"send|recv")
+"""Communication of two ranks, as between the stages of a pipeline."""
+
 _TREND_STEPS, _TREND = 5, 1.5
 """Steps from which on they can have a trend, and how many times as long the longer third of them takes at least."""
+
+_COPIES = re.compile(r"::(?:copy_|_to_copy|clone|contiguous|cat)$")
+"""Operators that copy tensors."""
+
+_PYTHON_BACKWARD = re.compile(r"Backward$")
+"""Operators of autograd that run Python; the names of torch's own end in a number, as ``AddmmBackward0``."""
 
 _INNER = 0.8
 """Share of an outer frame's time from which on a frame within it is named instead."""
@@ -68,9 +77,11 @@ def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
 def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     """Diagnose the rank for which the others wait in collectives on the CPU: it spends least time in these itself.
 
-    None unless the others spend at least 1.5 times as long there, and longer by at least 10 % of their step. The saving
-    in ns is per step.
+    None unless the others spend at least 1.5 times as long there, and longer by at least 10 % of their step; None, too,
+    if several profiles are of one rank. The saving in ns is per step.
     """
+    if len({profile.rank for profile in profiles}) < len(profiles):
+        return None  # they did not meet
     waits = sorted(
         (_median([_communicating(step) for step in profile.host_steps]), profile.source, profile)
         for profile in profiles
@@ -98,8 +109,8 @@ def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
 
 
 def _communicating(step: model.HostStep) -> int:
-    """Return for how many ns of a step no operator runs during a collective."""
-    return sum(ns for place, ns in step.places.items() if _communicates(place))
+    """Return for how many ns of a step no operator runs during a collective; sends and receives do not count."""
+    return sum(ns for place, ns in step.places.items() if _communicates(place) and not _PAIRS.search(place.inside))
 
 
 class HostExcess(NamedTuple):
@@ -140,6 +151,13 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
         cause = Text("most of the additional time passes in {place}", host_name(name)) if 2 * ns >= whole else ""
         return HostExcess(sentences(sentence, counts), cause)
     more = _excess_by_inputs(slow, typical, longer_by_operator)
+    if not more.evidence:
+        unknown = Text(
+            "This step ran as many operators as the median step: its inputs were larger, or another"
+            " process held the CPU core."
+        )
+        see = Text("{command} also records the sizes of inputs.", _SHAPES)
+        more = HostExcess(sentences(unknown, "" if _records_shapes(profile) else see))
     return more._replace(evidence=sentences(sentence, more.evidence))
 
 
@@ -156,8 +174,8 @@ def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
 def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_operator: Counter[str]) -> HostExcess:
     """Explain why a ``slow`` step took longer than the ``typical`` one with as many operators: larger inputs, if any.
 
-    Without these, the explanation says what to suspect. ``longer_by_operator`` maps the name of each operator to the ns
-    by which it took longer.
+    Otherwise it says what to suspect; all texts are "" if no sizes are known. ``longer_by_operator`` maps the name of
+    each operator to the ns by which it took longer.
     """
     for name, _ in longer_by_operator.most_common():
         new, old = (set(step.inputs.get(name, ())) for step in (slow, typical))
@@ -174,15 +192,16 @@ def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_o
     if slow.inputs:
         same = Text(
             "This step ran as many operators as the median step, on inputs of the same sizes:"
-            " something else held the CPU core, for example another process."
+            " probably something else held the CPU cores, for example more threads than cores, or another process."
         )
-        return HostExcess(same, Text("the same operators on inputs of the same sizes took longer"))
-    unknown = Text(
-        "This step ran as many operators as the median step: its inputs were larger, or another process held the CPU"
-        " core. To see the sizes of inputs, record again with {command}.",
-        _SHAPES,
-    )
-    return HostExcess(unknown)
+        advice = Text("compare the threads of this process (OMP_NUM_THREADS) and other processes with the CPU cores")
+        return HostExcess(same, Text("the same operators on inputs of the same sizes took longer"), advice)
+    return HostExcess("")
+
+
+def _records_shapes(profile: model.RankProfile) -> bool:
+    """Tell whether the trace has the sizes of inputs; rlpatch reads those of the operators whose work it knows."""
+    return profile.setting("shapes").lower() in ("1", "true")
 
 
 def _elements(shapes: str) -> int:
@@ -200,6 +219,8 @@ def place_words(place: model.HostPlace) -> str:
     if _communicates(place):
         return Text("during {collective}", host_name(place.inside))
     inside = Text("Python's garbage collection") if place.inside in _COLLECTORS else host_name(place.inside)
+    if _waits_for_gil(place):
+        return Text("in {inside}, after its operator: another Python thread probably holds the GIL", inside)
     if place.inside and place.around:
         return Text("in {inside} (within {around})", inside, host_name(place.around))
     if place.inside:
@@ -221,6 +242,11 @@ def _communicates(place: model.HostPlace) -> bool:
     return bool(place.inside) and operator_family(place.inside) == COLLECTIVE
 
 
+def _waits_for_gil(place: model.HostPlace) -> bool:
+    """Tell whether a function of torch goes on at a place after its operator, as if it waited for Python's GIL."""
+    return bool(place.inside and place.before)
+
+
 def _names_cause(place: model.HostPlace) -> bool:
     """Tell whether a place says what happens there, and not only between which operators it lies."""
     return bool(place.inside) or place.saving
@@ -236,7 +262,7 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
     """
     steps = profile.host_steps
     whole, idle = (_median(values) for values in zip(*((step.ns, step.idle_ns) for step in steps), strict=True))
-    places, within = _places_or_frame(steps, least=NOTABLE * whole, half=idle / 2)
+    places, parts = _places_or_frame(steps, least=NOTABLE * whole, half=idle / 2)
     if not places:
         return None
     (first, saving), *further = places
@@ -246,7 +272,11 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
         " {place}, {longest}.",
         in_ms(idle), in_ms(whole), share, place_words(first), in_ms(saving),
     )  # fmt: skip
-    evidence = sentences(evidence, within)
+    advice = advice_on(first)
+    if parts:
+        longest = joined(COMMA, (Text("{place} {time}", host_name(name), in_ms(ns)) for name, ns in parts))
+        evidence = sentences(evidence, Text("Mean time per step of what runs inside: {places}.", longest))
+        advice = advice_on(model.HostPlace(parts[0][0]))
     certainty: str = Text("upper bound of the saving; operators that the profiler did not record count as idle time")
     headline: str = Text(
         "No device data: for {share} of the time no operator runs, mostly {place}", share, place_words(first)
@@ -277,31 +307,31 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
         evidence = sentences(evidence, others)
     severity = "warning" if 2 * saving >= whole or (2 * idle >= whole and 2 * saving >= idle) else "note"
     return model.Diagnosis(
-        "host-idle", severity, evidence, saving, certainty, advice_on(first), profile.source, headline=headline
+        "host-idle", severity, evidence, saving, certainty, advice, profile.source, headline=headline
     )
 
 
 def _places_or_frame(
     steps: Sequence[model.HostStep], least: float, half: float
-) -> tuple[list[tuple[model.HostPlace, int]], str]:
-    """Return the places without operators with their typical ns, longest first, and a sentence on the first, or "".
+) -> tuple[list[tuple[model.HostPlace, int]], list[tuple[str, float]]]:
+    """Return the places without operators with their typical ns, longest first, and the longest parts of the first.
 
     Places below ``least`` ns are left out. If no place has ``half`` of the time, but a frame around several does, that
-    frame is the only place, and the sentence says what lies in it.
+    frame is the only place, and only then there are parts: those of `_typical_frame`.
     """
     places = [(place, ns) for place, ns in _typical_places(steps) if ns >= least]
     if places and places[0][1] >= half:
-        return places, ""
-    frame, ns, within = _typical_frame(steps)
-    return ([(model.HostPlace(frame), ns)], within) if frame and ns >= max(least, half) else (places, "")
+        return places, []
+    frame, ns, parts = _typical_frame(steps)
+    return ([(model.HostPlace(frame), ns)], parts) if frame and ns >= max(least, half) else (places, [])
 
 
-def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, str]:
-    """Return the frame with most of the time without operators, its ns, and a sentence on what it does in this time.
+def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, list[tuple[str, float]]]:
+    """Return the frame with most of the time without operators, its ns, and what runs in it with the mean ns of that.
 
-    It is the innermost of those that have 80 % of the longest one's time. The ns are the lower median over the steps.
-    Without any frame, the texts are "". It tells more than a place if inner calls share the frame's time, because then
-    another one of them may take longest in each step.
+    It is the innermost of those that have 80 % of the longest one's time, in a program's own code if one is there. The
+    ns are the lower median over the steps. Without any frame, its name is "". It tells more than a place if inner calls
+    share the frame's time, because then another one of them may take longest in each step.
     """
     times = {
         frame: _median([sum(step.frames.get(frame, {}).values()) for step in steps])
@@ -309,16 +339,13 @@ def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, str]:
     }
     longest_ns = max(times.values(), default=0)
     if not longest_ns:
-        return "", 0, ""
-    ns, frame = min((ns, frame) for frame, ns in times.items() if ns >= _INNER * longest_ns)
+        return "", 0, []
+    _, ns, frame = min((is_library(frame), ns, frame) for frame, ns in times.items() if ns >= _INNER * longest_ns)
     parts = Counter[str]()
     for step in steps:
         for place, part_ns in step.frames.get(frame, {}).items():
             parts[place.inside] += part_ns
-    longest = (
-        Text("{place} {time}", host_name(name), in_ms(ns / len(steps))) for name, ns in parts.most_common(_NAMED)
-    )
-    return frame, ns, Text("Mean time per step of what runs inside: {places}.", joined(COMMA, longest))
+    return frame, ns, [(name, part_ns / len(steps)) for name, part_ns in parts.most_common(_NAMED)]
 
 
 def _places_with_times(places: Sequence[tuple[model.HostPlace, int]]) -> str:
@@ -366,6 +393,8 @@ def advice_on(place: model.HostPlace) -> str:
         )
     if place.saving:
         return Text("save or send weights less often, or in another thread or process")
+    if _waits_for_gil(place):
+        return Text("find the other Python thread that holds the GIL, and move its work to another process")
     if place.inside in _COLLECTORS:
         return Text("call gc.freeze() once everything is loaded, or gc.collect() between the steps")
     if _BLOCKS.search(place.inside):
@@ -445,6 +474,14 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
         "compare the number of threads (OMP_NUM_THREADS) with the cores that this process has; then try fewer and"
         " larger operators, or another precision"
     )
+    dominant = calls[0].name if calls and 2 * calls[0].host_ns >= own else ""
+    if _COPIES.search(dominant):
+        advice = Text("avoid copies and conversions of tensors: contiguous(), clone(), to() and cat()")
+    if _PYTHON_BACKWARD.search(dominant):
+        advice = Text(
+            "look at the Python code that {operator} runs: a backward hook, or backward() of an autograd.Function",
+            host_name(dominant),
+        )
     headline = _dominant_operator(profile, whole)
     if trend := _trend(profile.host_steps):
         first, last = trend
@@ -454,7 +491,8 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
         usual = model.lower_median(profile.host_steps, operator.attrgetter("ns"))
         slowest = max(profile.host_steps, key=operator.attrgetter("ns"))
         more = excess(profile, slowest.number, usual.number)
-        evidence, advice = sentences(evidence, more.evidence), more.advice or advice
+        grows = Text("check what grows or shrinks from step to step: the inputs, a cache, a list")
+        evidence, advice = sentences(evidence, more.evidence), more.advice or grows
     return model.Diagnosis(
         "host-operators",
         "note",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -39,6 +40,12 @@ _DETACH, _TENSORS = "aten::detach", 4
 
 COLLECTION = "Python GC"
 """The range of a garbage collection of Python (torch's ``record_python_gc_info``)."""
+
+_BUILT_IN = re.compile(r"built-in (?:function|method) (\w+)")
+"""Begin of the name of a function in C or C++, with the name that an operator of torch may share."""
+
+_LIBRARY = re.compile(rf"(?:{'|'.join(map(re.escape, sys.stdlib_module_names))}|torch)(?:\.py\(|/)|built-in ")
+"""Begin of the name of a frame of a library."""
 
 _WAITS = re.compile(r"wait|synchronize|run_backward")
 """Frames that only wait, for the work of a collective or for autograd, in which DistributedDataParallel waits."""
@@ -158,12 +165,15 @@ def _host_step(
     places = Counter[HostPlace]()
     frames: dict[str, Counter[HostPlace]] = {}
     outermost = _frames_around(covering_ranges["frames"], within)
+    ranges_of_step = {texts[frame] for frame in outermost if not _FRAME.search(texts[frame])}
     inputs: dict[str, set[str]] = {}
     reach, before, small, same = begin, "", 0, 0
     for first, last, name, shapes in (*within, (end, end, "", "")):
         first, last = max(first, begin), min(last, end)
         if first - reach >= SMALL_NS:
             place = _place_of_gap(covering_ranges, (reach, first), (before, name), texts)
+            if place.inside in ranges_of_step:  # tells nothing: all operators of the step run in it
+                place = HostPlace("", "", before, name)
             saving = not place.inside and before == _DETACH and same >= _TENSORS
             places[place._replace(saving=saving)] += first - reach
             for frame in set(covering_names(covering_ranges["frames"], reach, first)) - outermost:
@@ -205,7 +215,7 @@ def _place_of_gap(
 
     A collective that covers most of it takes precedence, unless a frame covers it that does more than wait. ``stretch``
     is begin and end in ns, ``covering_ranges`` the result of `_covering_ranges`. ``neighbours`` are the names of the
-    operators before and after, "" at the edge of the step.
+    operators before and after, "" at the edge of the step. A frame of a library comes with its caller.
     """
     collective, frame, inside = (
         covering(covering_ranges[kind], *stretch, 0) for kind in ("collectives", "frames", "ranges")
@@ -217,7 +227,27 @@ def _place_of_gap(
     name, around_name = texts[frame.name], texts[inside.name] if inside else ""
     if around_name == COLLECTION:  # whatever frame it interrupts, or calls
         return HostPlace(COLLECTION)
-    return HostPlace(name, around_name if around_name != name else "")
+    if (function := _BUILT_IN.match(name)) and neighbours[0] == f"aten::{function[1]}":
+        return HostPlace(name, before=neighbours[0])
+    if name == around_name or not around_name:
+        around_name = _caller(covering_ranges["frames"], stretch, name, texts)
+    return HostPlace(name, around_name)
+
+
+def _caller(frames: NestedRanges, stretch: tuple[int, int], name: str, texts: Sequence[str]) -> str:
+    """Return the innermost frame of a program's own code that covers most of ``stretch``; "" if ``name`` is such code.
+
+    ``stretch`` is begin and end in ns, ``name`` the frame or range that covers it, ``texts`` the names by number.
+    """
+    if not is_library(name):
+        return ""
+    around = [texts[frame] for frame in covering_names(frames, *stretch)]
+    return next((frame for frame in reversed(around) if _FRAME.search(frame) and not is_library(frame)), "")
+
+
+def is_library(frame: str) -> bool:
+    """Tell whether a frame lies in Python's standard library, in torch, or in no file, by its name."""
+    return _LIBRARY.match(frame) is not None
 
 
 def _compiling_ns(ranges: NestedRanges, window: tuple[int, int], texts: Sequence[str]) -> int:

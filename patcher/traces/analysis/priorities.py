@@ -114,10 +114,10 @@ def _is_in_slow_steps(finding: model.Diagnosis, outlier: model.Diagnosis) -> boo
 def _subtract_slow_steps(diagnosis: model.Diagnosis, findings: Sequence[model.Diagnosis]) -> model.Diagnosis:
     """Return a diagnosis without the part of its saving that lies in slow steps, if that is over half of the saving.
 
-    Then only few steps have the cause, and the diagnosis of the slowest step comes first. Otherwise the diagnosis is
-    unchanged, and so are those of communication, because other ranks explain it.
+    Then only few steps have the cause, and the diagnosis of the slowest step comes first. Waiting keeps its saving,
+    because other ranks explain it.
     """
-    if diagnosis.id not in PARTS_OF:
+    if diagnosis.id not in (*PARTS_OF, exposed.PARTS[exposed.TRANSFER]):
         return diagnosis
     for outlier in findings:
         saving, longer = diagnosis.saving_ns or 0, outlier.saving_ns or 0

@@ -57,9 +57,10 @@ def classes_by_segment(
 
 
 def _classes_on_device(trace: RankTrace, cuts: Split, units: Mapping[int, RecordedUnit]) -> dict[int, dict[str, int]]:
-    """Return segment → class of work → ns of each step: its nine parts, with computing divided among kernel families.
+    """Return the ns on the device of each step in ``units``, by number of its segment and class of work.
 
-    Host-bound time after the last kernel of a step counts as outside of the forward pass.
+    Classes are the kernel families, collectives, copies, host-bound time, time outside of the forward pass, and the
+    rest. Host-bound time after the last kernel of a step counts as outside of the forward pass.
     """
     tasks, texts = trace.tasks, trace.names.texts
     kernels = defaultdict[int, Counter[str]](Counter)

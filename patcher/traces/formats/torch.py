@@ -22,7 +22,15 @@ from patcher.traces.families import is_collective
 from patcher.traces.formats.chrome import BEYOND, Args, ChromeEvents, Event, nanoseconds, times
 from patcher.traces.messages import message
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY, CPU
-from patcher.traces.rank_trace import LONG_CALL, NN_MODULE, OPTIMIZER, RankTrace, Thread, several_problem
+from patcher.traces.rank_trace import (
+    GRAPH_CAPTURE,
+    LONG_CALL,
+    NN_MODULE,
+    OPTIMIZER,
+    RankTrace,
+    Thread,
+    several_problem,
+)
 from patcher.traces.trace_columns import (
     UNKNOWN,
     AllocationColumns,
@@ -264,9 +272,11 @@ class _Reader:
             graph.add(time, self.names[str(kernel)] if kernel else UNKNOWN, copy=copy)
 
     def _add_capture(self, event: Event) -> None:
-        """Begin or end the captured graph of a thread; the call itself is added if it takes 20 µs or more."""
+        """Begin or end the captured graph of a thread; its range is added, and the call if it takes 20 µs or more."""
         thread = self._thread(event)
-        thread.rank.captures.pop(thread.number, None)
+        captured = thread.rank.captures.pop(thread.number, None)
+        if captured and "End" in event.name:
+            thread.rank.trace.add_call(GRAPH_CAPTURE, captured.begin, nanoseconds(event.ts), thread.number)
         if "Begin" in event.name:
             graph = CapturedLaunches(thread.number, nanoseconds(event.ts))
             thread.rank.captures[thread.number] = graph

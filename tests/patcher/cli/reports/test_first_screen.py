@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from patcher.cli import rlpatch
 from patcher.commands.reports import first_screen
 from patcher.messages.columns import width
-from patcher.traces.model import Check, Diagnosis, RankProfile, RecordedUnit
+from patcher.traces.model import Check, Diagnosis, RankProfile, RecordedUnit, TraceReport, Verdict
 from tests.matrix import thinned
 from tests.patcher.traces.made_ranks import Rank, late_ranks, pipeline
 from tests.patcher.traces.recorded import MS, SHARED, Range, Run, Task, shared, steps
@@ -90,7 +90,7 @@ def test_a_single_unit_has_no_spread_and_what_is_small_is_not_worth_it(tmp_path:
     rank.busy(1, 92_000, 99_990, ahead=80_000)
     text = " ".join(" ".join(screen(written(tmp_path, [rank]))).split())
     assert "only 1 step" in text
-    assert "little to gain from: copies (at most 2.0 %)" in text
+    assert "little to gain from: memcpy (at most 2.0 %)" in text
     assert "-o report.html" in text
 
 
@@ -100,7 +100,13 @@ def test_what_a_failed_check_withdraws_is_not_called_little(tmp_path: Path) -> N
     for withdrawn, named in (((), True), (("dispatch",), False)):
         profile = RankProfile("a", "torch", 0, "H100", (unit,), checks=(Check("launches", False, "why", withdrawn),))
         line = first_screen._little_to_gain(profile, leading)
-        assert ("launching kernels" in line, "copies" in line) == (named, True)
+        assert ("launching kernels" in line, "memcpy" in line) == (named, True)
+
+
+@pytest.mark.parametrize(("ranks", "words"), [((0, 1), "2 of 4 ranks"), ((0, 0), "2 traces")])
+def test_traces_of_one_rank_are_not_counted_as_ranks(ranks: tuple[int, int], words: str) -> None:
+    profiles = tuple(RankProfile("a", "torch", rank, "CPU", (), world=4) for rank in ranks)
+    assert first_screen._ranks(TraceReport(profiles, (), Verdict("")), profiles[0]) == words
 
 
 def test_what_an_engine_step_held_and_graphs_are_told(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,6 +124,16 @@ def works(machine: Machine) -> None:
     machine.spend(machine.operators, "aten::nonzero", 20 * MS)
 
 
+def captures_graph(machine: Machine) -> None:
+    machine.spend(machine.calls, "cudaStreamBeginCapture", 10 * US)
+    machine.spend(machine.frames, "model.py(9): forward", 20 * MS)
+    machine.spend(machine.calls, "cudaStreamEndCapture", 10 * US)
+
+
+def compiled(machine: Machine) -> None:
+    machine.spend(machine.frames, "/tmp/torchinductor_root/ab/cab.py(9): call", 20 * MS)
+
+
 STACK = "--contents npu,cpu,stack"
 CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
     "a call that had returned": (returned_early, "dispatch", ("zoom_shift for 80 %",), ("Synchronize",)),
@@ -131,7 +142,9 @@ CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
     "a thread that works while the main one waits": (worker, "dispatch", ("tokenize",), ("acquire",)),
     "several functions, none of which has half": (shared, "dispatch", ("no single recorded operator, call or frame",), ("part",)),
     "a sleep that nothing recorded": (sleep, "dispatch", ("no single recorded operator, call or frame", STACK), ()),
-    "memory that is allocated": (allocates, "dispatch", ("cudaMalloc for ",), ()),
+    "memory that is allocated": (allocates, "dispatch", ("cudaMalloc for ", "expandable_segments"), ()),
+    "a graph that is captured": (captures_graph, "dispatch", ("graph capture for ", "after all graphs"), ("model.py",)),
+    "code of torch.compile": (compiled, "dispatch", ("torchinductor", "CUDA graphs"), ("look at",)),
     "an operator": (works, "dispatch", ("aten::nonzero",), ()),
     "a kernel that starts late": (starts_late, "dispatch", ("launch latency while", "aten::slow_start"), ("Synchronize",)),
     "a launch that loads code": (loads_code, "launch-blocked", ("cudaLaunchKernel", "loads or compiles its code"), ()),
@@ -141,8 +154,8 @@ CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-def recorded(inject: Inject, count: int = 4, *, before: bool = False) -> Run:
-    """Steps with one thing in the middle of each, or ``before`` the first one alone."""
+def recorded(inject: Inject, count: int = 4, *, before: bool = False, between: int = 0) -> Run:
+    """Steps with one thing in the middle of each, or ``before`` the first one alone, and ``between`` ns between two."""
     machine = Machine()
     for number in range(count):
         begin = machine.now
@@ -151,6 +164,7 @@ def recorded(inject: Inject, count: int = 4, *, before: bool = False) -> Run:
                 inject(machine)
             machine.kernel(f"kernel{index}")
         machine.marks.append(Range(f"ProfilerStep#{number + 3}", begin, machine.now))
+        machine.now += between
     return Run(
         tuple(sorted(machine.tasks, key=lambda task: task.begin)), tuple(machine.marks), tuple(machine.operators),
         tuple(machine.annotations), calls=tuple(machine.calls), modules=tuple(machine.modules),
@@ -180,6 +194,15 @@ def test_the_cause_that_was_put_in_is_the_headline(
     assert [word for word in says_not if word in text] == []
 
 
+@pytest.mark.parametrize(("inject", "between", "advice"), [
+    (sleep, 0, STACK), (lambda _: None, 20 * MS, "between the marks of two steps"),
+])  # fmt: skip
+def test_a_gap_after_the_mark_of_a_step_lies_in_the_loop(
+    tmp_path: Path, inject: Inject, between: int, advice: str
+) -> None:
+    assert advice in headline(report(recorded(inject, between=between), tmp_path)).advice
+
+
 def test_the_seconds_of_the_kinds_of_free_time_are_disjoint(tmp_path: Path) -> None:
     for inject, *_ in CASES.values():
         made = report(recorded(inject), tmp_path)
@@ -206,6 +229,8 @@ def test_the_time_before_the_first_kernel_is_beside_the_step(
     assert made.captures[0].units[0].lead_in_ns == pytest.approx(90 * MS, rel=0.01)
     assert (finding.severity, bool(finding.saving_ns)) == (severity, severity == "problem")
     assert says in finding.evidence
+    shares = [int(share) for share in re.findall(r"per step\s+\((\d+) %\)", "\n".join(first_screen(made)))]
+    assert shares == [100] * (severity == "problem")
 
 
 def test_the_modules_that_keep_the_host_are_named_before_places(tmp_path: Path) -> None:

@@ -52,6 +52,10 @@ def steps(operators: Mapping[str, int], places: Mapping[HostPlace, int]) -> list
 STEADY: dict[str, tuple[Mapping[str, int], Mapping[HostPlace, int], str, int | None]] = {
     "one operator": ({"aten::_linalg_svd": 60, "aten::mm": 30}, {}, "67 % of the time passes in aten::_linalg_svd", None),
     "several matmuls": ({"aten::mm": 40, "aten::addmm": 30, "aten::relu": 30}, {}, "70 % of the time passes in matmuls", None),
+    "copies": ({"aten::copy_": 60, "aten::mm": 40}, {}, "60 % of the time passes in aten::copy_", None),
+    "some copies": ({"aten::copy_": 40, "aten::mm": 35, "aten::relu": 25}, {}, "on the host, operators take", None),
+    "a backward hook": ({"BackwardHookFunctionBackward": 60, "aten::mm": 40}, {}, "passes in BackwardHookFunctionBackward", None),
+    "torch's own backward": ({"AddmmBackward0": 60, "aten::mm": 40}, {}, "passes in AddmmBackward0", None),
     "no operator alone": ({"aten::mm": 30, "aten::relu": 40, "aten::copy_": 30}, {}, "on the host, operators take", None),
     "three functions": (
         {"aten::mm": 30}, {SORT: 30, RANDOM: 25, STACK: 15},
@@ -69,6 +73,8 @@ def test_the_headline_names_what_takes_half_of_the_time(
     first = headline(rank(steps(operators, places)))
     assert title in first.title
     assert first.saving_ns == saving
+    assert ("avoid copies" in first.advice) == ("aten::copy_" in title)
+    assert ("Python code that Backward" in first.advice) == ("BackwardHook" in title)
 
 
 SLOW: dict[str, tuple[Mapping[int, Mapping[HostPlace, int]], int, str]] = {
@@ -148,6 +154,18 @@ def test_the_rank_that_waits_least_in_collectives_keeps_the_others_waiting(waits
     if culprit:
         assert first.title == f"Ranks wait for {culprit}"
         assert first.saving_ns == (49 - min(waits)) * MS
+
+
+@pytest.mark.parametrize(
+    ("place", "numbers"),
+    [(GLOO, (0, 0)), (HostPlace("gloo:recv"), (0, 1))],
+    ids=["several runs in a folder", "stages of a pipeline"],
+)
+def test_a_rank_keeps_none_waiting_that_it_does_not_meet(place: HostPlace, numbers: tuple[int, int]) -> None:
+    waits = zip((49, 7), numbers, strict=True)
+    ranks = [rank(steps({"aten::mm": 10}, {place: wait, UNKNOWN: 52 - wait}), number) for wait, number in waits]
+    assert host_only.straggler(ranks) is None
+    assert host_only.straggler([rank(steps({"aten::mm": 10}, {GLOO: wait}), wait) for wait in (49, 7)])
 
 
 COLLECTIVE = Range("gloo:all_reduce", 2 * MS, 9 * MS, thread=9)

@@ -152,6 +152,33 @@ def collections(loop: Loop, number: int) -> None:
         )
 
 
+def judge(loop: Loop, _: int) -> None:
+    """A wait deep in Python's own library."""
+
+    def select() -> None:
+        loop.within(loop.functions, "<built-in method poll of select.epoll object at 0x7>", lambda: loop.sleep(20 * MS))
+
+    def wait() -> None:
+        loop.within(loop.functions, "selectors.py(468): select", select)
+
+    loop.within(loop.functions, "reward.py(3): ask_judge", wait)
+
+
+def locked(loop: Loop, _: int) -> None:
+    """Another thread takes Python's GIL while the operator runs."""
+
+    def draw() -> None:
+        loop.run("aten::rand", MS)
+        loop.sleep(20 * MS)
+
+    loop.within(loop.functions, "<built-in method rand of type object at 0x7>", draw)
+
+
+def compiles_first(loop: Loop, number: int) -> None:
+    if not number:
+        loop.within(loop.operators, "_compile.compile_inner (dynamo_timed)", lambda: loop.sleep(900 * MS))
+
+
 CASES: dict[str, tuple[Inject, str, int | None, str, str]] = {
     "a data loader": (loader, "host-idle", 16_014_000, LOADER[:12], "16.02 19.10 84 16.01"),
     "a data loader in a trace with stacks": (loader_with_stack, "host-idle", 16_006_000, "built-in function sleep", "16.01 19.05 84 16.01"),
@@ -206,10 +233,32 @@ def test_the_cause_that_was_put_in_is_the_headline(
 
 @pytest.mark.parametrize(
     ("inject", "named"),
-    [(loader, LOADER[:12]), (frame, "loop.py(12): reward"), (state, "state_dict()"), (collect, "garbage collection")],
-)
+    [
+        (loader, LOADER[:12]), (frame, "loop.py(12): reward"), (state, "state_dict()"), (collect, "garbage collection"),
+        (judge, "built-in method poll (within reward.py(3): ask_judge)"),
+        (locked, "in built-in method rand, after its operator: another Python thread probably holds the GIL"),
+    ],
+)  # fmt: skip
 def test_the_headline_names_what_the_file_names(tmp_path: Path, inject: Inject, named: str) -> None:
     assert named in headline(analysis.reported([profile(inject, tmp_path)])).title
+
+
+@pytest.mark.parametrize(
+    ("inject", "first"),
+    [(judge, "host-idle"), (lambda loop, _: loop.run("aten::mm", MS), "outlier"), (compiles_first, "outlier")],
+    ids=["a wait in each step", "no other cause", "torch.compile in it"],
+)
+def test_a_step_that_starts_the_profiler_is_no_headline_beside_a_cause_of_all_steps(
+    tmp_path: Path, inject: Inject, first: str
+) -> None:
+    def started(loop: Loop, number: int) -> None:
+        if not number:
+            loop.sleep(900 * MS)
+        inject(loop, number)
+
+    report = analysis.reported([profile(started, tmp_path)])
+    assert headline(report).id == first
+    assert "outlier" in {finding.id for finding in report.findings}
 
 
 def test_few_detached_tensors_are_no_checkpoint(tmp_path: Path) -> None:
@@ -300,6 +349,15 @@ def test_sizes_of_inputs_tell_more_work_from_an_interruption(
     assert says in first.evidence
     assert title in first.title
     assert (":" in first.title) == bool(title)
+    assert ("OMP_NUM_THREADS" in first.advice) == title.startswith("same operators")
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_recorded_sizes_are_not_asked_for(tmp_path: Path, recorded: bool) -> None:
+    """Those of some operators are not read."""
+    made = profile(larger, tmp_path)
+    first = headline(analysis.reported([replace(made, settings={"shapes": "1"} if recorded else {})]))
+    assert ("also records the sizes" in first.evidence) != recorded
 
 
 def test_a_slow_unit_is_no_headline_where_each_has_a_cause(tmp_path: Path) -> None:
@@ -458,6 +516,7 @@ PLACES: dict[HostPlace, tuple[str, str]] = {
     HostPlace("enumerate(DataLoader)#x"): ("in enumerate(DataLoader)#x", "num_workers"),
     HostPlace("sleep", "enumerate(DataLoader)#x"): ("in sleep (within", "num_workers"),
     HostPlace("Python GC"): ("garbage collection", "gc.freeze()"), HostPlace("Python GC", "step"): ("garbage collection (within step)", "gc.freeze()"),
+    HostPlace("built-in method rand", before="aten::rand"): ("holds the GIL", "move its work to another process"),
     HostPlace("built-in function collect"): ("garbage collection", "gc.freeze()"),
     HostPlace("built-in method acquire"): ("in built-in method acquire", "late"), HostPlace("built-in method recv_into"): ("recv_into", "late"),
 }  # fmt: skip
@@ -497,6 +556,23 @@ def test_a_frame_around_places_that_differ_is_named(name: str) -> None:
     assert [f"mostly in {frame}" in headline for headline in found] == [True] * bool(frame)
 
 
+def test_the_frame_of_a_program_is_named_before_those_of_libraries_in_it() -> None:
+    wait, put = HostPlace("built-in method acquire"), HostPlace("built-in method put")
+    frames = {
+        "f.py(1): scores": {wait: 7, put: 3}, "queue.py(9): get": {wait: 7, put: 2},
+        "concurrent/futures/_base.py(9): result": {wait: 7, put: 3}, "f.py(9): other": {put: 3},
+    }  # fmt: skip
+    step = HostStep(
+        number=0, ns=20, operators={}, calls={}, places={wait: 7, put: 3}, small_ns=0, compiling_ns=0, frames=frames
+    )
+    assert host_only._typical_frame([step]) == ("f.py(1): scores", 10, [(wait.inside, 7), (put.inside, 3)])
+    unit = RecordedUnit(number=0, host_ns=20, kernels=0)
+    operators = (CallSums("aten::mm", 1, 0, 0, MS),)
+    made = RankProfile("a", "torch", 0, CPU, (unit,), host_steps=(step,), operators=operators)
+    (idle,) = (found for found in host_only.diagnoses(made) if found.id == "host-idle")
+    assert (idle.saving_ns, idle.advice.partition(":")[0]) == (10, "the host waits here")
+
+
 TRENDS: dict[str, tuple[list[int], tuple[int, int] | None]] = {
     "rising": ([1, 2, 3, 4, 5, 6], (1, 5)), "falling": ([9, 8, 6, 4, 3, 2], (8, 2)), "level": ([5] * 6, None),
     "too few": ([1, 2, 3, 4], None), "too little": ([10, 11, 12, 13, 14], None), "one long step": ([1, 1, 1, 9, 1, 1], None),
@@ -522,6 +598,7 @@ def test_a_trend_is_the_headline_where_operators_take_the_time(tmp_path: Path) -
     first = headline(analysis.reported([profile(growing, tmp_path)]))
     assert (first.id, re.findall(r"\d+\.\d\d", first.title)) == ("host-operators", ["13.01", "31.01"])
     assert "aten::addmm" in first.evidence
+    assert "grows or shrinks" in first.advice
 
 
 @pytest.mark.parametrize("others", [0, 1, 2])
@@ -634,11 +711,9 @@ def test_the_frame_with_most_of_the_time_is_the_innermost_with_most_of_it(
         )
         for at, row in enumerate(frames)
     ]  # fmt: skip
-    *found, sentence = host_only._typical_frame(steps)
-    assert (*found,) == expected
-    assert bool(sentence) == bool(expected[0])
-    if sentence:
-        assert sentence.index("inner") < sentence.index("other")
+    frame, ns, parts = host_only._typical_frame(steps)
+    assert (frame, ns) == expected
+    assert [name for name, _ in parts] == (["inner", "other"] if frame else [])
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_shapes_of_operators_are_told_where_they_are_known() -> None:
     ("name", "times", "place"),
     [
         ("micro_batch_2", 2, HostPlace("micro_batch_2")), ("micro_batch_2", 1, HostPlace("", "", "a", "b")),
-        ("reward", 1, HostPlace("reward")),
+        ("reward", 1, HostPlace("reward")), ("forward of the whole step", 1, HostPlace("", "", "a", "b")),
     ],
 )  # fmt: skip
 def test_numbered_ranges_within_steps_are_places_if_they_recur(name: str, times: int, place: HostPlace) -> None:
@@ -109,7 +109,9 @@ def test_numbered_ranges_within_steps_are_places_if_they_recur(name: str, times:
         for operator, at in (("a", 0), ("b", 600)):
             trace.operators[thread].add(begin + at * US, begin + (at + 400) * US, trace.names[operator])
         if step < times:
-            trace.add_range(name, begin + 400 * US, begin + 590 * US, thread, module=False)
+            around = name.endswith("whole step")
+            edges = (0, 1000 * US) if around else (400 * US, 590 * US)
+            trace.add_range(name, begin + edges[0], begin + edges[1], thread, module=False)
     cuts = split(trace)
     first, _ = host_steps.host_steps(trace, cuts, range(len(cuts.segments)), [host_thread(trace, thread)])
     assert list(first.places) == [place]

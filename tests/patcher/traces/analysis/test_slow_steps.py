@@ -49,6 +49,19 @@ def test_slow_steps_are_the_verdict_if_they_have_most_of_the_idle_time(
     assert ("times as long as the median step" in screen) == (first == "outlier")
 
 
+@pytest.mark.parametrize(("longest", "first"), [(5, "communication"), (300, "outlier")])
+def test_a_collective_that_hangs_in_one_step_is_a_slow_step(longest: int, first: str) -> None:
+    units = tuple(
+        RecordedUnit(
+            number=at, host_ns=10 * MS, kernels=1, compute_ns=9 * MS, communication_ns=(longest if at == 3 else 5) * MS
+        )
+        for at in range(6)
+    )
+    (finding, *_) = analysis.reported([RankProfile("a", "torch", 0, "H100", units, world=8)]).findings
+    assert finding.id == first
+    assert ("in this step" in finding.advice) == (first == "outlier")
+
+
 def gap(ns: int, call: str = "", operator: str = "", covered: int | None = None) -> FreeGap:
     """Return a gap of so many ns at a place of its own, within the operator if it has no call."""
     return FreeGap(
