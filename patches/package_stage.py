@@ -76,7 +76,7 @@ class PackageStage:
         insertions = (*(line(*call)._replace(optional=call[0] != needed) for call in calls), *more)
         beside = f"# What these lines call stands at the end of {self.package}/__init__.py."
         probe = Probe(summary=self.summary, beside=beside)
-        return self._recipe(name, file, releases, Text("the patched function exists in this file"), probe, insertions)
+        return self._recipe(name, file, releases, Text("the code to patch is in this file"), probe, insertions)
 
     def around(self, method: str, statement: str, recorder_call: str, why: str) -> Insertion:
         """Return lines in `method` that keep the result of `recorder_call` from before `statement` until after it."""

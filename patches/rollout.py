@@ -86,9 +86,9 @@ _UNITS = {
         Text("iterations that `rlpatch trigger` asks for"),
     ),
     "aligned": _UnitTexts(
-        Text("iteration {numbers} (dummy batches counted)"),
-        Text("iterations {numbers} (dummy batches counted)"),
-        Text("iterations (dummy batches counted) that `rlpatch trigger` asks for"),
+        Text("iteration {numbers} (dummy batches count, too)"),
+        Text("iterations {numbers} (dummy batches count, too)"),
+        Text("iterations that `rlpatch trigger` asks for (dummy batches count, too)"),
     ),
 }
 

@@ -81,8 +81,8 @@ DAEMON = Switch(
     values=_DAEMON_VALUES,
     otherwise=State.UNKNOWN,
     why=Text(
-        "with the value 1, torch_npu connects to the dynolog daemon, advances its profiler at each optimizer"
-        " step, and records after `dyno nputrace`. Other values have no effect"
+        "with the value 1, torch_npu connects to the dynolog daemon, advances its profiler at each optimizer step,"
+        " and starts to record when `dyno nputrace` is run. Other values have no effect"
     ),
     source="torch_npu/profiler/_non_intrusive_profile.py, from 2.7.1",
     off="unset MSMONITOR_USE_DAEMON",
@@ -90,9 +90,9 @@ DAEMON = Switch(
 )
 DAEMON_STEPPED = DAEMON._replace(
     why=Text(
-        "in each execute_model() the worker advances torch_npu's dynamic profiler, which records after `dyno"
-        " nputrace`. If the value is a number other than 1, this profiler is not set up; if it is not a number, the"
-        " worker stops with an error"
+        "in each execute_model() the worker advances torch_npu's dynamic profiler, which starts to record when `dyno"
+        " nputrace` is run. If the value is a number other than 1, this profiler is not set up; if it is not a"
+        " number, the worker stops with an error"
     ),
     source="vllm_ascend/envs.py, 0.11.0rc0 to 0.26.0rc1; torch_npu/profiler/_non_intrusive_profile.py",
 )
@@ -115,8 +115,8 @@ DAEMON_OPTION = Switch(
         ("1", State.ARMED), ("true", State.ARMED),
     ),
     otherwise=State.UNKNOWN,
-    why=Text("in each execute_model() the worker advances torch_npu's dynamic profiler, which records after `dyno"
-    " nputrace`; this option overrides MSMONITOR_USE_DAEMON"),
+    why=Text("in each execute_model() the worker advances torch_npu's dynamic profiler, which starts to record when"
+    " `dyno nputrace` is run; this option overrides MSMONITOR_USE_DAEMON"),
     source="vllm_ascend/ascend_config.py and worker/worker.py, from 0.20.2rc1",
     off=Text("leave msmonitor_use_daemon out of --additional-config"),
     programs=_VLLM,
@@ -133,8 +133,8 @@ _DYNAMIC = Switch(
     name="PROF_CONFIG_PATH",
     otherwise=State.ARMED,
     why=Text(
-        "torch_npu watches profiler_config.json in this folder, and records when the file changes during the run;"
-        " a file that already exists at the start has no effect"
+        "torch_npu watches profiler_config.json in this folder, and starts to record when the file changes during the"
+        " run; a file that already exists at the start has no effect"
     ),
     source="torch_npu/profiler/_non_intrusive_profile.py and _dynamic_profiler/, 2.1.0.post8 to 2.14.0",
     off="unset PROF_CONFIG_PATH",
@@ -201,7 +201,9 @@ _NSYS_SESSION = _NSYS._replace(
     form=Form.VARIABLE,
     name="NSYS_PROFILING_SESSION_ID",
     programs="",
-    why=Text("nsys sets this variable in the processes that it records; torch.profiler gets no kernels there"),
+    why=Text(
+        "nsys sets this variable in the processes that it records; torch.profiler gets no kernels in these processes"
+    ),
     source="NVTX.jl src/NVTX.jl and GROMACS pmalloc.cpp look for it; nsys sets it when its session starts",
     off=Text("start rlpatch without nsys, which sets NSYS_PROFILING_SESSION_ID"),
 )
@@ -219,7 +221,9 @@ _NCU = _NSYS._replace(
 _NCU_SESSION = _NSYS_SESSION._replace(
     profiler=NCU,
     name="NV_NSIGHT_INJECTION_TRANSPORT_TYPE",
-    why=Text("ncu sets this variable in the processes that it profiles; torch.profiler gets no kernels there"),
+    why=Text(
+        "ncu sets this variable in the processes that it profiles; torch.profiler gets no kernels in these processes"
+    ),
     source="GROMACS pmalloc.cpp looks for it",
     off=Text("start rlpatch without ncu, which sets NV_NSIGHT_INJECTION_TRANSPORT_TYPE"),
 )
@@ -247,13 +251,13 @@ _RAY_NSIGHT = _NSYS._replace(
         " per process, so torch.profiler gets no kernels in these workers"
     ),
     source="ray/_private/runtime_env/nsight.py NsightPlugin, 2.60.0",
-    off=Text("leave nsight out of the runtime environment"),
+    off=Text("leave nsight out of Ray's runtime environment"),
 )
 _NEMO = _NSYS_SESSION._replace(
     name="NRL_NSYS_WORKER_PATTERNS",
     why=Text(
-        "NeMo-RL starts the workers whose names match this pattern with nsys profile; torch.profiler gets no"
-        " kernels there"
+        "NeMo-RL starts the workers whose names match this pattern with nsys profile; torch.profiler gets no kernels"
+        " in these workers"
     ),
     source="nemo_rl/distributed/worker_group_utils.py get_nsight_config_if_pattern_matches",
     off="unset NRL_NSYS_WORKER_PATTERNS",

@@ -44,8 +44,9 @@ class Weights(PackageStage):
         " this time. Often most of this time is spent on gathering the weights, and sending is short"
     )
     HOW = Text(
-        "inserts one line at the start of each function, which opens a range in the trace. The range ends when the"
-        " function returns or raises. The profiler runs from the start of the outermost function to its end"
+        "inserts one line at the start of each function. The line opens a range in the trace; the range ends when the"
+        " function returns or raises an exception. The profiler runs from the start of the outermost function to its"
+        " end"
     )
     REMOVE_WHEN = Text("the framework's own profiler can record the weight sync as a stage, and marks its phases")
     AT_HEAD = "_rlpatch_range"
@@ -59,7 +60,7 @@ class Weights(PackageStage):
     )
     NOTES = (
         Note(
-            Text("weight sync 0 may precede the first rollout: choose another with --sync N"),
+            Text("weight sync 0 may precede the first rollout: --sync N records a later sync"),
             Text(
                 "if a trainer syncs weights before its first training step, weight sync 1 carries the weights"
                 " of training step 1"

@@ -37,7 +37,7 @@ def _stage(stage: StageDiagnosis) -> Content:
     return (
         tag("p", verdict, class_="verdict"),
         tag("p", _rollouts(stage) if stage.stage == STAGE else _micro_batches(stage)),
-        alert(Text("The recorded iterations are not enough:"), [stage.why] if stage.why else []),
+        alert(Text("Why the data is not sufficient:"), [stage.why] if stage.why else []),
         table_section(tables.classes(stage)),
         table_section(tables.loads(stage)),
         table_section(tables.load_classes(stage)),

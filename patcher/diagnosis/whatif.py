@@ -110,8 +110,8 @@ def replay(iterations: Iterations) -> Replayed | None:
     why: str = ""
     if late:
         why = Text(
-            "requests arrive throughout the rollout, and another setting would change when they arrive, which a replay"
-            " cannot predict"
+            "requests arrive throughout the rollout; with another setting they would arrive at other times, and a"
+            " replay cannot predict these times"
         )
     elif agreement < LEAST_AGREEMENT or abs(contexts[0] - contexts[1]) > MOST_CONTEXT_ERROR * contexts[1]:
         why = Text(

@@ -352,7 +352,8 @@ class _Comparison:
         activity, excess = standing[0], self.excesses[standing[0]]
         if excess < SINGLE * longer:
             why = Text(
-                "no single cause: {activity} accounts for only {seconds:.2f} s of the additional {excess:.2f} s",
+                "no single cause: {activity} accounts for only {seconds:.2f} s of the {excess:.2f} s by which this step"
+                " took longer than expected",
                 activity.what,
                 seconds(excess),
                 seconds(longer),
@@ -367,8 +368,8 @@ class _Comparison:
         if unknown := self._why_unknown(activity):
             return NOT_KNOWN, unknown, ()
         hidden = Text(
-            "the step became only {seconds:.2f} s longer: the rest of the delay overlaps with time that passes in any"
-            " case, such as waiting for the next poll",
+            "the step as a whole took only {seconds:.2f} s longer: the rest of the delay overlaps with time that would"
+            " have passed anyway, such as the wait for the next poll",
             seconds(longer),
         )
         also = [other for other in standing[1:] if other.role != "unrecorded"]

@@ -120,8 +120,8 @@ def causes(comparison: RunComparison) -> Table:
         for row in comparison.causes
     ]
     about = Text(
-        "For each cause: the number of steps that it made longer, and by how many seconds these exceed the typical"
-        ' step. "May be chance": the numbers of steps do not differ significantly (Fisher\'s exact test, corrected for'
-        " the number of causes)."
+        "For each cause: the number of steps that it made longer, and how many seconds more than usual it took in"
+        ' these steps together. "May be chance": the numbers of steps do not differ significantly (Fisher\'s exact'
+        " test, corrected for the number of causes)."
     )
     return Table("run_causes", Text("Causes that appeared or disappeared"), columns, rows, about)

@@ -33,8 +33,11 @@ MOSTLY = 0.5
 """Share of the steps in which the same rank or replica must be last to be named for the run."""
 
 ADVICE = {
-    "poll": Text("poll more often (poll_interval of the replay buffer), or use notifications"),
-    "tail": Text("shorten the long tail (lower token limit), or fill it (partial rollouts, more prompts than needed)"),
+    "poll": Text("poll more often (poll_interval of the replay buffer), or use notifications instead of polling"),
+    "tail": Text(
+        "shorten the long tail with a lower limit on the tokens of a response, or fill it with other requests: use"
+        " partial rollouts, or send more prompts than needed"
+    ),
     "sync": Text(
         "find the slowest part of the weight sync; then use larger buckets, or overlap the sync with the end of the"
         " update"

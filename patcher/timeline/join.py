@@ -497,8 +497,8 @@ class _Join:
         if paused := [step for step in self.steps if step.pause_seconds]:
             total = sum(step.pause_seconds for step in paused)
             yield Text(
-                "in {count} steps, rlpatch spent {total:,.2f} s in all on opening and saving recording windows; the"
-                " verdicts leave this time out",
+                "in {count} steps, rlpatch spent a total of {total:,.2f} s on opening and saving recording windows; the"
+                " verdict on a step does not count this time",
                 len(paused),
                 total,
             )

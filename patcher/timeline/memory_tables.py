@@ -88,23 +88,25 @@ def peak_line(peak: MemoryPeak) -> Text:
 def change_line(change: MemoryChange) -> Text:
     """Return a line on device memory that was given back, taken or needed: median and maximum over all times."""
     role = ROLES.get(change.role, change.role)
-    values = (change.what, size(abs(change.median)), size(abs(change.most)), change.times)
+    values = (change.what, size(abs(change.median)), change.times, size(abs(change.most)))
     if change.kind == "sync":
         return Text(
-            "{activity} needs {size} of additional device memory (median; maximum {maximum}, {count} times)", *values
+            "{activity} needs {size} of additional device memory (median of {count} times; maximum {maximum})", *values
         )
     if change.median < 0:
         return Text(
-            "{role}: {activity} takes {size} of device memory (median; maximum {maximum}, {count} times)", role, *values
+            "{role}: {activity} takes {size} of device memory (median of {count} times; maximum {maximum})",
+            role,
+            *values,
         )
     if change.kind == "offload":
         return Text(
-            "{role}: the end of {activity} frees {size} of device memory (median; maximum {maximum}, {count} times)",
+            "{role}: the end of {activity} frees {size} of device memory (median of {count} times; maximum {maximum})",
             role,
             *values,
         )
     return Text(
-        "{role}: {activity} frees {size} of device memory (median; maximum {maximum}, {count} times)", role, *values
+        "{role}: {activity} frees {size} of device memory (median of {count} times; maximum {maximum})", role, *values
     )
 
 
@@ -122,7 +124,7 @@ def growth_line(growth: MemoryGrowth) -> Text:
 def excess_line(excess: MemoryExcess) -> Text:
     """Return a line on a process that had more host memory than usual: step, bytes, the usual bytes, and how long."""
     return Text(
-        "{step}: {process} used {size} more host memory than the usual {usual}, for {time}",
+        "{step}: {process} used {size} more than its usual {usual} of host memory, for {time}",
         moment(excess.step, excess.doing), excess.who, size(excess.bytes), size(excess.usual), seconds(excess.seconds),
     )  # fmt: skip
 
@@ -143,7 +145,7 @@ def peaks(run: RunTimeline) -> Table:
         Column("at_seconds", Text("time of the peak"), Unit(seconds)),
         Column("used_bytes", Text("memory in use"), BYTES, bar=True),
         Column("total_bytes", Text("total memory"), BYTES),
-        Column("holders", Text("held by")),
+        Column("holders", Text("memory by process")),
         Column("other_bytes", Text("other holders"), BYTES),
     )
     rows = [
@@ -181,7 +183,7 @@ def changes(run: RunTimeline) -> Table:
         "Freed memory is the increase of the free device memory; a negative size means that memory was taken. Memory"
         " needed for a weight sync is the peak during the sync beyond the memory in use at its start and end."
     )
-    return Table("memory_changes", Text("Device memory freed, and needed for the weight sync"), columns, rows, about)
+    return Table("memory_changes", Text("Changes in free device memory"), columns, rows, about)
 
 
 def _signed(number: int) -> str:
@@ -194,7 +196,7 @@ def cache(run: RunTimeline) -> Table:
         Column("engine", Text("engine")),
         Column("step", Text("step"), Unit(str, missing="-")),
         Column("used_blocks", Text("blocks in use"), COUNT),
-        Column("total_blocks", Text("blocks in all"), COUNT),
+        Column("total_blocks", Text("total blocks"), COUNT),
         Column("share", Text("share in use"), Unit(share, whole=1)),
     )
     rows = [(use.who, use.step, use.used, use.total, use.used / max(use.total, 1)) for use in run.memory.cache]

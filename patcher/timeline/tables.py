@@ -24,8 +24,9 @@ SHARE = Unit(share, missing="?", whole=1)
 PLAIN = Unit(str)
 _OVER: dict[str, Text] = {"replicas": Text("replicas"), "ranks": Text("ranks")}
 _BOUNDS: dict[str, Text] = {OVERLAP: Text("overlap of rollout and training, as in an asynchronous trainer")}
-_CLOCKS: dict[str, Text] = {"causality": Text("order of calls and requests"), "wall clock": Text("wall clocks")}
-_MEDIAN = Column("median_seconds", Text("in the median step"), SECONDS)
+CLOCK_SOURCES: dict[str, Text] = {"causality": Text("order of calls and requests"), "wall clock": Text("wall clocks")}
+"""Source of a clock's alignment → its name for people."""
+_MEDIAN = Column("median_seconds", Text("median per step"), SECONDS)
 _LONGEST = Column("longest_seconds", Text("maximum in a step"), SECONDS)
 
 
@@ -75,11 +76,14 @@ def drivers(change: Trend) -> Text:
     If nothing does, the text says so.
     """
     if not change.drivers:
-        return Text("no recorded count (tokens, decode steps) changes with the duration of the steps")
+        return Text(
+            "the number of tokens, the number of decode steps, and the time per decode step do not change with the"
+            " duration of the steps"
+        )
     texts = (
         Text(
-            "{quantity}: median {before:,.4g} in the first third, {after:,.4g} in the last (rank correlation with the"
-            " step time: {correlation:.2f})",
+            "{quantity}: {before:,.4g} in the first third of the steps, {after:,.4g} in the last third (rank"
+            " correlation with the step time: {correlation:.2f})",
             driver.name,
             driver.before,
             driver.after,
@@ -138,24 +142,24 @@ def bounds(run: RunTimeline) -> Table:
     """Return the table of savings: upper bounds in the median step and in total, and the step with the largest."""
     columns = (
         Column("bound", Text("improvement")),
-        Column("median_saves_seconds", Text("saving in the median step"), SECONDS),
+        Column("median_saves_seconds", Text("median saving per step"), SECONDS),
         Column("saves_seconds", Text("saving in all steps"), SECONDS),
         Column("share", Text("share of the time of all steps"), SHARE),
         Column("step", Text("step with the largest saving"), PLAIN),
-        Column("why", Text("assumption behind the saving in that step")),
+        Column("why", Text("assumption behind the largest saving")),
     )
     savings = defaultdict[str, list[tuple[float, int, str]]](list)
     for step in run.steps:
         for bound in step.what_if:
             savings[bound.name].append((bound.saves_seconds, step.step, bound.why))
-    whole = sum(step.seconds for step in run.steps) or 1.0
+    whole = sum(step.seconds for step in run.steps)
     rows = []
     for name, saved in savings.items():
         lengths = [length for length, _, _ in saved]
         most, total = max(saved), sum(lengths)
         rows.append((_BOUNDS.get(name, name), statistics.median(lengths), total, total / whole, *most[1:]))
     about = Text("These are upper bounds, not promises: each row changes one thing and nothing else.")
-    return Table("bounds", Text("Upper bounds of the saving"), columns, rows, about)
+    return Table("bounds", Text("Upper bounds of the savings"), columns, rows, about)
 
 
 def roles(run: RunTimeline) -> Table:
@@ -210,15 +214,16 @@ def imbalance(run: RunTimeline) -> Table:
         if latest is not None and (before is None or latest[1] > before[1]):
             last[uneven.of][latest[0]] += 1
     columns = (
-        Column("over", Text("imbalance between")), _MEDIAN, _LONGEST, Column("", Text("most often the last to finish")),
-        Column("last", shown=CSV), Column("last_in_steps", shown=CSV),
+        Column("over", Text("compared processes")), _MEDIAN, _LONGEST,
+        Column("", Text("most often the last to finish")), Column("last", shown=CSV),
+        Column("last_in_steps", shown=CSV),
     )  # fmt: skip
     rows = []
     for of, median, longest in _in_steps(late):
         number, often = next(iter(last[of].most_common(1)), (None, 0))
         shown = f"{number} ({often} / {len(late[of])})" if often else "?"
         rows.append((_OVER.get(of, of), median, longest, shown, number, often))
-    about = Text("Imbalance is how much later than the mean the slowest replica or rank finished.")
+    about = Text("Imbalance is how much longer the slowest replica or rank took than the mean.")
     return Table("imbalance", Text("Imbalance"), columns, rows, about)
 
 
@@ -226,15 +231,16 @@ def clocks(run: RunTimeline) -> Table:
     """Return the table of the machines' clocks: lead over the driver's clock, error, source, and contradictions."""
     columns = (
         Column("hosts", Text("machine")),
-        Column("ahead_seconds", Text("wall clock ahead of the driver's"), Unit("{:+.6f} s".format)),
+        Column("ahead_seconds", Text("lead over the driver's wall clock"), Unit("{:+.6f} s".format)),
         Column("error_seconds", Text("largest error"), Unit(seconds, missing="?")),
-        Column("source", Text("derived from")),
+        Column("source", Text("basis of the alignment")),
         Column("contradicts", "", optional=True),
     )
     rows = [
         (
-            ", ".join(clock.hosts), clock.ahead_seconds, clock.error_seconds, _CLOCKS.get(clock.source, clock.source),
-            Text("contradicts the order of calls") if clock.contradicts else "",
+            ", ".join(clock.hosts), clock.ahead_seconds, clock.error_seconds,
+            CLOCK_SOURCES.get(clock.source, clock.source),
+            Text("recorded times contradict the order of calls") if clock.contradicts else "",
         )
         for clock in run.clocks
     ]  # fmt: skip

@@ -43,8 +43,8 @@ PROFILING = Application(
             (Key(_MEMORY, (None, {})), Key(f"{_MEMORY}.profile_steps", ([], [0, 1]))),
             _memory,
             Text(
-                "the actor records its memory allocations in the steps listed in memory_profiler.profile_steps"
-                " (default: 0 and 1)"
+                "the actor records its memory allocations in the training steps listed in"
+                " memory_profiler.profile_steps (default: 0 and 1)"
             ),
             "areal/trainer/rl_trainer.py start_memory_profile, areal/api/cli_args.py MemoryProfilerConfig",
         ),

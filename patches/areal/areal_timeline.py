@@ -33,7 +33,11 @@ def _engine(name: str, *more: Site, loops: Iterable[Insertion] = ()) -> Recipe:
         *span_sites(
             owner, "sleep", Text("the model is offloaded from the device or loaded again"), "offload", "onload"
         ),
-        (f"{owner}.optimizer_step", 'span("unit", "optimizer-step")', Text("this function ends a mini-batch")),
+        (
+            f"{owner}.optimizer_step",
+            'span("unit", "optimizer-step")',
+            Text("this function runs the optimizer step, which ends a mini-batch"),
+        ),
         *more,
         loops=loops,
     )

@@ -17,7 +17,7 @@ _WHY = Text(
     " whole code scopes, and each scope must be marked by hand"
 )
 _COUNTED = Note(
-    Text("training steps are numbered as in AReaL's log: weight version plus 1"),
+    Text("training steps are numbered as in AReaL's log (weight version plus 1)"),
     Text(
         "a reference or teacher has no optimizer, so rlpatch counts its calls instead of training steps; after a"
         " restart from a checkpoint, the numbers begin at 1 again"

@@ -85,8 +85,8 @@ _ROLLOUT = Recipe(
             _ENGINE_FILE,
             ("c129b23eb8f0", "88d96061bc2f"),
             Text(
-                "the worker creates vllm.LLM with external_launcher and the V1 engine, of vLLM 0.9.1 or, on the"
-                " master branch, 0.11.0"
+                "the worker creates vllm.LLM with external_launcher and the V1 engine. The vLLM release is 0.9.1, or"
+                " 0.11.0 on MindSpeed-RL's master branch"
             ),
         ),
     ),

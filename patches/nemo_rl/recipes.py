@@ -156,7 +156,10 @@ def _update(worker: _Worker) -> Recipe:
                     "losses.append(...)", after='self._rlpatch_stage("go_on", gb_idx + 1 < num_global_batches)'
                 ),
                 line='self._rlpatch_stage("stop", "mini-batch")',
-                why=Text("the optimizer step is done here; then the next mini-batch begins, or the call ends"),
+                why=Text(
+                    "the optimizer step has ended when this line runs; then the next mini-batch begins, or the call"
+                    " ends"
+                ),
             ),
         ),
     )

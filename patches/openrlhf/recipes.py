@@ -63,7 +63,7 @@ def _update(stage: str, *, role: str, class_name: str, fingerprints: tuple[str, 
                 method,
                 where=Before("if status_list: ..."),
                 line='self._rlpatch_stage("leave")',
-                why=Text("all epochs of the call are done here"),
+                why=Text("all epochs of the call have ended when this line runs"),
             ),
         ),
         structures=(
@@ -98,7 +98,8 @@ def _forward(stage: str) -> Recipe:
                 where=Head(),
                 line='self._rlpatch_stage("enter", method_name)',
                 why=Text(
-                    "one call of forward for a whole rollout counts as a training step; the class determines the role"
+                    "one call of forward for a whole rollout counts as a training step; the worker's class determines"
+                    " the role"
                 ),
                 parameters=("method_name",),
             ),

@@ -188,7 +188,7 @@ class LimitedPieces(SizeLimit, Pieces):
 
         The last piece of a window resets the size.
         """
-        self.add_trace_size(traces, self.unit - self.piece_first if traces else 0)
+        self.add_trace_size(traces, self.unit - self.piece_first)
         if not self.is_piece:
             self.bytes_saved = 0
         super().finish(report, traces)

@@ -64,7 +64,7 @@ class TrainingSteps(CountedUnits, OneWorld):
         self.close("the previous call did not end")
         self.open_at = None
         rollout: Any = getattr(sys, "_rlpatch_recording", None)
-        if rollout and rollout.prof and rollout.STAGE == "rollout" and rollout.thread == threading.get_ident():
+        if rollout and rollout.STAGE == "rollout" and rollout.thread == threading.get_ident():
             rollout.dispatch(rollout, None, "close", ["%s starts" % self.STAGE])
         role = self.role_of_call(*call)
         if role in self.ROLES:

@@ -68,9 +68,9 @@ SCHEDULER = Recipe(
             line='self._rlpatch_stage("receive", recv_reqs)',
             parameters=("recv_reqs",),
             why=Text(
-                "requests to the engine itself pass here: release_memory_occupation(), with which verl ends a"
-                " rollout, and start_profile(). rlpatch closes its window before start_profile(), because two"
-                " profilers at once lose data or crash"
+                "this function handles the requests to the engine itself: release_memory_occupation(), with which"
+                " verl ends a rollout, and start_profile(). rlpatch closes its window before start_profile(), because"
+                " two profilers at once lose data or crash"
             ),
         ),
         Insertion(
@@ -144,7 +144,7 @@ SCHEDULER = Recipe(
     ),
     why=_WHY,
     how=Text(
-        "inserts one line in run_batch(), which counts the iterations, and one line each at the start of"
+        "inserts one line in run_batch(), to count the iterations, and one line each at the start of"
         " process_input_requests() and of the function that the idle scheduler calls. The probe is a nested class at"
         " the end of Scheduler. {busy_period}",
         rollout.BUSY_PERIOD,

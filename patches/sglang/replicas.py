@@ -67,7 +67,7 @@ def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
         method=LINE.method,
         probe=Probe(summary=summary),
         insertions=(LINE,),
-        structures=(Structure("", RELEASES, f"sglang/{FILE}", (), Text("the patched function exists in this file")),),
+        structures=(Structure("", RELEASES, f"sglang/{FILE}", (), Text("the code to patch is in this file")),),
         how=Text(
             "inserts one line where a server is configured. In slime and its forks, the Ray actor that configures it"
             " knows the replica number"

@@ -38,19 +38,19 @@ FIRST = Recipe(
         ),
     ),
     why=Text(
-        "a replayed graph shows one launch and no operators. Only its capture shows which operator launched"
-        " which kernel, and with which shapes (--contents npu,cpu,shapes)"
+        "a replayed graph shows one launch and no operators. Only the capture of a graph shows which operator"
+        " launched which kernel, and with which shapes (--contents npu,cpu,shapes)"
     ),
     how=Text(
-        "inserts one line before the capture and one after it. The captures of draft models are not recorded. If"
-        " the capture fails, the engine does not start; the trace is saved when the process ends, or before the"
-        " process captures again. Only the first capture of a model runner is recorded. An update of the weights"
-        " from disk may capture again; up to 0.5.13.post1, --repeat N then records the first N captures. Up to"
-        " 0.5.13.post1, the trace has only the graphs of decode. Up to 0.5.0rc2, a model runner does not know"
-        " its data-parallel rank, so with --dp-size each replica has its own rank 0"
+        "inserts one line before the graph capture and one after it. The graph captures of draft models are not"
+        " recorded. If the capture fails, the engine does not start; the trace is saved when the process ends, or"
+        " before the process captures again. Only the first capture of a model runner is recorded. An update of the"
+        " weights from disk may capture again; up to 0.5.13.post1, --repeat N then records the first N captures. Up"
+        " to 0.5.13.post1, the trace has only the graphs of decode. Up to 0.5.0rc2, a model runner does not know its"
+        " data-parallel rank, so with --dp-size each replica has its own rank 0"
     ),
     upstream=_FILE,
-    remove_when=Text("SGLang's own profiler can write a trace of the capture for chosen ranks"),
+    remove_when=Text("SGLang's own profiler can write a trace of the graph capture for chosen ranks"),
     notes=(
         Note(
             Text("with --disable-cuda-graph little or nothing is recorded"),
@@ -61,7 +61,7 @@ FIRST = Recipe(
         ),
         Note(
             Text("leave out --enable-profile-cuda-graph"),
-            Text("with this option, SGLang profiles the same capture, and two profilers at once lose data or crash"),
+            Text("with this option, SGLang also profiles the graph capture; two profilers at once lose data or crash"),
         ),
         Note(
             Text("fewer captured batch sizes make the trace smaller"),

@@ -33,9 +33,9 @@ _COUNTED = Note(
     ),
 )
 _REUSED = Note(
-    Text("slime may skip the actor's compute-log-prob if a rollout is one mini-batch"),
+    Text("slime may skip the actor's compute-log-prob for rollouts of one mini-batch"),
     Text(
-        "if slime (from 0.3.0 on) skips it, the update computes the actor's log-probs itself; see"
+        "if slime (from 0.3.0 on) skips this stage, the update computes the actor's log-probs itself; see"
         " can_reuse_log_probs_in_loss in slime/backends/megatron_utils/actor.py. The reference's log-probs are still"
         " computed before the update"
     ),
@@ -94,7 +94,7 @@ _UPDATE = (
         "train",
         where=Before("if pre_hook_enabled: ..."),
         line='_rlpatch_stage("leave")',
-        why=Text("all mini-batches of the rollout are done here"),
+        why=Text("all mini-batches of the rollout have ended when this line runs"),
     ),
     *_micro_lines("train_one_step", "forward_backward_func(...)", "num_microbatches", last=False),
 )
@@ -110,7 +110,7 @@ _FORWARD = (
         "forward_only",
         where=Before("rollout_data = {}"),
         line='_rlpatch_stage("leave")',
-        why=Text("all micro-batches of the rollout are done here"),
+        why=Text("all micro-batches of the rollout have ended when this line runs"),
         windows=(CALL,),
     ),
     *_micro_lines(
@@ -146,7 +146,9 @@ def _recipe(stage: str, package: str, releases: Releases, fingerprints: tuple[st
                 fingerprints,
                 Text("a loop over mini-batches, each of which Megatron's schedule runs")
                 if update
-                else Text("a loop over the steps of the rollout; in each, Megatron's schedule runs the micro-batches"),
+                else Text(
+                    "a loop over the steps of the rollout; in each step, Megatron's schedule runs the micro-batches"
+                ),
             ),
         ),
         why=Text(

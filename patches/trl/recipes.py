@@ -67,8 +67,8 @@ _GENERATED = Insertion(
     where=Before("return ..."),
     line='self._rlpatch_stage("prepared", inputs, self.model.training)',
     why=Text(
-        "the micro-batch is ready here. If this training step generates, generation, scoring and splitting"
-        " are done. Evaluation also prepares its batches here"
+        "the micro-batch is ready when this line runs: generation, scoring and splitting are finished, if the"
+        " training step includes them. Evaluation also prepares its batches in this function"
     ),
 )
 _LOADED = Insertion(

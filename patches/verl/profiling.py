@@ -242,7 +242,8 @@ _SERVER = ConfigSwitch(
     "build_vllm_profiler_args, 0.7.1 to 0.9.0",
     releases=">=0.7.1.dev0,<0.9.1.dev0",
     armed=Text(
-        "vLLM's workers get a profiler directory and create a profiler, regardless of the keys steps and enable"
+        "vLLM's workers get a profiler directory and create a profiler, regardless of the configuration keys `steps`"
+        " and `enable`"
     ),
     code=("build_vllm_profiler_args", "!def _should_profile("),
 )
@@ -252,7 +253,9 @@ _SERVER_SWITCHES = (
         state=_chosen_server,
         source="verl/workers/rollout/vllm_rollout/vllm_async_server.py _should_profile, 0.9.1",
         releases=">=0.9.1.dev0",
-        armed=Text("vLLM's workers get a profiler directory and create a profiler, regardless of the key steps"),
+        armed=Text(
+            "vLLM's workers get a profiler directory and create a profiler, regardless of the configuration key `steps`"
+        ),
         code=("def _should_profile(",),
     ),
 )
@@ -272,7 +275,7 @@ def _memory(role: str) -> ConfigSwitch:
         lambda values: State.ON if values[tool] == "torch_memory" and _has_workers(role, values) else State.OFF,
         Text(
             "every worker records the history of its memory allocations from its start, regardless of the"
-            " keys steps and enable (on NPUs from 0.9.1 on)"
+            " configuration keys `steps` and `enable` (on NPUs from 0.9.1 on)"
         ),
         "verl/utils/profiler/profile.py and torch_memory_profile.py TorchMemoryProfiler, from 0.6.0",
         # Then the reward model has no profiler any more, and an override of it would be refused.
@@ -291,8 +294,8 @@ _NSYS = ConfigSwitch(
     (Key(_STEPS, _NO_STEPS_OR_ONE), Key("global_profiler.tool", _tools("nsys"))),
     lambda values: State.ON if values["global_profiler.tool"] == "nsys" and values[_STEPS] is not None else State.OFF,
     Text(
-        "Ray starts verl's workers with nsys profile; CUPTI allows only one subscriber per process, so"
-        " torch.profiler gets no kernels there"
+        "Ray starts verl's workers with nsys profile; CUPTI allows only one subscriber per process, so torch.profiler"
+        " gets no kernels in these workers"
     ),
     "verl/trainer/ppo/ray_trainer.py worker_nsight_options and single_controller/ray/base.py, from 0.6.0",
     releases=">=0.6.0.dev0",

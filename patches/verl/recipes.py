@@ -184,7 +184,7 @@ def _tinker(unit: str) -> Recipe:
                 "optimizer_step",
                 where=Before("return ..."),
                 line='self._rlpatch_stage("end_batch")',
-                why=Text("the mini-batch ends with this function"),
+                why=Text("the mini-batch ends when this function returns"),
             ),
         ),
         structures=(Structure("", releases, file, ("e78e523067fc",), Text("forward and backward are separate calls")),),

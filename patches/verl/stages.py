@@ -66,8 +66,9 @@ def scheduled(method: str, chunks: str, statement: str, *, last: bool) -> Insert
         line=f'batch_generator = self._rlpatch_stage_scheduled("{MICRO}", batch_generator, mpu, {chunks}{last_one})',
         why=Text(
             "without pipeline parallelism, Megatron's schedule takes one micro-batch at a time and runs its forward"
-            " (in updates also its backward) before it takes the next. It never exhausts the iterator, so the last"
-            " micro-batch ends only when the schedule returns, and includes the gradient reduction"
+            " (in updates also its backward) before it takes the next. The schedule never exhausts the iterator of"
+            " the micro-batches, so the last micro-batch ends only when the schedule returns, and includes the"
+            " gradient reduction"
         ),
     )
 

@@ -25,6 +25,7 @@ those that are trained.
 _SERVER = Text("a request, as seen from the server")
 _SYNC = Text("the trainer sends the weights to the rollout")
 _MEMORY = Text("the engine frees its memory or allocates it again")
+_OPTIMIZER_STEP = Text("this function runs the optimizer step, which ends a mini-batch")
 
 
 def _loop_recipe(name: str, file: str, releases: Releases, *loops: Insertion, steps: str = "") -> Recipe:
@@ -32,7 +33,7 @@ def _loop_recipe(name: str, file: str, releases: Releases, *loops: Insertion, st
 
     `steps` is the path of the function that runs an optimizer step ("": the file has none).
     """
-    heads = [(steps, 'span("unit", "optimizer-step")', Text("this function ends a mini-batch"))] if steps else []
+    heads = [(steps, 'span("unit", "optimizer-step")', _OPTIMIZER_STEP)] if steps else []
     return _TIMELINE.sites(name, file, releases, *heads, more=loops)
 
 
@@ -247,7 +248,7 @@ RECIPES = _TIMELINE.recipes(
                     Text("Megatron's schedule interleaves the micro-batches, so this span covers the forward and"
                         " backward of all of them"),
                 ),
-                ("optimizer_step", "optimizer-step", Text("this function ends a mini-batch")),
+                ("optimizer_step", "optimizer-step", _OPTIMIZER_STEP),
             )
         ),
     ),

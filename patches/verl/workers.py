@@ -14,7 +14,9 @@ from patches.probes.verl import DataParallelActor, MegatronActor, MegatronLogPro
 from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 from patches.verl.stages import DYNAMIC, INTERLEAVED, ITERATED, LEGACY, WHY, leave, loop, scheduled
 
-_COUNTED = Text("each call counts as a training step, because not every release passes global_steps to this function")
+_COUNTED = Text(
+    "each call counts as a training step, because not every release of verl passes global_steps to this function"
+)
 _REMOVE = Text("nobody uses a release below {release} any more", "0.8.0")
 
 
@@ -55,7 +57,7 @@ def _nested(method: str) -> _Loops:
             _enter(method),
             loop(method, MINI, "mini_batches", "dataloader", windows=(MICRO, MINI)),
             loop(method, MICRO, "micro_batches", windows=(MICRO,)),
-            leave(method, Text("all epochs of the call are done here")),
+            leave(method, Text("all epochs of the call have ended when this line runs")),
         ),
         (MICRO, MINI, CALL),
         Text(

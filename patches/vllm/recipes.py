@@ -16,9 +16,10 @@ _CPU = "vllm/v1/worker/cpu_worker.py"
 _PROBE = rollout.probe(VllmV1Rollout, **vllm_engine.V1)
 
 _WHY = Text(
-    "the usual guides add torch.profiler with a schedule to the worker by hand. If __init__ creates the profiler"
-    " and execute_model calls step() at its start, the trace of 30:60 holds the steps 29..58. If step() is called"
-    " after execute_model has returned, each recorded step holds its own forward, but the sampling of the previous step"
+    "the usual guides add torch.profiler with a schedule to the worker by hand. If __init__ creates the profiler and"
+    " execute_model calls step() at its start, a schedule for the window 30:60 records the steps 29..58. If step() is"
+    " called after execute_model has returned, each recorded step holds its own forward, but the sampling of the"
+    " previous step"
 )
 _REMOVE = Text(
     "the engine's own profiler can record a window of decode steps of a chosen rollout and rank, and marks the steps"
@@ -72,8 +73,8 @@ WORKER = Recipe(
             _GPU,
             ("35d8c493a9ad",),
             Text(
-                "same code as structure B, but sends to the next pipeline stage are asynchronous, and there is a"
-                " branch for pooling models"
+                "same code as structure B, but tensors are sent to the next pipeline stage asynchronously, and there"
+                " is a branch for pooling models"
             ),
         ),
         Structure(
@@ -89,7 +90,8 @@ WORKER = Recipe(
             _GPU,
             ("f9f6dc17dc62", "d23383066806"),
             Text(
-                "same code as structure D, plus a branch for pooling models after the send to the next pipeline stage"
+                "same code as structure D, plus a branch for pooling models after the tensors are sent to the next"
+                " pipeline stage"
             ),
         ),
     ),
@@ -155,18 +157,18 @@ CPU_PROFILE = Recipe(
 )
 
 _CAPTURE_WHY = Text(
-    "a replayed graph shows one launch and no operators. Only its capture shows which operator launched"
+    "a replayed graph shows one launch and no operators. Only the capture of a graph shows which operator launched"
     " which kernel, and with which shapes (--contents npu,cpu,shapes). Common guides start the profiler in"
-    " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), where it records nothing if the worker is"
-    " another process"
+    " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), where it records nothing if the worker is another"
+    " process"
 )
 _CAPTURE_HOW = Text(
-    "inserts one line before capture_model() and one after it: the trace begins with the first warm-up run"
-    " and ends with the last graph. The trace leaves out earlier runs for sizes that are compiled but not"
-    " captured, and the graphs that vLLM captures to estimate memory. torch.compile is done by then, in the"
-    " profile run of determine_available_memory(). If the capture fails, the engine does not start; the"
-    " trace is saved when the process ends, or before its next capture. Only the first capture of a worker"
-    " is recorded: elastic expert parallelism captures again, and --repeat N records the first N captures"
+    "inserts one line before capture_model() and one after it: the trace begins with the first warm-up run and ends"
+    " with the last graph. The trace leaves out earlier runs for batch sizes that are compiled but not captured, and"
+    " the graphs that vLLM captures to estimate memory. torch.compile has run before, in the profile run of"
+    " determine_available_memory(). If the capture fails, the engine does not start; the trace is saved when the"
+    " process ends, or before its next capture. Only the first capture of a worker is recorded: elastic expert"
+    " parallelism captures again, and --repeat N records the first N captures"
 )
 _CAPTURE_IN = Text(
     "compile_or_warm_up_model() runs in the worker's process, in the thread that runs all calls of the worker."
@@ -177,7 +179,7 @@ _CAPTURE_NOTE = Note(
     Text("with enforce_eager no graph is captured, so there is no trace"),
     Text("there is also no trace if the compilation config has no CUDA graphs"),
 )
-_CAPTURE_REMOVE = Text("the engine's own profiler can be started before the capture, in the worker's process")
+_CAPTURE_REMOVE = Text("the engine's own profiler can be started before the graph capture, in the worker's process")
 
 _CAPTURES = Text(
     "this call runs the graph capture and its warm-up, in the worker's thread. The profiler starts and stops"
@@ -204,7 +206,7 @@ CAPTURE = Recipe(
                 "425afb952cb1",
             ),
             Text(
-                "capture_model() is called once, under `if not self.model_config.enforce_eager`; from 0.10.2 on the"
+                "capture_model() is called once, under `if not self.model_config.enforce_eager`; from 0.10.2 on, its"
                 " return value is used"),
         ),
         Structure(
@@ -283,9 +285,9 @@ CPU_COMPILE = CPU_WARM_UP._replace(
             _CPU,
             ("475486aa9800", "def2e56b1873", "6779b8f400e6"),
             Text(
-                "before it creates the KV cache, this worker runs the model once to measure the free memory, which also"
-                " compiles it; from vLLM 0.30.0 on, it does not if torch.compile is off and --kv-cache-memory-bytes is"
-                " set"
+                "before this worker creates the KV cache, it runs the model once to measure the free memory; this run"
+                " also compiles the model. From vLLM 0.30.0 on, there is no such run if torch.compile is off and"
+                " --kv-cache-memory-bytes is set"
             ),
         ),
     ),

@@ -19,7 +19,7 @@ SWITCHES: tuple[Switch, ...] = (
     ENGINE_IGNORED._replace(releases=">=0.16.0rc0"),
     ENGINE_OPTION._replace(releases=">=0.13.0rc0", source="vllm/config/profiler.py, from 0.13.0"),
     KINETO_DAEMON._replace(
-        why=Text("libkineto registers with the dynolog daemon and records when `dyno gputrace` is run"),
+        why=Text("libkineto registers with the dynolog daemon and starts to record when `dyno gputrace` is run"),
         source="PyTorch's libkineto, KINETO_USE_DAEMON",
     ),
     *GPU,

@@ -34,7 +34,7 @@ RECIPES = _TIMELINE.recipes(
         (
             "Scheduler.update_from_output",
             "blocks(self)",
-            Text("the batch that has just run still holds its KV-cache blocks here"),
+            Text("in this function, the batch that has just run still holds its KV-cache blocks"),
         ),
     ),
     recorder_class=VllmTimeline,

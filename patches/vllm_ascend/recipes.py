@@ -27,9 +27,9 @@ V1 = Recipe(
             line='self._rlpatch_stage("step", scheduler_output)',
             parameters=("scheduler_output",),
             why=Text(
-                "the engine reaches this line once per iteration, in the thread of the forward; no return"
-                " comes before it. A decode step lasts from this line to the next execution of this line, so"
-                " it contains both forward and sampling, although sample_tokens() is called later"
+                "the engine reaches this line once per iteration, in the thread of the forward; no return statement"
+                " comes before the line. A decode step lasts from this line to the next execution of this line, so"
+                " the step contains both forward and sampling, although sample_tokens() is called later"
             ),
         ),
         rollout.DUMMIES,
@@ -42,7 +42,7 @@ V1 = Recipe(
             RELEASES.between("0.7.3rc2", "0.9.1"),
             "vllm_ascend/worker/worker_v1.py",
             ("50827d6b1b32", "ccbd84ddeb6c"),
-            Text("the function calls the model runner, then has one return"),
+            Text("the function calls the model runner; one return statement follows"),
         ),
         Structure(
             "B",
@@ -51,7 +51,7 @@ V1 = Recipe(
             ("2cfae7ddc7c9", "2ece83809f86", "25d9c3961d34", "35f127731067"),
             Text(
                 "the function receives tensors from the previous pipeline stage, then calls the model runner; two to"
-                " four returns follow"
+                " four return statements follow"
             ),
         ),
         Structure(
@@ -66,7 +66,7 @@ V1 = Recipe(
             ("0.12.0rc1",),
             "vllm_ascend/worker/worker_v1.py",
             ("c7819df00f71",),
-            Text("sampling is in sample_tokens() now, and execute_model() returns None before it"),
+            Text("execute_model() returns None before the sampling, which is in sample_tokens() now"),
         ),
         Structure(
             "D",
@@ -74,8 +74,8 @@ V1 = Recipe(
             "vllm_ascend/worker/worker.py",
             ("c7819df00f71", "578418072c11", "1e2f9090d76b", "2af447a378ca"),
             Text(
-                "same code as in release 0.12.0rc1, in another file; from 0.17.0rc1 on, sends to the next pipeline"
-                " stage are asynchronous"
+                "same code as in release 0.12.0rc1, in another file; from 0.17.0rc1 on, tensors are sent to the next"
+                " pipeline stage asynchronously"
             ),
         ),
         Structure(
@@ -84,8 +84,8 @@ V1 = Recipe(
             "vllm_ascend/worker/worker.py",
             ("bdca4a5a15af", "b69c043857f9", "c97329d75da0"),
             Text(
-                "same code as structure D, plus a step of the engine's own profiler just before the model runner is"
-                " called"
+                "same code as structure D, plus a call of step() of the engine's own profiler just before the model"
+                " runner is called"
             ),
         ),
         Structure(
@@ -93,13 +93,16 @@ V1 = Recipe(
             RELEASES.since("0.27.1rc1"),
             "vllm_ascend/worker/worker.py",
             ("51499718846d", "1a4b9b57fc99"),
-            Text("same code as structure E, plus branches for a second model runner after the call of the first"),
+            Text(
+                "same code as structure E, plus branches for a second model runner, after the call of the first model"
+                " runner"
+            ),
         ),
     ),
     why=Text(
         "the usual guides add torch_npu.profiler with a schedule to NPUWorker by hand. If __init__ creates the"
-        " profiler and execute_model calls step() at its start, the trace of 30:60 holds the steps 29..58, on every"
-        " rank, and prefill counts as a step"
+        " profiler and execute_model calls step() at its start, a schedule for the window 30:60 records the steps"
+        " 29..58, on every rank, and prefill counts as a step"
     ),
     how=Text(
         "inserts one line before the call of the model runner, one in sleep(), and one in profile(); the probe"
@@ -156,12 +159,12 @@ V0 = Recipe(
         ),
     ),
     why=Text(
-        "below vllm-ascend 0.9.2rc1 the V0 engine is the default; VLLM_USE_V1 decides which of the two workers a run"
-        " uses"
+        "VLLM_USE_V1 decides whether a run uses the V0 worker or the V1 worker; below vllm-ascend 0.9.2rc1, V0 is the"
+        " default"
     ),
     how=Text(
         "rlpatch overrides prepare_input() to see the model input. It inserts one line at the start of"
-        " execute_worker(), which counts the iterations, and one line each in sleep() and start_profile()"
+        " execute_worker(), to count the iterations, and one line each in sleep() and start_profile()"
     ),
     upstream="vllm_ascend/worker.py in 0.7.1rc1, vllm_ascend/worker/worker.py up to 0.9.2rc1;"
     " vllm/worker/worker_base.py",
@@ -205,27 +208,27 @@ CAPTURE = Recipe(
                 "e4f6ecf053ad", "00db38da1ff2", "dbdfe9d04c2c", "65c0787cbe0e", "80963d0e1fe2",
             ),
             Text(
-                "same code as in release 0.12.0rc1, in another file; from 0.19.1rc1 on the return value of the call"
-                " is used"
+                "same code as in release 0.12.0rc1, in another file; from 0.19.1rc1 on, the return value of"
+                " capture_model() is used"
             ),
         ),
     ),
-    why=Text("a replayed graph shows one launch and no operators. Only its capture shows which operator launched"
-        " which kernel, and with which shapes (--contents npu,cpu,shapes). Common guides start the profiler in"
-        " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), where it records nothing if the worker is"
+    why=Text("a replayed graph shows one launch and no operators. Only the capture of a graph shows which operator"
+        " launched which kernel, and with which shapes (--contents npu,cpu,shapes). Common guides start the profiler"
+        " in EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), where it records nothing if the worker is"
         " another process"),
     how=Text("inserts one line before capture_model() and one after it: the trace begins with the first warm-up run,"
-        " which shows the launched kernels, and ends with the last graph. Earlier runs for sizes that are only"
-        " compiled are not in the trace, nor is ATB's warm-up afterwards. The captures of the model runners (ACL"
-        " graphs, torchair, xlite, 310P) are all inside this call. If the call fails, the engine does not start;"
-        " the trace is saved when the process ends, or before its next capture. Only the first capture of a"
-        " worker is recorded: elastic expert parallelism captures again, and --repeat N records the first N"
+        " which shows the launched kernels, and ends with the last graph. Earlier runs for batch sizes that are"
+        " compiled but not captured are not in the trace, nor is ATB's warm-up afterwards. The captures of the model"
+        " runners (ACL graphs, torchair, xlite, 310P) are all inside this call. If the call fails, the engine does"
+        " not start; the trace is saved when the process ends, or before its next capture. Only the first capture of"
+        " a worker is recorded: elastic expert parallelism captures again, and --repeat N records the first N"
         " captures. From 0.23.0rc1 on, the capture after a wake-up does not go through the worker"),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1."
     " compile_or_warm_up_model() runs in the worker's process, in the thread of all its calls, called through"
     " collective_rpc: by vLLM's Executor.initialize_from_config up to 0.26, by its EngineCore from 0.27 on. There is no"
     " capture in V0, nor in V1 before 0.8.4rc2",
-    remove_when=Text("the engine's own profiler can be started before the capture, in the worker's process"),
+    remove_when=Text("the engine's own profiler can be started before the graph capture, in the worker's process"),
     notes=(
         Note(
             Text("with enforce_eager no graph is captured, so there is no trace"),
@@ -251,8 +254,8 @@ UPSTREAM = Upstream(
             " recorded."
         ),
         ">=0.20.2rc1": Text(
-            "--profiler-config with delay_iterations and max_iterations records a window after start_profile()."
-            " This profiler also counts prefill iterations, records [29, 59) for delay 30 and max 30, writes no"
+            "--profiler-config with delay_iterations and max_iterations records a window after start_profile(). This"
+            " profiler also counts prefill iterations, records iterations 29..58 if both options are 30, writes no"
             " ProfilerStep marks, and cannot choose a rank or rollout. It needs an HTTP or RPC call at the right"
             " moment. It works without a patch and can be switched on and off while the engine runs."
         ),

@@ -132,8 +132,8 @@ class Follower:
             yield Text("no worker that records rollouts on demand has started")
         elif self.asked is None:
             yield Text(
-                "no recording window was requested: rlpatch requests windows from the third rollout on, and has"
-                " seen {count} so far",
+                "no recording window was requested: rlpatch requests windows from the third rollout on, but the run has"
+                " had only {count} so far",
                 self.rollouts,
             )
         for row in rows if self.asked is not None else ():

@@ -162,7 +162,7 @@ def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) ->
         names = joined(COMMA, (stage.stage for stage in supported))
         text = Text(
             "check passed for {stages}: at each load, predicted and measured time differ by at most {error:.1f} % of"
-            " the stage's time, so the recorded windows support the time shares",
+            " the stage's time, so the windows suffice for the time shares",
             names,
             error,
         )
@@ -172,7 +172,7 @@ def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) ->
         names = joined(COMMA, (stage.stage for stage in unsupported if stage.why == reason))
         yield from wrapped(
             Text(
-                "check failed for {stages}: the recorded windows do not support the time shares: {reason}",
+                "check failed for {stages}: the time shares are not reliable ({reason})",
                 names,
                 reason,
             )

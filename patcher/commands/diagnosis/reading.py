@@ -131,7 +131,7 @@ def diagnose_newest(folder: Path, result: CommandResult, started: float, output:
     if not processes:
         raise Problem(
             Kind.NO_TRACE,
-            Text("the run left no timeline"),
+            Text("no timeline file of the run was found"),
             str(folder),
             Text("the log of the run may say why: look for lines with rlpatch"),
         )

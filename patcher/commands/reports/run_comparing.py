@@ -124,7 +124,7 @@ def _refuse_trace_options(
     given = {"--units": options.units, "--marks": options.marks, "--fail-above": fail_above}
     for option, value in given.items():
         if value is not None:
-            why = Text("{option} is only for traces, and these are timelines", option)
+            why = Text("{option} is only for traces, but both sides are timelines", option)
             again = Text("choose steps with --steps A:B; type the option twice for one range per side")
             if option == "--fail-above":
                 again = Text(
@@ -149,7 +149,9 @@ def _read_sides(paths: Sequence[Path], choice: RunChoice, display: Display, resu
             if key not in joined:
                 joined[key] = timelines.read(path, TimelineOptions(run=number), display, result)
             if not joined[key].steps:
-                cause = Text("{path} has no completed training step: only a driver or a trainer records them", path)
+                cause = Text(
+                    "{path} has no completed training step: only a driver or a trainer records training steps", path
+                )
                 hint = CommandLine("timeline", str(path))
                 raise Problem(Kind.NOT_COMPARABLE, cause, str(path), Text("see what is missing: {command}", hint))
             sides.append(ChosenSteps(path, timelines.only_steps(joined[key], steps)))

@@ -56,13 +56,12 @@ def _head_lines(timeline: model.RunTimeline) -> Iterator[str]:
     for lane in timeline.lanes:
         counts[lane.role] = counts.get(lane.role, 0) + 1
     lanes = (Text("{count} {role}", count, model.ROLES[role]) for role, count in counts.items())
-    yield from wrapped(Text("lanes: {lanes}", joined(COMMA, lanes)))
+    yield from wrapped(Text("processes by role: {processes}", joined(COMMA, lanes)))
     apart = [clock for clock in timeline.clocks if clock.source != "same clock"]
     for clock in apart:
         error = Text("unknown") if clock.error_seconds is None else f"{clock.error_seconds * 1000:,.2f} ms"
-        yield Detail(
-            "  clock of {hosts}: aligned by {source}, error {error}", ", ".join(clock.hosts), clock.source, error
-        )
+        source = tables.CLOCK_SOURCES.get(clock.source, clock.source)
+        yield Detail("  clock of {hosts}: aligned by {source}, error {error}", ", ".join(clock.hosts), source, error)
     if apart:
         errors = [clock.error_seconds for clock in apart]
         worst = (
@@ -104,7 +103,7 @@ def _step_table(timeline: model.RunTimeline, width: int | None, shown: int) -> I
     yield from terminal_tables.draw([column.title for column, _ in columns], [*zip(*cells, strict=True)], width)
     if len(newest) < len(timeline.steps):
         yield Text("  … {count:,} earlier steps; --steps A:B and --json show them", len(timeline.steps) - len(newest))
-    yield Text("  busy: mean over a role's processes; long tail and weight sync: in seconds")
+    yield Text("  role columns: mean busy share of the processes; tail and sync: in seconds")
     if any(use.role == "engine" for step in newest for use in step.roles):
         yield Text("  engine: gaps of up to 20 ms between iterations count as busy")
     if stale := tables.staleness(timeline):
@@ -127,7 +126,10 @@ def _step_details(step: model.TrainingStep) -> Iterator[str]:
         line = Text("{verdict} ({reason})", line, step.why)
     if step.mostly:
         line = Text(
-            "{verdict}; largest activity: {cause}, {seconds} s", line, step.mostly.label, brief(step.mostly.seconds)
+            "{verdict}; largest part of the step: {cause}, {seconds} s",
+            line,
+            step.mostly.label,
+            brief(step.mostly.seconds),
         )
     yield line
     if step.also:
@@ -253,11 +255,11 @@ def _window_lines(timeline: model.RunTimeline) -> Iterator[str]:
     for window in timeline.windows:
         yield from wrapped(Text("{window}: {reason}", window.what, window.why), "  ", "    ")
         yield f"    {window.command}"
-        yield Detail("    in this run, if it was patched with --on-demand: {command}", window.trigger)
+        yield Detail("    to record in this run, if it was patched with --on-demand: {command}", window.trigger)
     for recorded in timeline.recorded:
         yield from wrapped(
             Text(
-                "window recorded at {start:,.1f} s: {title}; {command}",
+                "window recorded {start:,.1f} s after the start of the timeline: {title}; report: {command}",
                 recorded.start,
                 recorded.title,
                 recorded.report,

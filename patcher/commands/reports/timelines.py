@@ -230,7 +230,7 @@ def _no_timeline_problem(folder: Path) -> Problem:
     record = CommandLine("run", "vllm", "verl", "--timeline", "--", "bash", "run.sh")
     notes: tuple[str, ...] = (
         Text(
-            "neither this folder nor its subfolders contain a file named {folder}/HOST_PID_STARTED.jsonl.gz",
+            "timeline files are named {folder}/HOST_PID_STARTED.jsonl.gz; neither this folder nor a subfolder has any",
             files.FOLDER,
         ),
     )
@@ -323,14 +323,13 @@ def only_steps(joined_run: model.RunTimeline, numbers: tuple[int, int] | None) -
         return joined_run
     steps = tuple(step for step in joined_run.steps if numbers[0] <= step.step < numbers[1])
     if not steps:
-        has = (
-            Text("{first} to {last}", joined_run.steps[0].step, joined_run.steps[-1].step)
-            if joined_run.steps
-            else Text("none yet")
-        )
+        step_numbers = [step.step for step in joined_run.steps]
+        hint = Text("no training step has ended yet")
+        if step_numbers:
+            hint = Text("steps of the run: {first} to {last}", step_numbers[0], step_numbers[-1])
         raise Problem(
             Kind.USAGE,
             Text("--steps {first}:{end}: the run has no such step", numbers[0], numbers[1]),
-            hint=Text("steps of the run: {steps}", has),
+            hint=hint,
         )
     return dataclasses.replace(joined_run, steps=steps)

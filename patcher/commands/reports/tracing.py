@@ -333,7 +333,7 @@ def _report_parsed(report: CommandResult, parsed: ParseResult, exports: tuple[st
         report.warn(
             cause,
             Text(
-                "{path} does not contain these export types; to get them, record again with `rlpatch apply …"
+                "{path} does not contain the missing export types; to get them, record again with `rlpatch apply …"
                 " --export-type db,text`",
                 parsed.path,
             ),

@@ -27,7 +27,10 @@ def comparison_page(comparison: RunComparison, sentences: list[str]) -> str:
         ),
         tag("p", first, class_="verdict"),
         [tag("p", text) for text in more[2:]],
-        [tag("p", Text("The two sides differ in: {difference}.", difference)) for difference in comparison.differs],
+        [
+            tag("p", Text("Difference between the two sides: {difference}.", difference))
+            for difference in comparison.differs
+        ],
         [tag("p", note) for note in comparison.notes],
         [table_section(table, MOST_LISTED) for _, table in tables.of_comparison(comparison)],
     )

@@ -36,8 +36,8 @@ _PATH = Text("critical path: the process that the step waited for")
 _GAP = Text("critical path: time without any record")
 _ITERATING = {"iterations": Text("engine iterations"), "decodes": Text("engine iterations, mostly decode")}
 _WINDOWS = {
-    "typical decode": Text("the typical decode step"),
-    "slowest decode": Text("the slowest 1 % of decode steps"),
+    "typical decode": Text("typical decode steps"),
+    "slowest decode": Text("the slowest decode step"),
     "slow micro-batch": Text("the slow micro-batch"),
     "tail": Text("the long tail of the rollout"),
 }
@@ -133,7 +133,7 @@ def picture(timeline: RunTimeline, bars_across: int) -> Content:
     names = [tag("text", place.label, tag("title", place.label), x=0, y=place.top + 12) for place in placed]
     names.append(tag("text", Text("running requests"), x=0, y=curve + 14))
     most = max((count for _, count in timeline.requests), default=0)
-    names.append(tag("text", Text("peak {count}", most), x=0, y=curve + 28, class_="less"))
+    names.append(tag("text", Text("peak: {count} requests", most), x=0, y=curve + 28, class_="less"))
     if timeline.windows or timeline.recorded:
         names.append(tag("text", Text("recording windows"), x=0, y=_HEAD + 9))
     names += itertools.chain.from_iterable(memory.names(place, top) for place, top in lanes)

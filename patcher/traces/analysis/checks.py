@@ -87,7 +87,9 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
         wrong = Text(
             "{count} of {total} steps launched no kernel: {step_numbers}", len(idle), len(units), _numbers(idle)
         )
-    yield _check("kernels", wrong, Text("every step launched kernels"), ON_DEVICE if profile.on_host else EVERY)
+    yield _check(
+        "kernels", wrong, Text("each step launched at least one kernel"), ON_DEVICE if profile.on_host else EVERY
+    )
     yield _kernel_count_check(units)
     yield _launches_check(attribution.launches)
     yield from _lost_kernels_check(trace)
@@ -214,7 +216,7 @@ def _single_kernel_check(attribution: Attribution) -> Check:
     }  # fmt: skip
     kernel = short(next(iter(alone.values()), ""))
     wrong = Text(
-        "in step {step_numbers}, a single kernel takes over {share} of the time: {kernel}",
+        "in step {step_numbers}, a single kernel takes more than {share} of the time: {kernel}",
         _numbers([*alone]),
         percent(ALONE, 0),
         kernel,
@@ -247,7 +249,7 @@ def _host_time_check(units: Sequence[RecordedUnit]) -> Check:
     return _check(
         "host",
         wrong,
-        Text("no step takes over {times:.0f} times as long on the host as on the device", LONGER),
+        Text("no step takes more than {times:.0f} times as long on the host as on the device", LONGER),
         ("compute", "lead-in"),
     )
 
@@ -336,7 +338,7 @@ def _overlap_check(segments: Sequence[Segment]) -> Check:
         marks += segment.mark is not None and segment.mark.end > following.begin
         device += bool(segment.tasks and following.tasks) and following.first < segment.first
     wrong = Text("{count} step marks overlap on the host", marks) if marks else ""
-    wrong = Text("{count} steps begin on the device before the previous step does", device) if device else wrong
+    wrong = Text("{count} steps begin on the device before the previous step begins there", device) if device else wrong
     return _check("overlap", wrong, Text("no steps overlap"), EVERY)
 
 

@@ -383,7 +383,7 @@ def _time_outside_operators(before: Profiles, after: Profiles) -> Iterator[str]:
     if change and change * outside > 0 and 2 * abs(outside) > abs(change):
         yield Text(
             "In the median step, the time in which no operator runs changes from {before} to {after}. Run `rlpatch"
-            " report` on each capture to see where this time is spent.",
+            " report` on each trace to see where this time is spent.",
             in_ms(idle[0]), in_ms(idle[1]),
         )  # fmt: skip
 

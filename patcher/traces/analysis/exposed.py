@@ -142,7 +142,8 @@ def _breakdown(profile: model.RankProfile, sums: Mapping[str, int]) -> Text:
     tells_waiting = _tells_waiting(profile)
     times = joined(COMMA, (_part_words(part, in_ms(ns / count), tells_waiting) for part, ns in sums.items() if ns))
     return Text(
-        "{share} of the time is exposed communication ({times}), {hidden} is hidden behind computing.",
+        "{share} of the time is exposed communication ({times}). For another {hidden} of the time, communication is"
+        " hidden behind computing.",
         percent(sum(sums.values()) / (profile.total_ns or 1)),
         times,
         percent(profile.share("overlap_ns")),
@@ -292,11 +293,14 @@ def _straggler_text(
             (Text("{time} waiting for {rank}", in_ms(rank.awaited_per_unit), rank_words(rank)) for rank in awaited),
         )
         return FindingText(
-            Text("No single straggler. Per step, summed over the waiting ranks: {times}.", times), advice, certainty
+            Text("No single straggler. Waiting time per step, summed over the waiting ranks: {times}.", times),
+            advice,
+            certainty,
         )
     last, others = rank_words(slow), [other for other in profiles if other.source != slow.source]
     evidence: str = Text(
-        "{rank} arrives last in {count} of {total} collectives; each other rank waits {time} per step for it.",
+        "{rank} arrives last in {count} of {total} collectives; the other ranks wait for it, on average {time} each per"
+        " step.",
         last,
         slow.last,
         slow.collectives,

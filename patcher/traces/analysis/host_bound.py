@@ -94,7 +94,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
         if place:
             evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
     saving = profile.sum_ns(*HOST_PARTS) // len(profile.units)
-    certainty = Text("upper bound that includes the profiler's overhead")
+    certainty = Text("upper bound of the saving, including the profiler's overhead")
     title = Text("Launch latency: launched kernels start late although the device is idle")
     return model.Diagnosis(
         "dispatch", "warning", evidence, saving, certainty, advice, profile.source,
@@ -116,7 +116,7 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
         )
     if gap.call and WAITS.search(gap.call):
         return Text(
-            "{call} blocks the host while the device is empty: remove this call, or launch more kernels before it",
+            "{call} blocks the host while the device is idle: remove this call, or launch more kernels before it",
             host_name(gap.call),
         )
     if gap.call == GRAPH_CAPTURE:
@@ -140,7 +140,9 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             " loading, logging or saving"
         )
     if profile.setting("stacks").lower() in ("1", "true"):
-        return Text("no single function fills these gaps: look at them in a trace viewer; {longest_gap}", begin_of(gap))
+        return Text(
+            "no single function covers these gaps: look at them in a trace viewer; {longest_gap}", begin_of(gap)
+        )
     return Text(
         "record again with {command} to see Python frames, too, because no recorded event covers this gap", _STACKS
     )
@@ -192,7 +194,7 @@ def _blocked_launches(profile: model.RankProfile) -> model.Diagnosis:
         )  # fmt: skip
         evidence = sentences(evidence, in_call)
     saving = profile.sum_ns("free_blocked_ns") // len(profile.units)
-    certainty = Text("upper bound of the saving; the reason is a guess")
+    certainty = Text("upper bound of the saving; the cause is a guess")
     return model.Diagnosis("launch-blocked", "warning", evidence, saving, certainty, advice, profile.source)
 
 

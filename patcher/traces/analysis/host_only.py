@@ -233,8 +233,8 @@ def place_words(place: model.HostPlace) -> str:
     if place.before and place.after:
         return Text("between {before} and {after}", host_name(place.before), host_name(place.after))
     if place.before:
-        return Text("after the last operator, {before}", host_name(place.before))
-    return Text("before the first operator, {after}", host_name(place.after))
+        return Text("after the last operator ({before})", host_name(place.before))
+    return Text("before the first operator ({after})", host_name(place.after))
 
 
 def _communicates(place: model.HostPlace) -> bool:
@@ -256,9 +256,9 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose the places at which no operator runs for at least 10 % of a typical step; None without any.
 
     A place counts with its median time over the steps. The longest place is the cause if it has half of the time
-    without operators; else up to three are. The diagnosis is a warning if they take half of the step, or half of the
-    time without operators if that is half of the step; else a note. If a place takes the same time in all steps, the
-    diagnosis calls it a wait for a fixed time. The saving in ns is per step.
+    without operators; else up to three are. The diagnosis is a warning if they take half of the time without operators,
+    and that is half of the step; else a note. If a place takes the same time in all steps, the diagnosis calls it a
+    wait for a fixed time. The saving in ns is per step.
     """
     steps = profile.host_steps
     whole, idle = (_median(values) for values in zip(*((step.ns, step.idle_ns) for step in steps), strict=True))
@@ -275,7 +275,7 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
     advice = advice_on(first)
     if parts:
         longest = joined(COMMA, (Text("{place} {time}", host_name(name), in_ms(ns)) for name, ns in parts))
-        evidence = sentences(evidence, Text("Mean time per step of what runs inside: {places}.", longest))
+        evidence = sentences(evidence, Text("Inner calls and their mean time per step: {places}.", longest))
         advice = advice_on(model.HostPlace(parts[0][0]))
     certainty: str = Text("upper bound of the saving; operators that the profiler did not record count as idle time")
     headline: str = Text(
@@ -292,20 +292,21 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
     elif spread:
         headline = Text("No device data: in each step the host waits for a fixed time, {time}", in_ms(saving))
         equal = Text(
-            "These times are nearly equal: the shorter half of them differs by at most {difference}. So the host"
-            " probably waits for a fixed time (a sleep, a poll, a timeout) instead of computing.",
+            "From step to step, this time is nearly equal: the shorter half of the times differ by at most"
+            " {difference}. So the host probably waits for a fixed time (a sleep, a poll, a timeout).",
             spread,
         )
         evidence = sentences(evidence, equal)
         certainty = Text(
-            "upper bound of the saving; the times are nearly equal, so rlpatch assumes that the host waits"
+            "upper bound of the saving; rlpatch assumes that the host waits, because this time is nearly the same in"
+            " many steps"
         )
     elif not _names_cause(first):
         headline = Text("{headline}; what runs there was not recorded", headline)
     if further:
         others = Text("Other places without operators: {places}.", _places_with_times(further[: _NAMED - 1]))
         evidence = sentences(evidence, others)
-    severity = "warning" if 2 * saving >= whole or (2 * idle >= whole and 2 * saving >= idle) else "note"
+    severity = "warning" if 2 * idle >= whole and 2 * saving >= idle else "note"
     return model.Diagnosis(
         "host-idle", severity, evidence, saving, certainty, advice, profile.source, headline=headline
     )
@@ -398,7 +399,10 @@ def advice_on(place: model.HostPlace) -> str:
     if place.inside in _COLLECTORS:
         return Text("call gc.freeze() once everything is loaded, or gc.collect() between the steps")
     if _BLOCKS.search(place.inside):
-        return Text("the host waits here: find out which thread, process or machine is late, or overlap this wait")
+        return Text(
+            "the host waits in this call: find out which thread, process or machine is late, or do other work in the"
+            " meantime"
+        )
     if place.inside:
         return Text("make this code faster, or move it to another process or thread")
     return Text("to see what Python does during this time, record Python's stack frames, too: {command}", _STACKS)

@@ -175,7 +175,9 @@ def join_replays(
             (captured_set.size for captured_set in captured if captured_set.size >= (tokens[segment] or _NEVER)),
             default=None,
         )
-        why: str = Text("no graph was captured for the number of tokens in a step")
+        why: str = Text(
+            "a step has more tokens than fit into the largest captured graph, or an unknown number of tokens"
+        )
         for graphs in (captured_set.graphs for captured_set in captured if captured_set.size == size):
             why = _difference(trace, replays, graphs)
             if not why:

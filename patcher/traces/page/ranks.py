@@ -91,7 +91,7 @@ def _measures(profiles: Sequence[RankProfile]) -> Iterator[Measure]:
         return
     yield Text("Step time"), Text("Device time of each step."), lambda unit: unit.device_ns
     if any(profile.sum_ns("communication_ns", "overlap_ns") for profile in profiles):
-        about = Text("Computing time of each step, which does not include waiting for other ranks.")
+        about = Text("Computing time of each step, without the time of waiting for other ranks.")
         yield Text("Computing"), about, lambda unit: unit.compute_ns + unit.overlap_ns
 
 

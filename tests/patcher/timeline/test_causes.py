@@ -270,6 +270,7 @@ def test_a_path_is_summed_by_activity_and_process_with_the_stalls_during_it() ->
     assert found.stalled == {first: {1: 2 * S}, second: {1: S}}
     assert found.stopped == {first: 2 * S}
     assert (found.last_replica, found.sync, found.incomplete) == ((1, 7), {"send": {0: 3}}, "why")
+    assert (found.amounts, found.rewards_delay) == (Amounts(0, 0), 0)
     assert sum_step_times(path, (None, 0), {}, "").stalled == {}
     waits = [ProcessWait(1, S), ProcessWait(2, S // 4), ProcessWait(2, S // 4), ProcessWait(1, S // 4)]
     found = sum_step_times(path, (None, 0), {}, "", cpu_waits=waits)

@@ -7,7 +7,13 @@ import pytest
 from fixtures.timeline.small import small
 from fixtures.timeline.writer import Writer
 from patcher.timeline import clocks, files, runs
-from patcher.timeline.clocks import ClockBound, solve_offsets
+from patcher.timeline.clocks import (
+    ClockBound,
+    _bounds_from_requests,
+    _bounds_from_rollouts,
+    _busy_periods,
+    solve_offsets,
+)
 from patcher.timeline.files import KeptSpan
 
 CASES: dict[str, tuple[list[ClockBound], dict[str, tuple[int, int | None, str, bool]]]] = {
@@ -54,8 +60,9 @@ def pair(folder: Path, *, ends_after_us: int, nested: bool = False, lost: int = 
         if nested:
             worker.add("work", "train", begin + 3_005_000, begin + 3_006_000, parent=outer)
     driver.add("step", "", 6_000_000, 6_000_000, amount=1)
-    driver.close((7_000_000, driver.wall()))
-    worker.close((9_500_000, worker.wall()))
+    wall = driver.wall()
+    driver.close((7_000_000, wall))
+    worker.close((9_500_000, wall))
     ((_, processes),) = runs.survey(files.paths(folder)).runs
     return clocks.align(processes, 0)
 
@@ -66,6 +73,7 @@ def test_a_call_that_waits_bounds_a_clock_on_both_sides(nested: bool, tmp_path: 
     assert found.offsets["b"] == pytest.approx(-3_000_000, abs=101)
     assert [clock.source for clock in found.clocks] == ["same clock", "causality"]
     assert found.clocks[1].error_seconds == pytest.approx(100e-6)
+    assert [clock.ahead_seconds for clock in found.clocks] == [0, (-2_500_000 - found.offsets["b"]) / 1e6]
 
 
 def test_a_call_that_gives_a_future_bounds_one_side(tmp_path: Path) -> None:
@@ -153,3 +161,57 @@ def test_each_call_and_its_work_bound_the_clocks(name: str) -> None:
     found = [*clocks._bounds_from_calls("a", "b", *spans)]
     assert [(bound[0], bound[2]) for bound in found] == expected
     assert {bound[:2] for bound in found} <= {("a", "b"), ("b", "a")}
+
+
+@pytest.mark.parametrize(
+    ("spans", "periods"),
+    [
+        ([], []), ([(0, 5)], [(0, 5, 1)]), ([(3, 9), (0, 3)], [(0, 9, 2)]), ([(4, 9), (0, 3)], [(0, 3, 1), (4, 9, 1)]), ([(0, 9), (2, 5), (8, 12)], [(0, 12, 3)]),
+    ],
+)  # fmt: skip
+def test_requests_that_touch_are_one_busy_period(
+    spans: list[tuple[int, int]], periods: list[tuple[int, int, int]]
+) -> None:
+    assert _busy_periods(spans) == periods
+
+
+def rows(*ends: tuple[int, int | None]) -> list[KeptSpan]:
+    return [KeptSpan(start, end, "request", "generate", 7, at, 0, 0) for at, (start, end) in enumerate(ends)]
+
+
+REQUESTS: dict[str, tuple[dict[tuple[str, int], list[tuple[int, int | None]]], dict[tuple[str, int], list[tuple[int, int | None]]], list[tuple[str, str, int]]]] = {
+    "one request": ({("a", 0): [(0, 20)]}, {("b", 1): [(105, 109)]}, [("a", "b", -105), ("b", "a", 89)]),
+    "two, whose order is unknown": (
+        {("a", 0): [(0, 20), (10, 50)]}, {("b", 1): [(115, 119), (105, 140)]}, [("a", "b", -105), ("a", "b", -105), ("b", "a", 90), ("b", "a", 99)],
+    ),
+    "on the same machine": ({("a", 0): [(0, 20)]}, {("a", 1): [(5, 9)]}, []),
+    "one of two elsewhere": ({("a", 0): [(0, 20), (10, 50)]}, {("a", 1): [(5, 9)], ("b", 2): [(115, 119)]}, [("a", "b", -115), ("b", "a", 69)]),
+    "one was lost": ({("a", 0): [(0, 20), (10, 50)]}, {("b", 1): [(105, 109)]}, []), "one goes on": ({("a", 0): [(0, None)]}, {("b", 1): [(105, 109)]}, []),
+    "two senders": ({("a", 0): [(0, 20)], ("c", 3): [(0, 20)]}, {("b", 1): [(105, 109), (105, 109)]}, []), "none was served": ({("a", 0): [(0, 20)]}, {}, []),
+    "two processes of one sender": ({("a", 0): [(0, 20)], ("a", 3): [(0, 20)]}, {("b", 1): [(105, 109), (105, 109)]}, [("a", "b", -105)] * 2 + [("b", "a", 89)] * 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_requests_of_one_length_bound_the_clock_of_their_server(name: str) -> None:
+    sent, served, bounds = REQUESTS[name]
+    by_sender, by_server = ({place: rows(*ends) for place, ends in side.items()} for side in (sent, served))
+    assert [tuple(bound) for bound in _bounds_from_requests(by_sender, by_server)] == bounds
+
+
+@pytest.mark.parametrize(
+    ("served", "bounds"),
+    [
+        ([(105, 109), (205, 209), (305, 309)], (-105, 89)), ([(103, 109), (205, 219), (305, 309)], (-103, 99)), ([(105, 109), (205, 209)], None), ([(105, 109), (106, 108), (205, 209), (305, 309)], None),
+        ([(105, 1_150), (205, 209), (305, 309)], None), ([(105, 1_119), (1_205, 1_209), (2_305, 2_309)], None), ([(105, 109), (205, 209), (305, 309), (405, 409), (406, 408)], (-105, 89)),
+    ],
+)  # fmt: skip
+def test_three_rollouts_bound_a_clock_if_they_agree(
+    served: list[tuple[int, int]], bounds: tuple[int, int] | None
+) -> None:
+    """One request a rollout is sent, from 0 to 20, 100 to 120, and so on; a server's clock is 100 ahead."""
+    sent = {"a": [(at * 100, at * 100 + 20) for at in range(4)]}
+    found = [tuple(bound) for bound in _bounds_from_rollouts(sent, {"b": served})]
+    assert found == ([("a", "b", bounds[0]), ("b", "a", bounds[1])] if bounds else [])
+    assert [*_bounds_from_rollouts({**sent, "c": []}, {"b": served})] == []
+    assert [*_bounds_from_rollouts(sent, {"a": served})] == []

@@ -71,6 +71,13 @@ def test_a_span_waits_no_longer_than_it_lasts(waited: Any, expected: int | None,
     assert [span.waited for span in reader(writer.path).spans] == [expected]
 
 
+@pytest.mark.parametrize(("waited", "expected"), [(0, 0), (1, None), (None, None)])
+def test_a_span_that_goes_on_has_not_waited_yet(waited: int | None, expected: int | None) -> None:
+    found = Reader((), 0)
+    found._add_row(files.RecordRow(1, 0, "unit", "x", -5, None, None, None, waited), 100)
+    assert [span.waited for span in found.open.values()] == [expected]
+
+
 @pytest.mark.parametrize(
     ("kind", "amount", "expected"),
     [
@@ -243,7 +250,8 @@ def test_what_a_header_or_a_device_leaves_out_is_empty() -> None:
 
 
 def test_texts_of_a_header_have_their_most_letters() -> None:
-    texts = files._texts(files.Header("x" * 300, "x" * 300, 0, 0, "x" * 300, "x" * 300, "x" * 300, "x" * 300))
+    long = "x" * 300
+    texts = files._texts(files.Header(long, long, command=long, run=long, package=long, release=long))
     assert {name: len(text) for name, text in texts.items()} == {
         "package": 40 + 1 + 40, "host": 80, "boot": 80, "command": 80, "run": 200
     }  # fmt: skip
@@ -452,3 +460,13 @@ def test_what_is_forgotten_ended_by_then() -> None:
     assert [wait.end for wait in reader.cpu_waits] == [11]
     assert reader.forget(3) == []
     assert len(reader.iterations) == 2
+
+
+def test_notes_are_taken_once_up_to_a_time() -> None:
+    reader = files.Reader((), 0)
+    for at in (10, 11, 12):
+        reader.notes.memory.append(files.MemoryNote(at, 1))
+        reader.notes.host.append(files.HostNote(at, 1, 2))
+        reader.notes.cache.append(files.CacheNote(at, 1, 2))
+    for until, taken in ((9, []), (10, [10]), (10, []), (12, [11, 12]), (99, [])):
+        assert [[note.at for note in notes] for notes in reader.take_notes(until)] == [taken] * 3

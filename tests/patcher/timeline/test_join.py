@@ -15,7 +15,7 @@ import pytest
 from fixtures.timeline.scene import Scene
 from fixtures.timeline.small import MS, STEP, WALL, ZERO, small
 from fixtures.timeline.writer import Writer
-from patcher.timeline import costs, recorded, runs
+from patcher.timeline import causes, clocks, costs, recorded, runs
 from patcher.timeline import join as joining
 from patcher.timeline.files import IterationColumns, KeptSpan, paths
 from patcher.timeline.intervals import TimeRange
@@ -457,7 +457,9 @@ def test_before_the_first_step_has_ended_nobody_is_missing(tmp_path: Path) -> No
     assert (run.steps, run.missing) == ((), ())
 
 
-def test_a_clock_without_a_bound_or_against_the_order_of_calls_is_named(tmp_path: Path) -> None:
+def test_a_clock_without_a_bound_or_against_the_order_of_calls_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small(tmp_path)
     run, processes = runs.survey(paths(tmp_path)).runs[0]
     state = joining._Join(run, processes, lambda _count: None)
@@ -474,6 +476,32 @@ def test_a_clock_without_a_bound_or_against_the_order_of_calls_is_named(tmp_path
     assert "node8" not in first
     assert "other" in second
     assert "0.250 s" in second
+    state.aligned = state.aligned._replace(clocks=(replace(unbounded, hosts=hosts[:8]),))
+    (eight,) = map(str, state._note_texts())
+    assert "node6, node7 could" in eight
+    aligned = state.aligned
+    monkeypatch.setattr(
+        clocks, "align", lambda *_: aligned._replace(clocks=(*aligned.clocks, replace(wrong, error_seconds=2.5)))
+    )
+    assert (state.tolerance, joining._Join(run, processes, lambda _count: None).tolerance) == (1_000, 2_501_000)
+
+
+def test_a_trainer_is_known_by_its_rank_and_any_other_process_by_its_replica(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small(tmp_path)
+    run, processes = runs.survey(paths(tmp_path)).runs[0]
+    known = list[tuple[int | None, ...]]()
+
+    def verdicts(_: object, who: list[causes.ProcessRank]) -> list[causes.StepVerdict]:
+        known.extend(map(tuple, who))
+        return []
+
+    monkeypatch.setattr(causes, "verdicts", verdicts)
+    joining._Join(
+        run, [replace(one, replica=4, rank=one.head.pid) for one in processes], lambda _: None
+    )._steps_with_verdicts()
+    assert known == [(4, None), (None, 20), (None, 21), (4, None), (4, None), (4, None)]
 
 
 def test_a_driver_that_marks_no_steps_has_its_phases_counted(tmp_path: Path) -> None:

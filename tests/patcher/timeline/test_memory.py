@@ -23,7 +23,9 @@ from patcher.timeline.memory import (
     _activity_at,
     _Curve,
     _growth_rate,
+    _Held,
     _memory_freed_by_sleeps,
+    _Moment,
     shared_device,
 )
 from patcher.timeline.model import (
@@ -250,8 +252,8 @@ def test_tables_and_sentences_have_the_bytes_of_the_run(tmp_path: Path) -> None:
     assert memory_tables.peak_line(run.memory.peaks[0]).startswith("device node0:0, step 1, update_actor: ")
     lines = [memory_tables.change_line(change) for change in run.memory.changes]
     assert [re.findall(r"end of|frees|takes|needs|[\d.]+ .B|\d+(?= times)", line) for line in lines] == [
-        ["end of", "frees", "47.2 GB", "47.2 GB", "8"], ["frees", "42.9 GB", "42.9 GB", "8"],
-        ["takes", "42.9 GB", "42.9 GB", "8"], ["needs", "6.4 GB", "6.4 GB", "8"],
+        ["end of", "frees", "47.2 GB", "8", "47.2 GB"], ["frees", "42.9 GB", "8", "42.9 GB"],
+        ["takes", "42.9 GB", "8", "42.9 GB"], ["needs", "6.4 GB", "8", "6.4 GB"],
     ]  # fmt: skip
 
 
@@ -468,7 +470,7 @@ def collector() -> MemoryCollector:
     ("private", "expected"),
     [
         ([(0, 10), (10, 30), (15, 20), (20, 5)], (30, 10, 10)), ([(0, 0), (10, 20), (15, 10), (20, 0)], (20, 10, 5)),
-        ([(0, 7)], (7, 0, 0)), ([(0, 9), (4, 9), (9, 9)], (9, 0, 0)), ([(0, 9), (4, 1), (6, 9), (9, 9)], (9, 0, 7)),
+        ([(0, 7)], (7, 0, 0)), ([(0, 0)], (0, 0, 0)), ([(0, 9), (4, 9), (9, 9)], (9, 0, 0)), ([(0, 9), (4, 1), (6, 9), (9, 9)], (9, 0, 7)),
     ],
 )  # fmt: skip
 def test_a_step_has_the_most_memory_and_how_long_it_was_above_the_middle(
@@ -478,7 +480,7 @@ def test_a_step_has_the_most_memory_and_how_long_it_was_above_the_middle(
     memory._keep_step_memory(3, 0, [MemoryNote(at, size) for at, size in private], [])
     series = memory.series[0]
     assert series.most[3] == (*expected, "")
-    assert (series.private[3], series.allocated[3]) == (private[-1][1], 0)
+    assert (series.private[3], series.allocated[3], series.unused[3]) == (private[-1][1], 0, 0)
 
 
 def test_a_step_that_is_fed_twice_keeps_the_higher_memory_and_the_newest_of_the_device() -> None:
@@ -583,3 +585,58 @@ def test_a_work_gives_back_what_it_reserved_until_its_end(start: int, end: int |
     work = KeptSpan(start, end, "work", "update", None, 1, 0, 0)
     memory._add_freed_memory(0, [work], [*notes[:3], MemoryNote(25, 1), *notes[3:]])
     assert memory.changes["offload", "trainer", "update"] == freed
+
+
+@pytest.mark.parametrize(("reserved", "unmapped", "held"), [(9, 0, 9), (9, 4, 5), (9, 9, 0), (9, 10, 0), (None, 0, 0)])
+def test_a_process_holds_on_a_device_what_its_sleep_did_not_take(
+    reserved: int | None, unmapped: int, held: int
+) -> None:
+    assert _Held(MemoryNote(0, 1, 1, 1, reserved), unmapped).on_device == held
+
+
+def test_a_process_holds_memory_on_its_host_and_device_until_it_ends() -> None:
+    memory = collector()
+    memory.ends, memory.held = {0: 10}, {0: _Held(MemoryNote(0, 7, 1, 1, 5))}
+    device = memory.devices[0] = shared_device(memory.processes[0], ProcessDevice(0))
+    other = device._replace(name="another")
+    for place, held in ((memory.hosts[0], 7), (device, 5), (other, None), (memory.hosts[0]._replace(name="b"), None)):
+        assert [*memory._holders(place, 10)] == ([] if held is None else [(0, held)])
+        assert [*memory._holders(place, 11)] == []
+
+
+@pytest.mark.parametrize(("processes", "listed"), [(64, 64), (65, 12)])
+def test_a_peak_of_a_large_run_lists_its_twelve_largest_holders(processes: int, listed: int) -> None:
+    memory = collector()
+    memory.processes, memory.lane_of = [*memory.processes] * processes, [*range(processes)]
+    host = memory.hosts[0]
+    memory.curves[host].total = 9_999
+    sizes = [(at, at + 1, at % 2 == 1) for at in range(processes - 1)]
+    moment = _Moment(2_500_000, 5_000, [*sizes, (processes - 1, 0, True)])
+    peak = memory._peak(host, 3, moment, {0: [KeptSpan(0, 3_000_000, "work", "update", None, 1, 0, 0)]})
+    assert [held.lane for held in peak.holders] == [*range(processes - 2, -1, -1)][:listed]
+    assert {held.asleep for held in peak.holders} == {False}
+    assert (peak.holders[-1].doing, peak.phase) == ("update" if processes == 64 else "", "")
+    assert (peak.of, peak.place, peak.step, peak.at, peak.used, peak.total) == ("host", "node0", 3, 2.5, 5_000, 9_999)
+    assert peak.other == 5_000 - sum(range(processes))
+    memory.driver = 0
+    device = memory._peak(
+        host._replace(of="device"), 3, moment._replace(used=1), {0: [KeptSpan(0, 9**9, "phase", "gen", None, 1, 0, 0)]}
+    )
+    assert (device.other, device.phase, {held.asleep for held in device.holders}) == (0, "gen", {False, True})
+
+
+def test_growth_is_of_the_steps_behind_the_first_and_tells_when_nothing_is_left() -> None:
+    memory = collector()
+    memory.held = {0: _Held(MemoryNote(0, 1, 900 * MB, 1, 1))}
+    steps: dict[int | None, int] = {1: 9_000 * MB, **{at: at * 50 * MB for at in range(2, 10)}, None: 0}
+    memory.series[0].private = memory.series[0].allocated = memory.series[0].unused = steps
+    memory.devices[0] = shared_device(memory.processes[0], ProcessDevice(0))
+    memory.host_notes[memory.hosts[0]] = HostNote(0, 499 * MB, 10**12)
+    grown = [
+        MemoryGrowth(of, "trainer, rank 0", 0, 100 * MB, 450 * MB, 50 * MB, 8, left)
+        for of, left in (("device", 18), ("cached", 18), ("host", 9))
+    ]
+    assert [*memory._growth(0)] == grown
+    memory.devices.clear()
+    memory.host_notes.clear()
+    assert [row.full_in for row in memory._growth(0)] == [None] * 3

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -784,3 +785,159 @@ def test_spans_are_within_another_up_to_the_tolerance_of_clocks(start: float, en
     node, span = rows.spans
     records = StepRecords(0, 100 * MS, DRIVER, rows.spans, {}, ROLES, REPLICAS)
     assert (records.within(node, [span]) == [span]) == inside
+
+
+def of(rows: Rows, **more: Any) -> StepRecords:
+    """Return records of a step from 0 to 1 s with spans in milliseconds."""
+    return StepRecords(0, 1_000 * MS, DRIVER, rows.spans, {ENGINE: rows.iterations}, ROLES, REPLICAS, **more)
+
+
+@pytest.mark.parametrize(
+    ("call", "work", "found"),
+    [("train", "train", True), ("group_train", "train", True), ("grouptrain", "train", False), ("train", "group_train", False), ("train_x", "train", False)],
+)  # fmt: skip
+def test_a_call_runs_the_method_of_its_name_or_behind_a_prefix(call: str, work: str, found: bool) -> None:
+    assert path.calls_for(call, work) is found
+
+
+@pytest.mark.parametrize(
+    ("other", "start", "twin"),
+    [
+        ("other_send", 109.999, True), ("other_send", 110, False), ("other_send", 90.001, True), ("other_send", 90, False), ("actor_send", 101, False),
+        ("other_load", 101, False),
+    ],
+)  # fmt: skip
+def test_a_twin_of_a_call_has_its_method_and_was_sent_within_ten_milliseconds(
+    other: str, start: float, twin: bool
+) -> None:
+    rows = Rows()
+    rows.add(DRIVER, "call", "actor_send", 100, 101)
+    rows.add(DRIVER, "call", other, start, start + 1)
+    rows.add(FIRST, "call", "other_send", 100, 101)
+    rows.add(FIRST, "work", "send", 102, 110)
+    assert of(rows).has_twin(rows.spans[0]) is twin
+
+
+@pytest.mark.parametrize(
+    ("more", "lack"),
+    [
+        ({}, False), ({"expected": {"train": 2}}, True), ({"expected": {"train": 1}}, False), ({"trainers_known": False}, True), ({"partial": True}, True),
+        ({"expected": {"other": 9}}, False),
+    ],
+)  # fmt: skip
+def test_a_call_may_lack_works_if_it_had_more_or_trainers_left_no_file(more: dict[str, Any], lack: bool) -> None:
+    rows = Rows()
+    rows.add(DRIVER, "call", "train", 0, 100)
+    rows.add(FIRST, "work", "train", 1, 90)
+    records = of(rows, **more)
+    assert records.may_lack_works(rows.spans[0]) is lack
+    assert records.count_works(rows.spans[0]) == 1
+    assert records.count_works(rows.spans[1]._replace(id=99)) == 0
+
+
+CAUSED: dict[str, tuple[list[tuple[float, float | None]], int | None]] = {
+    "the latest that began before": ([(0, 90), (10, 90), (52, 90)], 1), "one that begins with it": ([(50, 90)], 0), "within the clocks": ([(51, 90)], 0),
+    "one that lasted": ([(0, 90), (10, 20)], 0), "within the clocks of its end": ([(0, 79), (10, 20)], 0), "none that lasted": ([(0, 70), (10, 20)], 1),
+    "one that goes on": ([(0, None), (10, 20)], 0), "none before": ([(51.001, 90)], None), "none": ([], None),
+    "of many the last 64": ([(0, 90), *[(1, 2)] * 64], 64), "of many the last 64 with it": ([(0, 90), *[(1, 2)] * 63], 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CAUSED)
+def test_a_work_was_caused_by_the_latest_call_that_lasted(name: str) -> None:
+    """It runs from 50 to 80 ms; the clocks may be wrong by one."""
+    times, caused = CAUSED[name]
+    rows = Rows()
+    for start, end in times:
+        rows.add(DRIVER, "call", "train", start, end)
+    work = KeptSpan(50 * MS, 80 * MS, "work", "train", None, 99, 0, FIRST)
+    found = of(rows)._call_that_caused(work, rows.spans)
+    assert (found and rows.spans.index(found)) == caused
+
+
+@pytest.mark.parametrize(
+    ("other", "replica", "alone"),
+    [((10, 90), 0, False), ((20, 80), 0, False), ((21, 90), 0, True), ((10, 79), 0, True), ((10, None), 0, False), ((10, 90), 1, True)],
+)  # fmt: skip
+def test_a_request_is_alone_unless_another_is_there_all_the_time(
+    other: tuple[float, float | None], replica: int, alone: bool
+) -> None:
+    rows = Rows()
+    rows.add(SERVER, "serve", "generate", 0, 100)
+    rows.add(AGENT, "serve", "generate", *other)
+    replicas = (None, None, None, 0, 0, replica, None)
+    records = StepRecords(0, 100 * MS, DRIVER, rows.spans, {}, ROLES, replicas)
+    assert records.is_alone(rows.spans[0], 20 * MS, 80 * MS) is alone
+
+
+AWAITED: dict[str, tuple[tuple[int, str, float, float | None], bool]] = {
+    "a work within": ((FIRST, "work", 9, 91), True), "a work that begins before": ((FIRST, "work", 8.999, 91), False), "a work that ends later": ((FIRST, "work", 9, 91.001), False),
+    "a sync of a server": ((SERVER, "sync", 20, 30), True), "a sync of an engine": ((ENGINE, "sync", 20, 30), True), "a sleep": ((SERVER, "sleep", 20, 30), True),
+    "a trajectory": ((AGENT, "trajectory", -50, 91), True), "a trajectory that ends later": ((AGENT, "trajectory", 20, 91.001), False),
+    "one that ended before": ((AGENT, "trajectory", -50, 9), False), "just within": ((AGENT, "trajectory", -50, 9.001), True), "another phase": ((FIRST, "phase", 20, 30), False),
+    "a span of the driver": ((DRIVER, "work", 20, 30), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AWAITED)
+def test_a_generating_driver_waits_for_what_lies_within_its_span_and_for_trajectories_that_end_in_it(name: str) -> None:
+    """It does so from 10 to 90 ms; the clocks may be wrong by one."""
+    (process, kind, start, end), awaited = AWAITED[name]
+    rows = Rows()
+    rows.add(DRIVER, "phase", "gen", 10, 90)
+    rows.add(process, kind, "x", start, end)
+    assert of(rows).awaited_spans(rows.spans[0]) == rows.spans[1:] * awaited
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "across", "awaited"),
+    [
+        ("phase", "gen", (80, 200), True), ("poll", "x", (80, 200), True), ("phase", "adv", (80, 200), False), ("phase", "adv", (-9, 10), False), ("phase", "adv", (91, 200), True),
+        ("phase", "adv", (-9, 9), True),
+    ],
+)  # fmt: skip
+def test_a_driver_that_does_not_generate_waits_for_no_rollout_that_goes_on_beside_it(
+    kind: str, name: str, across: tuple[float, float], awaited: bool
+) -> None:
+    rows = Rows()
+    rows.add(DRIVER, kind, name, 10, 90)
+    rows.add(AGENT, "trajectory", "", 20, 60)
+    rows.add(AGENT, "trajectory", "", *across)
+    assert (rows.spans[1] in of(rows).awaited_spans(rows.spans[0])) is awaited
+
+
+@pytest.mark.parametrize(
+    ("low", "name"), [(59.999, ""), (60, "optimizer"), (70, "optimizer"), (70.001, "callbacks and loading"), (90, "callbacks and loading")]
+)  # fmt: skip
+def test_behind_the_last_micro_batch_come_the_optimizer_and_then_the_log(low: float, name: str) -> None:
+    rows = Rows()
+    work = rows.add(FIRST, "work", "train", 0, 100, 0, 1)
+    for kind, what, begin, end in (
+        ("unit", "micro-batch", 5, 30),
+        ("phase", "training_step", 40, 60),
+        ("phase", "log", 70, 75),
+        ("phase", "log", 80, 85),
+    ):
+        rows.add(FIRST, kind, what, begin, end, work)
+    records = of(rows)
+    assert records.name_after_micro_batches(rows.spans[0], round(low * MS)).startswith(name)
+    assert bool(records.name_after_micro_batches(rows.spans[0], round(low * MS))) == bool(name)
+    assert records.name_after_micro_batches(rows.spans[0]._replace(amount=None), 90 * MS) == ""
+    assert records.name_after_micro_batches(rows.spans[1], 90 * MS) == ""
+    assert of(Rows()).name_after_micro_batches(rows.spans[0], 90 * MS) == ""
+
+
+@pytest.mark.parametrize(
+    ("pauses", "together"),
+    [
+        ({}, []), ({FIRST: [(10, 40)]}, []), ({FIRST: [(10, 40)], SECOND: [(30, 60)]}, [(30, 40)]), ({FIRST: [(-10, 40)], SECOND: [(-30, 60)]}, [(0, 40)]),
+        ({FIRST: [(10, 40)], SECOND: [(40, 60)]}, []), ({DRIVER: [(10, 40)], FIRST: [(10, 40)], SECOND: [(10, 40)]}, [(10, 40)]),
+    ],
+)  # fmt: skip
+def test_trainers_are_paused_where_all_of_them_are(
+    pauses: dict[int, list[tuple[int, int]]], together: list[tuple[int, int]]
+) -> None:
+    ranges = {process: [TimeRange(*pause) for pause in several] for process, several in pauses.items()}
+    records = StepRecords(0, 100, DRIVER, [], {}, ROLES, REPLICAS, pauses=ranges)
+    assert records.trainers_paused == together
+    assert StepRecords(0, 100, DRIVER, [], {}, ("driver",) * 7, REPLICAS, pauses=ranges).trainers_paused == []

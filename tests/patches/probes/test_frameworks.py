@@ -5,6 +5,7 @@ Real workers run the same classes in ``tests/patches/test_on_*``.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -448,3 +449,22 @@ def test_log_probs_that_no_role_computed_are_told_at_the_end(events: list[str]) 
     assert events == ["finish not recorded: the process ends, and ref and actor computed no log-probs"]
     steps.exit()
     assert events[1:] == ["exit"]
+
+
+@pytest.mark.parametrize(
+    ("unit", "prof", "last", "called"),
+    [(3, "open", False, ["pause"]), (2, "open", False, []), (3, None, False, []), (3, "open", True, ["leave"])],
+)
+def test_between_the_micro_batches_of_an_open_window_there_is_a_pause(
+    unit: int, prof: str | None, last: bool, called: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The window begins with number 2, before which there is nothing to tell apart."""
+    calls: list[str] = []
+    for kind in (trl.TrainerUpdate, TrainingSteps):
+        monkeypatch.setattr(kind, "stop", lambda *_: None, raising=False)
+        monkeypatch.setattr(kind, "leave", lambda *_: calls.append("leave"), raising=False)
+        monkeypatch.setattr(kind, "pause", lambda *_: calls.append("pause"), raising=False)
+    fields = {"UNIT": "micro-batch", "unit": unit, "first": 2, "prof": prof, "pid": os.getpid()}
+    probe(trl.TrainerUpdate, Some(accelerator=Some(sync_gradients=last)), **fields).computed()
+    probe(TrainingSteps, None, **fields).end_loop("micro-batch", last, True)
+    assert calls == called * 2

@@ -191,6 +191,7 @@ def test_the_capture_of_graphs_has_facts_too(told: dict[str, Any], tmp_path: Pat
 
 
 def test_a_state_at_each_transition(told: dict[str, Any], tmp_path: Path) -> None:
+    began = time.time_ns() / 1e9
     worker = V1Worker(WINDOW="2:4", ROLLOUT="1", **told)
     seen = []
 
@@ -216,6 +217,7 @@ def test_a_state_at_each_transition(told: dict[str, Any], tmp_path: Path) -> Non
         path.name.removesuffix(".rlpatch.json") for path in tmp_path.glob("*.rlpatch.json")
     ]
     assert {"host", "pid", "rank", "dp", "replica", "stage", "unit", "window", "ranks", "at"} <= state.keys()
+    assert began <= state["at"] <= time.time_ns() / 1e9
 
 
 def test_the_states_of_a_training_stage(tmp_path: Path) -> None:

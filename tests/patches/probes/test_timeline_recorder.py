@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 import time
+from collections import deque
 from itertools import accumulate
 from pathlib import Path
 from types import ModuleType
@@ -859,3 +860,45 @@ def test_a_killed_process_loses_a_second_at_most(tmp_path: Path, seed: int) -> N
 def test_nothing_is_written_where_nothing_is_recorded(tmp_path: Path) -> None:
     assert left_by("time.sleep(0.1)", tmp_path).files == []
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("initialized", "environ", "name"),
+    [
+        (True, {"RLPATCH_RUN": "x"}, "10.0.0.1:6379 07000000"), (False, {"RLPATCH_RUN": "x"}, "x"), (None, {"RLPATCH_RUN": "x"}, "x"), (None, {}, ""),
+        (None, {"RLPATCH_RUN": "x", "RAY_RAYLET_PID": "9"}, ""),
+    ],
+)  # fmt: skip
+def test_a_run_has_the_name_of_rays_job_else_that_of_its_environment(
+    initialized: bool | None, environ: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("RLPATCH_RUN", "RAY_RAYLET_PID"):
+        monkeypatch.delenv(variable, raising=False)
+    for variable, value in environ.items():
+        monkeypatch.setenv(variable, value)
+    context = Some(gcs_address="10.0.0.1:6379", get_job_id=lambda: "07000000")
+    ray = Some(is_initialized=lambda: initialized, get_runtime_context=lambda: context)
+    monkeypatch.setitem(sys.modules, "ray", None if initialized is None else ray)
+    assert TimelineRecorder.__new__(TimelineRecorder).run_name() == name
+
+
+@pytest.mark.parametrize(("counted", "requests"), [(True, []), (False, ["a"])])
+def test_an_iteration_of_sglang_without_requests_or_of_another_rank_is_not_recorded(
+    counted: bool, requests: list[str]
+) -> None:
+    errors: list[object] = []
+    made: Any = SglangTimeline.__new__(SglangTimeline)
+    made.__dict__.update(counted=counted, first=Some(stop=errors.append))
+    assert made.iteration(Some(), Some(reqs=requests)) is None
+    assert errors == []
+
+
+def test_blocks_of_a_cache_are_differences_in_microseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: Any = VllmTimeline.__new__(VllmTimeline)
+    monkeypatch.setattr(VllmTimeline, "host_memory", lambda _: [5, 9])
+    made.__dict__.update(
+        notes=deque(), in_use=deque([(7_000_999, 30), (9_500_000, 20)]), device=None, cache_size=40, changed=True
+    )
+    assert made.memory_record(9_000) == {"host": [5, 9], "blocks": [40, [-2_000, 2_500], [30, -10]]}
+    assert made.memory_record(9_000) == {"host": [5, 9]}
+    assert made.changed is False

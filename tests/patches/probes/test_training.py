@@ -72,7 +72,7 @@ def test_the_optimizer_step_between_two_micro_batches_is_marked_and_reported(
     stage = Stage(WINDOW="1:5")
     stage.update()
     assert marked == ["rlpatch:uncounted begins", "rlpatch:uncounted ends"]
-    assert "complete, recorded 4 of 4 micro-batches with 1 optimizer steps between them" in console.text
+    assert "complete, recorded 4 of 4 micro-batches with 1 optimizer steps between them: 0\n" in console.text
 
 
 class Range:

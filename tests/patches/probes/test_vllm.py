@@ -159,6 +159,8 @@ def test_a_dummy_batch_begins_a_rollout_where_none_goes_on(
 def test_a_rank_with_requests_waits_for_those_of_others(live: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm.SchedulerOutputs, "observe", lambda *_: "decode")
     made = probe(vllm.AlignedOutputs, live={*live})
+    monkeypatch.setattr(vllm.SchedulerOutputs, "contents", lambda *_: {"requests": 3})
+    assert made.contents(Some()) == {"requests": 3}
     assert made.observe(Some()) == "decode"
     assert made.live == {*live, *([made.OTHERS] if live else [])}
 

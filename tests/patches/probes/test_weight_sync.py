@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,8 @@ import pytest
 
 from patcher.changes.change import SHARED, PatchId
 from patcher.editing.rendering import render
+from patches.probes.recorder import OneWorld
+from patches.probes.weight_sync import WeightSync
 from patches.verl import verl_weights as verl
 from tests.choices import config
 from tests.patches.standin import Backend, Console, Profiler, rendered
@@ -262,3 +265,39 @@ def test_what_goes_in_compiles_on_python_3_8(words: str) -> None:
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.arg) and node.annotation]
     assert '"""Records weight syncs 2 to 4 of this process on every rank."""' in code
     assert ("RLPATCH_MAX_TRACE_GB" in code) is ("--max-trace-gb" in words)
+
+
+@pytest.mark.parametrize(
+    ("world", "environ", "parallel", "rank"),
+    [
+        (None, {}, None, (0, 0)), (None, {"RANK": "3"}, None, (3, 0)), (4, {"RANK": "3"}, None, (2, 0)),
+        (None, {}, {"data_parallel_index": 2, "data_parallel_rank": 1, "world_size": 4}, (8, 2)), (None, {}, {"data_parallel_rank": 1, "world_size": 4}, (4, 1)),
+        (4, {}, {"data_parallel_index": 2, "world_size": 4}, (10, 2)), (8, {}, {"data_parallel_index": 1, "world_size": 4}, (2, 1)), (None, {}, {"world_size": 4}, (0, 0)),
+    ],
+)  # fmt: skip
+def test_each_data_parallel_rank_of_an_engine_has_a_world_of_its_own(
+    world: int | None,
+    environ: dict[str, str],
+    parallel: dict[str, int] | None,
+    rank: tuple[int, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In torch's world, if there is one, it is rank 2."""
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    dist = sys.modules["torch.distributed"]
+    for name, result in (
+        ("is_available", world is not None),
+        ("is_initialized", True),
+        ("get_rank", 2),
+        ("get_world_size", world),
+    ):
+        monkeypatch.setattr(dist, name, lambda result=result: result, raising=False)
+    monkeypatch.setattr(OneWorld, "__init__", lambda self, _: setattr(self, "done", False))
+    worker = (
+        SimpleNamespace(vllm_config=SimpleNamespace(parallel_config=SimpleNamespace(**parallel)))
+        if parallel
+        else object()
+    )
+    made = WeightSync(worker)
+    assert (made.rank, made.dp) == rank

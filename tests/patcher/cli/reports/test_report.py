@@ -191,8 +191,9 @@ def test_the_ranks_of_a_run_make_one_report(tmp_path: Path) -> None:
         Run(tasks, marks, rank=rank).db(tmp_path / f"rank{rank}_ascend_pt")
     result = typed("report", tmp_path, "-v")
     assert result.exit_code == 0
-    assert "rank 1 arrives last in 1 of 1 collectives; each other rank waits 60.00 ms per step" in " ".join(
-        result.stdout.split()
+    assert (
+        "rank 1 arrives last in 1 of 1 collectives; the other ranks wait for it, on average 60.00 ms each per step"
+        in " ".join(result.stdout.split())
     )
     (first, second) = (line.split() for line in result.stdout.splitlines() if line.startswith(("     0 ", "     1 ")))
     assert (first[3], second[4]) == ("60.000", "60.000")

@@ -237,7 +237,7 @@ def test_a_worker_that_failed_to_record_is_named_with_the_reason(live: LiveRun) 
 
 @pytest.mark.parametrize(
     ("rollouts", "worker", "said"),
-    [(1, True, "has seen 1 so far"), (2, True, "has seen 2 so far"), (4, False, "no worker")],
+    [(1, True, "only 1 so far"), (2, True, "only 2 so far"), (4, False, "no worker")],
 )
 def test_it_says_why_nothing_was_recorded(rollouts: int, worker: bool, said: str, live: LiveRun) -> None:
     follower = Follower(live.folder, 3, lambda _text: None)

@@ -109,7 +109,7 @@ x=0 y=66: driver
 x=0 y=100: engine
 x=0 y=171: trainer, rank 0
 x=0 y=123: running requests
-x=0 y=137: peak 8
+x=0 y=137: peak: 8 requests
 x=0 y=45: recording windows
 x=0 y=207: device a:0
 x=0 y=221: peak 80 B of 100 B
@@ -215,6 +215,21 @@ def test_rows_begin_below_the_windows_if_there_are_any(
     assert (curve, height) == (tops[2] - 50, tops[2] + 54)
     texts = re.findall(r"<text[^>]*>([^<]*)", page.page(windows))
     assert ("recording windows" in texts) == (recorded or proposed)
+
+
+@pytest.mark.parametrize(
+    ("at", "ticks", "percent"),
+    [
+        (5, 0, "0.000%"),
+        (10, 0, "0.000%"),
+        (12.5, 1_000_000, "25.000%"),
+        (20, 4_000_000, "100.000%"),
+        (25, 4_000_000, "100.000%"),
+    ],
+)
+def test_a_time_outside_of_the_frame_is_at_its_edge(at: float, ticks: int, percent: str) -> None:
+    frame = Frame(10, 10, 0.1)
+    assert (frame.ticks(at), frame.percent(at), frame.end) == (ticks, percent, 20)
 
 
 def test_the_curve_is_below_the_first_row_where_nothing_serves() -> None:

@@ -167,8 +167,8 @@ def test_the_names_that_take_least_are_one(most: int, names: set[str]) -> None:
 
 
 def test_lanes_of_engines_have_their_iterations() -> None:
-    runs = (IterationRun(0, 1, 60, 59, 8), IterationRun(1, 2, 4, 0, 9))
+    runs = (IterationRun(0, 1, 60, 31, 8), IterationRun(1, 2, 4, 2, 9))
     (row,) = rows.rows(timeline(lane("engine", rank=0, iterations=runs)), NAMES)
     assert [(one.name, one.intervals) for one in row.bars] == [
-        ("iterations", (Interval(1, 2, (4, 0, 9)),)), ("decodes", (Interval(0, 1, (60, 59, 8)),)),
+        ("iterations", (Interval(1, 2, (4, 2, 9)),)), ("decodes", (Interval(0, 1, (60, 31, 8)),)),
     ]  # fmt: skip

@@ -110,7 +110,7 @@ def test_what_it_says_first() -> None:
     places = [text.index(one) for one in order]
     assert places == sorted(places)
     assert re.findall(r"<h2>(.*?)</h2>", text) == [
-        "Largest costs, and what to do next", "The run", "Steps", "Upper bounds of the saving", "Busy and idle time, and what roles wait for",
+        "Largest costs, and what to do next", "The run", "Steps", "Upper bounds of the savings", "Busy and idle time, and what roles wait for",
         "Weight sync by part", "Imbalance", "Windows to record next", "Recorded windows", "Clocks", "Notes",
     ]  # fmt: skip
 

@@ -6,11 +6,11 @@ from types import SimpleNamespace as Some
 
 import pytest
 
-from patcher.traces.analysis.activities import HostActivities, covering
+from patcher.traces.analysis.activities import HostActivities, covering, main_thread
 from patcher.traces.analysis.hosts import _outermost_in_library
 from patcher.traces.analysis.idle import LATE_NS, Idle
-from patcher.traces.analysis.nested import NestedRanges
-from patcher.traces.rank_trace import LONG_CALL
+from patcher.traces.analysis.nested import HostThread, NestedRanges
+from patcher.traces.rank_trace import LONG_CALL, RankTrace
 from patcher.traces.trace_columns import UNKNOWN, RangeColumns
 
 LETTERS = "abcdefgh"
@@ -86,3 +86,67 @@ def test_the_outermost_operator_is_of_the_library_of_the_innermost(names: str, o
     operators = nested(*((name, at, 100 - at) for at, name in enumerate(names)))
     name = _outermost_in_library(operators, len(names) - 1 if names else UNKNOWN, ["aten", "aten", "vllm", "c10d"])
     assert name == (LETTERS.index(outermost) if outermost else UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("asked", "launched", "waited"), [(90, 105, False), (90, 106, True), (103, 108, False), (103, 109, True), (UNKNOWN, 106, True), (90, UNKNOWN, False)]
+)  # fmt: skip
+def test_a_task_waited_in_a_queue_for_over_half_of_a_gap(asked: int, launched: int, waited: bool) -> None:
+    """The gap is from 100 to 110."""
+    holds = HostActivities.__new__(HostActivities)
+    holds.trace = Some(tasks=Some(enqueued=[asked], launched=[launched]))  # type: ignore[assignment]
+    holds.cuts = Some(order=[0])  # type: ignore[assignment]
+    assert holds._waited_in_queue(Idle(100, 110, 10, 0, 0, 0, "")) is waited
+
+
+def test_the_thread_with_most_marks_is_the_main_one() -> None:
+    trace = RankTrace("a", "torch")
+    assert main_thread(trace) == UNKNOWN
+    threads = [trace.thread(1, at) for at in range(3)]
+    for number, thread in enumerate((0, 2, 2, 1)):
+        trace.add_mark(f"ProfilerStep#{number}", number, number + 1, threads[thread])
+    assert main_thread(trace) == threads[2]
+
+
+CALLS: dict[str, tuple[int, int, int, list[tuple[str, int, int]], list[tuple[str, int, int]], list[tuple[str, int, int]], str]] = {
+    "the launching thread": (0, 100, 90, [("a", 0, 50)], [("b", 0, 100)], [("c", 0, 100)], "a"), "half of the gap": (0, 100, 90, [("a", 0, 50)], [], [], "a"),
+    "less than half": (0, 100, 90, [("a", 0, 49)], [], [], ""), "the main thread, a long gap": (0, LATE_NS, 90, [], [("b", 0, LATE_NS)], [], "b"),
+    "the main thread, a short gap": (0, 100, 90, [], [("b", 0, 100)], [], ""), "another thread": (0, LATE_NS, 90, [], [], [("c", 0, LATE_NS)], ""),
+    "no launch is known": (0, 100, UNKNOWN, [("a", 0, 100)], [], [], ""), "it waited in a queue": (0, 100, 151, [("a", 0, 60)], [("b", 0, 70)], [("c", 0, 80)], "c"),
+    "it waited in a queue for half": (100, 100, 150, [("a", 100, 160)], [("b", 100, 170)], [("c", 100, 180)], "a"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_call_in_a_gap_is_of_the_thread_that_launched_the_next_task(name: str) -> None:
+    """Thread 2 launched it, thread 1 is the main one; where the task waited in a queue, all threads are looked at."""
+    begin, ns, launched, launching, main, other, call = CALLS[name]
+    holds = HostActivities.__new__(HostActivities)
+    holds.main, holds.frames, holds.threads = 1, {2: nested(("h", begin, begin + ns))}, []
+    holds.calls = {thread: nested(*rows) for thread, rows in ((2, launching), (1, main), (3, other)) if rows}
+    asked = 100 if "queue" in name else launched
+    holds.trace = Some(tasks=Some(thread=[2], enqueued=[asked], launched=[launched]))  # type: ignore[assignment]
+    holds.cuts = Some(order=[0])  # type: ignore[assignment]
+    gap = Idle(begin, begin + ns, ns, 0, 0, 0, "")
+    found, held = holds.call_in(gap), holds.activity_in(gap)
+    assert (LETTERS[found.name] if found else "") == call
+    assert (LETTERS[held.name] if held else "") == (call or "h")
+    assert held is None or not held.is_operator
+
+
+def test_of_a_frame_and_an_operator_the_shorter_one_is_named() -> None:
+    holds = HostActivities.__new__(HostActivities)
+    holds.main, holds.calls = 0, {}
+    holds.trace = Some(tasks=Some(thread=[0], enqueued=[0], launched=[0]))  # type: ignore[assignment]
+    holds.cuts = Some(order=[0])  # type: ignore[assignment]
+    none = nested()
+    for frame, operator, name, is_operator in (
+        (90, 80, "b", True),
+        (80, 90, "a", False),
+        (80, 80, "a", False),
+        (40, 60, "b", True),
+        (40, 40, "", None),
+    ):
+        holds.frames, holds.threads = {0: nested(("a", 0, frame))}, [HostThread(nested(("b", 0, operator)), none)]
+        held = holds.activity_in(Idle(0, 100, 100, 0, 0, 0, ""))
+        assert (held and (LETTERS[held.name], held.is_operator)) == ((name, is_operator) if name else None)

@@ -14,6 +14,7 @@ from patcher.traces.analysis import allocations
 from patcher.traces.analysis.allocations import join_pieces
 from patcher.traces.measured import AllocatingCode, DeviceAllocations, UnitAllocations
 from patcher.traces.model import RankProfile
+from patcher.traces.rank_trace import RankTrace
 from patcher.traces.trace_columns import AllocationColumns
 
 MB = 10**6
@@ -156,6 +157,12 @@ def test_a_unit_has_memory_at_its_start_and_end_and_its_peak(places: tuple[int, 
 def test_before_the_first_event_there_is_no_less_than_nothing() -> None:
     assert allocations._step_memory(columns((10, 50, 20)), range(1), (0, 1), 0).start == 0
     assert allocations._step_memory(columns(), range(0), (0, 0), 0) == UnitAllocations(0, 0, 0, 0, 0, 0)
+
+
+def test_an_event_without_bytes_is_no_allocation() -> None:
+    events = columns((10, 0, 5), (11, -3, 2))
+    assert allocations._step_memory(events, range(2), (0, 2), 0) == UnitAllocations(0, 5, 2, 5, 0, 0)
+    assert allocations._allocating_code(RankTrace("a", "torch"), events, [0, 1], []) == ()
 
 
 def test_pieces_of_a_window_are_joined_by_device() -> None:

@@ -527,3 +527,51 @@ def test_loads_that_differ_by_more_than_a_tenth_of_the_larger_are_told(
     told = [*compare._load_difference(*sides)]
     assert re.findall(r"\b1[15][0-9]\b", " ".join(told)) == differ
     assert len(told) == bool(differ)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "medians"), [((), (5,), (0, 5)), ((4, 6, 9), (), (6, 0)), ((), (), (0, 0)), ((4, 6), (7, 8, 9), (4, 8))]
+)  # fmt: skip
+def test_a_side_without_steps_has_a_median_of_nothing(
+    before: tuple[int, ...], after: tuple[int, ...], medians: tuple[int, int]
+) -> None:
+    found = compared([capture(*before)], [capture(*after)], force=True)
+    assert found.median_ns == medians
+    assert bool(found.parts) == bool(before and after)
+
+
+@pytest.mark.parametrize(
+    ("marks", "numbers", "window"), [("mark", (7, 3, 5), "3:8"), ("ProfilerStep#", (4,), "4:5"), ("execute_", (3, 4), ""), ("mark", (), "")]
+)  # fmt: skip
+def test_a_window_without_metadata_is_the_range_of_its_numbers(
+    marks: str, numbers: tuple[int, ...], window: str
+) -> None:
+    units = tuple(RecordedUnit(number=number, host_ns=1, kernels=1) for number in numbers)
+    assert compare._window_text(capture(marks=marks, units=units)) == window
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [((1, 2), (2, 1), False), ((1,), (2,), True), ((None, 1), ("", 1), False), ((None,), (1,), False), ((1,), ("",), False), ((0,), (1,), True), ((1, 2), (1,), True)],
+)  # fmt: skip
+def test_values_differ_if_both_sides_have_some(
+    first: tuple[object, ...], second: tuple[object, ...], said: bool
+) -> None:
+    found = [*compare._difference("x", first, second)]
+    assert len(found) == said
+    assert not found or found[0].startswith("x: ")
+
+
+def test_rows_have_calls_and_time_per_step_on_both_sides() -> None:
+    def side(*rows: tuple[str, int, int]) -> list[RankProfile]:
+        return [capture(1, 1, kernels=tuple(Kernel(name, "compute", calls, ns) for name, calls, ns in rows))]
+
+    before, after = (
+        side(("a", 4, 80), ("gone", 2, 60), ("same", 2, 10)),
+        [*side(("a", 4, 120), ("new", 3, 50)), *side(("same", 4, 20))],
+    )
+    rows = compare._changes_by_name(before, after, "kernels")
+    assert [(row.name, row.state, row.before_calls, row.after_calls, row.before_ns, row.after_ns) for row in rows] == [
+        ("gone", "gone", 1, 0, 30, 0), ("new", "new", 0, 0.75, 0, 12), ("a", "less often", 2, 1, 40, 30), ("same", "alike", 1, 1, 5, 5),
+    ]  # fmt: skip
+    assert compare._changes_by_name([capture()], side(("a", 4, 80)), "kernels")[0].after_calls == 2

@@ -12,7 +12,7 @@ import pytest
 
 from patcher.messages.report import json_of
 from patcher.traces import analysis
-from patcher.traces.analysis import checks, diagnoses
+from patcher.traces.analysis import checks, copying, diagnoses
 from patcher.traces.analysis.ranks import match_collectives
 from patcher.traces.measured import OperatorRate
 from patcher.traces.model import (
@@ -90,7 +90,7 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
         {}, "clocks", "8 of 8 kernels begin over 10 µs before their launch",
     ),
     "one kernel is the step": (
-        Run((Task(10, 99, launch=1), Task(110, 120, launch=101)), MARKS), {}, "alone", "a single kernel takes over 90 %",
+        Run((Task(10, 99, launch=1), Task(110, 120, launch=101)), MARKS), {}, "alone", "a single kernel takes more than 90 %",
     ),
     "a host that goes on after its last kernel": (
         Run((Task(10, 90, launch=1), Task(110, 130, launch=101)), (MARKS[0], Range("ProfilerStep#2", 100, 400))), {},
@@ -556,7 +556,10 @@ def test_the_slow_rank_is_the_finding_of_all() -> None:
     found = report(*meeting((40, 10), (10, 10)))
     slow = found.findings[0]
     assert (slow.id, slow.severity, slow.source, slow.culprit) == ("slow-rank", "problem", "/traces/rank0", "rank 1")
-    assert "rank 1 arrives last in 1 of 2 collectives; each other rank waits 30.00 ms per step" in slow.evidence
+    assert (
+        "rank 1 arrives last in 1 of 2 collectives; the other ranks wait for it, on average 30.00 ms each per step"
+        in slow.evidence
+    )
     assert (slow.saving_ns, slow.parts) == (30 * MS, {"waiting": 30 * MS, "transfer": 20 * MS})
     assert found.verdict.title == "Ranks wait for rank 1"
     assert report(*meeting((40, 10), group="")).findings[0].certainty.startswith("heuristic")
@@ -671,7 +674,7 @@ def test_times_of_ranks_are_of_a_unit() -> None:
     ]  # fmt: skip
     slow = report(*made).findings[0]
     assert (slow.id, slow.saving_ns) == ("slow-rank", 17 * MS)
-    assert "each other rank waits 17.00 ms" in slow.evidence
+    assert "on average 17.00 ms each" in slow.evidence
 
 
 def test_waiting_is_never_more_than_the_exposed_communication() -> None:
@@ -914,6 +917,30 @@ def test_the_facts_beside_a_trace_tell_what_a_step_held(tmp_path: Path) -> None:
     assert [(one.requests, one.tokens, one.context) for one in told] == [(8, 9, 4000), (None, None, None)]
 
 
+@pytest.mark.parametrize(
+    ("copies", "culprit", "pinned", "times"),
+    [
+        ({"Memcpy HtoD (Pinned -> Device)": 5.000_001, "Memcpy HtoD (Pageable -> Device)": 5}, "host to device", True, "5.00"),
+        ({"Memcpy HtoD (Pinned -> Device)": 5, "Memcpy HtoD (Pageable -> Device)": 5}, "host to device", False, "5.00"),
+        ({"Memcpy DtoH (Device -> Pinned)": 9, "Memcpy HtoD (Pageable -> Device)": 5}, "device to host", False, "4.50 2.50"),
+        ({"Memcpy DtoH (Device -> Pageable)": 2, "Memset (Device)": 3}, "memsets", False, "1.50 1.00"), ({}, "of unknown direction", False, "5.00"),
+    ],
+)  # fmt: skip
+def test_copies_are_of_the_direction_that_takes_most_time(
+    copies: dict[str, float], culprit: str, pinned: bool, times: str
+) -> None:
+    kernels = (
+        Kernel("gemm", "compute", 1, 99 * MS),
+        *(Kernel(name, "copy", 1, round(ms * MS)) for name, ms in copies.items()),
+    )
+    found = copying.finding(capture(unit(0, compute=95, copy=5), unit(1, compute=95, copy=5), kernels=kernels))
+    assert found is not None
+    assert (found.culprit, "already pinned" in found.advice, found.saving_ns) == (culprit, pinned, 5 * MS)
+    assert " ".join(re.findall(r"([\d.]+) ms", found.evidence)) == times
+    assert copying.finding(capture(unit(compute=951, copy=49))) is None
+    assert copying.finding(capture()) is None
+
+
 @pytest.mark.parametrize(("slowest", "count", "said"), [(0, 1, True), (1, 1, False), (0, 2, True), (1, 3, True)])
 def test_several_slow_steps_or_the_first_one_are_a_headline_of_their_own(slowest: int, count: int, said: bool) -> None:
     made = capture(*(unit(at) for at in range(5)))
@@ -939,3 +966,21 @@ def test_the_step_that_starts_the_profiler_is_not_the_slowest() -> None:
     slow = diagnoses._slowest_step(capture(first, *others, unit(5, compute=20)))
     assert slow is not None
     assert "Step 5 took 20.00 ms, 2.0 times" in slow.evidence
+
+
+def test_each_stage_has_a_report_of_its_own() -> None:
+    update, rollout = (
+        capture(unit(compute=60, free_host_late=40), metadata=Metadata(raw={}, stage=stage)) for stage in ("update-policy", "rollout")
+    )  # fmt: skip
+    found = report(update, rollout, replace(rollout, rank=1, source="/traces/rank1", label="rank 1"))
+    assert [[one.source for one in stage.captures] for stage in found.stages] == [
+        ["/traces/rank0"],
+        ["/traces/rank0", "/traces/rank1"],
+    ]
+    assert (
+        [one.id for one in found.findings]
+        == [one.id for stage in found.stages for one in stage.findings]
+        == ["dispatch", "dispatch"]
+    )
+    assert found.verdict.title.startswith("2 ")
+    assert report(update).stages == ()

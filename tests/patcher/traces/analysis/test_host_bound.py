@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from patcher.commands.reports.first_screen import first_screen
 from patcher.traces import analysis, folders, formats
+from patcher.traces.analysis import host_bound
 from patcher.traces.analysis.hosts import most_specific_modules
-from patcher.traces.model import CallSums, Diagnosis, TraceReport
+from patcher.traces.model import CallSums, Diagnosis, FreeGap, RankProfile, RecordedUnit, TraceReport
 from tests.patcher.traces.recorded import MS, START, Range, Run, Task
 
 US = 1000
@@ -280,3 +281,88 @@ def test_a_place_is_found_in_a_viewer_by_its_begin(tmp_path: Path) -> None:
     ends = {task.end for task in run.tasks if task.name == gap.before}
     assert (gap.before, gap.after) == ("kernel4", "kernel5")
     assert gap.at_ns - START in ends
+
+
+@pytest.mark.parametrize(
+    ("gaps", "found"),
+    [
+        ([("copy_ns", "place", 9), ("free_latency_ns", "place", 5), ("free_host_late_ns", "place", 4)], 5), ([("free_latency_ns", "several", 5), ("free_host_late_ns", "place", 4)], None),
+        ([("copy_ns", "place", 9)], None), ([], None),
+    ],
+)  # fmt: skip
+def test_the_largest_place_is_the_first_of_its_parts_unless_short_gaps_have_more(
+    gaps: list[tuple[str, str, int]], found: int | None
+) -> None:
+    made = tuple(
+        FreeGap(kind=kind, part=part, ns=ns, count=1, units=1, unit=0, unit_ns=ns, longest_ns=ns, begin_ns=0, before="a", after="b", stream="s")
+        for part, kind, ns in gaps
+    )  # fmt: skip
+    largest = host_bound._largest(RankProfile("a", "torch", 0, "H100", (), gaps=made), *host_bound.HOST_PARTS)
+    assert (largest and largest.ns) == found
+
+
+def launching(late: int, latency: int, lead_in: int = 0) -> RankProfile:
+    unit = RecordedUnit(
+        number=0,
+        host_ns=9,
+        kernels=1,
+        compute_ns=1000 - late - latency,
+        free_host_late_ns=late,
+        free_latency_ns=latency,
+        lead_in_ns=lead_in,
+    )
+    return RankProfile("a", "torch", 0, "H100", (unit,))
+
+
+@pytest.mark.parametrize(
+    ("late", "latency", "lead_in", "ids"),
+    [
+        (100, 0, 0, ["dispatch"]), (50, 50, 0, ["dispatch"]), (50, 49, 0, []), (0, 0, 112, ["lead-in"]), (0, 0, 111, []), (100, 0, 112, ["dispatch", "lead-in"]),
+    ],
+)  # fmt: skip
+def test_idle_time_is_told_from_a_tenth_on(late: int, latency: int, lead_in: int, ids: list[str]) -> None:
+    assert [found.id for found in host_bound.diagnoses(launching(late, latency, lead_in))] == ids
+
+
+@pytest.mark.parametrize(("latency", "said"), [(10, True), (9, False)])
+def test_latency_is_told_from_a_hundredth_on(latency: int, said: bool) -> None:
+    assert ("is launch latency" in host_bound._host_bound(launching(100, latency)).evidence) is said
+
+
+@pytest.mark.parametrize(
+    ("host", "late", "named"),
+    [
+        ({"a": 6, "b": 6}, (), ["a", "b"]), ({"a": 6, "b": 5}, (), ["a"]), ({"a": 11}, (), ["a"]), ({"a": 10}, (), []), ({"a": 5, "b": 7, "c": 6}, (), ["b", "c"]),
+        ({"a": 99, "c": 11}, ("c",), ["c"]), ({"a": 99, "c": 10}, ("c",), []), ({}, (), []),
+    ],
+)  # fmt: skip
+def test_up_to_two_that_launch_slowly_are_named_if_they_matter(
+    host: dict[str, int], late: tuple[str, ...], named: list[str]
+) -> None:
+    """Of 100 ns of idle launches, a tenth is shared by those that are named; kernels take 1 ns."""
+    rows = tuple(CallSums(name, 1, 1, 1, ns) for name, ns in host.items())
+    made = replace(launching(60, 40), operators=rows, modules=rows if late else (), late_modules=late)
+    assert re.findall(r"\b([abc]) takes", host_bound.slow_launchers(made)) == named
+
+
+LEADS: dict[str, tuple[int, tuple[dict[str, object], ...], str, int | None, str]] = {
+    "one step": (1, (), "warning", 40, "look at what"), "several steps": (2, (), "note", None, ""),
+    "the host waits": (1, ({"call": "cudaStreamSynchronize", "call_ns": 30},), "note", None, ""), "another call": (1, ({"call": "cudaMalloc"},), "warning", 40, "allocator"),
+    "another call, of several steps": (2, ({"call": "cudaMalloc"},), "note", None, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEADS)
+def test_the_time_before_the_first_kernel_is_a_warning_of_a_single_step(name: str) -> None:
+    steps, places, severity, saving, advice = LEADS[name]
+    unit = RecordedUnit(number=0, host_ns=9, kernels=1, compute_ns=100)
+    gaps = tuple(
+        FreeGap(**{"kind": "place", "part": "lead_in_ns", "ns": 35, "count": 1, "units": 1, "unit": 0, "unit_ns": 35, "longest_ns": 35, "begin_ns": 0, "before": "", "after": "b", "stream": "s", **place})  # type: ignore[arg-type]
+        for place in places
+    )  # fmt: skip
+    found = host_bound._before_first_kernel(RankProfile("a", "torch", 0, "H100", (unit,) * steps, gaps=gaps), 40)
+    assert (found.id, found.severity, found.saving_ns) == ("lead-in", severity, saving)
+    assert advice in found.advice
+    assert bool(found.advice) == bool(advice)
+    assert ("75 %" in found.evidence) == (name == "the host waits")
+    assert ("longest gap" in found.evidence) == name.startswith("another")

@@ -78,7 +78,7 @@ def test_the_headline_names_what_takes_half_of_the_time(
 
 
 SLOW: dict[str, tuple[Mapping[int, Mapping[HostPlace, int]], int, str]] = {
-    "one of eight": ({5: {UNKNOWN: 300}}, 0, "One step takes much longer than the others: most of the additional time passes after the last operator, aten::add_"),
+    "one of eight": ({5: {UNKNOWN: 300}}, 0, "One step takes much longer than the others: most of the additional time passes after the last operator (aten::add_)"),
     "the first": ({0: {SORT: 300}}, 0, "The first recorded step takes much longer than the others: most of"),
     "three of eight": ({1: {SORT: 300}, 3: {SORT: 300}, 5: {SORT: 300}}, 0, "3 of 8 steps take much longer"),
     "one, beside two that are a little longer": ({1: {SORT: 20}, 3: {SORT: 20}, 5: {SORT: 300}}, 0, "One step takes"),
@@ -166,6 +166,18 @@ def test_a_rank_keeps_none_waiting_that_it_does_not_meet(place: HostPlace, numbe
     ranks = [rank(steps({"aten::mm": 10}, {place: wait, UNKNOWN: 52 - wait}), number) for wait, number in waits]
     assert host_only.straggler(ranks) is None
     assert host_only.straggler([rank(steps({"aten::mm": 10}, {GLOO: wait}), wait) for wait in (49, 7)])
+
+
+@pytest.mark.parametrize(("ns", "frame"), [(50, "f"), (49, ""), (30, "")])
+def test_a_frame_stands_for_its_places_if_it_has_enough_of_the_time(ns: int, frame: str) -> None:
+    made = [step(0, {"aten::mm": 10}, {}, frames={"f": {SORT: ns}})]
+    made = [replace(one, places={SORT: 20, RANDOM: 20}) for one in made]
+    places, within = host_only._places_or_frame(made, least=20, half=50)
+    assert [place for place, _ in places] == ([HostPlace("f")] if frame else [SORT, RANDOM])
+    assert bool(within) == bool(frame)
+    assert host_only._places_or_frame(made, least=21, half=20)[0] == [(HostPlace("f"), ns)]
+    assert host_only._places_or_frame(made, least=51, half=20) == ([], [])
+    assert host_only._places_or_frame(made, least=10, half=20) == ([(SORT, 20), (RANDOM, 20)], [])
 
 
 COLLECTIVE = Range("gloo:all_reduce", 2 * MS, 9 * MS, thread=9)

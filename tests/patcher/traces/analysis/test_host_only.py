@@ -183,7 +183,7 @@ CASES: dict[str, tuple[Inject, str, int | None, str, str]] = {
     "a data loader": (loader, "host-idle", 16_014_000, LOADER[:12], "16.02 19.10 84 16.01"),
     "a data loader in a trace with stacks": (loader_with_stack, "host-idle", 16_006_000, "built-in function sleep", "16.01 19.05 84 16.01"),
     "a data loader that is recorded as an operator": (loader_as_operator, "host-idle", 16_014_000, LOADER[:12], "16.02 19.10 84 16.01"),
-    "a sleep without a stack": (sleep, "host-idle", 20 * MS, "before the first operator, aten::randn", "20.01 23.01 87 20.00 0"),
+    "a sleep without a stack": (sleep, "host-idle", 20 * MS, "before the first operator (aten::randn)", "20.01 23.01 87 20.00 0"),
     "Python with a stack": (frame, "host-idle", 20 * MS, "loop.py(12): reward", "20.01 23.01 87 12 20.00"),
     "Python beside a busy thread": (busy_elsewhere, "host-idle", 20_002_000, "loop.py(12): reward", "20.02 23.29 86 12 20.00"),
     "thousands of small operators": (items, "host-small", 12_006_000, "aten::item (2,000)", "15.01 2,003 12.01 0.1 2,000 1 1"),
@@ -511,7 +511,7 @@ def test_a_device_without_kernels_that_are_known_is_said(
 PLACES: dict[HostPlace, tuple[str, str]] = {
     HostPlace("f.py(3): g"): ("in f.py(3): g", "make this code faster"), HostPlace("a", "b"): ("in a (within b)", "make this code faster"),
     HostPlace("", "", "aten::mm", "aten::add"): ("between aten::mm and aten::add", "stack"),
-    HostPlace("", "", "aten::mm"): ("after the last operator, aten::mm", "stack"), HostPlace("", "", "", "aten::add"): ("before the first operator, aten::add", "stack"),
+    HostPlace("", "", "aten::mm"): ("after the last operator (aten::mm)", "stack"), HostPlace("", "", "", "aten::add"): ("before the first operator (aten::add)", "stack"),
     HostPlace("", "", "aten::detach", "aten::add", saving=True): ("state_dict()", "save or send"),
     HostPlace("enumerate(DataLoader)#x"): ("in enumerate(DataLoader)#x", "num_workers"),
     HostPlace("sleep", "enumerate(DataLoader)#x"): ("in sleep (within", "num_workers"),
@@ -570,7 +570,7 @@ def test_the_frame_of_a_program_is_named_before_those_of_libraries_in_it() -> No
     operators = (CallSums("aten::mm", 1, 0, 0, MS),)
     made = RankProfile("a", "torch", 0, CPU, (unit,), host_steps=(step,), operators=operators)
     (idle,) = (found for found in host_only.diagnoses(made) if found.id == "host-idle")
-    assert (idle.saving_ns, idle.advice.partition(":")[0]) == (10, "the host waits here")
+    assert (idle.saving_ns, idle.advice.partition(":")[0]) == (10, "the host waits in this call")
 
 
 TRENDS: dict[str, tuple[list[int], tuple[int, int] | None]] = {
@@ -679,7 +679,7 @@ def test_many_small_operators_are_a_hundred_of_20_us_each(whole: float, calls: i
 
 @pytest.mark.parametrize(
     ("compiling", "numbers", "saving"),
-    [((0, 0), [], None), ((19, 0), [], None), ((20, 0), ["1", "2", "10"], 10), ((20, 2), ["1", "2", "11"], 11), ((20, 10), ["2", "2", "15"], 15)],
+    [((0, 0), [], None), ((19, 0), [], None), ((20, 0), ["1", "2", "10"], 10), ((20, 2), ["1", "2", "11"], 11), ((20, 10), ["2", "2", "15"], 15), ((21, 7), ["2", "2", "14"], 14), ((22, 7), ["1", "2", "14"], 14)],
 )  # fmt: skip
 def test_torch_compile_is_told_from_a_tenth_of_the_time_on(
     compiling: tuple[int, int], numbers: list[str], saving: int | None

@@ -154,3 +154,19 @@ def test_a_step_without_an_operator_has_only_its_time() -> None:
         (0, {"a": 1}, 700), (1, {}, 1000), (2, {}, 1000)
     ]  # fmt: skip
     assert host_steps.host_steps(RankTrace("b", "torch"), cuts, [0], []) == ()
+
+
+@pytest.mark.parametrize(
+    ("ranges", "around"),
+    [
+        ([(0, 100)], {0}), ([(0, 100), (5, 95)], {0, 1}), ([(0, 100), (5, 90)], {0, 1}), ([(0, 100), (5, 89)], {0}), ([(0, 100), (12, 99)], {0}),
+        ([(0, 100), (20, 99)], {0}), ([(10, 90)], {0}), ([(11, 90)], set()),
+    ],
+)  # fmt: skip
+def test_frames_around_all_operators_are_of_the_step(ranges: list[tuple[int, int]], around: set[int]) -> None:
+    columns = RangeColumns()
+    for name, (begin, end) in enumerate(ranges):
+        columns.add(begin, end, name)
+    operators = [(10, 15, "a", ""), (25, 90, "b", ""), (30, 40, "c", "")]
+    assert host_steps._frames_around(NestedRanges(columns), operators) == around
+    assert host_steps._frames_around(NestedRanges(columns), []) == set()

@@ -211,3 +211,11 @@ def test_the_part_of_which_a_rank_has_most_more_than_the_median_of_the_others(
     doubled = made({name: 2 * ns for name, ns in parts.items()})
     mean = pipelines.excess([doubled, made({})], [made(times) for times in others])
     assert mean == more
+
+
+def test_stages_are_in_the_order_of_their_ranks() -> None:
+    made = [
+        replace(stage(), rank=rank, source=f"/{rank}", collectives=(Collective("a", 0, "send", MS),))
+        for rank in (1, 0, 2)
+    ]
+    assert [one.profiles[0].rank for one in pipelines.stages(made)] == [0, 1, 2]

@@ -145,7 +145,7 @@ def test_pieces_of_one_size_are_joined_in_their_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("captures", "unit", "why"),
     [
-        ([captured(4, 5000, named=BARE)], replayed(1, 8), "no graph was captured for the number of tokens in a step"),
+        ([captured(4, 5000, named=BARE)], replayed(1, 8), "a step has more tokens than fit into the largest captured graph, or an unknown number of tokens"),
         (
             [captured(4, 5000, named=BARE)], replayed(1, 4, kernels=KERNELS[1:]),
             "a replayed graph has 3 kernels, but 4 were captured",
@@ -299,3 +299,26 @@ def test_tasks_of_one_launch_in_a_chosen_segment_are_a_replay(chosen: set[int]) 
     cuts = Split("", [], array("i", [segment for segment, _ in tasks]), range(len(tasks)))
     expected = {0: [[1, 8], [0, 2]], 1: [[6, 7]]}
     assert replays._replays(trace, cuts, chosen) == {at: expected[at] for at in chosen}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "kernels", "joined"), [(3, 2, 1), (4, 2, 1), (5, 3, 1), (8, 3, 1), (9, 2, 0), (None, 2, 0), (3, 3, 0), (5, 2, 0)]
+)  # fmt: skip
+def test_a_replay_is_compared_with_the_smallest_graph_that_holds_its_tokens(
+    tokens: int | None, kernels: int, joined: int
+) -> None:
+    """Graphs for four and eight tokens have two and three kernels."""
+    trace = RankTrace("a", "torch")
+    for at in range(kernels):
+        trace.add_task(10 * at, 10 * at + 5, "compute", "k", "stream 7", 1)
+    cuts = Split("", [], array("i", [0] * kernels), range(kernels))
+    calls = [CapturedCall("k", False, (), UNKNOWN, ()) for _ in range(3)]
+    captured = [replays.CapturedSet(8, (tuple(calls),)), replays.CapturedSet(4, (tuple(calls[:2]),))]
+    found = replays.join_replays(trace, cuts, {0}, {0: tokens}, captured)
+    assert (found.count, found.joined, len(found.tasks), sum(found.why.values())) == (
+        1,
+        joined,
+        kernels * joined,
+        1 - joined,
+    )
+    assert replays.join_replays(trace, cuts, {0}, {0: tokens}, []).result is None
