@@ -587,9 +587,9 @@ TITLES = {
     "slow-rank": Text("Ranks wait for each other"),
     "missing-ranks": Text("The report does not cover all ranks"),
     "compute": Text("The device computes nearly all the time"),
-    "host-compile": Text("No device data; on the host, torch.compile takes most of the time"),
+    "host-compile": Text("No device data; on the host, torch.compile takes much of the time"),
     "host-idle": Text("No device data; most of the time, the host runs no operator"),
-    "host-small": Text("No device data; on the host, many small operators take most of the time"),
+    "host-small": Text("No device data; on the host, many small operators take much of the time"),
     "host-operators": Text("No device data; on the host, operators take most of the time"),
 }
 """Id of a diagnosis → its title, which is the verdict where it weighs most."""

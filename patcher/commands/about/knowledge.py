@@ -91,8 +91,8 @@ def listing(words: Sequence[str] = ()) -> CommandResult:
     if words and not rows:
         typed = ", ".join(words)
         cause = Text(
-            "{targets} is not a published release, so rlpatch has no recipe for it, and finds the insertion points by"
-            " the structure of the code",
+            "rlpatch has no recipe for the release {targets}, so it looks for the insertion points by the structure of"
+            " the code",
             typed,
         )
         raise Problem(Kind.VERSION, cause, hint=CommandLine("list", *(upstream.project.name for upstream, _ in chosen)))

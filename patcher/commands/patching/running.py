@@ -119,7 +119,10 @@ def _readable_launch(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepR
         if launch.script is not None and str(launch.script) == problem.where:
             raise
         note = Note(
-            Text("the script that the command runs cannot be read, so it was not checked for other profilers"),
+            Text(
+                "the script that the command runs cannot be read, so it was not checked for other profilers, nor for"
+                " Python processes without rlpatch's hook"
+            ),
             str(problem),
         )
         return replace(launch, command=()), (), StepResult.noted([note], "warning")
