@@ -105,7 +105,7 @@ class ProfilerSettings:
             cause = Text("{contents} has neither npu nor cpu, so nothing would be recorded", contents)
             raise usage(cause, "--contents npu,cpu")
         if "memory" in self.contents and "cpu" not in self.contents:
-            cause = Text("{contents}: memory needs cpu, because allocations are recorded on the host", contents)
+            cause = Text("memory in {contents} needs cpu, too, because allocations are recorded on the host", contents)
             raise usage(cause, "--contents npu,cpu,memory")
 
     @property

@@ -44,7 +44,7 @@ PARTS: Mapping[str, str] = {
     "overlap_ns": Text("computing and communicating"),
     "communication_ns": Text("exposed communication"),
     "copy_ns": Text("copying"),
-    **{part: Text("free: {reason}", reason) for part, reason in FREE.items()},
+    **{part: Text("idle: {reason}", reason) for part, reason in FREE.items()},
 }
 """The nine parts of a step, in the order in which they are drawn, with their labels."""
 

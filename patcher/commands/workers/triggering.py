@@ -275,7 +275,7 @@ def _worker_notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> 
     A note follows if the workers have reached different rollouts or training steps.
     """
     for rank in sorted(set(options.ranks or ()) - {row.worker.rank for row in living}):
-        text = Text("rank {rank} takes no requests for recordings and will write no trace", rank)
+        text = Text("rank {rank} does not accept recording requests and will write no trace", rank)
         yield Message("warning", text, Text("ranks that accept requests: {ranks}", _ranks(living)))
     for row in living:
         if row.life.silent:
@@ -302,7 +302,7 @@ def _pending_notes(
     """
     file = folder.file(stage)
     for skipped_file in (skipped_file for skipped_file in collected.skipped if skipped_file.file == file):
-        text = Text("the file of the request is damaged and will be replaced")
+        text = Text("the request file is damaged and will be replaced")
         yield Message("warning", text, f"{file}: {skipped_file.why}")
     if stage not in collected.requests:
         return
@@ -342,7 +342,7 @@ def _write_request(folder: StateFolder, stage: str, request: TriggerRequest) -> 
 
 def _request_lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> tuple[str, ...]:
     """Return three lines on a request: the window, the workers `rows` that it is for, and when it expires."""
-    whose = Text("  no worker has written its state yet; the first workers that start will serve the request")
+    whose = Text("  no worker has reported its status yet; the first workers that start will serve the request")
     if rows:
         target = f"{rows[0].worker.target} {rows[0].worker.release}".rstrip()
         whose = Text("  the request goes to {workers} of {target}", _worker_names(rows), target)
