@@ -209,7 +209,7 @@ class TorchNpuSettings(ProfilerSettings):
         if {"module", "stack"} & set(self.contents):
             yield Note(
                 Text("stack and module in --contents crash torch_npu 2.10.0.post4"),
-                Text("stack and module in --contents also slow down all other versions of torch_npu"),
+                Text("in torch_npu versions other than 2.10.0.post4, stack and module in --contents slow down the run"),
             )
         yield from super().notes(ranges)
         if ranges.module_ranges:

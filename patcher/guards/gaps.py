@@ -23,11 +23,11 @@ _LOST = {
     rf"{_PYTHON}E.*": (Text("Python with -E ignores PYTHONPATH"), Text("leave out -E")),
     rf"{_PYTHON}S.*": (Text("Python with -S does not import sitecustomize"), Text("leave -S out")),
     r"(docker|podman|nerdctl) (.* )?(run|exec|start) .*": (
-        Text("the container has neither the environment variables nor the folder of rlpatch"),
+        Text("the container has neither rlpatch's environment variables nor rlpatch's folder"),
         Text("start `rlpatch run` inside the container"),
     ),
     r"(ssh|pdsh|kubectl) .*": (
-        Text("the other machine has neither the environment variables nor the folder of rlpatch"),
+        Text("the other machine has neither rlpatch's environment variables nor rlpatch's folder"),
         Text("start `rlpatch run` on that machine"),
     ),
     rf"ray job submit(?!.*([\0\1]|{_OURS})).*": (

@@ -49,7 +49,8 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
                 _require_replaceable(store, path, state, file)
                 if group := rights.lost_group(state.gid, path):
                     lost = Text(
-                        "{file} will get another group, which revert does not undo; nobody loses access", path.name
+                        "the group of {file} will change, and revert will not restore it; nobody loses access",
+                        path.name,
                     )
                     notes.append(Note(lost, Text("{path} belongs to {group}", path, group)))
                 folders.append(path.parent)

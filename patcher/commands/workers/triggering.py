@@ -175,7 +175,7 @@ def _accepting_workers(folder: StateFolder, collected: RunProgress, options: Tri
     if not collected.rows:
         words = (options.target, *options.words.split(), "--at", str(int(options.training)))
         again = CommandLine("trigger", *filter(None, words), "--save-path", str(folder.save_path))
-        hint = Text("leave the request for the first worker that starts: {command}", again)
+        hint = Text("to request a window from the first worker that starts, run {command}", again)
         raise watching.no_worker_problem(folder, collected.skipped).replace(hint=hint)
     of_target, counting = _counting(collected, options)
     living = [row for row in counting if row.worker.on_demand and not row.life.gone]
@@ -255,7 +255,7 @@ def _build_request(rows: Sequence[WorkerProgress], options: TriggerOptions, now:
     if at < following:
         turn, current = options.turns, following - 1
         cause = Text("--at {at} is too late: a worker has already reached {turn} {number}", at, turn, current)
-        raise usage(cause, Text("use --at {number} or later, or leave --at out", following))
+        raise usage(cause, Text("use --at {number} or a larger number, or leave --at out", following))
     ranks = "all" if options.ranks is None else ",".join(map(str, options.ranks))
     return TriggerRequest(
         id=secrets.token_hex(6), window=str(options.window), ranks=ranks, at=at, load=options.at_load,

@@ -185,10 +185,10 @@ def test_the_live_number_stands_where_the_written_one_would(run: Run, saved: Sav
 @pytest.mark.parametrize(
     ("state", "shown"),
     [
-        ({"window": "500:510", "number": 1}, "1 before 500:510"),
-        ({"window": "0:3", "number": 8, "load": 4}, "8 before 0:3"),
+        ({"window": "500:510", "number": 1}, "1, before 500:510"),
+        ({"window": "0:3", "number": 8, "load": 4}, "8, before 0:3"),
         ({"window": "0:3", "number": 8, "load": 4, "origin": 7}, "1 of 3 in 7:10"),
-        ({"window": "30:60,70:80", "number": 1}, "1 before 30:60"),
+        ({"window": "30:60,70:80", "number": 1}, "1, before 30:60"),
         ({"window": "4:", "number": 30, "tail": 4, "origin": 20}, "6 in 24:"),
     ],
     ids=str,
