@@ -209,7 +209,10 @@ def test_bytecode_of_a_colleague_that_cannot_go_is_foreseen(site: Path, run) -> 
     before = Picture(site)
     for words in ((*APPLY, "--dry-run"), APPLY):
         said = run(ME, *words)
-        assert (said.code, f"belongs to user {SHE.uid}, and you may not delete it" in said.text) == (5, True), said
+        assert (said.code, f"belongs to user {SHE.uid}, and you have no permission to delete it" in said.text) == (
+            5,
+            True,
+        ), said
     assert Picture(site) == before
 
 
