@@ -137,7 +137,7 @@ def _report_gap(gap: HookGap, *, require: bool) -> StepResult:
     if require and gap.sure:
         cause = Text("{reason}, so processes that are started this way are not patched", gap.why)
         return StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, seen_text),))
-    warning = Text("{place}: {reason}, so processes that are started this way may not be patched", gap.where, gap.why)
+    warning = Text("{place}: {reason}, so processes that are started this way might not be patched", gap.where, gap.why)
     if gap.sure:
         warning = Text("{place}: {reason}, so processes that are started this way are not patched", gap.where, gap.why)
     note = Note(warning, joined("\n", seen_text))

@@ -44,7 +44,7 @@ _COLUMNS: Mapping[str, set[str]] = {
 _WITHOUT: Mapping[str, str] = {
     _KERNELS: Text("nothing ran on a GPU, or nsys did not record CUDA (record with --trace=cuda,nvtx)"),
     _CALLS: Text("the calls that launched the kernels are unknown (record with --trace=cuda,nvtx)"),
-    _RANGES: Text("no range marks a step or an operator (record with --trace=cuda,nvtx)"),
+    _RANGES: Text("steps and operators are not marked by ranges (record with --trace=cuda,nvtx)"),
 }
 """Table that an export may lack → what a report lacks then."""
 
