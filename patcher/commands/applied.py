@@ -101,7 +101,7 @@ class Diff(NamedTuple):
 def patched_files(roots: Iterable[PatchedRoot]) -> Files:
     """Return the recorded files of `roots` that carry marks: root → (path, pristine bytes, patched bytes) of each.
 
-    Raises Problem (FOREIGN_EDIT) for broken marks.
+    Raises Problem (FOREIGN_EDIT) for broken marks, and for inserted lines that somebody edited.
     """
     files: Files = {}
     for root in roots:
@@ -227,7 +227,7 @@ def restore_hint(root: PatchedRoot) -> str:
 
 
 def edited_files(root: PatchedRoot, patches: Collection[PatchId]) -> Iterator[str]:
-    """Yield those files of `patches` whose inserted lines somebody has edited."""
+    """Yield those files of `patches` in which somebody has edited inserted lines, of these or of other patches."""
     files = {file for record in root.records if record.patch in patches for file in record.files}
     for file, data in root.marked().items():
         try:

@@ -55,7 +55,7 @@ def _off_or_hidden(
 ) -> Iterator[GuardResult]:
     """Yield OFF at ``where`` per profiler, after UNKNOWN if a ``hidden`` text may switch it on.
 
-    A profiler in ``not_off`` has a more certain result than this UNKNOWN.
+    A profiler in ``not_off`` gets no UNKNOWN here, because it has a more certain result already.
     """
     for profiler in dict.fromkeys(switch.profiler for switch in switches):
         alike = [switch for switch in switches if switch.profiler == profiler and release.has(switch)]
@@ -95,8 +95,9 @@ def _possibly_on(switch: Switch | ConfigSwitch, text: LaunchText) -> GuardResult
 
 
 def _judge(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Return the result of ``switch`` in a list, ON and ARMED first, the last of several; [] if nothing mentions it.
+    """Return one result of ``switch`` in a list; [] if nothing mentions the switch.
 
+    ON and ARMED come before UNKNOWN, and UNKNOWN before OFF; among equal ones the last in the launch counts.
     An armed profiler becomes ON, or UNKNOWN, if the launch also makes a call that starts the recording.
     """
     results = [*_JUDGES[switch.form](switch, reading)]

@@ -76,8 +76,8 @@ class Explanation:
 def listing(words: Sequence[str] = ()) -> CommandResult:
     """Return the result of `rlpatch list`: a row for each recipe and file structure of the targets `words`.
 
-    Without `words` it has every target. Raises Problem: NO_TARGET or VERSION for a word that is no `TARGET` or
-    `TARGET==VERSION`, VERSION if no recipe covers the release.
+    Without `words` it has every target. Raises Problem: USAGE for a word that is no `TARGET` or `TARGET==VERSION`,
+    NO_TARGET for an unknown target, VERSION if no recipe covers any of the releases.
     """
     chosen = [parse_target(word) for word in words] if words else [(upstream, None) for upstream in upstreams()]
     rows = [

@@ -49,7 +49,7 @@ def apply(
     """Patch every target of `words`, or none if any has a problem; with `dry_run` only plan and check.
 
     `launch` will start the run: it is searched for other profilers. One that is on is a problem, with `force` a
-    warning.
+    warning. Interrupted commands are ended first, except with `dry_run`.
     """
     places, step = searches(where, words, "apply", writes=not dry_run)
     candidates = [find_candidates(words, search, request, "apply") for search in places]
