@@ -434,6 +434,7 @@ def _cut(text: str) -> str:
 
 
 def _no_file(target: Target, recipe: Recipe) -> Problem:
+    """Return the Problem (STRUCTURE) that no file in the target has the code that `recipe` looks for."""
     files = ", ".join(dict.fromkeys(structure.file for structure in recipe.structures))
     return Problem(
         Kind.STRUCTURE,

@@ -193,7 +193,7 @@ class _Reader(NamedTuple):
     def _text(self, key: str, value: object) -> str:
         """Return a string or number of the file as text. Raises Problem (USAGE) for other types and unusable text.
 
-        That is text with more than `_LONGEST` characters, or with unprintable ones.
+        That is text with more than `_LONGEST` characters or with unprintable ones, and a number of more than 64 bits.
         """
         if not isinstance(value, (str, int, float)):
             raise self._wrong(

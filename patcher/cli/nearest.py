@@ -96,7 +96,8 @@ def nearest() -> ConfigurationFile | None:
 def load(file: Path) -> ConfigurationFile:
     """Read the configuration file `file`, a path without links in its folder.
 
-    `refused` of the result is set if the file cannot be read, or if other users could have written it.
+    `refused` of the result is set if the file cannot be read, is a link or larger than `MOST_BYTES`, or if other users
+    could have written it.
     """
     refused, change, foreign, content = "", "", False, b""
     try:

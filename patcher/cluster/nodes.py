@@ -204,7 +204,10 @@ class Nodes:
         return report
 
     def check(self, words: Sequence[str], launch: Launch) -> CommandResult:
-        """Report other profilers: in the launch, read on this machine, and in each node's environment and targets."""
+        """Report other profilers: in the launch, read on this machine, and in each node's environment and targets.
+
+        `words` are the targets (none: all).
+        """
         report = CommandResult("check", self._left_out)
         if launch.script or launch.command or launch.config:
             report = check(words, self.search, launch)
@@ -267,7 +270,10 @@ class Nodes:
         return edits
 
     def _recover_all(self) -> tuple[StepResult, list[dict[str, Any]], list[str]]:
-        """Recover interrupted commands; return the report, the roots recovered, and the nodes that did not answer."""
+        """Recover interrupted commands; return the report, the roots recovered, and the nodes that did not answer.
+
+        A root is a `Recovered` as a dict, with the name of its "node".
+        """
         answers = self.group.call("recover", all_of(self.group.names))
         step = StepResult(
             problems=tuple(problems({node: answer for node, answer in answers.items() if answer.problem}))

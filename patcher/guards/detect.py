@@ -76,7 +76,7 @@ def _severest(results: list[GuardResult], severe: bool) -> tuple[GuardResult, ..
 
 
 def _is_upstream(checked: Checked, file: Path) -> bool:
-    """Tell whether a Python file is the target's own: below its root, in one of its packages or with its Hydra main.
+    """Tell whether a Python file is the target's own: below its root, and in one of its packages or with a Hydra main.
 
     False if the target has no program that Hydra configures, or its root is unknown.
     """
@@ -228,7 +228,7 @@ def _judge_request(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
 def _requests(switch: Switch, reading: Reading) -> Iterator[Start]:
     """Yield the starts that make the profiler record: their words match all patterns of a row of ``requested_by``.
 
-    A start that does so only if a word that the run tells is the missing one is not sure.
+    A start that lacks one match, and has a word that is known only at run time, is yielded as not sure.
     """
     for start in reading.starts:
         words = [word for word in start.words if not re.search(r"\s", word)]  # a text for a shell has starts of its own

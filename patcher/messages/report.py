@@ -165,7 +165,7 @@ class CommandResult:
     def _messages(self, *, quiet: bool, verbose: bool) -> Iterator[str]:
         """Yield the notes and problems as printed, translated; with `quiet` only those that must be seen.
 
-        With `verbose`, each note is followed by its detail.
+        With `verbose`, each note is followed by its detail; `Warned` notes always are.
         """
         for note in self.notes:
             if quiet and not isinstance(note, Warned):

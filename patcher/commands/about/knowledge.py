@@ -212,6 +212,7 @@ def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> It
     """Yield (file, "LINE CODE") for each call that a patch of `stage` would insert into a method of the target.
 
     The inserted definitions are left out. `unit` is what the window counts, such as "decode"; "whole" for no window.
+    Raises Problem as `plan.apply`.
     """
     windows = () if unit == WHOLE else (Window(unit, UNITS[unit].first, UNITS[unit].first + 1),)
     request = ProfileRequest(windows, {"stage": stage, "save_path": "/tmp/rlpatch_traces"})  # noqa: S108  (never opened)
@@ -223,7 +224,10 @@ def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> It
 
 
 def _profiler_arguments(upstream: Upstream, recipe: Recipe, file: str, target: Target) -> list[str]:
-    """Return "LINE KEYWORD=VALUE" for each profiler argument in the installed `file` that the recipe can change."""
+    """Return "LINE KEYWORD=VALUE" for each profiler argument in the installed `file` that the recipe can change.
+
+    Raises Problem if the file is missing or lacks the code.
+    """
     from patcher import editing
 
     every = {name: spec.default for name, spec in options_of(BuiltinStage.PROFILER).items()}
