@@ -77,9 +77,19 @@ def listing(words: Sequence[str] = ()) -> CommandResult:
     """Return the result of `rlpatch list`: a row for each recipe and file structure of the targets `words`.
 
     Without `words` it has every target. Raises Problem: USAGE for a word that is no `TARGET` or `TARGET==VERSION`,
-    NO_TARGET for an unknown target, VERSION if no recipe covers any of the releases.
+    NO_TARGET for an unknown target, VERSION for a release that no recipe covers.
     """
     chosen = [parse_target(word) for word in words] if words else [(upstream, None) for upstream in upstreams()]
+    unpublished = [
+        (upstream.project.name, version) for upstream, version in chosen if version not in (None, *upstream.releases)
+    ]
+    if unpublished:
+        cause = Text(
+            "{targets} is not a published release, so rlpatch has no recipe for it, and finds the insertion points by"
+            " the structure of the code",
+            ", ".join(f"{name}=={version}" for name, version in unpublished),
+        )
+        raise Problem(Kind.VERSION, cause, hint=CommandLine("list", *dict.fromkeys(name for name, _ in unpublished)))
     rows = [
         KnownStructure(
             upstream.project.name, recipe.stage, recipe.name, structure.name, structure.file, structure.releases,
@@ -88,14 +98,6 @@ def listing(words: Sequence[str] = ()) -> CommandResult:
         for upstream, version in chosen for recipe in upstream.recipes for structure in recipe.structures
         if not version or version in structure.releases
     ]  # fmt: skip
-    if words and not rows:
-        typed = ", ".join(words)
-        cause = Text(
-            "{targets} is not a published release, so rlpatch has no recipe for it, and finds the insertion points by"
-            " the structure of the code",
-            typed,
-        )
-        raise Problem(Kind.VERSION, cause, hint=CommandLine("list", *(upstream.project.name for upstream, _ in chosen)))
     return CommandResult("list", data=RecipeList(tuple(rows)))
 
 
