@@ -70,7 +70,8 @@ def apply(upstream: Upstream, target: Target, config: ProfileConfig[Stage], reco
     """Return the plan that patches `target` to record `config`; nothing is written.
 
     Lines of the same patch are replaced. `records` are the patches that the store has for the root. Raises Problem:
-    NO_RECIPE, STRUCTURE, FOREIGN_EDIT if inserted lines were edited, USAGE for a window that the stage does not have.
+    NO_RECIPE, STRUCTURE, FOREIGN_EDIT if inserted lines were edited, USAGE for a window, role or strategy that the
+    stage does not have, ENVIRONMENT if a file cannot be read.
     """
     planning = _Planning(upstream, target, config)
     recipes = planning.recipes()
@@ -101,7 +102,10 @@ def apply(upstream: Upstream, target: Target, config: ProfileConfig[Stage], reco
 
 
 def profiler(upstream: Upstream, config: ProfileConfig[Stage]) -> str:
-    """Return the framework's own profiler that the stage sets up, "" if rlpatch's recorder records."""
+    """Return the framework's own profiler that the stage sets up, "" if rlpatch's recorder records.
+
+    Raises Problem (NO_RECIPE) if the project lacks the stage.
+    """
     return next((recipe.profiler for recipe in recipes_of(upstream, config.stage.name)), "")
 
 
@@ -370,7 +374,7 @@ class _Planning(NamedTuple):
         """Return the edit that makes the changes of all places in `recording`, and writes the record of the patch.
 
         If the patch is applied already, `before` is its record, else None. Files in that record which no longer need
-        the patch lose it.
+        the patch lose it. No record is written if nothing changes. If no file gets lines, the edit removes the record.
         """
         target = self.target
         changes = tuple(fit.change for fit in recording)
@@ -430,6 +434,7 @@ def _cut(text: str) -> str:
 
 
 def _no_file(target: Target, recipe: Recipe) -> Problem:
+    """Return the Problem (STRUCTURE) that no file in the target has the code that `recipe` looks for."""
     files = ", ".join(dict.fromkeys(structure.file for structure in recipe.structures))
     return Problem(
         Kind.STRUCTURE,

@@ -34,7 +34,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run a bundle with the arguments ``words`` (None: the process's), print the report, and return the exit code."""
+    """Run a bundle with the arguments ``words`` (None: the process's), print the report, and return the exit code.
+
+    With ``--verbose`` an unexpected error is raised again.
+    """
     typed = list(sys.argv[1:] if words is None else words)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

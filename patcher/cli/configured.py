@@ -95,7 +95,9 @@ class Configuration:
         """Return the options, each with its words, and the targets that the configuration adds to a command line.
 
         A `command` that patches gets all options, any other gets only `path` and `python`, unless a preset is typed.
-        `typed` are the names of typed options, which are not added. Raises Problem (USAGE) for an unknown preset.
+        `typed` has the names of typed options, which are not added, and "targets" if a target is typed. A typed window
+        or stage keeps out all options of windows, a typed `--path` or `--python` both of these. Raises Problem (USAGE)
+        for an unknown preset.
         """
         chosen = _without_windows(self.with_preset(preset), typed)
         patching = command in PATCHING or preset is not None
@@ -191,7 +193,7 @@ class _Reader(NamedTuple):
     def _text(self, key: str, value: object) -> str:
         """Return a string or number of the file as text. Raises Problem (USAGE) for other types and unusable text.
 
-        That is text with more than `_LONGEST` characters, or with unprintable ones.
+        That is text with more than `_LONGEST` characters or with unprintable ones, and a number of more than 64 bits.
         """
         if not isinstance(value, (str, int, float)):
             raise self._wrong(

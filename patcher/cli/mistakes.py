@@ -235,7 +235,7 @@ def _ordered(ends: re.Match[str]) -> str:
 
 
 def _listed(ends: re.Match[str]) -> str:
-    """Return the numbers of a matched range, both ends included, separated by commas; at most 64 of them."""
+    """Return the numbers of a matched range, both ends included, separated by commas; above 64 the range itself."""
     first, last = sorted((int(ends[1]), int(ends[2])))
     return ",".join(map(str, range(first, last + 1))) if last - first < 64 else ends[0]
 

@@ -96,7 +96,8 @@ def nearest() -> ConfigurationFile | None:
 def load(file: Path) -> ConfigurationFile:
     """Read the configuration file `file`, a path without links in its folder.
 
-    `refused` of the result is set if the file cannot be read, or if other users could have written it.
+    `refused` of the result is set if the file cannot be read, is a link or larger than `MOST_BYTES`, or if other users
+    could have written it.
     """
     refused, change, foreign, content = "", "", False, b""
     try:
@@ -185,9 +186,9 @@ def _private(status: os.stat_result, descriptor: int) -> bool:
 
 
 def line_of(text: str, key: str, value: str | None = None) -> int | None:
-    """Return the number of the first line with `key =`, or if given, of the first quoted `value` after that.
+    """Return the number of the first line with `key =` or `key]`, or of the first quoted `value` after that.
 
-    Returns None if `text` does not have the key.
+    Without the value it is the line of the key; None if `text` does not have the key.
     """
     name = re.search(rf"^[^#\n]*?(?<![\w-]){re.escape(key)}[\"']?\s*[=\]]", text, re.MULTILINE)
     if name is None:

@@ -204,7 +204,7 @@ DRY_RUN = switch(OUTPUT, "Show what would be done; write nothing.", "-n", "--dry
 def click_option(spec: OptionSpec, **more: Any) -> Option:
     """Return a click option for `spec`, with `more` attributes for click.
 
-    If the option is not typed, its value is None, and False for a flag.
+    If the option is not typed, its value is None; False for a flag, () for one that may be repeated.
     """
     notation, names = spec.notation, [spec.flag]
     if isinstance(notation, Flag):

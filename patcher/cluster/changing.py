@@ -47,6 +47,7 @@ def change(group: NodeGroup, work: Work, status: str) -> ClusterChange:
     """Commit `work`, the edits of each node of `group`, on all nodes or on none.
 
     A folder that several nodes share is written once. `status` is the command line that shows the state of the nodes.
+    Ctrl-C is ignored from the answers of the nodes on, until the process ends.
     Raises Problem with every file as before: a node's own problem, ROLLED_BACK if a node was lost, or INTERRUPTED.
     Raises Problem (ROLLBACK_INCOMPLETE) if a node may be left changed.
     """

@@ -16,7 +16,7 @@ HAS_TARGET = "has-target"
 
 
 def connect(address: str, nodes: str | None, search: SearchOptions) -> Nodes:
-    """Connect to the nodes of the Ray cluster at `address` ("auto": that of this machine).
+    """Connect to the nodes of the Ray cluster at `address` ("auto": RAY_ADDRESS if it is set, else this machine's).
 
     `nodes` is the text of `--nodes` that selects some of them (None: all), `search` says where targets are. Raises
     Problem (USAGE, ENVIRONMENT).

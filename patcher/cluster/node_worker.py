@@ -105,7 +105,10 @@ class NodeWorker:
         return report
 
     def check(self, words: Sequence[str]) -> CommandResult:
-        """Report other profilers that this node's environment or the files of the targets `words` switch on."""
+        """Report other profilers that this node's environment or the files of targets switch on.
+
+        `words` are the targets (none: all).
+        """
         from patcher.commands.guarding import check
         from patcher.guards.result import Launch
 

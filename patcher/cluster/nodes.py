@@ -66,8 +66,8 @@ class Nodes:
     def searches(self, words: Sequence[str], command: str, *, writes: bool) -> tuple[Sequence[Search], StepResult]:
         """Return a search for each group of identical nodes, and a report; with a problem there is no search.
 
-        A node that does not answer, or that has another release of a target, is a problem. `words` are the targets,
-        `writes` tells whether the command changes files.
+        A node that does not answer, or that has another release of a target, is a problem. `words` are the targets. If
+        the command `writes` files, interrupted commands on the nodes are ended first.
         """
         surveys, step = self._surveyed(words, command)
         if writes and not step.problems and any(survey.unfinished for survey in surveys.values()):
@@ -102,6 +102,7 @@ class Nodes:
         """Commit `work`, pairs of search and edit, on all nodes or none; with `dry_run` only check it.
 
         Nodes without a change take no part. `verb` says in the report what was done to the files, such as "patched".
+        Raises Problem as `changing.change`; with `dry_run` the report has the problems instead.
         """
         edits = self._edits(work)
         if dry_run:
@@ -164,7 +165,8 @@ class Nodes:
     def running(self, patched: PatchedTargets) -> Sequence[RunningProcess]:
         """Return the processes on all nodes that may still run the code from before a change.
 
-        `patched` are the changed targets. Each process's line begins with its node.
+        `patched` are the changed targets. Each process's line begins with its node. A node that does not answer is left
+        out.
         """
         arguments: dict[str, tuple[list[Processes], list[str]]] = {}
         for search, upstream, root in patched:
@@ -202,7 +204,10 @@ class Nodes:
         return report
 
     def check(self, words: Sequence[str], launch: Launch) -> CommandResult:
-        """Report other profilers: in the launch, read on this machine, and in each node's environment and targets."""
+        """Report other profilers: in the launch, read on this machine, and in each node's environment and targets.
+
+        `words` are the targets (none: all).
+        """
         report = CommandResult("check", self._left_out)
         if launch.script or launch.command or launch.config:
             report = check(words, self.search, launch)
@@ -265,7 +270,10 @@ class Nodes:
         return edits
 
     def _recover_all(self) -> tuple[StepResult, list[dict[str, Any]], list[str]]:
-        """Recover interrupted commands; return the report, the roots recovered, and the nodes that did not answer."""
+        """Recover interrupted commands; return the report, the roots recovered, and the nodes that did not answer.
+
+        A root is a `Recovered` as a dict, with the name of its "node".
+        """
         answers = self.group.call("recover", all_of(self.group.names))
         step = StepResult(
             problems=tuple(problems({node: answer for node, answer in answers.items() if answer.problem}))

@@ -128,8 +128,9 @@ class RayNodeGroup:
 def connect(address: str) -> tuple[Any, list[RayNode]]:
     """Connect to the Ray cluster at `address`; return the ray module and the living nodes.
 
-    stdout and stderr are replaced by `_Quiet` streams. Raises Problem: USAGE for a malformed address, ENVIRONMENT
-    without Ray or a connection.
+    "auto" stands for the variable RAY_ADDRESS if it is set, else for the cluster of this machine. stdout and stderr are
+    replaced by `_Quiet` streams. Raises Problem: USAGE for a malformed address, ENVIRONMENT without Ray or a
+    connection.
     """
     chosen = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address  # as Ray reads it
     if chosen != "auto" and not re.fullmatch(r"\[?[\w.:%-]+\]?:\d+", chosen):
@@ -160,8 +161,8 @@ def connect(address: str) -> tuple[Any, list[RayNode]]:
 def name_nodes(listed: Sequence[Mapping[str, Any]]) -> list[RayNode]:
     """Return the living nodes out of those listed by `ray.nodes()`, with unique names, sorted by name.
 
-    A machine that was lost and came back is listed twice until Ray drops the first entry (12 s in Ray 2.60); only an
-    entry whose port answers is returned.
+    A machine that was lost and came back is listed twice until Ray drops the first entry (12 s in Ray 2.60). Of several
+    entries, those whose port refuses the connection are left out; if all do, the last one is returned.
     """
     places: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for node in listed:

@@ -87,7 +87,10 @@ def _grouped_lines(reports: Mapping[str, CommandResult]) -> Iterator[str]:
 
 
 def check(report: CommandResult, answers: Mapping[str, Answer]) -> CommandResult:
-    """Add the findings of the nodes to `report`, each distinct text once, with the names of its nodes."""
+    """Add the findings of the nodes to `report` and return it: each distinct text once, with the names of its nodes.
+
+    The data of each node goes into `report.data["nodes"]`.
+    """
     reports = values(answers)
     report.data["nodes"] = {node: node_report.data for node, node_report in reports.items()}
     report.add(StepResult(tuple(_grouped_lines(reports))) + merge(reports) + failures(answers))

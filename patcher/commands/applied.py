@@ -101,7 +101,7 @@ class Diff(NamedTuple):
 def patched_files(roots: Iterable[PatchedRoot]) -> Files:
     """Return the recorded files of `roots` that carry marks: root → (path, pristine bytes, patched bytes) of each.
 
-    Raises Problem (FOREIGN_EDIT) for broken marks.
+    Raises Problem (FOREIGN_EDIT) for broken marks, and for inserted lines that somebody edited.
     """
     files: Files = {}
     for root in roots:
@@ -227,7 +227,7 @@ def restore_hint(root: PatchedRoot) -> str:
 
 
 def edited_files(root: PatchedRoot, patches: Collection[PatchId]) -> Iterator[str]:
-    """Yield those files of `patches` whose inserted lines somebody has edited."""
+    """Yield those files of `patches` in which somebody has edited inserted lines, of these or of other patches."""
     files = {file for record in root.records if record.patch in patches for file in record.files}
     for file, data in root.marked().items():
         try:
@@ -259,7 +259,7 @@ def end_interrupted(discovery: Discovery, on_wait: store.OnWait) -> StepResult:
 def recover(discovery: Discovery, on_wait: store.OnWait) -> CommandResult:
     """Return the result of `rlpatch recover`: complete or roll back the interrupted command of each discovered root.
 
-    Ctrl-C is ignored once a root has been recovered.
+    Ctrl-C is ignored once a root has been recovered. Marks that do not pair are problems of the result.
     """
     with interrupts.deferred():
         recovered = store.recover(discovery.stores, on_wait=on_wait)

@@ -31,7 +31,8 @@ class Remembered(NamedTuple):
 def remembered() -> Remembered:
     """Return the roots that this user has patched and that still hold a store, and the entries that cannot be read.
 
-    An entry whose root has no store any more is deleted: at once if the root exists, else after 30 days.
+    An entry whose root has no store any more is deleted: at once if the root exists, else after 30 days. Entries beyond
+    the first `MOST` count as unreadable.
     """
     roots, unreadable = list[Path](), list[Path]()
     try:

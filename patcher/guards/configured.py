@@ -43,8 +43,9 @@ def configured(
 ) -> tuple[list[GuardResult], list[LaunchText]]:
     """Return the results of what a Hydra ``application`` composes, and the places whose text cannot be read.
 
-    With such a place only profilers that are ON have a result. ``config`` replaces the file that the launch names.
-    Raises Problem (USAGE) if it is no YAML file.
+    With such a place only profilers that are ON have a result. ``config`` replaces the file that the launch names. The
+    lines of configurations that the user wrote are added to ``reading.texts``. Raises Problem (USAGE) if ``config`` is
+    no YAML file.
     """
     if config is not None and (config.suffix != ".yaml" or not config.is_file()):
         reason = Text("Hydra reads files that end in .yaml") if config.is_file() else Text("this file does not exist")
@@ -63,7 +64,10 @@ def configured(
 
 
 def _needs_composing(application: Application, runs: Sequence[_Run], reading: Reading) -> bool:
-    """Tell whether to compose the runs: a profiler is named, or other files are included; unclear names are hidden."""
+    """Tell whether to compose the runs: if a text names a profiler, or a configuration includes a file of the user.
+
+    False if any text names one in a form that cannot be read; these texts are put in front of ``reading.hidden``.
+    """
     mentions = [text for text in reading.texts if re.search(application.names, text.text)]
     unclear = [text for text in mentions if not text.plain or not runs or "oc.env" in text.text]
     reading.hidden[:0] = [text._replace(reason=NOT_PLAIN) for text in unclear]
@@ -103,7 +107,10 @@ def _find_runs(application: Application, root: Path | None, config: Path | None,
 
 
 def _why_incomplete(file: Path | None, packaged: Path, overrides: Sequence[str], reading: Reading) -> Iterator[Text]:
-    """Yield why the configuration in ``file``, with ``overrides``, is not all here or ``packaged``."""
+    """Yield the reasons why the configuration in ``file`` (None: not found), with ``overrides``, is not all known here.
+
+    ``packaged`` is the folder of the configurations that the project packages.
+    """
     folder = file.parent if file else Path()
     if any(_selects_missing_group(word, packaged, folder) for word in overrides):
         yield _NO_GROUP
@@ -139,6 +146,7 @@ def _find_configuration(
 ) -> Path | None:
     """Return the configuration file of a start of ``program``; None if it is neither here nor packaged by the project.
 
+    If the project is not installed here, its packaged file is returned as a relative path, and does not exist.
     ``typed`` maps Hydra's options to their values: p (path), n (name), d (directory), "" for that of ``application``.
     """
     if "d" in typed or not is_known("".join(typed.values())):
@@ -159,7 +167,10 @@ def _find_configuration(
 
 
 def _selects_missing_group(word: str, packaged: Path, folder: Path) -> bool:
-    """Tell whether an override moves Hydra's search path, or selects from a config group what is not ``packaged``."""
+    """Tell whether an override moves Hydra's search path, or selects from a config group what the project lacks.
+
+    ``packaged`` is the folder of the project's configurations, ``folder`` that of the configuration of the run.
+    """
     key, _, value = word.lstrip("+").partition("=")
     group = key.partition("@")[0]
     is_group = re.search("[@/]|^hydra.searchpath", key) or (packaged / group).is_dir() or (folder / group).is_dir()
@@ -253,7 +264,10 @@ def _find_place(key: str, run: _Run, reading: Reading) -> str:
 
 
 def _state(switch: ConfigSwitch, config: Any) -> tuple[State, dict[str, object]]:
-    """Return a switch's state in a composed configuration, and the values of its keys, some of them a placeholder."""
+    """Return a switch's state in a composed configuration, and the values of its keys by name.
+
+    A value that is known only at run time contains a placeholder. If the state depends on it, that is UNKNOWN.
+    """
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 

@@ -55,7 +55,7 @@ def _off_or_hidden(
 ) -> Iterator[GuardResult]:
     """Yield OFF at ``where`` per profiler, after UNKNOWN if a ``hidden`` text may switch it on.
 
-    A profiler in ``not_off`` has a more certain result than this UNKNOWN.
+    A profiler in ``not_off`` gets no UNKNOWN here, because it has a more certain result already.
     """
     for profiler in dict.fromkeys(switch.profiler for switch in switches):
         alike = [switch for switch in switches if switch.profiler == profiler and release.has(switch)]
@@ -76,7 +76,7 @@ def _severest(results: list[GuardResult], severe: bool) -> tuple[GuardResult, ..
 
 
 def _is_upstream(checked: Checked, file: Path) -> bool:
-    """Tell whether a Python file is the target's own: below its root, in one of its packages or with its Hydra main.
+    """Tell whether a Python file is the target's own: below its root, and in one of its packages or with a Hydra main.
 
     False if the target has no program that Hydra configures, or its root is unknown.
     """
@@ -95,8 +95,9 @@ def _possibly_on(switch: Switch | ConfigSwitch, text: LaunchText) -> GuardResult
 
 
 def _judge(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Return the result of ``switch`` in a list, ON and ARMED first, the last of several; [] if nothing mentions it.
+    """Return one result of ``switch`` in a list; [] if nothing mentions the switch.
 
+    ON and ARMED come before UNKNOWN, and UNKNOWN before OFF; among equal ones the last in the launch counts.
     An armed profiler becomes ON, or UNKNOWN, if the launch also makes a call that starts the recording.
     """
     results = [*_JUDGES[switch.form](switch, reading)]
@@ -227,7 +228,7 @@ def _judge_request(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
 def _requests(switch: Switch, reading: Reading) -> Iterator[Start]:
     """Yield the starts that make the profiler record: their words match all patterns of a row of ``requested_by``.
 
-    A start that does so only if a word that the run tells is the missing one is not sure.
+    A start that lacks one match, and has a word that is known only at run time, is yielded as not sure.
     """
     for start in reading.starts:
         words = [word for word in start.words if not re.search(r"\s", word)]  # a text for a shell has starts of its own

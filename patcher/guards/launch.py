@@ -63,6 +63,7 @@ class Reading:
 def read(launch: Launch, is_upstream: Callable[[Path], bool] = lambda _: False) -> Reading:
     """Read all texts of a launch, except Python files for which ``is_upstream`` returns True.
 
+    If it starts nothing but curl or wget, the result has a start of Python that gets the environment of the launch.
     Raises Problem (USAGE) if a script that the user typed is missing.
     """
     result = Reading(launch.environ, is_upstream)
@@ -326,7 +327,10 @@ class _Reader:
             self.read_script(start.own[1:])
 
     def read_standard_input(self, command: ShellCommand, text: str, read_text: Callable[[str, int], None]) -> None:
-        """Read the here-documents of a command with ``read_text``; input from elsewhere to ``text`` is hidden."""
+        """Read the here-documents of a command with ``read_text``, which takes a text and its first line's number.
+
+        Input from elsewhere counts as hidden, under ``text``, the words of the command.
+        """
         documents = [word for direction, word in command.redirects if direction == "<<<"]
         is_fed = command.before == "|" or any(direction in ("<", "<>") for direction, _ in command.redirects)
         if is_fed or not (documents or re.match(r"ssh|pdsh|[\0\1]", text)):
@@ -335,7 +339,7 @@ class _Reader:
             read_text(document.raw.replace("\\$", "$"), document.line)
 
     def read_script(self, arguments: Sequence[str]) -> None:
-        """Read the script in the ``arguments`` of a shell. Raises Problem (USAGE) if the user typed one not here."""
+        """Read the script in the ``arguments`` of a shell. Raises Problem (USAGE) if a typed one is missing."""
         operands = [*dropwhile(lambda word: word[:1] in ("-", "+") or word in ("pipefail", "errexit"), arguments)]
         script = "".join(operands[:1])
         if self.typed and not find(script, self.folders):

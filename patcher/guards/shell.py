@@ -54,6 +54,7 @@ class Word(NamedTuple):
         """Return the word without quotes, with ``value(expansion)`` in place of each expansion, such as ``${HOME}``."""
 
         def unquoted(match: re.Match[str]) -> str:
+            """Return a matched expansion, escape or quoted part of the word as it stands in the result."""
             expansion, escaped, *quoted = match.groups()
             if quoted and quoted[1] is not None:
                 return re.sub(_IN_DOUBLE, unquoted, quoted[1])
@@ -125,7 +126,11 @@ def _append(commands: list[ShellCommand], command: ShellCommand) -> None:
 
 
 def _document(text: str, opening: re.Match[str], documents: dict[int, int], line: int) -> Word:
-    """Return the here-document that ``opening`` starts; ``documents`` maps the ends of lines to those of documents."""
+    """Return the here-document that ``opening`` starts, and add its end to ``documents``.
+
+    ``documents`` maps the end of a line to that of the last here-document behind it. Raises ValueError if the document
+    is not closed.
+    """
     newline = text.find("\n", opening.end())
     begin = documents.get(newline, newline)
     closing = re.compile(rf"^\t*{re.escape(opening['name'])}$", re.MULTILINE).search(text, begin + 1)

@@ -129,9 +129,9 @@ class CommandResult:
     def show(self, *, as_json: bool, quiet: bool, color: bool | None, verbose: bool = False) -> int:
         """Print the report, as JSON or as lines, and return the exit code of the process.
 
-        With `quiet` only problems and notes that must be seen are printed, with `verbose` details, too. `color` None
-        means: on a terminal only, without NO_COLOR and TERM=dumb. If stdout cannot be written, the exit code is that of
-        `_report_unwritten`. A closed pipe is no failure.
+        With `quiet` the lines and all notes but `Warned` ones are left out, with `verbose` details are added. `color`
+        None means: on a terminal only, without NO_COLOR and TERM=dumb. If stdout cannot be written, the exit code is
+        that of `_report_unwritten`. A closed pipe is no failure.
         """
         verbose = verbose or self.tells_all
         if color is None and (os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"):
@@ -165,7 +165,7 @@ class CommandResult:
     def _messages(self, *, quiet: bool, verbose: bool) -> Iterator[str]:
         """Yield the notes and problems as printed, translated; with `quiet` only those that must be seen.
 
-        With `verbose`, each note is followed by its detail.
+        With `verbose`, each note is followed by its detail; `Warned` notes always are.
         """
         for note in self.notes:
             if quiet and not isinstance(note, Warned):

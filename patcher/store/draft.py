@@ -101,7 +101,7 @@ def _require_rest_unpatched(store: StoreFolder, entries: Mapping[str, Entry]) ->
     """Raise Problem (FOREIGN_EDIT) if a file of ``entries`` still has exactly the bytes that rlpatch wrote.
 
     ``entries`` are the registry entries about to be dropped, by path relative to the root. Files that are missing or
-    cannot be read pass. This happens if another command was still applying the patch when this one planned.
+    cannot be read pass. Such bytes remain if another command was still applying the patch when this one planned.
     """
     for key, entry in entries.items():
         with suppress(OSError):  # rlpatch cannot judge a file that it cannot read

@@ -44,8 +44,9 @@ class Recovered(NamedTuple):
 def end_interrupted(stores: Sequence[StoreFolder], roots: Sequence[Path]) -> list[Recovered]:
     """End every unfinished transaction of the locked ``stores``, and return what became of each root.
 
-    ``roots`` are all roots that the command found. Raises OSError. Raises Problem (ROLLBACK_INCOMPLETE), after all
-    other transactions were ended, for one that needs a root that is not among them.
+    ``roots`` are all roots that the command found. Raises Problem (ROLLBACK_INCOMPLETE), after all other transactions
+    were ended, for one that needs a root that is not among them. Raises OSError or another Problem at once, such as
+    for a missing backup; then the remaining transactions are not ended.
     """
     pending = [(store, journal) for store in stores if (journal := store.journal())]
     roots_known = {os.path.realpath(root) for root in roots}

@@ -136,7 +136,7 @@ def read(content: bytes, parse: Callable[[dict[str, Any]], T]) -> T:
 def journal_of(top: dict[str, Any]) -> Journal:
     """Convert the JSON object ``top`` to a journal that is not marked as committed.
 
-    Raises ValueError, KeyError or TypeError if invalid.
+    Raises ValueError, KeyError, TypeError or AttributeError if invalid.
     """
     participants = tuple(map(_disk_path, _strings(top["participants"])))
     return Journal(

@@ -117,8 +117,9 @@ def discover(
 ) -> Discovery:
     """Return all installed `projects` and every root with a store.
 
-    Parameters as for `find`; `git=False` skips the version of checkouts, which takes 0.1 s. Raises Problem if one of
-    `paths` or `python` does not exist; a problem with a single target is returned.
+    A project counts in each of `paths`; without them only in the first environment that has it. Parameters as for
+    `find`; `git=False` skips the version of checkouts, which takes 0.1 s. Raises Problem if one of `paths` or `python`
+    does not exist; a problem with a single target is returned.
     """
     targets: list[Target] = []
     problems: list[Problem] = []
@@ -333,7 +334,8 @@ def _other_version(target: Target, expected: str, command_for: Callable[[str], s
 def _unknown_target(text: str, name: str, projects: Sequence[Project]) -> Problem:
     """Return the problem that `name`, the part of the typed `text` before `==`, is no target.
 
-    The hint is the closest known name, or the syntax.
+    It is NO_TARGET for an unknown name, with the closest known one as hint; USAGE, with the syntax as hint, if `text`
+    does not have the form of a target.
     """
     import difflib  # noqa: PLC0415  (1 ms, only where a name is wrong)
 

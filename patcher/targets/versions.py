@@ -113,7 +113,10 @@ def distribution_name(entry: str) -> str:
 
 
 def distributions(folder: Path, names: Iterable[str], package: str) -> list[Distribution]:
-    """Return the dist-info folders in `folder` of any of the distributions `names`, sorted by name."""
+    """Return the dist-info folders in `folder` of any of the distributions `names`, sorted by name.
+
+    `package` is looked up in the RECORD of each.
+    """
     normalised = {normalise(name) for name in names}
     infos = sorted(entry for entry in sources.entries(folder) if entry.endswith(".dist-info"))
     return [_distribution(folder / entry, package) for entry in infos if distribution_name(entry) in normalised]

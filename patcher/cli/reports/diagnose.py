@@ -172,7 +172,10 @@ def command(
 def _diagnose_command(
     targets: tuple[str, ...], chosen: DiagnoseOptions, search: SearchOptions, launch: Launch, *, force: bool
 ) -> CommandResult:
-    """Run the command of `launch` with a timeline and windows on demand, and diagnose it while it runs."""
+    """Return a result whose `then` runs the command of `launch` and diagnoses it meanwhile.
+
+    The run gets patched `targets` with a timeline and windows on demand. Raises Problem as `running.run`.
+    """
     from patcher.commands.diagnosis import following, reading
     from patcher.commands.diagnosis.beside import DiagnosisBeside
 

@@ -76,10 +76,20 @@ class Explanation:
 def listing(words: Sequence[str] = ()) -> CommandResult:
     """Return the result of `rlpatch list`: a row for each recipe and file structure of the targets `words`.
 
-    Without `words` it has every target. Raises Problem: NO_TARGET or VERSION for a word that is no `TARGET` or
-    `TARGET==VERSION`, VERSION if no recipe covers the release.
+    Without `words` it has every target. Raises Problem: USAGE for a word that is no `TARGET` or `TARGET==VERSION`,
+    NO_TARGET for an unknown target, VERSION for a release that no recipe covers.
     """
     chosen = [parse_target(word) for word in words] if words else [(upstream, None) for upstream in upstreams()]
+    without_recipe = [
+        (upstream.project.name, version) for upstream, version in chosen if version not in (None, *upstream.releases)
+    ]
+    if without_recipe:
+        cause = Text(
+            "rlpatch has no recipe for the release {targets}, so it looks for the insertion points by the structure of"
+            " the code",
+            ", ".join(f"{name}=={version}" for name, version in without_recipe),
+        )
+        raise Problem(Kind.VERSION, cause, hint=CommandLine("list", *dict.fromkeys(name for name, _ in without_recipe)))
     rows = [
         KnownStructure(
             upstream.project.name, recipe.stage, recipe.name, structure.name, structure.file, structure.releases,
@@ -88,14 +98,6 @@ def listing(words: Sequence[str] = ()) -> CommandResult:
         for upstream, version in chosen for recipe in upstream.recipes for structure in recipe.structures
         if not version or version in structure.releases
     ]  # fmt: skip
-    if words and not rows:
-        typed = ", ".join(words)
-        cause = Text(
-            "rlpatch has no recipe for the release {targets}, so it looks for the insertion points by the structure of"
-            " the code",
-            typed,
-        )
-        raise Problem(Kind.VERSION, cause, hint=CommandLine("list", *(upstream.project.name for upstream, _ in chosen)))
     return CommandResult("list", data=RecipeList(tuple(rows)))
 
 
@@ -212,6 +214,7 @@ def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> It
     """Yield (file, "LINE CODE") for each call that a patch of `stage` would insert into a method of the target.
 
     The inserted definitions are left out. `unit` is what the window counts, such as "decode"; "whole" for no window.
+    Raises Problem as `plan.apply`.
     """
     windows = () if unit == WHOLE else (Window(unit, UNITS[unit].first, UNITS[unit].first + 1),)
     request = ProfileRequest(windows, {"stage": stage, "save_path": "/tmp/rlpatch_traces"})  # noqa: S108  (never opened)
@@ -223,7 +226,10 @@ def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> It
 
 
 def _profiler_arguments(upstream: Upstream, recipe: Recipe, file: str, target: Target) -> list[str]:
-    """Return "LINE KEYWORD=VALUE" for each profiler argument in the installed `file` that the recipe can change."""
+    """Return "LINE KEYWORD=VALUE" for each profiler argument in the installed `file` that the recipe can change.
+
+    Raises Problem if the file is missing or lacks the code.
+    """
     from patcher import editing
 
     every = {name: spec.default for name, spec in options_of(BuiltinStage.PROFILER).items()}

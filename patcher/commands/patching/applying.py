@@ -49,7 +49,7 @@ def apply(
     """Patch every target of `words`, or none if any has a problem; with `dry_run` only plan and check.
 
     `launch` will start the run: it is searched for other profilers. One that is on is a problem, with `force` a
-    warning.
+    warning. Interrupted commands are ended first, except with `dry_run`.
     """
     places, step = searches(where, words, "apply", writes=not dry_run)
     candidates = [find_candidates(words, search, request, "apply") for search in places]
@@ -130,7 +130,8 @@ def _final_report(
 def _place_options(plans: Sequence[Planned]) -> tuple[str, ...]:
     """Return the options with which `diff` and `revert` find the patched files from any folder and environment.
 
-    They are `--path` or `--python` with absolute paths, or the options of a cluster; () if none are needed.
+    They are `--path` or `--python` with absolute paths, or the options of a cluster. Returns () if none are needed, or
+    if the targets are in several environments, which these options cannot name together.
     """
     words, targets = plans[-1].search.words, [planned.plan.target for planned in plans]
     own_path = {*sys.path} - {*os.environ.get("PYTHONPATH", "").split(os.pathsep)}

@@ -49,7 +49,7 @@ def bundle(
 ) -> CommandResult:
     """Plan the targets `words` at each of `places`, and write all plans to the archive `output`.
 
-    The places may have different releases. With any problem nothing is written.
+    The places may have different releases. With any problem nothing is written. Raises Problem as `archive.write`.
     """
     plans, step = _plan_everywhere(words, places, request)
     if step.problems:
@@ -141,7 +141,7 @@ def _plan_unpatched(planned: Planned, place: SearchOptions) -> Plan:
 
 @contextlib.contextmanager
 def _unpacked_wheel(place: SearchOptions) -> Iterator[SearchOptions]:
-    """Yield `place`, or if it is a wheel, a search in a temporary folder with the content of the wheel.
+    """Yield `place`, or if it is a wheel, a search in a temporary folder with its Python files and metadata.
 
     Raises Problem (ENVIRONMENT) if the wheel is damaged.
     """

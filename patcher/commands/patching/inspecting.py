@@ -23,7 +23,8 @@ def diff(names: Sequence[str], where: Where, request: ProfileRequest | None, *, 
     """Return the diff from unpatched to patched files: of the applied patches, or of what `request` would apply.
 
     `names` are the targets (none: all). With `calls`, each inserted block is folded to one line, so `git apply` does
-    not accept the diff. Raises Problem (USAGE) if the files are below several roots.
+    not accept the diff. Raises Problem: USAGE if the files are below several roots, FOREIGN_EDIT if somebody edited
+    lines of an applied patch.
     """
     places, step = searches(where, names, "diff", writes=False)
     # Nodes whose files are alike have one diff, whatever else differs there.
@@ -64,7 +65,8 @@ def _planned_files(names: Sequence[str], search: Search, request: ProfileRequest
 def _applied_files(names: Sequence[str], search: Search) -> tuple[Files, StepResult]:
     """Return the patched files of the targets `names`, and a report, which is empty if there are any.
 
-    The files are (path, pristine bytes, patched bytes) by root.
+    The files are (path, pristine bytes, patched bytes) by root. Raises Problem (FOREIGN_EDIT), with the edited line if
+    known, if somebody edited inserted lines.
     """
     roots, discovery = patched_roots(names, search)
     files: Files = {}

@@ -25,7 +25,8 @@ def revert(
     """Remove the patches of the targets `words` (none: all) from every patched root, from all roots or from none.
 
     With `restore`, a file whose inserted lines were edited is replaced by its backup. `stage` and `role` select patches
-    (None: any). Raises Problem (USAGE) if no applied patch has them.
+    (None: any). Interrupted commands are ended first, except with `dry_run`. Raises Problem (USAGE) if patches are
+    applied, but none has this stage and role.
     """
     patched, nothing, step = _patched_roots(words, where, dry_run=dry_run)
     roots = [root for attempted in patched for root in attempted.values]

@@ -117,7 +117,10 @@ def _root_status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[P
 
 
 def patched_elsewhere(names: Sequence[str], search: Search, discovery: Discovery) -> list[PatchedRoot]:
-    """Return the roots outside of `discovery` in which this user applied patches of `names` (none: of any target)."""
+    """Return the roots outside of `discovery` in which this user applied patches of `names` (none: of any target).
+
+    A root that cannot be read is left out.
+    """
     roots: list[PatchedRoot] = []
     for root in elsewhere.remembered().roots:
         if root not in discovery.stores:

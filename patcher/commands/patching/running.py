@@ -65,7 +65,8 @@ def run(
 
     `then` is not set with `dry_run` or with problems. With `require`, a place in the launch that certainly leaves
     processes unpatched is a problem. With `force`, other profilers that are on are only warned of. `meanwhile` starts a
-    companion beside the command. Raises Problem (USAGE) without a command, or if its program does not exist.
+    companion beside the command. The folder of the import hook, if needed, is created at once. Raises Problem: USAGE
+    without a command, NO_COMMAND or NOT_EXECUTABLE if its program is missing or cannot be executed.
     """
     if not launch.command:
         raise usage(Text("type the command to run after `--`"), f"{search.again({})} -- bash run.sh")
@@ -145,7 +146,11 @@ def _report_gap(gap: HookGap, *, require: bool) -> StepResult:
 
 
 def _without_hook(launch: Launch, meanwhile: Meanwhile | None) -> Callable[[Show], int]:
-    """Return a function that runs the command of `launch` without the import hook, and returns its exit code."""
+    """Return a function that runs the command of `launch` without the import hook.
+
+    That function starts what `meanwhile` returns beside the command, and returns the exit code of `rlpatch run`. If the
+    command fails, it ends this process with the command's status.
+    """
 
     def then(show: Show) -> int:
         """Run the command and return the exit code; exit this process in the same way if the command fails.

@@ -32,14 +32,17 @@ _OTHERS = ("RLPATCH_REQUEST", "RLPATCH_LANG", "RLPATCH_RUN", "RLPATCH_RAY_HOOK")
 
 
 def variables(environ: Mapping[str, str]) -> StepResult:
-    """Return a warning for each RLPATCH variable of `environ` that no recorder reads, or whose value is invalid."""
+    """Return a warning for each RLPATCH variable of `environ` with a misspelled name or an invalid value.
+
+    An unknown name counts as misspelled if it resembles that of a variable which a recorder reads.
+    """
     stages = ("", *(f"_{stage.upper().replace('-', '_')}" for stage in STAGES))
     patterns = {f"RLPATCH{stage}{name}": pattern for stage in stages for name, pattern in _VALUES.items()}
     return StepResult.noted(_notes(environ, patterns), "warning")
 
 
 def _notes(environ: Mapping[str, str], patterns: Mapping[str, str]) -> Iterator[Note]:
-    """Yield a note on each RLPATCH variable of `environ` that has no effect, or whose value is invalid.
+    """Yield a note on each RLPATCH variable of `environ` with a misspelled name or an invalid value.
 
     `patterns` maps each variable that a recorder reads to the regular expression of its value.
     """

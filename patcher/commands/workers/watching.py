@@ -101,8 +101,8 @@ OpenDisplay = Callable[[Sequence[str]], AbstractContextManager[Callable[[WatchDa
 def watch(save_path: Path, options: WatchOptions, open_display: OpenDisplay) -> CommandResult:
     """Wait until all workers that were asked to record have saved or never will, and report the state of each.
 
-    `open_display` shows the wait. Raises Problem (NO_TRACE) if the path is no folder, OSError if the folder cannot be
-    read.
+    `open_display` shows the wait. A missing folder is waited for. Raises Problem (NO_TRACE) if the path is a file,
+    OSError if the folder cannot be read.
     """
     data, step = wait_for_workers(save_path, options, open_display, options.wanted)
     return CommandResult("watch", step, data=data)
@@ -118,8 +118,9 @@ def wait_for_workers(
 ) -> tuple[WatchData, StepResult]:
     """Wait until each of the `wanted` workers has saved its traces or never will; return their last state and a report.
 
-    With `requested`, wait only until they have served this request or never will. `open_display` shows the wait, below
-    the lines `head`. Raises Problem (NO_TRACE) if the path is no folder.
+    With `requested`, wait only until they have served this request or never will. The wait also ends at the timeout, at
+    Ctrl-C, and with `options.once` after the first look. `open_display` shows the wait, below the lines `head`. A
+    missing folder is waited for. Raises Problem (NO_TRACE) if the path is a file.
     """
     if save_path.exists() and not save_path.is_dir():
         hint = Text("type the folder of the traces: rlpatch watch DIR")

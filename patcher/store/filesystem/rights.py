@@ -182,7 +182,7 @@ def replacement(state: PathState, file: PathState, target: Path, root: Path) -> 
 
     ``file`` is ``state`` itself or, if that is a link, the state of the file to which it leads, at ``target``. If
     parent directories outside of ``root`` hide the original, the mode is narrowed accordingly. A copy for another owner
-    or group gets no attributes.
+    or group gets no attributes, and group and others only the permissions that both had.
     """
     if state.link is None:
         return file._replace(mode=file.mode & _MODE)
@@ -253,12 +253,15 @@ def unkept_rights(plain: PathState, file: PathState, path: Path) -> str:
 
 
 def lost_group(gid: int, path: Path) -> str:
-    """Return the name of the group ``gid`` if a new file at ``path`` cannot belong to it, else ""."""
+    """Return a phrase such as "group 100, …" if a new file at ``path`` cannot belong to the group ``gid``, else ""."""
     return "" if in_group(gid, os.stat(path.parent)) else _id_words("group", gid)
 
 
 def _id_words(kind: str, number: int) -> str:
-    """Return a phrase for the "user" or "group" (``kind``) with the id ``number``, such as "user 1000"."""
+    """Return a phrase for the "user" or "group" (``kind``) with the id ``number``, such as "user 1000".
+
+    For a group it says that this user is not a member, for an unmapped id that the container lacks it.
+    """
     if kind == "user":
         return (
             Text("user {uid}", number)

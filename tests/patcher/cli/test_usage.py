@@ -260,7 +260,7 @@ def test_list_takes_names_of_targets(run: Callable[..., Any]) -> None:
     rows = json.loads(run("list", "vllm==0.11.0", "verl", "--json").stdout)["result"]["targets"]
     assert {row["target"] for row in rows} == {"vllm", "verl"}
     assert all("0.11.0" in row["releases"] for row in rows if row["target"] == "vllm")
-    assert "next: rlpatch list vllm\n" in run("list", "vllm==9.9", code=3).stderr
+    assert "next: rlpatch list vllm\n" in run("list", "verl", "vllm==9.9", code=3).stderr
 
 
 def test_the_parser_of_apply_is_the_one_of_the_tests() -> None:
