@@ -133,7 +133,10 @@ class _Witness:
 
 
 def _follow(pid: int) -> int:
-    """Wait until the process ``pid`` ends, forwarding signals; return its status as ``os.waitpid`` gives it."""
+    """Wait until the process ``pid`` ends; return its status as ``os.waitpid`` gives it.
+
+    Forward signals that other processes send to this process, unless its whole group, and so ``pid``, got them.
+    """
     witness = _Witness()  # after the command, which so gets all that the witness gets
     while True:
         ended, status = os.waitpid(pid, os.WNOHANG)

@@ -63,7 +63,8 @@ def _stage_table(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
 def _stage_lines(stage: StageDiagnosis) -> Iterator[str]:
     """Yield the line on the kinds of kernels of a training stage or the weight sync, then the lines for -v.
 
-    Those for -v count what was recorded, and have the micro-batches by length.
+    Those for -v count what was recorded, and have the micro-batches by length. Nothing is yielded for a stage without
+    iterations.
     """
     if not stage.iterations:
         return

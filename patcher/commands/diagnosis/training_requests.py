@@ -71,7 +71,8 @@ class TrainingRequests:
     def _look_at(self, name: str, stages: Sequence[TrainerStage], *, done: bool) -> None:
         """Look at the workers of stage ``name``; if none of them is recording, request the windows that are lacking.
 
-        ``stages`` are the stage on each rank. ``done`` tells that the stage needs no more windows.
+        ``stages`` are the stage on each rank. ``done`` tells that the stage needs no more windows. Sets `pending` and
+        `has_new_windows` as `look` describes; in a look with new windows nothing is requested.
         """
         asked = self.asked.setdefault(name, _Asked())
         rows = self._workers(name, asked.request)
