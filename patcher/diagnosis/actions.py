@@ -83,8 +83,8 @@ def _largest(proposals: Iterable[Action], seconds: float) -> tuple[Action, ...]:
 def _what_if_actions(what_ifs: Iterable[WhatIf], stage_seconds: float, iterations: Iterations) -> Iterator[Action]:
     """Yield actions for the first ``max_num_seqs`` above the peak of requests, and the first limit of output lengths.
 
-    ``stage_seconds`` is how long the rollouts took. A what-if without bounds, or whose estimate saves less than 2 %, is
-    skipped.
+    ``stage_seconds`` is how long the rollouts took, ``iterations`` are all of theirs. A what-if without bounds, or
+    whose estimate saves less than 2 %, is skipped.
     """
     peak = int(iterations.requests.max(initial=0))
     names = set[str]()

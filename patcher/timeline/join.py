@@ -458,7 +458,7 @@ class _Join:
         return lost if lost > (0 if head.ended else MANY_LOST) else 0
 
     def _note_texts(self) -> Iterator[str]:
-        """Yield texts on damaged files, lost records, uncertain clocks, rlpatch's pauses and missing step marks."""
+        """Yield texts on damaged files, lost records, uncertain clocks, pauses, waits for a CPU, missing step marks."""
         for at, (reader, process) in enumerate(zip(self.readers, self.processes, strict=True)):
             name = process.head.path.name
             if reader.losses.too_large:

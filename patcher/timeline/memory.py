@@ -353,9 +353,10 @@ class MemoryCollector:
             self.cache[process] = CacheUse(self._label(process), self.lane_of[process], number, most.used, most.total)
 
     def result(self) -> RunMemory:
-        """Return the memory of the run: places, peaks, changes, growth, excesses and KV caches, each list sorted.
+        """Return the memory of the run: places, peaks, changes, growth, excesses and KV caches.
 
-        Changes below 100 MB are left out.
+        Peaks are in the order of the steps, places by kind and name, the others by size, the largest first. Changes
+        below 100 MB are left out.
         """
         changes = [
             MemoryChange(*key, len(sizes), round(statistics.median(sizes)), max(sizes, key=abs))

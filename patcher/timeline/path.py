@@ -595,7 +595,7 @@ class _Walk:
         """Append one piece of the path: from ``low`` to ``high`` (microseconds), the step waited for ``span``.
 
         ``phase`` is the driver's, ``late`` the delay of the span's process in microseconds. With ``all_ranks``,
-        or if the files of some ranks are missing, the piece names no process.
+        and for a trainer if the files of some ranks are missing, the piece names no process.
         """
         role = self.records.roles[span.process]
         of_trainer = {"driver": ("work", "unit", "wait"), "engine": ("work", "unit", "wait", "phase")}

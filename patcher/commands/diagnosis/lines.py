@@ -39,7 +39,10 @@ def report(diagnosis: RunDiagnosis, next_command: CommandLine | None, width: int
 
 
 def _stage_table(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
-    """Yield a heading and the table of the stages of a training step; nothing if no process marks steps."""
+    """Yield a heading and the table of the stages of a training step; nothing if no process marks steps.
+
+    Stages below 0.5 % of the steps are left out.
+    """
     if not diagnosis.steps:
         return
     total = max(diagnosis.seconds, 1e-12)

@@ -88,7 +88,10 @@ class TrainingRequests:
                 self._request_micro_batches(name, stages, living)
 
     def _workers(self, name: str, request: FiledRequest | None) -> list[WorkerProgress]:
-        """Return the progress on ``request`` of the workers of stage ``name`` that record on demand."""
+        """Return the progress on ``request`` of the workers of stage ``name`` that record on demand.
+
+        None stands for the request in the folder.
+        """
         return [
             row
             for row in progress.collect(self.states, time.time(), requested=request).rows
