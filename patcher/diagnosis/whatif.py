@@ -79,7 +79,7 @@ def replay(iterations: Iterations) -> Replayed | None:
     """Reconstruct the requests of the newest rollouts, and replay them under the settings that these ran with.
 
     None without iterations. ``why`` of the result says why a replay is no model of them: contexts are missing, requests
-    are too many or arrive late, or fewer than 90 % of the iterations come out as they were.
+    are too many or arrive late, fewer than 90 % of the iterations come out as they were, or their contexts do not.
     """
     if not len(iterations):
         return None

@@ -152,7 +152,8 @@ class _Join:
         """Yield number, start, end and mean age of the weights of each step.
 
         Start and end are in microseconds; the age is in steps, None if unknown. Before a step is yielded, everything
-        that ended in the step has been read. Yields nothing without a driver.
+        that ended in the step has been read. A step that the driver marks twice is yielded once. Yields nothing without
+        a driver.
         """
         if self.driver is None:
             return
