@@ -36,8 +36,9 @@ def what_if_name(what_if: WhatIf) -> Text:
 def actions(stage: StageDiagnosis, iterations: Iterations, what_ifs: Iterable[WhatIf] = ()) -> tuple[Action, ...]:
     """Return the three actions that save most of the rollouts' time, the largest upper bound first.
 
-    The proposals are fuller batches, less of some ``classes`` of ``stage``, and ``what_ifs``. Those that save less than
-    2 % of the stage's seconds are left out. Bounds overlap: they do not add up.
+    The proposals are fuller batches, less host time, hidden collectives, and ``what_ifs``. Those that save less than
+    2 % of the seconds of ``stage``, the rollout, are left out. ``iterations`` are the stage's. Bounds overlap: they do
+    not add up.
     """
     proposals = [
         *_fuller_batches(iterations),
@@ -82,8 +83,8 @@ def _largest(proposals: Iterable[Action], seconds: float) -> tuple[Action, ...]:
 def _what_if_actions(what_ifs: Iterable[WhatIf], stage_seconds: float, iterations: Iterations) -> Iterator[Action]:
     """Yield actions for the first ``max_num_seqs`` above the peak of requests, and the first limit of output lengths.
 
-    ``stage_seconds`` is how long the rollouts took. A what-if without bounds, or whose estimate saves less than 2 %, is
-    skipped.
+    ``stage_seconds`` is how long the rollouts took, ``iterations`` are all of theirs. A what-if without bounds, or
+    whose estimate saves less than 2 %, is skipped.
     """
     peak = int(iterations.requests.max(initial=0))
     names = set[str]()

@@ -65,9 +65,10 @@ def iterations(
 ) -> Iterations:
     """Build the iterations of an engine from columns, with rollouts numbered from 0.
 
-    ``start`` and ``length`` are in seconds. ``numbers`` are none, or two arrays with the number of the rollout and the
-    id of each iteration. If these rollouts are missing or all 0, a rollout begins at each iteration whose scheduled
-    tokens are all the context; prefix caching hides such iterations.
+    ``start`` and ``length`` are in seconds. The result's ``seconds`` last until the next iteration starts; only for the
+    last one of a rollout they are its ``length``. ``numbers`` are none, or two arrays with the number of the rollout
+    and the id of each iteration. If these rollouts are missing or all 0, a rollout begins at each iteration whose
+    scheduled tokens are all the context; prefix caching hides such iterations.
     """
     rollout, identity = numbers or (np.zeros(len(start), dtype=np.int64),) * 2
     begins = np.diff(rollout, prepend=0) != 0 if rollout.any() else tokens >= context

@@ -53,8 +53,8 @@ class ClassShare(Payload):
 class LoadPart(Payload):
     """The iterations of one load: share of the stage's seconds, ms of each, and its classes, largest first.
 
-    ``error`` is the time that the recorded iterations predict over the measured one, less 1. ``classes`` is empty, and
-    ``why`` says why, where the recorded iterations do not support them.
+    ``error`` is the time that the recorded iterations predict over the measured one, less 1; None if either is missing.
+    ``classes`` is empty, and ``why`` says why, where the recorded iterations do not support them.
     """
 
     KEYS = ("load", "share", "iterations", "ms_each", "classes", "error", "supported", "why")

@@ -32,7 +32,8 @@ def choose_windows(
     There are at most ``windows`` ranges of ``LENGTH`` iterations, none before iteration ``first``. They do not touch,
     because opening one disturbs the next iteration. ``recorded`` has the features, of shape (iterations, features), of
     iterations recorded before, and ``taken`` the indices of these. If possible, no window lies near these, and half of
-    the windows lie where the mask ``lacking`` is True. A rollout of at most ``LENGTH`` iterations is one range.
+    the windows lie where the mask ``lacking`` is True. If at most ``LENGTH`` iterations are left from ``first`` on,
+    they are the only range; [] if none are.
 
     Greedy I-optimal design: each next window is the one that most lowers the mean variance of the predictions of all
     iterations, weighted by their seconds.

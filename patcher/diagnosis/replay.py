@@ -178,7 +178,7 @@ def _guess_ended(rebuilt: _Reconstruction, context: float, requests: int, tokens
 def _choose_by_context(candidates: Sequence[_Running], context: float, count: int) -> list[_Running]:
     """Return ``count`` candidates whose contexts add up to ``context`` tokens, or to the nearest sum that was tried.
 
-    Candidates whose context is known exactly are tried first.
+    ``candidates`` must be sorted by context. Those whose context is known exactly are tried first.
     """
     exact = _choose_nearest([request for request in candidates if request.exact], context, count)
     if len(exact) == count and _missing(exact, context) == 0:
@@ -238,7 +238,8 @@ def _choose_pair(ordered: Sequence[_Running], context: float) -> list[_Running]:
 def scheduled(requests: Sequence[Request], scheduler: Scheduler, most: float = math.inf) -> Floats:
     """Simulate a first-come-first-served scheduler with chunked prefill until all ``requests`` have ended.
 
-    Returns requests, tokens and context of each iteration, of shape (iterations, 3); at most ``most`` iterations.
+    ``requests`` must be in order of arrival. Returns requests, tokens and context of each iteration, of shape
+    (iterations, 3); at most ``most`` iterations.
     """
     rows = list[tuple[int, int, int]]()
     ends = list[tuple[int, int]]()  # the last iteration of each request that decodes, and its context then

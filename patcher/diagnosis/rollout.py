@@ -50,8 +50,8 @@ class DiagnosedRollouts:
 def diagnose_rollouts(engines: Sequence[Engine], profiles: Iterable[RankProfile]) -> DiagnosedRollouts:
     """Diagnose the rollouts of all ``engines`` together, with the ``profiles`` of windows recorded in them.
 
-    An engine's first rollout is a warm-up and left out if the engine has others. Below three recorded iterations the
-    stage has no classes.
+    An engine's first rollout is a warm-up and left out if the engine has others. The stage has no classes below three
+    recorded iterations, or if these do not support the result.
     """
     profiles = tuple(profiles)
     joined = [join(engine, profiles) for engine in engines]

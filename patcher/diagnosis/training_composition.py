@@ -153,15 +153,15 @@ def _with_classes(stage: StageDiagnosis, recorded: Interpolation, length: Floats
     shares, half_widths = recorded.shares_of(length), recorded.half_widths(length)
     checks = recorded.check(length)
     supported, why = supported_loads([check for check, _ in checks])
-    parts, total = [], float(seconds.sum())
+    parts, total = [], max(float(seconds.sum()), 1e-12)
     for check, mask in checks:
         of_load, count = float(seconds[mask].sum()), int(mask.sum())
         classes = class_shares(weighted(shares[mask], seconds[mask]), half_widths, of_load)
         parts.append(
             LoadPart(
                 load=check.load, share=of_load / total, iterations=count, ms_each=1e3 * of_load / count,
-                classes=classes if check.supported else (), error=check.of_whole * total / of_load,
-                supported=check.supported,
+                classes=classes if check.supported else (), supported=check.supported,
+                error=check.of_whole * total / of_load if of_load else None,
                 why="" if check.supported else reason(check),
             )
         )  # fmt: skip

@@ -79,7 +79,7 @@ def replay(iterations: Iterations) -> Replayed | None:
     """Reconstruct the requests of the newest rollouts, and replay them under the settings that these ran with.
 
     None without iterations. ``why`` of the result says why a replay is no model of them: contexts are missing, requests
-    are too many or arrive late, or fewer than 90 % of the iterations come out as they were.
+    are too many or arrive late, fewer than 90 % of the iterations come out as they were, or their contexts do not.
     """
     if not len(iterations):
         return None
@@ -137,7 +137,8 @@ def _newest_rollouts(iterations: Iterations) -> list[Iterations]:
 def what_ifs(iterations: Iterations) -> Iterator[WhatIf]:
     """Yield the time of rollouts with other ``max_num_seqs`` (0.5, 2 and 4 times the peak), and with outputs cut.
 
-    Outputs are cut at the 95th percentile of their lengths. Nothing is yielded without iterations.
+    Outputs are cut at the 95th percentile of their lengths. If the rollouts cannot be replayed, each result has a
+    reason instead of a time. Nothing is yielded without iterations.
     """
     replayed = replay(iterations)
     if replayed is None:

@@ -134,7 +134,8 @@ def unit_entries(profile: RankProfile) -> dict[object, Mapping[str, Any]]:
 def _find_iteration(engine: Engine, unit: RecordedUnit, entry: Mapping[str, Any]) -> int | None:
     """Return the index of a recorded iteration ``unit`` among the engine's iterations; None if it is not there.
 
-    ``entry`` is its metadata: the id of the iteration, or else its begin, which must be within 0.5 s.
+    ``entry`` is its metadata: the id of the iteration, or else its begin in ns since 1970. By the begin it is the
+    nearest iteration within 0.5 s that has the unit's requests, tokens and context.
     """
     iterations, identity, begin = engine.iterations, entry.get("iteration"), entry.get("begin")
     if type(identity) is int:

@@ -133,7 +133,7 @@ class RunFolder:
         return (self.path / "ray").exists()
 
     def leave(self, patience: float = 0.0) -> tuple[int, ...]:
-        """Remove the folder unless processes still use it; return the ids of these processes.
+        """Remove the folder unless processes still use it, and release its lock; return the ids of these processes.
 
         Wait up to ``patience`` seconds for them: Ray's processes end shortly after the driver. A pending stop signal,
         which `parent.run` blocks, ends the wait. A folder that stays is removed by a later run.

@@ -119,8 +119,11 @@ class _Witness:
         with contextlib.suppress(OSError):  # without it everything is sent on
             self._process = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=none, stderr=none, env={})
 
-    def has_received(self, number: int) -> bool:
-        """Tell whether signal ``number`` is pending on the helper; False without a helper."""
+    def group_received(self, number: int) -> bool:
+        """Tell whether the whole process group got the signal ``number``, which is then pending on the helper, too.
+
+        False without a helper.
+        """
         time.sleep(0.01)  # for whoever sends it to one process after the other, as Slurm does
         text = kernel_text(f"/proc/{self._process.pid}/status") if self._process else ""
         pending = re.search(r"^ShdPnd:\s*(\w+)", text, re.MULTILINE)
@@ -133,7 +136,10 @@ class _Witness:
 
 
 def _follow(pid: int) -> int:
-    """Wait until the process ``pid`` ends, forwarding signals; return its status as ``os.waitpid`` gives it."""
+    """Wait until the process ``pid`` ends; return its status as ``os.waitpid`` gives it.
+
+    Forward signals that other processes send to this process, unless its whole group, and so ``pid``, got them.
+    """
     witness = _Witness()  # after the command, which so gets all that the witness gets
     while True:
         ended, status = os.waitpid(pid, os.WNOHANG)
@@ -143,7 +149,7 @@ def _follow(pid: int) -> int:
         info = signal.sigtimedwait(_OURS, 1)  # for another thread of a caller may have got SIGCHLD
         if info is None or info.si_signo == signal.SIGCHLD or info.si_code > 0 or info.si_pid == pid:
             continue  # not from a process, or from the command to its caller
-        if os.getpgid(pid) != os.getpgrp() or not witness.has_received(info.si_signo):
+        if os.getpgid(pid) != os.getpgrp() or not witness.group_received(info.si_signo):
             os.kill(pid, info.si_signo)
         else:
             witness.close()
@@ -170,7 +176,7 @@ def _accompany(pid: int, companion: Companion) -> int:
         info = signal.sigtimedwait(_OURS, 1)
         if info is None or info.si_signo == signal.SIGCHLD or info.si_pid == pid:
             continue
-        of_group = info.si_code > 0 or witness.has_received(info.si_signo)  # the terminal's, or a caller's
+        of_group = info.si_code > 0 or witness.group_received(info.si_signo)  # the terminal's, or a caller's
         if info.si_signo == signal.SIGINT and not interrupted:
             interrupted = True
             companion.interrupted()

@@ -54,9 +54,10 @@ receipts: "set[tuple[str, int, str]]" = set()
 
 
 def add(package: str) -> None:
-    """Register the planned files of ``package``; a file in two plans stays with the first, that of the inner run.
+    """Register the files in the plan of ``package``, a folder, and note in the run's folder that this process started.
 
-    Raises OSError or ValueError if the plan cannot be read.
+    A file in two plans stays with the first, that of the inner run. The plan stays open, which shows that this process
+    uses it. Raises OSError or ValueError if the plan cannot be read.
     """
     plan = os.open(os.path.join(package, "plan"), os.O_RDONLY | os.O_CLOEXEC)
     plans.append(plan)
@@ -108,8 +109,8 @@ def install() -> None:
 def _planned_bytes(loader: "SourceFileLoader", path: str, read: "Any") -> "bytes | None":
     """Return the bytes to import for ``path``; None if Python should read the disk.
 
-    ``read`` is the loader's original ``get_data``. Leave a receipt for a planned file. Raises ImportError if the file
-    would be unpatched though its run forbids that.
+    ``read`` is the loader's original ``get_data``. A planned file has planned bytes and leaves a receipt; Ray's module
+    `RAY` has those of `_with_run_hook`. Raises ImportError if a file would be unpatched though its run forbids that.
     """
     # py_compile writes for everybody what it reads.
     if getattr(loader, "name", "") == "<py_compile>":

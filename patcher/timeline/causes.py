@@ -267,7 +267,8 @@ class _Comparison:
     def excesses(self) -> Mapping[Activity, float]:
         """Return activity → its microseconds over the expected time, for the activities that stand out.
 
-        An activity stands out if this excess is above four times its usual spread, and above 5 % of a usual step.
+        An activity stands out if this excess is above four times its usual spread, and above 5 % of a usual step. Those
+        in phases that cannot be compared are left out.
         """
         least = SHARE * sum(middle for middle, _ in self.usual_times.values())
         excesses = {activity: self.step.us[activity] - middle for activity, (middle, _) in self.usual_times.items()}

@@ -89,9 +89,9 @@ def align(processes: Sequence[Process], reference: int) -> Alignment:
 def solve_offsets(bounds: Iterable[ClockBound], home: str, walls: Mapping[str, int]) -> dict[str, Offset]:
     """Return boot id → the offset to add to a machine's clock to get that of the machine ``home``, with its error.
 
-    The offset is the middle of the range that all ``bounds`` together leave. ``walls`` has the offset in microseconds
-    that a comparison of the wall clocks gives. Without a bound on one side this offset is used, moved into the range,
-    with an unknown error.
+    The offset is the middle of the range that all ``bounds`` together leave. ``walls`` has boot id → the offset in
+    microseconds that a comparison of the wall clocks gives. Without a bound on one side this offset is used, moved into
+    the range, with an unknown error.
     """
     edges: dict[tuple[str, str], int] = {}
     for earlier, later, least in bounds:

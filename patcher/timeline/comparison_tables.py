@@ -51,8 +51,8 @@ def beside(comparison: RunComparison) -> Table:
 def change_verdict(change: SecondsChange) -> str:
     """Return the verdict on a change for people: "longer", "shorter", "no clear change" or "unknown".
 
-    The raw change decides. If the change at equal tokens gets another verdict, that one is returned instead, or the raw
-    one marked "raw only" if it is unclear.
+    The raw change decides. If the change at equal tokens has another known verdict, that one is returned, marked "at
+    equal token counts"; but if it is unclear, the raw one is returned, marked "raw only".
     """
     raw, equal = change.changed, change.changed_at_equal_tokens
     if equal in (UNKNOWN, raw):

@@ -633,7 +633,7 @@ class Reader:
         return taken
 
     def forget(self, before: int) -> list[KeptSpan]:
-        """Drop all spans, stalls and iterations that ended by ``before`` (microseconds); return the dropped spans."""
+        """Drop spans, stalls, CPU waits and iterations that ended by ``before`` (microseconds); return the spans."""
         ended = [span for span in self.spans if end_of(span) <= before]
         self.spans = [span for span in self.spans if end_of(span) > before]
         self.stalls = [stall for stall in self.stalls if stall.end > before]

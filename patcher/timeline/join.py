@@ -152,7 +152,8 @@ class _Join:
         """Yield number, start, end and mean age of the weights of each step.
 
         Start and end are in microseconds; the age is in steps, None if unknown. Before a step is yielded, everything
-        that ended in the step has been read. Yields nothing without a driver.
+        that ended in the step has been read. A step that the driver marks twice is yielded once. Yields nothing without
+        a driver.
         """
         if self.driver is None:
             return
@@ -458,7 +459,7 @@ class _Join:
         return lost if lost > (0 if head.ended else MANY_LOST) else 0
 
     def _note_texts(self) -> Iterator[str]:
-        """Yield texts on damaged files, lost records, uncertain clocks, rlpatch's pauses and missing step marks."""
+        """Yield texts on damaged files, lost records, uncertain clocks, pauses, waits for a CPU, missing step marks."""
         for at, (reader, process) in enumerate(zip(self.readers, self.processes, strict=True)):
             name = process.head.path.name
             if reader.losses.too_large:

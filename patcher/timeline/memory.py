@@ -301,7 +301,8 @@ class MemoryCollector:
     def _add_sync_changes(self, spans: Mapping[int, Sequence[KeptSpan]], notes: Mapping[int, Notes]) -> None:
         """Add to ``changes`` how many bytes each device needed for the weight sync, beyond its use before and after.
 
-        ``spans`` and ``notes`` are those of each process in the step, by its index.
+        ``spans`` and ``notes`` are those of each process in the step, by its index. A device with fewer than three
+        notes during the sync is left out.
         """
         used = defaultdict[MemoryHome, list[tuple[int, int]]](list)
         syncs = defaultdict[MemoryHome, list[KeptSpan]](list)
@@ -353,9 +354,10 @@ class MemoryCollector:
             self.cache[process] = CacheUse(self._label(process), self.lane_of[process], number, most.used, most.total)
 
     def result(self) -> RunMemory:
-        """Return the memory of the run: places, peaks, changes, growth, excesses and KV caches, each list sorted.
+        """Return the memory of the run: places, peaks, changes, growth, excesses and KV caches.
 
-        Changes below 100 MB are left out.
+        Peaks are in the order of the steps, places by kind and name, the others by size, the largest first. Changes
+        below 100 MB are left out.
         """
         changes = [
             MemoryChange(*key, len(sizes), round(statistics.median(sizes)), max(sizes, key=abs))
@@ -408,7 +410,7 @@ class MemoryCollector:
                 )  # fmt: skip
 
     def _excesses(self, process: int, grown: Mapping[tuple[int, str], int]) -> Iterator[MemoryExcess]:
-        """Yield the steps in which a process had more private memory than usual; the first step does not count.
+        """Yield the steps in which a process had more private host memory than usual; the first step does not count.
 
         ``process`` is its index. ``grown`` has the bytes per step by which memory grows, by (lane, "host" or "device");
         this growth is subtracted. Adjacent steps with the same peak are one. With fewer than four steps nothing is

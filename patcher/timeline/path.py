@@ -595,7 +595,7 @@ class _Walk:
         """Append one piece of the path: from ``low`` to ``high`` (microseconds), the step waited for ``span``.
 
         ``phase`` is the driver's, ``late`` the delay of the span's process in microseconds. With ``all_ranks``,
-        or if the files of some ranks are missing, the piece names no process.
+        and for a trainer if the files of some ranks are missing, the piece names no process.
         """
         role = self.records.roles[span.process]
         of_trainer = {"driver": ("work", "unit", "wait"), "engine": ("work", "unit", "wait", "phase")}
@@ -863,11 +863,13 @@ def _start_of(work: KeptSpan) -> KeptSpan:
 
 
 def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str, process: int) -> list[PathPiece]:
-    """Return the iterations of an engine between ``low`` and ``high`` (microseconds) as pieces of the path, in order.
+    """Return the iterations of an engine around ``low`` to ``high`` (microseconds) as pieces of the path, in order.
 
+    The first may begin, or even end, before ``low``, and the last may end after ``high``: nothing is cut off.
     ``columns`` are its iterations, ``process`` is its index, ``phase`` is the driver's. An iteration with at most
     one token per request is a decode step; any other is a prefill, also one with speculative tokens. Neighbours of the
-    same kind with small gaps between them are one piece.
+    same kind with small gaps between them are one piece; a small gap before one of the other kind joins the piece
+    before it.
     """
     first = max(bisect_left(columns.start, low) - 1, 0)
     last = bisect_left(columns.start, high)

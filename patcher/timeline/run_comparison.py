@@ -306,7 +306,10 @@ def _change_with_interval(first: Sequence[float], second: Sequence[float], z: fl
 
 
 def _compare_causes(sides: Sequence[Sequence[TrainingStep]]) -> tuple[CauseChange, ...]:
-    """Return each cause that limited a step of either side, with its steps and excess on both, the costliest first."""
+    """Return each cause that limited a step of either side, with its steps and excess on both, the costliest first.
+
+    Of a step with several causes, only the costliest counts.
+    """
     grouped: dict[tuple[object, ...], list[list[Cause]]] = {}
     for at, side in enumerate(sides):
         for cause in filter(None, (step.limited_by for step in side)):

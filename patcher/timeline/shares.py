@@ -138,8 +138,9 @@ NOTHING = Amounts(0, 0)
 def amounts(records: StepRecords) -> Amounts:
     """Return the decode steps and generated tokens of a step, from the iterations that begin in it.
 
-    Iterations during validation do not count. Each request of an iteration counts one token, although speculative
-    decoding may give it several.
+    Decode steps are those of the engine that has most, tokens are those of all engines together. Iterations during
+    validation do not count. Each request of an iteration counts one token, although speculative decoding may give it
+    several.
     """
     steps, tokens = [0], 0
     training = uncovered(validations(records), records.start, records.end)

@@ -30,7 +30,7 @@ TOGETHER = 3
 def stall_before_block(
     before: int, written: int, ended: Sequence[tuple[int, int]], begun: Sequence[int]
 ) -> TimeRange | None:
-    """Return the range in which a process certainly did not run, because it wrote a block late; None if it did not.
+    """Return the range in which a process certainly did not run, because it wrote a block late; None if there is none.
 
     Times are in microseconds. ``before`` is when the process wrote the previous block, ``written`` when it wrote this
     one. ``ended`` has start and end of each record in the block, ``begun`` the starts of its spans that go on.

@@ -104,8 +104,9 @@ class StateFolder:
     def trace(self, name: str) -> tuple[Path, float | None]:
         """Return the path of the trace ``name`` below the save path, with .gz if compressed, and the time of writing.
 
-        The time is in seconds since 1970, None if the trace is gone. A metadata file decides the time, if there is one,
-        because the trace itself may be parsed (torch_npu) or compressed later.
+        For a window that nsys recorded it is the path of the metadata file, because the trace lies elsewhere. The time
+        is in seconds since 1970, None if the file is gone. A metadata file decides the time, if there is one, because
+        the trace itself may be parsed (torch_npu) or compressed later.
         """
         name = f"{name}{FACTS}" if name.endswith(NSYS) else name
         for form in (name, f"{name}.gz"):
@@ -122,9 +123,9 @@ class StateFolder:
         return self.path / f"{stage}{requests.SUFFIX}"
 
     def write(self, stage: str, request: TriggerRequest) -> FiledRequest:
-        """Store ``request`` for ``stage`` atomically, in place of an earlier request; return the stored request.
+        """Store ``request`` atomically, in place of an earlier one for ``stage``; return it with the time of writing.
 
-        Raises OSError if the folder is a link or cannot be written.
+        Create the folder if it is missing. Raises OSError if the folder is a link or cannot be written.
         """
         self._refuse_link()
         self.path.mkdir(parents=True, exist_ok=True)

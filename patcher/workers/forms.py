@@ -45,7 +45,7 @@ class Fields:
     def text(self, name: str, default: str | None = None, pattern: str = ".*", longest: int = LONGEST) -> str:
         """Return the text of field ``name``: at most ``longest`` characters, all of which ``pattern`` matches.
 
-        Return ``default`` if the field is missing; without a default it is required.
+        Return ``default`` if the field is missing. Raises ValueError for any other value, or if it has no default.
         """
         value = self._field(name, default)
         if not isinstance(value, str) or len(value) > longest or not (value == default or _fits(value, pattern)):
@@ -55,7 +55,7 @@ class Fields:
     def number(self, name: str, default: int | None = None, lowest: int = 0) -> int:
         """Return the whole number in field ``name``, from ``lowest`` to `MOST`.
 
-        Return ``default`` if the field is missing; without a default it is required.
+        Return ``default`` if the field is missing. Raises ValueError for any other value, or if it has no default.
         """
         value = self._field(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= MOST:
@@ -74,7 +74,10 @@ class Fields:
         return float(value)
 
     def texts(self, name: str, pattern: str = ".*") -> tuple[str, ...]:
-        """Return the list of printable texts in field ``name``, each of which ``pattern`` matches; () if missing."""
+        """Return the list of printable texts in field ``name``, each of which ``pattern`` matches; () if missing.
+
+        Raises ValueError for any other value.
+        """
         value = self.content.get(name, [])
         if not isinstance(value, list) or not all(_fits(text, pattern) for text in value):
             raise self._wrong(name)

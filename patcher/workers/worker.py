@@ -61,7 +61,8 @@ class WorkerState:
     def span(self) -> tuple[int, float] | None:
         """Return start and exclusive end (may be infinite) of the first window, in the steps that the worker counts.
 
-        With a condition, the window counts from the step in which the condition came true; None until that is known.
+        With a condition, the window counts from the step in which the condition came true. None until that is known,
+        and without a window.
         """
         if not self.window or (self.origin is None and (self.load or self.tail or self.context)):
             return None

@@ -72,7 +72,10 @@ class Follower:
         return self.reached or (self.finished and self.steps is None)
 
     def look(self) -> None:
-        """Look at the run once: request windows that the diagnosis lacks, or read the windows that have been saved."""
+        """Look at the run once: read the windows that have been saved, and request those that the diagnosis lacks.
+
+        Updates `diagnosis`, `rollouts` (how many have begun), `finished` and `reached`.
+        """
         processes = reading.newest_since(self.folder, self.started)
         if not self.finished:
             self.training.look(processes, self.diagnosis.supported if self.diagnosis else ())
@@ -88,8 +91,9 @@ class Follower:
     def _look_at_rollouts(self, processes: tuple[Process, ...], run_engines: Sequence[Engine]) -> None:
         """Read the windows that the rollout workers have saved, then request more; do nothing while one still records.
 
-        No more are requested once the diagnosis of the rollout is supported, or all rounds were used. `processes` are
-        those of the run, `run_engines` its engines.
+        A worker that still records `PATIENCE` rollouts after the request is not waited for. No more are requested once
+        the diagnosis of the rollout is supported, or all rounds were used. `processes` are those of the run,
+        `run_engines` its engines.
         """
         rows = self._rollout_workers()
         living = [row for row in rows if not row.life.gone]

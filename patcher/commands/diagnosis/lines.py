@@ -39,7 +39,10 @@ def report(diagnosis: RunDiagnosis, next_command: CommandLine | None, width: int
 
 
 def _stage_table(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
-    """Yield a heading and the table of the stages of a training step; nothing if no process marks steps."""
+    """Yield a heading and the table of the stages of a training step; nothing if no process marks steps.
+
+    Stages below 0.5 % of the steps are left out.
+    """
     if not diagnosis.steps:
         return
     total = max(diagnosis.seconds, 1e-12)
@@ -63,7 +66,8 @@ def _stage_table(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
 def _stage_lines(stage: StageDiagnosis) -> Iterator[str]:
     """Yield the line on the kinds of kernels of a training stage or the weight sync, then the lines for -v.
 
-    Those for -v count what was recorded, and have the micro-batches by length.
+    Those for -v count what was recorded, and have the micro-batches by length. Nothing is yielded for a stage without
+    iterations.
     """
     if not stage.iterations:
         return

@@ -59,7 +59,7 @@ def _diagnose_with_steps(
 ) -> RunDiagnosis:
     """Return the diagnosis of the run of `processes`, with each stage's part of the training steps if they are known.
 
-    Raises Problem as `diagnose_processes`.
+    Add a note to `result` on each process that failed to record. Raises Problem as `diagnose_processes`.
     """
     diagnosis = diagnose_processes(folder, processes, display, result, replays=True)
     for note, process in failure_notes(folder, processes):
@@ -125,7 +125,7 @@ def newest_since(folder: Path, started: float) -> tuple[Process, ...]:
 def diagnose_newest(folder: Path, result: CommandResult, started: float, output: Output = NO_FILES) -> CommandResult:
     """Add to `result` the diagnosis of the newest run in `folder` that began after `started` (seconds since 1970).
 
-    Raises Problem (NO_TRACE) if no run did.
+    Write the files of `output`, and return `result`. Raises Problem (NO_TRACE) if no run began since.
     """
     processes = newest_since(folder, started)
     if not processes:

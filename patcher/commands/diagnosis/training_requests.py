@@ -71,7 +71,8 @@ class TrainingRequests:
     def _look_at(self, name: str, stages: Sequence[TrainerStage], *, done: bool) -> None:
         """Look at the workers of stage ``name``; if none of them is recording, request the windows that are lacking.
 
-        ``stages`` are the stage on each rank. ``done`` tells that the stage needs no more windows.
+        ``stages`` are the stage on each rank. ``done`` tells that the stage needs no more windows. Sets `pending` and
+        `has_new_windows` as `look` describes; in a look with new windows nothing is requested.
         """
         asked = self.asked.setdefault(name, _Asked())
         rows = self._workers(name, asked.request)
@@ -87,7 +88,10 @@ class TrainingRequests:
                 self._request_micro_batches(name, stages, living)
 
     def _workers(self, name: str, request: FiledRequest | None) -> list[WorkerProgress]:
-        """Return the progress on ``request`` of the workers of stage ``name`` that record on demand."""
+        """Return the progress on ``request`` of the workers of stage ``name`` that record on demand.
+
+        None stands for the request in the folder.
+        """
         return [
             row
             for row in progress.collect(self.states, time.time(), requested=request).rows

@@ -214,7 +214,8 @@ def _strokes(
 ) -> Markup:
     """Return bars as one SVG path, with their notes as data; an empty Markup if none lies in the frame.
 
-    ``top`` and ``height`` are in pixels, ``title`` is the tooltip, ``classes`` are CSS classes.
+    ``intervals`` must be sorted. ``top`` and ``height`` are in pixels, ``title`` is the tooltip, ``classes`` are CSS
+    classes.
     """
     intervals = frame.within(intervals)
     if not intervals:

@@ -108,6 +108,19 @@ def test_without_sizes_lengths_decide_and_intervals_are_wider(tmp_path: Path) ->
     assert all(part.interval >= 0.02 for part in told.classes)
 
 
+def test_micro_batches_without_time_have_no_prediction_error(tmp_path: Path) -> None:
+    simulation = SimulatedTrainer()
+    for _ in range(2):
+        simulation.call([500] * 4)
+    last = simulation.calls[-1]
+    simulation.calls[-1] = last._replace(classes=(*last.classes[:3], dict.fromkeys(last.classes[3], 0)))
+    simulation.write_timeline(tmp_path, sizes=False)
+    simulation.write_window(tmp_path, 1, 1, 3)
+    short, long = stage_of(tmp_path).by_load
+    assert (short.load, short.share, short.error) == ("short", 0, None)
+    assert long.share == pytest.approx(1)
+
+
 def test_the_first_call_is_a_warm_up_unless_there_is_no_other(tmp_path: Path) -> None:
     simulation = simulated(tmp_path, calls=1)
     record_chosen(tmp_path, simulation, 0)
