@@ -73,7 +73,8 @@ class RelativeWindow(MovedWindow, RolloutUnits):
     def end_rollout(self, why: str) -> None:
         """End the rollout for the reason ``why``.
 
-        If the window did not open, report the fewest and most requests that were scheduled, too.
+        Report a window that did not open. If the state was not reached, the report has the fewest and most requests
+        that were scheduled.
         """
         if self.open_at is not None and self.prof is None:
             load = ", %s to %s requests were scheduled" % (self.fewest, self.most) if self.awaited else ""

@@ -564,8 +564,8 @@ class SglangTimeline(EngineTimeline):
     def iteration(self, worker: Any, batch: Any) -> Any:
         """Begin and return the span of an iteration: requests, tokens, sum and maximum of contexts of ``batch``.
 
-        Note the use of the KV cache, too. Return None without requests, on a rank that was not chosen, and after an
-        error, which stops the timeline.
+        ``worker`` is the scheduler, whose use of the KV cache is noted, too. Return None without requests, on a
+        rank that was not chosen, and after an error, which stops the timeline.
         """
         try:
             if self.counted is None:
@@ -644,7 +644,10 @@ class GroupTimeline(TimelineRecorder):
     """Keeps what a driver calls on groups of actors of Ray, each by the class of its group."""
 
     def called(self, group: Any, method: str) -> Any:
-        """Return the span of a driver's call on ``group``, a group of Ray actors; its name is "Class.method"."""
+        """Begin and return the span of a driver's call on ``group``, a group of Ray actors.
+
+        Its name is "Class.method", or ``method`` if the class of the actors is unknown.
+        """
         import contextlib
 
         with contextlib.suppress(Exception):  # a group of another kind: its calls have no class then
