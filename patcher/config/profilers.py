@@ -166,7 +166,7 @@ class TorchNpuSettings(ProfilerSettings):
     )
 
     def check(self, ranges: RangeOptions) -> None:
-        """Raise Problem (USAGE) for a combination that torch_npu would drop or not record."""
+        """Raise Problem (USAGE) as the base class does, or for options that torch_npu drops or that record nothing."""
         super().check(ranges)
         if ranges.module_ranges and self.export_type == ("text",):
             cause = Text("module_statistic of msprof-analyze reads a database, but --export-type text writes none")

@@ -111,7 +111,8 @@ class Window:
         """Return the window that `text` names: `A:B`, `A:` without an end, or several separated by commas.
 
         `unit` is what it counts, such as "decode". `following` is the next word on the command line, perhaps the end of
-        a window typed as two words. Raises Problem (USAGE).
+        a window typed as two words. Raises Problem (USAGE) for other texts, numbers that are too large, and windows
+        that are empty or out of order.
         """
         windows = []
         for part in text.split(","):
