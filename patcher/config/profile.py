@@ -112,7 +112,7 @@ class ProfileConfig(Generic[StageT_co]):
     def cold(self) -> bool:
         """Whether step 0 of a rollout or training step is recorded; False if steps count from a condition on.
 
-        It includes the profiler's start-up cost, because no step comes before it to warm up in.
+        Step 0 includes the profiler's start-up cost, because no step comes before it to warm up in.
         """
         stage = self.stage
         counted = isinstance(stage, WindowedStage) and bool(stage.window.all) and not stage.relative

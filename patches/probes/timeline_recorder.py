@@ -66,7 +66,7 @@ class TimelineRecorder(MemoryUse):
             self.rows, self.open, self.ids, self.current = first.rows, first.open, first.ids, first.current
 
     def begin(self) -> None:  # docstring goes in
-        """Begin recording in a new or forked process: drop the spans, the notes and the file of its parent."""
+        """Begin anew in a new or forked process: drop the spans, the notes and the file of its parent."""
         from threading import Event, Lock
 
         self.rows.clear()
@@ -297,7 +297,10 @@ class TimelineRecorder(MemoryUse):
             self.cpu_waits.append([self.waits_read // 1000, elapsed // 1000, min(longest, elapsed) // 1000])
 
     def thread_waits(self) -> dict[Any, int]:
-        """Return for how many nanoseconds each of Python's threads has waited for a CPU so far; {} if unknown."""
+        """Return the nanoseconds for which Python's threads have waited for a CPU so far, by native thread id.
+
+        {} if they are unknown.
+        """
         import os
         import threading
 
@@ -476,7 +479,7 @@ class EngineTimeline(TimelineRecorder):
         return span
 
     def blocks(self, scheduler: Any) -> None:  # docstring goes in
-        """Note the KV-cache blocks of ``scheduler`` in use; if they cannot be read, print that once and stop."""
+        """Note the KV-cache blocks of ``scheduler`` in use; if they cannot be read, print that and note no more."""
         try:
             first = self.first
             if self.cached and (first.state == "on" or first.start()):

@@ -171,10 +171,10 @@ class TrainingSteps(CountedUnits, OneWorld):
             self.close("complete")
 
     def end_loop(self, unit: str, ends_call: bool, complete: bool) -> None:
-        """End a loop over units: close the window if the loop was not ``complete``, otherwise note a pause.
+        """End a loop over units: close the window if the loop was not ``complete``.
 
-        With ``ends_call`` the call of the stage ends here, too. Do nothing in a process that was forked inside the
-        window.
+        Otherwise end the call of the stage if the loop ``ends_call``, or note a pause if an open window counts
+        ``unit``. Do nothing in a process that was forked inside the window.
         """
         import os
 
@@ -234,7 +234,7 @@ class TrainingSteps(CountedUnits, OneWorld):
         data["done"] = self.exits or (self.step >= max(self.steps) and self.open_at is None)
 
     def contents(self, batch: Any) -> Mapping[str, object]:
-        """Return "sequences" and "tokens" of a batch with "input_ids", or its "padded" shape.
+        """Return "sequences" of a batch with "input_ids", and its "tokens" (nested ids) or its "padded" shape.
 
         {} for any other batch.
         """

@@ -172,7 +172,7 @@ class WeightSync(OneWorld):
             return self.recorder.Range(name) if self.recording() else None
 
         def weights(self, weights: Any) -> Any:  # docstring goes in
-            """Return ``weights``; while a sync is recorded, an iterator has a range around each wait."""
+            """Return ``weights``; an iterator is wrapped to mark each wait by a range while a sync is recorded."""
             if not self.recording():
                 return weights
             name = "gather" if self.probe.role == "trainer" else "receive"
