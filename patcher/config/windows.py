@@ -91,7 +91,7 @@ class Window:
                 self.unit,
                 self,
             )
-            raise usage(cause, f"--{self.unit} {_joined(self.unit, self.all)}")
+            raise usage(cause, f"--{self.unit} {_merged(self.unit, self.all)}")
 
     def check(self) -> None:
         """Raise Problem (USAGE) if the window begins before the first step that exists, such as decode step 0."""
@@ -149,7 +149,7 @@ class Window:
         return ",".join(f"{first}:{'' if end == OPEN_END else end}" for first, end in self.all)
 
 
-def _joined(unit: str, windows: Iterable[tuple[int, int]]) -> Window:
+def _merged(unit: str, windows: Iterable[tuple[int, int]]) -> Window:
     """Return a window of all `windows` (first, end) in ascending order.
 
     Ranges without a free step between them, in which the profiler could warm up, are merged.
