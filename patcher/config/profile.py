@@ -86,9 +86,9 @@ class ProfileConfig(Generic[StageT_co]):
             )
 
     def _check_options_without_saving(self) -> None:
-        """Raise Problem (USAGE) for ``--max-trace-gb`` and ``--no-facts``, which a profiler must support.
+        """Raise Problem (USAGE) if ``--max-trace-gb`` or ``--no-facts`` is given.
 
-        Call it for a profiler that does not save the trace in the recorded process.
+        Call it for a profiler that does not save the trace in the recorded process: it supports neither.
         """
         tool = f"--tool {self.profiler.TOOL}"
         if self.max_trace_gb:
@@ -110,9 +110,9 @@ class ProfileConfig(Generic[StageT_co]):
 
     @property
     def cold(self) -> bool:
-        """Whether step 0 is recorded.
+        """Whether step 0 of a rollout or training step is recorded; False if steps count from a condition on.
 
-        It includes the profiler's start-up cost, because no step comes before it to warm up in.
+        Step 0 includes the profiler's start-up cost, because no step comes before it to warm up in.
         """
         stage = self.stage
         counted = isinstance(stage, WindowedStage) and bool(stage.window.all) and not stage.relative
@@ -135,7 +135,10 @@ class ProfileConfig(Generic[StageT_co]):
 
     @property
     def in_pieces(self) -> bool:
-        """Whether a window may be saved as several traces, because it is long or `trigger` may request a long one."""
+        """Whether a window may be saved as several traces, because it is long or `trigger` may request a long one.
+
+        False if the process does not save the trace itself.
+        """
         stage = self.stage
         lengths = [end - first for first, end in stage.window.all]
         return (

@@ -95,7 +95,7 @@ class ProfilerSettings:
     level: str = ""
 
     def check(self, ranges: RangeOptions) -> None:
-        """Raise Problem (USAGE) if `--contents` would record nothing, or not what the requested `ranges` need."""
+        """Raise Problem (USAGE) if `--contents` would record nothing, or lacks what its memory or the `ranges` need."""
         contents = f"--contents {','.join(self.contents)}"
         if ranges.switch and self.NEEDED not in self.contents:
             values = contents, ranges.switch, self.NEEDED
@@ -166,7 +166,7 @@ class TorchNpuSettings(ProfilerSettings):
     )
 
     def check(self, ranges: RangeOptions) -> None:
-        """Raise Problem (USAGE) for a combination that torch_npu would drop or not record."""
+        """Raise Problem (USAGE) as the base class does, or for options that torch_npu drops or that record nothing."""
         super().check(ranges)
         if ranges.module_ranges and self.export_type == ("text",):
             cause = Text("module_statistic of msprof-analyze reads a database, but --export-type text writes none")

@@ -92,7 +92,7 @@ class Window:
                 self.unit,
                 self,
             )
-            raise usage(cause, f"--{self.unit} {_joined(self.unit, self.all)}")
+            raise usage(cause, f"--{self.unit} {_merged(self.unit, self.all)}")
 
     def check(self) -> None:
         """Raise Problem (USAGE) if the window begins before the first step that exists, such as decode step 0."""
@@ -112,7 +112,8 @@ class Window:
         """Return the window that `text` names: `A:B`, `A:` without an end, or several separated by commas.
 
         `unit` is what it counts, such as "decode". `following` is the next word on the command line, perhaps the end of
-        a window typed as two words. Raises Problem (USAGE).
+        a window typed as two words. Raises Problem (USAGE) for other texts, numbers that are too large, and windows
+        that are empty or out of order.
         """
         windows = []
         for part in text.split(","):
@@ -149,7 +150,7 @@ class Window:
         return ",".join(f"{first}:{'' if end == OPEN_END else end}" for first, end in self.all)
 
 
-def _joined(unit: str, windows: Iterable[tuple[int, int]]) -> Window:
+def _merged(unit: str, windows: Iterable[tuple[int, int]]) -> Window:
     """Return a window of all `windows` (first, end) in ascending order.
 
     Ranges without a free step between them, in which the profiler could warm up, are merged.

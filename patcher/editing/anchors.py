@@ -63,7 +63,10 @@ class AnchorSearch(NamedTuple):
         return self._only_match(matches, actual)
 
     def only_call(self, call: Call, method: Function) -> ast.Call:
-        """Return the only call in `method` of the function that `call` names."""
+        """Return the only call in `method`, at any depth, of the function that `call` names.
+
+        Raises Problem (STRUCTURE) unless there is exactly one.
+        """
         nodes = (node for node in ast.walk(method) if isinstance(node, ast.Call))
         calls = [node for node in nodes if ast.unparse(node.func) == call.function]
         actual = Text("{count} calls of {function} in {method}", len(calls), call.function, method.name)
@@ -72,8 +75,9 @@ class AnchorSearch(NamedTuple):
     def only_statement(self, insertion: Insertion, method: cst.FunctionDef) -> Statement:
         """Return the statement of `method` that `insertion` goes in front of, or around.
 
-        It is the first one (`Head`), the loop over given names (`Loop`), a given top-level statement (`Before`), or the
-        statement that is a given call or assigns its result. Raises Problem (STRUCTURE) unless there is exactly one.
+        It is the first one (`Head`), the loop over given names at any depth (`Loop`), a given top-level statement
+        (`Before`), or the statement that is a given call or assigns its result (`Around`; at any depth if `nested`).
+        Raises Problem (STRUCTURE) unless there is exactly one.
         """
         where = insertion.where
         top = [node for node in method.body.body if isinstance(node, Statement)]
@@ -146,7 +150,7 @@ def _names(nodes: Iterable[ast.ClassDef | Function]) -> str:
 
 
 def iterable(loop: cst.CSTNode) -> str:
-    """Return the name or attribute that a `for` loop iterates over, also within `enumerate`; "" for anything else."""
+    """Return the dotted name that a `for` loop iterates over, also within `enumerate`; "" for any other node."""
     if not isinstance(loop, cst.For):
         return ""
     over = loop.iter

@@ -99,7 +99,8 @@ def _defined(lines: Sequence[str]) -> Iterator[str]:
 def _method_with(name: str, insertions: Sequence[Insertion], patch: PatchId, search: AnchorSearch) -> Piece:
     """Return the lines of the method `name` with `insertions`, which bear the marks of `patch`.
 
-    Raises Problem (STRUCTURE) if a parameter or the place of an insertion is missing.
+    Raises Problem (STRUCTURE) if there is not exactly one such method, if LibCST cannot parse it, or if a parameter or
+    the place of an insertion is missing.
     """
     file, node = search.file, search.only_method(name)
     first, end = sources.first_line(node) - 1, node.end_lineno or 0

@@ -41,7 +41,7 @@ def render(
     shared: PatchId,
     about: Mapping[str, object] = MappingProxyType({}),
 ) -> Rendered:
-    """Return the lines that `recipe` appends to its class, for the profile `config` in `release` ("" if unknown).
+    """Return the lines that `recipe` appends to its class or module, for `config` in `release` ("" if unknown).
 
     `patch` is the patch that defines the recorder, `shared` that of the base class, which other patches of the class
     use, too. `about` is the metadata that the recorder writes. User choices become literals. Raises ValueError for a

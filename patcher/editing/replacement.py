@@ -52,7 +52,7 @@ class Replaced(NamedTuple):
 def present_settings(source: bytes, recipe: Recipe, *, where: str) -> tuple[Setting, ...]:
     """Return the arguments that the recipe's calls have in `source`, as settings that change nothing.
 
-    Raises Problem as `replace`.
+    Arguments that are not given have no setting. Raises Problem (STRUCTURE) if the file does not fit the recipe.
     """
     search = AnchorSearch(recipe, sources.read(source, where))
     return tuple(
@@ -148,7 +148,8 @@ def _first(node: ast.Call) -> ast.keyword | None:
 def _verify(file: SourceFile, after: bytes, patch: PatchId, where: str) -> None:
     """Raise Problem (STRUCTURE) unless `after` parses to the tree of `file`, and a revert of `patch` gives its bytes.
 
-    `after` are the patched bytes. `where` names the file and line in the message.
+    `file` has the source before the change, but the tree after it. `after` are the patched bytes. `where` names the
+    file and line in the message.
     """
     cause = Text(
         "rlpatch cannot patch this call, because an argument shares a line with text that cannot be turned into a"

@@ -185,7 +185,10 @@ def names(node: Owner) -> Iterator[str]:
 
 
 def bound_names(source: bytes, class_name: str) -> set[str] | None:
-    """Return the names assigned in the class `class_name` ("": the module); None if `source` does not compile."""
+    """Return the names that the class `class_name` ("": the module) defines or assigns; empty without such a class.
+
+    Return None if `source` does not compile.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -198,8 +201,9 @@ def bound_names(source: bytes, class_name: str) -> set[str] | None:
 
 
 def fingerprint(source: bytes, class_name: str, method: str) -> str:
-    """Return 12 hex digits of a hash of `class_name.method` that ignores comments and layout, "" if it is missing.
+    """Return 12 hex digits of a hash of `class_name.method` that ignores comments and layout.
 
+    Return "" if the method is missing or `source` cannot be parsed. For the class name "", it is the module's function.
     The hash is the same under every Python version: empty fields, which new releases of `ast` add, are left out.
     """
     tree = _parsed(source)

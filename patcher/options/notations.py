@@ -126,7 +126,10 @@ class ReplicaList(Notation["tuple[int | str, ...] | None"]):
         self.words = words
 
     def read(self, option: str, text: str) -> tuple[int | str, ...] | None:
-        """Parse replicas: sorted numbers, then words; None for `all`. Raises Problem (USAGE)."""
+        """Return the replicas, sorted numbers before words; None for `all`.
+
+        Raises Problem (USAGE) for anything that is neither a number nor one of `words`.
+        """
         items = [item.strip().lower() for item in text.split(",")]
         numbers = [item for item in items if item not in self.words]
         read = self.numbers.read(option, ",".join(numbers)) if numbers else ()

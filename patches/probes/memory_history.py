@@ -41,7 +41,10 @@ class MemoryHistory(WindowTool):
         return getattr(npu._C, name_format % "npu", None) if npu else getattr(torch._C, name_format % "cuda", None)
 
     def open_window(self, unit: int) -> None:
-        """Start the allocator's history, and mark unit number ``unit`` unless it is the warm-up."""
+        """Start the allocator's history, and mark unit number ``unit`` unless it is the warm-up.
+
+        The first allocation that fails while the window is open saves a snapshot, too, where torch reports it.
+        """
         import sys
 
         import torch

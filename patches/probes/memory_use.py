@@ -143,7 +143,7 @@ class MemoryUse(Steerable):
         return available, total
 
     def memory_record(self, origin_us: int) -> Any:  # docstring goes in
-        """Empty the notes and return them as a record of the file, times in microseconds after ``origin_us``."""
+        """Empty the notes and return them for the file; times are us after ``origin_us``, "blocks" differences."""
         rows = [self.notes.popleft() for _ in range(len(self.notes))]
         pairs = [self.in_use.popleft() for _ in range(len(self.in_use))]
         self.changed = False

@@ -18,7 +18,7 @@ class PolicyUpdate(WithoutProfiler):
         self.start("mini-batch", None)
 
     def go_on(self, more: bool) -> None:
-        """Begin the next mini-batch if there is ``more``, otherwise end the call."""
+        """Begin the next mini-batch of this call of ``train`` if there is ``more``; otherwise end the call."""
         if more:
             self.start("mini-batch", None)
         else:

@@ -21,7 +21,8 @@ class NsysCapture(WindowTool):
     def open_window(self, unit: int) -> None:  # noqa: ARG002
         """Start the capture, and open a range "rlpatch:STAGE NUMBER NAME" for the window.
 
-        NUMBER is that of the rollout, the training step or the weight sync.
+        NUMBER is that of the rollout, the training step or the weight sync (0: of none), NAME that of the recording
+        with the time in milliseconds.
         """
         import time
 

@@ -38,7 +38,7 @@ class NamedIterations(StepMetadata):
     def begin_unit(self, number: int, batch: Any) -> None:
         """Begin unit ``number`` and note its input ``batch``.
 
-        Also note the timeline's id of the iteration that is running.
+        Also note the timeline's id of the iteration that is running, if it has one.
         """
         import sys
 

@@ -98,7 +98,10 @@ class Pieces(CountedUnits):
             self.mark_start()
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
-        """Report a saved piece and go on with the window, or end the window if this was its last piece."""
+        """Report the ``traces`` of a piece and go on with the window.
+
+        If this was the last piece, or nothing was saved, end the window with ``report``.
+        """
         report = report.replace(
             " of %s %s" % (10**9 - self.first, self.UNITS), " " + self.UNITS
         )  # of a window without an end

@@ -116,8 +116,8 @@ class ModuleRanges(Recorded):
     def begin_recording(self) -> None:
         """Replace ``nn.Module.__call__``: calls of a class whose name matches ``MODULES`` are put into a range.
 
-        Inside a compiled graph, and after the window, calls pass through unchanged. If ranges cannot have a domain,
-        only print the reason.
+        Inside a compiled graph, and after the window, calls pass through unchanged; ``end_recording`` restores the
+        method. If ranges cannot have a domain, only print the reason.
         """
         import functools
         import re

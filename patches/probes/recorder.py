@@ -160,7 +160,7 @@ class Recorder(WindowTool):
     def close(self, why: str) -> None:
         """Stop the tool, which saves the window, and report it; ``why`` tells the user the reason.
 
-        Do nothing if it is not open.
+        Do nothing if no window is open. An exception on the way is raised after the tool has stopped.
         """
         if self.prof is None:
             return

@@ -52,7 +52,10 @@ class RelativeWindow(MovedWindow, RolloutUnits):
             self.open_at = max(self.first - self.WARMUP, 0)
 
     def check_state(self, kind: str | None, load: int, batch: Any) -> None:
-        """Place the window if an iteration of ``load`` requests reaches the state; do nothing without a kind."""
+        """Place the window if an iteration of ``load`` requests reaches the state for which the window waits.
+
+        Until then, keep the fewest and most requests for the report. Do nothing without a kind.
+        """
         if kind is None or not self.awaited:
             return
         self.most = max(self.most, load)
@@ -73,7 +76,8 @@ class RelativeWindow(MovedWindow, RolloutUnits):
     def end_rollout(self, why: str) -> None:
         """End the rollout for the reason ``why``.
 
-        If the window did not open, report the fewest and most requests that were scheduled, too.
+        Report a window that did not open. If the state was not reached, the report has the fewest and most requests
+        that were scheduled.
         """
         if self.open_at is not None and self.prof is None:
             load = ", %s to %s requests were scheduled" % (self.fewest, self.most) if self.awaited else ""
@@ -81,7 +85,10 @@ class RelativeWindow(MovedWindow, RolloutUnits):
         super().end_rollout(why)
 
     def conclude(self, why: str, traces: Sequence[str]) -> None:
-        """Report how many units of the window were recorded, from which number on, and why it ended (``why``)."""
+        """Report how many units of the window were recorded, from which number on, and its ``traces``.
+
+        ``why`` says why it ended.
+        """
         units = max(self.unit - self.first, 0), self.end - self.first
         counted = self.RECORDED_FROM % (why, *units, self.first)
         between = ", with %s uncounted iterations between them: " % self.uncounted

@@ -66,7 +66,7 @@ class TimelineRecorder(MemoryUse):
             self.rows, self.open, self.ids, self.current = first.rows, first.open, first.ids, first.current
 
     def begin(self) -> None:  # docstring goes in
-        """Begin recording in a new or forked process: drop the spans, the notes and the file of its parent."""
+        """Begin anew in a new or forked process: drop the spans, the notes and the file of its parent."""
         from threading import Event, Lock
 
         self.rows.clear()
@@ -297,7 +297,10 @@ class TimelineRecorder(MemoryUse):
             self.cpu_waits.append([self.waits_read // 1000, elapsed // 1000, min(longest, elapsed) // 1000])
 
     def thread_waits(self) -> dict[Any, int]:
-        """Return for how many nanoseconds each of Python's threads has waited for a CPU so far; {} if unknown."""
+        """Return the nanoseconds for which Python's threads have waited for a CPU so far, by native thread id.
+
+        {} if they are unknown.
+        """
         import os
         import threading
 
@@ -476,7 +479,7 @@ class EngineTimeline(TimelineRecorder):
         return span
 
     def blocks(self, scheduler: Any) -> None:  # docstring goes in
-        """Note the KV-cache blocks of ``scheduler`` in use; if they cannot be read, print that once and stop."""
+        """Note the KV-cache blocks of ``scheduler`` in use; if they cannot be read, print that and note no more."""
         try:
             first = self.first
             if self.cached and (first.state == "on" or first.start()):
@@ -564,8 +567,8 @@ class SglangTimeline(EngineTimeline):
     def iteration(self, worker: Any, batch: Any) -> Any:
         """Begin and return the span of an iteration: requests, tokens, sum and maximum of contexts of ``batch``.
 
-        Note the use of the KV cache, too. Return None without requests, on a rank that was not chosen, and after an
-        error, which stops the timeline.
+        ``worker`` is the scheduler, whose use of the KV cache is noted, too. Return None without requests, on a
+        rank that was not chosen, and after an error, which stops the timeline.
         """
         try:
             if self.counted is None:
@@ -644,7 +647,10 @@ class GroupTimeline(TimelineRecorder):
     """Keeps what a driver calls on groups of actors of Ray, each by the class of its group."""
 
     def called(self, group: Any, method: str) -> Any:
-        """Return the span of a driver's call on ``group``, a group of Ray actors; its name is "Class.method"."""
+        """Begin and return the span of a driver's call on ``group``, a group of Ray actors.
+
+        Its name is "Class.method", or ``method`` if the class of the actors is unknown.
+        """
         import contextlib
 
         with contextlib.suppress(Exception):  # a group of another kind: its calls have no class then

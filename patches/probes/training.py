@@ -140,7 +140,10 @@ class TrainingSteps(CountedUnits, OneWorld):
         return True
 
     def open(self, unit: int, batch: Any = None) -> None:
-        """Open the window before unit number ``unit``, or report that the framework's own profiler would record."""
+        """Open the window before unit number ``unit``, whose input is ``batch``.
+
+        If the framework keeps units from being recorded (``framework_conflict``), report that and end the window.
+        """
         self.units = []  # of the trace: each call has one of its own
         obstacle = self.framework_conflict()
         if obstacle:
@@ -150,7 +153,8 @@ class TrainingSteps(CountedUnits, OneWorld):
     def start(self, unit: str, batch: Any) -> None:
         """Begin a unit with the input ``batch``: open the window if it starts here, or go on inside an open one.
 
-        ``unit`` is "micro-batch", "mini-batch" or "call"; do nothing if it is not what the window counts.
+        ``unit`` is "micro-batch", "mini-batch" or "call". Do nothing if the window counts something else, or if
+        this call has no window.
         """
         if unit != self.UNIT or self.open_at is None:
             return
@@ -167,10 +171,10 @@ class TrainingSteps(CountedUnits, OneWorld):
             self.close("complete")
 
     def end_loop(self, unit: str, ends_call: bool, complete: bool) -> None:
-        """End a loop over units: close the window if the loop was not ``complete``, otherwise note a pause.
+        """End a loop over units: close the window if the loop was not ``complete``.
 
-        With ``ends_call`` the call of the stage ends here, too. Do nothing in a process that was forked inside the
-        window.
+        Otherwise end the call of the stage if the loop ``ends_call``, or note a pause if an open window counts
+        ``unit``. Do nothing in a process that was forked inside the window.
         """
         import os
 
@@ -230,7 +234,7 @@ class TrainingSteps(CountedUnits, OneWorld):
         data["done"] = self.exits or (self.step >= max(self.steps) and self.open_at is None)
 
     def contents(self, batch: Any) -> Mapping[str, object]:
-        """Return "sequences" and "tokens" of a batch with "input_ids", or its "padded" shape.
+        """Return "sequences" of a batch with "input_ids", and its "tokens" (nested ids) or its "padded" shape.
 
         {} for any other batch.
         """
@@ -264,7 +268,7 @@ class WithoutProfiler(TrainingSteps):
     """A class of a framework without a profiler of its own."""
 
     def framework_conflict(self) -> str:
-        """Return "": the framework has no profiler that could be in the way."""
+        """Return "": no profiler of the framework, and nothing else of it, keeps units from being recorded."""
         return ""
 
 

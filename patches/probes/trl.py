@@ -41,7 +41,10 @@ class TrainerUpdate(TrainerSteps):
         return ""
 
     def contents(self, batch: Any) -> Mapping[str, object]:
-        """Return "sequences" and "padded" shape [sequences, tokens] of a batch, prompt and completion together."""
+        """Return "sequences" and "padded" shape [sequences, tokens] of a batch, prompt and completion together.
+
+        Read a batch without them as the base class does.
+        """
         import contextlib
 
         contents = dict(super().contents(batch))
@@ -64,7 +67,7 @@ class TrainerUpdate(TrainerSteps):
     def computed(self) -> None:
         """End a micro-batch after its backward.
 
-        The last one before the optimizer's step ends the training step, too.
+        If micro-batches are counted, the last one before the optimizer's step ends the training step, too.
         """
         self.stop("micro-batch")
         if self.UNIT == "micro-batch":

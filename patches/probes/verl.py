@@ -183,7 +183,7 @@ class MegatronSchedule(Schedule):
     _rlpatch_stage_units: Any
 
     def _rlpatch_stage_scheduled(self, unit: str, units: Any, mpu: Any, chunks: Any, last: bool = False) -> Any:
-        """Return an iterator that counts ``units``, or ``units`` as they are if Megatron interleaves them.
+        """Return an iterator that counts ``units``; ``units`` if nothing counts them or Megatron interleaves them.
 
         ``unit`` names them, ``mpu`` is Megatron's ``parallel_state``, ``chunks`` are those of the model. With
         ``last`` the call of the stage ends with them. Where they interleave and the window counts them, end the

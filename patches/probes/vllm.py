@@ -58,7 +58,7 @@ class SchedulerOutputs(RolloutUnits):
         return kind
 
     def contents(self, batch: Any) -> Mapping[str, Any]:
-        """Return requests, tokens, drafts, the longest and the summed context of an iteration.
+        """Return "requests", "tokens", "drafts", "longest" context and sum of contexts ("context") of an iteration.
 
         {} if the contexts are unknown.
         """

@@ -139,7 +139,7 @@ class WeightSync(OneWorld):
                 self.probe = self.recorder.dispatch(self.probe, worker, event, args)
 
         def sync(self, worker: Any, role: str, call: str, goes_on: Any = None) -> Any:  # docstring goes in
-            """Return a range for ``call``, the first or a later call of a sync; ``goes_on``: more calls follow."""
+            """Return a range for a sync's ``call``, None after the last sync; ``goes_on``: do more calls follow?"""
             if self.probe is None:
                 return None
             if not (self.depth or self.goes_on):
@@ -172,7 +172,7 @@ class WeightSync(OneWorld):
             return self.recorder.Range(name) if self.recording() else None
 
         def weights(self, weights: Any) -> Any:  # docstring goes in
-            """Return an iterator over ``weights`` with a range around each wait: "gather" or "receive"."""
+            """Return ``weights``; an iterator is wrapped to mark each wait by a range while a sync is recorded."""
             if not self.recording():
                 return weights
             name = "gather" if self.probe.role == "trainer" else "receive"

@@ -24,7 +24,10 @@ LINE = line(
 
 
 def probe(summary: Callable[[Any], str]) -> Probe:
-    """Return the probe in the sglang package that tells a server's processes the number of their replica."""
+    """Return the probe in the sglang package that tells a server's processes the number of their replica.
+
+    `summary` returns the sentence on what is recorded with a configuration.
+    """
     return Probe(
         members=(NamedReplica,),
         beside="_rlpatch_stage_replica = _RlpatchStageReplica()",

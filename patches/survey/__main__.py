@@ -77,7 +77,7 @@ def _survey(target_and_version: str, path: Path | None) -> list[str]:
 def _survey_unknown(project_name: str | None) -> int:
     """Print a report on each unknown release of the project `project_name` (None: of all).
 
-    Return 1 if there is any, else 0.
+    Return 1 if there is any, else 0. Raises Problem if the project is unknown, or if no index answers or has it.
     """
     names = [find.parse(project_name, projects())[0]] if project_name else [project.name for project in projects()]
     has_new = False

@@ -37,8 +37,8 @@ def download(
     """Fill `folder` with the files of a release that `keep` accepts and whose path begins with one of `prefixes`.
 
     Without prefixes, any path will do. The first of `distributions` that has the release is taken, as a wheel if there
-    is one, else as a source archive. Where the index serves ranges, only the files of a wheel below `prefixes` are
-    fetched, and `keep` is not asked. Raises Problem (ENVIRONMENT) if none can be downloaded.
+    is one, else as a source archive. Where the index serves ranges, only the files of a wheel below `prefixes` and up
+    to 1 MB are fetched, and `keep` is not asked. Raises Problem (ENVIRONMENT) if none can be downloaded.
     """
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         here, output = Path(scratch), ""

@@ -266,7 +266,7 @@ _SERVER_SWITCHES = (
 def _memory(role: str) -> ConfigSwitch:
     """Return the switch for verl's memory history in a role, from verl 0.6.0 on.
 
-    It is ON with the tool "torch_memory".
+    It is ON if the role has workers and their tool is "torch_memory".
     """
     tool = f"{role}.profiler.tool"
     return ConfigSwitch(
