@@ -188,7 +188,8 @@ def _sizes(value: object) -> tuple[int, ...] | None:
 def _window_of_step(typed: str, recorded: int | None) -> Extent | None:
     """Return the window in ``typed``, such as ``30:60``, as (first step, end or None); None without one.
 
-    The end is the step after the last. If ``typed`` has several windows, it is the one that contains step ``recorded``.
+    The end is the step after the last. If ``typed`` has several windows, it is the one that contains step ``recorded``,
+    or None if ``recorded`` is None.
     """
     windows = [(int(begin), int(end) if end else None) for begin, end in _WINDOW.findall(typed)]
     if len(windows) > 1:
@@ -242,7 +243,7 @@ def trace_of(path: Path) -> Path:
 def read(file: Path) -> Metadata:
     """Return the step metadata in a file.
 
-    Raises ValueError, with the reason as a text, if the file is damaged or of another format.
+    Raises ValueError, with the reason as a text, if the file is missing, unreadable, damaged or of another format.
     """
     content = None
     with contextlib.suppress(OSError, ValueError, RecursionError), reading(file) as stream:

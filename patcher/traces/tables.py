@@ -44,7 +44,7 @@ _AVERAGE = Column("average_ns", Text("average µs"), MICROS)
 def of_report(report: TraceReport) -> Iterator[tuple[Mapping[str, object], Table]]:
     """Yield each table of a report for CSV files, as (origin of its rows, table).
 
-    The origin maps "stage" to a value, and "source" and "rank" if the table is about one profile.
+    The origin has the name of the "stage", and "source" and "rank" if the table is about one profile.
     """
     for stage in report.stages or (report,):
         name = {"stage": stage.captures[0].part if stage.captures else ""}
@@ -224,7 +224,7 @@ def kernels(profile: RankProfile) -> Table:
 
 
 def allocations(profile: RankProfile) -> tuple[Table, Table]:
-    """Return the tables of a device's memory by step, and of the code that allocates most of it."""
+    """Return the tables of the memory of each device by step, and of the code that allocates most of it."""
     device = Column("device", Text("device"), RANK, optional=True)
     by_unit = (
         Column("step", Text("step"), NUMBER, TERMINAL), device,

@@ -50,7 +50,8 @@ def host_around(
 ) -> list[HostAround]:
     """Return the operator and the module around each moment, in the order of ``moments``.
 
-    A moment is (thread, time in ns). `NOWHERE` for the thread UNKNOWN; a name is UNKNOWN if nothing was around.
+    A moment is (thread, time in ns). Of nested operators of one library it is the outermost, of modules the innermost.
+    `NOWHERE` for the thread UNKNOWN; a name is UNKNOWN if nothing was around.
     """
     by_thread = defaultdict[int, list[int]](list)
     for place, (thread, _) in enumerate(moments):

@@ -170,7 +170,8 @@ class DatabaseTrace(RankTrace):
     def _add_tasks(self, db: sqlite3.Connection) -> None:
         """Add the tasks of the device that compute or copy; tasks that only order others are left out.
 
-        Raises Problem (TRACE) for tasks of several devices.
+        If the database has a table of computing tasks, computing tasks that it lacks are left out, too. Raises Problem
+        (TRACE) for tasks of several devices.
         """
         devices = _column(db, "SELECT DISTINCT deviceId FROM TASK WHERE taskType IS NOT NULL")
         if len(devices) > 1:
