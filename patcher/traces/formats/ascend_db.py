@@ -91,9 +91,9 @@ class DatabaseTrace(RankTrace):
     def kernel_uses(self, segments: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
         """Return calls, time and pipeline ratios of the kernels in the steps ``units``, for each type and shape.
 
-        Ratios are means of the first eight kernels. ``segments`` has the index of each task's segment (a step, or the
-        time between two steps). ``units`` maps the segments that count to the numbers of their steps. Raises Problem
-        (TRACE) if the database cannot be read.
+        Ratios are means of the first eight kernels of a type and shape. ``segments`` has the index of each task's
+        segment (a step, or the time between two steps). ``units`` maps the segments that count to the numbers of their
+        steps. Empty if the database does not tell types and shapes. Raises Problem (TRACE) if it cannot be read.
         """
         if not self.alike.kinds:
             return ()
@@ -160,7 +160,7 @@ class DatabaseTrace(RankTrace):
                 raise Problem(Kind.TRACE, cause, str(self.file), hint)
 
     def _rank(self, db: sqlite3.Connection) -> int | None:
-        """Return the rank in the database, else the rank set before. Raises Problem (TRACE) for several ranks."""
+        """Return the rank in the database, else one set before, if any. Raises Problem (TRACE) for several ranks."""
         has_map = "RANK_DEVICE_MAP" in self.tables
         ranks = _column(db, "SELECT DISTINCT rankId FROM RANK_DEVICE_MAP") if has_map else []
         if len(ranks) > 1:
