@@ -96,9 +96,9 @@ class RankTrace:
         self.unread = Counter[str]()
 
     def thread(self, process: object, thread: object) -> int:
-        """Return the number of a host thread; a thread not seen before is added.
+        """Return the index in ``operators`` and ``modules`` of a host thread; a thread not seen before is added.
 
-        Raises Problem (TRACE) for too many.
+        ``process`` and ``thread`` are its ids in the trace. Raises Problem (TRACE) for too many.
         """
         number = self.threads.setdefault((process, thread), len(self.threads))
         if number == len(self.operators):

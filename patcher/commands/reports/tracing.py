@@ -341,7 +341,7 @@ def _report_parsed(report: CommandResult, parsed: ParseResult, exports: tuple[st
 
 
 def _viewer_lines(viewer: Viewer) -> Iterator[str]:
-    """Yield the lines on a viewer: how to open traces in it, what it cannot show, and with -v the files to open."""
+    """Yield the lines on a viewer: how to open traces in it, what it cannot show, and with -v which files are there."""
     if viewer.program == ANALYZE:
         yield Text("{program} can read the traces (install it in a separate environment):", viewer.program)
         yield f"  {viewer.how}"

@@ -250,8 +250,8 @@ def _add_joined(sums: CallTable, joined: Mapping[int, Iterable[int]]) -> None:
 def _call_sums(sums: CallTable, texts: Sequence[str]) -> tuple[CallSums, ...]:
     """Return calls, kernels and times by name, longest device time first; names that were never called are left out.
 
-    ``sums`` is by the number of a name in ``texts``. Operators of one name with different shapes have several numbers,
-    which are added up.
+    ``sums`` maps the number of a name in ``texts`` to [calls, kernels, ns of the kernels, ns on the host]. Operators of
+    one name with different shapes have several numbers, which are added up.
     """
     by_name: dict[str, list[int]] = {}
     for number, values in sums.items():

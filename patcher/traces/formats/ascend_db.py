@@ -256,7 +256,7 @@ def _column(db: sqlite3.Connection, query: str) -> list[Any]:
 def _vendor_steps(analysis: Path) -> dict[str, dict[str, int]] | None:
     """Return the vendor's times of each step in ``analysis.db``; None without any.
 
-    Maps a step to the names in `ascend.COLUMNS`, and these to nanoseconds.
+    Maps a step to names such as ``computing_ns`` (see `ascend.COLUMNS`), and these to nanoseconds.
     """
     names = ascend.COLUMNS.values()
     query = f"SELECT step, {', '.join(name.removesuffix('_ns') for name in names)} FROM StepTraceTime"  # noqa: S608
