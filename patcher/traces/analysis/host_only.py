@@ -175,8 +175,8 @@ def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
 def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_operator: Counter[str]) -> HostExcess:
     """Explain why a ``slow`` step took longer than the ``typical`` one with as many operators: larger inputs, if any.
 
-    Otherwise it says what to suspect; all texts are "" if no sizes are known. ``longer_by_operator`` maps the name of
-    each operator to the ns by which it took longer.
+    If other inputs are not larger, only the evidence is told; if all are the same, what to suspect. All texts are "" if
+    no sizes are known. ``longer_by_operator`` maps the name of each operator to the ns by which it took longer.
     """
     for name, _ in longer_by_operator.most_common():
         new, old = (set(step.inputs.get(name, ())) for step in (slow, typical))
