@@ -168,7 +168,7 @@ def _load_content(
 
 
 def split_off_snapshots(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
-    """Return the memory snapshots among ``paths`` and in folders whose only readable traces they are, and other paths.
+    """Return the memory snapshots among ``paths`` and in folders whose only readable traces they are, and the rest.
 
     A file is a snapshot if its name ends in ``.pickle`` or ``.pkl``; step metadata stand for their trace.
     """
