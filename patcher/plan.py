@@ -433,7 +433,7 @@ def _no_file(target: Target, recipe: Recipe) -> Problem:
     files = ", ".join(dict.fromkeys(structure.file for structure in recipe.structures))
     return Problem(
         Kind.STRUCTURE,
-        Text("none of these files has the code that the recipe “{recipe}” looks for: {files}", recipe.name, files),
+        Text("none of the files into which the recipe “{recipe}” inserts code exists: {files}", recipe.name, files),
         str(target.root),
     )
 

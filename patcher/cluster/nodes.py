@@ -229,7 +229,7 @@ class Nodes:
             )
             return chosen, StepResult(problems=(problem,))
         text = Text(
-            "skipped {count} of {total} nodes, which have no target: {nodes}",
+            "skipped {count} of {total} nodes, because none of the targets is installed there: {nodes}",
             len(other_nodes),
             len(surveys),
             listed(other_nodes),

@@ -83,7 +83,7 @@ def _status_lines(
         yield f"  {apply_command}"
     if installed is not None and record.version and installed != record.version:
         yield Text(
-            "  warning: the version in this folder changed after it was patched; it is now {version}",
+            "  warning: the version in this folder changed after the patch was applied, and is now {version}",
             installed or Text("an unknown version"),
         )
     for file in states:

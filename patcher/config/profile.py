@@ -187,8 +187,8 @@ class ProfileConfig(Generic[StageT_co]):
         if self.stage.window.none or self.profiler.light:
             return
         detail = Text(
-            "the estimate comes from torch.profiler on a CPU, scaled to 32 layers; in training, all ranks wait for"
-            " the rank that takes longest to save"
+            "the time to save is estimated from torch.profiler on a CPU, scaled to 32 layers; in training, all ranks"
+            " wait for the rank that takes longest to save"
         )
         if self.unit_stall_ms > self.max_stall * 1000:
             seconds = self.unit_stall_ms / 1000

@@ -105,7 +105,7 @@ class ProfilerSettings:
             cause = Text("{contents} has neither npu nor cpu, so nothing would be recorded", contents)
             raise usage(cause, "--contents npu,cpu")
         if "memory" in self.contents and "cpu" not in self.contents:
-            cause = Text("{contents}: memory needs cpu, because allocations are recorded on the host", contents)
+            cause = Text("memory in {contents} needs cpu, too, because allocations are recorded on the host", contents)
             raise usage(cause, "--contents npu,cpu,memory")
 
     @property
@@ -209,7 +209,7 @@ class TorchNpuSettings(ProfilerSettings):
         if {"module", "stack"} & set(self.contents):
             yield Note(
                 Text("stack and module in --contents crash torch_npu 2.10.0.post4"),
-                Text("stack and module in --contents also slow down all other versions of torch_npu"),
+                Text("in torch_npu versions other than 2.10.0.post4, stack and module in --contents slow down the run"),
             )
         yield from super().notes(ranges)
         if ranges.module_ranges:

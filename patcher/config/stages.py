@@ -129,8 +129,8 @@ class RolloutStage(WindowedStage):
         super().__post_init__()
         if self.window.unit == "aligned" and self.relative:
             cause = Text(
-                "--aligned {window} cannot start at a state of the engine (--at-…): each rank reaches that state"
-                " at a different time",
+                "--aligned {window} cannot be combined with a start condition (--at-…): the ranks meet the condition"
+                " at different times",
                 self.window,
             )
             raise usage(cause, Text("leave out --at-…, or use --iterations {window}", self.window))

@@ -44,7 +44,8 @@ ROLLOUT_UNITS = (
     WindowUnit("prefill", "Iterations that contain prefill, A to B-1, counted from 0."),
     WindowUnit("iterations", "Iterations A to B-1 of any kind, counted from 0."),
     WindowUnit(
-        "aligned", "Iterations A to B-1, dummy batches included. Number n is the same step on all data-parallel ranks."
+        "aligned",
+        "Iterations A to B-1, dummy batches included. Iteration n is the same step on all data-parallel ranks.",
     ),
 )
 TRAINING_UNITS = (

@@ -13,8 +13,8 @@ from patcher.diagnosis.iterations import Floats, Iterations
 
 WINDOWS, LENGTH = 8, 5
 """Number of windows, and of iterations in each. In 22 of 23 real rollouts that they supported, every class above 5 %
-was within 1.5 points, and within 2.1 in the other; on a crowded machine in 10 of 12, and within 2.1. Six windows were
-within 1.5 points in 20 of the 23.
+was within 1.5 points, and within 2.1 in the other; on a machine that others used in 17 of 21, and within 2.1. Six
+windows were within 1.5 points in 20 of the 23.
 """
 
 

@@ -38,7 +38,7 @@ def stages(diagnosis: RunDiagnosis) -> Table:
         Column("step_seconds", Text("time in the steps"), SECONDS, bar=True),
         Column("share", Text("share"), SHARE),
         Column("seconds", Text("working time"), SECONDS),
-        Column("limited_by", Text("mostly waits for")),
+        Column("limited_by", Text("waits most for")),
         Column("supported", Text("enough data?"), Unit(lambda supported: Text("yes") if supported else Text("no"))),
         Column("why", Text("why data is insufficient"), optional=True),
     )

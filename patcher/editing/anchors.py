@@ -82,7 +82,7 @@ class AnchorSearch(NamedTuple):
             documented = method.get_docstring() is not None
             # Before the docstring of a function that has nothing else, which then has none while it is patched.
             statements = top[documented : documented + 1] or top[:1]
-            actual = Text("the body of {method} on the line of its `def`", insertion.method)
+            actual = Text("the body of {method} on the same line as its `def`", insertion.method)
         elif isinstance(where, Loop):
             statements = [node for node in _statements(method.body) if iterable(node) in where.names]
             variables = joined(OR, where.names)

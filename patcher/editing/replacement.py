@@ -151,7 +151,8 @@ def _verify(file: SourceFile, after: bytes, patch: PatchId, where: str) -> None:
     `after` are the patched bytes. `where` names the file and line in the message.
     """
     cause = Text(
-        "an argument shares a line with text that cannot be turned into a comment, such as a multi-line string"
+        "rlpatch cannot patch this call, because an argument shares a line with text that cannot be turned into a"
+        " comment, such as a multi-line string"
     )
     hint = Text("nothing was written; put each argument of the call on a line of its own, or reinstall the package")
     try:

@@ -112,7 +112,7 @@ def _judge(switch: Switch, reading: Reading) -> list[GuardResult]:
     armed = results[0]._replace(found=joined(SEMICOLON, (results[0].found, call)))
     if requests[0].sure:
         return [armed._replace(state=State.ON, off=Text("{instruction}, or leave out {call}", armed.off, call))]
-    return [armed._replace(state=State.UNKNOWN, reason=Text("rlpatch cannot tell whether this call is reached"))]
+    return [armed._replace(state=State.UNKNOWN, reason=Text("rlpatch cannot tell whether the run reaches this call"))]
 
 
 def _build_result(

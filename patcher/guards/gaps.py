@@ -19,15 +19,15 @@ _KEEPS = r"\$PYTHONPATH\b|\$\{PYTHONPATH\b(?!:?\+)"
 _FLAGS = r"-[bBdhiOPqRsuvVx]*"
 _PYTHON = rf"(.* )?(\S*/)?(python|pypy)[\d.]*t?( {_FLAGS}[WX] ?\S+| {_FLAGS})* {_FLAGS}"
 _LOST = {
-    rf"{_PYTHON}I.*": (Text("Python with -I ignores PYTHONPATH"), Text("leave -I out")),
-    rf"{_PYTHON}E.*": (Text("Python with -E ignores PYTHONPATH"), Text("leave out -E")),
-    rf"{_PYTHON}S.*": (Text("Python with -S does not import sitecustomize"), Text("leave -S out")),
+    rf"{_PYTHON}I.*": (Text("Python with -I ignores PYTHONPATH"), Text("start Python without -I")),
+    rf"{_PYTHON}E.*": (Text("Python with -E ignores PYTHONPATH"), Text("start Python without -E")),
+    rf"{_PYTHON}S.*": (Text("Python with -S does not import sitecustomize"), Text("start Python without -S")),
     r"(docker|podman|nerdctl) (.* )?(run|exec|start) .*": (
-        Text("the container has neither the environment variables nor the folder of rlpatch"),
+        Text("the container has neither rlpatch's environment variables nor rlpatch's folder"),
         Text("start `rlpatch run` inside the container"),
     ),
     r"(ssh|pdsh|kubectl) .*": (
-        Text("the other machine has neither the environment variables nor the folder of rlpatch"),
+        Text("the other machine has neither rlpatch's environment variables nor rlpatch's folder"),
         Text("start `rlpatch run` on that machine"),
     ),
     rf"ray job submit(?!.*([\0\1]|{_OURS})).*": (

@@ -132,7 +132,7 @@ def _window(row: Any) -> str:
     first, end = row.span or (math.inf, math.inf)
     span = f"{first}:{'' if end == math.inf else end}" if row.span else window
     if unit < first:
-        return Text("{step} before {window}", unit, span)
+        return Text("{step}, before {window}", unit, span)
     if end == math.inf:
         return Text("{recorded} in {window}", unit - first, span)
     return Text("{recorded} of {total} in {window}", min(unit, end) - first, end - first, span)

@@ -49,7 +49,8 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
                 _require_replaceable(store, path, state, file)
                 if group := rights.lost_group(state.gid, path):
                     lost = Text(
-                        "{file} will get another group, which revert does not undo; nobody loses access", path.name
+                        "the group of {file} will change, and revert will not restore it; nobody loses access",
+                        path.name,
                     )
                     notes.append(Note(lost, Text("{path} belongs to {group}", path, group)))
                 folders.append(path.parent)
@@ -134,7 +135,7 @@ def _require_replaceable(store: StoreFolder, path: Path, state: PathState, file:
         )
         raise Problem(Kind.ENVIRONMENT, lost, str(path), hint)
     if source := mounts.over(resolved(path)):
-        cause = Text("the file is a mount of {source}, so it cannot be replaced", source)
+        cause = Text("the file is mounted from {source}, so it cannot be replaced", source)
         hint = Text(
             "patch the package at the mount's source (--path), mount the folder instead of the file, or use `rlpatch"
             " run`, which changes no files"
@@ -160,7 +161,7 @@ def _require_removable(compiled: Path) -> None:
     owner, above = os.lstat(compiled).st_uid, os.stat(compiled.parent)
     sticky = above.st_mode & stat.S_ISVTX and os.geteuid() not in (0, above.st_uid, owner)
     if sticky:
-        cause = Text("this bytecode file belongs to user {owner}, and you may not delete it", owner)
+        cause = Text("this bytecode file belongs to user {owner}, and you have no permission to delete it", owner)
         hint = Text("ask that user to delete it; Python will create it again")
         raise Problem(Kind.ENVIRONMENT, cause, str(compiled), hint)
 

@@ -146,7 +146,7 @@ def _incomplete(error: BaseException, stores: Sequence[StoreFolder]) -> Problem:
     """
     if isinstance(error, Problem):
         return error.replace(kind=Kind.ROLLBACK_INCOMPLETE)
-    cause = Text("the files still contain an unfinished change, after this error: {error}", _reason(error))
+    cause = Text("an error left an unfinished change in the files: {error}", _reason(error))
     where = ", ".join(str(store.root) for store in stores)
     return Problem(Kind.ROLLBACK_INCOMPLETE, cause, where, CommandLine("recover"))
 

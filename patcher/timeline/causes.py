@@ -74,7 +74,7 @@ class Activity(NamedTuple):
 
 
 CPU_WAIT = Activity("host", "cpu-wait", Text("waiting for a free CPU"), "")
-"""Time in which a process on the critical path was ready to run but had no CPU."""
+"""Time in which a thread of the process that a step waited for was ready to run but had no CPU."""
 
 
 @dataclass(frozen=True)

@@ -377,7 +377,7 @@ class _Join:
         for at, verdict in enumerate(verdicts):
             if verdict.limited_by and verdict.limited_by.kind == causes.CPU_WAIT.kind:
                 waits = self._longest_cpu_waits([self.spent[at]])
-                why = Text("longest waits for a free CPU: {processes}", waits)
+                why = Text("processes that waited most for a free CPU: {processes}", waits)
                 verdicts[at] = replace(verdict, why=why)
         return tuple(
             replace(
@@ -393,14 +393,15 @@ class _Join:
         waited = sum(step.us.get(causes.CPU_WAIT, 0) for step in steps)
         if waited > costs.LONG_ACTIVITY * total:
             yield Text(
-                "for {share} of the critical paths, processes were ready to run, but no CPU was free. Other programs"
-                " took the cores, or this run has more busy threads than cores. Longest waits: {processes}",
+                "for {share} of the critical paths, a thread of the process that the step waited for was ready to run,"
+                " but had no CPU. Likely reasons: other programs, more busy threads in this run than cores, or a"
+                " container limit. Processes that waited most: {processes}",
                 share(waited / total),
                 self._longest_cpu_waits(steps),
             )
 
     def _longest_cpu_waits(self, steps: Iterable[causes.StepTimes]) -> Text:
-        """Return a text on the three processes that waited longest for a CPU on the critical paths of ``steps``."""
+        """Return a text on the three processes that waited most for a CPU on the critical paths of all ``steps``."""
         waits = Counter[int | None]()
         for step in steps:
             waits.update(step.by_process.get(causes.CPU_WAIT, {}))

@@ -180,7 +180,8 @@ def changes(run: RunTimeline) -> Table:
         for change in run.memory.changes
     ]  # fmt: skip
     about = Text(
-        "Sizes tell by how much the free device memory increased. A negative size means that memory was taken."
+        "Freed memory is the increase of the free device memory; a negative size means that memory was taken. Memory"
+        " needed for a weight sync is the peak during the sync beyond the memory in use at its start and end."
     )
     return Table("memory_changes", Text("Changes in free device memory"), columns, rows, about)
 

@@ -226,7 +226,7 @@ class Collector:
     def _keep_slowest(
         self, step: int, method: str, training_step: int, first: int, units_of: Sequence[tuple[int, Sequence[KeptSpan]]]
     ) -> None:
-        """Keep a call's slowest micro-batch if it is the slowest of the step, and the durations of all for the median.
+        """Keep a call's slowest micro-batch if it is the slowest of ``method`` in the step, and all durations.
 
         ``step`` is the number of the driver's step, ``training_step`` that by which the probe counts. ``units_of`` has
         pairs (process index, its micro-batches); ``first`` is the index of the first of these in the training step.
@@ -324,8 +324,8 @@ class Collector:
         window = ("--decode", f"{decodes.first}:{decodes.end}", *options)
         if not rollout.single:
             why = Text(
-                "{reason}. The engine ran out of requests in the middle of this step, so the next run may count its"
-                " rollouts differently: check the rollout number with `rlpatch watch`",
+                "{reason}. The engine may have run out of requests in the middle of this step, so the next run may"
+                " count its rollouts differently: check the number with `rlpatch watch`",
                 why,
             )
         return ProposedWindow(

@@ -44,7 +44,7 @@ PARTS: Mapping[str, str] = {
     "overlap_ns": Text("computing and communicating"),
     "communication_ns": Text("exposed communication"),
     "copy_ns": Text("copying"),
-    **{part: Text("free: {reason}", reason) for part, reason in FREE.items()},
+    **{part: Text("idle: {reason}", reason) for part, reason in FREE.items()},
 }
 """The nine parts of a step, in the order in which they are drawn, with their labels."""
 
@@ -577,7 +577,7 @@ TITLES = {
     "collective-idle": Text("The device is idle inside collectives"),
     "collective-outlier": Text("A collective takes much longer than similar ones"),
     "collective-unaligned": Text("Collectives transfer blocks of unaligned sizes"),
-    "pipeline-bubble": Text("Pipeline bubble: a stage waits for another"),
+    "pipeline-bubble": Text("Pipeline bubble: one stage waits for another stage"),
     "dispatch": Text("Host-bound: the device waits for the next launch"),
     "launch-blocked": Text("A launch call blocks while the device is idle"),
     "lead-in": Text("Time before the first kernel"),
@@ -587,9 +587,9 @@ TITLES = {
     "slow-rank": Text("Ranks wait for each other"),
     "missing-ranks": Text("The report does not cover all ranks"),
     "compute": Text("The device computes nearly all the time"),
-    "host-compile": Text("No device data; on the host, torch.compile takes most of the time"),
+    "host-compile": Text("No device data; on the host, torch.compile takes much of the time"),
     "host-idle": Text("No device data; most of the time, the host runs no operator"),
-    "host-small": Text("No device data; on the host, many small operators take most of the time"),
+    "host-small": Text("No device data; on the host, many small operators take much of the time"),
     "host-operators": Text("No device data; on the host, operators take most of the time"),
 }
 """Id of a diagnosis → its title, which is the verdict where it weighs most."""

@@ -198,7 +198,7 @@ def gaps(profile: RankProfile) -> Table:
         MARKED,
     )
     hues = [gap.part for gap in profile.gaps]
-    return Table("gaps", Text("Where the device was free"), columns, rows, about, hues)
+    return Table("gaps", Text("Where the device was idle"), columns, rows, about, hues)
 
 
 MARKED = 20
@@ -355,7 +355,7 @@ def rates(profile: RankProfile) -> Table:
 def collectives(profile: RankProfile) -> Table:
     """Return the table of collectives of known size, with the largest excess over the usual time first."""
     times = {
-        "usual_ns": Text("expected from similar collectives"), "excess_ns": Text("time beyond the expected"),
+        "usual_ns": Text("expected from similar collectives"), "excess_ns": Text("excess over expected"),
         "waits_ns": Text("waits for the straggler"), "transit_ns": "transit", "wait_ns": "waiting", "idle_ns": "idle",
     }  # fmt: skip
     columns = (

@@ -123,9 +123,11 @@ def baseline_words(folder: str, medians_ns: Sequence[int]) -> str:
     """
     first = in_ms(min(medians_ns))
     if len(medians_ns) == 1:
-        return Text("baseline {folder}: 1 run, median step {time}", folder, first)
+        return Text("baseline {folder}: 1 run, median step time {time}", folder, first)
     last = in_ms(max(medians_ns))
-    return Text("baseline {folder}: {count} runs, median step {first} to {last}", folder, len(medians_ns), first, last)
+    return Text(
+        "baseline {folder}: {count} runs, median step time {first} to {last}", folder, len(medians_ns), first, last
+    )
 
 
 def listed(numbers: Sequence[object]) -> str:

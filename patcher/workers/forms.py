@@ -83,7 +83,7 @@ class Fields:
     def _field(self, name: str, default: object) -> object:
         """Return a field, or the default. Raises ValueError if it is missing and has no default."""
         if name not in self.content and default is None:
-            raise ValueError(Text("the file has no {field}", name))
+            raise ValueError(Text("the file lacks the field {field}", name))
         return self.content.get(name, default)
 
     def _wrong(self, name: str) -> ValueError:

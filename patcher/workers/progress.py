@@ -158,7 +158,7 @@ def _outcome_taken(worker: Worker, state: Life, traces: Sequence[SavedTrace], fi
         if any(trace.written is None or trace.written >= filed.written for trace in traces):
             return DONE, ""
         if _is_past(worker, filed):
-            return LOST, Text("{kind} {number} ended without a trace", worker.turns, filed.at)
+            return LOST, Text("{kind} {number} ended, but no trace was saved", worker.turns, filed.at)
     return _outcome(worker, state)
 
 

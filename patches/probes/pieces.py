@@ -177,7 +177,7 @@ class LimitedPieces(SizeLimit, Pieces):
     """The limit of a window in pieces: a piece has no more units than fit."""
 
     def open_window(self, unit: int) -> None:
-        """Start the tool before unit number ``unit``, for as many units as fit the size limit, at least one."""
+        """Start the tool before unit number ``unit``; lower ``length`` to the units that fit, at least one."""
         if self.bytes_of_unit:
             units = int((self.most_bytes - self.bytes_saved) / self.bytes_of_unit)
             self.length = max(1, min(self.length, units))

@@ -51,14 +51,14 @@ WATCH = Group(
         metavar="NAMES",
         shell_complete=options.value_completion(OPTIONS["stage"]),
         help="Wait until each of these stages, such as rollout,update-policy, has saved a trace. Default: all"
-        " stages whose workers have written a state.",
+        " stages whose workers have reported their status.",
     ),
     Option(
         ["--since"],
         heading=WAITED,
         callback=_since,
         metavar="TIME",
-        help="Show only workers whose state was written within this time (10m, 2h) or since this moment (from"
+        help="Show only workers that reported their status within this time (10m, 2h) or since this moment (from"
         " `date +%s`).",
     ),
     options.switch(WAITED, "Print the state once; do not wait.", "--once"),

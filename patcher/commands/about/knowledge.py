@@ -26,16 +26,16 @@ STEERING = (
     ),
     Text("  RLPATCH=0                   record nothing"),
     Text("  RLPATCH_SAVE_PATH=/x/y      save to another folder"),
-    Text("  RLPATCH_RANKS=0,8           record on other ranks (all: on every one)"),
+    Text("  RLPATCH_RANKS=0,8           record on ranks 0 and 8 instead (all: on every rank)"),
 )
 STEERING_WINDOWS = (
     Text(
-        "  RLPATCH_WINDOW=A:B or A:    record another window, in the same unit (A: has no end), or"
-        " several if you applied several"
+        "  RLPATCH_WINDOW=A:B or A:    record this window instead, in the same unit (A: has no end), or a"
+        " list of windows if you applied a list"
     ),
-    Text("  RLPATCH_REPLICAS=0,3        record on other replicas (all: on every one)"),
-    Text("  RLPATCH_ROLLOUT=N           record in another rollout, counted from 0"),
-    Text("  RLPATCH_TRAINING_STEPS=2,5  record in other training steps, counted from 1"),
+    Text("  RLPATCH_REPLICAS=0,3        record on replicas 0 and 3 instead (all: on every replica)"),
+    Text("  RLPATCH_ROLLOUT=N           record in rollout N instead (the first is rollout 0)"),
+    Text("  RLPATCH_TRAINING_STEPS=2,5  record in training steps 2 and 5 instead (the first is step 1)"),
     Text("  With a stage's name, as in RLPATCH_UPDATE_POLICY_WINDOW, a variable applies only to that stage"),
 )
 STEERING_TIMELINE = (Text("  RLPATCH_MAX_TIMELINE_MB=20  limit the timeline to 20 MB per process"),)
@@ -91,8 +91,8 @@ def listing(words: Sequence[str] = ()) -> CommandResult:
     if words and not rows:
         typed = ", ".join(words)
         cause = Text(
-            "{targets} is not a published release, so rlpatch has no recipe for it, and finds the insertion points by"
-            " the structure of the code",
+            "rlpatch has no recipe for the release {targets}, so it looks for the insertion points by the structure of"
+            " the code",
             typed,
         )
         raise Problem(Kind.VERSION, cause, hint=CommandLine("list", *(upstream.project.name for upstream, _ in chosen)))
@@ -241,7 +241,9 @@ def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], texts_told: s
     """
     yield Text("{stage}: {recipe}, {windows}", recipe.stage, recipe.name, joined(COMMA, map(typed_as, recipe.windows)))
     if recipe.marks:
-        yield Text("  --markers also inserts this code for {options} windows", ", ".join(map(typed_as, recipe.marks)))
+        yield Text(
+            "  with --markers, this code is inserted for {options} windows, too", ", ".join(map(typed_as, recipe.marks))
+        )
     if recipe.strategies:
         yield Text("  strategy: {strategies}; role: {roles}", ", ".join(recipe.strategies), ", ".join(recipe.roles))
     reasons = (
@@ -331,7 +333,7 @@ def _gap_and_builtin_lines(upstream: Upstream, release: str, stages: set[str]) -
     for releases, text in upstream.builtin.items():
         if not release or SpecifierSet(releases).contains(release, prereleases=True):
             lines += [
-                Text("without rlpatch, {target} {releases} can by itself record: {capability}", name, releases, text),
+                Text("without rlpatch, {target} {releases} can record: {capability}", name, releases, text),
                 "",
             ]
     return lines

@@ -182,7 +182,12 @@ class Follower:
         unit = "iterations" if "iterations" in units else "decode"
         window = " ".join((planned.option, *planned.conditions))
         self.say(
-            Text("asked the rollout workers to record --{unit} {window} of rollout {number}", unit, window, request.at)
+            Text(
+                "asked rollout workers of rank 0 to record --{unit} {window} of rollout {number}",
+                unit,
+                window,
+                request.at,
+            )
         )
 
     def _lacking_windows(self, run_engines: Sequence[Engine], *, decode_only: bool) -> PlannedWindows | None:

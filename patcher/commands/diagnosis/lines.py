@@ -46,7 +46,7 @@ def _stage_table(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
     yield Text(
         "{count} steps, {seconds:,.1f} s: time of each stage on the critical path", diagnosis.steps, diagnosis.seconds
     )
-    titles = [Text("stage"), Text("seconds"), Text("share"), Text("mostly waits for")]
+    titles = [Text("stage"), Text("seconds"), Text("share"), Text("waits most for")]
     rows = [
         (
             stage.stage,
@@ -162,7 +162,7 @@ def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) ->
         names = joined(COMMA, (stage.stage for stage in supported))
         text = Text(
             "check passed for {stages}: at each load, predicted and measured time differ by at most {error:.1f} % of"
-            " the stage's time, so the time shares are reliable",
+            " the stage's time, so the windows suffice for the time shares",
             names,
             error,
         )

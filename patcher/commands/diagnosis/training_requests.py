@@ -116,7 +116,8 @@ class TrainingRequests:
         asked = self.asked[name]
         asked.request, asked.read, asked.count = self.states.write(name, request), False, asked.count + 1
         where = Text(
-            "asked the trainers to record --micro-batch {window} of stage {stage} in training step {step}",
+            "asked trainer rank {rank} to record --micro-batch {window} of stage {stage} in training step {step}",
+            request.ranks,
             request.window,
             name,
             request.at,

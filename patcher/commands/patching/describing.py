@@ -143,7 +143,8 @@ def _plan_lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
     }
     if any(kinds.values()):
         yield Text(
-            "  named ranges in the trace mark {parts}", joined(AND, (kind for kind, marked in kinds.items() if marked))
+            "  marked as named ranges in the trace: {parts}",
+            joined(AND, (kind for kind, marked in kinds.items() if marked)),
         )
     if config.profiler.STARTED_BY:
         yield from starting.nsys_lines(config.save_path)
@@ -168,7 +169,7 @@ def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator
     without = "" if place.marked or change.before == change.after else Text("no lines inserted")
     if change.before == change.after:
         verb = (
-            Text("registered again in .rlpatch, without a change to")
+            Text("registered again in .rlpatch (file unchanged):")
             if plan.edit.add and place.marked
             else Text("unchanged")
         )

@@ -119,7 +119,10 @@ def _readable_launch(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepR
         if launch.script is not None and str(launch.script) == problem.where:
             raise
         note = Note(
-            Text("the script that the command runs cannot be read, so it was not checked for other profilers"),
+            Text(
+                "the script that the command runs cannot be read, so it was not checked for other profilers, nor for"
+                " Python processes without rlpatch's hook"
+            ),
             str(problem),
         )
         return replace(launch, command=()), (), StepResult.noted([note], "warning")
@@ -134,7 +137,7 @@ def _report_gap(gap: HookGap, *, require: bool) -> StepResult:
     if require and gap.sure:
         cause = Text("{reason}, so processes that are started this way are not patched", gap.why)
         return StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, seen_text),))
-    warning = Text("{place}: {reason}, so processes that are started this way may not be patched", gap.where, gap.why)
+    warning = Text("{place}: {reason}, so processes that are started this way might not be patched", gap.where, gap.why)
     if gap.sure:
         warning = Text("{place}: {reason}, so processes that are started this way are not patched", gap.where, gap.why)
     note = Note(warning, joined("\n", seen_text))

@@ -128,8 +128,8 @@ def _refuse_trace_options(
             again = Text("choose steps with --steps A:B; type the option twice for one range per side")
             if option == "--fail-above":
                 again = Text(
-                    "--fail-above needs at least two traces per side. To judge the change yourself, see its interval"
-                    " in --json"
+                    "--fail-above needs two traces per side, or three on one side. To judge the change yourself, see"
+                    " its interval in --json"
                 )
             raise Problem(Kind.USAGE, why, hint=again)
 

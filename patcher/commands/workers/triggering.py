@@ -175,7 +175,7 @@ def _accepting_workers(folder: StateFolder, collected: RunProgress, options: Tri
     if not collected.rows:
         words = (options.target, *options.words.split(), "--at", str(int(options.training)))
         again = CommandLine("trigger", *filter(None, words), "--save-path", str(folder.save_path))
-        hint = Text("leave the request for the first worker that starts: {command}", again)
+        hint = Text("to request a window from the first worker that starts, run {command}", again)
         raise watching.no_worker_problem(folder, collected.skipped).replace(hint=hint)
     of_target, counting = _counting(collected, options)
     living = [row for row in counting if row.worker.on_demand and not row.life.gone]
@@ -255,7 +255,7 @@ def _build_request(rows: Sequence[WorkerProgress], options: TriggerOptions, now:
     if at < following:
         turn, current = options.turns, following - 1
         cause = Text("--at {at} is too late: a worker has already reached {turn} {number}", at, turn, current)
-        raise usage(cause, Text("use --at {number} or later, or leave --at out", following))
+        raise usage(cause, Text("use --at {number} or a larger number, or leave --at out", following))
     ranks = "all" if options.ranks is None else ",".join(map(str, options.ranks))
     return TriggerRequest(
         id=secrets.token_hex(6), window=str(options.window), ranks=ranks, at=at, load=options.at_load,
@@ -275,7 +275,7 @@ def _worker_notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> 
     A note follows if the workers have reached different rollouts or training steps.
     """
     for rank in sorted(set(options.ranks or ()) - {row.worker.rank for row in living}):
-        text = Text("rank {rank} takes no requests for recordings and will write no trace", rank)
+        text = Text("rank {rank} does not accept recording requests and will write no trace", rank)
         yield Message("warning", text, Text("ranks that accept requests: {ranks}", _ranks(living)))
     for row in living:
         if row.life.silent:
@@ -302,7 +302,7 @@ def _pending_notes(
     """
     file = folder.file(stage)
     for skipped_file in (skipped_file for skipped_file in collected.skipped if skipped_file.file == file):
-        text = Text("the file of the request is damaged and will be replaced")
+        text = Text("the request file is damaged and will be replaced")
         yield Message("warning", text, f"{file}: {skipped_file.why}")
     if stage not in collected.requests:
         return
@@ -342,7 +342,7 @@ def _write_request(folder: StateFolder, stage: str, request: TriggerRequest) -> 
 
 def _request_lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> tuple[str, ...]:
     """Return three lines on a request: the window, the workers `rows` that it is for, and when it expires."""
-    whose = Text("  no worker has written its state yet; the first workers that start will serve the request")
+    whose = Text("  no worker has reported its status yet; the first workers that start will serve the request")
     if rows:
         target = f"{rows[0].worker.target} {rows[0].worker.release}".rstrip()
         whose = Text("  the request goes to {workers} of {target}", _worker_names(rows), target)

@@ -191,7 +191,7 @@ def _worker_row(row: WorkerProgress) -> WorkerRow:
 
 def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> StepResult:
     """Return the report of a watch: the table and the lines below it, warnings, and a problem if not all have saved."""
-    text = Text("skipped a file in the state folder, because no worker wrote it")
+    text = Text("skipped a file in the folder of the status files, because no worker wrote it")
     notes = [Message("warning", text, Text("{file}: {reason}", skipped.file, skipped.why)) for skipped in data.skipped]
     if data.earlier:
         text = Text("skipped {count} processes that ended and were replaced by new ones", data.earlier)
@@ -231,14 +231,14 @@ _CAUSES = {
 
 def no_worker_problem(folder: StateFolder, skipped: Sequence[SkippedFile], stages: Sequence[str] = ()) -> Problem:
     """Return the problem that no worker (of `stages`) wrote a state into `folder`; the notes name skipped files."""
-    cause = Text("no worker has written its state into {path}", folder.path)
+    cause = Text("no worker has reported its status in {path}", folder.path)
     if stages:
-        cause = Text("no worker of {stages} has written its state into {path}", ", ".join(stages), folder.path)
+        cause = Text("no worker of {stages} has reported its status in {path}", ", ".join(stages), folder.path)
     if not folder.save_path.exists():
         cause = Text("{save_path} does not exist", folder.save_path)
     hint = Text(
-        "workers write their state from their first rollout or training step on. The log of the run and"
-        " `rlpatch status` name the folder of the states"
+        "workers report their status from their first rollout or training step on. The log of the run and"
+        " `rlpatch status` name the folder of the status files"
     )
     left_out = tuple(Text("skipped {file}: {reason}", entry.file.name, entry.why) for entry in skipped[:MANY])
     return Problem(Kind.NO_WORKER, cause, hint=hint, notes=(*left_out, NOT_RESTARTED))
@@ -253,7 +253,7 @@ def lines_below_table(data: WatchData) -> list[str]:
     for missing in data.missing:
         ranks = ", ".join(map(str, missing.ranks[:MANY])) + (" …" if len(missing.ranks) > MANY else "")
         lines.append(
-            Text("  {stage} rank {ranks}: asked to record, but has written no state yet", missing.stage, ranks)
+            Text("  {stage} rank {ranks}: asked to record, but has not reported its status yet", missing.stage, ranks)
         )
     for number, row in enumerate(data.workers, 1):
         if row.why and row.outcome != DONE:  # of a window that was saved it says what the traces say
@@ -275,7 +275,7 @@ def awaited_sentence(data: WatchData) -> str:
         return ""
     if not data.workers:
         what = Text(
-            "no worker has written its state into {folder} yet: each does in its first rollout or training step",
+            "no worker has reported its status in {folder} yet: each does in its first rollout or training step",
             data.folder,
         )
     elif all(row.alive is False for row in data.workers):
@@ -309,13 +309,13 @@ def _summary(data: WatchData, options: WatchOptions) -> str:
     parts = [
         (count := counts[DONE, False], Text("{workers} saved a trace", count)),
         (count := counts[AT_WORK, False], Text("{workers} still recording", count)),
-        (count := counts[LOST, False], Text("{workers} without a trace", count)),
+        (count := counts[LOST, False], Text("{workers} saved no trace", count)),
         (count := counts[IDLE, False], Text("{workers} not asked to record (ask with rlpatch trigger)", count)),
         (count := counts[AT_WORK, True], Text("{workers} still recording, with a trace already saved", count)),
         (count := counts[LOST, True], Text("{workers} with some traces missing", count)),
-        (missing, Text("{workers} without a state yet", missing)),
+        (missing, Text("{workers} without a status report yet", missing)),
     ]
-    absent = (Text("no worker of {stage} has written a state", stage) for stage in _absent(data, options))
+    absent = (Text("no worker of {stage} has reported its status yet", stage) for stage in _absent(data, options))
     return joined(COMMA, (*(text for count, text in parts if count), *absent))
 
 

@@ -240,7 +240,9 @@ def _make_claim(path: Path, signature: str) -> str:
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOSYS, errno.ENOTSUP):
             raise
-        cause = Text("this file system has no symlinks, so rlpatch cannot lock files against other hosts")
+        cause = Text(
+            "this file system has no symlinks, so rlpatch cannot keep other hosts from changing the same files"
+        )
         hint = Text("install the package on another file system")
         raise Problem(Kind.ENVIRONMENT, cause, str(path.parent), hint) from error
     return ""

@@ -145,7 +145,7 @@ def _verdict_text(step: TrainingStep) -> Content:
         return (tag("strong", Text("+{excess} {cause}", seconds(by.excess_seconds), by.label)), also, _beside(step))
     if step.verdict == TYPICAL:
         most = step.mostly
-        spent = most and Text("typical step, mostly {activity} ({time})", most.label, seconds(most.seconds))
+        spent = most and Text("typical step; largest activity: {activity} ({time})", most.label, seconds(most.seconds))
         return (tag("span", spent or TYPICAL, class_="faint"), _beside(step))
     why = joined(SEMICOLON, (step.why, *step.missing))
     if step.verdict == SEVERAL:

@@ -222,7 +222,8 @@ def _single_kernel_check(attribution: Attribution) -> Check:
         kernel,
     )
     failed = alone and 2 * len(alone) >= len(attribution.profile.units)
-    return _check("alone", wrong if failed else "", Text("no single kernel takes most of the time of its step"), DEVICE)
+    right = Text("in most steps, no single kernel takes over {share} of the time", percent(ALONE, 0))
+    return _check("alone", wrong if failed else "", right, DEVICE)
 
 
 def _host_time_check(units: Sequence[RecordedUnit]) -> Check:

@@ -76,5 +76,5 @@ def finding(profile: model.RankProfile) -> model.Diagnosis | None:
     return model.Diagnosis(
         "copies", "warning", evidence, exposed // count, Text("measured; the saving is an upper bound"), advice,
         profile.source, culprit=_LABELS[largest],
-        headline=Text("Exposed copies, most of them {direction}", _LABELS[largest]),
+        headline=Text("Exposed copies; largest kind of all copies: {direction}", _LABELS[largest]),
     )  # fmt: skip

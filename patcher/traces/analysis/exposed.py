@@ -157,7 +157,7 @@ def _part_words(part: str, time: str, tells_waiting: bool) -> Text:
     waiting".
     """
     if part == PIPELINE:
-        return Text("{time} pipeline bubble", time)
+        return Text("{time} pipeline bubble or transfer", time)
     if part == WAITING:
         return Text("{time} waiting for other ranks", time)
     if part == IDLE:

@@ -144,7 +144,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     most = Counter({host_name(name): ns for name, ns in longer_by_operator.items()})
     most.update({place_words(place): ns for place, ns in outside.items()})
     named = [Text("{name} {time}", name, in_ms(ns)) for name, ns in most.most_common(_NAMED) if ns >= NOTABLE * whole]
-    sentence = Text("Most of the difference comes from: {names}.", joined(COMMA, named)) if named else ""
+    sentence = Text("Largest parts of the difference: {names}.", joined(COMMA, named)) if named else ""
     calls, usual_calls = sum(slow.calls.values()), sum(typical.calls.values())
     if calls != usual_calls:
         counts = Text("The slow step ran {count:,} operators, the median step {median:,}.", calls, usual_calls)
@@ -294,7 +294,7 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
         headline = Text("No device data: in each step the host waits for a fixed time, {time}", in_ms(saving))
         equal = Text(
             "From step to step, this time is nearly equal: the shorter half of the times differ by at most"
-            " {difference}. So the host waits for a fixed time (a sleep, a poll, a timeout) instead of computing.",
+            " {difference}. So the host probably waits for a fixed time (a sleep, a poll, a timeout).",
             spread,
         )
         evidence = sentences(evidence, equal)
@@ -332,8 +332,8 @@ def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, list[tupl
     """Return the frame with most of the time without operators, its ns, and what runs in it with the mean ns of that.
 
     It is the innermost of those that have 80 % of the longest one's time, in a program's own code if one is there. The
-    ns are the lower median over the steps. Without any frame, its name is "". This tells a function of which each inner
-    call takes about half: the innermost place then differs from step to step.
+    ns are the lower median over the steps. Without any frame, its name is "". It tells more than a place if inner calls
+    share the frame's time, because then another one of them may take longest in each step.
     """
     times = {
         frame: _median([sum(step.frames.get(frame, {}).values()) for step in steps])

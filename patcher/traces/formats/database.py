@@ -106,7 +106,7 @@ def opened(file: Path) -> Iterator[sqlite3.Connection]:
             if budget.steps >= 0:
                 raise
             cause = Text(
-                "SQLite needs more than {limit:,} steps to read the database, too many for the size of the file",
+                "SQLite needs more than {limit:,} instructions to read the database, too many for the file's size",
                 budget.most,
             )
             raise sqlite3.OperationalError(cause) from None

@@ -44,7 +44,7 @@ _COLUMNS: Mapping[str, set[str]] = {
 _WITHOUT: Mapping[str, str] = {
     _KERNELS: Text("nothing ran on a GPU, or nsys did not record CUDA (record with --trace=cuda,nvtx)"),
     _CALLS: Text("the calls that launched the kernels are unknown (record with --trace=cuda,nvtx)"),
-    _RANGES: Text("no range marks a step or an operator (record with --trace=cuda,nvtx)"),
+    _RANGES: Text("steps and operators are not marked by ranges (record with --trace=cuda,nvtx)"),
 }
 """Table that an export may lack → what a report lacks then."""
 
@@ -131,7 +131,7 @@ class _Export:
                 add(db, table)
 
     def _check(self, db: sqlite3.Connection) -> None:
-        """Raise Problem (TRACE) if a table is a view or lacks a column, or if the table of all texts is missing."""
+        """Raise Problem (TRACE) if a table is computed (a view, say) or lacks a column, or if `_TEXTS` is missing."""
         there = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
         if computed := sorted((_COLUMNS.keys() & there) - self.tables.keys()):
             raise _unreadable(

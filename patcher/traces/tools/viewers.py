@@ -46,7 +46,11 @@ EXPECTED = {
             Text("the trace has no ProfilerStep, or no kernel ran on a device"),
         ),
         ExpectedFile("communication.json", "communication", Text("no collective was recorded")),
-        ExpectedFile("communication_matrix.json", Text("the links between ranks"), Text("no collective was recorded")),
+        ExpectedFile(
+            "communication_matrix.json",
+            Text("the communication links between ranks"),
+            Text("no collective was recorded"),
+        ),
     ),
     "db": (
         ExpectedFile(NAMED, "everything"),

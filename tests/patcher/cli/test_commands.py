@@ -222,7 +222,7 @@ def test_a_dry_run_finds_what_the_real_one_would_stumble_over(run, site: Path) -
 def test_a_lost_registry_is_written_again(run, site: Path) -> None:
     run(*APPLY)
     shutil.rmtree(site / ".rlpatch")
-    assert f"registered again in .rlpatch, without a change to {WORKER}" in run(*APPLY).stdout
+    assert f"registered again in .rlpatch (file unchanged): {WORKER}" in run(*APPLY).stdout
     assert "since" in run("status", "--path", "site").stdout
 
 
@@ -876,17 +876,17 @@ def test_a_terminal_gets_colour_and_a_pipe_does_not(site: Path) -> None:
     ("words", "said"),
     [
         ((), None),
-        (("--markers",), "  named ranges in the trace mark the stage and its steps\n"),
-        (("--module-ranges",), "  named ranges in the trace mark every call of a module\n"),
+        (("--markers",), "  marked as named ranges in the trace: the stage and its steps\n"),
+        (("--module-ranges",), "  marked as named ranges in the trace: every call of a module\n"),
         (
             ("--markers", "--module-ranges"),
-            "  named ranges in the trace mark the stage and its steps and every call of a module\n",
+            "  marked as named ranges in the trace: the stage and its steps and every call of a module\n",
         ),
     ],
 )
 def test_what_is_marked_is_said(run, site: Path, words: tuple[str, ...], said: str | None) -> None:
     out = run(*APPLY, *words).stdout
-    assert (said in out) if said else ("  named ranges " not in out)
+    assert (said in out) if said else ("named ranges" not in out)
 
 
 STORE = ("patcher.commands.applied", "patcher.changes", "patcher.store.folder", "patcher.guards", "patcher.request")

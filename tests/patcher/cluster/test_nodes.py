@@ -149,7 +149,7 @@ def test_all_nodes_with_a_problem_are_named_together(ray: Ray, sites: Sites) -> 
 def test_nodes_without_the_target_can_be_left_out_and_are_counted(ray: Ray, sites: Sites) -> None:
     no_target(sites["n3"])
     result = ray(*APPLY, "--nodes", "has-target,n1,n2,n3")
-    assert "skipped 1 of 3 nodes, which have no target: n3" in result.stderr
+    assert "skipped 1 of 3 nodes, because none of the targets is installed there: n3" in result.stderr
     assert "on 2 nodes (n1, n2):" in result.stdout
 
 

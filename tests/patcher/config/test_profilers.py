@@ -26,7 +26,10 @@ from tests.choices import config
         ("--module-ranges --contents cpu", "--module-ranges adds nothing to the trace: add npu"),
         ("--markers --contents cpu", "--markers adds nothing to the trace: add npu"),
         ("--markers --contents npu --tool torch", "--markers adds nothing to the trace: add cpu"),
-        ("--contents npu,memory", "memory needs cpu, because allocations are recorded on the host"),
+        (
+            "--contents npu,memory",
+            "memory in --contents npu,memory needs cpu, too, because allocations are recorded on the host",
+        ),
         ("--save-path ''", "needs the path of a folder, not ''"),
         ("--live --no-facts", "needs step metadata, which --no-facts switches off"),
         ("--on-demand --no-facts", "needs step metadata, which --no-facts switches off"),

@@ -169,7 +169,7 @@ def test_a_line_for_another_class_that_must_be_there_is_looked_for() -> None:
         (("        output = ", "        if batch: output = "), "0 top-level statements"),
         (
             (':\n        """Sleeps."""\n        allocator.sleep()', ": allocator.sleep()"),
-            "the body of sleep on the line of its `def`",
+            "the body of sleep on the same line as its `def`",
         ),
         (("    def sleep", "    def _probe(self): pass\n\n    def sleep"), "the class already has _probe"),
         (("after = 1", "after = = 1"), "not valid Python"),

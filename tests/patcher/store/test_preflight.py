@@ -169,7 +169,7 @@ def test_a_file_that_is_mounted_is_refused_by_the_name_of_its_mount(tmp_path: Pa
         pytest.skip("nothing can be mounted here")
     try:
         for call in (store.preflight, store.commit):
-            with pytest.raises(Problem, match=r"the file is a mount of .*one\.py") as caught:
+            with pytest.raises(Problem, match=r"the file is mounted from .*one\.py") as caught:
                 call([applying(root)])
             assert caught.value.kind is Kind.ENVIRONMENT
             assert caught.value.where == str(root / WORKER)

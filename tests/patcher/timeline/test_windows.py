@@ -115,10 +115,10 @@ def test_a_rollout_begins_where_the_engine_ran_empty() -> None:
     made.add(SERVER, "serve", "generate", 590, 900)
     found = proposed(made)["typical decode"]
     assert found.command.startswith("rlpatch apply vllm --decode 5:9 --rollout 1 ")
-    assert "ran out of requests" in found.why
+    assert "run out of requests" in found.why
     once = Made().decode(*decoding(6))
     once.add(SERVER, "serve", "generate", 90, 300)
-    assert "ran out of requests" not in proposed(once)["typical decode"].why
+    assert "run out of requests" not in proposed(once)["typical decode"].why
 
 
 @pytest.mark.parametrize(("begins", "decodes"), [(600, "5:9"), (600.001, "8:15")])

@@ -313,19 +313,19 @@ def test_bars_have_the_numbers_that_there_is_room_for(units: int, numbers: list[
 
 def test_where_the_device_was_free_is_framed_where_it_is_drawn():
     text = page.page(report("x"))
-    (place,) = re.findall(r'href="#([^"]*)"', drawn(text, "Where the device was free"))
+    (place,) = re.findall(r'href="#([^"]*)"', drawn(text, "Where the device was idle"))
     frames = re.findall(
         r'<rect id="([^"]*)" x="([^"]*)" y="0" width="([^"]*)"', drawn(text, "Host and device over time")
     )
     assert frames == [(place, shown, wide) for _, shown, wide in frames]
     ((_, begin, wide),) = frames
     assert [float(begin), float(wide)] == pytest.approx([lanes.TICKS * 20 / 70, lanes.TICKS * 10 / 70], abs=0.1)
-    assert [cell for cell, *_ in cells(text, "Where the device was free", 0)] == [
+    assert [cell for cell, *_ in cells(text, "Where the device was idle", 0)] == [
         "before x on x", "the host was in x (x in x) for 75 % of the gap", "3.333", "4.1 %", "2", "step #31, 20.00 ms after its start", "4", "11.00 ms",
         "host-bound", "after x",
     ]  # fmt: skip
-    assert cells(text, "Where the device was free", 1)[0][0] == "between kernels that are launched one by one"
-    assert cells(text, "Where the device was free", 2)[5][0] == "step #33, 5.00 ms after its start"
+    assert cells(text, "Where the device was idle", 1)[0][0] == "between kernels that are launched one by one"
+    assert cells(text, "Where the device was idle", 2)[5][0] == "step #33, 5.00 ms after its start"
 
 
 def test_what_did_not_change_is_no_step_of_the_waterfall():

@@ -74,7 +74,7 @@ WRONG: dict[str, tuple[str | dict[str, object] | list[object], str]] = {
     "of a later release": ({**STATE, "format": 2}, "the file has format 2, and this rlpatch reads 1"),
     "an unknown state": ({**STATE, "state": "happy"}, 'the file\'s state is not valid: "happy"'),
     "a state without end": ({**STATE, "state": "x" * 100}, f'the file\'s state is not valid: "{"x" * 39}…'),
-    "no rank": ({name: value for name, value in STATE.items() if name != "rank"}, "the file has no rank"),
+    "no rank": ({name: value for name, value in STATE.items() if name != "rank"}, "the file lacks the field rank"),
     "a rank that is none": ({**STATE, "rank": "0"}, 'the file\'s rank is not valid: "0"'),
     "yes as a rank": ({**STATE, "rank": True}, "the file\'s rank is not valid: true"),
     "a rank below 0": ({**STATE, "rank": -1}, "the file\'s rank is not valid: -1"),

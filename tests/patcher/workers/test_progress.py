@@ -124,7 +124,7 @@ ASKED: dict[str, tuple[dict[str, Any], str, str]] = {
     "served, and waiting again": ({"state": "waiting", **TOOK, "rollout": 3, "traces": ["/t/old.json", "/t/new.json"]}, DONE, ""),
     "waiting again without a trace": (
         {"state": "waiting", **TOOK, "rollout": 3, "traces": ["/t/old.json"]}, LOST,
-        "rollout 2 ended without a trace",
+        "rollout 2 ended, but no trace was saved",
     ),
     "served one before": ({"state": "saved", "request": "older", "traces": ["/t/old.json"], "rollout": 1}, AT_WORK, ""),
     "another rank": ({"state": "waiting", "rank": 5}, IDLE, ""),

@@ -146,7 +146,7 @@ REFUSED = {
     "an empty command": (("--",), 2, "type the command to run after `--`"),
     "no separator": (("bash", "run.sh"), 2, "rlpatch run vllm-ascend==0.11.0rc1 --decode 30:60 --path site -- bash run.sh"),
     "no window of it": (("--mini-batch", "0:1", "--", "true"), 2, "the training runs in"),
-    "required, and lost": (("--require", "--", "python", "-I", "-c", "open('started', 'w')"), 5, "leave -I out"),
+    "required, and lost": (("--require", "--", "python", "-I", "-c", "open('started', 'w')"), 5, "start Python without -I"),
 }  # fmt: skip
 
 

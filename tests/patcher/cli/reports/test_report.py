@@ -60,7 +60,7 @@ def test_a_report_names_the_verdict_the_parts_and_what_to_try(trace: Path) -> No
 
 
 def test_a_report_names_the_places_where_the_device_was_free(trace: Path) -> None:
-    places = typed("report", trace, "-v").stdout.partition("Where the device was free\n")[2].splitlines()
+    places = typed("report", trace, "-v").stdout.partition("Where the device was idle\n")[2].splitlines()
     assert places[:3] == [
         "  ms/step   share  steps  place of the gap",
         "    4.250  42.5 %      3  before kernel0 on stream 7",
@@ -620,7 +620,7 @@ def test_a_comparison_says_what_changed_and_how_sure_that_is(tmp_path: Path) -> 
     assert result.stdout.startswith(
         "median step: 10.00 ms before, 13.00 ms after, change +3.000 ms\n  95 % interval of the change "
     )
-    assert "free: host-bound" in result.stdout
+    assert "idle: host-bound" in result.stdout
     assert "With one capture per side" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert data(typed("compare", before, after, "--json"))["median_ns"] == [10 * MS, 13 * MS]

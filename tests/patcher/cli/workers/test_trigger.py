@@ -167,7 +167,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str, int, str, str]] = {
         [{**DEMAND, "step": 1}], "--micro-batch 0:1 --at-tail 8", 2, "--at-tail 8 cannot be used with a training stage, which has no requests and no context", "--micro-batch 0:1"),
     "a condition that is none": ([DEMAND], "--decode 1:2 --at-tail 0", 2, "--at-tail 0 is not a whole number from 1 to", "--at-tail 2"),
     "ranks that are none": ([DEMAND], "--decode 1:2 --ranks -1", 2, "--ranks -1 is not a whole number from", "--ranks 1"),
-    "nobody": ([], "--decode 1:2", 3, "no worker: no worker has written its state into", "--at 0 --save-path"),
+    "nobody": ([], "--decode 1:2", 3, "no worker: no worker has reported its status in", "--at 0 --save-path"),
     "another target": (
         [DEMAND], "verl --decode 1:2", 3, "no worker: verl --decode 1:2: no running worker accepts requests", "vllm --stage rollout --decode A:B"),
     "another release": ([DEMAND], "vllm==0.9.0 --decode 1:2", 3, "vllm==0.9.0 --decode 1:2: no running worker accepts requests", "vllm"),
@@ -234,7 +234,7 @@ def test_a_pending_request_is_kept_unless_replace_is_given(run: Run, waiting: Sa
         ({"at": 1}, "note: no worker served the previous request (30:60 of rollout 1)"),  # too late
         ({"at": 3, "expires": 1e9}, "note: no worker served the previous request (30:60 of rollout 3)"),
         ({"at": 3, "ranks": "5"}, "note: no worker served the previous request (30:60 of rollout 3)"),
-        ({"format": 2}, "warning: the file of the request is damaged and will be replaced"),
+        ({"format": 2}, "warning: the request file is damaged and will be replaced"),
     ],
 )
 def test_a_request_that_no_worker_will_serve_is_replaced(
@@ -373,7 +373,7 @@ def test_a_request_waits_for_workers_that_come(run: Run, tmp_path: Path) -> None
     asked = asdict(read((folder / ".rlpatch" / "rollout.request").read_bytes()))
     assert done.stdout.splitlines() == [
         "requested --decode 1:3 in rollout 0",
-        "  no worker has written its state yet; the first workers that start will serve the request",
+        "  no worker has reported its status yet; the first workers that start will serve the request",
         f"  request {asked['id']} expires in 2 h; workers look for requests when a rollout begins",
         f"next: rlpatch watch {folder}",
     ]

@@ -50,29 +50,29 @@ ENDS: dict[str, tuple[list[dict[str, Any]], list[str], int, str, str]] = {
     "all have saved, looked at once": ([{"state": "saved"}], ["--once"], 0, "saved", ""),
     "one failed": (
         [{"state": "saved"}, {"state": "failed", "rank": 1, "pid": 2, "why": "it is full"}], [], 3, "lost",
-        "no trace: some workers will not save a trace: 1 saved a trace, 1 without a trace"),
+        "no trace: some workers will not save a trace: 1 saved a trace, 1 saved no trace"),
     "one was not recorded": (
-        [{"state": "not recorded", "why": "the rollout ended"}], [], 3, "lost", "no trace: some workers will not save a trace: 1 without a trace"),
+        [{"state": "not recorded", "why": "the rollout ended"}], [], 3, "lost", "no trace: some workers will not save a trace: 1 saved no trace"),
     "one of two windows": (
         [{"state": "saved", "done": False, "traces": ["a.json"]}], ["--once"], 3, "at work",
         "no trace: some workers have not saved their trace yet: 1 still recording, with a trace already saved"),
     "one of two windows, and gone": (
         [here(state="saved", done=False, traces=["a.json"], pid=maker.ended())], [], 3, "lost",
         "no trace: some workers will not save a trace: 1 with some traces missing"),
-    "one is gone": ([here(pid=maker.ended())], [], 3, "lost", "no trace: some workers will not save a trace: 1 without a trace"),
+    "one is gone": ([here(pid=maker.ended())], [], 3, "lost", "no trace: some workers will not save a trace: 1 saved no trace"),
     "timeout": ([{}], ["--timeout", "0.1"], 3, "timeout", "no trace: the time given with --timeout is over: 1 still recording"),
     "one failed, and timeout": (
         [{}, {"state": "failed", "rank": 1, "pid": 2}], ["--timeout", "0.1"], 3, "timeout",
-        "no trace: the time given with --timeout is over: 1 still recording, 1 without a trace"),
+        "no trace: the time given with --timeout is over: 1 still recording, 1 saved no trace"),
     "looked at once": ([{}], ["--once"], 3, "at work", "no trace: some workers have not saved their trace yet: 1 still recording"),
     "a rank is missing": (
         [{"state": "saved", "ranks": "all", "world": 2}], ["--once"], 3, "at work",
-        "no trace: some workers have not saved their trace yet: 1 saved a trace, 1 without a state yet"),
-    "nobody is there": ([], ["--once"], 3, "at work", "no worker: no worker has written its state into "),
-    "nobody came": ([], ["--timeout", "0.1"], 3, "timeout", "no worker: no worker has written its state into "),
+        "no trace: some workers have not saved their trace yet: 1 saved a trace, 1 without a status report yet"),
+    "nobody is there": ([], ["--once"], 3, "at work", "no worker: no worker has reported its status in "),
+    "nobody came": ([], ["--timeout", "0.1"], 3, "timeout", "no worker: no worker has reported its status in "),
     "no worker of the stage": (
         [{"state": "saved"}], ["--once", "--stage", "update_policy"], 3, "at work",
-        "no worker: no worker of update-policy has written its state into "),
+        "no worker: no worker of update-policy has reported its status in "),
     "one of two stages": (
         [{"state": "saved"}], ["--once", "--stage", "update-policy,rollout"], 3, "at work",
         "no trace: some workers have not saved their trace yet: 1 saved a trace, no worker of update-policy"),
@@ -185,10 +185,10 @@ def test_the_live_number_stands_where_the_written_one_would(run: Run, saved: Sav
 @pytest.mark.parametrize(
     ("state", "shown"),
     [
-        ({"window": "500:510", "number": 1}, "1 before 500:510"),
-        ({"window": "0:3", "number": 8, "load": 4}, "8 before 0:3"),
+        ({"window": "500:510", "number": 1}, "1, before 500:510"),
+        ({"window": "0:3", "number": 8, "load": 4}, "8, before 0:3"),
         ({"window": "0:3", "number": 8, "load": 4, "origin": 7}, "1 of 3 in 7:10"),
-        ({"window": "30:60,70:80", "number": 1}, "1 before 30:60"),
+        ({"window": "30:60,70:80", "number": 1}, "1, before 30:60"),
         ({"window": "4:", "number": 30, "tail": 4, "origin": 20}, "6 in 24:"),
     ],
     ids=str,

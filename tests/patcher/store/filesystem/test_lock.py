@@ -245,7 +245,7 @@ def test_where_no_link_can_be_made_two_hosts_cannot_be_kept_apart(folder: Path, 
         pass
     monkeypatch.setattr(mounts, "kind", lambda _descriptor: "fuse.sshfs")
     with (
-        pytest.raises(Problem, match="cannot lock files against other hosts"),
+        pytest.raises(Problem, match="cannot keep other hosts from changing"),
         hold(folder),
     ):
         pytest.fail("no lock")

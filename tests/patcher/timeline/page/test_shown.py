@@ -123,7 +123,7 @@ def test_the_steps_and_their_places() -> None:
         assert f'href="#step-{step}"' in text
     rows = re.findall(r"<tr>(.*?)</tr>", text.split("<h2>Steps</h2>")[1].split("</table>")[0])
     said = [Seen(row).text for row in rows]
-    assert "typical step, mostly trainer: micro-batch in update_actor (2.60 s) (warm-up)" in said[1]
+    assert "typical step; largest activity: trainer: micro-batch in update_actor (2.60 s) (warm-up)" in said[1]
     assert "+1.50 s engine, replica 0: micro-batch in gen" in said[2]
     assert "unknown: engine, replica 1 has no file" in said[5]
     assert "<strong>" in rows[2]
