@@ -97,7 +97,7 @@ def host_activity(gap: FreeGap) -> str:
 
 
 def first_place(profile: RankProfile, *parts: str) -> str:
-    """Return in words the longest gap of the given parts of a step, with its time per step; "" without any."""
+    """Return in words the place with most idle time in the given parts of a step, and this time; "" without any."""
     gap = next((gap for gap in profile.gaps if gap.part in parts), None)
     if gap is None:
         return ""

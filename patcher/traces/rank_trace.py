@@ -96,9 +96,9 @@ class RankTrace:
         self.unread = Counter[str]()
 
     def thread(self, process: object, thread: object) -> int:
-        """Return the number of a host thread; a thread not seen before is added.
+        """Return the index in ``operators`` and ``modules`` of a host thread; a thread not seen before is added.
 
-        Raises Problem (TRACE) for too many.
+        ``process`` and ``thread`` are its ids in the trace. Raises Problem (TRACE) for too many.
         """
         number = self.threads.setdefault((process, thread), len(self.threads))
         if number == len(self.operators):
@@ -130,7 +130,7 @@ class RankTrace:
     def add_operator(self, name: str, begin: int, end: int, thread: int, *, backward: bool = False) -> None:
         """Add a range as the mark of a step if its name is one, else as an operator of its thread.
 
-        ``backward`` notes that autograd runs on that thread.
+        Begin and end are in ns. ``backward`` notes that autograd runs on that thread.
         """
         if not self.add_mark(name, begin, end, thread):
             self.operators[thread].add(begin, end, self.names[name])
@@ -140,7 +140,7 @@ class RankTrace:
     def add_range(self, name: str, begin: int, end: int, thread: int, *, module: bool) -> None:
         """Add a range of the user or the probe as the mark of a step if its name is one, else as a module or frame.
 
-        A frame shorter than 20 µs is left out.
+        Begin and end are in ns. A frame shorter than 20 µs is left out.
         """
         if self.add_mark(name, begin, end, thread):
             return
@@ -159,7 +159,10 @@ class RankTrace:
         self.modules[thread].add(begin, end, self.names[re.sub(r"_\d+$", "", name[len(NN_MODULE) :])])
 
     def add_mark(self, name: str, begin: int, end: int, thread: int) -> bool:
-        """Add a range if its name marks a step, or a phase of rlpatch's probe (as a module); return whether it did."""
+        """Add a range if its name marks a step, or a phase of rlpatch's probe (as a module); return whether it did.
+
+        Begin and end are in ns.
+        """
         if mark := mark_named(name, self.mark_pattern):
             self.marks.append((thread, mark._replace(begin=begin, end=end)))
         elif name.startswith(RANGE):

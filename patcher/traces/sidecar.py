@@ -188,7 +188,8 @@ def _sizes(value: object) -> tuple[int, ...] | None:
 def _window_of_step(typed: str, recorded: int | None) -> Extent | None:
     """Return the window in ``typed``, such as ``30:60``, as (first step, end or None); None without one.
 
-    The end is the step after the last. If ``typed`` has several windows, it is the one that contains step ``recorded``.
+    The end is the step after the last. If ``typed`` has several windows, it is the one that contains step ``recorded``,
+    or None if ``recorded`` is None.
     """
     windows = [(int(begin), int(end) if end else None) for begin, end in _WINDOW.findall(typed)]
     if len(windows) > 1:
@@ -199,10 +200,10 @@ def _window_of_step(typed: str, recorded: int | None) -> Extent | None:
 
 
 def _units_by_number(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
-    """Return step number → its metadata.
+    """Return step number → its metadata, from ``raw``, the JSON object of a file.
 
-    A probe writes the uncounted iterations since the window was opened; each step gets those since the step before. For
-    the first step of a later piece of a window, the piece before is needed (:func:`uncounted_total`).
+    A probe writes the uncounted iterations since the window was opened; each step gets those since the step before. The
+    first step of a later piece of a window gets 0, because the piece before is needed (:func:`uncounted_total`).
     """
     entries = {number: entry for entry in listed_units(raw) if (number := _number(entry.get("number"))) is not None}
     units, before = dict[int, UnitMetadata](), 0
@@ -242,7 +243,7 @@ def trace_of(path: Path) -> Path:
 def read(file: Path) -> Metadata:
     """Return the step metadata in a file.
 
-    Raises ValueError, with the reason as a text, if the file is damaged or of another format.
+    Raises ValueError, with the reason as a text, if the file is missing, unreadable, damaged or of another format.
     """
     content = None
     with contextlib.suppress(OSError, ValueError, RecursionError), reading(file) as stream:

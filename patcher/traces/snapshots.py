@@ -149,7 +149,7 @@ def _load_content(
 ) -> tuple[Sequence[Mapping[str, Any]], Sequence[Any], Mapping[str, Any]]:
     """Return the segments in a memory snapshot, the history of each device, and the fields that rlpatch added.
 
-    Raises Problem (TRACE) for a file that is no snapshot, OSError if it cannot be read.
+    Raises Problem (TRACE) for a file that is no snapshot or too large, OSError if it cannot be read.
     """
     if path.stat().st_size > pickled.MOST_BYTES:
         cause = Text(
@@ -168,7 +168,10 @@ def _load_content(
 
 
 def split_off_snapshots(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
-    """Return the memory snapshots among ``paths`` and in folders that hold nothing else, and all other paths."""
+    """Return the memory snapshots among ``paths`` and in folders whose only readable traces they are, and the rest.
+
+    A file is a snapshot if its name ends in ``.pickle`` or ``.pkl``; step metadata stand for their trace.
+    """
     snapshots, others = list[Path](), list[Path]()
     for path in map(sidecar.trace_of, paths):
         if path.is_dir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from patcher.messages import Text, sentences
@@ -44,7 +45,7 @@ _AVERAGE = Column("average_ns", Text("average µs"), MICROS)
 def of_report(report: TraceReport) -> Iterator[tuple[Mapping[str, object], Table]]:
     """Yield each table of a report for CSV files, as (origin of its rows, table).
 
-    The origin maps "stage" to a value, and "source" and "rank" if the table is about one profile.
+    The origin has the name of the "stage", and "source" and "rank" if the table is about one profile.
     """
     for stage in report.stages or (report,):
         name = {"stage": stage.captures[0].part if stage.captures else ""}
@@ -224,7 +225,7 @@ def kernels(profile: RankProfile) -> Table:
 
 
 def allocations(profile: RankProfile) -> tuple[Table, Table]:
-    """Return the tables of a device's memory by step, and of the code that allocates most of it."""
+    """Return the tables of the memory of each device by step, and of the code that allocates most of it."""
     device = Column("device", Text("device"), RANK, optional=True)
     by_unit = (
         Column("step", Text("step"), NUMBER, TERMINAL), device,
@@ -436,16 +437,20 @@ def ranks(sums: Sequence[Rank]) -> Table:
 
 
 def meetings(profiles: Sequence[RankProfile]) -> Table:
-    """Return the table of collectives that several ranks recorded, those with the largest differences in time first.
+    """Return the table of the collectives in which ranks met, those with the largest differences in time first.
 
-    Only durations are compared, because ranks need not have one clock.
+    Collectives whose ``waits_ns`` are unknown are left out. Only durations are compared, because ranks need not have
+    one clock.
     """
-    together: dict[tuple[str, int, int], list[tuple[int, str, str]]] = {}
+    together: dict[tuple[str, int, str, int], list[tuple[int, str, int]]] = {}
     for profile in profiles:
+        numbers = Counter[tuple[str, int, str]]()
         for collective in profile.collectives:
-            together.setdefault((collective.group, collective.unit, collective.index), []).append(
-                (collective.ns, profile.name, collective.name)
-            )
+            if collective.waits_ns is not None:
+                place = collective.group, collective.unit, collective.name
+                member = collective.ns, profile.name, collective.index
+                together.setdefault((*place, numbers[place]), []).append(member)
+                numbers[place] += 1
     columns = (
         *_MEETING,
         Column("shortest_ns", Text("shortest"), TIME),
@@ -454,10 +459,9 @@ def meetings(profiles: Sequence[RankProfile]) -> Table:
         Column("last", Text("straggler"), NAME),
     )
     rows = []
-    for (group, unit, index), times in together.items():
-        if len(times) > 1:
-            (shortest, last, name), (longest, _, _) = min(times), max(times)
-            rows.append((name, group, unit, index + 1, shortest, longest, longest - shortest, last))
+    for (group, unit, name, _), members in together.items():
+        (shortest, last, index), (longest, _, _) = min(members), max(members)
+        rows.append((name, group, unit, index + 1, shortest, longest, longest - shortest, last))
     rows.sort(key=lambda row: (-row[6], *row[1:4]))
     return Table("meetings", Text("Which rank waits for which"), columns, rows)
 

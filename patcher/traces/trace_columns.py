@@ -54,7 +54,7 @@ class RangeColumns:
         self.name.append(name)
 
     def extend(self, ranges: RangeColumns) -> None:
-        """Add all ranges of another thread."""
+        """Add all of ``ranges``, in any order."""
         self.begin.extend(ranges.begin)
         self.end.extend(ranges.end)
         self.name.extend(ranges.name)

@@ -55,9 +55,9 @@ def _has_trace(path: Path) -> bool:
 def are_timelines(before: Sequence[Path], after: Sequence[Path], choice: RunChoice) -> bool:
     """Tell whether two sides are to be compared as timelines (True) or as traces (False).
 
-    If all paths have both, traces are compared, unless `choice` has steps or runs. Raises Problem: NO_TRACE if a path
-    does not exist, USAGE if some paths have only timelines and others only traces. USAGE, too, if steps or runs are
-    chosen without a timeline.
+    If all paths have both, traces are compared, unless `choice` has steps or runs; if no path has a timeline, it is
+    False, whatever else the paths are. Raises Problem: NO_TRACE if one path has a timeline and another does not exist,
+    USAGE if some have only timelines and others none. USAGE, too, if steps or runs are chosen without a timeline.
     """
     paths = [*before, *after]
     timeline = {path: has_timeline(path) for path in paths}

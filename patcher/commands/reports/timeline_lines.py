@@ -44,7 +44,7 @@ def report(timeline: model.RunTimeline, width: int | None, shown: int = SHOWN) -
 
 
 def _head_lines(timeline: model.RunTimeline) -> Iterator[str]:
-    """Yield the lines on the run: processes, seconds, number of lanes by role, and the clock error between machines."""
+    """Yield the lines on the run: processes, seconds, number of processes by role, and clock errors of machines."""
     run = timeline.run
     head = Text(
         "{count} processes, {seconds} s, {steps}", run.processes, brief(timeline.seconds), _steps_phrase(timeline)

@@ -183,8 +183,8 @@ def analyse(folder: Path, options: ParseOptions, open_display: OpenDisplay, disp
 def _report_contents(report: CommandResult, trace: RecordedTrace) -> dict[str, Any]:
     """Return as a JSON object what a trace contains; add lines on that, and warnings of contradictions, to `report`.
 
-    The object has the path, the requested window, uncounted iterations, and if known the (min, max) over the steps of
-    requests, tokens and context.
+    The object has the path, the requested window, uncounted iterations, the contradictions, and if known the (min, max)
+    over the steps of requests, tokens and context.
     """
     _warn_of_doubts(report, trace)
     values_of = unit_contents(trace.metadata.units.values()) if trace.metadata else {}
@@ -341,7 +341,7 @@ def _report_parsed(report: CommandResult, parsed: ParseResult, exports: tuple[st
 
 
 def _viewer_lines(viewer: Viewer) -> Iterator[str]:
-    """Yield the lines on a viewer: how to open traces in it, what it cannot show, and with -v the files to open."""
+    """Yield the lines on a viewer: how to open traces in it, what it cannot show, and with -v which files are there."""
     if viewer.program == ANALYZE:
         yield Text("{program} can read the traces (install it in a separate environment):", viewer.program)
         yield f"  {viewer.how}"

@@ -81,9 +81,10 @@ class HostActivities:
         return None
 
     def returned_in(self, gap: Idle) -> int:
-        """Return the synchronising call that ended in the gap or right before it, as its number in the trace's names.
+        """Return the synchronising call that the host was in when the gap began, or had left for at most 20 µs.
 
-        The device ran empty because the host waited in that call. UNKNOWN without such a call.
+        The device ran empty because the host waited in that call. The result is the number of its name in the trace's
+        names, UNKNOWN without such a call.
         """
         for thread in self._searched_threads(gap):
             calls = self.calls.get(thread)

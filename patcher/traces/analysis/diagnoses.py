@@ -266,8 +266,8 @@ def _verdict(
 
     Without a problem it is that of the diagnosis on computing, or on the operators of a run without a device; without
     these, the title names the largest of the ``withdrawn`` diagnoses, or says that nothing stands out. If failed checks
-    withdraw all diagnoses of the device, there is no verdict. ``diagnoses`` are in the order of the report,
-    ``labels`` maps the source of a profile to its label.
+    withdraw all diagnoses of the device, or without profiles, the title says that the data is not sufficient.
+    ``diagnoses`` are in the order of the report, ``labels`` maps the source of a profile to its label.
     """
     withdrawn_ids = {diagnosis for profile in profiles if not profile.on_host for diagnosis in profile.withdrawn}
     first = next((diagnosis for diagnosis in diagnoses if diagnosis.severity == "problem"), None)

@@ -216,7 +216,7 @@ class GapSums:
     def _free_gap(
         self, key: _Key, gap_sum: _GapSum, units: Mapping[int, model.RecordedUnit], drawn_numbers: Collection[int]
     ) -> model.FreeGap:
-        """Return the `FreeGap` of one place from its sum; begins are ns from the begin of the step.
+        """Return the `FreeGap` of one place from its sum; all begins but ``at_ns`` are ns from the begin of the step.
 
         ``units`` maps segments to steps, ``drawn_numbers`` has the numbers of the steps for which the longest gap is
         located. A call is named only if it covers at least half of the time.

@@ -122,9 +122,10 @@ class HostExcess(NamedTuple):
 
 
 def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
-    """Return why the step with number ``slowest`` takes longer than the step ``usual``: place, operators or inputs.
+    """Return why the step with number ``slowest`` takes longer than the step ``usual``.
 
-    All texts are "" if the profile does not have both steps.
+    It is torch.compile, a place without operators, some operators, or larger inputs. All texts are "" if the profile
+    does not have both steps.
     """
     steps = {step.number: step for step in profile.host_steps}
     if slowest not in steps or usual not in steps:
@@ -174,8 +175,8 @@ def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
 def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_operator: Counter[str]) -> HostExcess:
     """Explain why a ``slow`` step took longer than the ``typical`` one with as many operators: larger inputs, if any.
 
-    Otherwise it says what to suspect; all texts are "" if no sizes are known. ``longer_by_operator`` maps the name of
-    each operator to the ns by which it took longer.
+    If other inputs are not larger, only the evidence is told; if all are the same, what to suspect. All texts are "" if
+    no sizes are known. ``longer_by_operator`` maps the name of each operator to the ns by which it took longer.
     """
     for name, _ in longer_by_operator.most_common():
         new, old = (set(step.inputs.get(name, ())) for step in (slow, typical))
@@ -409,7 +410,7 @@ def advice_on(place: model.HostPlace) -> str:
 
 
 def _many_small(profile: model.RankProfile) -> model.Diagnosis | None:
-    """Diagnose many small operators if the median step takes at most 20 µs for each of its operators; else None.
+    """Diagnose many small operators if a typical step has at least 100, and takes at most 20 µs for each; else None.
 
     The saving in ns is the time of the short operators and the short pauses between them in a typical step.
     """

@@ -215,7 +215,8 @@ def _place_of_gap(
 
     A collective that covers most of it takes precedence, unless a frame covers it that does more than wait. ``stretch``
     is begin and end in ns, ``covering_ranges`` the result of `_covering_ranges`. ``neighbours`` are the names of the
-    operators before and after, "" at the edge of the step. A frame of a library comes with its caller.
+    operators before and after, "" at the edge of the step; ``texts`` has the names by number. A frame of a library
+    comes with its caller.
     """
     collective, frame, inside = (
         covering(covering_ranges[kind], *stretch, 0) for kind in ("collectives", "frames", "ranges")

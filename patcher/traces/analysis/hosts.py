@@ -50,7 +50,8 @@ def host_around(
 ) -> list[HostAround]:
     """Return the operator and the module around each moment, in the order of ``moments``.
 
-    A moment is (thread, time in ns). `NOWHERE` for the thread UNKNOWN; a name is UNKNOWN if nothing was around.
+    A moment is (thread, time in ns). Of nested operators of one library it is the outermost, of modules the innermost.
+    `NOWHERE` for the thread UNKNOWN; a name is UNKNOWN if nothing was around.
     """
     by_thread = defaultdict[int, list[int]](list)
     for place, (thread, _) in enumerate(moments):
@@ -147,8 +148,9 @@ class HostSums:
         """Count the calls of a thread's operators with their host time, and the ``tasks`` that each launched.
 
         A task counts for the innermost operator around its launch; host time excludes nested operators. The time of a
-        task is also added to its phase of training, as `_phases_of_operators` tells. Without an operator around it, the
-        phase is ``thread_phase``, or unknown if that is 0 (forward).
+        task is also added to its phase of training, as `_phases_of_operators` tells from ``phase_names`` and
+        ``thread_phase``. Without an operator around it, the phase is ``thread_phase``, or unknown if that is 0
+        (forward).
         """
         sums, counted = self.operator_calls, self._begin_in_chosen(operators)
         phases = _phases_of_operators(operators, phase_names, thread_phase)
@@ -248,8 +250,8 @@ def _add_joined(sums: CallTable, joined: Mapping[int, Iterable[int]]) -> None:
 def _call_sums(sums: CallTable, texts: Sequence[str]) -> tuple[CallSums, ...]:
     """Return calls, kernels and times by name, longest device time first; names that were never called are left out.
 
-    ``sums`` is by the number of a name in ``texts``. Operators of one name with different shapes have several numbers,
-    which are added up.
+    ``sums`` maps the number of a name in ``texts`` to [calls, kernels, ns of the kernels, ns on the host]. Operators of
+    one name with different shapes have several numbers, which are added up.
     """
     by_name: dict[str, list[int]] = {}
     for number, values in sums.items():

@@ -64,8 +64,9 @@ def idle(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> Iterator[Idl
 def idle_parts(begin: int, end: int, launched: int, blocked: Mapping[int, int]) -> tuple[int, int, int, int, int]:
     """Divide a stretch of an idle device by the reasons why it is idle, and return the ns of each, in order of `FREE`.
 
-    ``launched`` is when the call that launched the next task began. If that is UNKNOWN, all time has the last reason.
-    ``blocked`` maps the begin of each long launch call to its end; time within such a call is that of a blocked call.
+    The reasons are: host-bound, launch latency, blocked launch call, stream wait (if the next task was launched before
+    the stretch), and unknown. ``launched`` is when the call that launched the next task began, or UNKNOWN. ``blocked``
+    maps the begin of each long launch call to its end.
     """
     if launched == UNKNOWN:
         return 0, 0, 0, 0, end - begin

@@ -50,8 +50,8 @@ def fit_change(
     """Estimate by least squares how far ``values`` change between two sides at equal ``loads``.
 
     ``is_after`` tells for each value whether it is from the side after. ``loads`` maps a name, such as requests, to one
-    number for each value, None if unknown. None if no load is known and varies, if the loads tell the sides apart so
-    that their effects cannot be separated, or if there are too few values.
+    number for each value; a load with a None is not used. Returns None if no load varies, if the loads tell the sides
+    apart so that their effects cannot be separated, or if there are too few values.
     """
     base = [_scaled([1.0] * len(values))] if values else []
     used = []

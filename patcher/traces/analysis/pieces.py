@@ -186,7 +186,7 @@ def _joined_gaps(pieces: Sequence[RankProfile]) -> Iterator[FreeGap]:
 def _joined_checks(pieces: Sequence[RankProfile]) -> Iterator[Check]:
     """Yield each check once, by its id: the first result that failed, else the first result.
 
-    The evidence also says in how many pieces the check failed.
+    The evidence also says in how many pieces the check failed, or that it is that of the first piece.
     """
     for group in _group_rows(pieces, "checks", ("id",)):
         failed = next((check for check in group if not check.ok), group[0])

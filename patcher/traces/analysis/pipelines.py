@@ -64,7 +64,8 @@ def stages(profiles: Sequence[RankProfile]) -> tuple[PipelineStage, ...]:
     """Return the stages of the pipelines that ``profiles`` form, in order; empty if sends and receives don't tell them.
 
     Ranks that send in one group are one pipeline, and the n-th of them by rank is stage n, as Megatron and torch number
-    ranks. A stage has the ranks of all pipelines. These must be equally long, and every profile must be in one.
+    ranks. A stage has the ranks of all pipelines. Empty, too, if these are not equally long, if a profile is in none of
+    them, or if a profile has no rank.
     """
     pipelines = _sources_by_pipeline(profiles)
     lengths = {len(pipeline) for pipeline in pipelines}

@@ -98,8 +98,8 @@ def step_marks(trace: RankTrace) -> tuple[str, list[Mark], list[Mark]]:
     """Return the family of the marks that stand for steps, these marks in order, and the marks of uncounted stretches.
 
     A family is a kind of mark, such as ``ProfilerStep#``. The first one in the order of preference that the trace has
-    is taken, on the thread with most of its marks. But a single ``ProfilerStep#`` gives way to several marks of an
-    engine. Without step marks, the family is "", and the list of marks empty.
+    is taken, on the thread with most of its marks. But a single mark, unless the user's pattern chose it, gives way to
+    a later family with several, other than `NAMED`. Without step marks, the family is "", and the list of marks empty.
     """
     threads: dict[str, dict[int, list[Mark]]] = {}
     for thread, mark in trace.marks:
@@ -206,8 +206,9 @@ def _assign_unlinked(trace: RankTrace, segments: Sequence[Segment], owner: array
 def _place_on_device(trace: RankTrace, segments: Sequence[Segment], owner: Sequence[int], order: Sequence[int]) -> None:
     """Set in place from when to when each segment ran on the device, and the number of its tasks and its longest one.
 
-    A segment ends at the first kernel of the next one, the last segment at the end of its last task. A segment without
-    tasks stays as it is. ``owner`` has the segment of each task, ``order`` the tasks by begin.
+    A segment starts at its first computing task on the busiest stream; without one, at its first other computing task,
+    else collective, else copy. It ends where the next one starts, the last segment at the end of its last task. A
+    segment without tasks stays as it is. ``owner`` has the segment of each task, ``order`` the tasks by begin.
     """
     tasks, busiest = trace.tasks, _busiest_stream(trace, owner)
     ranked = [4] * len(segments)  # how good a beginning is: of the busiest stream, compute, communication, a copy

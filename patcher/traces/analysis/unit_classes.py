@@ -45,6 +45,7 @@ def classes_by_segment(
 ) -> dict[int, dict[str, int]]:
     """Return segment → class of work → ns for each step; the classes of a step add up to its time.
 
+    A class is a family of kernels or operators, such as "attention", or the name of idle time, such as `HOST_BOUND`.
     ``units`` maps segments to steps. The time is that on the device, or on the host if nothing ran on a device in any
     step.
     """

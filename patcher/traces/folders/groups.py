@@ -122,8 +122,8 @@ class TraceGroup:
 def step_range_text(units: Iterable[int] | None, requested: int | None) -> str:
     """Return recorded step numbers as text, such as ``30:60``; "none" without steps, "" for None.
 
-    If some are missing, the text has counts: ``30:60 (28 of 30 steps)``. ``requested`` is the number of steps in the
-    window, None if unknown.
+    If some in between are missing, the text has their number, ``30:60 (28 steps)``; else if there are fewer than
+    ``requested``, it has both: ``30:58 (28 of 30 steps)``. ``requested`` is None if unknown.
     """
     if units is None:
         return ""
@@ -142,7 +142,7 @@ def step_range_text(units: Iterable[int] | None, requested: int | None) -> str:
 def ranks_text(group: TraceGroup) -> str:
     """Return the ranks that left a trace as text, such as ``0-3``; also the expected number, or missing ranks, if any.
 
-    For example ``4 of 8: 0-3``, or ``2, missing 6`` if certain ranks were requested.
+    For example ``4 of 8 ranks: 0-3``, or ``2, missing 6`` if certain ranks were requested.
     """
     text = number_ranges(group.ranks)
     requested, world = group.first.ranks, group.first.world

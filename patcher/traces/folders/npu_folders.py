@@ -162,9 +162,9 @@ def _marked(path: Path) -> Path | None:
 
 
 def _scheduled_window(settings: Any) -> Extent | None:
-    """Return the window of the profiler's schedule in the content of ``profiler_info.json``; None without a valid one.
+    """Return (first step, end) of the profiler's schedule in the content of ``profiler_info.json``; None if invalid.
 
-    The end is None for a schedule without an end.
+    The end is the step after the last, None for a schedule without an end.
     """
     try:
         schedule = settings["config"]["common_config"]["schedule"]

@@ -179,7 +179,8 @@ def set_rank(trace: RankTrace, output: Path) -> None:
 def vendor_steps(output: Path) -> dict[str, dict[str, int]] | None:
     """Return the content of ``step_trace_time.csv`` in a folder; None without the file.
 
-    It maps a step to the names in `COLUMNS`, and these to whole nanoseconds; cells without a number are left out.
+    It maps a step to names such as ``computing_ns`` (see `COLUMNS`), and these to whole nanoseconds; cells without a
+    number are left out.
     """
     steps: dict[str, dict[str, int]] = {}
     for row in rows(output / "step_trace_time.csv"):

@@ -91,9 +91,9 @@ class DatabaseTrace(RankTrace):
     def kernel_uses(self, segments: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
         """Return calls, time and pipeline ratios of the kernels in the steps ``units``, for each type and shape.
 
-        Ratios are means of the first eight kernels. ``segments`` has the index of each task's segment (a step, or the
-        time between two steps). ``units`` maps the segments that count to the numbers of their steps. Raises Problem
-        (TRACE) if the database cannot be read.
+        Ratios are means of the first eight kernels of a type and shape. ``segments`` has the index of each task's
+        segment (a step, or the time between two steps). ``units`` maps the segments that count to the numbers of their
+        steps. Empty if the database does not tell types and shapes. Raises Problem (TRACE) if it cannot be read.
         """
         if not self.alike.kinds:
             return ()
@@ -160,7 +160,7 @@ class DatabaseTrace(RankTrace):
                 raise Problem(Kind.TRACE, cause, str(self.file), hint)
 
     def _rank(self, db: sqlite3.Connection) -> int | None:
-        """Return the rank in the database, else the rank set before. Raises Problem (TRACE) for several ranks."""
+        """Return the rank in the database, else one set before, if any. Raises Problem (TRACE) for several ranks."""
         has_map = "RANK_DEVICE_MAP" in self.tables
         ranks = _column(db, "SELECT DISTINCT rankId FROM RANK_DEVICE_MAP") if has_map else []
         if len(ranks) > 1:
@@ -170,7 +170,8 @@ class DatabaseTrace(RankTrace):
     def _add_tasks(self, db: sqlite3.Connection) -> None:
         """Add the tasks of the device that compute or copy; tasks that only order others are left out.
 
-        Raises Problem (TRACE) for tasks of several devices.
+        If the database has a table of computing tasks, computing tasks that it lacks are left out, too. Raises Problem
+        (TRACE) for tasks of several devices.
         """
         devices = _column(db, "SELECT DISTINCT deviceId FROM TASK WHERE taskType IS NOT NULL")
         if len(devices) > 1:
@@ -255,7 +256,7 @@ def _column(db: sqlite3.Connection, query: str) -> list[Any]:
 def _vendor_steps(analysis: Path) -> dict[str, dict[str, int]] | None:
     """Return the vendor's times of each step in ``analysis.db``; None without any.
 
-    Maps a step to the names in `ascend.COLUMNS`, and these to nanoseconds.
+    Maps a step to names such as ``computing_ns`` (see `ascend.COLUMNS`), and these to nanoseconds.
     """
     names = ascend.COLUMNS.values()
     query = f"SELECT step, {', '.join(name.removesuffix('_ns') for name in names)} FROM StepTraceTime"  # noqa: S608

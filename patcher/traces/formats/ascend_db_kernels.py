@@ -66,8 +66,9 @@ class AlikeTasks:
     ) -> tuple[KernelUse, ...]:
         """Return calls, time and pipeline ratios of the kernels in the steps ``units``, for each type and shape.
 
-        The longest come first. ``segments`` has the index of each task's segment (a step, or the time between two
-        steps). ``units`` maps the segments that count to the numbers of their steps.
+        The longest come first; only the first 2000 have ratios, which are means of their samples. ``segments`` has the
+        index of each task's segment (a step, or the time between two steps). ``units`` maps the segments that count to
+        the numbers of their steps.
         """
         calls, ns = Counter[int](), Counter[int]()
         for kind, segment, begin, end in zip(self.kind_of, segments, tasks.begin, tasks.end, strict=False):

@@ -257,7 +257,7 @@ class ChromeEvents:
     def _read_header(self, file: _Stream) -> bytes:
         """Read up to the opening of the list of events, set ``header``, and return the text read after it.
 
-        Raises Problem (TRACE) if the file is no such JSON.
+        A file that is only a list leaves ``header`` as it is. Raises Problem (TRACE) if the file is no such JSON.
         """
         unparsed = file.read(self.block).lstrip(_BLANK)
         if unparsed.startswith(b"["):

@@ -198,7 +198,7 @@ class _Reader:
                 thread.rank.trace.backward.add(thread.number)
 
     def _number_with_shapes(self, name: str, args: Args) -> int:
-        """Return the number of an operator's name for calls with the same shapes and types of inputs.
+        """Return the number of an operator's name for calls with the same shapes and types of inputs, added if new.
 
         It is the number of the plain name beyond 20,000 different shapes, for texts of over 2000 bytes, and without
         types.

@@ -99,7 +99,10 @@ def _tiles(profile: RankProfile, is_slowest_of_many: bool) -> Content:
 
 
 def _spread_tiles(profile: RankProfile) -> Iterator[tuple[str, str]]:
-    """Yield (value, caption) of the tiles of the 95th percentile and the slowest step; nothing for a single step."""
+    """Yield (value, caption) of two tiles: the 95th percentile, and how many times the median the slowest step takes.
+
+    Nothing for a single step.
+    """
     if len(profile.units) > 1:
         slowest = profile.slowest_unit
         ratio = slowest.device_ns / profile.median_ns if slowest and profile.median_ns else 0

@@ -120,7 +120,8 @@ class Parser:
     def result_if_ended(self, patience: float) -> ParseResult | None:
         """Return the result if the parser has ended, else None; kill a parser that was idle for ``patience`` seconds.
 
-        If parsing failed, restore the folder. Incomplete output stays if the folder had none before.
+        If parsing failed, or its output is incomplete, restore the folder. But incomplete output of a parser that ended
+        without an error stays if the folder had none before.
         """
         code = self.child.process.poll()
         if code is None:
@@ -157,7 +158,7 @@ class Parser:
         self._restore()
 
     def _restore(self) -> None:
-        """Put the output back that was there before."""
+        """Delete the output, and put back the output that was there before, if any."""
         shutil.rmtree(self.output, ignore_errors=True)
         if self.before.is_dir():
             self.before.rename(self.output)
@@ -239,7 +240,7 @@ def lock_folders(paths: Sequence[Path]) -> Iterator[tuple[int, ...]]:
 def _lock_file(folder: Path) -> TextIO:
     """Open the lock file of a folder for reading and writing, and create it, with ``.rlpatch``, if missing.
 
-    Raises an error for a link or a special file.
+    Raises OSError if that fails, or for a link or a special file.
     """
     store = folder.resolve() / STORE
     store.mkdir(exist_ok=True)

@@ -25,7 +25,7 @@ def test_texts_are_in_the_language_of_the_reader_and_names_are_not(monkeypatch: 
     monkeypatch.setenv("RLPATCH_LANG", "zh")
     name = Text("name")
     made = markup.tag("p", name, " of ", Text("{count} steps", 3), class_=name, id=name, title=name)
-    assert made == '<p class="name" id="name" title="名称">名称 of 3 步</p>'
+    assert made == '<p class="name" id="name" title="名称">名称 of 3 个 step</p>'
     assert '{"words":["名称",1]}' in markup.data_block("run", {"words": (name, 1)})
     monkeypatch.setenv("RLPATCH_LANG", "en")
     assert markup.tag("p", name) == "<p>name</p>"

@@ -99,7 +99,7 @@ def capture(
             Lanes(35, name, 210 * MS, {"1": spans}),
         ),
         gaps=tuple(gap(name, at) for at in range(4)),
-        collectives=tuple(Collective(name, at, name, draw.randint(1, 9) * MS) for at in range(4)),
+        collectives=tuple(Collective(name, at, name, draw.randint(1, 9) * MS, waits_ns=0) for at in range(4)),
     )  # fmt: skip
 
 
@@ -407,7 +407,9 @@ def test_a_collective_is_met_by_the_ranks_in_its_own_unit():
     captures = tuple(
         replace(
             capture(rank=rank), label=f"rank {rank}",
-            collectives=tuple(Collective("586", 0, "allReduce", ms * MS, unit=30 + at) for at, ms in enumerate(row)),
+            collectives=tuple(
+                Collective("586", 0, "allReduce", ms * MS, unit=30 + at, waits_ns=0) for at, ms in enumerate(row)
+            ),
         )
         for rank, row in enumerate(((10, 3), (4, 9)))
     )  # fmt: skip
