@@ -128,9 +128,11 @@ class ReplicaList(Notation["tuple[int | str, ...] | None"]):
     def read(self, option: str, text: str) -> tuple[int | str, ...] | None:
         """Return the replicas, sorted numbers before words; None for `all`.
 
-        Raises Problem (USAGE) for anything that is neither a number nor one of `words`.
+        Raises Problem (USAGE) for anything that is neither a number nor one of `words`, and for `all` beside others.
         """
         items = [item.strip().lower() for item in text.split(",")]
+        if "all" in items and len(items) > 1:
+            raise usage(Text("{option} {value}: `all` already means every replica", option, text), f"{option} all")
         numbers = [item for item in items if item not in self.words]
         read = self.numbers.read(option, ",".join(numbers)) if numbers else ()
         return None if read is None else (*read, *(word for word in self.words if word in items))

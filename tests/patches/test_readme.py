@@ -195,7 +195,7 @@ def test_what_the_docs_diagnose(command: str, tmp_path: Path, monkeypatch: pytes
             shutil.copytree(releases.release(NEWEST[name], name), "site", dirs_exist_ok=True)
         Path("run_grpo.sh").write_text("true\n")
         at = words.index("--")
-        assert "left no timeline" in run(*words[:at], "--path", "site", *words[at:], code=3).output
+        assert "no timeline file of the run was found" in run(*words[:at], "--path", "site", *words[at:], code=3).output
         return
     engine = SimulatedEngine()
     for of in (requests(99, 4), requests(0), requests(0)):

@@ -68,6 +68,8 @@ def test_a_stage_without_a_window(words: str) -> None:
             "--replicas decode cannot be used with a weight sync: all servers of a replica receive the same weights",
         ),
         ("--decode 1:2 --replicas encode", "--replicas encode is not a whole number from 0 to"),
+        ("--decode 1:2 --replicas all,prefill", "--replicas all,prefill: "),
+        ("--decode 1:2 --replicas 1,all", "--replicas 1,all: "),
         (
             "--stage weight-sync --rollout 1",
             "--rollout works only with rollout stages, but --stage weight-sync selects another kind of stage",
