@@ -84,8 +84,8 @@ def loads(stage: StageDiagnosis) -> Table:
         for part in stage.by_load
     ]
     about = Text(
-        "The prediction error compares the time predicted from the recorded iterations with the measured time of a"
-        " load."
+        "The prediction error compares the time predicted from the recorded iterations with the time measured"
+        " at that load level."
     )
     return Table("diagnosed_loads", Text("Time by load"), columns, rows, about)
 
@@ -108,7 +108,7 @@ def load_classes(stage: StageDiagnosis) -> Table:
         for part in stage.by_load
         for row in part.classes
     ]
-    return Table("diagnosed_load_classes", Text("Where the time of each load went"), columns, rows)
+    return Table("diagnosed_load_classes", Text("Where the time at each load level went"), columns, rows)
 
 
 def actions(diagnosis: RunDiagnosis) -> Table:

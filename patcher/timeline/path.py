@@ -679,7 +679,8 @@ class _Walk:
         Time in which engines sync is attributed to them, and so is a trainer's wait until they begin to receive. A
         server also waits for the iterations of its engines. What remains is attributed to the span, and everything if
         it is an engine's. ``low`` and ``high`` are in microseconds, ``phase`` is the driver's. ``late`` is the delay of
-        the span's process in microseconds; with ``all_ranks`` the span's pieces name no process.
+        the span's process in microseconds, which is noted on the span's own pieces, the latest first. With
+        ``all_ranks`` the span's pieces name no process.
         """
         records, role = self.records, self.records.roles[span.process]
         parts = list[KeptSpan | PathPiece]()

@@ -26,7 +26,7 @@ _PIPELINE = Note(
     Text("with pipeline parallelism, use --call or --mini-batch, not --micro-batch"),
     Text(
         "with pipeline_model_parallel_size above 1, or several model chunks, Megatron interleaves the"
-        " micro-batches. rlpatch then records nothing and says so in the log"
+        " micro-batches. In these cases a --micro-batch window records nothing, and the log says so"
     ),
 )
 _DISPATCH = Note(

@@ -52,9 +52,10 @@ class RelativeWindow(MovedWindow, RolloutUnits):
             self.open_at = max(self.first - self.WARMUP, 0)
 
     def check_state(self, kind: str | None, load: int, batch: Any) -> None:
-        """Place the window if an iteration of ``load`` requests reaches the state for which the window waits.
+        """Place the window if an iteration with ``load`` requests reaches the state for which the window waits.
 
-        Until then, keep the fewest and most requests for the report. Do nothing without a kind.
+        ``kind`` is that of the iteration, such as "decode"; if it is None, nothing ran and nothing is done. ``batch``
+        is what the scheduler gave. Until then, keep the fewest and most requests for the report.
         """
         if kind is None or not self.awaited:
             return

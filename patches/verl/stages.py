@@ -28,8 +28,8 @@ INTERLEAVED = Note(
     Text(
         "with pipeline_model_parallel_size above 1, or several model chunks, Megatron's schedule interleaves"
         " micro-batches. In updates, overlap_moe_expert_parallel_comm also interleaves them, even without"
-        " pipeline parallelism. rlpatch then records nothing and says so in the log; --call, and in updates"
-        " --mini-batch, still work"
+        " pipeline parallelism. In these cases a --micro-batch window records nothing, and the log says so; --call,"
+        " and in updates --mini-batch, still work"
     ),
 )
 

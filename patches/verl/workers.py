@@ -41,8 +41,11 @@ def _mini_batches(method: str) -> _Loops:
     return _Loops((_enter(method), minis, _end(method)), (MINI, CALL), shape)
 
 
-def _whole(method: str) -> _Loops:
-    """Return the lines at the start and end of a method, of which only whole calls are recorded."""
+def _without_loop(method: str) -> _Loops:
+    """Return the lines and windows of a method without a loop: Megatron's schedule runs its micro-batches.
+
+    Only its whole calls are recorded.
+    """
     return _Loops(
         (_enter(method), _end(method)),
         (CALL,),
@@ -61,8 +64,8 @@ def _nested(method: str) -> _Loops:
         ),
         (MICRO, MINI, CALL),
         Text(
-            "a loop over micro-batches inside a loop over mini-batches; from 0.3.0.post0 on inside a loop over"
-            " epochs, too"
+            "a loop over micro-batches inside a loop over mini-batches; since 0.3.0.post0, a loop over epochs around"
+            " both"
         ),
     )
 
@@ -222,7 +225,7 @@ _FSDP_VALUES = _in_loops(
 _MEGATRON_LOG_PROB = _in_loops(
     _MEGATRON_ACTOR,
     "compute-log-prob",
-    _whole,
+    _without_loop,
     role=MegatronLogProb,
     fingerprints=(
         "c2c77e24b18a", "ad41142a689f", "87ff9bb61611", "a04e4784c98f", "3877dbbbb514", "87fd67e9bf72",
@@ -231,7 +234,7 @@ _MEGATRON_LOG_PROB = _in_loops(
 _MEGATRON_VALUES = _in_loops(
     _MEGATRON_CRITIC,
     "compute-values",
-    _whole,
+    _without_loop,
     role=OneRole,
     fingerprints=("448c00465391", "04b953a51cb1", "ee8e87c0dff4", "c4be0ce0bafe", "cbfaccbdda0e"),
 )

@@ -297,7 +297,7 @@ def _reasons_unpatched(folder: folders.RunFolder, plan: Plan, gaps: Sequence[Hoo
     """
     began, prefix = folder.prefixes(), plan.target.prefix
     texts = [
-        (gap.where, gap.why, gap.found or Text("from this place on"), gap.instead)
+        (gap.where, gap.why, gap.found or Text("from this line on"), gap.instead)
         for gap in gaps
         if gap.sure or not began
     ]

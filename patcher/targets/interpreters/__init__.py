@@ -176,7 +176,7 @@ def _no_answer(program: str, code: int, text: str) -> Problem:
             Kind.ENVIRONMENT,
             cause,
             program,
-            Text("use the folder with the packages of this interpreter instead: --path DIR"),
+            Text("give the site-packages folder of this interpreter instead: --path DIR"),
         )
     if "Traceback" in text or text.startswith("Fatal Python error") or code < 0:
         cause = Text("the interpreter failed (exit code {code}): {last_line}", code, last)

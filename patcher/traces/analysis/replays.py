@@ -179,7 +179,7 @@ def join_replays(
             "a step has more tokens than fit into the largest captured graph, or an unknown number of tokens"
         )
         for graphs in (captured_set.graphs for captured_set in captured if captured_set.size == size):
-            why = _difference(trace, replays, graphs)
+            why = _why_unmatched(trace, replays, graphs)
             if not why:
                 joined.joined += len(replays)
                 for tasks, graph in zip(replays, graphs, strict=True):
@@ -209,10 +209,10 @@ def _replays(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> dict[int
     return by_segment
 
 
-def _difference(trace: RankTrace, replays: Sequence[Sequence[int]], graphs: Sequence[Sequence[CapturedCall]]) -> str:
-    """Return how the replays of a step differ from the captured ``graphs``, in words; "" if they match.
+def _why_unmatched(trace: RankTrace, replays: Sequence[Sequence[int]], graphs: Sequence[Sequence[CapturedCall]]) -> str:
+    """Return why the kernels of a step's replays cannot be matched to the captured ``graphs``; "" if they can.
 
-    Compared are the numbers of replays and kernels, the copies, and the names of kernels.
+    Reasons are other numbers of replays or kernels, other copies or names, and kernels without names that overlap.
     """
     if len(replays) != len(graphs):
         return Text(

@@ -323,7 +323,7 @@ class ChromeEvents:
         return [], between.end() if between else last if last >= 0 else len(unparsed), False
 
     def _decode_or_repair(self, events: bytes) -> list[Event] | None:
-        """Return the events in a text; None if one of them cannot be read.
+        """Return the events in ``events``, a list without its brackets; None if one of them cannot be read.
 
         If decoding fails, it is tried once more with control characters and NaN replaced.
         """

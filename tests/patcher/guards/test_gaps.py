@@ -33,7 +33,7 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "env": ("env A=1 python -m x", ()),
     "anew": ("export PYTHONPATH=/a\npython -m x", ("PYTHONPATH is overwritten",)),
     "anew for one": ("PYTHONPATH=/a python -m x", ("PYTHONPATH is overwritten",)),
-    "anew by what only the run tells": ("export PYTHONPATH=$(tool)\npython -m x", ("(perhaps) PYTHONPATH may be overwritten",)),
+    "anew by what only the run tells": ("export PYTHONPATH=$(tool)\npython -m x", ("(perhaps) PYTHONPATH might be overwritten",)),
     "unset": ("unset PYTHONPATH\npython -m x", ("PYTHONPATH is unset",)),
     "kept": ("export PYTHONPATH=/a:$PYTHONPATH\npython -m x", ()),
     "kept if there": ("export PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}/a\npython -m x", ()),
@@ -140,7 +140,7 @@ def test_the_verdict_on_pythonpath_is_that_of_bash(
     for command in (["bash", "inner.sh"], ["bash", "outer.sh"], ["bash", "-c", text]):
         losses = gaps(environ, None, command)
         if case.startswith("perhaps"):
-            assert [(loss.why, loss.sure) for loss in losses] == [("PYTHONPATH may be overwritten", False)], command
+            assert [(loss.why, loss.sure) for loss in losses] == [("PYTHONPATH might be overwritten", False)], command
         else:
             assert bool(losses) is not is_kept, command
         assert program == "python" or not any(loss.sure for loss in losses), (
