@@ -54,8 +54,8 @@ class RelativeWindow(MovedWindow, RolloutUnits):
     def check_state(self, kind: str | None, load: int, batch: Any) -> None:
         """Place the window if an iteration with ``load`` requests reaches the state for which the window waits.
 
-        ``kind`` is that of the iteration, such as "decode"; if it is None, nothing ran and nothing is done. ``batch``
-        is what the scheduler gave. Until then, keep the fewest and most requests for the report.
+        ``kind`` is that of the iteration, such as "decode"; if it is None, nothing ran and nothing is done.
+        ``batch`` is what the scheduler gave. Until then, keep the fewest and most requests for the report.
         """
         if kind is None or not self.awaited:
             return
