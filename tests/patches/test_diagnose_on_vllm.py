@@ -20,6 +20,7 @@ PROGRAM = """
 import os, sys, time
 from pathlib import Path
 from fixtures.engines.drive import VARIABLES, parameters, prompt, start, write_model
+from patcher.diagnosis.plan import WINDOWS
 
 os.environ.update(VARIABLES)
 
@@ -65,7 +66,7 @@ def test_it_asks_for_windows_and_says_what_the_rollouts_consist_of(folder: Path)
 def test_the_recorded_iterations_are_found_again_and_the_classes_add_up(folder: Path) -> None:
     result = json.loads((folder / "result").read_text())["result"]
     (stage,) = result["stages"]
-    assert len(result["windows"]) in (6, 12, 18)
+    assert len(result["windows"]) in (WINDOWS, 2 * WINDOWS, 3 * WINDOWS)
     assert all(window["iterations"] == window["joined"] == 5 for window in result["windows"])
     assert stage["recorded"] == 5 * len(result["windows"])
     for part in stage["by_load"]:
