@@ -12,6 +12,7 @@ import pytest
 from fixtures import environments
 from fixtures.cache import REPOSITORY, Once
 from fixtures.engines.overlay import overlay
+from patcher.diagnosis.plan import WINDOWS
 from tests.patches.vllm_runs import NEWEST
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("unwatched")]
@@ -20,7 +21,6 @@ PROGRAM = """
 import os, sys, time
 from pathlib import Path
 from fixtures.engines.drive import VARIABLES, parameters, prompt, start, write_model
-from patcher.diagnosis.plan import WINDOWS
 
 os.environ.update(VARIABLES)
 
