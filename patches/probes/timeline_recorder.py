@@ -330,19 +330,13 @@ class TimelineRecorder(MemoryUse):
             return
         try:
             now = self.clock()
-            rows = [self.rows.popleft() for _ in range(len(self.rows))]
-            lasting = [row for row in list(self.open.values()) if row[4] < now - 10**9]
-            begun = [row for row in lasting if row[0] not in self.reported]
-            self.reported.update(row[0] for row in begun)
-            self.reported.difference_update(row[0] for row in rows)
+            rows, begun = self.new_rows(now)
             noted = self.changed or self.in_use or self.cpu_waits
             if self.state == "on" and (rows or begun or noted or (last and self.file is not None)):
                 self.open_file(time.time_ns() // 10**6)
                 line = {"at": [now // 1000, time.time_ns() // 1000], **self.span_record(rows, begun, now // 1000)}
                 line.update(self.memory_record(now // 1000))
-                if self.cpu_waits:
-                    waits, self.cpu_waits = self.cpu_waits, []
-                    line["cpu_waits"] = [[at - now // 1000, *lengths] for at, *lengths in waits]
+                line.update(self.cpu_wait_record(now // 1000))
                 if last:
                     line["end"] = "off"
                 self.put(self.stream.compress(json.dumps(line, separators=(",", ":")).encode() + b"\n"))
@@ -353,6 +347,20 @@ class TimelineRecorder(MemoryUse):
             self.stop(e)
         finally:
             self.lock.release()
+
+    def new_rows(self, now: int) -> tuple[list[Any], list[Any]]:
+        """Return the spans that have ended, and those open for a second at ``now`` (ns), if not returned before."""
+        rows = [self.rows.popleft() for _ in range(len(self.rows))]
+        lasting = [row for row in list(self.open.values()) if row[4] < now - 10**9]
+        begun = [row for row in lasting if row[0] not in self.reported]
+        self.reported.update(row[0] for row in begun)
+        self.reported.difference_update(row[0] for row in rows)
+        return rows, begun
+
+    def cpu_wait_record(self, origin_us: int) -> dict[str, Any]:
+        """Return the waits for a CPU that were noted, at microseconds after ``origin_us``; {} without any."""
+        waits, self.cpu_waits = self.cpu_waits, []
+        return {"cpu_waits": [[at - origin_us, *lengths] for at, *lengths in waits]} if waits else {}
 
     def put(self, data: bytes) -> None:
         """Append all of ``data`` to the file, and count its bytes."""

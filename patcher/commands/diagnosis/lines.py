@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from patcher.diagnosis import rollout, sync
 from patcher.diagnosis.loads import LOADS
@@ -160,27 +160,7 @@ def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) ->
     Lines for -v tell which loads (groups of iterations) lack windows, and the command for a report on each window.
     """
     recordable = [stage for stage in diagnosis.stages if stage.iterations]
-    supported = [stage for stage in recordable if stage.supported and stage.by_load]  # a weight sync has no loads
-    if supported:
-        error = max(100 * abs(part.error or 0) * part.share for stage in supported for part in stage.by_load)
-        names = joined(COMMA, (stage.stage for stage in supported))
-        text = Text(
-            "check passed for {stages}: at each load, predicted and measured time differ by at most {error:.1f} % of"
-            " the stage's time, so the windows suffice for the time shares",
-            names,
-            error,
-        )
-        yield from wrapped(text)
-    unsupported = [stage for stage in recordable if not stage.supported]
-    for reason in dict.fromkeys(stage.why for stage in unsupported):
-        names = joined(COMMA, (stage.stage for stage in unsupported if stage.why == reason))
-        yield from wrapped(
-            Text(
-                "check failed for {stages}: the time shares are not reliable ({reason})",
-                names,
-                reason,
-            )
-        )
+    yield from _check_lines(recordable)
     for stage in recordable:
         for part in stage.by_load:
             if part.why:
@@ -191,3 +171,28 @@ def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) ->
         yield Text("next: {command}", next_command)
     for window in diagnosis.windows:
         yield Detail("  {window}: {command}", window.window or window.stage, window.report)
+
+
+def _check_lines(stages: Sequence[StageDiagnosis]) -> Iterator[str]:
+    """Yield a line on the stages whose shares the recorded windows support, and one for each reason why others fail."""
+    supported = [stage for stage in stages if stage.supported and stage.by_load]  # a weight sync has no loads
+    if supported:
+        error = max(100 * abs(part.error or 0) * part.share for stage in supported for part in stage.by_load)
+        names = joined(COMMA, (stage.stage for stage in supported))
+        text = Text(
+            "check passed for {stages}: at each load, predicted and measured time differ by at most {error:.1f} % of"
+            " the stage's time, so the windows suffice for the time shares",
+            names,
+            error,
+        )
+        yield from wrapped(text)
+    unsupported = [stage for stage in stages if not stage.supported]
+    for reason in dict.fromkeys(stage.why for stage in unsupported):
+        names = joined(COMMA, (stage.stage for stage in unsupported if stage.why == reason))
+        yield from wrapped(
+            Text(
+                "check failed for {stages}: the time shares are not reliable ({reason})",
+                names,
+                reason,
+            )
+        )

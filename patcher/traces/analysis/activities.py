@@ -1,4 +1,4 @@
-"""Activity of the host while the device was empty: the call, frame, range or operator that covers most of a gap."""
+"""HostActivity of the host while the device was empty: the call, frame, range or operator that covers most of a gap."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ WAITS = re.compile(r"synchroni[sz]e|memcpy|wait", re.IGNORECASE)
 """Calls of a device's runtime that end when the device has come to an end: then nothing is left for it to do."""
 
 
-class Activity(NamedTuple):
-    """Activity of the host for ``ns`` of a gap: all ranges of a name, ``inside``; the longest begins at ``begin``.
+class HostActivity(NamedTuple):
+    """HostActivity of the host for ``ns`` of a gap: all ranges of a name, ``inside``; the longest begins at ``begin``.
 
     ``is_operator`` tells an operator from a call of the runtime, a frame or a range.
     """
@@ -43,7 +43,7 @@ class HostActivities:
         self.frames = dict(_nested_by_thread(trace.functions, trace.frames))
         self.main = main_thread(trace)
 
-    def call_in(self, gap: Idle) -> Activity | None:
+    def call_in(self, gap: Idle) -> HostActivity | None:
         """Return the call of the device's runtime that covers at least half of a gap; None without one.
 
         It is None, too, if nothing tells when the next task was launched. The call is looked for on the thread that
@@ -60,7 +60,7 @@ class HostActivities:
             return max(filter(None, activities), key=attrgetter("ns"), default=None)
         return next(filter(None, activities), None)
 
-    def activity_in(self, gap: Idle) -> Activity | None:
+    def activity_in(self, gap: Idle) -> HostActivity | None:
         """Return the call that covers at least half of a gap, else the Python frame or operator that does; else None.
 
         If both a frame and an operator do, the shorter one, which is the inner one, is returned. The thread that
@@ -109,7 +109,7 @@ class HostActivities:
         return 2 * (launched - max(asked, gap.begin)) > gap.ns
 
 
-def covering(ranges: NestedRanges, begin: int, end: int, thread: int) -> Activity | None:
+def covering(ranges: NestedRanges, begin: int, end: int, thread: int) -> HostActivity | None:
     """Return the innermost activity that covers at least half of ``begin`` to ``end`` (ns); None without any.
 
     Ranges of one name count as one activity, and time within several of them counts once. If several names cover half,
@@ -119,7 +119,7 @@ def covering(ranges: NestedRanges, begin: int, end: int, thread: int) -> Activit
     if not half:
         return None
     ns, index, name = min(half)
-    return Activity(ranges.begin[-index], ns, name, thread)
+    return HostActivity(ranges.begin[-index], ns, name, thread)
 
 
 def covering_names(ranges: NestedRanges, begin: int, end: int) -> list[int]:

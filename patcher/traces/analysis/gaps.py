@@ -14,7 +14,7 @@ from operator import eq, itemgetter
 from typing import NamedTuple
 
 from patcher.traces import model
-from patcher.traces.analysis.activities import Activity, HostActivities
+from patcher.traces.analysis.activities import HostActivities, HostActivity
 from patcher.traces.analysis.hosts import NOWHERE, HostAround, host_around
 from patcher.traces.analysis.idle import LATE_NS, WAITING_NS, Idle, idle
 from patcher.traces.analysis.nested import HostThread
@@ -62,7 +62,7 @@ class GapSums:
         keys = trace.tasks.key
         self.replays = any(map(eq, keys, islice(keys, 1, None))) and any(key != UNKNOWN for key in keys)
         self.activities = HostActivities(trace, cuts, threads)
-        self.kept: list[tuple[Idle, Activity | None]] = []
+        self.kept: list[tuple[Idle, HostActivity | None]] = []
         for gap in idle(trace, cuts, set(chosen)):
             if gap.ns < WAITING_NS:
                 self._sum_short(gap)
@@ -142,7 +142,7 @@ class GapSums:
         return GapPlace(self._graph_position(gap), before, tasks.name[task], tasks.stream[task], gap.part)
 
     def _lookup_moments(
-        self, gap: Idle, activity: Activity | None, working: Collection[int]
+        self, gap: Idle, activity: HostActivity | None, working: Collection[int]
     ) -> Iterator[tuple[int, int]]:
         """Yield two moments, as (thread, ns), at which to look up in which operator and module the host was.
 
@@ -165,7 +165,7 @@ class GapSums:
             self._sum_at_place(gap, activity, launch, around_activity)
 
     def _sum_at_place(
-        self, gap: Idle, activity: Activity | None, launch: HostAround, around_activity: HostAround
+        self, gap: Idle, activity: HostActivity | None, launch: HostAround, around_activity: HostAround
     ) -> None:
         """Add a gap to the sum of its place, with the call that covers most of it on the host.
 
