@@ -66,15 +66,14 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
     If one place has most of this time, evidence and advice are on that place. The saving in ns is per step.
     """
     late, latency = (profile.share(part) for part in HOST_PARTS)
-    evidence = Text(
-        "For {share} of the time the device was idle and its next kernel had not been launched.", percent(late)
-    )
-    if latency >= NOTABLE / 10:
-        within = Text(
-            "Another {share} of the time is launch latency while the device was idle.",
-            percent(latency),
+    evidence: str = ""
+    if late >= NOTABLE / 10:
+        evidence = Text(
+            "For {share} of the time the device was idle and its next kernel had not been launched.", percent(late)
         )
-        evidence = sentences(evidence, within)
+    if latency >= NOTABLE / 10:
+        within = Text("For {share} of the time the device was idle during launch latency.", percent(latency))
+        evidence = sentences(evidence, within) if evidence else within
     advice: str = _FASTER_LAUNCH[model.PROFILERS[profile.form]]
     place = first_place(profile, *HOST_PARTS)
     longest = _largest(profile, *HOST_PARTS)

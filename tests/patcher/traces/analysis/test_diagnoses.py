@@ -452,7 +452,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
     ),
     "a kernel that starts late": (
         {"units": of_units(2, compute=70, free_latency=30), "gaps": (gap(LATENCY, 60),)}, "dispatch", 30,
-        "0.0 30.0 7 30.00 2 2", "why fresh starts so long after its launch", "before fresh on stream 7",
+        "30.0 7 30.00 2 2", "why fresh starts so long after its launch", "before fresh on stream 7",
     ),
     "a launch that blocks": (
         {"units": of_units(2, compute=80, free_blocked=20), "gaps": (gap(BLOCKED, 10, call="cudaGraphLaunch", call_ns=9 * MS),)},

@@ -147,7 +147,7 @@ CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
     "a graph that is captured": (captures_graph, "dispatch", ("graph capture for ", "after all graphs"), ("model.py",)),
     "code of torch.compile": (compiled, "dispatch", ("torchinductor", "CUDA graphs"), ("look at",)),
     "an operator": (works, "dispatch", ("aten::nonzero",), ()),
-    "a kernel that starts late": (starts_late, "dispatch", ("launch latency while", "aten::slow_start"), ("Synchronize",)),
+    "a kernel that starts late": (starts_late, "dispatch", ("during launch latency", "aten::slow_start"), ("Synchronize",)),
     "a launch that loads code": (loads_code, "launch-blocked", ("cudaLaunchKernel", "loads or compiles its code"), ()),
     "a graph that is uploaded": (uploads_graph, "launch-blocked", ("cudaGraphLaunch", "a graph is"), ()),
     "a copy that blocks": (copies, "launch-blocked", ("cudaMemcpyAsync", "pinned memory"), ("the code of",)),
@@ -324,9 +324,15 @@ def test_idle_time_is_told_from_a_tenth_on(late: int, latency: int, lead_in: int
     assert [found.id for found in host_bound.diagnoses(launching(late, latency, lead_in))] == ids
 
 
-@pytest.mark.parametrize(("latency", "said"), [(10, True), (9, False)])
-def test_latency_is_told_from_a_hundredth_on(latency: int, said: bool) -> None:
-    assert ("is launch latency" in host_bound._host_bound(launching(100, latency)).evidence) is said
+@pytest.mark.parametrize(
+    ("late", "latency", "said"),
+    [(100, 10, (True, True)), (100, 9, (True, False)), (10, 100, (True, True)), (9, 100, (False, True))],
+)
+def test_each_part_of_host_bound_time_is_told_from_a_hundredth_on(
+    late: int, latency: int, said: tuple[bool, bool]
+) -> None:
+    evidence = host_bound._host_bound(launching(late, latency)).evidence
+    assert ("had not been launched" in evidence, "launch latency" in evidence) == said
 
 
 @pytest.mark.parametrize(
