@@ -42,7 +42,7 @@ class Timeline(PackageStage):
     )
     HOW = Text(
         "inserts one line at the start of each function. Each function is a span of the timeline and ends on"
-        " return, on an exception, or when a generator is closed. Loops run over a wrapper of their items. If"
+        " return, on an exception, or when a generator is closed. Timed loops run over wrapped items. If"
         " collectives block the host (gloo, MPI), the methods Work.wait and DTensor.full_tensor of"
         " torch.distributed are replaced in memory, to measure how long they block"
     )

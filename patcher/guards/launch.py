@@ -93,7 +93,7 @@ def text_of(path: Path) -> str:
             return file.read().decode("utf-8", "replace")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        hint = Text("use readable files; the launch script must be a shell or Python script")
+        hint = Text("check that you may read these files; the launch script must be a shell or Python script")
         cause = Text("cannot read a file that the launch names: {reason}", reason)
         raise Problem(Kind.USAGE, cause, str(path), hint) from error
 

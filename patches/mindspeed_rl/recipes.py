@@ -162,9 +162,9 @@ def _engine(stage: str) -> Recipe:
         ),
         why=_WHY,
         how=Text(
-            "the worker wraps the iterator of Megatron's schedule and the loop over mini-batches. Between two"
-            " iterations, the wrapper starts, steps or stops the profiler. The trace is saved even if an exception"
-            " ends the loop"
+            "the worker wraps the iterator from which Megatron's schedule reads micro-batches, and the loop over"
+            " mini-batches. Between two iterations, the wrapper starts, steps or stops the profiler. The trace is"
+            " saved even if an exception ends the loop"
         ),
         upstream=f"{_TRAINING_ENGINE}, from {releases[0]} on",
         remove_when=_REMOVE,

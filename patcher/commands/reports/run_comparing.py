@@ -176,5 +176,5 @@ def _naming_folder(path: Path) -> Iterator[None]:
             raise
         hint = problem.hint
         if problem.notes:
-            hint = Text("choose one of these runs with --run N; type the option twice for one run per side")
+            hint = Text("choose a run for both sides with --run N, or one for each side with --run N --run M")
         raise Problem(problem.kind, problem.cause, str(path), hint, problem.notes) from None

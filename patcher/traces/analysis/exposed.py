@@ -222,7 +222,7 @@ def _bubble_text(profile: model.RankProfile, meetings: Meetings) -> FindingText:
     )
     more = excess(slowest.profiles, fastest.profiles)
     if more is not None and more.part == "compute_ns":
-        advice = Text("give {stage} fewer layers; then use more micro-batches", slowest.name)
+        advice = Text("first give {stage} fewer layers, then use more micro-batches", slowest.name)
     elif more is not None:
         extra = Text(
             "Per step, {stage} spends {time} more than the fastest stage on this part: {part}.",

@@ -157,7 +157,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
             "This step ran as many operators as the median step: its inputs were larger, or another"
             " process held the CPU core."
         )
-        see = Text("{command} also records the sizes of inputs.", _SHAPES)
+        see = Text("{command} also records the shapes of the operators' inputs.", _SHAPES)
         more = HostExcess(sentences(unknown, "" if _records_shapes(profile) else see))
     return more._replace(evidence=sentences(sentence, more.evidence))
 

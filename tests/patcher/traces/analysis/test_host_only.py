@@ -357,7 +357,7 @@ def test_recorded_sizes_are_not_asked_for(tmp_path: Path, recorded: bool) -> Non
     """Those of some operators are not read."""
     made = profile(larger, tmp_path)
     first = headline(analysis.reported([replace(made, settings={"shapes": "1"} if recorded else {})]))
-    assert ("also records the sizes" in first.evidence) != recorded
+    assert ("also records the shapes" in first.evidence) != recorded
 
 
 def test_a_slow_unit_is_no_headline_where_each_has_a_cause(tmp_path: Path) -> None:
