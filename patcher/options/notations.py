@@ -110,8 +110,14 @@ class NumberListOrAll(Notation["tuple[int, ...] | None"]):
     metavar, numbers = "LIST", NumberList(0)
 
     def read(self, option: str, text: str) -> tuple[int, ...] | None:
-        """Parse sorted numbers without duplicates; None for `all`. Raises Problem (USAGE)."""
-        return None if text.strip().lower() == "all" else self.numbers.read(option, text)
+        """Parse sorted numbers without duplicates; None for `all` alone. Raises Problem (USAGE)."""
+        items = [item.strip().lower() for item in text.split(",")]
+        if "all" not in items:
+            return self.numbers.read(option, text)
+        if len(items) > 1:
+            cause = Text("{option} {value}: `all` already includes the others", option, shortened(text))
+            raise usage(cause, f"{option} all")
+        return None
 
     def text(self, value: tuple[int, ...] | None) -> str:
         return "all" if value is None else self.numbers.text(value)
@@ -131,11 +137,11 @@ class ReplicaList(Notation["tuple[int | str, ...] | None"]):
         Raises Problem (USAGE) for anything that is neither a number nor one of `words`, and for `all` beside others.
         """
         items = [item.strip().lower() for item in text.split(",")]
-        if "all" in items and len(items) > 1:
-            raise usage(Text("{option} {value}: `all` already means every replica", option, text), f"{option} all")
+        if "all" in items:
+            return self.numbers.read(option, text)
         numbers = [item for item in items if item not in self.words]
-        read = self.numbers.read(option, ",".join(numbers)) if numbers else ()
-        return None if read is None else (*read, *(word for word in self.words if word in items))
+        read = self.numbers.numbers.read(option, ",".join(numbers)) if numbers else ()
+        return (*read, *(word for word in self.words if word in items))
 
     def text(self, value: tuple[int | str, ...] | None) -> str:
         return "all" if value is None else ",".join(map(str, value))

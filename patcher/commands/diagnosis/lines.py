@@ -72,8 +72,7 @@ def _stage_lines(stage: StageDiagnosis) -> Iterator[str]:
     if not stage.iterations:
         return
     if stage.classes:
-        shares = (_share(part, with_interval=True) for part in stage.classes if part.share >= LEAST_SHARE)
-        yield from wrapped(Text("where the time of {stage} went: {shares}", stage.stage, joined(COMMA, shares)))
+        yield from wrapped(Text("where the time of {stage} went: {shares}", stage.stage, _shares(stage)))
     values = stage.stage, stage.turns, stage.seconds
     if stage.stage == sync.STAGE:
         yield Detail("  {stage}: {calls} calls, {seconds:,.1f} s; one call was recorded", *values)
@@ -119,8 +118,7 @@ def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> It
             share,
         )
     if stage.classes:
-        shares = (_share(part, with_interval=True) for part in stage.classes if part.share >= LEAST_SHARE)
-        yield from wrapped(Text("where the time went: {shares}", joined(COMMA, shares)))
+        yield from wrapped(Text("where the time went: {shares}", _shares(stage)))
     if stage.by_load:
         titles = [Text("load"), Text("share"), Text("ms each"), Text("largest shares, in %"), Text("prediction error")]
         table = terminal_tables.draw(titles, [_load_cells(part) for part in stage.by_load], width)
@@ -137,6 +135,12 @@ def _load_cells(part: LoadPart) -> tuple[str, ...]:
     if part.error is not None and not part.supported:
         most = Text("shares not reliable")
     return LOADS[part.load], f"{100 * part.share:.0f} %", f"{part.ms_each:,.1f}", most, error
+
+
+def _shares(stage: StageDiagnosis) -> Text:
+    """Return the shares of the kinds of kernels of a stage with their intervals; those below 0.5 % are left out."""
+    named = (part for part in stage.classes if part.share >= LEAST_SHARE)
+    return joined(COMMA, (_share(part, with_interval=True) for part in named))
 
 
 def _share(part: ClassShare, *, with_interval: bool) -> str:

@@ -226,13 +226,14 @@ def _mode(profile: model.RankProfile) -> str:
             if profile.graph_share >= LITTLE
             else Text("eager mode, no graphs")
         )
-    labels = {
-        ("stacks",): Text("with call stacks"),
-        ("shapes",): Text("with tensor shapes"),
-        ("stacks", "shapes"): Text("with call stacks and tensor shapes"),
-    }
-    recorded = tuple(name for name in ("stacks", "shapes") if profile.setting(name).lower() in _ON)
-    return joined(COMMA, [*words, *filter(None, [labels.get(recorded)])])
+    stacks, shapes = (profile.setting(name).lower() in _ON for name in ("stacks", "shapes"))
+    if stacks and shapes:
+        words.append(Text("with call stacks and tensor shapes"))
+    elif stacks:
+        words.append(Text("with call stacks"))
+    elif shapes:
+        words.append(Text("with tensor shapes"))
+    return joined(COMMA, words)
 
 
 def _profiles_shown(

@@ -70,6 +70,7 @@ def test_a_stage_without_a_window(words: str) -> None:
         ("--decode 1:2 --replicas encode", "--replicas encode is not a whole number from 0 to"),
         ("--decode 1:2 --replicas all,prefill", "--replicas all,prefill: "),
         ("--decode 1:2 --replicas 1,all", "--replicas 1,all: "),
+        ("--decode 1:2 --ranks 1,all", "--ranks 1,all: "),
         (
             "--stage weight-sync --rollout 1",
             "--rollout works only with rollout stages, but --stage weight-sync selects another kind of stage",
