@@ -366,7 +366,9 @@ class _Planning(NamedTuple):
             if gap.exists(self.target.version):
                 strategies.setdefault(gap.reason, []).append(gap.strategy)
         return [
-            Note(Text("skipped {strategies} ({reason})", ", ".join(names), reason.text), reason.detail)
+            Note(
+                Text("not patched for --strategy {strategies} ({reason})", ", ".join(names), reason.text), reason.detail
+            )
             for reason, names in strategies.items()
         ]
 

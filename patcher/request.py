@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from patcher.targets.target import Target
 
 _STAGE = f"The part of the RL loop to record: {', '.join(STAGES)}."
-_BUILTIN = "Change settings of the framework's own profiler instead. Only the settings that you type are changed."
+_BUILTIN = (
+    "Instead of inserting a recorder, change settings of the framework's own profiler. Only the settings that"
+    " you type are changed."
+)
 _TIMELINE = (
     "Record what each process does and when, for `rlpatch timeline`, without a profiler and in a few KB per step."
 )

@@ -64,8 +64,8 @@ class Timeline(PackageStage):
     def summary(config: ProfileConfig[TimelineStage]) -> str:
         """Return a sentence on what is recorded, for the reader of the patched file."""
         return Text(
-            "Records what this process does and when, without a profiler: at most {max_timeline_mb} MB per process, in"
-            " one or two files.",
+            "Records what each process does and when, without a profiler: at most {max_timeline_mb} MB per process,"
+            " in one or two files.",
             config.stage.max_timeline_mb,
         )
 

@@ -77,7 +77,7 @@ class Weights(PackageStage):
             if count == 1
             else Text("weight syncs {first} to {last}", first, first + count - 1)
         )
-        return Text("Records {weight_syncs} of this process on {ranks}.", which, recording.on_ranks(config))
+        return Text("Records {weight_syncs} of each process on {ranks}.", which, recording.on_ranks(config))
 
     def recipes(
         self,

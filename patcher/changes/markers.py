@@ -24,7 +24,7 @@ _END = re.compile(rb"[ \t]*# <<< rlpatch %s[ \t]*\r?\n?" % _ID)
 _LINE = re.compile(rb".*  # rlpatch: %s[ \t]*\r?\n?" % _ID, re.DOTALL)
 _WAS = re.compile(rb"(?P<indent>[ \t\f]*)# was: (?P<line>.*)  # rlpatch: %s[ \t]*(?P<end>\r?\n?)" % _ID, re.DOTALL)
 _UNSEALED = "0" * 16
-REINSTALL = Text("reinstall the file (pip install --force-reinstall --no-deps, or git checkout)")
+REINSTALL = Text("reinstall the package (pip install --force-reinstall --no-deps), or restore the file (git checkout)")
 
 
 def begin(patch: PatchId, tool: str) -> str:

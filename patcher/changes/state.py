@@ -47,7 +47,8 @@ def file_state(
             path,
             Text("lost"),
             Text(
-                "the file was replaced and no longer has this patch (to remove the patch's record: {command})", revert
+                "the file was replaced and no longer has this patch (to make rlpatch forget the patch: {command})",
+                revert,
             ),
         )
     own_marks = [marks[patch], *(marks[shared] for shared in marks[patch].uses)]

@@ -67,7 +67,7 @@ class ConfigurationFile(NamedTuple):
             import tomli as tomllib  # noqa: PLC0415
         for number, line in enumerate(self.content.splitlines(), 1):
             if re.sub(rb"\"[^\"]*\"|'[^']*'", b"", line).count(b".") > _MOST_DOTS:
-                raise self._unread(Text("a line has more than {limit} dots outside of quotes", _MOST_DOTS), number)
+                raise self._unread(Text("a line of the file has more than {limit} unquoted dots", _MOST_DOTS), number)
         try:
             return tomllib.loads(self.content.decode())
         except UnicodeDecodeError as error:
@@ -76,7 +76,7 @@ class ConfigurationFile(NamedTuple):
             match = re.search(r"\(at line (\d+)", str(error))
             raise self._unread(str(error), int(match[1]) if match else None) from None
         except RecursionError:
-            raise self._unread(Text("the values are nested too deeply")) from None
+            raise self._unread(Text("the values in the file are nested too deeply")) from None
         except ValueError:  # Python reads no number of more than 4300 digits
             digits = re.search(r"[0-9_]{4000}", self.text)
             at = self.text.count("\n", 0, digits.start()) + 1 if digits else None
@@ -107,7 +107,7 @@ def load(file: Path) -> ConfigurationFile:
             if stat.S_ISLNK(link.st_mode):
                 refused, change = Text("the file is a link"), Text("replace the link with the file itself")
             elif not stat.S_ISREG(link.st_mode):
-                refused, change = Text("not a regular file"), Text("replace it with a regular file")
+                refused, change = Text("not a regular file"), Text("replace the configuration with a regular file")
             else:
                 with folder.reading(file.name) as stream:
                     refused, change = _refusal(file, stream.fileno(), folder.descriptor)
@@ -121,7 +121,7 @@ def load(file: Path) -> ConfigurationFile:
         refused, change = Text("the file is larger than {limit} KiB", MOST_BYTES >> 10), Text("make the file smaller")
     if not refused:
         return ConfigurationFile(file, content)
-    hint = Text("type --path or --python on the command line instead")
+    hint = Text("type --path or --python on the command line")
     if change:
         hint = Text("{remedy}, or type --path or --python on the command line", change)
     problem = usage(Text("rlpatch does not read {file}: {reason}", file.name, refused), hint, str(file))

@@ -54,7 +54,7 @@ PRESET = Option(
     heading=WINDOW,
     type=_preset,
     metavar="NAME",
-    help="Use the options of this preset in the configuration.",
+    help="Use the options that the configuration lists under this preset.",
 )
 WINDOWS = tuple(map(_window_option, UNITS))
 PROFILE = Group(

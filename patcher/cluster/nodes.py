@@ -126,8 +126,8 @@ class Nodes:
         ]
         if lines:
             trees = count - len(lines)
-            several = Text("the {nodes} nodes write to {folders} different folders", count, trees)
-            lines.append(several if trees > 1 else Text("{nodes} nodes share 1 folder", count))
+            several = Text("the files changed on {nodes} nodes are in {folders} different folders", count, trees)
+            lines.append(several if trees > 1 else Text("{nodes} nodes share the folder of the changed files", count))
         files = sorted({path for paths in changed.written.values() for path in paths})
         step = changed.step + StepResult(
             tuple(lines),

@@ -207,7 +207,9 @@ def removal(root: PatchedRoot, patches: Collection[PatchId], *, restore: bool = 
     ]
     backups = {file: root.backup(PurePosixPath(file)) for file in edited}
     if missing := [file for file, backup in backups.items() if backup is None]:
-        cause = Text("somebody edited lines that rlpatch inserted, and no backup can be read")
+        cause = Text(
+            "somebody edited lines that rlpatch inserted, and the file cannot be restored without a readable backup"
+        )
         raise Problem(Kind.FOREIGN_EDIT, cause, str(root.path / missing[0]), markers.REINSTALL)
     if not removed:
         return None
@@ -269,7 +271,7 @@ def recover(discovery: Discovery, on_wait: store.OnWait) -> CommandResult:
     step = outcomes.recovery_messages(recovered) + StepResult(problems=broken)
     if not recovered:
         searched = joined(SEMICOLON, discovery.searched)
-        step += StepResult((Text("no interrupted command to recover in: {places}", searched),))
+        step += StepResult((Text("nothing to recover: no rlpatch command was interrupted in {places}", searched),))
     return CommandResult("recover", step, data=RecoveredRoots(tuple(recovered)))
 
 
@@ -288,7 +290,7 @@ def restart_lines(running: Sequence[RunningProcess] = ()) -> list[str]:
     elsewhere = [process.line for process in running if not process.here]
     if not here and not elsewhere:
         return [Text("next: restart the engine; an engine that is already running has the old code")]
-    lines: list[str] = [Text("next: restart these processes, which may still run the old code:")] if here else []
+    lines: list[str] = [Text("next: restart these processes, which might still run the old code:")] if here else []
     lines += [f"  {line}" for line in here]
     if here and elsewhere:
         lines.append(Text("also restart these engines if they use this environment:"))

@@ -222,7 +222,7 @@ def _group_warning(results: Sequence[GuardResult]) -> Note:
         names = {result.profiler for result in results}
         who = first.profiler if len(names) == 1 else Text("{count} profilers", len(names))
         reason = first.reason or first.where
-        return Note(Text("{profiler} may be on: {reason}", who, reason), joined("\n", [*details, _AGAIN]))
+        return Note(Text("{profiler} might be on: {reason}", who, reason), joined("\n", [*details, _AGAIN]))
     text = Text("{profiler} is {state} ({place})", first.profiler, first.state.value, first.where)
     typed = joined(SEMICOLON, (text, first.off))
     return Note(typed if len(f"warning: {typed}") <= WIDEST else text, joined("\n", details))

@@ -183,9 +183,7 @@ class TorchNpuSettings(ProfilerSettings):
             cause = Text(
                 "--level level_none records only marks, and torch_npu before 2.9 does not switch marks on by itself"
             )
-            raise usage(
-                cause, Text("use --level level_none --markers, or --mstx for your own marks, or --level level0")
-            )
+            raise usage(cause, Text("add --markers, or --mstx to record your own marks; or use --level level0"))
 
     def marks(self, ranges: RangeOptions) -> bool:
         """Tell whether the trace records mstx marks, because of `--mstx` or of ranges, which are made of marks."""

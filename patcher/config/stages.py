@@ -82,7 +82,7 @@ class WindowedStage(Stage):
         if not self.relative:
             self.window.check()
         if self.on_demand and self.repeat > 1:
-            hint = Text("leave out one of the two options; `rlpatch trigger` can be used any number of times")
+            hint = Text("leave out --on-demand or --repeat; `rlpatch trigger` can be used any number of times")
             raise usage(
                 Text(
                     "--on-demand cannot be combined with --repeat {repeat}: each `rlpatch trigger` records one window",

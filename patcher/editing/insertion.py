@@ -112,7 +112,7 @@ def _method_with(name: str, insertions: Sequence[Insertion], patch: PatchId, sea
     except cst.ParserSyntaxError as error:
         cause = Text("LibCST cannot parse {method}: {error}", name, error.message)
         place = f"{file.where}:{first + error.raw_line - 1}"
-        raise Problem(Kind.STRUCTURE, cause, place, Text("repair or reinstall the file")) from None
+        raise Problem(Kind.STRUCTURE, cause, place, Text("repair the file, or reinstall the package")) from None
     for insertion in insertions:
         if missing := [parameter for parameter in insertion.parameters if parameter not in parameters]:
             raise search.mismatch(Text("{method} has no parameter {parameter}", name, ", ".join(missing)))
@@ -160,5 +160,5 @@ def _verify(search: AnchorSearch, after: bytes, patches: Sequence[PatchId], name
     bound = sources.bound_names(after, name)
     if (unbound := sorted({*names} - (bound or set()))) or bound is None:
         lines, place = ", ".join(unbound) or Text("the inserted lines"), name or Text("the module")
-        cause = Text("with {names} in {place}, the file would not be valid Python", lines, place)
+        cause = Text("with {names} added to {place}, the file would not be valid Python", lines, place)
         raise Problem(Kind.STRUCTURE, cause, file.where, hint)

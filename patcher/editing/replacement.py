@@ -234,8 +234,8 @@ class _Text:
             except ValueError:
                 cause = Text("a line that this patch has to replace has the mark of another patch")
                 hint = Text(
-                    "revert that patch first (see `rlpatch status`);"
-                    " if you wrote the mark yourself as a comment, reword the comment"
+                    "revert the other patch first (see `rlpatch status`); if you wrote the comment with the mark"
+                    " yourself, reword it"
                 )
                 raise Problem(Kind.STRUCTURE, cause, f"{self.file.where}:{index + 1}", hint) from None
 

@@ -116,7 +116,7 @@ def _unreadable(error: Exception, where: str) -> Problem:
     if isinstance(error, RecursionError | MemoryError) or "too many" in str(error):
         return nested_too_deeply(where)
     message, line = (error.msg, error.lineno) if isinstance(error, SyntaxError) else (str(error), None)
-    hint = Text("repair or reinstall the file, or run rlpatch with a newer Python")
+    hint = Text("repair the file, reinstall the package, or run rlpatch with a newer Python")
     cause = Text("the file is not valid Python: {error}", message)
     return Problem(Kind.STRUCTURE, cause, f"{where}:{line}" if line else where, hint)
 

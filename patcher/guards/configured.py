@@ -26,8 +26,10 @@ _UNKNOWN = "rlpatch_unknown"
 _OPTION = r"(?m)^(?:--config-|-c)([pnd])\w*[=\n](.*)$"  # for path, name and dir
 _PRINTS = {"--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i"}  # then it runs nothing
 _ANY = Text("part of the command is only known at run time, and might override any setting")
-_NO_GROUP = Text("the configuration uses a Hydra config group that was not found here")
-_NO_CONFIG = Text("the run's configuration was not found here or is only known at run time; name it with --config FILE")
+_NO_GROUP = Text("the configuration uses a Hydra config group that was not found on this machine")
+_NO_CONFIG = Text(
+    "the run's configuration was not found on this machine or is only known at run time; name it with --config FILE"
+)
 
 
 class _Run(NamedTuple):

@@ -28,7 +28,7 @@ _LOST = {
     ),
     r"(ssh|pdsh|kubectl) .*": (
         Text("the other machine has neither rlpatch's environment variables nor rlpatch's folder"),
-        Text("start `rlpatch run` on that machine"),
+        Text("start `rlpatch run` on the other machine"),
     ),
     rf"ray job submit(?!.*([\0\1]|{_OURS})).*": (
         Text("the job runs with the cluster's environment variables, not with those of this shell"),

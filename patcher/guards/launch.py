@@ -93,7 +93,9 @@ def text_of(path: Path) -> str:
             return file.read().decode("utf-8", "replace")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        hint = Text("check that you may read these files; the launch script must be a shell or Python script")
+        hint = Text(
+            "check that you have permission to read the file; the launch script must be a shell or Python script"
+        )
         cause = Text("cannot read a file that the launch names: {reason}", reason)
         raise Problem(Kind.USAGE, cause, str(path), hint) from error
 
@@ -146,7 +148,10 @@ class _Reader:
         path, is_written = find(word, self.folders), basename(word) in self.result.written
         if is_written or not path:
             if is_written or not re.fullmatch(programs.SETS_UP, word):
-                self.hide(Text("the launch names a file that was not found here or is only known at run time"), word)
+                self.hide(
+                    Text("the launch names a file that was not found on this machine or is only known at run time"),
+                    word,
+                )
             return
         file = path.resolve()
         if file in self.files or (file.suffix == ".py" and self.result.is_upstream(file)):

@@ -21,7 +21,7 @@ class Kind(enum.Enum):
     NO_RECIPE = (3, Text("no recipe"))
     STRUCTURE = (4, Text("structure not recognised"))
     FOREIGN_EDIT = (4, Text("somebody else changed the file"))
-    ENVIRONMENT = (5, Text("the environment does not allow it"))
+    ENVIRONMENT = (5, Text("not possible in this environment"))
     ROLLED_BACK = (6, Text("failed, and all changes were undone"))
     ROLLBACK_INCOMPLETE = (7, Text("failed, and some changes could not be undone"))
     TRACE = (4, Text("trace not recognised"))

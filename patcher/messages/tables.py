@@ -162,7 +162,7 @@ def nodes(data: dict[str, Any]) -> list[str]:
         Text("installed"),
         Text("patched"),
         Text("running engines"),
-        Text("free disk"),
+        Text("disk free"),
     )
     return draw(heads, rows, None)
 

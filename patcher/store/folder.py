@@ -322,7 +322,7 @@ class StoreFolder:
         try:
             return None if content is None else read(content, parse)
         except NewerError as error:
-            hint = Text("use the newer rlpatch here; this version would lose data that the newer one stored")
+            hint = Text("use the newer rlpatch; this version would lose data that the newer one stored")
             raise Problem(
                 Kind.ENVIRONMENT, Text("{file} cannot be read: {error}", name, error), str(self.path / name), hint
             ) from None

@@ -132,7 +132,10 @@ def perform(store: StoreFolder, moves: Sequence[Move], check: Callable[[], None]
         if content is None:
             hint = Text("run `{command}`, then repeat your command", CommandLine("recover"))
             raise Problem(
-                Kind.ENVIRONMENT, Text("rlpatch's copy of the patched file is missing or damaged"), str(path), hint
+                Kind.ENVIRONMENT,
+                Text("this file was not changed, because its new content in rlpatch's store is missing or damaged"),
+                str(path),
+                hint,
             )
         put(path, rights.with_rights_of(move.after, present), content)
     _remove_bytecode(store, moves)  # last: what is compiled meanwhile goes, too
@@ -195,7 +198,12 @@ def _restore(store: StoreFolder, move: Move) -> bool:
     content = _content(store, move.before)
     if content is None:
         hint = Text("reinstall the package, or restore the file with git; then run `{command}`", CommandLine("recover"))
-        raise Problem(Kind.ROLLBACK_INCOMPLETE, Text("the backup of the file is missing or damaged"), str(path), hint)
+        raise Problem(
+            Kind.ROLLBACK_INCOMPLETE,
+            Text("the file cannot be restored, because its backup is missing or damaged"),
+            str(path),
+            hint,
+        )
     put(path, rights.with_rights_of(move.before, present), content)
     return True
 

@@ -43,6 +43,8 @@ def recovery_messages(recovered: Iterable[Recovered], node: str = "") -> StepRes
             else Text("in the folder {root}", outcome.root)
         )
         for path in outcome.left:
-            text = Text("rlpatch did not touch {path}: somebody changed the file after the interruption", path)
+            text = Text(
+                "rlpatch did not touch {path}: somebody changed the file after an rlpatch command was interrupted", path
+            )
             warnings.append(Message("warning", text, where))
     return StepResult(tuple(lines), tuple(warnings), done=tuple(lines))

@@ -162,7 +162,7 @@ def _require_removable(compiled: Path) -> None:
     sticky = above.st_mode & stat.S_ISVTX and os.geteuid() not in (0, above.st_uid, owner)
     if sticky:
         cause = Text("this bytecode file belongs to user {owner}, and you have no permission to delete it", owner)
-        hint = Text("ask that user to delete it; Python will create it again")
+        hint = Text("ask that user to delete the bytecode file; Python will create it again")
         raise Problem(Kind.ENVIRONMENT, cause, str(compiled), hint)
 
 

@@ -212,7 +212,10 @@ def _imported_target(project: Project, environment: Environment, git: bool = Tru
     if archive is not None:
         cause = Text("{name} is installed as a zip archive and cannot be patched there", project.name)
         raise Problem(
-            Kind.ENVIRONMENT, cause, str(archive), Text("install it unzipped: pip install {name}", project.name)
+            Kind.ENVIRONMENT,
+            cause,
+            str(archive),
+            Text("install the package unzipped: pip install {name}", project.name),
         )
     if not spec.locations:
         cause = Text(
@@ -266,7 +269,10 @@ def _folder(path: Path) -> Path:
     cause = Text("{path} is a file, not a folder", path)
     if folder.suffix in (".whl", ".zip", ".egg"):
         cause = Text("{path} is an archive, and patching inside it has no effect", path)
-        hint = Text("unpack it (python3 -m zipfile -e {path} DIR) and use --path DIR, or install it with pip", path)
+        hint = Text(
+            "unpack the archive (python3 -m zipfile -e {path} DIR) and use --path DIR, or install the archive with pip",
+            path,
+        )
     elif os.access(folder, os.X_OK):
         hint = Text("if this is an interpreter, use --python {path}", path)
     raise Problem(Kind.USAGE, cause, str(folder), hint)
@@ -316,7 +322,10 @@ def _other_version(target: Target, expected: str, command_for: Callable[[str], s
     there, or for NAME if it is unknown.
     """
     name, version = target.project.name, target.version
-    cause, right = Text("{name} is {version} here, not {expected}", name, version, expected), f"{name}=={version}"
+    cause, right = (
+        Text("the installed {name} is {version}, not {expected}", name, version, expected),
+        f"{name}=={version}",
+    )
     if not version:
         cause, right = (
             Text("the version of {name} cannot be determined, so =={version} cannot be checked", name, expected),

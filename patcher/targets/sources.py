@@ -42,7 +42,7 @@ def read(file: Path) -> bytes:
             )
         return file.read_bytes()
     except FileNotFoundError:
-        raise Problem(Kind.STRUCTURE, Text("{file} is missing here", file.name), str(file), _AGAIN) from None
+        raise Problem(Kind.STRUCTURE, Text("{file} does not exist", file.name), str(file), _AGAIN) from None
     except OSError as error:
         raise failed(error) from None
 

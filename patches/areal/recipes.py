@@ -86,8 +86,8 @@ def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
         ),
         why=_WHY,
         how=Text(
-            "inserts a line at the start of the function, where the probe determines the calling role; the probe is a"
-            " nested class at the end of the patched class"
+            "inserts a line at the start of the function, where the probe determines which role the call serves; the"
+            " probe is a nested class at the end of the patched class"
         ),
         upstream=f"{file}, from {RELEASES[0]} on",
         remove_when=_REMOVE,
@@ -123,8 +123,8 @@ def _engine(stage: str) -> Recipe:
         structures=(Structure("", RELEASES, file, ("384fb5d642dd",), Text("one loop over the micro-batches")),),
         why=_WHY,
         how=Text(
-            "the actor or critic wraps the micro-batches before it calls this engine, and the engine's loop runs"
-            " over the wrapper"
+            "inserts one line before the loop over micro-batches; through this line, the probe of the actor or critic"
+            " counts the iterations"
         ),
         upstream=f"{file}, from {RELEASES[0]} on",
         remove_when=_REMOVE,
@@ -160,9 +160,7 @@ UPSTREAM = Upstream(
             MICRO,
             tuple(ROLES),
             "",
-            Note(
-                Text("Megatron's schedule runs the micro-batches"), Text("use --mini-batch instead (only for updates)")
-            ),
+            Note(Text("Megatron's schedule runs the micro-batches"), Text("in update stages, use --mini-batch")),
         ),
         Gap(
             "archon",
@@ -171,7 +169,7 @@ UPSTREAM = Upstream(
             "",
             Note(
                 Text("Archon's own runner runs the micro-batches"),
-                Text("use --mini-batch instead (only for updates)"),
+                Text("in update stages, use --mini-batch"),
             ),
         ),
     ),

@@ -30,7 +30,7 @@ _PIPELINE = Note(
     ),
 )
 _DISPATCH = Note(
-    Text("a training step may have several rollouts"),
+    Text("a training step can have several rollouts"),
     Text(
         "a training step has several rollouts if actor_rollout_dispatch_size is less than a replica's share"
         " of the batch, or with dynamic sampling (DAPO). Choose one with --rollout N"
@@ -162,9 +162,9 @@ def _engine(stage: str) -> Recipe:
         ),
         why=_WHY,
         how=Text(
-            "the worker wraps the iterator from which Megatron's schedule reads micro-batches, and the loop over"
-            " mini-batches. Between two iterations, the wrapper starts, steps or stops the profiler. The trace is"
-            " saved even if an exception ends the loop"
+            "rlpatch wraps the micro-batches that Megatron's schedule takes, and in updates also the mini-batches of"
+            " the loop. Between two of them, the wrapper starts, steps or stops the profiler. The trace is saved even"
+            " if an exception ends the loop"
         ),
         upstream=f"{_TRAINING_ENGINE}, from {releases[0]} on",
         remove_when=_REMOVE,
@@ -297,10 +297,10 @@ UPSTREAM = Upstream(
         ">=2.1.0": Text(
             "profiler_config.integrated.profile records whole stages on profile_ranks, from training step"
             " profile_step_start up to (not including) profile_step_end. Each call of a stage is one trace;"
-            " stage=all, which PPO does not support, makes one trace of everything. This profiler has no windows"
-            " or marks for decode steps, micro-batches or mini-batches, and works only with integrated workers."
-            " To keep traces readable, MindSpeed-RL's guide reduces max_tokens to 128 and the global batch to 8"
-            " or 4. mstx with level_none records marks and communication, but no operators."
+            " stage=all, which PPO does not support, makes one trace of everything. This profiler has no windows or"
+            " marks for decode steps, micro-batches or mini-batches, and works only with integrated workers. To keep"
+            " traces small, MindSpeed-RL's guide reduces max_tokens to 128 and the global batch to 8 or 4. mstx with"
+            " level_none records marks and communication, but no operators."
         )
     },
 )

@@ -217,9 +217,7 @@ UPSTREAM = Upstream(
             MICRO,
             (_UPDATE, _LOG_PROB),
             "",
-            Note(
-                Text("Megatron's schedule runs the micro-batches"), Text("use --mini-batch instead (only for updates)")
-            ),
+            Note(Text("Megatron's schedule runs the micro-batches"), Text("in update stages, use --mini-batch")),
         ),
         Gap(
             "dtensor",
@@ -228,7 +226,7 @@ UPSTREAM = Upstream(
             "",
             Note(
                 Text("rlpatch cannot count the micro-batches of this loop"),
-                Text("use --mini-batch instead (only for updates)"),
+                Text("in update stages, use --mini-batch"),
             ),
         ),
     ),

@@ -33,7 +33,7 @@ _COUNTED = Note(
     ),
 )
 _REUSED = Note(
-    Text("slime may skip the actor's compute-log-prob for rollouts of one mini-batch"),
+    Text("slime can skip the actor's compute-log-prob for rollouts of one mini-batch"),
     Text(
         "if slime (from 0.3.0 on) skips this stage, the update computes the actor's log-probs itself; see"
         " can_reuse_log_probs_in_loss in slime/backends/megatron_utils/actor.py. The reference's log-probs are still"
@@ -147,7 +147,7 @@ def _recipe(stage: str, package: str, releases: Releases, fingerprints: tuple[st
                 Text("a loop over mini-batches, each of which Megatron's schedule runs")
                 if update
                 else Text(
-                    "a loop over the steps of the rollout; in each step, Megatron's schedule runs the micro-batches"
+                    "a loop over the mini-batches of the rollout; Megatron's schedule runs the micro-batches of each"
                 ),
             ),
         ),

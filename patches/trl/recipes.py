@@ -98,7 +98,7 @@ _LOG_PROBS = (
             after='self._rlpatch_stage("go_on", start + batch_size < input_ids.size(0))',
         ),
         line='self._rlpatch_stage("stop", "micro-batch")',
-        why=Text("the log-probs of one micro-batch end here, and the next micro-batch begins"),
+        why=Text("the log-probs of one micro-batch are complete here, and the next micro-batch begins"),
         parameters=("batch_size", "input_ids"),
     ),
 )

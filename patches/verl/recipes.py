@@ -147,8 +147,8 @@ def engine_worker(stage: str, unit: str) -> Recipe:
         ),
         why=WHY,
         how=Text(
-            "inserts a line at the start of the function, where the probe determines the calling role; the probe is a"
-            " nested class at the end of TrainingWorker"
+            "inserts a line at the start of the function, where the probe determines which role the call serves; the"
+            " probe is a nested class at the end of TrainingWorker"
         ),
         upstream=f"{_WORKER}, from {_ENGINES[0]} on",
         remove_when=REMOVE,
@@ -229,8 +229,8 @@ def _in_engine(engine: _Engine, stage: str) -> Recipe:
         ),
         why=WHY,
         how=Text(
-            "the worker wraps the micro-batches before it calls this engine, and the engine's loop runs over the"
-            " wrapper"
+            "inserts one line before the loop over micro-batches; through this line, the worker's probe counts the"
+            " iterations"
         ),
         upstream=f"{file}, from {engine.releases[0]} on",
         remove_when=REMOVE,

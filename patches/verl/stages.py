@@ -16,8 +16,8 @@ WHY = Text(
     " every rank and every role records, and no trace is written if a loop is shorter than the schedule"
 )
 ITERATED = Text(
-    "rlpatch wraps the iterator of Megatron's schedule. Between two micro-batches, the wrapper starts, steps"
-    " or stops the profiler. The trace is saved even if an exception ends the loop"
+    "rlpatch wraps the iterator from which Megatron's schedule takes micro-batches. Between two micro-batches, the"
+    " wrapper starts, steps or stops the profiler. The trace is saved even if an exception ends the loop"
 )
 DYNAMIC = Note(
     Text("with use_dynamic_bsz, micro-batches differ in size: skip the first one"),

@@ -177,7 +177,7 @@ _CAPTURE_IN = Text(
 )
 _CAPTURE_NOTE = Note(
     Text("with enforce_eager no graph is captured, so there is no trace"),
-    Text("there is also no trace if the compilation config has no CUDA graphs"),
+    Text("if the compilation config has no CUDA graphs, there is no trace either"),
 )
 _CAPTURE_REMOVE = Text("the engine's own profiler can be started before the graph capture, in the worker's process")
 

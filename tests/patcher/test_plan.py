@@ -71,7 +71,10 @@ def config(unit: str = "micro-batch", **other: Any) -> ProfileConfig[Any]:
         (
             {},
             ["fsdp", "worker"],
-            ["mind the worker: it bites", "skipped megatron, speed (its schedule has them): and interleaves them"],
+            [
+                "mind the worker: it bites",
+                "not patched for --strategy megatron, speed (its schedule has them): and interleaves them",
+            ],
         ),
         ({"strategy": "fsdp"}, ["fsdp", "worker"], ["mind the worker: it bites"]),
         ({"unit": "mini-batch"}, ["megatron"], []),

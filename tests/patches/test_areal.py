@@ -58,7 +58,7 @@ def test_all_stages_stand_beside_each_other(tmp_path: Path) -> None:
             "stage compute-log-prob of areal does not support --mini-batch",
         ),
         (("--decode", "30:60"), 2, "--decode is not available for areal: the rollout runs in"),
-        (("--micro-batch", "0:1", "--strategy", "archon"), 2, "use --mini-batch instead (only for updates)"),
+        (("--micro-batch", "0:1", "--strategy", "archon"), 2, "in update stages, use --mini-batch"),
     ],
 )
 def test_a_window_that_no_release_has_is_refused(words: tuple[str, ...], code: int, said: str, tmp_path: Path) -> None:

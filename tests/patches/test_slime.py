@@ -98,7 +98,7 @@ def test_what_has_another_structure_is_refused(change: Callable[[Path], tuple[in
     ("version", "code", "said_of_it"),
     [
         ("0.1.0", 3, "no place to record --mini-batch windows of update-policy was found in slime 0.1.0"),
-        (RELEASE, 4, "model.py is missing here"),
+        (RELEASE, 4, "model.py does not exist"),
     ],
 )
 def test_a_distribution_of_the_same_name_is_refused_whatever_its_version(

@@ -185,7 +185,7 @@ def test_a_structure_that_a_release_does_not_have_any_more_is_to_end(
         (("vllm",), 2, "python -m patches.survey vllm==0.33.0"),
         (("vlm==1",), 3, "did you mean vllm==1?"),
         (("vllm==1", "--path", "nowhere"), 3, "the folder nowhere does not exist"),
-        (("verl==0.9.0", "--path", "SITE"), 3, "verl is 0.9.1 here, not 0.9.0"),
+        (("verl==0.9.0", "--path", "SITE"), 3, "the installed verl is 0.9.1, not 0.9.0"),
         pytest.param(("verl==0.9.0",), 5, "verl 0.9.0 cannot be downloaded: no package index answers", marks=MATRIX),
     ],
 )

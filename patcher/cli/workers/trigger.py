@@ -55,7 +55,7 @@ TRIGGER = Group(
     selecting_option("stage", "Stage to record; needed if several stages have this kind of window."),
     click_option(OPTIONS["ranks"]),
     *map(click_option, OWN),
-    options.switch(WHOSE, "Replace an earlier request that no worker has served yet.", "--replace"),
+    options.switch(WHOSE, "Replace an earlier recording request that no worker has served yet.", "--replace"),
     options.DRY_RUN,
 )
 

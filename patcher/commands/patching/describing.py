@@ -169,7 +169,7 @@ def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator
     without = "" if place.marked or change.before == change.after else Text("no lines inserted")
     if change.before == change.after:
         verb = (
-            Text("registered again in .rlpatch (file unchanged):")
+            Text("patch registered again in .rlpatch (file unchanged):")
             if plan.edit.add and place.marked
             else Text("unchanged")
         )

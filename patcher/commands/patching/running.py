@@ -136,11 +136,11 @@ def _report_gap(gap: HookGap, *, require: bool) -> StepResult:
     """
     seen_text = (Text("text in the launch command or script: {text}", gap.found),) if gap.found else ()
     if require and gap.sure:
-        cause = Text("{reason}, so what this starts is not patched", gap.why)
+        cause = Text("{reason}, so processes started this way are not patched", gap.why)
         return StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, seen_text),))
-    warning = Text("{place}: {reason}, so what this starts might not be patched", gap.where, gap.why)
+    warning = Text("{place}: {reason}, so processes started this way might not be patched", gap.where, gap.why)
     if gap.sure:
-        warning = Text("{place}: {reason}, so what this starts is not patched", gap.where, gap.why)
+        warning = Text("{place}: {reason}, so processes started this way are not patched", gap.where, gap.why)
     note = Note(warning, joined("\n", seen_text))
     return StepResult((Text("in {place}: {advice}", gap.where, gap.instead),)) + StepResult.noted([note], "warning")
 
@@ -212,7 +212,7 @@ def _with_hook(
             processes = ", ".join(map(str, still[:3])) + (", …" if len(still) > 3 else "")
             needed = folder.path
             detail = Text(
-                "these processes need {folder} to stay patched; once they have ended, the next `rlpatch run`"
+                "the patch of these processes still needs {folder}; once they have ended, the next `rlpatch run`"
                 " deletes this folder",
                 needed,
             )

@@ -175,7 +175,7 @@ def _accepting_workers(folder: StateFolder, collected: RunProgress, options: Tri
     if not collected.rows:
         words = (options.target, *options.words.split(), "--at", str(int(options.training)))
         again = CommandLine("trigger", *filter(None, words), "--save-path", str(folder.save_path))
-        hint = Text("to request a window from the first worker that starts, run {command}", again)
+        hint = Text("to make the first worker that starts record a window, run {command}", again)
         raise watching.no_worker_problem(folder, collected.skipped).replace(hint=hint)
     of_target, counting = _counting(collected, options)
     living = [row for row in counting if row.worker.on_demand and not row.life.gone]
@@ -183,9 +183,9 @@ def _accepting_workers(folder: StateFolder, collected: RunProgress, options: Tri
     if len(stages) == 1:
         return living
     waiting = (
-        Text("running workers accept requests for {stages}", joined(AND, stages))
+        Text("running workers of several stages accept this recording request: {stages}", joined(AND, stages))
         if stages
-        else Text("no running worker accepts requests")
+        else Text("no running worker accepts this recording request")
     )
     cause = Text("{options}: {reason}", f"{options.target} {options.words}".lstrip(), waiting)
     kind = Kind.USAGE if stages or (of_target and not counting) else Kind.NO_WORKER
@@ -216,7 +216,7 @@ def _workers_of_ranks(living: Sequence[WorkerProgress], options: TriggerOptions)
     takers = [row for row in living if options.ranks is None or row.worker.rank in options.ranks]
     if not takers:
         ranks = ",".join(map(str, options.ranks or ()))
-        cause = Text("--ranks {ranks}: no running worker with this rank accepts requests", ranks)
+        cause = Text("--ranks {ranks}: no running worker with such a rank accepts this recording request", ranks)
         raise usage(
             cause,
             Text(
@@ -276,14 +276,17 @@ def _worker_notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> 
     """
     for rank in sorted(set(options.ranks or ()) - {row.worker.rank for row in living}):
         text = Text("rank {rank} does not accept recording requests and will write no trace", rank)
-        yield Message("warning", text, Text("ranks that accept requests: {ranks}", _ranks(living)))
+        yield Message("warning", text, Text("ranks that accept recording requests: {ranks}", _ranks(living)))
     for row in living:
         if row.life.silent:
-            text = Text("{worker} may have ended: {reason}", row.worker.name, row.life.words)
+            text = Text("{worker} might have ended: {reason}", row.worker.name, row.life.words)
             yield Message(
                 "warning",
                 text,
-                Text("rlpatch chose the rollout or training step without considering how far this worker has got"),
+                Text(
+                    "this worker has not reported for a while, so it might already be past the requested rollout or"
+                    " training step"
+                ),
             )
     turns = _turns(living)
     if turns and min(turns) < max(turns):
@@ -302,7 +305,7 @@ def _pending_notes(
     """
     file = folder.file(stage)
     for skipped_file in (skipped_file for skipped_file in collected.skipped if skipped_file.file == file):
-        text = Text("the request file is damaged and will be replaced")
+        text = Text("the file of the recording request is damaged and will be replaced")
         yield Message("warning", text, f"{file}: {skipped_file.why}")
     if stage not in collected.requests:
         return
@@ -313,21 +316,21 @@ def _pending_notes(
         whose = Text("workers that start later")
     name = Text("{window} of {turn} {number}", request.window, options.turns, request.at)
     if whose and not options.replace:
-        cause = Text("request {id} ({window}) is still waiting for {workers}", request.id, name, whose)
-        hint = Text("wait for this request with `rlpatch watch`, or replace it with --replace")
+        cause = Text("recording request {id} ({window}) is still waiting for {workers}", request.id, name, whose)
+        hint = Text("wait for this recording request with `rlpatch watch`, or replace it with --replace")
         raise Problem(Kind.ENVIRONMENT, cause, str(file), hint)
     if whose:
         yield Message(
             "warning",
             Text(
-                "the new request replaces request {id} ({window}), which was still waiting for {workers}",
+                "the new recording request replaces request {id} ({window}), which was still waiting for {workers}",
                 request.id,
                 name,
                 whose,
             ),
         )
     elif all(row.outcome != progress.DONE for row in of_stage):
-        yield Message("note", Text("no worker served the previous request ({window})", name))
+        yield Message("note", Text("no worker served the previous recording request ({window})", name))
 
 
 def _write_request(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledRequest:
@@ -335,24 +338,26 @@ def _write_request(folder: StateFolder, stage: str, request: TriggerRequest) -> 
     try:
         return folder.write(stage, request)
     except OSError as error:
-        cause = Text("the request file cannot be written: {error}", error.strerror or error)
+        cause = Text("the file of the recording request cannot be written: {error}", error.strerror or error)
         hint = Text("free some space, or give yourself write permission; then run the same command again")
         raise Problem(Kind.ENVIRONMENT, cause, str(folder.file(stage)), hint) from None
 
 
 def _request_lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> tuple[str, ...]:
     """Return three lines on a request: the window, the workers `rows` that it is for, and when it expires."""
-    whose = Text("  no worker has reported its status yet; the first workers that start will serve the request")
+    whose = Text(
+        "  no worker has reported its status yet; the first workers that start will serve this recording request"
+    )
     if rows:
         target = f"{rows[0].worker.target} {rows[0].worker.release}".rstrip()
-        whose = Text("  the request goes to {workers} of {target}", _worker_names(rows), target)
+        whose = Text("  the recording request goes to {workers} of {target}", _worker_names(rows), target)
     asked = Text("requested {window} in {turn} {number}", options.words, options.turns, request.at)
     if options.dry_run:
         asked = Text("would request {window} in {turn} {number}", *asked.values.values())
     if options.at is None:
         asked = Text("{request}, the next {turn} that no worker has reached yet", asked, options.turns)
     expiry = Text(
-        "  request {id} expires in {duration}; workers look for requests when a {turn} begins",
+        "  recording request {id} expires in {duration}; workers look for such requests when a {turn} begins",
         *(request.id, life.duration(options.expires), options.turns),
     )
     return asked, whose, expiry

@@ -169,14 +169,14 @@ def _no_answer(program: str, code: int, text: str) -> Problem:
 
     `code` is its exit code (negative: killed by that signal), `text` what it printed.
     """
-    last = text.splitlines()[-1].strip() if text else Text("no output")
+    last = text.splitlines()[-1].strip() if text else Text("the program printed nothing")
     if last.startswith("SyntaxError"):
         cause = Text("the interpreter is older than Python 3.7")
         return Problem(
             Kind.ENVIRONMENT,
             cause,
             program,
-            Text("give the site-packages folder of this interpreter instead: --path DIR"),
+            Text("use --path DIR with the site-packages folder of this interpreter"),
         )
     if "Traceback" in text or text.startswith("Fatal Python error") or code < 0:
         cause = Text("the interpreter failed (exit code {code}): {last_line}", code, last)

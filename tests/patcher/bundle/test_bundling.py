@@ -73,8 +73,8 @@ def test_the_document_says_what_is_in_it(site: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("vllm-ascend==0.12.0", *WINDOW, "--path", "site"), 3, "vllm-ascend is 0.11.0rc1 here, not 0.12.0"),
-        (("vllm-ascend==0.12.0", *WINDOW, "--path", "site", "--path", "old"), 3, "here, not 0.12.0"),
+        (("vllm-ascend==0.12.0", *WINDOW, "--path", "site"), 3, "the installed vllm-ascend is 0.11.0rc1, not 0.12.0"),
+        (("vllm-ascend==0.12.0", *WINDOW, "--path", "site", "--path", "old"), 3, "0.11.0rc1, not 0.12.0"),
         (("vllm-ascend", "verl", *WINDOW, "--path", "site", "--path", "old"), 2, "--decode is not available for verl"),
         (
             ("vllm-ascend", *WINDOW, "--path", "site", "--path", "empty"),

@@ -94,7 +94,7 @@ def test_commands_of_rlpatch_are_said_as_they_can_be_typed_here(typed: Typed, si
     assert typed("apply", "--path", site).code == 0
     (site / WORKER).write_text(SOURCE)
     assert (
-        "the file was replaced and no longer has this patch (to remove the patch's record: python3 patch.pyz revert)"
+        "the file was replaced and no longer has this patch (to make rlpatch forget the patch: python3 patch.pyz revert)"
         in typed("status", "--path", site).out
     )
     assert f"`python3 patch.pyz diff --path {site}` shows every line" in typed("apply", "--path", site).out
@@ -203,6 +203,6 @@ def test_a_python_that_is_too_old_says_so(pyz: Path, tmp_path: Path, python: tup
     done = ran(python[1], pyz, "apply", cwd=tmp_path)
     assert done.returncode == 5
     assert done.stderr == (
-        f"Error: the environment does not allow it: this is Python {python[0]}, and a bundle needs 3.8 or newer\n"
+        f"Error: not possible in this environment: this is Python {python[0]}, and a bundle needs 3.8 or newer\n"
         "  next: run it with a newer Python, and name the folder of this Python's packages: --path DIR\n"
     )

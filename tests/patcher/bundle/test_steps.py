@@ -101,7 +101,7 @@ def test_nothing_is_written_by_those_who_only_ask(machine: Machine, site: Path) 
     assert "no patch of this bundle is applied" in revert(machine).lines[0]
     assert state(machine) == "as released"
     assert not [line for line in well(steps.status(machine)).lines if "no target of this bundle" in line]
-    assert "no interrupted command to recover in" in well(steps.recover(machine)).lines[0]
+    assert "nothing to recover: no rlpatch command was interrupted in" in well(steps.recover(machine)).lines[0]
     assert picture(site) == before
     apply(machine)
     applied = picture(site)

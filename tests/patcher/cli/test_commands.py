@@ -145,7 +145,7 @@ ERRORS = {
     "a window too many": (("apply", "vllm-ascend", "--decode", "1:2", "--mini-batch", "0:1", "--path", "site"), 2, "--mini-batch is not available for vllm-ascend", "rlpatch apply verl vllm-ascend"),
     "a role of a rollout": (("apply", "vllm-ascend", "--decode", "1:2", "--role", "ref", "--path", "site"), 2, "--role works only with training stages", "leave out --role"),
     "training step 0": (("apply", "vllm-ascend", "--decode", "1:2", "--training-steps", "0", "--path", "site"), 2, "whole number from 1", "--rollout 0"),
-    "another version": (("apply", "vllm-ascend==0.12.0rc1", "--decode", "1:2", "--path", "site"), 3, "is 0.11.0rc1 here, not 0.12.0rc1", "vllm-ascend==0.11.0rc1"),
+    "another version": (("apply", "vllm-ascend==0.12.0rc1", "--decode", "1:2", "--path", "site"), 3, "is 0.11.0rc1, not 0.12.0rc1", "vllm-ascend==0.11.0rc1"),
     "an unknown project": (("apply", "vllm-ascent", "--decode", "1:2", "--path", "site"), 3, "is not a target; targets", "vllm-ascend"),
     "no such folder": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "nowhere"), 3, "nowhere", "--path"),
     "nothing there": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "/usr/bin"), 3, "is not installed here", "--path"),
@@ -222,7 +222,7 @@ def test_a_dry_run_finds_what_the_real_one_would_stumble_over(run, site: Path) -
 def test_a_lost_registry_is_written_again(run, site: Path) -> None:
     run(*APPLY)
     shutil.rmtree(site / ".rlpatch")
-    assert f"registered again in .rlpatch (file unchanged): {WORKER}" in run(*APPLY).stdout
+    assert f"patch registered again in .rlpatch (file unchanged): {WORKER}" in run(*APPLY).stdout
     assert "since" in run("status", "--path", "site").stdout
 
 
@@ -567,7 +567,7 @@ def test_what_is_unknown_for_one_reason_is_told_once(run) -> None:
     names = "the engine's own profiler, msMonitor, torch_npu's dynamic profiling, CANN's msprof"
     assert said.splitlines()[1:] == [
         f"  unknown {names} (run.sh:1)",
-        "    the launch names a file that was not found here or is only known at run time",
+        "    the launch names a file that was not found on this machine or is only known at run time",
     ]
     details = run("check", "-v", *command).stdout
     assert "    msMonitor (run.sh:1)\n" in details
@@ -815,7 +815,7 @@ def test_running_engines_are_named(run, site: Path, monkeypatch: pytest.MonkeyPa
         ),
     )
     done = run(*APPLY)
-    assert "next: restart these processes, which may still run the old code:\n  17 python -m vllm\n" in done.stdout
+    assert "next: restart these processes, which might still run the old code:\n  17 python -m vllm\n" in done.stdout
     first = "warning: engines of alice may use this installation, too"
     assert re.sub(r"\s+", " ", done.stderr).startswith(first)
     search = SearchOptions()

@@ -97,7 +97,7 @@ def test_status_says_that_a_run_was_interrupted(run, killed: Path) -> None:
 def test_recover_undoes_an_interrupted_run(run, killed: Path) -> None:
     assert "undid a command" in run("recover", "--path", "site").stdout
     assert (killed / WORKER).read_text() == SOURCE
-    assert "no interrupted command to recover in" in run("recover", "--path", "site").stdout
+    assert "nothing to recover: no rlpatch command was interrupted in" in run("recover", "--path", "site").stdout
 
 
 def test_the_next_command_undoes_an_interrupted_run(run, killed: Path) -> None:

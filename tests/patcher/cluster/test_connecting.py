@@ -155,7 +155,7 @@ def test_a_cluster_that_asks_for_a_token(
     assert done.returncode == code, done.stderr
     if code:
         assert done.stderr.splitlines() == [
-            "Error: the environment does not allow it: the cluster refused rlpatch's authentication: " + said,
+            "Error: not possible in this environment: the cluster refused rlpatch's authentication: " + said,
             f"  at {made.address}",
             "  next: set RAY_AUTH_MODE and RAY_AUTH_TOKEN (or ~/.ray/auth_token) to the same values as on the head node",
         ]

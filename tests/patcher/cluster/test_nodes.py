@@ -120,7 +120,7 @@ def pending(site: Path) -> None:
 
 
 HINDRANCES = {
-    "another release": (another_release, "vllm-ascend==0.11.0rc1", 3, "vllm-ascend is 0.12.0rc1 here"),
+    "another release": (another_release, "vllm-ascend==0.11.0rc1", 3, "the installed vllm-ascend is 0.12.0rc1"),
     "another release, none asked": (another_release, "vllm-ascend", 3, "0.11.0rc1 on n1, n3; 0.12.0rc1 on n2"),
     "no target": (no_target, "vllm-ascend", 3, "leave out the nodes that lack the target, or"),
     "another structure": (edited, "vllm-ascend", 4, "n2"),
@@ -204,7 +204,7 @@ def test_a_node_that_cannot_be_written_stops_all(ray: Ray, sites: Sites, monkeyp
 def test_two_nodes_that_see_one_tree_patch_it_once(ray: Ray, group: Processes, sites: Sites, tmp_path: Path) -> None:
     group.sites = {"n1": sites["n1"], "n2": sites["n2"], "n3": sites["n2"], "n4": sites["n2"]}
     said = ray(*APPLY).stdout
-    assert "the 4 nodes write to 2 different folders" in said
+    assert "the files changed on 4 nodes are in 2 different folders" in said
     assert said.count("so the files were written only once") == 2
     assert len(workers(group.sites)) == 1
     assert not [path for site in sites.values() for path in site.rglob("tree-*")]

@@ -70,7 +70,7 @@ def test_profilers_of_which_the_same_is_not_known_are_one_warning(root: Path) ->
     switches = tuple(APPLICATION.switches[0]._replace(profiler=f"profiler {number}") for number in range(3))
     found = report(root, "mode=[", application=APPLICATION._replace(switches=switches))
     (note,) = found.notes
-    assert note.text == "3 profilers may be on: Hydra reports: no viable alternative at input '['"
+    assert note.text == "3 profilers might be on: Hydra reports: no viable alternative at input '['"
     assert all(f"profiler {number} (command after --)" in note.detail for number in range(3))
 
 
@@ -85,7 +85,7 @@ def test_a_profiler_of_which_nothing_is_known_on_several_lines_is_one(root: Path
     (note,) = found.notes
     assert (
         note.text
-        == f"{ENGINE_VARIABLE.profiler} may be on: the launch names a file that was not found here or is only known at run time"
+        == f"{ENGINE_VARIABLE.profiler} might be on: the launch names a file that was not found on this machine or is only known at run time"
     )
     assert "run.sh:1)" in note.detail
 
@@ -105,7 +105,7 @@ def test_a_user_without_hydra_is_told_once(root: Path, monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "hydra", None)
     switches = tuple(APPLICATION.switches[0]._replace(profiler=f"profiler {number}") for number in range(3))
     (note,) = report(root, "mode=record", application=APPLICATION._replace(switches=switches)).notes
-    assert note.text == "3 profilers may be on: hydra-core is not installed (pip install hydra-core)"
+    assert note.text == "3 profilers might be on: hydra-core is not installed (pip install hydra-core)"
     assert "hydra-core is not installed" not in note.detail
     assert note.detail.endswith("the patch checks for other profilers again before it records")
     assert report(root, "other=1", application=APPLICATION._replace(switches=switches)).notes == []

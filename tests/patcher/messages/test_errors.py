@@ -30,4 +30,4 @@ def test_another_process_gets_every_field() -> None:
 def test_the_place_is_the_nodes_and_where_it_is_there(node: str, where: str, place: str) -> None:
     problem = Problem(Kind.ENVIRONMENT, "damaged", where, node=node)
     assert problem.place == place
-    assert str(problem) == "the environment does not allow it: damaged" + (f"\n  at {place}" if place else "")
+    assert str(problem) == "not possible in this environment: damaged" + (f"\n  at {place}" if place else "")

@@ -103,8 +103,8 @@ def test_json_has_the_notes_in_short_and_in_full(capsys: pytest.CaptureFixture[s
 
 def test_a_problem_that_does_not_stop_the_command_is_a_note() -> None:
     problem = Problem(Kind.ENVIRONMENT, "the cause", "/a/b", "do that", ("seen there",))
-    assert problem.note == Note("the environment does not allow it: the cause", "at /a/b\nseen there\nnext: do that")
-    assert str(problem) == "the environment does not allow it: the cause\n  at /a/b\n  seen there\n  next: do that"
+    assert problem.note == Note("not possible in this environment: the cause", "at /a/b\nseen there\nnext: do that")
+    assert str(problem) == "not possible in this environment: the cause\n  at /a/b\n  seen there\n  next: do that"
 
 
 def test_steps_are_put_together_in_their_order() -> None:

@@ -658,7 +658,7 @@ def test_the_registry_is_versioned(root: Path) -> None:
     path.write_text(json.dumps({**top, "version": 2}))
     with pytest.raises(Problem, match="format 2, and this rlpatch reads only format 1") as caught:
         StoreFolder(root).records()
-    assert "use the newer rlpatch here" in caught.value.hint
+    assert "use the newer rlpatch" in caught.value.hint
     assert "move" not in caught.value.hint  # what is in it is not to be lost
     path.write_text(json.dumps({**top, "version": 0}))
     with pytest.raises(Problem, match="its version is 0, this rlpatch reads 1"):
@@ -771,7 +771,11 @@ def test_a_backup_that_is_lost_during_the_run_is_said(root: Path, monkeypatch) -
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(StoreFolder, "commit", spoil)
-    problem = fails(Kind.ROLLBACK_INCOMPLETE, [applying(root)], "the backup of the file is missing or damaged")
+    problem = fails(
+        Kind.ROLLBACK_INCOMPLETE,
+        [applying(root)],
+        "the file cannot be restored, because its backup is missing or damaged",
+    )
     assert problem.where == str(root / WORKER)
 
 

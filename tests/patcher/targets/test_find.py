@@ -208,7 +208,7 @@ def test_an_assertion_that_holds(tmp_path: Path, asserted: str) -> None:
 def test_an_assertion_that_does_not_hold(tmp_path: Path) -> None:
     found = problem(paths=[wheel(tmp_path / "a b")], version="0.13.0", again="rlpatch diff {}".format)
     assert (found.kind, found.kind.exit_code) == (Kind.VERSION, 3)
-    assert found.cause == "vllm-ascend is 0.11.0rc1 here, not 0.13.0"
+    assert found.cause == "the installed vllm-ascend is 0.11.0rc1, not 0.13.0"
     assert found.hint == "rlpatch diff vllm-ascend==0.11.0rc1"
 
 

@@ -263,7 +263,7 @@ def test_what_goes_in_compiles_on_python_3_8(words: str) -> None:
     code = "\n".join(render(verl.RECIPES[0], chosen, "", patch, PatchId("verl", SHARED)).own)
     tree = ast.parse(code, feature_version=(3, 8))
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.arg) and node.annotation]
-    assert '"""Records weight syncs 2 to 4 of this process on every rank."""' in code
+    assert '"""Records weight syncs 2 to 4 of each process on every rank."""' in code
     assert ("RLPATCH_MAX_TRACE_GB" in code) is ("--max-trace-gb" in words)
 
 

@@ -51,7 +51,10 @@ def test_every_command_sees_marks_that_do_not_pair(name: str, tmp_path: Path) ->
     ((code, said), *_) = results
     assert code == Kind.FOREIGN_EDIT.exit_code
     assert re.search(rf"{re.escape(str(file))}:\d+\n", said)
-    assert "reinstall the file (pip install --force-reinstall --no-deps, or git checkout)" in " ".join(said.split())
+    assert (
+        "reinstall the package (pip install --force-reinstall --no-deps), or restore the file (git checkout)"
+        in " ".join(said.split())
+    )
     assert file.read_bytes() == before
 
 

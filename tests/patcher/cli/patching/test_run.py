@@ -163,7 +163,7 @@ SAID_BEFORE = {
     "not there": (("--", "none", "x"), 127, "no such command: the program none does not exist"),
     "not executable": (("--", "./site"), 126, "the program ./site cannot be executed"),
     "another profiler": (("--", "env", "VLLM_TORCH_PROFILER_DIR=/x", "python", "bench.py", "--profile"), 0, "armed"),
-    "lost": (("--", "python", "-I", "-c", "pass"), 0, "Python with -I ignores PYTHONPATH, so what this starts is not patched"),
+    "lost": (("--", "python", "-I", "-c", "pass"), 0, "Python with -I ignores PYTHONPATH, so processes started this way are not patched"),
 }  # fmt: skip
 
 
@@ -232,7 +232,7 @@ def test_where_nothing_was_patched_it_says_why(name: str, require: bool, lent: R
     assert said in re.sub(r"\s+", " ", done.stderr)
     begin = "" if require else "no process of the run imported the patched vllm-ascend"
     last = done.stderr[done.stderr.index(begin) :]
-    assert ("Error: the environment does not allow it" in done.stderr) == require
+    assert ("Error: not possible in this environment" in done.stderr) == require
     assert require or "next: use `rlpatch apply` with the same options" in last
 
 

@@ -97,8 +97,8 @@ def test_trigger_prints_the_request_its_workers_and_when_it_expires(run: Run, wa
     asked = request(waiting)
     assert done.stdout.splitlines() == [
         "requested --decode 0:10 --at-tail 8 in rollout 3, the next rollout that no worker has reached yet",
-        f"  the request goes to {host} rank 0, {host} rank 1 of vllm 0.32.0",
-        f"  request {asked['id']} expires in 2 h; workers look for requests when a rollout begins",
+        f"  the recording request goes to {host} rank 0, {host} rank 1 of vllm 0.32.0",
+        f"  recording request {asked['id']} expires in 2 h; workers look for such requests when a rollout begins",
         f"next: rlpatch watch {waiting.path}",
     ]
     assert asked["expires"] == pytest.approx(time.time() + 7200, abs=60)
@@ -125,7 +125,7 @@ def test_a_dry_run_writes_nothing(run: Run, waiting: Saved) -> None:
     [
         ([{"rank": 1, "rollout": 5}], 6, "note: the workers have reached different rollouts: 2 to 5"),
         ([{"rank": 1, "rollout": 9, **here(pid=GONE)}], 3, ""),
-        ([{"rank": 1, "rollout": 9, "at": 1e9}], 3, "warning: node1 rank 1 may have ended: silent "),
+        ([{"rank": 1, "rollout": 9, "at": 1e9}], 3, "warning: node1 rank 1 might have ended: silent "),
         ([{"rank": 0, "rollout": 90, "at": 1e9, "pid": 8, **here(pid=GONE)}], 3, ""),
         ([{"rank": 1, "rollout": 9, "on_demand": False, "window": "1:2"}], 3, ""),
         ([{"rank": 1, "step": 9}], 3, ""),
@@ -169,22 +169,22 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str, int, str, str]] = {
     "ranks that are none": ([DEMAND], "--decode 1:2 --ranks -1", 2, "--ranks -1 is not a whole number from", "--ranks 1"),
     "nobody": ([], "--decode 1:2", 3, "no worker: no worker has reported its status in", "--at 0 --save-path"),
     "another target": (
-        [DEMAND], "verl --decode 1:2", 3, "no worker: verl --decode 1:2: no running worker accepts requests", "vllm --stage rollout --decode A:B"),
-    "another release": ([DEMAND], "vllm==0.9.0 --decode 1:2", 3, "vllm==0.9.0 --decode 1:2: no running worker accepts requests", "vllm"),
+        [DEMAND], "verl --decode 1:2", 3, "no worker: verl --decode 1:2: no running worker accepts this recording request", "vllm --stage rollout --decode A:B"),
+    "another release": ([DEMAND], "vllm==0.9.0 --decode 1:2", 3, "vllm==0.9.0 --decode 1:2: no running worker accepts this recording request", "vllm"),
     "another stage": (
-        [DEMAND], "--stage update-policy --micro-batch 0:1", 2, "--micro-batch 0:1: no running worker accepts requests",
+        [DEMAND], "--stage update-policy --micro-batch 0:1", 2, "--micro-batch 0:1: no running worker accepts this recording request",
         "--stage rollout --decode A:B"),
-    "another unit": ([DEMAND], "--iterations 5:9", 2, "--iterations 5:9: no running worker accepts requests", "--decode A:B"),
+    "another unit": ([DEMAND], "--iterations 5:9", 2, "--iterations 5:9: no running worker accepts this recording request", "--decode A:B"),
     "two stages": (
         [{**DEMAND, "step": 1}, {**DEMAND, "step": 1, "stage": "compute-log-prob"}], "--micro-batch 0:1", 2,
-        "--micro-batch 0:1: running workers accept requests for compute-log-prob and update-policy",
+        "--micro-batch 0:1: running workers of several stages accept this recording request: compute-log-prob and update-policy",
         "verl --stage compute-log-prob --micro-batch A:B or verl --stage update-policy"),
     "none on demand": (
-        [{}, {"rank": 1, "pid": 2}], "--decode 1:2", 3, "--decode 1:2: no running worker accepts requests", "patch with --on-demand"),
+        [{}, {"rank": 1, "pid": 2}], "--decode 1:2", 3, "--decode 1:2: no running worker accepts this recording request", "patch with --on-demand"),
     "all gone": (
-        [{**DEMAND, **here(pid=GONE)}], "--decode 1:2", 3, "no running worker accepts requests", "patch with --on-demand, then restart the run"),
-    "no running worker with this rank accepts requests": (
-        [DEMAND, {**DEMAND, "rank": 3, "pid": 2}], "--decode 1:2 --ranks 1,2", 2, "--ranks 1,2: no running worker with this rank accepts requests", "use --ranks all, or choose among the ranks whose workers wait for `rlpatch trigger`: 0, 3"),
+        [{**DEMAND, **here(pid=GONE)}], "--decode 1:2", 3, "no running worker accepts this recording request", "patch with --on-demand, then restart the run"),
+    "no running worker with such a rank accepts this recording request": (
+        [DEMAND, {**DEMAND, "rank": 3, "pid": 2}], "--decode 1:2 --ranks 1,2", 2, "--ranks 1,2: no running worker with such a rank accepts this recording request", "use --ranks all, or choose among the ranks whose workers wait for `rlpatch trigger`: 0, 3"),
     "too late": (
         [{**DEMAND, "rollout": 5}], "--decode 1:2 --at 5", 2, "--at 5 is too late: a worker has already reached rollout 5", "--at 6"),
     "no time to wait": ([DEMAND], "--decode 1:2 --timeout 5", 2, "--timeout has no effect without --wait", "--wait --timeout SECONDS"),
@@ -224,17 +224,17 @@ def test_a_pending_request_is_kept_unless_replace_is_given(run: Run, waiting: Sa
     assert "or replace it with --replace" in done.stderr
     assert request(waiting)["id"] == "0de1"
     done = run("trigger", "--decode", "1:2", "--replace")
-    assert "warning: the new request replaces request 0de1 (30:60 of rollout 3)" in done.stderr
+    assert "warning: the new recording request replaces request 0de1 (30:60 of rollout 3)" in done.stderr
     assert request(waiting)["window"] == "1:2"
 
 
 @pytest.mark.parametrize(
     ("before", "said"),
     [
-        ({"at": 1}, "note: no worker served the previous request (30:60 of rollout 1)"),  # too late
-        ({"at": 3, "expires": 1e9}, "note: no worker served the previous request (30:60 of rollout 3)"),
-        ({"at": 3, "ranks": "5"}, "note: no worker served the previous request (30:60 of rollout 3)"),
-        ({"format": 2}, "warning: the request file is damaged and will be replaced"),
+        ({"at": 1}, "note: no worker served the previous recording request (30:60 of rollout 1)"),  # too late
+        ({"at": 3, "expires": 1e9}, "note: no worker served the previous recording request (30:60 of rollout 3)"),
+        ({"at": 3, "ranks": "5"}, "note: no worker served the previous recording request (30:60 of rollout 3)"),
+        ({"format": 2}, "warning: the file of the recording request is damaged and will be replaced"),
     ],
 )
 def test_a_request_that_no_worker_will_serve_is_replaced(
@@ -273,7 +273,7 @@ rlpatch(sys.argv[1:])
 
 
 CLOSED: dict[str, tuple[str, int, str, int, str]] = {
-    "not to be written": (".rlpatch", 0o555, "trigger --decode 1:2", 5, "the request file cannot be written: Permission denied"),
+    "not to be written": (".rlpatch", 0o555, "trigger --decode 1:2", 5, "the file of the recording request cannot be written: Permission denied"),
     "not to be listed": (".rlpatch", 0o311, "watch --once", 5, ".rlpatch cannot be read: permission denied"),
     "not to be listed, and asked": (".rlpatch", 0o311, "trigger --decode 1:2", 5, ".rlpatch cannot be read: permission denied"),
     "not to be searched": (".", 0o644, "watch --once", 5, "you have no permission to enter the folder rlpatch_traces"),
@@ -373,8 +373,8 @@ def test_a_request_waits_for_workers_that_come(run: Run, tmp_path: Path) -> None
     asked = asdict(read((folder / ".rlpatch" / "rollout.request").read_bytes()))
     assert done.stdout.splitlines() == [
         "requested --decode 1:3 in rollout 0",
-        "  no worker has reported its status yet; the first workers that start will serve the request",
-        f"  request {asked['id']} expires in 2 h; workers look for requests when a rollout begins",
+        "  no worker has reported its status yet; the first workers that start will serve this recording request",
+        f"  recording request {asked['id']} expires in 2 h; workers look for such requests when a rollout begins",
         f"next: rlpatch watch {folder}",
     ]
     assert (asked["at"], asked["window"]) == (0, "1:3")
@@ -400,7 +400,7 @@ def test_workers_of_a_run_that_has_ended_take_nothing_and_hinder_nothing(run: Ru
 
 def test_a_dry_run_makes_no_folder(run: Run, tmp_path: Path) -> None:
     assert (
-        "the first workers that start will serve the request"
+        "the first workers that start will serve this recording request"
         in run("trigger", "--decode", "1:2", "--at", "0", "-n").stdout
     )
     assert not (tmp_path / "rlpatch_traces").exists()
