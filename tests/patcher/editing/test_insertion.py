@@ -484,7 +484,7 @@ def test_what_would_not_stand_in_the_class_is_not_written(monkeypatch: pytest.Mo
         return written(file, (), other, block)
 
     monkeypatch.setattr(SourceFile, "written", elsewhere)
-    with pytest.raises(Problem, match="with _probe in Worker, the file would not be valid Python") as caught:
+    with pytest.raises(Problem, match="with _probe added to Worker, the file would not be valid Python") as caught:
         insert(SOURCE.replace("return 0", "\n        return 0").encode())
     assert caught.value.kind is Kind.STRUCTURE
 
