@@ -60,7 +60,7 @@ class Weights(PackageStage):
     )
     NOTES = (
         Note(
-            Text("weight sync 0 may precede the first rollout: --sync N records a later sync"),
+            Text("weight sync 0 can precede the first rollout: --sync N records a later sync"),
             Text(
                 "a weight sync before the first training step counts as weight sync 0; weight sync 1 then carries the"
                 " weights of training step 1"

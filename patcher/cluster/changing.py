@@ -121,7 +121,7 @@ def _undo_all(group: NodeGroup, work: Work, answers: Mapping[str, Answer], statu
     other_problems = problems({node: answer for node, answer in causes.items() if node not in still_changed})
     return first.replace(
         cause=Text(
-            "changed files may remain on {nodes}; all other nodes were restored. Cause: {reason}",
+            "changed files might remain on {nodes}; all other nodes were restored. Cause: {reason}",
             listed(still_changed),
             first.cause,
         ),

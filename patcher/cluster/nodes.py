@@ -136,7 +136,7 @@ class Nodes:
         if changed.late:
             status = CommandLine("status", *self._words)
             late = Text(
-                "a shared file system may show the change late: check with `{command}` before the run starts", status
+                "a shared file system might show the change late: check with `{command}` before the run starts", status
             )
             step += StepResult.noted(
                 [Note(Text("{nodes} cannot see the changed files yet", listed(changed.late)), late)], "warning"

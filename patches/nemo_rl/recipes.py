@@ -23,7 +23,7 @@ _WHY = Text(
     " rlpatch records a single mini-batch or micro-batch instead, which keeps the trace small"
 )
 _DUMMIES = Note(
-    Text("with sequence packing, the last micro-batches may be dummy batches"),
+    Text("with sequence packing, the last micro-batches can be dummy batches"),
     Text(
         "a rank with fewer micro-batches than other ranks repeats some of them; the results of the repeated"
         " ones are not used"

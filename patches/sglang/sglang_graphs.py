@@ -56,7 +56,7 @@ FIRST = Recipe(
             Text("with --disable-cuda-graph little or nothing is recorded"),
             Text(
                 "no decode graph is captured: up to SGLang 0.5.13.post1 there is no trace, and from 0.5.14 on the"
-                " trace may be almost empty"
+                " trace can be almost empty"
             ),
         ),
         Note(
@@ -116,7 +116,7 @@ BY_PLATFORM = _later_recipe(
     "D",
     RELEASES.between("0.5.11", "0.5.13.post1"),
     ("047a40676e36",),
-    Text("same code as structure C, except that a platform outside of SGLang may bring its own class of graph runner"),
+    Text("same code as structure C, except that a platform outside of SGLang can bring its own class of graph runner"),
     graphs.enclosing(
         "init_device_graphs", "if current_platform.is_out_of_tree(): ...", "init_device_graphs", _CAPTURES
     ),

@@ -50,7 +50,11 @@ def command(file: Path | None, remove: bool) -> CommandResult:
     if len(interpreters) > consent.MOST:
         count = len(interpreters)
         cause = Text("{file} names {count} interpreters; at most {limit} are allowed", path.name, count, consent.MOST)
-        raise usage(cause, Text("list fewer interpreters in the file, or type --python FILE instead"), str(path))
+        raise usage(
+            cause,
+            Text("name fewer interpreters in the file, or choose one on the command line: --python EXE"),
+            str(path),
+        )
     consent.trust(source, interpreters)
     return _result(path, interpreters, Text("trusted: {path}", path), *map(_interpreter_line, interpreters))
 

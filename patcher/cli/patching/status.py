@@ -28,8 +28,8 @@ def command(
     """
     if everywhere and cluster.ray is not None:
         cause = Text(
-            "--everywhere and --ray cannot be combined: one shows every place that you patched on this machine, the"
-            " other the nodes of a cluster"
+            "--everywhere and --ray cannot be combined: --everywhere shows every place that you patched on this"
+            " machine, --ray shows the nodes of a cluster"
         )
         raise usage(cause, CommandLine("status", *targets, "--everywhere"))
     with cluster.connected(search) as nodes:

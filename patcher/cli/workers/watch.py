@@ -75,8 +75,10 @@ THEN = Option(
     ["--then"],
     heading=WAITED,
     metavar="COMMAND",
-    help="Run this shell command once every worker has saved its trace; watch then exits with the exit code of"
-    " this command.",
+    help=(
+        "Run this shell command as soon as all workers have saved their traces; watch then exits with the exit code"
+        " of this command."
+    ),
 )
 
 

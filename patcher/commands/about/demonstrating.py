@@ -113,7 +113,7 @@ def _fetch(path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str
         try:
             download(names, version or "", site, prefixes=(), keep=lambda _path, size: size <= _LARGEST)
         except Problem as problem:
-            hint = Text("use an installed or unpacked package instead: rlpatch demo --path DIR")
+            hint = Text("run the demo on an installed or unpacked package: rlpatch demo --path DIR")
             raise problem.replace(where="", hint=hint) from None
         return RELEASE
     _, target = SearchOptions((path,)).find(upstream.project.name, "demo")

@@ -52,7 +52,7 @@ PRISTINE = BODY.encode()
             PRISTINE,
             True,
             "lost",
-            "to remove the patch's record: rlpatch revert",
+            "to make rlpatch forget the patch: rlpatch revert",
         ),
         (PRISTINE, PRISTINE, False, "lost", "was replaced"),
         (None, None, None, "missing", "was the package uninstalled?"),

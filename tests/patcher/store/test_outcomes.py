@@ -28,7 +28,7 @@ def test_a_report_names_the_runs_that_were_ended(node: str, lines: list[str], wh
     assert step.notes == (
         (
             "warning",
-            "rlpatch did not touch x.py: somebody changed the file after the interruption",
+            "rlpatch did not touch x.py: somebody changed the file after an rlpatch command was interrupted",
             where,
         ),
     )
