@@ -241,7 +241,7 @@ def test_unknown_says_the_reason(tmp_path: Path) -> None:
         "if x; then export PROFILING_MODE=true; fi\npython -m a\n": "might not pass this setting",
         "export PROFILING_MODE=false\npython -m a\n": "not documented",
         "export PROFILING_MODE=true\nmy_launcher\n": "no Python program",
-        "python a.py\n": "was not found here",
+        "python a.py\n": "was not found on this machine",
     }
     for text, reason in reasons.items():
         finding = one(in_script(tmp_path, text), MSPROF)
