@@ -148,9 +148,9 @@ _MSPROF_MODE = Switch(
     values=(("", State.OFF), ("0", State.UNKNOWN), ("false", State.UNKNOWN)),
     otherwise=State.ON,
     why=Text(
-        "with this variable, CANN itself records the device, and newer torch_npu profilers then record"
-        " nothing and report no error. Every non-empty value has this effect, even `false` and `0`, so unset"
-        " the variable"
+        "with this variable, CANN itself records the device, and in this case newer torch_npu profilers record"
+        " nothing and report no error. Every non-empty value has this effect, even `false` and `0`, so unset the"
+        " variable"
     ),
     source="torch_npu/profiler/analysis/prof_common_func/_utils.py check_msprof_env, 2.13.0 and 2.14.0; CANN, dynamic "
     "profiling in attach mode",
@@ -160,8 +160,8 @@ _MSPROF_SAMPLE = _MSPROF_MODE._replace(
     name="PROFILER_SAMPLECONFIG",
     values=(("", State.OFF), ("0", State.UNKNOWN)),
     why=Text(
-        "msprof passes its settings in this variable and records from the program's start; newer torch_npu"
-        " profilers then record nothing and report no error"
+        "msprof passes its settings in this variable and records from the program's start; in this case newer"
+        " torch_npu profilers record nothing and report no error"
     ),
     off="unset PROFILER_SAMPLECONFIG",
 )

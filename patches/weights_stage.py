@@ -62,8 +62,8 @@ class Weights(PackageStage):
         Note(
             Text("weight sync 0 can precede the first rollout: --sync N records a later sync"),
             Text(
-                "a weight sync before the first training step counts as weight sync 0; weight sync 1 then carries the"
-                " weights of training step 1"
+                "a weight sync before the first training step counts as weight sync 0; in this case, weight sync 1"
+                " carries the weights of training step 1"
             ),
         ),
     )

@@ -177,7 +177,7 @@ _CAPTURE_IN = Text(
 )
 _CAPTURE_NOTE = Note(
     Text("with enforce_eager no graph is captured, so there is no trace"),
-    Text("if the compilation config has no CUDA graphs, there is no trace either"),
+    Text("if the compilation config has no CUDA graphs, there is no trace"),
 )
 _CAPTURE_REMOVE = Text("the engine's own profiler can be started before the graph capture, in the worker's process")
 
