@@ -322,10 +322,8 @@ def _other_version(target: Target, expected: str, command_for: Callable[[str], s
     there, or for NAME if it is unknown.
     """
     name, version = target.project.name, target.version
-    cause, right = (
-        Text("the installed {name} is {version}, not {expected}", name, version, expected),
-        f"{name}=={version}",
-    )
+    cause = Text("the installed {name} is {version}, not {expected}", name, version, expected)
+    right = f"{name}=={version}"
     if not version:
         cause, right = (
             Text("the version of {name} cannot be determined, so =={version} cannot be checked", name, expected),
