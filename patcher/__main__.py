@@ -25,7 +25,7 @@ def main() -> None:
     except BrokenPipeError:  # whoever read the help has read enough
         _stop(0)
     except OSError as error:  # a command tells of its own; this is the help, say
-        _stop(5, f"the environment does not allow it: {error.strerror or error}")
+        _stop(5, f"not possible in this environment: {error.strerror or error}")
     finally:
         gc.freeze()  # and to look for more of it when the process ends, as much again
 
@@ -72,7 +72,7 @@ def _check_sibling() -> None:
     if actual != [expected]:
         _stop(
             5,
-            "the environment does not allow it: another package named `patches` hides that of rlpatch\n"
+            "not possible in this environment: another package named `patches` hides that of rlpatch\n"
             f"  rlpatch's: {expected}\n  found:     {', '.join(actual)}\n"
             "  next: take the folder above it out of PYTHONPATH, or start rlpatch from another folder",
         )

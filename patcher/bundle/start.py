@@ -5,7 +5,7 @@ import sys
 if __name__ == "__main__":
     if sys.version_info < (3, 8):  # noqa: UP036  (here every Python comes by)
         sys.stderr.write(
-            "Error: the environment does not allow it: this is Python %d.%d, and a bundle needs 3.8 or newer\n"  # noqa: UP031
+            "Error: not possible in this environment: this is Python %d.%d, and a bundle needs 3.8 or newer\n"  # noqa: UP031
             "  next: run it with a newer Python, and name the folder of this Python's packages: --path DIR\n"
             % sys.version_info[:2]
         )
