@@ -26,7 +26,11 @@ RECIPES = _WEIGHTS.recipes(
         f"{_MANAGERS}/scheduler.py",
         RELEASES,
         *_calls("Scheduler"),
-        more=[_WEIGHTS.ended("Scheduler.run_batch", Text("batches run again, so the weight sync is over"))],
+        more=[
+            _WEIGHTS.ended(
+                "Scheduler.run_batch", Text("the engine has resumed running batches, so the weight sync is over")
+            )
+        ],
     ),
     _WEIGHTS.sites(
         Text("weight syncs in the scheduler's mixin"),
