@@ -61,7 +61,12 @@ def file_state(
     if in_place is False:
         if pristine is None:
             return FileState(
-                path, Text("edited"), Text("the file was changed after rlpatch wrote it, and its backup cannot be read")
+                path,
+                Text("edited"),
+                Text(
+                    "the file was changed after rlpatch wrote it; without a readable backup,"
+                    " rlpatch cannot tell what was changed"
+                ),
             )
         moved = Text(
             "rlpatch's lines were moved: remove them with {command}, then insert them again with `rlpatch apply`",

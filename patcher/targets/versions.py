@@ -196,7 +196,9 @@ def decide(
     )
     doubts = (
         Note(
-            Text("using version {version}, not {other_version}", best.version or Text("unknown"), source.version),
+            Text(
+                "rlpatch uses version {version}, not {other_version}", best.version or Text("unknown"), source.version
+            ),
             Text("{source} gives version {version}; {reason}", source.says, source.version, why),
         )
         for source in sources_found

@@ -139,7 +139,7 @@ def _plan_lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
         return
     kinds = {
         Text("the stage and its steps"): config.ranges.markers,
-        Text("every call of a module"): config.ranges.module_ranges,
+        Text("every call of an nn.Module"): config.ranges.module_ranges,
     }
     if any(kinds.values()):
         yield Text(

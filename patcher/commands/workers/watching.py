@@ -276,7 +276,8 @@ def awaited_sentence(data: WatchData) -> str:
         return ""
     if not data.workers:
         what = Text(
-            "no worker has reported its status in {folder} yet: each does in its first rollout or training step",
+            "no worker has reported its status in {folder} yet: each worker reports in its first rollout or training"
+            " step",
             data.folder,
         )
     elif all(row.alive is False for row in data.workers):

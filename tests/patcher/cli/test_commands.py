@@ -877,10 +877,10 @@ def test_a_terminal_gets_colour_and_a_pipe_does_not(site: Path) -> None:
     [
         ((), None),
         (("--markers",), "  marked as named ranges in the trace: the stage and its steps\n"),
-        (("--module-ranges",), "  marked as named ranges in the trace: every call of a module\n"),
+        (("--module-ranges",), "  marked as named ranges in the trace: every call of an nn.Module\n"),
         (
             ("--markers", "--module-ranges"),
-            "  marked as named ranges in the trace: the stage and its steps and every call of a module\n",
+            "  marked as named ranges in the trace: the stage and its steps and every call of an nn.Module\n",
         ),
     ],
 )
