@@ -52,7 +52,11 @@ def _at_most_two(context: click.Context, parameter: click.Parameter, values: tup
     if len(values) > 2:
         cause = Text("{option} is given {count} times", parameter.opts[0], len(values))
         raise Problem(
-            Kind.USAGE, cause, hint=Text("type the option once for both sides, or twice for one value per side")
+            Kind.USAGE,
+            cause,
+            hint=Text(
+                "type the option once for both sides, or twice: first for the side before, then for the side after"
+            ),
         )
     return values
 

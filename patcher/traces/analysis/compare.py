@@ -344,7 +344,7 @@ def _caveats(before: Profiles, after: Profiles, captures_by_side: Sequence[Captu
         )
     if few_captures and before[0].baseline_run:
         yield Text(
-            "The baseline has {count} runs; {least} are needed to tell how much runs vary from night to night.",
+            "The baseline has {count} runs; {least} are needed to tell how much runs vary if nothing changes.",
             len(captures_by_side[0]), model.ENOUGH_CAPTURES - 1,
         )  # fmt: skip
     elif few_captures:

@@ -194,7 +194,7 @@ def _finding_text(
         return FindingText("", advice, _UPPER)
     every = Text("all {world:,} ranks", profile.world) if profile.world else Text("all ranks")
     return FindingText(
-        Text("One rank alone does not show whether this is transfer or waiting for a straggler."),
+        Text("The trace of one rank does not show whether its communication is transfer or waiting for a straggler."),
         Text("run the report on {ranks} before you blame the network", every),
         _UPPER,
     )
@@ -212,7 +212,7 @@ def _bubble_text(profile: model.RankProfile, meetings: Meetings) -> FindingText:
     count = sum(map(between_two, profile.collectives)) / (len(profile.units) or 1)
     evidence: str = Text("This rank sends and receives {count:,.0f} times per step.", count)
     advice = Text("use more micro-batches or an interleaved schedule: most of this time is waiting, not transfer")
-    certainty = Text("upper bound of the saving, including the transfer itself")
+    certainty = Text("upper bound of the saving, because the transfer itself is counted, too")
     slowest, fastest = _slowest_and_fastest(meetings)
     if slowest is None or fastest is None:
         return FindingText(evidence, advice, certainty)

@@ -93,7 +93,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
         if place:
             evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
     saving = profile.sum_ns(*HOST_PARTS) // len(profile.units)
-    certainty = Text("upper bound of the saving, including the profiler's overhead")
+    certainty = Text("upper bound of the saving, because the profiler's own overhead is counted, too")
     title = Text("Launch latency: launched kernels start late although the device is idle")
     return model.Diagnosis(
         "dispatch", "warning", evidence, saving, certainty, advice, profile.source,
@@ -119,7 +119,9 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             host_name(gap.call),
         )
     if gap.call == GRAPH_CAPTURE:
-        return Text("a graph is captured here, which runs nothing: record a window after all graphs are captured")
+        return Text(
+            "the host captures a graph, and a capture runs no kernels: record a window after all graphs are captured"
+        )
     if _COMPILED in gap.call:  # its launches, not its Python, take the time
         return _FASTER_LAUNCH[model.PROFILERS[profile.form]]
     if _ALLOCATES.search(gap.call):

@@ -76,7 +76,7 @@ def test_details_have_each_unit_and_each_check(trace: Path) -> None:
     at = rows.index(["step", "ms", "host", "ms", "kernels"])
     assert rows[at + 3] == ["#32", "15.000", "15.000", "10"]
     said = " ".join(result.stdout.split())
-    assert "check launches passed: launches were recorded for 100.0 % of 40 kernels and copies" in said
+    assert "check “launches” passed: launches were recorded for 100.0 % of 40 kernels and copies" in said
 
 
 @pytest.mark.parametrize("command", ["report", "compare"])
@@ -530,7 +530,7 @@ def test_a_report_says_what_the_units_held(trace: Path) -> None:
     lines = [line.split() for line in said.splitlines()]
     at = lines.index(["step", "ms", "host", "ms", "kernels", "requests", "longest", "context", "uncounted"])
     assert lines[at + 3] == ["#32", "15.000", "15.000", "10", "6", "2,002", "9,002", "2"]
-    assert "check facts passed: the step metadata agrees with the trace" in said
+    assert "check “facts” passed: the step metadata agrees with the trace" in said
     assert widest(said) <= max(80, len(str(trace)) + 4)
 
 
