@@ -349,8 +349,9 @@ def _caveats(before: Profiles, after: Profiles, captures_by_side: Sequence[Captu
         )  # fmt: skip
     elif few_captures:
         yield Text(
-            "With one capture per side, a difference may be chance: two windows of the same run differ by up to"
-            " 15 % in public data. Compare several captures per side: `rlpatch compare A1 A2 -- B1 B2`."
+            "With one recording per side, a difference may be chance: in public data, the median step times of two"
+            " windows of the same run differ by up to 15 %. Compare several recordings per side: `rlpatch compare A1"
+            " A2 -- B1 B2`."
         )
     profilers = sorted({model.PROFILERS[profile.form] for profile in (*before, *after)})
     if len(profilers) > 1:

@@ -69,10 +69,14 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
     evidence: str = ""
     if late >= NOTABLE / 10:
         evidence = Text(
-            "For {share} of the time the device was idle and its next kernel had not been launched.", percent(late)
+            "For {share} of the time, the device was idle and its next kernel had not been launched yet.", percent(late)
         )
     if latency >= NOTABLE / 10:
-        within = Text("For {share} of the time the device was idle during launch latency.", percent(latency))
+        within = Text(
+            "For {share} of the time, the device was idle between the launch call of its next kernel and the kernel's"
+            " start (launch latency).",
+            percent(latency),
+        )
         evidence = sentences(evidence, within) if evidence else within
     advice: str = _FASTER_LAUNCH[model.PROFILERS[profile.form]]
     place = first_place(profile, *HOST_PARTS)
@@ -206,7 +210,7 @@ def _stream_wait(profile: model.RankProfile) -> model.Diagnosis:
     """
     share = percent(profile.share("free_waiting_ns"))
     evidence = Text(
-        "For {share} of the time, the device was idle although its next kernel was already launched.", share
+        "For {share} of the time, the device was idle although its next kernel had been launched in time.", share
     )
     advice = Text("check what streams wait for: events between streams, copies, graph launches, synchronization")
     if place := first_place(profile, "free_waiting_ns"):

@@ -98,7 +98,7 @@ def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
         "Per step, {rank} spends {least} in collectives, a typical other rank {usual}. So {rank} arrives last.",
         name, in_ms(least), in_ms(usual),
     )  # fmt: skip
-    advice: str = Text("check what {rank} does before the collectives: its load, its host, its CPU cores", name)
+    advice: str = Text("check what {rank} does before the collectives: its workload, its host, its CPU cores", name)
     if (own := _without_operators(slow)) is not None and own.severity == "warning":
         evidence, advice = sentences(evidence, own.evidence), own.advice
     return model.Diagnosis(
@@ -288,18 +288,18 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
         advice = advice_on(model.HostPlace(parts[0][0]))
     certainty: str = Text("upper bound of the saving; operators that the profiler did not record count as idle time")
     headline: str = Text(
-        "No device data: for {share} of the time no operator runs, mostly {place}", share, place_words(first)
+        "No device data; for {share} of the time no operator runs, mostly {place}", share, place_words(first)
     )
     spread = "" if _names_cause(first) else _timer_spread(steps, first)
     if 2 * saving < idle:
         saving = sum(ns for _, ns in places[:_NAMED])
         headline = Text(
-            "No device data: for {share} of the time no operator runs: {places}",
+            "No device data; for {share} of the time no operator runs: {places}",
             share,
             _places_with_times(places[:_NAMED]),
         )
     elif spread:
-        headline = Text("No device data: in each step the host waits for a fixed time, {time}", in_ms(saving))
+        headline = Text("No device data; in each step, the host waits for a fixed time, {time}", in_ms(saving))
         equal = Text(
             "From step to step, this time is nearly equal: the shorter half of the times differ by at most"
             " {difference}. So the host probably waits for a fixed time (a sleep, a poll, a timeout).",
@@ -498,9 +498,9 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
     headline = _dominant_operator(profile, whole)
     if trend := _trend(profile.host_steps):
         first, last = trend
-        headline = Text("No device data: steps take longer and longer, from {first} to {last}", *map(in_ms, trend))
+        headline = Text("No device data; steps take longer and longer, from {first} to {last}", *map(in_ms, trend))
         if first > last:
-            headline = Text("No device data: steps take less and less time, from {first} to {last}", *map(in_ms, trend))
+            headline = Text("No device data; steps take less and less time, from {first} to {last}", *map(in_ms, trend))
         usual = model.lower_median(profile.host_steps, operator.attrgetter("ns"))
         slowest = max(profile.host_steps, key=operator.attrgetter("ns"))
         more = excess(profile, slowest.number, usual.number)
@@ -547,7 +547,7 @@ def _dominant_operator(profile: model.RankProfile, whole: int) -> str:
     labels += [(FAMILIES[family], ns) for family, ns in families.most_common(1)]
     for label, ns in labels:
         if 2 * ns >= whole:
-            return Text("No device data: {share} of the time passes in {operators}", percent(ns / whole, 0), label)
+            return Text("No device data; {share} of the time passes in {operators}", percent(ns / whole, 0), label)
     return ""
 
 
@@ -570,10 +570,10 @@ def _scattered_places(profile: model.RankProfile, whole: int, idle: int) -> mode
         )
         evidence = sentences(evidence, stretch)
     headline = Text(
-        "No device data: for {share} of the time no operator runs, at places that differ from step to step", share
+        "No device data; for {share} of the time no operator runs, at places that differ from step to step", share
     )
     if len(profile.host_steps) == 1:
-        headline = Text("No device data: for {share} of the time no operator runs, spread over many places", share)
+        headline = Text("No device data; for {share} of the time no operator runs, spread over many places", share)
     advice = advice_on(place) if place is not None else ""
     return model.Diagnosis(
         "host-operators", "note", evidence, None, model.EXACT, advice, profile.source, headline=headline
