@@ -139,8 +139,8 @@ def _caveats(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator
         )
     if stage.waiting_seconds > 0.05 * max(stage.seconds, 1e-9):
         yield Text(
-            "{seconds:.1f} s were spent in iterations that took over three times as long as similar recorded"
-            " iterations",
+            "iterations that took over three times as long as predicted lost {seconds:.1f} s in total; rlpatch counts"
+            " this time as waiting, not as work",
             stage.waiting_seconds,
         )
     if not np.any([engine.iterations.context.any() for engine in engines]):
