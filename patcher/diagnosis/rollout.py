@@ -198,7 +198,7 @@ def _load_part(
 def reason(load_check: LoadCheck) -> str:
     """Return why the recorded iterations or micro-batches do not support a load."""
     if not load_check.is_known:
-        return Text("the recorded windows differ too much from this load to predict its time")
+        return Text("the recorded windows differ too much from this load level to predict its time")
     return Text(
         "the time predicted from what was recorded differs from the measured time by {error:+.0f} %",
         100 * load_check.relative,

@@ -132,15 +132,15 @@ def _caveats(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator
     recorded = sum(window.iterations for window in rollouts.windows)
     if joined < recorded:
         yield Text(
-            "{count} of {recorded} recorded iterations were left out, because they include the profiler's start, are"
+            "{count} of {recorded} recorded iterations were not used, because they include the profiler's start, are"
             " the last of a rollout, or are not in the timeline",
             recorded - joined,
             recorded,
         )
     if stage.waiting_seconds > 0.05 * max(stage.seconds, 1e-9):
         yield Text(
-            "{seconds:.1f} s were spent in iterations that took over three times as long as similar recorded"
-            " iterations",
+            "iterations that took over three times as long as predicted lost {seconds:.1f} s in total; rlpatch counts"
+            " this time as waiting, not as work",
             stage.waiting_seconds,
         )
     if not np.any([engine.iterations.context.any() for engine in engines]):

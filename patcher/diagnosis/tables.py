@@ -87,7 +87,7 @@ def loads(stage: StageDiagnosis) -> Table:
         "The prediction error compares the time predicted from the recorded iterations with the time measured"
         " at that load level."
     )
-    return Table("diagnosed_loads", Text("Time by load"), columns, rows, about)
+    return Table("diagnosed_loads", Text("Time by load level"), columns, rows, about)
 
 
 def load_classes(stage: StageDiagnosis) -> Table:
@@ -100,7 +100,7 @@ def load_classes(stage: StageDiagnosis) -> Table:
         Column("load", shown=Shown.CSV),
         Column("", Text("kind of work")),
         Column("class", shown=Shown.CSV),
-        Column("share", Text("share of the load's time"), SHARE, bar=True),
+        Column("share", Text("share of time at this load level"), SHARE, bar=True),
         Column("seconds", Text("seconds"), SECONDS),
     )
     rows = [

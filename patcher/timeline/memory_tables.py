@@ -33,9 +33,9 @@ _GROWTH: dict[str, Text] = {
     "host": Text("{process}: host memory grows by {rate} per step, from {first} to {last} in {count} steps"),
 }
 _CHANGES: dict[str, Text] = {
-    "sleep": Text("freed when an engine sleeps"),
-    "offload": Text("freed when a worker's call ends"),
-    "sync": Text("needed in addition for a weight sync"),
+    "sleep": Text("memory change as an engine sleeps or wakes"),
+    "offload": Text("memory freed as a worker's call ends"),
+    "sync": Text("extra memory for a weight sync"),
 }
 LISTED = 4
 """Holders that a sentence names."""
@@ -73,7 +73,7 @@ def holders(peak: MemoryPeak, most: int = LISTED) -> Text:
     if beyond := peak.holders[most:]:
         texts.append(Text("{count} more processes ({size})", len(beyond), size(sum(held.bytes for held in beyond))))
     if peak.other:
-        texts.append(Text("other holders ({size})", size(peak.other)))
+        texts.append(Text("other memory holders ({size})", size(peak.other)))
     return joined(COMMA, texts)
 
 

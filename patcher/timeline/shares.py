@@ -381,8 +381,8 @@ def what_if(
         ),
         (
             FREE_SYNC, sum(us for piece, us in overlaps(path, sync) if piece.kind != "iteration"),
-            Text("assumes that nothing waits for the weights; what already overlaps with the sync brings no"
-                " further gain"),
+            Text("assumes that nothing waits for the weights; work that already overlaps with the sync is no part of"
+                " the saving"),
         ),
         (
             FREE_REWARDS, min(rewards_us, length(piece for piece in path if piece.role == "reward")),

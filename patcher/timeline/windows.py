@@ -325,7 +325,7 @@ class Collector:
         if not rollout.single:
             why = Text(
                 "{reason}. The engine may have run out of requests in the middle of this step, so the next run may"
-                " count its rollouts differently: check the number with `rlpatch watch`",
+                " count its rollouts differently: check the rollout number with `rlpatch watch`",
                 why,
             )
         return ProposedWindow(

@@ -59,7 +59,7 @@ def folder(once: Once) -> Path:
 def test_it_asks_for_windows_and_says_what_the_rollouts_consist_of(folder: Path) -> None:
     said = (folder / "said").read_text()
     assert said.startswith("0\n"), said
-    assert "rlpatch diagnose: asked rollout workers of rank 0 to record --iterations" in said
+    assert "rlpatch diagnose: asked the rollout workers of rank 0 to record rollout" in said
     assert "rollout: 6 rollouts" in said
 
 

@@ -52,7 +52,11 @@ def _at_most_two(context: click.Context, parameter: click.Parameter, values: tup
     if len(values) > 2:
         cause = Text("{option} is given {count} times", parameter.opts[0], len(values))
         raise Problem(
-            Kind.USAGE, cause, hint=Text("type the option once for both sides, or twice for one value per side")
+            Kind.USAGE,
+            cause,
+            hint=Text(
+                "type the option once for both sides, or twice: first for the side before, then for the side after"
+            ),
         )
     return values
 
@@ -62,11 +66,13 @@ RUNS = Group(
     lambda values: RunChoice(**values),
     Option(
         ["--steps"], heading=READ, multiple=True, callback=_ranges, metavar="A:B",
-        help="Compare only these steps of timelines. Type the option once for both sides, or once per side.",
+        help="Compare only these steps of timelines. Type the option once for both sides, or twice: first for the side"
+        " before, then for the side after.",
     ),
     Option(
         ["--run"], heading=READ, multiple=True, callback=_at_most_two, type=click.IntRange(1), metavar="N",
-        help="Which run to compare, if a folder has several. Type the option once for both sides, or once per side.",
+        help="Which run to compare, if a folder has several. Type the option once for both sides, or twice: first for"
+        " the side before, then for the side after.",
     ),
 )  # fmt: skip
 

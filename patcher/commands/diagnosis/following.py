@@ -187,7 +187,7 @@ class Follower:
         window = " ".join((planned.option, *planned.conditions))
         self.say(
             Text(
-                "asked rollout workers of rank 0 to record --{unit} {window} of rollout {number}",
+                "asked the rollout workers of rank 0 to record rollout {number} with --{unit} {window}",
                 unit,
                 window,
                 request.at,

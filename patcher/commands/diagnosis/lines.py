@@ -184,8 +184,8 @@ def _check_lines(stages: Sequence[StageDiagnosis]) -> Iterator[str]:
         error = max(100 * abs(part.error or 0) * part.share for stage in supported for part in stage.by_load)
         names = joined(COMMA, (stage.stage for stage in supported))
         text = Text(
-            "check passed for {stages}: at each load, predicted and measured time differ by at most {error:.1f} % of"
-            " the stage's time, so the windows suffice for the time shares",
+            "check passed for {stages}: at each load level, predicted and measured time differ by at most {error:.1f}"
+            " % of the stage's time, so the recorded windows suffice to tell the time shares",
             names,
             error,
         )

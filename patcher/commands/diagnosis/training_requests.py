@@ -120,7 +120,7 @@ class TrainingRequests:
         asked = self.asked[name]
         asked.request, asked.read, asked.count = self.states.write(name, request), False, asked.count + 1
         where = Text(
-            "asked trainer rank {rank} to record --micro-batch {window} of stage {stage} in training step {step}",
+            "asked trainer rank {rank} to record stage {stage} of training step {step} with --micro-batch {window}",
             request.ranks,
             request.window,
             name,

@@ -133,7 +133,7 @@ def _failed_check_warnings(report: model.TraceReport) -> Iterator[str]:
         more = len(evidence) - len(shown) if at == len(shown) - 1 else 0
         line = Text("warning: {failed_check}", text)
         yield from wrapped(
-            Text("warning: {failed_check} ({count} other checks failed)", text, more) if more > 0 else line
+            Text("warning: {failed_check} (other failed checks: {count})", text, more) if more > 0 else line
         )
 
 

@@ -115,9 +115,9 @@ def _profile_lines(profile: model.RankProfile) -> Iterator[str]:
         yield Text("  no device events found; the median step takes {time} on the host", in_ms(profile.host_median_ns))
     yield from map(Detail, _step_table(profile))
     for check in profile.checks:
-        line = Text("check {check} passed: {evidence}", check.id, check.evidence)
+        line = Text("check “{check}” passed: {evidence}", check.id, check.evidence)
         if not check.ok:
-            line = Text("check {check} failed: {evidence}", check.id, check.evidence)
+            line = Text("check “{check}” failed: {evidence}", check.id, check.evidence)
         yield from map(Detail, wrapped(line, "  ", "    "))
 
 
@@ -167,7 +167,9 @@ def _breakdown_lines(profile: model.RankProfile) -> Iterator[str]:
     if shares := _shares(bounds(profile.kernel_uses)):
         yield from _indented(Text("kernel time by limiting resource: {shares}", shares))
     if shares := _shares(states(profile.kernel_uses)):
-        yield from _indented(Text("kernel time by how shapes were compiled (static or dynamic): {shares}", shares))
+        yield from _indented(
+            Text("kernel time of operators compiled for static and for dynamic shapes: {shares}", shares)
+        )
     yield from _indented(*rate_words(profile.rates, profile.device, profile.computing_ns, COVERED))
     whole = sum(profile.phases.values())
     if whole:

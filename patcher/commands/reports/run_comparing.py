@@ -125,7 +125,10 @@ def _refuse_trace_options(
     for option, value in given.items():
         if value is not None:
             why = Text("{option} is only for traces, but both sides are timelines", option)
-            again = Text("choose steps with --steps A:B; type the option twice for one range per side")
+            again = Text(
+                "choose steps with --steps A:B; type the option twice for two ranges, first of the side before, then"
+                " of the side after"
+            )
             if option == "--fail-above":
                 again = Text(
                     "--fail-above needs two traces per side, or three on one side. To judge the change yourself, see"
@@ -176,5 +179,8 @@ def _naming_folder(path: Path) -> Iterator[None]:
             raise
         hint = problem.hint
         if problem.notes:
-            hint = Text("choose a run for both sides with --run N, or one for each side with --run N --run M")
+            hint = Text(
+                "choose one run for both sides with --run N, or two with --run N --run M: N for the side before, M"
+                " for the side after"
+            )
         raise Problem(problem.kind, problem.cause, str(path), hint, problem.notes) from None

@@ -255,7 +255,10 @@ def _window_lines(timeline: model.RunTimeline) -> Iterator[str]:
     for window in timeline.windows:
         yield from wrapped(Text("{window}: {reason}", window.what, window.why), "  ", "    ")
         yield f"    {window.command}"
-        yield Detail("    to record in this run, if it was patched with --on-demand: {command}", window.trigger)
+        yield Detail(
+            "    to record this window in the present run, if it was patched with --on-demand: {command}",
+            window.trigger,
+        )
     for recorded in timeline.recorded:
         yield from wrapped(
             Text(

@@ -155,7 +155,10 @@ def _verdict_text(step: TrainingStep) -> Content:
 
 def _beside(step: TrainingStep) -> Content:
     """Return texts on the long phases of a step that are not compared with those of other steps."""
-    return [("; ", Text("not compared: {phase}, {time}", phase.name, seconds(phase.seconds))) for phase in step.beside]
+    return [
+        ("; ", Text("not compared with other steps: {phase}, {time}", phase.name, seconds(phase.seconds)))
+        for phase in step.beside
+    ]
 
 
 def measured(timeline: RunTimeline) -> Iterator[Content]:

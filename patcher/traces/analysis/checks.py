@@ -239,8 +239,8 @@ def _host_time_check(units: Sequence[RecordedUnit]) -> Check:
     if longer and beside > NOTABLE * sum(unit.device_ns for unit in units):
         unit = max(longer, key=_host_excess)
         wrong = Text(
-            "step {step_numbers} took much longer on the host than on the device: #{number} took"
-            " {host_time} on the host, and {device_time} on the device, counted from its first kernel",
+            "steps that took much longer on the host than on the device: {step_numbers}; step #{number} took"
+            " {host_time} on the host, but {device_time} on the device, from its first kernel on",
             _numbers([candidate.number for candidate in longer]),
             unit.number,
             in_ms(unit.host_ns),
@@ -337,8 +337,12 @@ def _overlap_check(segments: Sequence[Segment]) -> Check:
     for segment, following in itertools.pairwise(segments):
         marks += segment.mark is not None and segment.mark.end > following.begin
         device += bool(segment.tasks and following.tasks) and following.first < segment.first
-    wrong = Text("{count} step marks overlap on the host", marks) if marks else ""
-    wrong = Text("{count} steps begin on the device before the previous step begins there", device) if device else wrong
+    wrong = Text("step marks overlap on the host; number of overlaps: {count}", marks) if marks else ""
+    wrong = (
+        Text("steps begin on the device before the previous step begins there; number of such steps: {count}", device)
+        if device
+        else wrong
+    )
     return _check("overlap", wrong, Text("no steps overlap"), EVERY)
 
 

@@ -344,13 +344,14 @@ def _caveats(before: Profiles, after: Profiles, captures_by_side: Sequence[Captu
         )
     if few_captures and before[0].baseline_run:
         yield Text(
-            "The baseline has {count} runs; {least} are needed to tell how much runs vary from night to night.",
+            "The baseline has {count} runs; {least} are needed to tell how much runs vary if nothing changes.",
             len(captures_by_side[0]), model.ENOUGH_CAPTURES - 1,
         )  # fmt: skip
     elif few_captures:
         yield Text(
-            "With one capture per side, a difference may be chance: two windows of the same run differ by up to"
-            " 15 % in public data. Compare several captures per side: `rlpatch compare A1 A2 -- B1 B2`."
+            "With one recording per side, a difference may be chance: in public data, the median step times of two"
+            " windows of the same run differ by up to 15 %. Compare several recordings per side: `rlpatch compare A1"
+            " A2 -- B1 B2`."
         )
     profilers = sorted({model.PROFILERS[profile.form] for profile in (*before, *after)})
     if len(profilers) > 1:

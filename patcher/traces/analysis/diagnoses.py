@@ -349,5 +349,5 @@ def _ascend_rule(profiles: Sequence[model.RankProfile], first: model.Diagnosis |
     )
     difference = Text("This Free time includes copies and all kinds of waiting: {shares}.", causes)
     if first is not None and first.saving_ns:
-        difference = sentences(difference, Text("However, the largest finding is: {title}.", first.title))
+        difference = sentences(difference, Text("However, rlpatch's main finding is: {title}.", first.title))
     return rule, difference

@@ -194,7 +194,7 @@ def _finding_text(
         return FindingText("", advice, _UPPER)
     every = Text("all {world:,} ranks", profile.world) if profile.world else Text("all ranks")
     return FindingText(
-        Text("One rank alone does not show whether this is transfer or waiting for a straggler."),
+        Text("The trace of one rank does not show whether its communication is transfer or waiting for a straggler."),
         Text("run the report on {ranks} before you blame the network", every),
         _UPPER,
     )
@@ -210,9 +210,9 @@ def _bubble_text(profile: model.RankProfile, meetings: Meetings) -> FindingText:
     exceeds the fastest stage most.
     """
     count = sum(map(between_two, profile.collectives)) / (len(profile.units) or 1)
-    evidence: str = Text("This rank sends and receives {count:,.0f} times per step.", count)
+    evidence: str = Text("This rank sends or receives data {count:,.0f} times per step.", count)
     advice = Text("use more micro-batches or an interleaved schedule: most of this time is waiting, not transfer")
-    certainty = Text("upper bound of the saving, including the transfer itself")
+    certainty = Text("upper bound of the saving, because the transfer itself is counted, too")
     slowest, fastest = _slowest_and_fastest(meetings)
     if slowest is None or fastest is None:
         return FindingText(evidence, advice, certainty)
@@ -318,7 +318,9 @@ def _straggler_text(
             "{certainty}; part of the waiting may come from the profilers' different start times: record several steps",
             certainty,
         )
-    advice = Text("check what {rank} does before the collectives: its load, its host, its device's clock", last)
+    advice = Text(
+        "check what {rank} does before the collectives: its workload, its host, its device's clock frequency", last
+    )
     blamed = [candidate for candidate in profiles if candidate.source == slow.source]
     more = excess(blamed, others)
     if more is not None and per_unit(profile, "communication_ns") and more.ns >= WAITS * blamed[0].median_ns:

@@ -69,10 +69,14 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
     evidence: str = ""
     if late >= NOTABLE / 10:
         evidence = Text(
-            "For {share} of the time the device was idle and its next kernel had not been launched.", percent(late)
+            "For {share} of the time, the device was idle and its next kernel had not been launched yet.", percent(late)
         )
     if latency >= NOTABLE / 10:
-        within = Text("For {share} of the time the device was idle during launch latency.", percent(latency))
+        within = Text(
+            "For {share} of the time, the device was idle between the launch call of its next kernel and the kernel's"
+            " start (launch latency).",
+            percent(latency),
+        )
         evidence = sentences(evidence, within) if evidence else within
     advice: str = _FASTER_LAUNCH[model.PROFILERS[profile.form]]
     place = first_place(profile, *HOST_PARTS)
@@ -93,7 +97,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
         if place:
             evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
     saving = profile.sum_ns(*HOST_PARTS) // len(profile.units)
-    certainty = Text("upper bound of the saving, including the profiler's overhead")
+    certainty = Text("upper bound of the saving, because the profiler's own overhead is counted, too")
     title = Text("Launch latency: launched kernels start late although the device is idle")
     return model.Diagnosis(
         "dispatch", "warning", evidence, saving, certainty, advice, profile.source,
@@ -119,7 +123,9 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             host_name(gap.call),
         )
     if gap.call == GRAPH_CAPTURE:
-        return Text("a graph is captured here, which runs nothing: record a window after all graphs are captured")
+        return Text(
+            "the host captures a graph, and a capture runs no kernels: record a window after all graphs are captured"
+        )
     if _COMPILED in gap.call:  # its launches, not its Python, take the time
         return _FASTER_LAUNCH[model.PROFILERS[profile.form]]
     if _ALLOCATES.search(gap.call):
@@ -204,7 +210,7 @@ def _stream_wait(profile: model.RankProfile) -> model.Diagnosis:
     """
     share = percent(profile.share("free_waiting_ns"))
     evidence = Text(
-        "For {share} of the time, the device was idle although its next kernel was already launched.", share
+        "For {share} of the time, the device was idle although its next kernel had been launched in time.", share
     )
     advice = Text("check what streams wait for: events between streams, copies, graph launches, synchronization")
     if place := first_place(profile, "free_waiting_ns"):

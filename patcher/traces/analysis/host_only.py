@@ -98,12 +98,12 @@ def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
         "Per step, {rank} spends {least} in collectives, a typical other rank {usual}. So {rank} arrives last.",
         name, in_ms(least), in_ms(usual),
     )  # fmt: skip
-    advice: str = Text("check what {rank} does before the collectives: its load, its host, its CPU cores", name)
+    advice: str = Text("check what {rank} does before the collectives: its workload, its host, its CPU cores", name)
     if (own := _without_operators(slow)) is not None and own.severity == "warning":
         evidence, advice = sentences(evidence, own.evidence), own.advice
     return model.Diagnosis(
         "slow-rank", "warning", evidence, saving,
-        Text("upper bound of the saving, by a heuristic: the time in collectives includes the transfer"),
+        Text("upper bound of the saving, by a heuristic: the times in collectives include transfer as well as waiting"),
         advice, slow.source, culprit=name, headline=Text("Ranks wait for {rank}", name),
     )  # fmt: skip
 
@@ -168,7 +168,7 @@ def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
     cause = Text("most of the additional time passes {place}", place_words(place))
     if not _names_cause(place):
         see = Text("To see what Python does there, record again with {command}.", _STACKS)
-        evidence, cause = sentences(evidence, see), Text("{headline}; what runs there was not recorded", cause)
+        evidence, cause = sentences(evidence, see), Text("{headline}; what ran in this time was not recorded", cause)
     return HostExcess(evidence, cause, advice_on(place))
 
 
@@ -195,7 +195,10 @@ def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_o
             "This step ran as many operators as the median step, on inputs of the same sizes:"
             " probably something else held the CPU cores, for example more threads than cores, or another process."
         )
-        advice = Text("compare the threads of this process (OMP_NUM_THREADS) and other processes with the CPU cores")
+        advice = Text(
+            "check whether this process (OMP_NUM_THREADS) and other processes together have more busy threads than"
+            " there are CPU cores"
+        )
         return HostExcess(same, Text("the same operators on inputs of the same sizes took longer"), advice)
     return HostExcess("")
 
@@ -221,7 +224,10 @@ def place_words(place: model.HostPlace) -> str:
         return Text("during {collective}", host_name(place.inside))
     inside = Text("Python's garbage collection") if place.inside in _COLLECTORS else host_name(place.inside)
     if _waits_for_gil(place):
-        return Text("in {inside}, after its operator: another Python thread probably holds the GIL", inside)
+        return Text(
+            "in {inside}, although the operator that it calls has ended: another Python thread probably holds the GIL",
+            inside,
+        )
     if place.inside and place.around:
         return Text("in {inside} (within {around})", inside, host_name(place.around))
     if place.inside:
@@ -276,22 +282,24 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
     advice = advice_on(first)
     if parts:
         longest = joined(COMMA, (Text("{place} {time}", host_name(name), in_ms(ns)) for name, ns in parts))
-        evidence = sentences(evidence, Text("Inner calls and their mean time per step: {places}.", longest))
+        evidence = sentences(
+            evidence, Text("The longest calls within this part, with their mean time per step: {places}.", longest)
+        )
         advice = advice_on(model.HostPlace(parts[0][0]))
     certainty: str = Text("upper bound of the saving; operators that the profiler did not record count as idle time")
     headline: str = Text(
-        "No device data: for {share} of the time no operator runs, mostly {place}", share, place_words(first)
+        "No device data; for {share} of the time no operator runs, mostly {place}", share, place_words(first)
     )
     spread = "" if _names_cause(first) else _timer_spread(steps, first)
     if 2 * saving < idle:
         saving = sum(ns for _, ns in places[:_NAMED])
         headline = Text(
-            "No device data: for {share} of the time no operator runs: {places}",
+            "No device data; for {share} of the time no operator runs: {places}",
             share,
             _places_with_times(places[:_NAMED]),
         )
     elif spread:
-        headline = Text("No device data: in each step the host waits for a fixed time, {time}", in_ms(saving))
+        headline = Text("No device data; in each step, the host waits for a fixed time, {time}", in_ms(saving))
         equal = Text(
             "From step to step, this time is nearly equal: the shorter half of the times differ by at most"
             " {difference}. So the host probably waits for a fixed time (a sleep, a poll, a timeout).",
@@ -303,9 +311,9 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
             " many steps"
         )
     elif not _names_cause(first):
-        headline = Text("{headline}; what runs there was not recorded", headline)
+        headline = Text("{headline}; what ran in this time was not recorded", headline)
     if further:
-        others = Text("Other places without operators: {places}.", _places_with_times(further[: _NAMED - 1]))
+        others = Text("Other places where no operator runs: {places}.", _places_with_times(further[: _NAMED - 1]))
         evidence = sentences(evidence, others)
     severity = "warning" if 2 * idle >= whole and 2 * saving >= idle else "note"
     return model.Diagnosis(
@@ -490,9 +498,9 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
     headline = _dominant_operator(profile, whole)
     if trend := _trend(profile.host_steps):
         first, last = trend
-        headline = Text("No device data: steps take longer and longer, from {first} to {last}", *map(in_ms, trend))
+        headline = Text("No device data; steps take longer and longer, from {first} to {last}", *map(in_ms, trend))
         if first > last:
-            headline = Text("No device data: steps take less and less time, from {first} to {last}", *map(in_ms, trend))
+            headline = Text("No device data; steps take less and less time, from {first} to {last}", *map(in_ms, trend))
         usual = model.lower_median(profile.host_steps, operator.attrgetter("ns"))
         slowest = max(profile.host_steps, key=operator.attrgetter("ns"))
         more = excess(profile, slowest.number, usual.number)
@@ -539,7 +547,7 @@ def _dominant_operator(profile: model.RankProfile, whole: int) -> str:
     labels += [(FAMILIES[family], ns) for family, ns in families.most_common(1)]
     for label, ns in labels:
         if 2 * ns >= whole:
-            return Text("No device data: {share} of the time passes in {operators}", percent(ns / whole, 0), label)
+            return Text("No device data; {share} of the time passes in {operators}", percent(ns / whole, 0), label)
     return ""
 
 
@@ -555,14 +563,17 @@ def _scattered_places(profile: model.RankProfile, whole: int, idle: int) -> mode
     evidence: str = Text("No operator ran on the host for {share} of the time.", share)
     if place is not None:
         stretch = Text(
-            "The longest part: {place}, {time} in step {number}.", place_words(place), in_ms(longest), number
+            "The longest part of this time: {place}, {time} in step {number}.",
+            place_words(place),
+            in_ms(longest),
+            number,
         )
         evidence = sentences(evidence, stretch)
     headline = Text(
-        "No device data: for {share} of the time no operator runs, at places that differ from step to step", share
+        "No device data; for {share} of the time no operator runs, at places that differ from step to step", share
     )
     if len(profile.host_steps) == 1:
-        headline = Text("No device data: for {share} of the time no operator runs, spread over many places", share)
+        headline = Text("No device data; for {share} of the time no operator runs, spread over many places", share)
     advice = advice_on(place) if place is not None else ""
     return model.Diagnosis(
         "host-operators", "note", evidence, None, model.EXACT, advice, profile.source, headline=headline

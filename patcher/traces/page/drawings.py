@@ -122,7 +122,7 @@ def load_charts(profile: RankProfile) -> Content:
             if explained := _growth_in_words(values, times):
                 caption = Text("{caption}: {explained}", caption, explained)
             drawn.append(tag("figure", tag("figcaption", caption), _scatter(points, about)))
-    return section(Text("Step time and load"), drawn) if drawn else None
+    return section(Text("Step time and workload"), drawn) if drawn else None
 
 
 def _growth_in_words(values: Sequence[int], times: Sequence[int]) -> str:

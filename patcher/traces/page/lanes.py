@@ -74,7 +74,7 @@ def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
         )
     drawn_rows = [row for lanes in profile.lanes for kind in (lanes.host, lanes.streams) for row in kind.values()]
     spans = [span for row in drawn_rows for span in row]
-    paler = faint(Text("Pale colours: marks, launches and kernels of other steps than the one drawn."))
+    paler = faint(Text("Pale colours: marks, launches and kernels that belong to other steps."))
     return section(
         Text("Host and device over time"), legend(spans), figures, not all(span.own for span in spans) and paler
     )

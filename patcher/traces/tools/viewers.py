@@ -42,7 +42,7 @@ EXPECTED = {
         ExpectedFile("kernel_details.csv", Text("the operators on the device"), Text("no kernel ran on a device")),
         ExpectedFile(
             "step_trace_time.csv",
-            Text("the summary"),
+            Text("the summary of each step's time"),
             Text("the trace has no ProfilerStep, or no kernel ran on a device"),
         ),
         ExpectedFile("communication.json", "communication", Text("no collective was recorded")),

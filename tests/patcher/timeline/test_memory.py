@@ -224,7 +224,7 @@ def test_tables_and_sentences_have_the_bytes_of_the_run(tmp_path: Path) -> None:
         ("trainer", "update_actor", 8, 44 * GIB, 44 * GIB), ("engine", "sleep", 8, 40 * GIB, 40 * GIB),
         ("engine", "wake_up", 8, -40 * GIB, -40 * GIB), ("", "update_weights", 8, 6 * GIB, 6 * GIB),
     ]  # fmt: skip
-    assert [str(row[0]).split()[0] for row in changes.rows] == ["freed", "freed", "freed", "needed"]
+    assert [str(row[0]).split()[-1] for row in changes.rows] == ["ends", "wakes", "wakes", "sync"]
     assert [changes.columns[4].unit.text(number) for number in (1_500_000, -1_500_000, 0, -1)] == [
         "1.5 MB", "−1.5 MB", "0 B", "−1 B"
     ]  # fmt: skip

@@ -135,7 +135,7 @@ def test_the_second_cause_the_saving_and_the_phases_beside_are_shown(tmp_path: P
     )
     assert any(line.startswith("11") and "typical; not compared: testing 0." in line for line in lines)
     shown = page.page(run)
-    assert "not compared: testing, " in shown
+    assert "not compared with other steps: testing, " in shown
     assert "; +1.0" in shown
     for bound in run.steps[11].what_if:
         assert any(f"{bound.name} {brief(bound.saves_seconds)} s" in line for line in lines)

@@ -212,7 +212,7 @@ def test_what_a_report_says():
     for said in (
         "recorded steps (#30 to #41)12", "median step time70.00 ms", "slowest step relative to the median3.00 \N{MULTIPLICATION SIGN}", "computing64.3 %",
         "Upper bound of the saving: 8.00 ms per step (11 %).", "torch.profiler", "rollout 3", "Median step, #31",
-        "Step time by requests", "Step time by context tokens", "Pale colours: marks, launches and kernels of other steps than the one drawn.",
+        "Step time by requests", "Step time by context tokens", "Pale colours: marks, launches and kernels that belong to other steps.",
         "forward30.000", "failed kernel-count", "torch_npu's own step table",
     ):  # fmt: skip
         assert said in text, said

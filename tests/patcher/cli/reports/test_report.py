@@ -76,7 +76,7 @@ def test_details_have_each_unit_and_each_check(trace: Path) -> None:
     at = rows.index(["step", "ms", "host", "ms", "kernels"])
     assert rows[at + 3] == ["#32", "15.000", "15.000", "10"]
     said = " ".join(result.stdout.split())
-    assert "check launches passed: launches were recorded for 100.0 % of 40 kernels and copies" in said
+    assert "check “launches” passed: launches were recorded for 100.0 % of 40 kernels and copies" in said
 
 
 @pytest.mark.parametrize("command", ["report", "compare"])
@@ -314,7 +314,7 @@ def test_a_run_on_cpus_is_told_stage_by_stage_by_its_operators(cpu: Path, tmp_pa
     assert result.exit_code == 0
     assert "withdrawn" not in result.stdout
     rollout, training = result.stdout.split("== update-policy actor ==\n")
-    assert rollout.startswith("== rollout ==\nNo device data: 90 % of the time passes in aten::mm\n")
+    assert rollout.startswith("== rollout ==\nNo device data; 90 % of the time passes in aten::mm\n")
     assert "The longest: aten::mm (100 %)." in " ".join(rollout.split())
     assert "cold" not in rollout
     assert training.startswith("The first recorded step takes much longer than the others")
@@ -530,7 +530,7 @@ def test_a_report_says_what_the_units_held(trace: Path) -> None:
     lines = [line.split() for line in said.splitlines()]
     at = lines.index(["step", "ms", "host", "ms", "kernels", "requests", "longest", "context", "uncounted"])
     assert lines[at + 3] == ["#32", "15.000", "15.000", "10", "6", "2,002", "9,002", "2"]
-    assert "check facts passed: the step metadata agrees with the trace" in said
+    assert "check “facts” passed: the step metadata agrees with the trace" in said
     assert widest(said) <= max(80, len(str(trace)) + 4)
 
 
@@ -621,7 +621,7 @@ def test_a_comparison_says_what_changed_and_how_sure_that_is(tmp_path: Path) -> 
         "median step: 10.00 ms before, 13.00 ms after, change +3.000 ms\n  95 % interval of the change "
     )
     assert "idle: host-bound" in result.stdout
-    assert "With one capture per side" in result.stdout
+    assert "With one recording per side" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert data(typed("compare", before, after, "--json"))["median_ns"] == [10 * MS, 13 * MS]
     assert "warning: the same trace is on both sides" in typed("compare", before, before).stderr
