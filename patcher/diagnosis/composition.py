@@ -4,11 +4,14 @@ For each class c the time of an iteration with features x is B_c Â· x with B_c â
 The timeline knows how long every iteration took, so the fit then gives way to these seconds as far as their division
 among the classes allows. Only the shares come from it: the seconds that they share are those of the timeline, so the
 classes always add up to what was measured.
+
+A profiler slows down the host, but no kernel. On a device the classes of kernels therefore keep their fitted seconds,
+and the time in which the device waits for the host is what these leave of an iteration.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,16 +44,21 @@ _OUTLIER = 2.0
 class RecordedIterations:
     """Iterations recorded with a profiler: features, seconds of each class, and the number of each one's window.
 
-    ``features`` has the shape (iterations, features), ``class_seconds`` (iterations, classes).
+    ``features`` has the shape (iterations, features), ``class_seconds`` (iterations, classes). ``stretched`` is a mask
+    of the classes that a profiler makes longer: on a device those in which it waits for the host, else all.
     """
 
     features: Floats
     class_seconds: Floats
     window: NDArray[np.int64]
+    stretched: NDArray[np.bool_]
 
     def chosen(self, selection: NDArray[np.bool_]) -> RecordedIterations:
         """Return the iterations where ``selection`` is True."""
-        return RecordedIterations(self.features[selection], self.class_seconds[selection], self.window[selection])
+        return replace(
+            self, features=self.features[selection], class_seconds=self.class_seconds[selection],
+            window=self.window[selection],
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,7 @@ def estimate_composition(recorded: RecordedIterations, features: Floats, seconds
     """
     recorded_alone = fit(recorded)
     coefficients = fit_to_timeline(recorded, recorded_alone, features, seconds)
-    by_iteration = predicted_shares(coefficients, features)
+    by_iteration = predicted_shares(coefficients, features, seconds, recorded.stretched)
     half_widths = _half_widths(recorded, recorded_alone, features, seconds)
     return Composition(coefficients, by_iteration, weighted(by_iteration, seconds), half_widths)
 
@@ -109,8 +117,11 @@ def fit_to_timeline(recorded: RecordedIterations, coefficients: Floats, features
 
     ``features`` and ``seconds`` are the timeline's, of which at most 2,000 iterations are used. The timeline has no
     classes: in each of three rounds, its seconds are divided among them as the coefficients so far predict.
-    Coefficients that predict no time for any iteration come back as they are.
+    Coefficients that predict no time for any iteration come back as they are. So do those of a device, since the
+    timeline's seconds do not tell how long it was busy.
     """
+    if not recorded.stretched.all():
+        return coefficients
     some = slice(None, None, max(1, len(features) // MOST_ITERATIONS))
     features, seconds = features[some], seconds[some]
     predicted = features @ coefficients.sum(axis=1)
@@ -124,10 +135,23 @@ def fit_to_timeline(recorded: RecordedIterations, coefficients: Floats, features
     weights[len(recorded.features) :] *= huber_weights(seconds / predicted - 1)
     all_features = np.concatenate([recorded.features, features])
     for _ in range(_ROUNDS):
-        divided = predicted_shares(coefficients, features) * seconds[:, None]
+        divided = predicted_shares(coefficients, features, seconds, recorded.stretched) * seconds[:, None]
         class_seconds = np.concatenate([recorded.class_seconds, divided])
         coefficients = np.stack([nonnegative(all_features, column, weights) for column in class_seconds.T], axis=1)
     return coefficients
+
+
+def predict_from_other_windows(recorded: RecordedIterations) -> Floats:
+    """Predict the class seconds of each recorded iteration without its window: shape (iterations, classes).
+
+    A single window is predicted from itself.
+    """
+    predicted = recorded.features @ fit(recorded)
+    windows = np.unique(recorded.window)
+    for window in windows if len(windows) > 1 else ():
+        own = recorded.window == window
+        predicted[own] = recorded.features[own] @ fit(recorded.chosen(~own))
+    return predicted
 
 
 def nonnegative(features: Floats, values: Floats, weights: Floats) -> Floats:
@@ -162,10 +186,22 @@ def huber_weights(relative_residuals: Floats) -> Floats:
     return weights
 
 
-def predicted_shares(coefficients: Floats, features: Floats) -> Floats:
-    """Return the share of each class in each iteration; rows of shape (iterations, classes) add up to 1."""
-    class_seconds = features @ coefficients
-    shares: Floats = class_seconds / np.maximum(class_seconds.sum(axis=1, keepdims=True), 1e-12)
+def predicted_shares(coefficients: Floats, features: Floats, seconds: Floats, stretched: NDArray[np.bool_]) -> Floats:
+    """Return the predicted share of each class in iterations of ``seconds``: shape (iterations, classes)."""
+    return shares_without_profiler(features @ coefficients, seconds, stretched)
+
+
+def shares_without_profiler(class_seconds: Floats, seconds: Floats, stretched: NDArray[np.bool_]) -> Floats:
+    """Return the share of each class in iterations or micro-batches that take ``seconds`` without a profiler.
+
+    ``class_seconds``, of shape (iterations, classes), are those under the profiler. The ``stretched`` classes get what
+    the others leave of the seconds. The shares of each iteration add up to 1.
+    """
+    kept = np.where(stretched, 0.0, class_seconds)
+    rest = np.where(stretched, class_seconds, 0.0)
+    left = np.maximum(seconds - kept.sum(axis=1), 0.0) / np.maximum(rest.sum(axis=1), 1e-12)
+    divided = kept + rest * left[:, None]
+    shares: Floats = divided / np.maximum(divided.sum(axis=1, keepdims=True), 1e-12)
     return shares
 
 
@@ -186,7 +222,7 @@ def _half_widths(recorded: RecordedIterations, coefficients: Floats, features: F
     def shares_by(sample: RecordedIterations) -> Floats:
         """Return each class's share of the time, by a model fitted to ``sample`` alone."""
         coefficients = fit_to_timeline(sample, fit(sample), features, seconds)
-        return weighted(predicted_shares(coefficients, features), seconds)
+        return weighted(predicted_shares(coefficients, features, seconds, recorded.stretched), seconds)
 
     generator = np.random.default_rng(0)
     fitted = recorded.features @ coefficients
@@ -195,9 +231,7 @@ def _half_widths(recorded: RecordedIterations, coefficients: Floats, features: F
     resampled = []
     for _ in range(RESAMPLES):
         drawn = residuals[generator.integers(0, len(residuals), len(residuals))]
-        resampled.append(
-            shares_by(RecordedIterations(recorded.features, np.maximum(fitted + drawn * totals, 0), recorded.window))
-        )
+        resampled.append(shares_by(replace(recorded, class_seconds=np.maximum(fitted + drawn * totals, 0))))
     variance = np.var(resampled, axis=0)
     windows = np.unique(recorded.window)
     if len(windows) == 1:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from patcher.diagnosis.composition import LEAST_HALF_WIDTH, ONE_WINDOW_HALF_WIDTH, nonnegative, weighted
+from patcher.diagnosis.composition import (
+    LEAST_HALF_WIDTH,
+    ONE_WINDOW_HALF_WIDTH,
+    nonnegative,
+    shares_without_profiler,
+    weighted,
+)
 from patcher.diagnosis.iterations import Floats
 from patcher.diagnosis.loads import LONG, MEDIUM, NEAR, SHORT, LoadCheck
 
@@ -21,12 +27,14 @@ class Interpolation:
 
     They are a constant, a part that grows with the length, and one with its square (attention), none of them below 0.
     ``length`` has the seconds that the recorded micro-batches take without a profiler, ``class_seconds`` the shape
-    (micro-batches, classes). ``sized`` tells that the lengths are known from the sizes; else they are those under the
-    profiler. ``noise`` is the relative standard deviation of micro-batches of about the same size.
+    (micro-batches, classes). ``stretched`` is a mask of the classes that a profiler makes longer. ``sized`` tells that
+    the lengths are known from the sizes; else they are those under the profiler. ``noise`` is the relative standard
+    deviation of micro-batches of about the same size.
     """
 
     length: Floats
     class_seconds: Floats
+    stretched: NDArray[np.bool_]
     sized: bool
     noise: float = 0.0
 
@@ -46,7 +54,7 @@ class Interpolation:
 
     def shares_of(self, length: Floats) -> Floats:
         """Return the share of each class in micro-batches of these lengths; rows add up to 1."""
-        return _normalized(self.predict_class_seconds(length))
+        return shares_without_profiler(self.predict_class_seconds(length), length, self.stretched)
 
     def half_widths(self, length: Floats) -> Floats:
         """Return the half-width of the 95 % interval of each class's share of the time of all these micro-batches.
@@ -56,8 +64,8 @@ class Interpolation:
         the fit, the change if shares instead of seconds are fitted, and the effect of noise.
         """
         few = len(self.length) < FEW or not self.sized
-        recorded = _normalized(self.class_seconds)
-        shares = Interpolation(self.length, recorded * self.length[:, None], self.sized).shares_of(length)
+        recorded = shares_without_profiler(self.class_seconds, self.length, self.stretched)
+        shares = replace(self, class_seconds=recorded * self.length[:, None]).shares_of(length)
         whole = weighted(self.shares_of(length), length)
         bend = np.abs(weighted(shares, length) - whole)
         noise = self.noise * np.sqrt(whole * (1 - whole) / len(self.length))
@@ -102,9 +110,3 @@ def by_length(length: Floats) -> dict[str, NDArray[np.bool_]]:
 def _powers(length: Floats) -> Floats:
     """Return 1, length and its square: shape (micro-batches, 3)."""
     return np.stack([np.ones(len(length)), length, length**2], axis=1)
-
-
-def _normalized(class_seconds: Floats) -> Floats:
-    """Return the seconds of each class, of shape (micro-batches, classes), as shares; rows add up to 1."""
-    shares: Floats = class_seconds / np.maximum(class_seconds.sum(axis=1, keepdims=True), 1e-12)
-    return shares

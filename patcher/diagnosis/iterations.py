@@ -59,6 +59,14 @@ class Iterations:
         )  # fmt: skip
         return np.stack(columns, axis=1)
 
+    @property
+    def features_beside_device(self) -> Floats:
+        """`features`, and whether an iteration has prefill: then no whole graph is replayed, so its host takes longer.
+
+        An array of shape (iterations, features).
+        """
+        return np.column_stack([self.features, self.prefill > 0])
+
 
 def iterations(
     start: Floats, length: Floats, requests: Floats, tokens: Floats, context: Floats, *numbers: Numbers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,10 +50,10 @@ WAIT = 3.0
 class LoadCheck:
     """Check of the iterations of one load.
 
-    ``relative`` is the predicted over the measured time, less 1; ``of_whole`` is the same error as a share of all
-    seconds, and ``unlike`` the share of all seconds in iterations whose features no recorded iteration is near.
-    ``unknown`` is the error that comes of one recorded iteration's noise, as a multiple of it and a share of all
-    seconds.
+    ``relative`` is the error of the predicted time as a share of the measured time, above 0 if too much is predicted;
+    ``of_whole`` is the same error as a share of all seconds, and ``unlike`` the share of all seconds in iterations
+    whose features no recorded iteration is near. ``unknown`` is the error that comes of one recorded iteration's noise,
+    as a multiple of it and a share of all seconds.
     """
 
     load: str
@@ -104,15 +105,24 @@ def excess(seconds: Floats, predicted: Floats, times: float) -> Floats:
     return np.where(seconds > times * predicted, seconds - predicted, 0.0)
 
 
-def check_loads(predicted: Floats, iterations: Iterations, recorded_features: Floats) -> list[LoadCheck]:
-    """Check for each load how well ``predicted`` seconds agree with the measured ones of the timeline's ``iterations``.
+def total_errors(predicted: Floats, iterations: Iterations) -> dict[str, float]:
+    """Return load → predicted less measured seconds of ``iterations``.
 
-    ``predicted`` has a value for each iteration, and is scaled to their sum first. ``recorded_features`` has the shape
-    (recorded iterations, features).
+    ``predicted`` has a value for each iteration, and is scaled to the sum of the measured ones first.
+    """
+    seconds = iterations.seconds
+    scaled = predicted * float(seconds.sum()) / max(float(predicted.sum()), 1e-12)
+    return {load: float((scaled - seconds)[mask].sum()) for load, mask in by_load(iterations).items()}
+
+
+def check_loads(errors: Mapping[str, float], iterations: Iterations, recorded_features: Floats) -> list[LoadCheck]:
+    """Check for each load how well its time was predicted.
+
+    ``errors`` maps the loads of ``iterations``, those of the timeline, to the seconds predicted too much.
+    ``recorded_features`` has the shape (recorded iterations, features).
     """
     features, seconds = iterations.features, iterations.seconds
     total = max(float(seconds.sum()), 1e-12)
-    predicted = predicted * total / max(float(predicted.sum()), 1e-12)
     low, high = recorded_features.min(axis=0) * NEAR[0], recorded_features.max(axis=0) * NEAR[1]
     varying = slice(1, 4)  # the other features follow from these
     far = ((features < low) | (features > high))[:, varying].any(axis=1)
@@ -122,9 +132,8 @@ def check_loads(predicted: Floats, iterations: Iterations, recorded_features: Fl
     checks = []
     for load, mask in by_load(iterations).items():
         measured = float(seconds[mask].sum())
-        error = float(predicted[mask].sum()) - measured
         unlike = float(seconds[mask & far].sum()) / total
         mean = (scaled[mask] * seconds[mask, None]).sum(axis=0) / total
         unknown = float(np.sqrt(mean @ np.linalg.solve(information, mean)))
-        checks.append(LoadCheck(load, error / max(measured, 1e-12), error / total, unlike, unknown))
+        checks.append(LoadCheck(load, errors[load] / max(measured, 1e-12), errors[load] / total, unlike, unknown))
     return checks

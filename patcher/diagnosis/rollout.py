@@ -9,7 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from patcher.diagnosis import loads
-from patcher.diagnosis.composition import Composition, RecordedIterations, estimate_composition, fit
+from patcher.diagnosis.composition import (
+    Composition,
+    RecordedIterations,
+    estimate_composition,
+    fit,
+    predict_from_other_windows,
+)
 from patcher.diagnosis.engines import Engine
 from patcher.diagnosis.iterations import Floats, Iterations, concatenated
 from patcher.diagnosis.loads import LOADS, LoadCheck
@@ -66,12 +72,10 @@ def diagnose_rollouts(engines: Sequence[Engine], profiles: Iterable[RankProfile]
         else np.zeros(0, dtype=bool)
     )
     windows = tuple(window for part in joined for window in part.windows)
-    mask = np.zeros(len(all_iterations), dtype=bool)
-    mask[places] = True
     if len(places) < FEWEST_RECORDED:
         stage, working = _without_classes(all_iterations.chosen(warm), len(places)), all_iterations.chosen(warm)
     else:
-        stage, working = _diagnose(all_iterations, warm, recorded, mask, disturbed)
+        stage, working = _diagnose(all_iterations, warm, recorded, places, disturbed)
     return DiagnosedRollouts(stage, working, windows, recorded.features, numbers)
 
 
@@ -79,35 +83,85 @@ def _diagnose(
     all_iterations: Iterations,
     counted: NDArray[np.bool_],
     recorded: RecordedIterations,
-    is_recorded: NDArray[np.bool_],
+    places: NDArray[np.int64],
     disturbed: NDArray[np.bool_],
 ) -> tuple[StageDiagnosis, Iterations]:
     """Return the rollout stage with its classes, and the ``counted`` iterations with their seconds of work.
 
-    ``all_iterations`` are those of all engines. The masks tell which of these count, were recorded, and may have been
-    slowed down by the recording (``disturbed``). Seconds above the predicted time are taken out as cost of the
-    recording if a disturbed iteration takes 1.5 times as long as predicted, and as waiting if any takes three times as
-    long.
+    ``all_iterations`` are those of all engines, at ``places`` the ``recorded`` ones. The masks tell which of them
+    count, and may have been slowed down by the recording (``disturbed``). Seconds above the predicted time are taken
+    out as cost of the recording if a disturbed iteration takes 1.5 times as long as predicted, and as waiting if any
+    takes three times as long.
     """
-    predicted = (all_iterations.features @ fit(recorded)).sum(axis=1)
-    free = counted & ~disturbed
-    predicted = predicted * loads.median_ratio(all_iterations.seconds[free], predicted[free])
+    on_device = not recorded.stretched.all()
+    features = all_iterations.features_beside_device if on_device else all_iterations.features
+    recorded = replace(recorded, features=features[places])
+    predicted = _predicted_seconds(recorded, features, all_iterations.seconds, counted & ~disturbed)
     cost = np.where(disturbed, loads.excess(all_iterations.seconds, predicted, SLOWED), 0.0)
     waits = loads.excess(all_iterations.seconds - cost, predicted, loads.WAIT)
     working = replace(all_iterations, seconds=all_iterations.seconds - cost - waits).chosen(counted)
-    composition = estimate_composition(recorded, working.features, working.seconds)
-    checks = loads.check_loads(predicted[counted], working, recorded.features)
+    composition = estimate_composition(recorded, features[counted], working.seconds)
+    if on_device:
+        errors = _busy_errors(recorded, features[counted], working, places, counted)
+    else:
+        errors = loads.total_errors(predicted[counted], working)
+    checks = loads.check_loads(errors, working, all_iterations.features[places])
     masks = loads.by_load(working)
     supported, why = supported_loads(checks)
     total = float(working.seconds.sum())
     stage = StageDiagnosis(
         stage=STAGE, seconds=total, supported=supported, why=why,
-        turns=len(np.unique(working.rollout)), iterations=len(working), recorded=int((is_recorded & counted).sum()),
+        turns=len(np.unique(working.rollout)), iterations=len(working), recorded=int(counted[places].sum()),
         recording_seconds=float(cost[counted].sum()), waiting_seconds=float(waits[counted].sum()),
         classes=class_shares(composition.shares, composition.half_widths, total) if supported else (),
         by_load=tuple(_load_part(load_check, working, masks[load_check.load], composition) for load_check in checks),
     )  # fmt: skip
     return stage, working
+
+
+def _predicted_seconds(
+    recorded: RecordedIterations, features: Floats, seconds: Floats, undisturbed: NDArray[np.bool_]
+) -> Floats:
+    """Return the predicted seconds of each iteration without a profiler, from the ``recorded`` ones.
+
+    ``features``, of shape (iterations, features), and ``seconds`` are those of all iterations in the timeline. The
+    profiler made some classes longer, by a factor that the ``undisturbed`` iterations tell.
+    """
+    class_seconds = features @ fit(recorded)
+    kept = class_seconds[:, ~recorded.stretched].sum(axis=1)
+    stretched = class_seconds[:, recorded.stretched].sum(axis=1)
+    left = np.maximum(seconds - kept, 0.0)
+    predicted: Floats = kept + stretched * loads.median_ratio(left[undisturbed], stretched[undisturbed])
+    return predicted
+
+
+def _busy_errors(
+    recorded: RecordedIterations,
+    features: Floats,
+    working: Iterations,
+    places: NDArray[np.int64],
+    counted: NDArray[np.bool_],
+) -> dict[str, float]:
+    """Return load → seconds by which a device's busy time in the ``working`` iterations is predicted too long.
+
+    It is in error as that of the ``recorded`` iterations of the load is, if each of these is predicted from the other
+    windows alone. In a load without any, only busy time beyond the measured time is an error. ``working``, with their
+    ``features``, are those of all iterations where the mask ``counted`` is True; ``places`` has the indices of the
+    recorded ones in all.
+    """
+    busy_classes = ~recorded.stretched
+    measured = recorded.class_seconds[:, busy_classes].sum(axis=1)
+    predicted = predict_from_other_windows(recorded)[:, busy_classes].sum(axis=1)
+    busy = (features @ fit(recorded))[:, busy_classes].sum(axis=1)
+    errors = dict[str, float]()
+    for load, mask in loads.by_load(working).items():
+        of_load = np.zeros(len(counted), dtype=bool)
+        of_load[np.flatnonzero(counted)[mask]] = True
+        known = of_load[places]
+        errors[load] = float(np.maximum(busy - working.seconds, 0.0)[mask].sum())
+        if known.any():
+            errors[load] = float(busy[mask].sum() * (predicted[known].sum() / max(measured[known].sum(), 1e-12) - 1))
+    return errors
 
 
 def _recorded_iterations(
@@ -131,6 +185,7 @@ def _recorded_iterations(
             np.concatenate([part.features for part in parts]) if parts else features[:0],
             np.concatenate([part.class_seconds for part in parts]) if parts else np.zeros((0, len(NAMES))),
             np.concatenate([part.window for part in parts]) if parts else np.zeros(0, dtype=np.int64),
+            np.all([np.ones(len(NAMES), dtype=bool), *(part.stretched for part in parts)], axis=0),
         ),
         np.concatenate(places) if places else np.zeros(0, dtype=np.int64),
     )

@@ -107,12 +107,16 @@ def _diagnose_stage(stages: Sequence[TrainerStage], joined: Sequence[Joined]) ->
         return replace(stage, why=Text("the timeline has no micro-batches of this stage"))
     if not len(places):
         return replace(stage, why=Text("no micro-batch of this stage was recorded"))
+    stretched = np.all([part.stretched for part in joined], axis=0)
+    if not stretched.all():
+        length = measured  # a device is busy in a part of these seconds, not of the host's CPU time
     seconds, sized = measured, correlation(sizes, length) >= SIZED
     if sized:
         seconds, length = (_without_recording_cost(column, sizes, places) for column in (measured, length))
     recorded = Interpolation(
         length[places],
         np.concatenate([part.class_seconds for part in joined]),
+        stretched,
         sized,
         noise(measured[counted], sizes[counted]),
     )

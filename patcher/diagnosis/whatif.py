@@ -189,8 +189,9 @@ class _CostModel:
     """
 
     def __init__(self, iterations: Iterations) -> None:
-        no_window = np.zeros(len(iterations), dtype=np.int64)
-        self.cost = fit(RecordedIterations(iterations.features, iterations.seconds[:, None], no_window))[:, 0]
+        no_window, one_class = np.zeros(len(iterations), dtype=np.int64), np.ones(1, dtype=bool)
+        seen = RecordedIterations(iterations.features, iterations.seconds[:, None], no_window, one_class)
+        self.cost = fit(seen)[:, 0]
         self.most_requests, self.most_context = float(iterations.requests.max()), float(iterations.context.max())
         decoding = iterations.chosen(iterations.prefill == 0)
         heavy = decoding.requests >= np.quantile(decoding.requests, 0.9) if len(decoding) else slice(0)

@@ -18,6 +18,7 @@ from patcher.diagnosis.training import TrainerStage
 from patcher.messages import CommandLine
 from patcher.timeline.recorded import plain_host
 from patcher.traces import sidecar
+from patcher.traces.families import HOST_BOUND, OUTSIDE_FORWARD
 from patcher.traces.model import RankProfile, RecordedUnit
 
 NAMES = tuple(CLASSES)
@@ -25,6 +26,9 @@ NAMES = tuple(CLASSES)
 
 FARTHEST_S = 0.5
 """Seconds between the begin of a recorded iteration by its metadata, and that of the same iteration in the timeline."""
+
+IDLE = np.array([name in (HOST_BOUND, OUTSIDE_FORWARD) for name in NAMES])
+"""Mask of the classes in which a device waits for the host."""
 
 LONGEST_WINDOW = 25
 """Iterations of a long window that count as one window: those further apart differ as much as windows do."""
@@ -34,17 +38,24 @@ LONGEST_WINDOW = 25
 class Joined:
     """Recorded iterations of one engine: their places in its iterations, class seconds, and windows, in order.
 
-    ``class_seconds`` has the shape (iterations, classes) with the classes of `NAMES`.
+    ``class_seconds`` has the shape (iterations, classes) with the classes of `NAMES`. ``on_device`` tells whether these
+    are seconds of a device.
     """
 
     places: NDArray[np.int64]
     class_seconds: NDArray[np.float64]
     window: NDArray[np.int64]
     windows: tuple[DiagnosedWindow, ...]
+    on_device: bool = False
 
     def recorded(self, features: NDArray[np.float64]) -> RecordedIterations:
         """Return the recorded iterations with their ``features``, those of all iterations of the engine."""
-        return RecordedIterations(features[self.places], self.class_seconds, self.window)
+        return RecordedIterations(features[self.places], self.class_seconds, self.window, self.stretched)
+
+    @property
+    def stretched(self) -> NDArray[np.bool_]:
+        """Mask of the classes that a profiler makes longer: it slows down the host, but no kernel."""
+        return IDLE if self.on_device else np.ones(len(NAMES), dtype=bool)
 
 
 def recorded_traces(folder: Path, engines: Iterable[Engine], trainers: Iterable[TrainerStage] = ()) -> list[Path]:
@@ -98,6 +109,7 @@ def join_units(
     index, without classes, or that include the profiler's start are left out. More than ``longest`` units in a window
     count as several windows.
     """
+    profiles = tuple(profiles)
     places, class_seconds, window, windows = list[int](), list[list[float]](), list[int](), list[DiagnosedWindow]()
     number = 0
     for profile in profiles:
@@ -118,6 +130,7 @@ def join_units(
         np.array(class_seconds, dtype=np.float64).reshape(len(places), len(NAMES)),
         np.array(window, dtype=np.int64),
         tuple(windows),
+        on_device=any(profile.kernels for profile in profiles),
     )
 
 

@@ -30,6 +30,10 @@ def test_no_other_coefficients_fit_better(seed: int) -> None:
     assert (gradient[coefficients == 0] > -1e-3).all()
 
 
+EVERY = np.ones(2, dtype=bool)
+"""Mask of two classes, both of which a profiler makes longer."""
+
+
 def test_features_that_do_not_vary_or_are_zero_do_no_harm() -> None:
     features = np.stack([np.ones(6), np.zeros(6), np.full(6, 3.0), np.arange(6.0), np.arange(6.0)], axis=1)
     assert features @ nonnegative(features, 2 + np.arange(6.0), np.ones(6)) == pytest.approx(
@@ -41,10 +45,10 @@ def test_an_iteration_that_waited_hardly_changes_the_fit() -> None:
     features = np.stack([np.ones(25), np.arange(25.0), np.zeros(25), np.zeros(25), np.zeros(25)], axis=1)
     seconds = np.stack([0.01 + 0.001 * np.arange(25), np.full(25, 0.005)], axis=1)
     window = np.repeat(np.arange(5), 5)
-    undisturbed = fit(RecordedIterations(features, seconds, window))
+    undisturbed = fit(RecordedIterations(features, seconds, window, EVERY))
     waited = seconds.copy()
     waited[7, 1] = 1.0
-    change = features @ fit(RecordedIterations(features, waited, window)) - features @ undisturbed
+    change = features @ fit(RecordedIterations(features, waited, window, EVERY)) - features @ undisturbed
     assert np.abs(change[:, 1]).max() < 0.01
 
 
@@ -60,7 +64,7 @@ def test_the_timeline_tells_what_similar_iterations_leave_open() -> None:
     seconds = (features @ costs).sum(axis=1)
     alike = np.flatnonzero(features[:, 1] >= 15)[:6]
     noise = 1 + 0.02 * np.random.default_rng(0).normal(size=(6, 2))
-    recorded = RecordedIterations(features[alike], features[alike] @ costs * noise, np.arange(6))
+    recorded = RecordedIterations(features[alike], features[alike] @ costs * noise, np.arange(6), EVERY)
     alone = fit(recorded)
     fitted = fit_to_timeline(recorded, alone, features, seconds)
     errors = [np.abs((features @ coefficients).sum(axis=1) / seconds - 1).mean() for coefficients in (alone, fitted)]
@@ -77,7 +81,7 @@ def test_a_class_whose_time_grows_less_than_its_requests_is_told_at_every_load()
     windows = choose_windows(rollout, first=1)
     places = np.concatenate([np.arange(first, end) for first, end in windows])
     window = np.repeat(np.arange(len(windows)), [end - first for first, end in windows])
-    recorded = RecordedIterations(rollout.features[places], class_seconds[places], window)
+    recorded = RecordedIterations(rollout.features[places], class_seconds[places], window, EVERY)
     composition = estimate_composition(recorded, rollout.features, length)
     errors = composition.by_iteration - class_seconds / length[:, None]
     assert np.abs(errors).max() < 0.005

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from patcher.diagnosis.iterations import iterations
-from patcher.diagnosis.loads import LoadCheck, check_loads
+from patcher.diagnosis.loads import LoadCheck, check_loads, total_errors
 
 REQUESTS = np.tile([2.0, 16.0], 50)
 CONTEXTS = np.repeat([200.0, 1_600.0], 50)
@@ -19,7 +19,7 @@ def test_features_that_were_recorded_together_alone_are_not_known(apart: bool, k
     decodes = iterations(np.cumsum(seconds) - seconds, seconds, REQUESTS, REQUESTS, CONTEXTS)
     few_and_short, many_and_long, few_and_long = 0, 99, 98
     recorded = decodes.features[[few_and_short, many_and_long] * 5 + [few_and_long] * apart]
-    checks = check_loads(seconds, decodes, recorded)
+    checks = check_loads(total_errors(seconds, decodes), decodes, recorded)
     assert all(abs(load_check.of_whole) < 0.01 for load_check in checks)
     assert all(load_check.unlike == 0 for load_check in checks)  # each feature alone is as recorded
     assert all(load_check.supported for load_check in checks) == known

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,13 +42,16 @@ def read_engine(folder: Path) -> Engine:
 
 
 def diagnosed(
-    folder: Path, simulation: SimulatedEngine, windows: Iterable[tuple[int, int]] | None = None
+    folder: Path, simulation: SimulatedEngine, windows: Iterable[tuple[int, int]] | None = None, **recording: Any
 ) -> RunDiagnosis:
-    """Record ``windows`` of rollout 2, those that are chosen by default, and diagnose the run."""
+    """Record ``windows`` of rollout 2, those that are chosen by default, and diagnose the run.
+
+    ``recording`` is how they are recorded, as in ``SimulatedEngine.write_window``.
+    """
     if windows is None:
         windows = choose_windows(read_engine(folder).whole_rollouts[-1], first=1)
     for first, end in windows:
-        simulation.write_window(folder, 2, first, end)
+        simulation.write_window(folder, 2, first, end, **recording)
     result = CommandResult("diagnose")
     diagnosis = reading.read(folder, None, silent, result)
     assert not result.problems
@@ -77,6 +81,18 @@ def test_the_chosen_windows_tell_the_classes(seed: int, count: int, at_once: int
     assert sum(part.share for part in stage.by_load) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("slower", [1.0, 2.5])
+def test_a_profiler_slows_the_host_of_a_device_and_no_kernel(slower: float, tmp_path: Path) -> None:
+    """What the kernels leave of an iteration's seconds in the timeline is time in which the device waits."""
+    simulation = simulated(tmp_path)
+    (stage,) = diagnosed(tmp_path, simulation, slower=slower, device=True).stages
+    shares, truth = {part.name: part.share for part in stage.classes}, simulation.shares([1, 2])
+    assert stage.supported
+    assert max(abs(part.error or 0) for part in stage.by_load) < 0.1
+    for name in ("gemm", "attention", "elementwise"):
+        assert shares[name] == pytest.approx(truth[name], abs=0.015)
+
+
 def test_intervals_cover_the_truth(tmp_path: Path) -> None:
     covered = []
     for seed in range(8):
@@ -95,12 +111,13 @@ WHERE: dict[str, Callable[[Iteration], bool]] = {
 }
 
 
+@pytest.mark.parametrize("device", [False, True])
 @pytest.mark.parametrize("where", WHERE)
-def test_windows_that_tell_too_little_are_noticed(where: str, tmp_path: Path) -> None:
+def test_windows_that_tell_too_little_are_noticed(where: str, device: bool, tmp_path: Path) -> None:
     simulation = simulated(tmp_path)
     fitting = [WHERE[where](iteration) for iteration in simulation.rollouts[2]]
     windows = [(at, at + 1) for at, fits in enumerate(fitting) if at and fits]
-    diagnosis = diagnosed(tmp_path, simulation, windows[:: max(1, len(windows) // 8)])
+    diagnosis = diagnosed(tmp_path, simulation, windows[:: max(1, len(windows) // 8)], device=device)
     (stage,) = diagnosis.stages
     assert not stage.supported
     assert not stage.classes
