@@ -85,10 +85,11 @@ def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
     kernel = _longest_kernel(focus, leading) if leading is not None and leading.id != "copies" else ""
     at_one_place = leading is not None and leading.culprit and leading.id != "slow-rank"
     late = slow_launchers(focus) if leading is not None and leading.id == "dispatch" and not at_one_place else ""
-    named = late or at_one_place or slow_step or (kernel and leading is not None and leading.id == "compute")
-    yield from _indented(kernel, late, "" if named else _largest_idle_time(focus), _to_do(leading))
-    beside = _largest_warning(report, focus, leading) or _slow_steps(report, leading)
-    yield from _indented(beside, _little_to_gain(focus, leading), _certainty(focus, leading))
+    computing = leading is not None and leading.id == "compute"
+    warning = _largest_warning(report, focus) if computing else ""
+    named = late or at_one_place or slow_step or (computing and (kernel or warning))
+    yield from _indented(kernel, late, "" if named else _largest_idle_time(focus), _to_do(leading), warning)
+    yield from _indented(_slow_steps(report, leading), _little_to_gain(focus, leading), _certainty(focus, leading))
     yield Text("  {line}", _next_command(report, focus, command))  # not wrapped, for a command is copied whole
 
 
@@ -323,10 +324,8 @@ def _longest_kernel(profile: model.RankProfile, leading: model.Diagnosis) -> str
     return Text("longest kernel: {kernel}, {time} per step ({share})", name, in_ms(kernel.ns / count), share)
 
 
-def _largest_warning(report: model.TraceReport, focus: model.RankProfile, leading: model.Diagnosis | None) -> str:
-    """Return a line on the largest warning that computing, the verdict, outweighs; "" without one."""
-    if leading is None or leading.id != "compute":
-        return ""
+def _largest_warning(report: model.TraceReport, focus: model.RankProfile) -> str:
+    """Return a line on the largest warning that the verdict, computing, outweighs; "" without one."""
     warnings = (finding for finding in report.findings if finding.severity == "warning" and finding.id != "outlier")
     warning = next(warnings, None)
     return Text("also: {finding}", _titled(report, focus, warning, warning.title)) if warning else ""
