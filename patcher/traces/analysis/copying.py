@@ -59,11 +59,13 @@ def direction(name: str) -> str:
 def advice_on_many(profile: model.RankProfile) -> str:
     """Return what to do about copies between host and device if a step has many of them; "" if it has few.
 
-    Many are at least 10 per step, and 5 % of all kernels and copies.
+    Many are at least 10 per step, and 5 % of all kernels and copies. Copies from pinned memory don't count, because the
+    host does not wait for them.
     """
     copies = sum(
         task.calls for task in profile.kernels
-        if task.kind == model.COPY and direction(task.name) in (_TO_DEVICE, _TO_HOST)
+        if task.kind == model.COPY
+        and (direction(task.name) == _TO_HOST or (direction(task.name) == _TO_DEVICE and "Pinned" not in task.name))
     )  # fmt: skip
     launches, count = sum(task.calls for task in profile.kernels), len(profile.units)
     if copies < max(_MANY * count, NOTABLE * launches):

@@ -210,16 +210,21 @@ def test_a_gap_outside_of_the_marks_of_steps_lies_in_the_loop(
 @pytest.mark.parametrize(
     ("copies", "kernels", "count", "told"),
     [
-        (10, 190, 1, "10 of 200"), (9, 11, 1, ""), (10, 191, 1, ""), (20, 380, 2, "10 of 200"), (19, 1, 2, ""),
+        (10, 190, 1, "10 of 200"), (9, 11, 1, ""), (10, 191, 1, ""), (20, 380, 2, "10 of 200"), (19, 11, 2, ""),
     ],
 )  # fmt: skip
-def test_many_copies_between_host_and_device_are_what_to_make_fewer(
+def test_many_copies_that_the_host_waits_for_are_what_to_make_fewer(
     copies: int, kernels: int, count: int, told: str
 ) -> None:
+    names = (
+        "Memcpy DtoH (Device -> Pinned)",
+        "Memcpy HtoD (Pageable -> Device)",
+        "Memcpy HtoD (Pinned -> Device)",
+        "Memcpy DtoD",
+    )
     rows = (
-        Kernel("Memcpy DtoH (Device -> Pinned)", "copy", copies, 1),
-        Kernel("Memcpy DtoD", "copy", 1, 1),
-        Kernel("a", "compute", kernels - 1, 1),
+        *(Kernel(name, "copy", calls, 1) for name, calls in zip(names, (copies - 5, 5, 9, 1), strict=True)),
+        Kernel("a", "compute", kernels - 10, 1),
     )
     made = launching(60, 40)
     advice = host_bound._host_bound(replace(made, units=made.units * count, kernels=rows)).advice
