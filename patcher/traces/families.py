@@ -113,7 +113,7 @@ _BY_NAME: tuple[tuple[str, re.Pattern[str]], ...] = (
         re.compile(
             r"fmha|flash_?attn|flash_?attention|flash_?fwd|flash_?bwd|flash::|flash_mla|(?<![a-z])mla(?![a-z])|mha_|attention|attn"
             r"|attn_|paged_?(?:kv|att)|BatchDecode|BatchPrefill|splitkv|sdpa|reshape_and_cache|kv_?cache|InferAttention"
-            r"|indexer|radix_?attention|flash",
+            r"|indexer|radix_?attention|flash|dot_do_o|convert_dq",
             re.I,
         ),
     ),
@@ -131,7 +131,7 @@ _BY_NAME: tuple[tuple[str, re.Pattern[str]], ...] = (
             r"elementwise|norm|reduce|softmax|silu|gelu|swiglu|glu(?![a-z])|act_and|relu|rotary|rope|cast|convert|quant|copy|fill"
             r"|cat(?:_|array|batch)|transpose|embedding|ind(?:ex|ices)|gather|clamp|To(?:Nhwc|Nchw)|GammaBeta|RowwiseMoments|FusedParams|InternalGradients|scatter|triton_(?:poi|per|red)|dropout|adam|foreach|multi_tensor"
             r"|(?<![a-z])bn_|arange|where|sort|scan|nonzero|memset|pad(?![a-z])|pool|cumsum|topk|distribution"
-            r"|interleave|concat|split|slice|loss|nll|sqrt|sigmoid|tanh|(?:functor)|sum(?![a-z])"
+            r"|grad_weight|partial\w*_segment|memcpy|interleave|concat|split|slice|loss|nll|sqrt|sigmoid|tanh|(?:functor)|sum(?![a-z])"
             r"|^(?:\w+::)*(?:Foreach)?(?:Add|Sub|Mul|Div|RealDiv|Exp|Neg|Pow|Log|Abs|Less|Greater|Equal|Select|Sin|Cos|Tile|Range"
             r"|ZerosLike|OnesLike|Trans|Swish|TensorMove|Masked|Broadcast|StridedSlice|Identity|Clip|Square|Minimum|Maximum"
             r"|Logical|DropOut|Bitwise|Ones|Zeros|Stateless|Apply|Not|Floor|Mod)\w*$",

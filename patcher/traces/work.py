@@ -125,6 +125,8 @@ CONCRETE = {
     "aten::_flash_attention_forward": _attention(0, 8, lengths=3),
     "aten::_flash_attention_backward": _attention(1, 11, times=2.5, lengths=6),
     "aten::_scaled_dot_product_cudnn_attention": _attention(0, 6, heads=1),
+    "aten::_cudnn_attention_forward": _attention(0, 10, heads=1, lengths=4),
+    "aten::_cudnn_attention_backward": _attention(1, 14, heads=1, times=2.5, lengths=9),
 }
 """Operator → the work of a call, of those of which a value has to be known, too."""
 

@@ -82,11 +82,13 @@ def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
         yield from _indented(leading.evidence)
     if leading is None or leading.id in _OF_KERNELS:
         yield from _indented(_families(focus))
-    else:
-        yield from _indented(_longest_kernel(focus, leading))
+    kernel = _longest_kernel(focus, leading) if leading is not None and leading.id != "copies" else ""
     at_one_place = leading is not None and leading.culprit and leading.id != "slow-rank"
     late = slow_launchers(focus) if leading is not None and leading.id == "dispatch" and not at_one_place else ""
-    yield from _indented(late, "" if late or at_one_place or slow_step else _largest_idle_time(focus), _to_do(leading))
+    computing = leading is not None and leading.id == "compute"
+    warning = _largest_warning(report, focus) if computing else ""
+    named = late or at_one_place or slow_step or (computing and (kernel or warning))
+    yield from _indented(kernel, late, "" if named else _largest_idle_time(focus), _to_do(leading), warning)
     yield from _indented(_slow_steps(report, leading), _little_to_gain(focus, leading), _certainty(focus, leading))
     yield Text("  {line}", _next_command(report, focus, command))  # not wrapped, for a command is copied whole
 
@@ -142,7 +144,15 @@ def _verdict_line(report: model.TraceReport, focus: model.RankProfile, leading: 
 
     ``leading`` is the finding that gives the verdict, None if there is none.
     """
-    title, whole = report.verdict.title, focus.median_ns
+    return _titled(report, focus, leading, report.verdict.title)
+
+
+def _titled(report: model.TraceReport, focus: model.RankProfile, leading: model.Diagnosis | None, title: str) -> str:
+    """Return the title of a finding, with the largest possible saving per step, or the share of computing, if known.
+
+    ``leading`` is the finding, None if there is none.
+    """
+    whole = focus.median_ns
     if leading is None or not whole:
         return title
     of = next((profile for profile in report.captures if profile.source == leading.source), focus)
@@ -312,6 +322,13 @@ def _longest_kernel(profile: model.RankProfile, leading: model.Diagnosis) -> str
     name = short(kernel.name, _KERNEL_ROOM)
     share = percent(kernel.ns / (profile.total_ns or 1), 0)
     return Text("longest kernel: {kernel}, {time} per step ({share})", name, in_ms(kernel.ns / count), share)
+
+
+def _largest_warning(report: model.TraceReport, focus: model.RankProfile) -> str:
+    """Return a line on the largest warning that the verdict, computing, outweighs; "" without one."""
+    warnings = (finding for finding in report.findings if finding.severity == "warning" and finding.id != "outlier")
+    warning = next(warnings, None)
+    return Text("also: {finding}", _titled(report, focus, warning, warning.title)) if warning else ""
 
 
 def _slow_steps(report: model.TraceReport, leading: model.Diagnosis | None) -> str:

@@ -39,12 +39,43 @@ _ADVICE = {
     _SET: Text("reuse buffers instead of zeroing new ones"),
     _UNKNOWN: Text("look at the operators that launch these copies to find out their direction"),
 }
+_LARGE_NS = 1_000_000
+"""Mean time of a copy from which on it is no copy of single numbers, in ns."""
+
+_LARGE_TO_HOST = Text(
+    "copy less to the host, or copy to pinned memory on a separate stream, so that no kernel waits for the copy"
+)
+_MANY = 10
+"""Number of copies between host and device per step from which on fewer of them are worth a try."""
+
 _PINNED = Text("the source memory is already pinned: copy on a separate stream, or keep the tensors on the device")
 
 
 def direction(name: str) -> str:
     """Return the direction of a copy by its name: to-device, to-host, within, peer, set or unknown."""
     return next((way for way, pattern in _PATTERNS if pattern.search(name)), _UNKNOWN)
+
+
+def advice_on_many(profile: model.RankProfile) -> str:
+    """Return what to do about copies between host and device if a step has many of them; "" if it has few.
+
+    Many are at least 10 per step, and 5 % of all kernels and copies. Copies from pinned memory don't count, because the
+    host does not wait for them.
+    """
+    copies = sum(
+        task.calls for task in profile.kernels
+        if task.kind == model.COPY
+        and (direction(task.name) == _TO_HOST or (direction(task.name) == _TO_DEVICE and "Pinned" not in task.name))
+    )  # fmt: skip
+    launches, count = sum(task.calls for task in profile.kernels), len(profile.units)
+    if copies < max(_MANY * count, NOTABLE * launches):
+        return ""
+    return Text(
+        "avoid copies between host and device, such as those of .item(), nonzero() and torch.tensor(…, device=…), or"
+        " combine them: {copies:,} of {launches:,} launches per step are such copies, and each can block the host",
+        copies // count,
+        launches // count,
+    )
 
 
 def finding(profile: model.RankProfile) -> model.Diagnosis | None:
@@ -55,10 +86,11 @@ def finding(profile: model.RankProfile) -> model.Diagnosis | None:
     exposed = profile.sum_ns("copy_ns")
     if exposed < NOTABLE * (profile.total_ns or 1):
         return None
-    times, pinned = Counter[str](), 0
+    times, calls, pinned = Counter[str](), Counter[str](), 0
     for kernel in profile.kernels:
         if kernel.kind == model.COPY:
             times[direction(kernel.name)] += kernel.ns
+            calls[direction(kernel.name)] += kernel.calls
             pinned += kernel.ns if "Pinned" in kernel.name else 0
     if not times:  # copies of a unit that was not asked for reach into those that were
         times[_UNKNOWN] = exposed
@@ -72,7 +104,11 @@ def finding(profile: model.RankProfile) -> model.Diagnosis | None:
         percent(exposed / profile.total_ns),
         ways,
     )
-    advice = _PINNED if largest == _TO_DEVICE and 2 * pinned > times[largest] else _ADVICE[largest]
+    advice = _ADVICE[largest]
+    if largest == _TO_DEVICE and 2 * pinned > times[largest]:
+        advice = _PINNED
+    elif largest == _TO_HOST and times[largest] > _LARGE_NS * calls[largest]:
+        advice = _LARGE_TO_HOST
     return model.Diagnosis(
         "copies", "warning", evidence, exposed // count, Text("measured; the saving is an upper bound"), advice,
         profile.source, culprit=_LABELS[largest],

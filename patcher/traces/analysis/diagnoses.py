@@ -225,13 +225,14 @@ def _longer_part(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
 
 
 def _computing(profile: model.RankProfile) -> model.Diagnosis | None:
-    """Diagnose a device that computes for 80 % of the time or more, as a note; None below that.
+    """Diagnose a device that computes for over half of the time, as a note; None below that.
 
     The evidence names the longest kernels, and how much faster the device's roofline would be where it is known.
     """
     share = profile.share("compute_ns", "overlap_ns")
-    if share < 1 - 2 * NOTABLE:
+    if share <= 0.5:
         return None
+    headline = "" if share >= priorities.NEARLY_ALL else Text("The device computes most of the time")
     kernels = [kernel for kernel in profile.kernels if kernel.kind == model.COMPUTE]
     whole = sum(kernel.ns for kernel in kernels) or 1
     largest = zip(kernels[:3], shorten_distinct([kernel.name for kernel in kernels[:3]]), strict=True)
@@ -250,7 +251,7 @@ def _computing(profile: model.RankProfile) -> model.Diagnosis | None:
             in_ms(less),
         )
         evidence = sentences(evidence, roofline)
-    return model.Diagnosis("compute", "note", evidence, None, model.EXACT, advice, profile.source)
+    return model.Diagnosis("compute", "note", evidence, None, model.EXACT, advice, profile.source, headline=headline)
 
 
 # ---------------------------------------------------------------- the verdict

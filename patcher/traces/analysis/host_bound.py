@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from patcher.messages import SEMICOLON, Text, joined, sentences
 from patcher.traces import model
+from patcher.traces.analysis import copying
 from patcher.traces.analysis.activities import WAITS
 from patcher.traces.analysis.checks import HOST, NOTABLE
 from patcher.traces.places import begin_of, first_place, host_cause, place_in_words
@@ -94,6 +95,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
         advice = _advice_on_place(profile, cause.gap)
     else:
         evidence = sentences(evidence, slow_launchers(profile))
+        advice = copying.advice_on_many(profile) or advice
         if place:
             evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
     saving = profile.sum_ns(*HOST_PARTS) // len(profile.units)
@@ -154,21 +156,22 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
 
 
 def _is_between_marks(profile: model.RankProfile, gap: model.FreeGap) -> bool:
-    """Tell whether most of the longest gap at a place lies after the mark of its step ended on the host."""
-    if not profile.marks or gap.part == model.LEAD_IN:
-        return False
-    host_ns = next((unit.host_ns for unit in profile.units if unit.number == gap.unit), 0)
-    return 2 * (gap.begin_ns + gap.longest_ns - host_ns) > gap.longest_ns
+    """Tell whether the host was outside of all marks of steps for most of the longest gap at a place."""
+    return bool(profile.marks) and gap.part != model.LEAD_IN and 2 * gap.unmarked_ns > gap.longest_ns
 
 
 def slow_launchers(profile: model.RankProfile) -> str:
-    """Return a sentence on the modules, else the operators, that take the host longer than the device.
+    """Return a sentence on the modules or operators that take the host longer than the device.
 
     It names up to two, those with the largest difference, with their times per step; "" if the differences are small.
+    They are operators without modules, or if one operator differs more than each module.
     """
     count = len(profile.units)
     chosen = [module for module in profile.modules if module.name in profile.late_modules]
-    rows = sorted(chosen or profile.operators, key=lambda row: row.ns - row.host_ns)[:_NAMED]
+    rows = max(
+        (sorted(rows, key=lambda row: row.ns - row.host_ns)[:_NAMED] for rows in (chosen, profile.operators)),
+        key=lambda rows: rows[0].host_ns - rows[0].ns if rows else 0,
+    )
     rows = [row for row in rows if (row.host_ns - row.ns) * len(rows) >= NOTABLE * profile.sum_ns(*HOST_PARTS)]
     names = [
         Text(

@@ -26,6 +26,9 @@ PARTS_OF: Mapping[str, tuple[str, ...]] = {
 }
 """Id of a diagnosis → the parts of the time that it is of."""
 
+NEARLY_ALL = 0.8
+"""The share of the time from which on computing comes before all host-bound time."""
+
 
 def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | None) -> model.Diagnosis:
     """Return a diagnosis of idle time whose headline names the place with over half of this time.
@@ -83,7 +86,7 @@ def ordered(
     findings = [*([communication] if communication else []), *_largest_by_id(remaining)]
     findings = [_subtract_slow_steps(diagnosis, findings) for diagnosis in findings]
     findings = [_name_main_place(diagnosis, by_source.get(diagnosis.source)) for diagnosis in findings]
-    return _sort_by_severity([_mark_explained(diagnosis, findings) for diagnosis in findings])
+    return _sort_by_severity([_mark_explained(diagnosis, findings) for diagnosis in findings], by_source)
 
 
 def _on_communication(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
@@ -169,15 +172,34 @@ def _excess_over_others(diagnosis: model.Diagnosis, profiles: Sequence[model.Ran
     return max(spent[0] - round(statistics.median(usual)), 0) if usual and spent else 0
 
 
-def _sort_by_severity(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
+def _sort_by_severity(
+    diagnoses: Sequence[model.Diagnosis], by_source: Mapping[str, model.RankProfile]
+) -> list[model.Diagnosis]:
     """Return the diagnoses by severity, then by saving, after the largest warning was made a problem.
 
-    Within a severity, those with ``same_as`` (explained by another finding) come last.
+    There is no problem if computing outweighs that warning. Within a severity, those with ``same_as`` (explained by
+    another finding) come last. ``by_source`` has the profile of each source.
     """
     by_saving = sorted(diagnoses, key=lambda diagnosis: (bool(diagnosis.same_as), -(diagnosis.saving_ns or 0)))
     heaviest = next((diagnosis for diagnosis in by_saving if diagnosis.severity == "warning"), None)
+    if heaviest and _is_outweighed(heaviest, diagnoses, by_source.get(heaviest.source)):
+        heaviest = None
     marked = [
         dataclasses.replace(diagnosis, severity="problem") if diagnosis is heaviest else diagnosis
         for diagnosis in by_saving
     ]
     return sorted(marked, key=lambda diagnosis: SEVERITIES.index(diagnosis.severity))
+
+
+def _is_outweighed(
+    diagnosis: model.Diagnosis, diagnoses: Sequence[model.Diagnosis], profile: model.RankProfile | None
+) -> bool:
+    """Tell whether a diagnosis is of host-bound time, and computing, which takes longer, is the better verdict.
+
+    The profiler makes host-bound time longer. Such time at a known place, or with a known cause, still comes first,
+    unless computing takes nearly all the time. ``diagnoses`` has the one on computing, if any.
+    """
+    computing = any(other.id == "compute" and other.source == diagnosis.source for other in diagnoses)
+    if diagnosis.id != "dispatch" or not computing or profile is None:
+        return False
+    return not diagnosis.culprit or profile.share("compute_ns", "overlap_ns") >= NEARLY_ALL

@@ -31,8 +31,7 @@ class Segment:
     """A stretch of the host that belongs to one step, or with ``mark`` None to iterations that are not counted.
 
     On the device it reaches from ``starts`` to ``ends``, and its lead-in from ``leads`` to ``starts``; ``first`` is the
-    begin of its first kernel, ``last`` the end of the last one of its ``tasks``, and ``longest`` the name of the one
-    that took ``longest_ns``.
+    begin of its first kernel, and ``last`` the end of the last one of its ``tasks``.
     """
 
     begin: int
@@ -44,8 +43,6 @@ class Segment:
     ends: int = 0
     tasks: int = 0
     last: int = 0
-    longest_ns: int = 0
-    longest: str = ""
 
     @property
     def step(self) -> Mark:
@@ -204,7 +201,7 @@ def _assign_unlinked(trace: RankTrace, segments: Sequence[Segment], owner: array
 
 
 def _place_on_device(trace: RankTrace, segments: Sequence[Segment], owner: Sequence[int], order: Sequence[int]) -> None:
-    """Set in place from when to when each segment ran on the device, and the number of its tasks and its longest one.
+    """Set in place from when to when each segment ran on the device, and the number of its tasks.
 
     A segment starts at its first computing task on the busiest stream; without one, at its first other computing task,
     else collective, else copy. It ends where the next one starts, the last segment at the end of its last task. A
@@ -221,8 +218,6 @@ def _place_on_device(trace: RankTrace, segments: Sequence[Segment], owner: Seque
             ranked[owner[at]], segment.first = rank, begin
         segment.tasks += 1
         segment.last = max(segment.last, end)
-        if end - begin > segment.longest_ns:
-            segment.longest_ns, segment.longest = end - begin, trace.names.texts[tasks.name[at]]
     real = [segment for segment in segments if segment.tasks]
     starts = itertools.accumulate((segment.first for segment in real), max)
     ends = (*(segment.first for segment in real[1:]), *(segment.last for segment in real[-1:]))

@@ -82,6 +82,7 @@ OF_FAMILY = {
         "fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext", "attn_fwd",
         "void cutlass::device_kernel<flash::FlashAttnBwd<flash::CollectiveMainloopBwd<2>>>(Params)",
         "kernel_unified_attention_3d", "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16>(x)", "FlashAttentionScoreGrad",
+        "void cudnn::fusion::compute_dot_do_o_specialized<true, 128>(x)", "void cudnn::fusion::convert_dq_to_16bits<true>(x)",
     ],
     "moe": [
         "fused_moe_kernel", "_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1_swiglu", "GroupedMatmul",
@@ -94,7 +95,9 @@ OF_FAMILY = {
         "std::enable_if<(((8)>(0)))&&vllm::_typeConvert<c10::BFloat16>::exists, void>::type vllm::fused_add_rms_norm_kernel<x>(y)",
         "void flashinfer::norm::FusedAddRMSNormKernel<8u, __nv_bfloat16>(x)", "RmsNormGrad", "ForeachAddList", "Add",
         "void fbgemm_gpu::permute_indices_weights_kernel<false, int>(int)", "MaxPoolWithArgmaxV1", "triton_poi_fused__to_copy_1",
-        "void cunn_SoftMaxForward<4, float>(x)",
+        "void cunn_SoftMaxForward<4, float>(x)", "memcpy32_post",
+        "void at::native::(anonymous namespace)::compute_grad_weight<c10::BFloat16, long>(x)",
+        "void at::native::(anonymous namespace)::krn_partials_per_segment<long>(x)",
     ],
     "sampling": [
         "void flashinfer::sampling::TopKTopPSamplingFromProbKernel<x>(y)", "_gumbel_sample_kernel",

@@ -102,4 +102,4 @@ def test_copies_get_the_advice_of_their_direction(tmp_path: Path, name: str, way
     assert first.id == "copies"
     assert first.saving_ns == pytest.approx(40e6, rel=0.02)
     assert first.culprit.endswith(way.split()[-1])
-    assert ("pinned" in first.advice) == (way == "to device")
+    assert ("non_blocking" in first.advice) == (way == "to device")

@@ -61,6 +61,15 @@ QUERY, KEY = [2, 64, 8, 16], [2, 96, 4, 16]
         ("aten::_flash_attention_forward", [QUERY, KEY, KEY], {8: "True"}, 2 * (64 * 96 - 64 * 63 // 2) * 16 * 32),
         ("aten::_flash_attention_backward", [QUERY] * 4, {11: "False"}, 5 * 64 * 64 * 16 * 32),
         ("aten::_scaled_dot_product_cudnn_attention", [[2, 8, 64, 16]] * 3, {6: "False"}, 2 * 64 * 64 * 16 * 32),
+        ("aten::_cudnn_attention_forward", [[2, 8, 64, 16]] * 3, {10: "True"}, 64 * 65 * 16 * 32),
+        ("aten::_cudnn_attention_backward", [[2, 8, 64, 16]] * 6, {14: "False"}, 5 * 64 * 64 * 16 * 32),
+        (
+            "aten::_cudnn_attention_forward",
+            [[2, 8, 64, 16]] * 3 + [[]] + [[3]],
+            {10: "True"},
+            None,
+        ),  # lengths of their own
+        ("aten::_cudnn_attention_backward", [[2, 8, 64, 16]] * 6 + [[]] * 3 + [[3]], {14: "True"}, None),
         ("aten::_flash_attention_forward", [KEY, QUERY, QUERY], {8: "True"}, None),
         ("aten::_flash_attention_forward", [QUERY, QUERY, QUERY], {8: ""}, None),
         ("aten::_flash_attention_forward", [QUERY, QUERY, QUERY], {}, None),

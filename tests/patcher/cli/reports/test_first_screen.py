@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from patcher.cli import rlpatch
 from patcher.commands.reports import first_screen
 from patcher.messages.columns import width
-from patcher.traces.model import Check, Diagnosis, RankProfile, RecordedUnit, TraceReport, Verdict
+from patcher.traces import analysis
+from patcher.traces.model import Check, Diagnosis, Kernel, RankProfile, RecordedUnit, TraceReport, Verdict
 from tests.matrix import thinned
 from tests.patcher.traces.made_ranks import Rank, late_ranks, pipeline
 from tests.patcher.traces.recorded import MS, SHARED, Range, Run, Task, shared, steps
@@ -101,6 +102,21 @@ def test_what_a_failed_check_withdraws_is_not_called_little(tmp_path: Path) -> N
         profile = RankProfile("a", "torch", 0, "H100", (unit,), checks=(Check("launches", False, "why", withdrawn),))
         line = first_screen._little_to_gain(profile, leading)
         assert ("launching kernels" in line, "memcpy" in line) == (named, True)
+
+
+@pytest.mark.parametrize(
+    ("longest", "late", "lines"),
+    [(30, 40, ["longest kernel", "also"]), (10, 40, ["also"]), (60, 5, ["longest kernel"]), (10, 5, [])],
+)
+def test_computing_names_its_longest_kernel_and_the_host_bound_time_beside_it(
+    longest: int, late: int, lines: list[str]
+) -> None:
+    unit = RecordedUnit(number=0, host_ns=99 * MS, kernels=9, compute_ns=(100 - late) * MS, free_host_late_ns=late * MS)
+    profile = RankProfile("a", "torch", 0, "H100", (unit,), kernels=(Kernel("sort", "compute", 1, longest * MS),))
+    screen = [*first_screen.first_screen(analysis.reported([profile]))]
+    assert screen[0].startswith("The device computes")
+    starts = [line.strip().partition(":")[0] for line in screen]
+    assert [start for start in starts if start in ("longest kernel", "also")] == lines
 
 
 @pytest.mark.parametrize(("ranks", "words"), [((0, 1), "2 of 4 ranks"), ((0, 0), "2 traces")])

@@ -33,7 +33,7 @@ def profile(*units: RecordedUnit, **fields: object) -> RankProfile:
 )  # fmt: skip
 def test_a_unit_has_half_to_twice_the_median_of_kernels(kernels: list[int], far: list[int]) -> None:
     check = checks._kernel_count_check([unit(number, count) for number, count in enumerate(kernels)])
-    assert (check.id, check.ok, check.withdraws) == ("count", not far, ("outlier",))
+    assert (check.id, check.ok, check.withdraws) == ("count", not far, ())
     assert [number for number in range(len(kernels)) if f"#{number}" in check.evidence] == far
 
 
@@ -64,22 +64,6 @@ def test_early_kernels_withdraw_what_the_clocks_can_move(name: str) -> None:
     made = profile(unit(**{**parts, "copy": max(rest, 0)}))
     check = checks._clock_check(Attribution(made, (), launches))
     assert (check.id, check.ok, check.withdraws) == ("clocks", ok, withdraws)
-
-
-@pytest.mark.parametrize(("longest", "device", "ok"), [(90, 100, True), (91, 100, False), (0, 100, True), (9, 0, True)])
-def test_a_kernel_has_nine_tenths_of_its_unit_at_most(longest: int, device: int, ok: bool) -> None:
-    segment = Segment(0, 100, None, longest_ns=longest, longest="gemm")
-    check = checks._single_kernel_check(Attribution(profile(unit(3, compute=device)), (segment,), Launches()))
-    assert (check.id, check.ok, check.withdraws) == ("alone", ok, checks.DEVICE)
-    assert ("#3" in check.evidence, "gemm" in check.evidence) == (not ok, not ok)
-
-
-@pytest.mark.parametrize(("longest", "ok"), [([91, 10, 10], True), ([91, 91, 10, 10], False), ([91, 10], False)])
-def test_a_kernel_that_takes_long_in_few_steps_is_possible(longest: list[int], ok: bool) -> None:
-    """As a collective does once that waits for a late rank."""
-    segments = tuple(Segment(0, 100, None, longest_ns=ns, longest="gemm") for ns in longest)
-    units = [unit(number, compute=100) for number in range(len(longest))]
-    assert checks._single_kernel_check(Attribution(profile(*units), segments, Launches())).ok == ok
 
 
 HOSTS: dict[str, tuple[list[RecordedUnit], str]] = {

@@ -89,9 +89,6 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
         Run(tuple(Task(40_000 * n, 40_000 * n + 9000, launch=40_000 * n + 15_000) for n in range(1, 9)), (Range("ProfilerStep#1", 0, 400_000),)),
         {}, "clocks", "8 of 8 kernels begin over 10 µs before their launch",
     ),
-    "one kernel is the step": (
-        Run((Task(10, 99, launch=1), Task(110, 120, launch=101)), MARKS), {}, "alone", "a single kernel takes more than 90 %",
-    ),
     "a host that goes on after its last kernel": (
         Run((Task(10, 90, launch=1), Task(110, 130, launch=101)), (MARKS[0], Range("ProfilerStep#2", 100, 400))), {},
         "host", "on the host than on the device: #2; step #2 took 0.00 ms",
@@ -145,7 +142,6 @@ def test_good_data_fails_no_check() -> None:
         "count",
         "launches",
         "clocks",
-        "alone",
         "host",
         "exposed",
         "overlap",
@@ -219,7 +215,7 @@ def test_a_failed_check_withdraws_what_rests_on_it(
 # ---------------------------------------------------------------- findings
 
 VERDICTS: dict[str, tuple[dict[str, int], str, int, str]] = {
-    "the host is late": ({"compute": 60, "free_host_late": 30, "copy": 1, "free_waiting": 9}, "dispatch", 30, ""),
+    "the host is late": ({"compute": 50, "free_host_late": 40, "copy": 1, "free_waiting": 9}, "dispatch", 40, ""),
     "the network": ({"compute": 30, "overlap": 5, "communication": 60, "free_waiting": 5}, "communication", 60, ""),
     "a stream waits": ({"compute": 70, "free_waiting": 30}, "waiting", 30, "30.0 % stream wait"),
     "copies": ({"compute": 80, "copy": 20}, "copies", 20, "20.0 % copying"),
@@ -246,9 +242,13 @@ def test_a_device_that_computes_has_nothing_to_be_blamed_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "told"), [({"compute": 80}, True), ({"compute": 79}, False), ({"compute": 40, "overlap": 40}, True)]
-)
-def test_computing_is_told_from_four_fifths_of_the_time_on(parts: dict[str, int], told: bool) -> None:
+    ("parts", "told"),
+    [
+        ({"compute": 80}, "nearly all"), ({"compute": 79}, "most of"), ({"compute": 51}, "most of"), ({"compute": 50}, ""),
+        ({"compute": 40, "overlap": 40}, "nearly all"),
+    ],
+)  # fmt: skip
+def test_computing_is_told_from_half_of_the_time_on(parts: dict[str, int], told: str) -> None:
     rest = {"free_waiting": 100 - sum(parts.values())}
     kernels = tuple(
         Kernel(name, kind, 1, ns * MS)
@@ -261,8 +261,9 @@ def test_computing_is_told_from_four_fifths_of_the_time_on(parts: dict[str, int]
         )
     )
     found = diagnoses._computing(capture(unit(**parts, **rest), kernels=kernels))
-    assert (found is not None) == told
+    assert (found is not None) == bool(told)
     if found:
+        assert told in found.title
         assert found.evidence.endswith("a (50 %), c (30 %), d (10 %).")
 
 
@@ -482,7 +483,11 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
         "host to device",
     ),
     "copies to the host": (
-        {"units": of_units(3, compute=95, copy=5), "kernels": COPIES[1:]}, "copies", 5, "5.0 2.00 1.00", "fewer tensors",
+        {"units": of_units(3, compute=95, copy=5), "kernels": (replace(COPIES[1], calls=6), COPIES[2])}, "copies", 5, "5.0 2.00 1.00",
+        "fewer tensors", "device to host",
+    ),
+    "a large copy to the host": (
+        {"units": of_units(3, compute=95, copy=5), "kernels": COPIES[1:]}, "copies", 5, "5.0 2.00 1.00", "so that no kernel waits",
         "device to host",
     ),
     "copies whose direction is unknown": ({"units": of_units(3, compute=90, copy=10)}, "copies", 10, "10.0 10.00", "find out", "of unknown direction"),
@@ -524,7 +529,7 @@ def test_the_numbers_of_a_finding_are_those_of_its_profile(
     ("late", "latency", "title"), [(20, 10, "Host-bound"), (0, 30, "Launch latency"), (10, 20, "Launch")]
 )
 def test_the_larger_part_of_idle_launches_is_the_headline(late: int, latency: int, title: str) -> None:
-    found = report(capture(unit(compute=70, free_host_late=late, free_latency=latency)))
+    found = report(capture(unit(compute=50, copy=20, free_host_late=late, free_latency=latency)))
     assert found.verdict.title.startswith(title)
 
 
@@ -970,7 +975,7 @@ def test_the_step_that_starts_the_profiler_is_not_the_slowest() -> None:
 
 def test_each_stage_has_a_report_of_its_own() -> None:
     update, rollout = (
-        capture(unit(compute=60, free_host_late=40), metadata=Metadata(raw={}, stage=stage)) for stage in ("update-policy", "rollout")
+        capture(unit(compute=50, free_host_late=50), metadata=Metadata(raw={}, stage=stage)) for stage in ("update-policy", "rollout")
     )  # fmt: skip
     found = report(update, rollout, replace(rollout, rank=1, source="/traces/rank1", label="rank 1"))
     assert [[one.source for one in stage.captures] for stage in found.stages] == [

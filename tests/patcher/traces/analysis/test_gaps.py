@@ -551,7 +551,7 @@ def sums_of(*keys: int) -> gaps.GapSums:
     sums = object.__new__(gaps.GapSums)
     texts = ["before", "after", "stream", "wait", "copy", "item", "Layer"]
     sums.trace = Some(names=Some(texts=texts), tasks=Some(key=keys))  # type: ignore[assignment]
-    sums.cuts = Some(order=range(len(keys)))  # type: ignore[assignment]
+    sums.cuts = Some(order=range(len(keys)), segments=())  # type: ignore[assignment]
     sums.replays = True
     return sums
 

@@ -13,7 +13,7 @@ from patcher.commands.reports.first_screen import first_screen
 from patcher.traces import analysis, folders, formats
 from patcher.traces.analysis import host_bound
 from patcher.traces.analysis.hosts import most_specific_modules
-from patcher.traces.model import CallSums, Diagnosis, FreeGap, RankProfile, RecordedUnit, TraceReport
+from patcher.traces.model import CallSums, Diagnosis, FreeGap, Kernel, RankProfile, RecordedUnit, TraceReport
 from tests.patcher.traces.recorded import MS, START, Range, Run, Task
 
 US = 1000
@@ -195,13 +195,40 @@ def test_the_cause_that_was_put_in_is_the_headline(
     assert [word for word in says_not if word in text] == []
 
 
-@pytest.mark.parametrize(("inject", "between", "advice"), [
-    (sleep, 0, STACK), (lambda _: None, 20 * MS, "between the marks of two steps"),
+@pytest.mark.parametrize(("inject", "between", "marked", "advice"), [
+    (sleep, 0, 0, STACK), (lambda _: None, 20 * MS, 0, "between the marks of two steps"), (lambda _: None, 20 * MS, 11 * MS, STACK),
 ])  # fmt: skip
-def test_a_gap_after_the_mark_of_a_step_lies_in_the_loop(
-    tmp_path: Path, inject: Inject, between: int, advice: str
+def test_a_gap_outside_of_the_marks_of_steps_lies_in_the_loop(
+    tmp_path: Path, inject: Inject, between: int, marked: int, advice: str
 ) -> None:
-    assert advice in headline(report(recorded(inject, between=between), tmp_path)).advice
+    """Marks that begin ``marked`` ns before their first kernel have the time before it inside."""
+    run = recorded(inject, between=between)
+    marks = tuple(replace(mark, begin=mark.begin - marked) for mark in run.marks)
+    assert advice in headline(report(replace(run, marks=marks), tmp_path)).advice
+
+
+@pytest.mark.parametrize(
+    ("copies", "kernels", "count", "told"),
+    [
+        (10, 190, 1, "10 of 200"), (9, 11, 1, ""), (10, 191, 1, ""), (20, 380, 2, "10 of 200"), (19, 11, 2, ""),
+    ],
+)  # fmt: skip
+def test_many_copies_that_the_host_waits_for_are_what_to_make_fewer(
+    copies: int, kernels: int, count: int, told: str
+) -> None:
+    names = (
+        "Memcpy DtoH (Device -> Pinned)",
+        "Memcpy HtoD (Pageable -> Device)",
+        "Memcpy HtoD (Pinned -> Device)",
+        "Memcpy DtoD",
+    )
+    rows = (
+        *(Kernel(name, "copy", calls, 1) for name, calls in zip(names, (copies - 5, 5, 9, 1), strict=True)),
+        Kernel("a", "compute", kernels - 10, 1),
+    )
+    made = launching(60, 40)
+    advice = host_bound._host_bound(replace(made, units=made.units * count, kernels=rows)).advice
+    assert (f"{told} launches per step" in advice) == ("CUDA graphs" not in advice) == bool(told)
 
 
 def test_the_seconds_of_the_kinds_of_free_time_are_disjoint(tmp_path: Path) -> None:
@@ -339,7 +366,7 @@ def test_each_part_of_host_bound_time_is_told_from_a_hundredth_on(
     ("host", "late", "named"),
     [
         ({"a": 6, "b": 6}, (), ["a", "b"]), ({"a": 6, "b": 5}, (), ["a"]), ({"a": 11}, (), ["a"]), ({"a": 10}, (), []), ({"a": 5, "b": 7, "c": 6}, (), ["b", "c"]),
-        ({"a": 99, "c": 11}, ("c",), ["c"]), ({"a": 99, "c": 10}, ("c",), []), ({}, (), []),
+        ({"a": 11, "c": 11}, ("c",), ["c"]), ({"a": 10, "c": 10}, ("c",), []), ({"a": 99, "c": 11}, ("c",), ["a", "c"]), ({}, (), []),
     ],
 )  # fmt: skip
 def test_up_to_two_that_launch_slowly_are_named_if_they_matter(

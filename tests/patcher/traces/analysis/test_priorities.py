@@ -34,7 +34,25 @@ ORDERS: dict[str, tuple[list[Diagnosis], list[tuple[str, str]]]] = {
 @pytest.mark.parametrize("name", ORDERS)
 def test_the_heaviest_warning_is_the_problem_and_comes_first(name: str) -> None:
     findings, expected = ORDERS[name]
-    assert [(one.id, one.severity) for one in priorities._sort_by_severity(findings)] == expected
+    assert [(one.id, one.severity) for one in priorities._sort_by_severity(findings, {})] == expected
+
+
+@pytest.mark.parametrize(
+    ("id_", "culprit", "share", "told", "first"),
+    [
+        ("dispatch", "", 51, True, "compute"), ("dispatch", "", 51, False, "dispatch"), ("dispatch", "place", 79, True, "dispatch"),
+        ("dispatch", "place", 80, True, "compute"), ("waiting", "", 99, True, "waiting"), ("copies", "", 99, True, "copies"),
+    ],
+)  # fmt: skip
+def test_computing_outweighs_host_bound_time_without_a_place(
+    id_: str, culprit: str, share: int, told: bool, first: str
+) -> None:
+    unit = RecordedUnit(number=0, host_ns=9, kernels=1, compute_ns=share, free_host_late_ns=100 - share)
+    findings = [finding(id_, 20, source="x", culprit=culprit), finding("copies", 6, source="x")]
+    findings += [finding("compute", None, "note", source="x" if told else "y")]
+    ordered = priorities._sort_by_severity(findings, {"x": RankProfile("x", "torch", 0, "H100", (unit,))})
+    problem = next((one.id for one in ordered if one.severity == "problem"), "compute")
+    assert problem == first
 
 
 def test_of_each_id_the_largest_saving_is_kept() -> None:
