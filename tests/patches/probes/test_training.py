@@ -69,9 +69,17 @@ def test_the_optimizer_step_between_two_micro_batches_is_marked_and_reported(
 ) -> None:
     marked: list[str] = []
     monkeypatch.setattr("torch.profiler.record_function", lambda name: Range(marked, name))
+    step = Profiler.step
+
+    def next_unit(profiler: Profiler) -> None:
+        marked.append("next unit")
+        step(profiler)
+
+    monkeypatch.setattr(Profiler, "step", next_unit)
     stage = Stage(WINDOW="1:5")
     stage.update()
-    assert marked == ["rlpatch:uncounted begins", "rlpatch:uncounted ends"]
+    between = ["rlpatch:uncounted begins", "rlpatch:uncounted ends"]
+    assert marked == [*["next unit"] * 2, *between, *["next unit"] * 3]
     assert "complete, recorded 4 of 4 micro-batches with 1 optimizer steps between them: 0\n" in console.text
 
 
@@ -609,10 +617,11 @@ class Scheduled(Stage):
     def drive(self, *, stages: int = 1, chunks: int = 1, overlap: bool = False, last: bool = False) -> None:
         """Labels as of ``update``."""
         mpu = SimpleNamespace(get_pipeline_model_parallel_world_size=lambda: stages)
-        self.tf_config = SimpleNamespace(overlap_moe_expert_parallel_comm=overlap)
+        self.tf_config = SimpleNamespace(**({"overlap_moe_expert_parallel_comm": True} if overlap else {}))
         self._rlpatch_stage("enter")
         for mini in self._rlpatch_stage_units("mini-batch", range(1 if last else 2), last=not last):
-            batches = self._rlpatch_stage_scheduled("micro-batch", iter(range(3)), mpu, [self] * chunks, last)
+            of_call = {"last": True} if last else {}
+            batches = self._rlpatch_stage_scheduled("micro-batch", iter(range(3)), mpu, [self] * chunks, **of_call)
             for _ in range(3):
                 self.run(f"micro {mini}.{next(batches)}")
             self._rlpatch_stage_ended(batches)
