@@ -459,11 +459,12 @@ class Unlooped(Worker):
     ],
     ids=str,
 )
-def test_a_batch_by_itself_is_a_training_step_of_one_mini_batch(settings: Any, expected: Any) -> None:
+def test_a_batch_by_itself_is_a_training_step_of_one_mini_batch(settings: Any, expected: Any, console: Console) -> None:
     worker = Unlooped(STEPS="2", **settings)
     for number in "abc":
         worker.train_batch(number)
     assert [units for units in worker.recorded if units] == ([expected] if expected else [])
+    assert "the previous call did not end" not in console.text
 
 
 def test_a_batch_in_the_loop_is_no_training_step_and_one_behind_it_is() -> None:
