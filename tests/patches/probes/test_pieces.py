@@ -93,7 +93,7 @@ def test_a_slow_piece_is_remembered_beside_the_next_one(clock: SimpleNamespace) 
     assert [len(units) for units in recorded(worker)][:4] == [4, 4, 4, 8]
 
 
-@pytest.mark.parametrize(("expected_ms", "first"), [(1, 9), (500, 4), (1000, 2), (9000, 1)])
+@pytest.mark.parametrize(("expected_ms", "first"), [(1, 9), (500, 4), (667, 2), (1000, 2), (9000, 1)])
 def test_the_first_piece_is_shorter_where_much_is_expected(expected_ms: int, first: int) -> None:
     worker = V1Worker(WINDOW="1:20", FIRST_PIECE=9, **{**PIECES, "UNIT_STALL_MS": expected_ms})
     rollout(worker, 25)

@@ -796,6 +796,42 @@ def test_a_line_is_written_if_there_is_something_new(
     lines = [line for lines in files_of(tmp_path) for line in lines[1:]]
     assert (len(lines), recorder.state) == (written, "off" if last and written else "on")
     assert [line.get("end") for line in lines] == ["off" if last else None] * written
+    starts = [span[4] for line in lines for span in line.get("spans", ())]
+    notes = [row[0] for line in lines for row in line.get("memory", ())]
+    readings = [line["blocks"][1][0] for line in lines if "blocks" in line]
+    assert (len(starts), len(notes) > 0, len(readings)) == (rows, rows > 0, in_use)
+    assert all(-60_000_000 < at <= 0 for at in (*starts, *notes, *readings)), "microseconds before the line"
+
+
+def test_a_file_above_half_the_limit_is_replaced_and_tells_all_anew(recorder: LoopTimeline, tmp_path: Path) -> None:
+    recorder.folder, recorder.pid, recorder.most_bytes = str(tmp_path / "timeline"), 7, 1_001
+    recorder.ABOUT = {"rlpatch": "1.2", "target": "verl", "release": "0.9.1"}
+    files = []
+    for written in (0, 500, 501):
+        recorder.written, recorder.who_written, recorder.device_written = written, {"rank": 1}, {"index": 0}
+        recorder.open_file(5)
+        files.append((recorder.file, recorder.who_written, recorder.device_written, recorder.written < 500))
+    recorder.put(recorder.stream.flush())
+    os.close(recorder.file or 0)
+    assert (files[1][0], files[1][1:]) == (files[0][0], ({"rank": 1}, {"index": 0}, False)), (
+        "at half of it nothing changes"
+    )
+    assert files[0][1:] == files[2][1:] == ({}, None, True)
+    names = sorted(path.name.partition("_7_")[2] for path in (tmp_path / "timeline").iterdir())
+    assert names == ["5.jsonl.gz", "5.jsonl.gz.old"]
+    headers = [{name: lines[0][name] for name in ("tool", "package", "release")} for lines in files_of(tmp_path)]
+    assert headers == [{"tool": "1.2", "package": "verl", "release": "0.9.1"}] * 2
+
+
+def test_a_span_that_lasts_is_told_once_and_forgotten_when_it_has_ended(recorder: LoopTimeline) -> None:
+    recorder.clock = lambda: 5_000 * MS
+    span = recorder.span("request", "lasts")
+    rows, ended = recorder.rows, span.row
+    for now, begun in ((6_000 * MS, []), (6_000 * MS + 1, [ended]), (9_000 * MS, [])):
+        assert recorder.new_rows(now) == ([], begun)
+    assert recorder.reported == {ended[0]}
+    del span
+    assert (recorder.new_rows(9_000 * MS), len(rows), recorder.reported) == (([ended], []), 0, set())
 
 
 def test_records_are_written_in_microseconds_before_their_block() -> None:
