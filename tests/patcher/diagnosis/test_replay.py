@@ -118,10 +118,15 @@ def later(rows: Sequence[tuple[int, ...]], times: int = 12) -> list[tuple[int, .
     return [*rollouts.scheduled(requests(3, 3, 60)), *[row for _ in range(times) for row in rows]]
 
 
-@pytest.mark.parametrize("changed", [cached, later])
+def longer(rows: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """The same iterations with contexts 15 % longer than their tokens explain."""
+    return [(count, tokens, round(1.15 * context), 0) for count, tokens, context, *_ in rows]
+
+
+@pytest.mark.parametrize("changed", [cached, later, longer])
 def test_what_cannot_be_replayed_says_why(changed: object) -> None:
     assert callable(changed)
-    rows = rollouts.scheduled(requests(3, 48, 60)) if changed is cached else rollouts.scheduled(requests(3, 1, 60))
+    rows = rollouts.scheduled(requests(3, 48 if changed is cached else 1, 60))
     for what_if in what_ifs(iterations(changed(rows))):
         assert (what_if.seconds, what_if.least_seconds, what_if.most_seconds) == (None, None, None)
         assert what_if.because

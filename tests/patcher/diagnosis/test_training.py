@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace as Some
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from patcher.diagnosis.training import (
     choose_micro_batches,
     correlation,
     next_micro_batches,
+    slowest_rank,
     trainer_stages,
 )
 from patcher.messages import CommandResult
@@ -134,6 +136,22 @@ def test_what_the_recording_costs_is_left_out(tmp_path: Path) -> None:
     assert stage.recording_seconds == pytest.approx(added, rel=0.1)
     assert stage.seconds == pytest.approx(undisturbed.seconds, rel=0.02)
     assert stage.supported
+
+
+@pytest.mark.parametrize(
+    ("last", "rank"),
+    [
+        ({0: 10, 1: 10.5, 2: 10}, 0),
+        ({0: 10, 1: 10.6, 2: 10}, 1),
+        ({2: 10, 1: 9.8}, 1),
+        ({None: 10}, None),
+        ({None: 1, 3: 10}, 3),
+    ],
+    ids=str,
+)
+def test_the_rank_to_record_is_one_that_is_slower_or_the_first(last: dict[int | None, float], rank: int | None) -> None:
+    of_ranks: Any = [Some(rank=of, call_seconds=[99, seconds]) for of, seconds in last.items()]
+    assert slowest_rank(of_ranks) == rank
 
 
 @pytest.mark.parametrize(
