@@ -61,7 +61,7 @@ class MemoryUse(Steerable):
         """Return the resident memory of the process and the part of it that is shared or of files, in MiB."""
         import os
 
-        file = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open("/proc/self/statm", os.O_RDONLY)
         try:
             pages = os.read(file, 99).split()
         finally:

@@ -232,8 +232,8 @@ class BatchContexts(SglangRollout):
     """The longest context of a batch, or a bound where it is too short to matter."""
 
     growth: int  # tokens of an iteration, at most
-    longest_bound = 0
-    bound_known = False  # False: no batch was seen that decodes, and one has all requests that do
+    longest_bound: int
+    bound_known: bool  # False: no batch was seen that decodes, and one has all requests that do
 
     def forget(self) -> None:
         """Forget the longest context of the rollout that has ended."""

@@ -307,7 +307,7 @@ class TimelineRecorder(MemoryUse):
         waits = {}
         for thread in {os.getpid(), *(thread.native_id for thread in threading.enumerate())}:
             try:
-                file = os.open("/proc/self/task/%s/schedstat" % thread, os.O_RDONLY | os.O_CLOEXEC)
+                file = os.open("/proc/self/task/%s/schedstat" % thread, os.O_RDONLY)
                 try:
                     waits[thread] = int(os.read(file, 99).split()[1])
                 finally:
@@ -385,7 +385,7 @@ class TimelineRecorder(MemoryUse):
         else:
             os.makedirs(self.folder, exist_ok=True)
             self.path = "%s/%s_%s_%s.jsonl.gz" % (self.folder, self.host_name(), self.pid, now_ms)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW
         self.file, self.stream = os.open(self.path, flags, 0o644), zlib.compressobj(6, zlib.DEFLATED, 31)
         about, names = self.ABOUT, ("RANK", "WORLD_SIZE", "LOCAL_RANK", "VERL_REPLICA_RANK", "WG_PREFIX")
         header: dict[str, Any] = {"rlpatch timeline": 1, "tool": about.get("rlpatch")}

@@ -219,8 +219,8 @@ class OutputContexts(SchedulerOutputs):
     """The longest context of an iteration, or a bound where it is too short to matter."""
 
     growth: int  # tokens of an iteration, at most
-    longest_bound = 0
-    bound_known = False  # False: requests from before the rollout may be longer
+    longest_bound: int
+    bound_known: bool  # False: requests from before the rollout may be longer
 
     def forget(self) -> None:
         """Forget the longest context of the rollout that has ended."""

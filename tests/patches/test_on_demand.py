@@ -342,6 +342,26 @@ def test_a_training_stage(waiting: dict[str, Any], tmp_path: Path) -> None:
     assert [(one["step"], one["request"]) for one in facts(tmp_path)] == [(3, "a1"), (5, "b2")]
 
 
+@pytest.mark.parametrize(("ranks", "said"), [("0", ["micro-batch 0:1 3"]), ("1", [])])
+def test_a_training_step_that_was_asked_for_and_never_came_is_said(
+    ranks: str,
+    said: list[str],
+    waiting: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    console: Console,
+) -> None:
+    at_exit: list[Any] = []
+    monkeypatch.setattr(util, "Finalize", lambda _, function, arguments, **_more: partial(function, *arguments))
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+    stage = Stage(**waiting)
+    ask(tmp_path, "update-policy", at=3, window="0:1", ranks=ranks)
+    stage.update()
+    at_exit[0]()
+    ends = [line.partition("update-policy, actor, ")[2] for line in console.messages]
+    assert [f"{end.partition(' of ')[0]} {end.split()[-1]}" for end in ends] == said
+
+
 def test_sglang_takes_one_too(waiting: dict[str, Any], tmp_path: Path) -> None:
     scheduler = Scheduler(**{key: value for key, value in waiting.items() if key != "parts"}, **STATES)
     scheduler._RlpatchStage = type("Recorder", (Traces, scheduler._RlpatchStage), {})

@@ -73,6 +73,12 @@ def test_requests_that_come_alone_are_told_exactly() -> None:
     assert [request[:2] for request in requests_of(rollout, 1)] == of
 
 
+def test_a_prompt_that_may_be_cut_counts_as_half_of_one() -> None:
+    """100 tokens fill an iteration, in which two requests come; the rest of the second prompt follows."""
+    rows = [(2, 100, 100), (2, 51, 151), (2, 2, 153), (2, 2, 155), (1, 1, 90)]
+    assert [request.prompt for request in requests_of(iterations(rows), 2)] == [63, 83]
+
+
 def by_setting(rollout: Iterations) -> dict[tuple[str, int | None], WhatIf]:
     return {(what_if.name, what_if.setting): what_if for what_if in what_ifs(rollout)}
 
@@ -82,11 +88,14 @@ def test_less_is_estimated_and_more_is_bounded() -> None:
     by_name = by_setting(iterations(*[rollouts.scheduled(of, 16)] * 2))
     truth = {setting: 2 * seconds(np.array(rollouts.scheduled(of, setting), dtype=float)).sum() for setting in (8, 32)}
     fewer, more = by_name[MAX_NUM_SEQS, 8], by_name[MAX_NUM_SEQS, 32]
+    assert fewer.seconds is not None
     assert fewer.seconds == pytest.approx(truth[8], rel=ERROR)
     assert more.seconds is None
     assert more.least_seconds is not None
     assert more.most_seconds is not None
     assert more.least_seconds <= truth[32] <= more.most_seconds
+    assert (more.least_seconds, more.most_seconds) == pytest.approx((12.71, 14.56), rel=0.005)
+    assert (fewer.least_seconds, fewer.most_seconds) == pytest.approx((0.92 * fewer.seconds, 1.08 * fewer.seconds))
     (cut,) = [what_if for (name, _), what_if in by_name.items() if name == TAIL_CUT]
     longest = sorted(request.output for request in of)[-4:]
     assert cut.setting is not None
@@ -109,10 +118,15 @@ def later(rows: Sequence[tuple[int, ...]], times: int = 12) -> list[tuple[int, .
     return [*rollouts.scheduled(requests(3, 3, 60)), *[row for _ in range(times) for row in rows]]
 
 
-@pytest.mark.parametrize("changed", [cached, later])
+def longer(rows: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """The same iterations with contexts 15 % longer than their tokens explain."""
+    return [(count, tokens, round(1.15 * context), 0) for count, tokens, context, *_ in rows]
+
+
+@pytest.mark.parametrize("changed", [cached, later, longer])
 def test_what_cannot_be_replayed_says_why(changed: object) -> None:
     assert callable(changed)
-    rows = rollouts.scheduled(requests(3, 48, 60)) if changed is cached else rollouts.scheduled(requests(3, 1, 60))
+    rows = rollouts.scheduled(requests(3, 48 if changed is cached else 1, 60))
     for what_if in what_ifs(iterations(changed(rows))):
         assert (what_if.seconds, what_if.least_seconds, what_if.most_seconds) == (None, None, None)
         assert what_if.because

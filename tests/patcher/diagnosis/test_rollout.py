@@ -79,6 +79,7 @@ def test_the_chosen_windows_tell_the_classes(seed: int, count: int, at_once: int
     assert max(errors(stage, simulation).values()) < 0.015
     assert stage.seconds == pytest.approx(sum(part.seconds for part in stage.classes))
     assert sum(part.share for part in stage.by_load) == pytest.approx(1)
+    assert all(part.classes for part in stage.by_load)
 
 
 @pytest.mark.parametrize("slower", [1.0, 2.5])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace as Some
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,14 @@ import pytest
 from fixtures.micro_batches import BETWEEN_US, SimulatedTrainer, dynamic
 from patcher.commands.diagnosis import reading
 from patcher.diagnosis.model import RunDiagnosis, StageDiagnosis
-from patcher.diagnosis.training import TrainerStage, choose_micro_batches, next_micro_batches, trainer_stages
+from patcher.diagnosis.training import (
+    TrainerStage,
+    choose_micro_batches,
+    correlation,
+    next_micro_batches,
+    slowest_rank,
+    trainer_stages,
+)
 from patcher.messages import CommandResult
 from patcher.progress import silent
 from patcher.timeline import files, runs
@@ -106,6 +114,56 @@ def test_without_sizes_lengths_decide_and_intervals_are_wider(tmp_path: Path) ->
     told = stage_of(tmp_path)
     assert told.recorded == 4
     assert all(part.interval >= 0.02 for part in told.classes)
+
+
+def test_what_the_recording_costs_is_left_out(tmp_path: Path) -> None:
+    simulation = simulated(tmp_path)
+    record_chosen(tmp_path, simulation)
+    undisturbed, windows = stage_of(tmp_path), next_micro_batches(stages(tmp_path))
+    call = simulation.calls[3]
+    recorded = {number for window in windows for number in range(*window)}
+    slow = [
+        {name: us * (1 + (number in recorded)) for name, us in row.items()} for number, row in enumerate(call.classes)
+    ]
+    simulation.calls[3] = call._replace(classes=tuple(slow))
+    for path in (path for path in tmp_path.rglob("*") if path.is_file()):
+        path.unlink()
+    simulation.write_timeline(tmp_path)
+    for first, end in windows:
+        simulation.write_window(tmp_path, 3, first, end)
+    stage = stage_of(tmp_path)
+    added = sum(sum(call.classes[number].values()) for number in recorded) / 1e6
+    assert stage.recording_seconds == pytest.approx(added, rel=0.1)
+    assert stage.seconds == pytest.approx(undisturbed.seconds, rel=0.02)
+    assert stage.supported
+
+
+@pytest.mark.parametrize(
+    ("last", "rank"),
+    [
+        ({0: 10, 1: 10.5, 2: 10}, 0),
+        ({0: 10, 1: 10.6, 2: 10}, 1),
+        ({2: 10, 1: 9.8}, 1),
+        ({None: 10}, None),
+        ({None: 1, 3: 10}, 3),
+    ],
+    ids=str,
+)
+def test_the_rank_to_record_is_one_that_is_slower_or_the_first(last: dict[int | None, float], rank: int | None) -> None:
+    of_ranks: Any = [Some(rank=of, call_seconds=[99, seconds]) for of, seconds in last.items()]
+    assert slowest_rank(of_ranks) == rank
+
+
+@pytest.mark.parametrize(
+    ("sizes", "seconds", "expected"),
+    [
+        ([1, 2, 3], [1, 2, 3], -1), ([1, 2, 3, 4], [10, 20, 30, 99], 1), ([1, 2, 3, 4], [4, 3, 2, 1], -1),
+        ([1, 2, 3, 4], [2, 1, 4, 3], 0.6), ([1, 2, 3, np.inf], [1, 2, 3, 4], -1), ([1, 2, 3, 4], [5, 5, 5, 5], -1),
+        ([7, 7, 7, 7], [1, 2, 3, 4], -1),
+    ],
+)  # fmt: skip
+def test_sizes_and_seconds_correlate_by_rank(sizes: list[float], seconds: list[float], expected: float) -> None:
+    assert correlation(np.array(sizes), np.array(seconds)) == pytest.approx(expected)
 
 
 def test_micro_batches_without_time_have_no_prediction_error(tmp_path: Path) -> None:

@@ -57,6 +57,14 @@ def test_each_unit_is_its_iteration(old: bool, tmp_path: Path) -> None:
     assert joined(tmp_path, engine) == [before + number for number in range(40, 45)]
 
 
+def test_a_unit_with_the_start_of_the_profiler_is_left_out(tmp_path: Path) -> None:
+    simulation, engine = engine_of(tmp_path)
+    path = simulation.write_window(tmp_path, 1, 40, 45)
+    change_units(path, lambda unit: unit.update(profiler_start=True) if unit["number"] == 40 else None)
+    before = len(simulation.rollouts[0])
+    assert joined(tmp_path, engine) == [before + number for number in range(41, 45)]
+
+
 def test_ids_need_no_clock_and_no_contents(tmp_path: Path) -> None:
     simulation, engine = engine_of(tmp_path)
     path = simulation.write_window(tmp_path, 1, 40, 45)

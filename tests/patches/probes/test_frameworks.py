@@ -225,20 +225,36 @@ def test_the_ranks_of_sglang_are_those_of_all_replicas(
     torch.distributed = dist  # type: ignore[attr-defined]
     for name, module in (("torch", torch), ("torch.distributed", dist)):
         monkeypatch.setitem(sys.modules, name, module)
-    worker = Some(server_args=Some(enable_dp_attention=attention, **more))
-    assert probe(sglang.SglangRollout).count_ranks(worker) == ranks
+    dist.get_rank = lambda: 0  # type: ignore[attr-defined]
+    monkeypatch.setattr(ReplicaRecorder, "__init__", lambda self, _: setattr(self, "done", False))
+    for draft in (None, False, True):  # None: before 0.4.1.post4
+        worker = Some(server_args=Some(enable_dp_attention=attention, **more))
+        if draft is not None:
+            worker.is_draft_worker = draft
+        runner = sglang.TargetModel(worker)
+        assert (runner.done, runner.count_ranks(worker)) == (bool(draft), ranks)
 
 
-@pytest.mark.parametrize(("world", "ranks"), [(0, 6), (2, 6), (12, 12)])
-def test_the_ranks_of_vllm_are_those_of_all_replicas(world: int, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("world", "parallel", "rank", "dp", "ranks"), [
+    (0, {"data_parallel_index": 2, "data_parallel_rank": 1}, 5, 2, 6), (0, {}, 1, 0, 6), (2, {"data_parallel_rank": 1}, 9, 1, 6),
+    (12, {"data_parallel_index": 1}, 7, 1, 12),
+])  # fmt: skip
+def test_the_ranks_of_vllm_are_those_of_all_replicas(
+    world: int, parallel: dict[str, int], rank: int, dp: int, ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica has two ranks; the worker is rank 1 of its engine, and rank 7 of torch's world."""
     torch, dist = ModuleType("torch"), ModuleType("torch.distributed")
     dist.is_available, dist.is_initialized = lambda: True, lambda: bool(world)  # type: ignore[attr-defined]
     dist.get_world_size = lambda: world  # type: ignore[attr-defined]
     torch.distributed = dist  # type: ignore[attr-defined]
     for name, module in (("torch", torch), ("torch.distributed", dist)):
         monkeypatch.setitem(sys.modules, name, module)
-    worker = Some(vllm_config=Some(parallel_config=Some(world_size=2, data_parallel_size=3)))
-    assert probe(vllm.VllmWorker).count_ranks(worker) == ranks
+    dist.get_rank = lambda: 7  # type: ignore[attr-defined]
+    monkeypatch.setattr(ReplicaRecorder, "__init__", lambda *_: None)
+    config = Some(parallel_config=Some(world_size=2, data_parallel_size=3, **parallel))
+    worker = Some(rank=1, vllm_config=config)
+    made = vllm.VllmWorker(worker)
+    assert (made.rank, made.dp, made.count_ranks(worker)) == (rank, dp, ranks)
 
 
 @pytest.mark.parametrize("cached", [
@@ -262,6 +278,11 @@ def test_a_step_of_sglang_adds_a_token_and_its_drafts_and_serves_what_its_mode_s
     for mode, serves in ((Some(value="prefill"), "prefill"), ("none", ""), (None, "")):
         assert batches.serves(Some(disaggregation_mode=mode)) == serves
     assert batches.serves(Some()) == ""
+    runner = probe(sglang.TargetModel)
+    assert [runner.serves(Some(server_args=args)) for args in (Some(disaggregation_mode="decode"), Some())] == [
+        "decode",
+        "",
+    ]
 
 
 # ---------------------------------------------------------------- profilers of the frameworks
@@ -376,12 +397,14 @@ def test_a_training_step_of_trl_is_the_one_of_its_log(events: list[str]) -> None
     steps.computed()
     steps.prof = object()
     steps.computed()
+    steps.unit = 1  # the first one of the window has not begun
+    steps.computed()
     worker.accelerator.sync_gradients = True
     steps.computed()
     steps.updated()
     assert events == [
         "enter actor", "start mini-batch None", "start micro-batch a", "start micro-batch b", "stop micro-batch",
-        "stop micro-batch", "pause", "stop micro-batch", "leave the training step ends", "stop mini-batch",
+        "stop micro-batch", "pause", "stop micro-batch", "stop micro-batch", "leave the training step ends", "stop mini-batch",
         "leave the training step ends",
     ]  # fmt: skip
     events.clear()

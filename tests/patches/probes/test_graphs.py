@@ -6,8 +6,10 @@ What a real profiler then records is proven in ``test_on_torch_npu``.
 from __future__ import annotations
 
 import atexit
+import json
 import sys
 from multiprocessing import util
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,6 +63,16 @@ def test_the_profiler_starts_at_once_and_the_log_says_what_was_recorded(made: li
     (line,) = console.messages
     assert "_graph_capture_dp0_rank0_" in line
     assert line.endswith(", capture_model(): complete, recorded: 0")
+
+
+@pytest.mark.parametrize(("ranks", "states"), [("0", ["saved"]), ("1", [])])
+def test_the_folder_of_the_traces_is_made_by_a_worker_that_records(
+    ranks: str, states: list[str], made: list[Profiler], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the trace of the stand-in, with a file beside it, is called "0"
+    Worker(made, METADATA=True, SAVE_PATH=str(tmp_path / "new"), RANKS=ranks).start("a")
+    assert [json.loads(path.read_text())["state"] for path in (tmp_path / "new").rglob("*.json")] == states
+    assert len(made) == len(states)
 
 
 def test_a_capture_that_raised_is_closed_by_the_next_one_of_the_process(made: list[Profiler], console: Console) -> None:

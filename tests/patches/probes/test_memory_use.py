@@ -242,7 +242,8 @@ def test_the_memory_of_a_process_is_what_the_system_says_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("private", "more", "noted"), [(100, 15, False), (100, -16, True), (1_000, 30, False), (1_000, 31, True)]
+    ("private", "more", "noted"),
+    [(0, 15, False), (0, 16, True), (100, 15, False), (100, -16, True), (1_000, 30, False), (1_000, 31, True)],
 )
 def test_a_change_within_a_span_is_noted_from_16_mib_and_a_32nd_on(
     private: int, more: int, noted: bool, monkeypatch: pytest.MonkeyPatch
@@ -250,7 +251,11 @@ def test_a_change_within_a_span_is_noted_from_16_mib_and_a_32nd_on(
     recorder = TimelineRecorder.__new__(TimelineRecorder)
     recorder.clock = lambda: 7_000
     recorder.clear_notes()
-    recorder.private = private
+    monkeypatch.setattr(recorder, "device_memory", lambda: ())
+    if private:
+        monkeypatch.setattr(recorder, "process_memory", lambda: (private + 50, 50))
+        recorder.note_memory(False)
+        recorder.notes.clear()
     monkeypatch.setattr(recorder, "process_memory", lambda: (private + more + 50, 50))
     recorder.note_change()
     assert (recorder.changed, recorder.private) == (noted, private + more * noted)

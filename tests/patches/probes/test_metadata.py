@@ -434,16 +434,15 @@ def test_a_full_disk_leaves_nothing_beside_the_state(
     assert console.text.count("cannot be written: [Errno 28]") == 1
 
 
+@pytest.mark.parametrize(("free", "opens"), [(10**9 - 1, False), (10**9, True)])
 def test_a_disk_that_is_almost_full_opens_no_window(
-    told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, console: Console
+    free: int, opens: bool, told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, console: Console
 ) -> None:
-    monkeypatch.setattr(
-        os, "statvfs", lambda _: SimpleNamespace(f_bavail=10**9 - 1, f_frsize=1, f_blocks=10**12, f_bfree=0)
-    )
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=free, f_frsize=1, f_blocks=10**12, f_bfree=0))
     worker = V1Worker(WINDOW="1:3", **told)
     worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
-    assert not worker.made
-    assert f"not recorded: less than 1 GB is free in {tmp_path}" in console.text
+    assert bool(worker.made) == opens
+    assert (f"not recorded: less than 1 GB is free in {tmp_path}" in console.text) != opens
 
 
 def test_the_number_is_seen_live(told: dict[str, Any], tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from patcher.traces import names
 from patcher.traces.formats import nsys as export
 from patcher.traces.marks import mark_named
 from patcher.workers.folder import StateFolder
-from patches.probes.nsys import NsysCapture, NvtxPhases
+from patches.probes.nsys import NsysCapture, NvtxPhases, NvtxRanges
 from patches.shared_switches import NSYS
 from patches.vllm import recipes as vllm
 from tests.choices import config
@@ -246,6 +246,13 @@ def test_a_phase_ends_with_its_last_name_and_lets_go_of_the_call_around_it(
         del phase
         assert log == [call for call in calls if leave or call != "left"]
         log.clear()
+
+
+def test_a_range_is_of_its_thread_and_has_no_domain(log: list[str]) -> None:
+    ranges = NvtxRanges.__new__(NvtxRanges)
+    assert ranges.begin_range("layer", "Module") == "layer"
+    ranges.end_range("layer", "Module")
+    assert (log, ranges.domain_obstacle()) == (["push layer", "pop"], "")
 
 
 def test_a_process_that_nsys_did_not_start_says_so(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> None:

@@ -406,6 +406,10 @@ def test_a_window_that_is_none_is_told_at_the_first_call_and_not_when_its_rollou
 def test_a_failure_is_logged_once_and_the_run_goes_on(
     monkeypatch: pytest.MonkeyPatch, console: Console, method: str
 ) -> None:
+    at_exit: list[Any] = []
+    monkeypatch.setattr(util, "Finalize", lambda _, function, arguments, **_more: partial(function, *arguments))
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+
     def fail(*_args: Any) -> None:
         raise OSError("no space left")
 
@@ -415,7 +419,10 @@ def test_a_failure_is_logged_once_and_the_run_goes_on(
     monkeypatch.setattr(owner, method, fail)
     rollout(worker, 8)
     assert worker._rlpatch_stage_probe is None
-    assert len(console.failures) == 1
+    said = console.messages
+    for ending in at_exit:
+        ending()
+    assert (len(console.failures), console.messages) == (1, said), "a recorder that failed has nothing to end"
     assert "the run goes on" in console.text
 
 
@@ -575,6 +582,25 @@ def test_torch_tells_that_its_data_was_taken(
     recorder.unit, recorder.first = unit, 2
     recorder.thread = threading.get_ident() + (not same_thread)
     assert recorder.is_taken() is taken
+
+
+@pytest.mark.parametrize(
+    ("unit", "taken", "has_range", "calls"),
+    [(4, True, True, ["end of the step"]), (4, True, False, []), (4, False, True, ["stop"]), (5, True, True, ["stop"])],
+)
+def test_torch_stops_nothing_whose_data_was_taken(
+    monkeypatch: pytest.MonkeyPatch, unit: int, taken: bool, has_range: bool, calls: list[str]
+) -> None:
+    """Of a window that is complete the last step has stopped the recording, which looks the same."""
+    made: list[str] = []
+    recorder = object.__new__(TorchProfiler)
+    recorder.unit, recorder.end = unit, 5
+    recorder.prof = SimpleNamespace(stop=lambda: made.append("stop"))
+    if has_range:
+        recorder.prof.step_rec_fn = SimpleNamespace(__exit__=lambda *_: made.append("end of the step"))
+    monkeypatch.setattr(TorchProfiler, "is_taken", lambda _: taken)
+    recorder.stop_unless_taken()
+    assert made == calls
 
 
 @pytest.mark.parametrize("session", ["", "123"])

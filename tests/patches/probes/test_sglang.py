@@ -197,7 +197,7 @@ BOUNDS: dict[str, tuple[dict[str, Any], str, bool, int, tuple[int, bool]]] = {
 @pytest.mark.parametrize("name", BOUNDS)
 def test_the_longest_context_of_a_batch_is_looked_up_where_it_may_decide(name: str) -> None:
     fields, mode, decisive, longest, after = BOUNDS[name]
-    made = probe(sglang.BatchContexts, growth=2, **fields)
+    made = probe(sglang.BatchContexts, **{"growth": 2, "bound_known": False, **fields})
     assert made.longest_context(batch(mode, seq_lens_cpu=Lengths(50, 7)), 99, decisive) == longest
     assert (made.longest_bound, made.bound_known) == after
     made.forget()

@@ -99,7 +99,9 @@ def test_a_wait_for_a_cpu_is_noted(
 
 def test_the_waits_of_threads_are_what_the_system_says_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = TimelineRecorder.__new__(TimelineRecorder)
-    assert os.getpid() in recorder.thread_waits()
+    monkeypatch.setattr(os, "read", lambda _file, _most: b"7 5 3\n")  # time on a CPU, time without one, turns
+    waits = recorder.thread_waits()
+    assert (waits[os.getpid()], {*waits.values()}) == (5, {5})
     monkeypatch.setattr(os, "open", lambda path, flags: os.dup(10**6))  # fails as for no such file
     assert recorder.thread_waits() == {}
 
@@ -328,7 +330,7 @@ def test_the_header_names_the_process(tmp_path: Path) -> None:
     assert header["rlpatch timeline"] == 1
     assert (header["pid"], header["parent"], header["run"], header["environ"]["RANK"]) == (pid, parent, "one", "3")
     assert "-c" in header["command"].split()
-    assert len(header["command"]) <= 80
+    assert len(header["command"]) == 80
     assert (header["before"], header["host"]) == (1, os.uname().nodename)
     (path,) = (tmp_path / "timeline").iterdir()
     host = "".join(letter if letter.isalnum() else "_" for letter in header["host"])
@@ -367,7 +369,7 @@ class Lengths(list):
 def nested(cpu):
     lengths = Lengths([3, 4])
     lengths.is_cpu = cpu
-    values = SimpleNamespace(size=lambda _: 7)
+    values = SimpleNamespace(size=(7, 64).__getitem__)
     return SimpleNamespace(is_nested=True, values=lambda: values, offsets=lambda: SimpleNamespace(diff=lambda: lengths))
 def padded(cpu):
     mask = SimpleNamespace(is_cpu=cpu, sum=lambda: 9)
@@ -569,8 +571,8 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> VllmTimeline:
     return recorder
 
 
-def _vllm_worker(rank: int = 0) -> Some:
-    return Some(rank=rank, vllm_config=Some(parallel_config=Some(data_parallel_rank=2)))
+def _vllm_worker(rank: int = 0, **parallel: int) -> Some:
+    return Some(rank=rank, vllm_config=Some(parallel_config=Some(**parallel)))
 
 
 @pytest.mark.parametrize("old", [False, True])
@@ -588,7 +590,8 @@ def test_an_iteration_of_vllm_holds_requests_tokens_and_contexts(vllm: VllmTimel
         (_batch([70, 1], [120, 115], old=old), (2, 71, 235, 120)),  # the second part of a prompt
         (_batch([1, 1], [121, 116], old=old), (2, 2, 237, 121)),
     ]
-    worker, spans = _vllm_worker(), []
+    batches[2][0].scheduled_cached_reqs = None  # nobody came or went: nothing is added up
+    worker, spans = _vllm_worker(data_parallel_rank=2), []
     for batch, _ in batches:
         spans.append(vllm.iteration(worker, batch))
         assert vllm.iterating is (spans[-1].row if spans[-1] else vllm.iterating)
@@ -601,13 +604,24 @@ def test_an_iteration_of_vllm_holds_requests_tokens_and_contexts(vllm: VllmTimel
 
 
 @pytest.mark.parametrize(
-    ("ranks", "rank", "kept"), [("0", 0, True), ("0", 1, False), ("1,3", 3, True), ("all", 9, True)]
-)
+    ("ranks", "rank", "parallel", "kept", "dp"),
+    [
+        ("0", 0, {}, True, 0), ("0", 1, {"data_parallel_rank": 2}, False, 2), ("1,3", 3, {}, True, 0),
+        ("all", 9, {"data_parallel_index": 4, "data_parallel_rank": 2}, True, 4),
+    ],
+)  # fmt: skip
 def test_iterations_are_kept_on_the_chosen_ranks(
-    vllm: VllmTimeline, monkeypatch: pytest.MonkeyPatch, ranks: str, rank: int, kept: bool
+    vllm: VllmTimeline,
+    monkeypatch: pytest.MonkeyPatch,
+    ranks: str,
+    rank: int,
+    parallel: dict[str, int],
+    kept: bool,
+    dp: int,
 ) -> None:
     monkeypatch.setattr(VllmTimeline, "RANKS", ranks)
-    assert (vllm.iteration(_vllm_worker(rank), _batch([1], [9])) is not None) is kept
+    assert (vllm.iteration(_vllm_worker(rank, **parallel), _batch([1], [9])) is not None) is kept
+    assert vllm.who == {"rank": rank, "dp": dp}
 
 
 def test_an_engine_of_another_form_ends_the_timeline(vllm: VllmTimeline, console: Console) -> None:
@@ -782,6 +796,42 @@ def test_a_line_is_written_if_there_is_something_new(
     lines = [line for lines in files_of(tmp_path) for line in lines[1:]]
     assert (len(lines), recorder.state) == (written, "off" if last and written else "on")
     assert [line.get("end") for line in lines] == ["off" if last else None] * written
+    starts = [span[4] for line in lines for span in line.get("spans", ())]
+    notes = [row[0] for line in lines for row in line.get("memory", ())]
+    readings = [line["blocks"][1][0] for line in lines if "blocks" in line]
+    assert (len(starts), len(notes) > 0, len(readings)) == (rows, rows > 0, in_use)
+    assert all(-60_000_000 < at <= 0 for at in (*starts, *notes, *readings)), "microseconds before the line"
+
+
+def test_a_file_above_half_the_limit_is_replaced_and_tells_all_anew(recorder: LoopTimeline, tmp_path: Path) -> None:
+    recorder.folder, recorder.pid, recorder.most_bytes = str(tmp_path / "timeline"), 7, 1_001
+    recorder.ABOUT = {"rlpatch": "1.2", "target": "verl", "release": "0.9.1"}
+    files = []
+    for written in (0, 500, 501):
+        recorder.written, recorder.who_written, recorder.device_written = written, {"rank": 1}, {"index": 0}
+        recorder.open_file(5)
+        files.append((recorder.file, recorder.who_written, recorder.device_written, recorder.written < 500))
+    recorder.put(recorder.stream.flush())
+    os.close(recorder.file or 0)
+    assert (files[1][0], files[1][1:]) == (files[0][0], ({"rank": 1}, {"index": 0}, False)), (
+        "at half of it nothing changes"
+    )
+    assert files[0][1:] == files[2][1:] == ({}, None, True)
+    names = sorted(path.name.partition("_7_")[2] for path in (tmp_path / "timeline").iterdir())
+    assert names == ["5.jsonl.gz", "5.jsonl.gz.old"]
+    headers = [{name: lines[0][name] for name in ("tool", "package", "release")} for lines in files_of(tmp_path)]
+    assert headers == [{"tool": "1.2", "package": "verl", "release": "0.9.1"}] * 2
+
+
+def test_a_span_that_lasts_is_told_once_and_forgotten_when_it_has_ended(recorder: LoopTimeline) -> None:
+    recorder.clock = lambda: 5_000 * MS
+    span = recorder.span("request", "lasts")
+    rows, ended = recorder.rows, span.row
+    for now, begun in ((6_000 * MS, []), (6_000 * MS + 1, [ended]), (9_000 * MS, [])):
+        assert recorder.new_rows(now) == ([], begun)
+    assert recorder.reported == {ended[0]}
+    del span
+    assert (recorder.new_rows(9_000 * MS), len(rows), recorder.reported) == (([ended], []), 0, set())
 
 
 def test_records_are_written_in_microseconds_before_their_block() -> None:

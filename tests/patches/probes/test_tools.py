@@ -185,13 +185,13 @@ def test_traces_are_compressed_at_the_lowest_priority_unless_the_process_ends(
     monkeypatch.setattr("os.setpriority", lambda *words: priorities.append(words))
     made: Any = object.__new__(BareCompression)
     made.save_path, made.exits, made.name = str(tmp_path), exits, "worker"
-    traces = [tmp_path / "a.json", tmp_path / "b.json"]
+    traces = [tmp_path / f"{name}.json" for name in ("a" if exits else "ab")]
     for trace in traces:
         trace.write_bytes(b"x" * 9_000_000)
     made.pack([str(trace) for trace in traces], ())
     assert [words[-1] for words in priorities] == [19] * (sys.platform == "linux")
     assert sorted(path.name for path in tmp_path.glob("*.json*")) == [
-        f"{name}.json{'' if exits else '.gz'}" for name in "ab"
+        f"{trace.name}{'' if exits else '.gz'}" for trace in traces
     ]
     if not exits:
         assert all(gzip.decompress(path.read_bytes()) == b"x" * 9_000_000 for path in tmp_path.glob("*.gz"))

@@ -69,9 +69,17 @@ def test_the_optimizer_step_between_two_micro_batches_is_marked_and_reported(
 ) -> None:
     marked: list[str] = []
     monkeypatch.setattr("torch.profiler.record_function", lambda name: Range(marked, name))
+    step = Profiler.step
+
+    def next_unit(profiler: Profiler) -> None:
+        marked.append("next unit")
+        step(profiler)
+
+    monkeypatch.setattr(Profiler, "step", next_unit)
     stage = Stage(WINDOW="1:5")
     stage.update()
-    assert marked == ["rlpatch:uncounted begins", "rlpatch:uncounted ends"]
+    between = ["rlpatch:uncounted begins", "rlpatch:uncounted ends"]
+    assert marked == [*["next unit"] * 2, *between, *["next unit"] * 3]
     assert "complete, recorded 4 of 4 micro-batches with 1 optimizer steps between them: 0\n" in console.text
 
 
@@ -451,11 +459,12 @@ class Unlooped(Worker):
     ],
     ids=str,
 )
-def test_a_batch_by_itself_is_a_training_step_of_one_mini_batch(settings: Any, expected: Any) -> None:
+def test_a_batch_by_itself_is_a_training_step_of_one_mini_batch(settings: Any, expected: Any, console: Console) -> None:
     worker = Unlooped(STEPS="2", **settings)
     for number in "abc":
         worker.train_batch(number)
     assert [units for units in worker.recorded if units] == ([expected] if expected else [])
+    assert "the previous call did not end" not in console.text
 
 
 def test_a_batch_in_the_loop_is_no_training_step_and_one_behind_it_is() -> None:
@@ -609,10 +618,11 @@ class Scheduled(Stage):
     def drive(self, *, stages: int = 1, chunks: int = 1, overlap: bool = False, last: bool = False) -> None:
         """Labels as of ``update``."""
         mpu = SimpleNamespace(get_pipeline_model_parallel_world_size=lambda: stages)
-        self.tf_config = SimpleNamespace(overlap_moe_expert_parallel_comm=overlap)
+        self.tf_config = SimpleNamespace(**({"overlap_moe_expert_parallel_comm": True} if overlap else {}))
         self._rlpatch_stage("enter")
         for mini in self._rlpatch_stage_units("mini-batch", range(1 if last else 2), last=not last):
-            batches = self._rlpatch_stage_scheduled("micro-batch", iter(range(3)), mpu, [self] * chunks, last)
+            of_call = {"last": True} if last else {}
+            batches = self._rlpatch_stage_scheduled("micro-batch", iter(range(3)), mpu, [self] * chunks, **of_call)
             for _ in range(3):
                 self.run(f"micro {mini}.{next(batches)}")
             self._rlpatch_stage_ended(batches)

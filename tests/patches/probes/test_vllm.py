@@ -173,6 +173,7 @@ BOUNDS: dict[str, tuple[dict[str, Any], dict[str, Any], int, tuple[int, bool]]] 
     "it is unknown": ({"longest_bound": 10}, {"threshold": 99}, 50, (55, True)),
     "not all are in the batch": ({"longest_bound": 10, "live": {"a", "b", "c"}}, {"threshold": 99}, 50, (12, False)),
     "one may come back": ({"longest_bound": 10, "prefilling": {"a": -1, "b": 5}}, {"threshold": 99}, 50, (12, False)),
+    "no context is told": ({"longest_bound": 10, "contents": {}}, {"threshold": 99}, 0, (5, True)),
     "one has nothing left": ({"longest_bound": 10, "prefilling": {"a": 0}}, {"threshold": 99}, 50, (50, True)),
     "nobody prefills": ({"longest_bound": 10, "prefilling": {}}, {"threshold": 99}, 50, (50, True)),
 }  # fmt: skip
@@ -181,8 +182,9 @@ BOUNDS: dict[str, tuple[dict[str, Any], dict[str, Any], int, tuple[int, bool]]] 
 @pytest.mark.parametrize("name", BOUNDS)
 def test_the_longest_context_is_looked_up_where_it_may_decide(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fields, words, longest, after = BOUNDS[name]
-    made = probe(vllm.OutputContexts, **{"growth": 2, "live": {"a", "b"}, "prefilling": {"b": 5, "a": 3}, **fields})
-    monkeypatch.setattr(vllm.SchedulerOutputs, "contents", lambda *_: {"longest": 50})
+    defaults = {"growth": 2, "live": {"a", "b"}, "prefilling": {"b": 5, "a": 3}}
+    contents = fields.get("contents", {"longest": 50})
+    made = probe(vllm.OutputContexts, **{**defaults, **fields, "contents": lambda _batch: contents})
     batch = Some(num_scheduled_tokens={"a": 1, "b": 1})
     assert made.longest_context(batch, **{"exact": True, **words}) == longest
     assert (made.longest_bound, made.bound_known) == after

@@ -113,7 +113,7 @@ def test_the_log_and_the_ranges_say_what_it_was(
     sides.train("1")
     gathered = ["gather", "/gather"]
     assert sides.ranges == ["update_weights", "nested", *gathered * 3, "/nested", "/update_weights"]
-    assert made[0].calls == ["start", "sync", "step", "stop"]
+    assert (made[0].schedule, made[0].calls) == ((0, 0, 1), ["start", "sync", "step", "stop"])
     (line,) = console.messages
     assert "_weight_sync_trainer_sync0_rank0_" in line
     assert line.endswith(", weight sync 0, trainer: complete, recorded: 0")
