@@ -19,7 +19,7 @@ from typing import NamedTuple
 from patcher.guards import programs
 from patcher.guards.result import COMMAND, ENVIRONMENT, Launch
 from patcher.guards.shell import ShellCommand, Word, normal, split
-from patcher.guards.start import INSIDE, OUTSIDE, Start, assigns, carries, is_hidden, is_known, shown
+from patcher.guards.start import INSIDE, OUTSIDE, Start, assigns, is_hidden, is_known, shown
 from patcher.messages import Kind, Problem, Text
 from patcher.store.filesystem.opened import reading
 
@@ -51,7 +51,6 @@ class Reading:
     texts: list[LaunchText] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
     hidden: list[LaunchText] = field(default_factory=list)
-    settings: list[str] = field(default_factory=list)  # of Ray's runtime environment
     written: set[str] = field(default_factory=set)  # names of files that the launch writes
 
     def place(self, text: str, default: str) -> str:
@@ -165,8 +164,6 @@ class _Reader:
         text = re.sub(r"^[ \t]*#.*", "", text, flags=re.MULTILINE)
         self.note(text, line)
         self.note(re.sub(programs.ADJACENT_STRINGS, "", text), line)
-        if self.path and self.plain:
-            self.result.settings.append(normal(text))
         if match := re.search(programs.PYTHON_HIDES, text):
             reason = Text("the programs that this code runs, or the variables that it sets, are only known at run time")
             self.hide(reason, match[0], text.count("\n", 0, match.start()) + line)
@@ -352,7 +349,7 @@ class _Reader:
         if "/" in start.name:
             self.read_file(start.name)
         pairs = [*pairwise(start.own if start.program else start.texts)]
-        self.read_named(pairs, is_sure=self.plain and bool(start.program or carries(start.own)))
+        self.read_named(pairs)
         program = "".join(word for option, word in pairs if _names_program(option, word))
         if re.fullmatch(programs.RUNS_FILES, start.name) and not is_known(program or " ".join(start.own)):
             self.hide(_INPUT, " ".join(start.own))
@@ -367,23 +364,14 @@ class _Reader:
             elif not is_code and re.search(r"[\s<;&|]", source.expanded(lambda _: "")):
                 self.read_inner_shell(source.text, source.line, plain=self.plain and bool(is_whole))
 
-    def read_named(self, pairs: Iterable[tuple[str, str]], *, is_sure: bool) -> None:
-        """Read the settings, files and modules in ``pairs`` of a word and the word behind it.
-
-        ``is_sure``: whether the settings in a file named by ``--runtime-env`` surely apply. Behind the Python program
-        such a word is the program's own, so they don't.
-        """
+    def read_named(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Read the files and modules in ``pairs`` of a word and the word behind it."""
         for option, word in pairs:
-            pair = f"{option} {word}"
-            if self.plain and re.match("--runtime-env-json |.* --runtime-env-json=", pair):
-                self.result.settings.append(normal(word))
-            if match := re.fullmatch(programs.NAMED_FILE, pair):
-                self.read_file(match["file"], plain=is_sure and bool(re.match("--runtime-env|.* --runtime-env=", pair)))
-            if _names_program(option, word):
-                module = find(f"{word.replace('.', '/')}.py", self.folders)
-                if module:
-                    self.read_file(str(module))
-                is_sure = is_sure and not word.endswith(".py")
+            if match := re.fullmatch(programs.NAMED_FILE, f"{option} {word}"):
+                self.read_file(match["file"])
+            module = find(f"{word.replace('.', '/')}.py", self.folders) if _names_program(option, word) else None
+            if module:
+                self.read_file(str(module))
 
 
 def _names_program(option: str, word: str) -> bool:
