@@ -63,7 +63,7 @@ def read(launch: Launch, is_upstream: Callable[[Path], bool] = lambda _: False) 
     """Read all texts of a launch, except Python files for which ``is_upstream`` returns True.
 
     If it starts nothing but curl or wget, the result has a start of Python that gets the environment of the launch.
-    Raises Problem (USAGE) if a script that the user typed is missing.
+    Raises Problem (USAGE) if the script of the launch cannot be read.
     """
     result = Reading(launch.environ, is_upstream)
     typed = [launch.command] if launch.command else []
@@ -109,7 +109,6 @@ class _Reader:
     folders: tuple[Path, ...] = (Path(),)
     path: Path | None = None
     line: int = 1
-    typed: bool = True  # by the user, so that a missing script is an error
     plain: bool = True
     ends_on_error: bool = False
 
@@ -138,7 +137,7 @@ class _Reader:
     def read_inner_shell(self, text: str, line: int, *, plain: bool = False) -> None:
         """Read the text of an expansion or of another shell; ``plain`` if a shell surely runs it, without arguments."""
         constants = {} if plain else {**self.constants}  # another shell has only what is exported
-        replace(self, typed=False, plain=plain, constants=constants).read_shell(text, line)
+        replace(self, plain=plain, constants=constants).read_shell(text, line)
 
     def read_file(self, word: str, *, plain: bool = False) -> None:
         """Read a file that the launch names, once; one that is missing, too large or written by it counts as hidden."""
@@ -155,7 +154,7 @@ class _Reader:
             self.hide(Text("the launch names a file of more than 128 KiB, which rlpatch does not read"), word)
             return
         text, folders = text_of(path), (*self.folders, *path.absolute().parents)
-        reader = replace(self, path=path, typed=False, plain=plain, folders=folders)
+        reader = replace(self, path=path, plain=plain, folders=folders)
         is_shell = path.suffix in (".sh", ".bash", "") or re.match("#!.*sh", text)
         (reader.read_shell if is_shell else reader.read_python)(text, 1)
 
@@ -269,9 +268,10 @@ class _Reader:
 
     def add_constants(self, start: Start) -> None:
         """Add the known values that a command of assignments alone gives to variables outside of the environment."""
-        known = {name: value or "" for name, value in start.variables.items() if is_known(value or "")}
-        short = {name: value for name, value in known.items() if len(value) < _LONGEST}
-        self.constants |= {name: value for name, value in short.items() if name not in self.result.environ}
+        for name, value in start.variables.items():
+            text = value or ""
+            if is_known(text) and len(text) < _LONGEST and name not in self.result.environ:
+                self.constants[name] = text
 
     def passes_on(self, start: Start) -> bool:
         """Tell whether a command surely runs, and exports its words or passes them to Python or to a typed shell."""
@@ -336,12 +336,10 @@ class _Reader:
             read_text(document.raw.replace("\\$", "$"), document.line)
 
     def read_script(self, arguments: Sequence[str]) -> None:
-        """Read the script in the ``arguments`` of a shell. Raises Problem (USAGE) if a typed one is missing."""
+        """Read the script in the ``arguments`` of a shell."""
         operands = [*dropwhile(lambda word: word[:1] in ("-", "+") or word in ("pipefail", "errexit"), arguments)]
-        script = "".join(operands[:1])
-        if self.typed and not find(script, self.folders):
-            text_of(Path(script))  # what the user names is there
-        self.read_file(script, plain=self.plain and not self.path and arguments == operands[:1])
+        is_typed = not self.path and arguments == operands[:1]
+        self.read_file("".join(operands[:1]), plain=self.plain and is_typed)
 
     def read_words(self, command: ShellCommand, start: Start) -> None:
         """Read the words of a command that are Python or shell code, settings, or names of files and modules."""
