@@ -260,7 +260,8 @@ class _Reader:
         if start.words and not (start.texts and re.fullmatch(programs.HARMLESS, start.name)):
             self.result.starts.append(start)
         self.follow(command, start)
-        is_passed_on = self.passes_on(start)
+        is_typed_shell = not self.path and re.fullmatch(programs.SHELL, start.name)
+        is_passed_on = start.sure and bool(start.is_export or start.program or is_typed_shell)
         for word in sources:
             self.note(word.expanded(self.expand_known), word.line, plain=is_passed_on and word in words)
         is_diverted = re.search(programs.DIVERTS, " ".join(word.raw for word in words))
@@ -272,11 +273,6 @@ class _Reader:
             text = value or ""
             if is_known(text) and len(text) < _LONGEST and name not in self.result.environ:
                 self.constants[name] = text
-
-    def passes_on(self, start: Start) -> bool:
-        """Tell whether a command surely runs, and exports its words or passes them to Python or to a typed shell."""
-        is_typed_shell = not self.path and re.fullmatch(programs.SHELL, start.name)
-        return start.sure and bool(start.is_export or start.program or is_typed_shell)
 
     def build_start(self, command: ShellCommand, words: Sequence[Word]) -> Start:
         """Return a command with expanded ``words``, which is sure outside of branches, lists and pipes (but to tee)."""
@@ -342,14 +338,17 @@ class _Reader:
         self.read_file("".join(operands[:1]), plain=self.plain and is_typed)
 
     def read_words(self, command: ShellCommand, start: Start) -> None:
-        """Read the words of a command that are Python or shell code, settings, or names of files and modules."""
+        """Read the words of a command that are Python or shell code, or names of files and modules."""
         self.read_code(command, start)
         if "/" in start.name:
             self.read_file(start.name)
         pairs = [*pairwise(start.own if start.program else start.texts)]
-        self.read_named(pairs)
-        program = "".join(word for option, word in pairs if _names_program(option, word))
-        if re.fullmatch(programs.RUNS_FILES, start.name) and not is_known(program or " ".join(start.own)):
+        named = [match["file"] for pair in pairs if (match := re.fullmatch(programs.NAMED_FILE, " ".join(pair)))]
+        python = [word for option, word in pairs if word.endswith(".py") or option in ("-m", "--module", "-c")]
+        modules = [str(module) for word in python if (module := find(f"{word.replace('.', '/')}.py", self.folders))]
+        for file in named + modules:
+            self.read_file(file)
+        if re.fullmatch(programs.RUNS_FILES, start.name) and not is_known("".join(python) or " ".join(start.own)):
             self.hide(_INPUT, " ".join(start.own))
 
     def read_code(self, command: ShellCommand, start: Start) -> None:
@@ -361,20 +360,6 @@ class _Reader:
                 self.read_python(source.text, source.line)
             elif not is_code and re.search(r"[\s<;&|]", source.expanded(lambda _: "")):
                 self.read_inner_shell(source.text, source.line, plain=self.plain and bool(is_whole))
-
-    def read_named(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Read the files and modules in ``pairs`` of a word and the word behind it."""
-        for option, word in pairs:
-            if match := re.fullmatch(programs.NAMED_FILE, f"{option} {word}"):
-                self.read_file(match["file"])
-            module = find(f"{word.replace('.', '/')}.py", self.folders) if _names_program(option, word) else None
-            if module:
-                self.read_file(str(module))
-
-
-def _names_program(option: str, word: str) -> bool:
-    """Tell whether ``word`` behind ``option`` is a Python program: a file, a module, or its text."""
-    return word.endswith(".py") or option in ("-m", "--module", "-c")
 
 
 def _stripped(command: ShellCommand) -> list[Word]:
