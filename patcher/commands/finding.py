@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from patcher.messages import SEMICOLON, CommandLine, Note, StepResult, Text, joined, usage
+from patcher.messages.command_line import quoted
 from patcher.options import option, words_of
 from patcher.options.headings import PLACE
 from patcher.options.notations import AnyText, FolderPaths
@@ -103,7 +103,7 @@ class SearchOptions:
         discovery = targets.discover(
             projects.projects(), paths=self.path, python=self.python, git=False, environment=self.environment
         )
-        return discovery if self.origin is None else discovery._replace(searched=(shlex.join(self.origin),))
+        return discovery if self.origin is None else discovery._replace(searched=(quoted(self.origin),))
 
     def again(self, instead: Mapping[str, Sequence[str]]) -> CommandLine:
         """See `Search`."""

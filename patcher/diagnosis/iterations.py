@@ -11,14 +11,6 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
-FEATURES = (
-    "iteration", "requests", "prefill tokens", "context", "prefill tokens by mean context", "square root of requests",
-)  # fmt: skip
-"""Features of an iteration: its time grows with each of them, and none makes it shorter.
-
-The square root is there because a matmul of twice as many requests takes less than twice as long.
-"""
-
 
 @dataclass(frozen=True)
 class Iterations:
@@ -51,7 +43,11 @@ class Iterations:
 
     @property
     def features(self) -> Floats:
-        """`FEATURES` of each iteration: an array of shape (iterations, features)."""
+        """Features of each iteration, with which its time grows: an array of shape (iterations, 6).
+
+        They are 1 for the iteration itself, requests, prefill tokens, context, prefill tokens by mean context, and the
+        square root of requests, because a matmul of twice as many requests takes less than twice as long.
+        """
         mean_context = self.context / np.maximum(self.requests, 1)
         columns = (
             np.ones(len(self)), self.requests, self.prefill, self.context, self.prefill * mean_context,

@@ -99,25 +99,15 @@ def _find_runs(application: Application, root: Path | None, config: Path | None,
         typed = dict(re.findall(option, "\n".join(words)))
         file = config or _find_configuration(application, root, program, start, typed)
         overrides = [word for word in words if not re.match(r"-|.*\.py$", word) and word not in typed.values()]
+        packaged = (root or Path()) / application.folder
         reasons = [_ANY] if any(map(is_hidden, words)) else []
-        reasons += _why_incomplete(file, (root or Path()) / application.folder, overrides, reading)
+        reasons += [_NO_GROUP] if any(_selects_missing_group(word, packaged, file) for word in overrides) else []
+        reasons += [_NO_CONFIG] if not file or file.name in reading.written else []
         reading.hidden.extend(LaunchText(start.where, "", reason=reason) for reason in reasons)
         if file and _NO_CONFIG not in reasons:
             _read_configuration(file, application, root, reading)
             sure = start.sure and not _PRINTS & {*start.words}
             yield _Run(replace(start, sure=sure), (*overrides,), file)
-
-
-def _why_incomplete(file: Path | None, packaged: Path, overrides: Sequence[str], reading: Reading) -> Iterator[Text]:
-    """Yield the reasons why the configuration in ``file`` (None: not found), with ``overrides``, is not all known here.
-
-    ``packaged`` is the folder of the configurations that the project packages.
-    """
-    folder = file.parent if file else Path()
-    if any(_selects_missing_group(word, packaged, folder) for word in overrides):
-        yield _NO_GROUP
-    if not file or file.name in reading.written:
-        yield _NO_CONFIG
 
 
 def _read_configuration(file: Path, application: Application, root: Path | None, reading: Reading) -> None:
@@ -168,14 +158,15 @@ def _find_configuration(
     return next((file for name in names if (file := find(f"{name}.yaml", folders))), packaged)
 
 
-def _selects_missing_group(word: str, packaged: Path, folder: Path) -> bool:
+def _selects_missing_group(word: str, packaged: Path, file: Path | None) -> bool:
     """Tell whether an override moves Hydra's search path, or selects from a config group what the project lacks.
 
-    ``packaged`` is the folder of the project's configurations, ``folder`` that of the configuration of the run.
+    ``packaged`` is the folder of the project's configurations, ``file`` the configuration of the run if it is here.
     """
     key, _, value = word.lstrip("+").partition("=")
     group = key.partition("@")[0]
-    is_group = re.search("[@/]|^hydra.searchpath", key) or (packaged / group).is_dir() or (folder / group).is_dir()
+    folders = (packaged, file.parent if file else packaged)
+    is_group = re.search("[@/]|^hydra.searchpath", key) or any((folder / group).is_dir() for folder in folders)
     return bool(is_group) and value not in ("null", "") and not (packaged / group / f"{value}.yaml").is_file()
 
 

@@ -100,7 +100,8 @@ def _judge(switch: Switch, reading: Reading) -> list[GuardResult]:
     ON and ARMED come before UNKNOWN, and UNKNOWN before OFF; among equal ones the last in the launch counts.
     An armed profiler becomes ON, or UNKNOWN, if the launch also makes a call that starts the recording.
     """
-    results = [*_JUDGES[switch.form](switch, reading)]
+    judge = _JUDGES.get(switch.form)  # none for a key of a runtime environment, in which Ray may start nothing
+    results = [*judge(switch, reading)] if judge else []
     is_overridable = switch.form in (Form.VARIABLE, Form.OPTION)
     if switch.otherwise is not State.OFF and (is_overridable or not results):
         results = _unreadable(switch, reading) or results
@@ -242,19 +243,9 @@ def _requests(switch: Switch, reading: Reading) -> Iterator[Start]:
                 yield replace(start, sure=False)
 
 
-def _judge_key(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
-    """Yield an ON result for each of Ray's runtime environments that surely counts and sets the key of ``switch``."""
-    key = rf"(?m)^(?P<indent>[ \t]*).*?\b_?{switch.name}\]?\s*[:=][ \t]*(default\b|\{{\s*\w|\n(?P=indent)[ \t]+\w)"
-    for settings in reading.settings:
-        if match := re.search(key, settings):
-            text = match[0].partition("\n")[0]
-            yield _build_result(switch, State.ON, reading.place(text, COMMAND), text)
-
-
 _JUDGES = {
     Form.VARIABLE: _judge_variable,
     Form.OPTION: _judge_option,
     Form.PROGRAM: _judge_program,
     Form.REQUEST: _judge_request,
-    Form.KEY: _judge_key,
 }

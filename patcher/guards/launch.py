@@ -19,7 +19,7 @@ from typing import NamedTuple
 from patcher.guards import programs
 from patcher.guards.result import COMMAND, ENVIRONMENT, Launch
 from patcher.guards.shell import ShellCommand, Word, normal, split
-from patcher.guards.start import INSIDE, OUTSIDE, Start, assigns, carries, is_hidden, is_known, shown
+from patcher.guards.start import INSIDE, OUTSIDE, Start, assigns, is_hidden, is_known, shown
 from patcher.messages import Kind, Problem, Text
 from patcher.store.filesystem.opened import reading
 
@@ -51,7 +51,6 @@ class Reading:
     texts: list[LaunchText] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
     hidden: list[LaunchText] = field(default_factory=list)
-    settings: list[str] = field(default_factory=list)  # of Ray's runtime environment
     written: set[str] = field(default_factory=set)  # names of files that the launch writes
 
     def place(self, text: str, default: str) -> str:
@@ -64,7 +63,7 @@ def read(launch: Launch, is_upstream: Callable[[Path], bool] = lambda _: False) 
     """Read all texts of a launch, except Python files for which ``is_upstream`` returns True.
 
     If it starts nothing but curl or wget, the result has a start of Python that gets the environment of the launch.
-    Raises Problem (USAGE) if a script that the user typed is missing.
+    Raises Problem (USAGE) if the script of the launch cannot be read.
     """
     result = Reading(launch.environ, is_upstream)
     typed = [launch.command] if launch.command else []
@@ -112,7 +111,6 @@ class _Reader:
     folders: tuple[Path, ...] = (Path(),)
     path: Path | None = None
     line: int = 1
-    typed: bool = True  # by the user, so that a missing script is an error
     plain: bool = True
     ends_on_error: bool = False
 
@@ -141,7 +139,7 @@ class _Reader:
     def read_inner_shell(self, text: str, line: int, *, plain: bool = False) -> None:
         """Read the text of an expansion or of another shell; ``plain`` if a shell surely runs it, without arguments."""
         constants = {} if plain else {**self.constants}  # another shell has only what is exported
-        replace(self, typed=False, plain=plain, constants=constants).read_shell(text, line)
+        replace(self, plain=plain, constants=constants).read_shell(text, line)
 
     def read_file(self, word: str, *, plain: bool = False) -> None:
         """Read a file that the launch names, once; one that is missing, too large or written by it counts as hidden."""
@@ -161,7 +159,7 @@ class _Reader:
             self.hide(Text("the launch names a file of more than 128 KiB, which rlpatch does not read"), word)
             return
         text, folders = text_of(path), (*self.folders, *path.absolute().parents)
-        reader = replace(self, path=path, typed=False, plain=plain, folders=folders)
+        reader = replace(self, path=path, plain=plain, folders=folders)
         is_shell = path.suffix in (".sh", ".bash", "") or re.match("#!.*sh", text)
         (reader.read_shell if is_shell else reader.read_python)(text, 1)
 
@@ -170,8 +168,6 @@ class _Reader:
         text = re.sub(r"^[ \t]*#.*", "", text, flags=re.MULTILINE)
         self.note(text, line)
         self.note(re.sub(programs.ADJACENT_STRINGS, "", text), line)
-        if self.path and self.plain:
-            self.result.settings.append(normal(text))
         if match := re.search(programs.PYTHON_HIDES, text):
             reason = Text("the programs that this code runs, or the variables that it sets, are only known at run time")
             self.hide(reason, match[0], text.count("\n", 0, match.start()) + line)
@@ -269,7 +265,8 @@ class _Reader:
         if start.words and not (start.texts and re.fullmatch(programs.HARMLESS, start.name)):
             self.result.starts.append(start)
         self.follow(command, start)
-        is_passed_on = self.passes_on(start)
+        is_typed_shell = not self.path and re.fullmatch(programs.SHELL, start.name)
+        is_passed_on = start.sure and bool(start.is_export or start.program or is_typed_shell)
         for word in sources:
             self.note(word.expanded(self.expand_known), word.line, plain=is_passed_on and word in words)
         is_diverted = re.search(programs.DIVERTS, " ".join(word.raw for word in words))
@@ -277,14 +274,10 @@ class _Reader:
 
     def add_constants(self, start: Start) -> None:
         """Add the known values that a command of assignments alone gives to variables outside of the environment."""
-        known = {name: value or "" for name, value in start.variables.items() if is_known(value or "")}
-        short = {name: value for name, value in known.items() if len(value) < _LONGEST}
-        self.constants |= {name: value for name, value in short.items() if name not in self.result.environ}
-
-    def passes_on(self, start: Start) -> bool:
-        """Tell whether a command surely runs, and exports its words or passes them to Python or to a typed shell."""
-        is_typed_shell = not self.path and re.fullmatch(programs.SHELL, start.name)
-        return start.sure and bool(start.is_export or start.program or is_typed_shell)
+        for name, value in start.variables.items():
+            text = value or ""
+            if is_known(text) and len(text) < _LONGEST and name not in self.result.environ:
+                self.constants[name] = text
 
     def build_start(self, command: ShellCommand, words: Sequence[Word]) -> Start:
         """Return a command with expanded ``words``, which is sure outside of branches, lists and pipes (but to tee)."""
@@ -344,22 +337,23 @@ class _Reader:
             read_text(document.raw.replace("\\$", "$"), document.line)
 
     def read_script(self, arguments: Sequence[str]) -> None:
-        """Read the script in the ``arguments`` of a shell. Raises Problem (USAGE) if a typed one is missing."""
+        """Read the script in the ``arguments`` of a shell."""
         operands = [*dropwhile(lambda word: word[:1] in ("-", "+") or word in ("pipefail", "errexit"), arguments)]
-        script = "".join(operands[:1])
-        if self.typed and not find(script, self.folders):
-            text_of(Path(script))  # what the user names is there
-        self.read_file(script, plain=self.plain and not self.path and arguments == operands[:1])
+        is_typed = not self.path and arguments == operands[:1]
+        self.read_file("".join(operands[:1]), plain=self.plain and is_typed)
 
     def read_words(self, command: ShellCommand, start: Start) -> None:
-        """Read the words of a command that are Python or shell code, settings, or names of files and modules."""
+        """Read the words of a command that are Python or shell code, or names of files and modules."""
         self.read_code(command, start)
         if "/" in start.name:
             self.read_file(start.name)
         pairs = [*pairwise(start.own if start.program else start.texts)]
-        self.read_named(pairs, is_sure=self.plain and bool(start.program or carries(start.own)))
-        program = "".join(word for option, word in pairs if _names_program(option, word))
-        if re.fullmatch(programs.RUNS_FILES, start.name) and not is_known(program or " ".join(start.own)):
+        named = [match["file"] for pair in pairs if (match := re.fullmatch(programs.NAMED_FILE, " ".join(pair)))]
+        python = [word for option, word in pairs if word.endswith(".py") or option in ("-m", "--module", "-c")]
+        modules = [str(module) for word in python if (module := find(f"{word.replace('.', '/')}.py", self.folders))]
+        for file in named + modules:
+            self.read_file(file)
+        if re.fullmatch(programs.RUNS_FILES, start.name) and not is_known("".join(python) or " ".join(start.own)):
             self.hide(_INPUT, " ".join(start.own))
 
     def read_code(self, command: ShellCommand, start: Start) -> None:
@@ -371,29 +365,6 @@ class _Reader:
                 self.read_python(source.text, source.line)
             elif not is_code and re.search(r"[\s<;&|]", source.expanded(lambda _: "")):
                 self.read_inner_shell(source.text, source.line, plain=self.plain and bool(is_whole))
-
-    def read_named(self, pairs: Iterable[tuple[str, str]], *, is_sure: bool) -> None:
-        """Read the settings, files and modules in ``pairs`` of a word and the word behind it.
-
-        ``is_sure``: whether the settings in a file named by ``--runtime-env`` surely apply. Behind the Python program
-        such a word is the program's own, so they don't.
-        """
-        for option, word in pairs:
-            pair = f"{option} {word}"
-            if self.plain and re.match("--runtime-env-json |.* --runtime-env-json=", pair):
-                self.result.settings.append(normal(word))
-            if match := re.fullmatch(programs.NAMED_FILE, pair):
-                self.read_file(match["file"], plain=is_sure and bool(re.match("--runtime-env|.* --runtime-env=", pair)))
-            if _names_program(option, word):
-                module = find(f"{word.replace('.', '/')}.py", self.folders)
-                if module:
-                    self.read_file(str(module))
-                is_sure = is_sure and not word.endswith(".py")
-
-
-def _names_program(option: str, word: str) -> bool:
-    """Tell whether ``word`` behind ``option`` is a Python program: a file, a module, or its text."""
-    return word.endswith(".py") or option in ("-m", "--module", "-c")
 
 
 def _stripped(command: ShellCommand) -> list[Word]:

@@ -94,9 +94,8 @@ def split(text: str, line: int = 1) -> list[ShellCommand]:
         if match["document"]:
             redirects.append(("<<<", _document(text, match, documents, word.line)))
         elif match["operator"]:
-            if match[0] == ")" and not depth:  # behind a pattern of `case`, which is dropped with its alternatives
-                _drop_alternatives(commands)
-            elif words or redirects:
+            is_pattern = match[0] == ")" and not depth  # of `case`
+            if (words or redirects) and not is_pattern:
                 _append(commands, ShellCommand((*words,), (*redirects,), before, match[0]))
             depth = max(0, depth + {"(": 1, ")": -1}.get(match[0], 0))
             words, redirects, before = [], [], "(" if depth else match[0]
@@ -109,12 +108,6 @@ def split(text: str, line: int = 1) -> list[ShellCommand]:
         elif match["word"]:
             words.append(word)
     return commands
-
-
-def _drop_alternatives(commands: list[ShellCommand]) -> None:
-    """Drop the last of ``commands`` as far as a | follows each: they are alternatives of a pattern."""
-    while commands and commands[-1].after == "|":
-        commands.pop()
 
 
 def _append(commands: list[ShellCommand], command: ShellCommand) -> None:

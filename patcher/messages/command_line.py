@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 _program = "rlpatch"
 
@@ -19,12 +18,19 @@ class CommandLine(str):
     words: tuple[str, ...]
 
     def __new__(cls, *words: str) -> CommandLine:  # noqa: D102
-        line = super().__new__(cls, " ".join([_program, *map(shlex.quote, words)]))
+        line = super().__new__(cls, f"{_program} {quoted(words)}".rstrip())
         line.words = words
         return line
 
     def __getnewargs__(self) -> tuple[str, ...]:  # type: ignore[override]
         return self.words
+
+
+def quoted(words: Iterable[str]) -> str:
+    """Return `words` as they are typed in a shell, each in quotes where it needs them."""
+    import shlex  # noqa: PLC0415  (`status` prints no command where nothing is patched)
+
+    return shlex.join(words)
 
 
 @contextlib.contextmanager

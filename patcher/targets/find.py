@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.messages import AND, OR, Kind, Problem, Text, joined, usage
+from patcher.messages.command_line import quoted
 from patcher.store import STORE
 from patcher.targets import interpreters, provenance, sources, versions
 from patcher.targets.interpreters import Environment
@@ -95,7 +95,7 @@ def _select_version(targets: Sequence[Target], version: str | None, again: Calla
             ),
             Text(
                 "run the command once for each place: {options}",
-                joined(OR, (f"--path {shlex.quote(str(target.root))}" for target in right)),
+                joined(OR, (f"--path {quoted([str(target.root)])}" for target in right)),
             ),
         )
     return right[0]

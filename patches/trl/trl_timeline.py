@@ -25,9 +25,9 @@ _PHASES = (
 )
 
 
-def _phases(methods: Iterable[tuple[str, str]]) -> Iterable[Site]:
-    """Yield a site for each (method, reason): calls of the method are spans of the kind "phase"."""
-    for method, why in methods:
+def _phases() -> Iterable[Site]:
+    """Yield a site for each method of `_PHASES`: its calls are spans of the kind "phase"."""
+    for method, why in _PHASES:
         yield method, f'span("phase", "{method.lstrip("_")}")', why
 
 
@@ -44,7 +44,7 @@ def _trainer(name: str, releases: Releases, micro: str = '"unit", "micro-batch"'
         ),
         ("log", "logged(self, logs)", Text("the last training step ends with the last call of this function in a run")),
         ("_move_model_to_vllm", 'span("sync", "move_model_to_vllm")', _SYNC),
-        *_phases(_PHASES),
+        *_phases(),
     )
     owner = f"{name}Trainer"
     return _TIMELINE.sites(

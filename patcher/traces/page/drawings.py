@@ -43,7 +43,7 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
     )
     if each > 1:
         about = Text("There are too many steps to draw each: a bar is the mean of {each} steps. {about}", each, about)
-    legend = [tag("li", svg.icon(svg.swatch(part, rx=2)), PARTS[part]) for part in PARTS if profile.sum_ns(part)]
+    legend = [tag("li", svg.icon(svg.swatch(part)), PARTS[part]) for part in PARTS if profile.sum_ns(part)]
     legend.append(tag("li", svg.icon(svg.path([svg.stroke(0, 5, 10)], "host")), Text("time on the host")))
     figure = tag("figure", _stacked_bars(groups, profile.median_ns), tag("figcaption", about))
     return section(Text("Time of each step"), tag("ul", legend, class_="legend"), figure)

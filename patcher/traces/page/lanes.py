@@ -83,7 +83,7 @@ def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
 def legend(spans: Iterable[Span]) -> Markup:
     """Return the legend of the colours of ``spans``."""
     kinds = {_kind(span) for span in spans}
-    items = [tag("li", svg.icon(svg.swatch(kind, rx=2)), what) for kind, what in LEGEND.items() if kind in kinds]
+    items = [tag("li", svg.icon(svg.swatch(kind)), what) for kind, what in LEGEND.items() if kind in kinds]
     return tag("ul", items, class_="legend")
 
 

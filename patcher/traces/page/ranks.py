@@ -177,7 +177,7 @@ def _heat_map_legend() -> Markup:
         ("s0", Text("within ±{share}", percent(STEPS[0], 0))),
         *((f"more s{step}", f"+{least}") for step, least in steps),
     ]
-    items = [tag("li", svg.icon(svg.swatch(kind, rx=2)), what) for kind, what in swatches]
+    items = [tag("li", svg.icon(svg.swatch(kind)), what) for kind, what in swatches]
     return tag("ul", items, class_="legend heat")
 
 

@@ -68,14 +68,14 @@ def rule(left: float, y: float, class_: str) -> Markup:
     return path([f"M{_number(left)} {_number(y)}H{WIDTH}"], class_)
 
 
-def icon(content: Markup, width: int = 10, **attributes: object) -> Markup:
+def icon(content: Markup) -> Markup:
     """Return a small drawing beside a text that says the same; screen readers skip the drawing."""
-    return tag("svg", content, viewBox=f"0 0 {width} 10", **attributes, aria_hidden="true")
+    return tag("svg", content, viewBox="0 0 10 10", aria_hidden="true")
 
 
-def swatch(class_: str, width: str | int = 10, **attributes: object) -> Markup:
+def swatch(class_: str) -> Markup:
     """Return the rectangle of an icon."""
-    return tag("rect", width=width, height=10, **attributes, class_=class_)
+    return tag("rect", width=10, height=10, rx=2, class_=class_)
 
 
 def ticks(top: float) -> list[float]:

@@ -213,6 +213,8 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
     "python3 start.py ": ({UNKNOWN}, {"start.py": "import os\nos.environ[name()] = '1'\n"}),
     "python3 start.py  ": ({OFF}, {"start.py": "import os\nos.environ['A'] = '1'\n"}),
     "python3 none.py": ({UNKNOWN}, {}),
+    "python3 -m start": ({UNKNOWN}, {"start.py": "import os\nos.environ['PROFILING_' + 'MODE'] = '1'\n"}),
+    "kubectl apply -f job.yaml": ({UNKNOWN}, {"job.yaml": "command: bash on.sh\n", "on.sh": f"{SET}\n{VERL}"}),
     "source /opt/none/set_env.sh\n" + VERL: ({OFF}, {}),
 }  # fmt: skip
 
