@@ -12,7 +12,7 @@ from patcher.diagnosis.training_composition import noise
 def interpolated(length: list[float], shares: list[float], *, sized: bool = True, noise: float = 0.0) -> Interpolation:
     """Micro-batches of two classes, of which the first has these shares."""
     seconds = [[each * share, each * (1 - share)] for each, share in zip(length, shares, strict=True)]
-    return Interpolation(np.array(length), np.array(seconds), sized, noise)
+    return Interpolation(np.array(length), np.array(seconds), np.ones(2, dtype=bool), sized, noise)
 
 
 @pytest.mark.parametrize(
@@ -31,13 +31,21 @@ def test_thirds_are_those_of_the_range_of_lengths(length: list[float], loads: di
 def test_a_class_is_a_constant_a_linear_and_a_square_part() -> None:
     length = np.array([1.0, 2.0, 4.0])
     seconds = np.stack([np.full(3, 0.5), 0.1 * length, 0.2 * length**2], axis=1)
-    predicted = Interpolation(length, seconds, sized=True)
+    predicted = Interpolation(length, seconds, np.ones(3, dtype=bool), sized=True)
     assert predicted.predict_class_seconds(np.array([3.0, 8.0])) == pytest.approx(
         np.array([[0.5, 0.3, 1.8], [0.5, 0.8, 12.8]]), rel=1e-3
     )
     assert predicted.shares_of(np.array([2.0])) == pytest.approx(np.array([[5 / 15, 2 / 15, 8 / 15]]), rel=1e-3)
-    alike = Interpolation(np.array([2.0, 2.0]), np.array([[1.0, 1.0], [2.0, 0.0]]), sized=True)
+    alike = Interpolation(np.array([2.0, 2.0]), np.array([[1.0, 1.0], [2.0, 0.0]]), np.ones(2, dtype=bool), sized=True)
     assert alike.predict_class_seconds(np.array([4.0])) == pytest.approx(np.array([[3.0, 1.0]]))
+
+
+def test_what_a_profiler_makes_longer_gets_what_the_kernels_leave() -> None:
+    length = np.array([1.0, 2.0])  # with kernels in a half of the first and three quarters of the second
+    seconds = np.array([[0.5, 2.0], [1.5, 2.0]])
+    recorded = Interpolation(length, seconds, np.array([False, True]), sized=True)
+    assert recorded.shares_of(length) == pytest.approx(np.array([[0.5, 0.5], [0.75, 0.25]]), rel=1e-3)
+    assert recorded.half_widths(length) == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize(
