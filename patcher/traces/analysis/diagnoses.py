@@ -142,17 +142,17 @@ def _diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
 def _slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose the slowest step if it took over 1.3 times the median; None otherwise, and for under 3 steps.
 
-    The time before the first kernel does not count, and a step that starts the profiler is left out. The diagnosis is
-    only a note if all slow steps together lose little of the time. Its saving in ns is spread over all steps.
+    The time before the first kernel does not count, and a step that starts the profiler is left out. So are steps with
+    prefill where others only decode: they have more to do. The diagnosis is only a note if all slow steps together lose
+    little of the time. Its saving in ns is spread over all steps.
     """
     if len(profile.units) < 3:
         return None
     time = operator.attrgetter("host_ns" if profile.on_host else "device_ns")
-    units = _counted_units(profile)
-    slowest, usual = max(units, key=time, default=None), model.lower_median(model.timed(profile.units), time)
-    if slowest is None:
-        return None
-    if time(slowest) <= SLOW * time(usual):
+    alike = _decode_steps(profile.units) or profile.units
+    units = [unit for unit in alike if not unit.profiler_start]
+    slowest, usual = max(units, key=time, default=None), model.lower_median(model.timed(alike), time)
+    if slowest is None or time(slowest) <= SLOW * time(usual):
         return None
     values = slowest.number, in_ms(time(slowest)), time(slowest) / max(time(usual), 1)
     evidence = Text("Step {number} took {time}, {times:.1f} times as long as the median step.", *values)
@@ -163,7 +163,7 @@ def _slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
         "check what is special about this step: its requests, a copy, garbage collection, another process"
     )
     late = [time(unit) - time(usual) for unit in units if time(unit) > SLOW * time(usual)]
-    headline = _slow_steps_headline(profile, slowest, sum(_ALIKE * excess >= max(late) for excess in late))
+    headline = _slow_steps_headline(profile, alike, slowest, sum(_ALIKE * excess >= max(late) for excess in late))
     if profile.on_host:
         more, cause, better = host_only.excess(profile, slowest.number, usual.number)
         advice = better or advice
@@ -184,13 +184,27 @@ def _slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
     )
 
 
-def _slow_steps_headline(profile: model.RankProfile, slowest: model.RecordedUnit, count: int) -> str:
-    """Return the headline on ``count`` slow steps of a profile; "" if only one is slow, and it is not the first step.
+def _decode_steps(units: Sequence[model.RecordedUnit]) -> list[model.RecordedUnit]:
+    """Return the steps that only decode; [] if fewer than 3 do, or all."""
+    decoding = [
+        unit
+        for unit in units
+        if unit.tokens is not None and unit.requests and unit.tokens - (unit.drafts or 0) <= unit.requests
+    ]
+    return decoding if 3 <= len(decoding) < len(units) else []
 
-    ``slowest`` is the slowest of them.
+
+def _slow_steps_headline(
+    profile: model.RankProfile, alike: Sequence[model.RecordedUnit], slowest: model.RecordedUnit, count: int
+) -> str:
+    """Return the headline on ``count`` slow steps; "" if only one is slow, and it is not the first step of the profile.
+
+    ``alike`` are the steps that were compared, and ``slowest`` is the slowest of them.
     """
+    if count > 1 and len(alike) < len(profile.units):
+        return Text("{count} of {total} decode steps take much longer than the others", count, len(alike))
     if count > 1:
-        return Text("{count} of {total} steps take much longer than the others", count, len(profile.units))
+        return Text("{count} of {total} steps take much longer than the others", count, len(alike))
     if slowest is profile.units[0]:
         return Text("The first recorded step takes much longer than the others")
     return ""

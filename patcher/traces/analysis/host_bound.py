@@ -20,13 +20,18 @@ HOST_PARTS = HOST["dispatch"]
 _NAMED = 2  # modules or operators that a sentence names
 _STACKS = "rlpatch apply … --contents npu,cpu,stack"
 _ON_GPUS = Text("use CUDA graphs (without enforce_eager), asynchronous scheduling, or fewer and larger operators")
-_FASTER_LAUNCH = {
-    "torch.profiler": _ON_GPUS,
-    "Nsight Systems": _ON_GPUS,
-    "torch_npu.profiler": Text(
-        "use ACL graphs, TASK_QUEUE_ENABLE=2, processes bound to CPU cores, or asynchronous scheduling"
-    ),
-}
+_ON_NPUS = Text("use ACL graphs, TASK_QUEUE_ENABLE=2, processes bound to CPU cores, or asynchronous scheduling")
+_IN_TRAINING = Text("use larger micro-batches, torch.compile, or fewer and larger operators, as in fused optimizers")
+_BESIDE_GRAPHS = Text(
+    "graphs already launch {share} of the kernels: make the host's work between them faster, or hide it with"
+    " asynchronous scheduling"
+)
+_MOSTLY_GRAPHS = 0.5
+"""Share of the kernels from which on steps run as graphs."""
+
+_MOSTLY_PROMPT = 0.5
+"""Share of the kernels that start within 20 µs of their launch, as most do unless something else uses the device."""
+
 _ALLOCATES = re.compile(r"(?:cuda|hip|aclrt)(?:Malloc|Free)")
 """Calls of a device's runtime that allocate or free its memory."""
 
@@ -79,7 +84,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
             percent(latency),
         )
         evidence = sentences(evidence, within) if evidence else within
-    advice: str = _FASTER_LAUNCH[model.PROFILERS[profile.form]]
+    advice: str = _faster_launches(profile)
     place = first_place(profile, *HOST_PARTS)
     longest = _largest(profile, *HOST_PARTS)
     if longest and 2 * longest.ns > profile.sum_ns(*HOST_PARTS):
@@ -96,6 +101,11 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
     else:
         evidence = sentences(evidence, slow_launchers(profile))
         advice = copying.advice_on_many(profile) or advice
+        if latency > late and profile.prompt_share is not None and profile.prompt_share < _MOSTLY_PROMPT:
+            advice = Text(
+                "find out why most kernels start over 20 µs after their launch although the device is idle: another"
+                " process on the device, clock frequency"
+            )
         if place:
             evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
     saving = profile.sum_ns(*HOST_PARTS) // len(profile.units)
@@ -105,6 +115,17 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
         "dispatch", "warning", evidence, saving, certainty, advice, profile.source,
         headline=title if latency > late else "",
     )  # fmt: skip
+
+
+def _faster_launches(profile: model.RankProfile) -> str:
+    """Return how to have the host launch faster: for NPUs, for training, for steps with graphs, or for other steps."""
+    if model.PROFILERS[profile.form] == "torch_npu.profiler":
+        return _ON_NPUS
+    if any(unit.phases or unit.sequences for unit in profile.units):
+        return _IN_TRAINING
+    if (profile.graph_share or 0) >= _MOSTLY_GRAPHS:
+        return _BESIDE_GRAPHS.filled(percent(profile.graph_share or 0, 0))
+    return _ON_GPUS
 
 
 def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
@@ -129,7 +150,7 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             "the host captures a graph, and a capture runs no kernels: record a window after all graphs are captured"
         )
     if _COMPILED in gap.call:  # its launches, not its Python, take the time
-        return _FASTER_LAUNCH[model.PROFILERS[profile.form]]
+        return _faster_launches(profile)
     if _ALLOCATES.search(gap.call):
         return Text(
             "torch's allocator asks the driver for memory: run the step once before the recording window; if each step"

@@ -13,6 +13,7 @@ from patcher.traces.analysis.segments import Segment
 from patcher.traces.marks import Mark
 from patcher.traces.model import Check, RankProfile, RecordedUnit
 from patcher.traces.rank_trace import RankTrace
+from patcher.traces.sidecar import Metadata
 
 
 def unit(number: int = 0, kernels: int = 10, host: int = 100, **parts: int) -> RecordedUnit:
@@ -79,10 +80,16 @@ HOSTS: dict[str, tuple[list[RecordedUnit], str]] = {
 @pytest.mark.parametrize("name", HOSTS)
 def test_a_unit_is_twice_as_long_on_the_host_at_most(name: str) -> None:
     units, numbers = HOSTS[name]
-    check = checks._host_time_check(units)
+    check = checks._host_time_check(profile(*units))
     assert (check.id, check.ok, check.withdraws) == ("host", not numbers, ("compute", "lead-in"))
     assert ", ".join(re.findall(r"#\d+", check.evidence.partition(";")[0])) == numbers
     assert name != "the longest of two" or "#2 took" in check.evidence
+
+
+@pytest.mark.parametrize(("place", "ok"), [(0, False), (1, True)])
+def test_the_mark_of_the_last_step_of_a_window_may_last_until_the_next_rollout(place: int, ok: bool) -> None:
+    units = [unit(number, host=900 if number == place else 100, compute=100) for number in range(2)]
+    assert checks._host_time_check(profile(*units, metadata=Metadata(raw={}))).ok == ok
 
 
 @pytest.mark.parametrize(

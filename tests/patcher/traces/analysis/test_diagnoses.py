@@ -328,6 +328,18 @@ def test_a_slow_step_takes_a_third_more_than_the_median_of_three_and_matters_if_
     assert found is None or found.saving_ns == (max(lengths) - 10) * MS // len(lengths)
 
 
+def test_steps_with_prefill_are_not_slow_beside_steps_that_only_decode() -> None:
+    prefill = [replace(unit(at, compute=40), requests=4, tokens=512, drafts=0) for at in range(3)]
+    decode = [replace(unit(at, compute=10), requests=4, tokens=6, drafts=2) for at in range(3, 9)]
+    slow = [replace(unit(at, compute=60), requests=4, tokens=4) for at in (9, 10)]
+    assert diagnoses._slowest_step(capture(*prefill, *decode)) is None
+    found = diagnoses._slowest_step(capture(*prefill, *decode, *slow))
+    assert found
+    assert found.headline.startswith("2 of 8 decode steps")
+    assert found.saving_ns == 2 * 50 * MS // 11
+    assert diagnoses._slowest_step(capture(*prefill[:1], *decode[:2]))  # too few to tell what is usual
+
+
 @pytest.mark.parametrize(
     ("parts", "place_ms", "named"),
     [((5, 5), 0, (False, False)), ((5, 6), 0, (True, False)), ((0, 8), 4, (True, False)), ((0, 8), 5, (True, True))],
@@ -395,6 +407,7 @@ def of_units(count: int, at: int = -1, other: RecordedUnit | None = None, /, **p
 
 
 LATE = {"compute": 60, "free_host_late": 25, "free_latency": 5, "copy": 10}
+LONG_LATENCY = {"compute": 60, "free_host_late": 5, "free_latency": 25, "copy": 10}
 HOST_LATE, LATENCY, BLOCKED = "free_host_late_ns", "free_latency_ns", "free_blocked_ns"
 MODULES = (
     CallSums("Block", 1, 1, 60 * MS, 90 * MS),
@@ -420,6 +433,19 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
     "late, without a place": ({"units": of_units(2, **LATE)}, "dispatch", 30, "25.0 5.0", "CUDA graphs", ""),
     "late, without latency": (
         {"units": of_units(2, compute=80, free_host_late=20), "form": "ascend-db"}, "dispatch", 20, "20.0", "ACL graphs", "",
+    ),
+    "late, in training": ({"units": [replace(each, sequences=4) for each in of_units(2, **LATE)]}, "dispatch", 30, "25.0 5.0", "larger micro-batches", ""),
+    "late, with graphs": (
+        {"units": of_units(2, **LATE), "graph_share": 0.7}, "dispatch", 30, "25.0 5.0", "graphs already launch 70 %", "",
+    ),
+    "late, with few graphs": (
+        {"units": of_units(2, **LATE), "graph_share": 0.4}, "dispatch", 30, "25.0 5.0", "use CUDA graphs", "",
+    ),
+    "latency, with most kernels long after their launch": (
+        {"units": of_units(2, **LONG_LATENCY), "prompt_share": 0.1}, "dispatch", 30, "5.0 25.0", "another process", "",
+    ),
+    "latency, with most kernels right after their launch": (
+        {"units": of_units(2, **LONG_LATENCY), "prompt_share": 0.9}, "dispatch", 30, "5.0 25.0", "use CUDA graphs", "",
     ),
     "late, with modules": (
         {"units": of_units(2, **LATE), "modules": MODULES, "late_modules": ("MoE", "Head")}, "dispatch", 30,
@@ -949,7 +975,7 @@ def test_copies_are_of_the_direction_that_takes_most_time(
 @pytest.mark.parametrize(("slowest", "count", "said"), [(0, 1, True), (1, 1, False), (0, 2, True), (1, 3, True)])
 def test_several_slow_steps_or_the_first_one_are_a_headline_of_their_own(slowest: int, count: int, said: bool) -> None:
     made = capture(*(unit(at) for at in range(5)))
-    headline = diagnoses._slow_steps_headline(made, made.units[slowest], count)
+    headline = diagnoses._slow_steps_headline(made, made.units, made.units[slowest], count)
     assert (headline == "") != said
     assert (f"{count} of 5 steps" in headline) == (count > 1)
 
