@@ -483,6 +483,8 @@ class EngineTimeline(TimelineRecorder):
         """
         self.rollout += begins_rollout
         span = self.span("iteration", "", None, (*amount, self.cpu_clock() // 1000, self.rollout))
+        if begins_rollout:
+            self.first.note_memory(False)  # without a trainer, no other span does
         self.first.iterating = span and span.row  # for a window that is recorded in this process
         return span
 

@@ -568,6 +568,8 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> VllmTimeline:
     recorder = VllmTimeline.__new__(VllmTimeline)
     recorder.first, recorder.who = recorder, {}
     monkeypatch.setattr(recorder, "span", lambda _kind, _name, _key, amount: Some(row=amount), raising=False)
+    recorder.notes = []
+    monkeypatch.setattr(recorder, "note_memory", recorder.notes.append, raising=False)
     return recorder
 
 
@@ -597,6 +599,7 @@ def test_an_iteration_of_vllm_holds_requests_tokens_and_contexts(vllm: VllmTimel
         assert vllm.iterating is (spans[-1].row if spans[-1] else vllm.iterating)
     assert [span and span.row[:4] for span in spans] == [amount for _, amount in batches]
     assert [span.row[5] for span in spans if span] == [1, 1, 1, 1, 2, 2, 2, 2, 2, 2]
+    assert vllm.notes == [False, False]  # of the memory, where a rollout begins
     cpu = [span.row[4] for span in spans if span]
     assert 0 < cpu[0] <= cpu[-1] < time.thread_time_ns()
     assert cpu == sorted(cpu)
