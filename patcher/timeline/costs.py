@@ -52,6 +52,10 @@ ADVICE = {
     "queue": Text("check whether the worker was still busy with an earlier call"),
     "trainer": Text("record this micro-batch with the command proposed below"),
     "unit": Text("record one micro-batch of this stage: rlpatch apply with --micro-batch and --training-steps"),
+    "generate": Text(
+        "let vLLM generate (use_vllm=True) if transformers does so now; if vLLM does, record its decode steps: rlpatch"
+        " apply vllm with --decode"
+    ),
     "decode": Text("record some of these decode steps: rlpatch apply with --decode and --rollout"),
     "rank": Text("check this rank's host and data: sequence lengths (balance_batch), clock frequency, other processes"),
     "engine": Text("record these decode steps with the command proposed below"),
@@ -134,6 +138,8 @@ def advice_key(cause: Cause) -> str:
         return "queue"
     if cause.role in ("engine", "server"):
         return "replica" if cause.replica is not None else "engine"
+    if (cause.role, cause.what) == ("trainer", "generate"):  # TRL's trainer does
+        return "generate"
     if cause.role == "trainer":
         return "rank" if cause.rank is not None else "trainer"
     return cause.role if cause.role in ("reward", "agent", "host") else "driver"

@@ -211,6 +211,7 @@ def test_the_path_of_a_run_is_that_of_all_steps_but_the_first() -> None:
         (Cause("driver", None, None, "adv", "adv", 1, 0, "phase"), "driver"),
         (Cause("trainer", None, 1, "micro-batch", "", 1, 0, "unit"), "rank"),
         (Cause("trainer", None, None, "micro-batch", "", 1, 0, "unit"), "trainer"),
+        (Cause("trainer", None, None, "generate", "", 1, 0, "phase"), "generate"),
         (Cause("trainer", None, 1, "start of update", "", 1, 0, "work"), "queue"),
         (Cause("engine", 1, None, "no iteration", "", 1, 0, "gap"), "replica"),
         (Cause("engine", None, None, "decode", "", 1, 0, "iteration"), "engine"),
