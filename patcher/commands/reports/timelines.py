@@ -221,8 +221,8 @@ def _no_timeline_problem(folder: Path) -> Problem:
     hint: str = ""
     if not folder.exists():
         hint = Text(
-            "the log of the run and `rlpatch status` name the folder of the traces; the command below"
-            " records a timeline"
+            "to find the folder of the traces, look into the log of the run, or run `rlpatch status`; to record a"
+            " new timeline, run the command below"
         )
         cause = Text("the folder {folder} does not exist", folder)
     else:

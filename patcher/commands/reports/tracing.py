@@ -353,6 +353,6 @@ def _viewer_lines(viewer: Viewer) -> Iterator[str]:
     for file in viewer.files:
         values = file.trace.name, file.name, file.shows
         if file.there:
-            yield Detail("  {trace} has {file}, which shows {contents}", *values)
+            yield Detail("  {trace} contains {file}, which shows {contents}", *values)
         else:
-            yield Detail("  {trace} lacks {file}, which shows {contents}", *values)
+            yield Detail("  {trace} lacks {file}, which would show {contents}", *values)

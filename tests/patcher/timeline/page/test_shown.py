@@ -187,7 +187,7 @@ def test_the_critical_path_goes_through_the_rows_of_those_that_were_waited_for()
     text = page.page(found)
     start = found.steps[0].start
     ticks = TICKS / (found.seconds - start)
-    drawn = strokes(text, "critical path: the process that the step waited for") + strokes(
+    drawn = strokes(text, "critical path: the step waited for this process") + strokes(
         text, "critical path: time without any record"
     )
     late = [one for step in found.steps for one in step.critical_path if one.role == "trainer" and one.rank is not None]
