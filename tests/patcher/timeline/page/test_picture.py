@@ -198,7 +198,7 @@ def test_the_frame_leaves_out_a_long_start_and_end(
     text = page.page(replace(run, steps=(step,), seconds=seconds))
     ((first, length),) = re.findall(r'"start":([\d.]+),"seconds":([\d.]+)', text)
     assert (float(first), float(length)) == pytest.approx(frame)
-    drawn = re.findall(r"picture shows ([\d.]+ m?s) to ([\d.]+) s of ([\d.]+) s", text)
+    drawn = re.findall(r"picture shows the run from ([\d.]+ m?s) to ([\d.]+) s \(of ([\d.]+) s\)", text)
     assert [" ".join(times) for times in drawn] == said
 
 

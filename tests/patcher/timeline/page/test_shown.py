@@ -204,7 +204,7 @@ def test_the_start_of_a_run_leaves_room_for_its_steps() -> None:
     found = made.run()
     moved = replace(found, seconds=found.seconds + 3600)
     assert data(page.page(moved))["seconds"] == pytest.approx(1.02 * found.seconds)
-    assert "after the last step" in page.page(moved)
+    assert "before the first step and after the last" in page.page(moved)
 
 
 def test_what_is_drawn_as_one_is_said() -> None:
