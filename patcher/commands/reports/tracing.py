@@ -284,7 +284,7 @@ def _reporting_work(report: CommandResult, open_display: OpenDisplay, total: int
             yield display._replace(done=done)
         except KeyboardInterrupt:
             count = len(report.lines) - before
-            cause = Text("interrupted: {count} of {total} traces are parsed", count, total)
+            cause = Text("interrupted after {count} of {total} traces", count, total)
             hint = Text("run the same command again to parse the other traces; they were not changed")
             raise Problem(Kind.INTERRUPTED, cause, hint=hint) from None
 
