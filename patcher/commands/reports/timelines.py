@@ -329,7 +329,7 @@ def only_steps(joined_run: model.RunTimeline, numbers: tuple[int, int] | None) -
             hint = Text("steps of the run: {first} to {last}", step_numbers[0], step_numbers[-1])
         raise Problem(
             Kind.USAGE,
-            Text("--steps {first}:{end}: the run has no such step", numbers[0], numbers[1]),
+            Text("--steps {first}:{end}: the run has no step in this range", numbers[0], numbers[1]),
             hint=hint,
         )
     return dataclasses.replace(joined_run, steps=steps)
