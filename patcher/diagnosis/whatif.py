@@ -175,8 +175,8 @@ def _estimate(
         return WhatIf(name, setting, seconds, seconds * (1 - error), seconds * (1 + error), because)
     least, most = sorted((cost_model.flat(rows), cost_model.proportional(rows)))
     because = Text(
-        "estimated by replay, as a range: none of the replayed iterations had more than {peak:.0f} requests, and each"
-        " further request may add no time, or as much time as one at full load",
+        "estimated by replay, as a range: no iteration that the replay is based on had more than {peak:.0f} requests,"
+        " and each further request may add no time, or as much time as a request at full load",
         cost_model.most_requests,
     )
     return WhatIf(name, setting, None, scale * least * (1 - BOUND_ERROR), scale * most * (1 + BOUND_ERROR), because)

@@ -35,9 +35,9 @@ def parts(comparison: RunComparison) -> Table:
     """Return the table of the mean step and the parts of its critical path, which sum to it."""
     about = Text(
         "Means over the steps, in seconds. The parts are those of the critical path and add up to the step. A part is"
-        " called longer or shorter if the interval of its change does not contain 0. All intervals hold together with"
-        ' 95 % probability. "Equal tokens" is the change at the same number of tokens, from a linear fit. "Raw only":'
-        " the measured change is clear, but the change at the same number of tokens is not."
+        " called longer or shorter if the interval of its change does not contain 0. With 95 % probability, all"
+        ' intervals hold at once. "Equal tokens" is the change at the same number of tokens, from a linear fit. "Raw'
+        ' only": the measured change is clear, but the change at the same number of tokens is not.'
     )
     return _changes("run_parts", Text("Where the change comes from"), (comparison.step, *comparison.parts), about)
 

@@ -35,8 +35,8 @@ MOSTLY = 0.5
 ADVICE = {
     "poll": Text("poll more often (poll_interval of the replay buffer), or use notifications instead of polling"),
     "tail": Text(
-        "shorten the long tail with a lower limit on the tokens of a response, or fill it with other requests: use"
-        " partial rollouts, or send more prompts than needed"
+        "shorten the long tail by limiting responses to fewer tokens, or fill it with other requests: use partial"
+        " rollouts, or send more prompts than needed"
     ),
     "sync": Text(
         "find the slowest part of the weight sync; then use larger buckets, or overlap the sync with the end of the"

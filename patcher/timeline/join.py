@@ -394,9 +394,9 @@ class _Join:
         waited = sum(step.us.get(causes.CPU_WAIT, 0) for step in steps)
         if waited > costs.LONG_ACTIVITY * total:
             yield Text(
-                "for {share} of the critical paths, a thread of the process that the step waited for was ready to run,"
-                " but had no CPU. Likely reasons: other programs, more busy threads in this run than cores, or a"
-                " container limit. Processes that waited most: {processes}",
+                "for {share} of the time on critical paths, a thread of the process that the step waited for was ready"
+                " to run, but had no CPU. Likely reasons: other programs, more busy threads in this run than cores, or"
+                " a container limit. Processes that waited most: {processes}",
                 share(waited / total),
                 self._longest_cpu_waits(steps),
             )
@@ -491,15 +491,15 @@ class _Join:
             if clock.contradicts:
                 wrong = clock.error_seconds or 0
                 yield Text(
-                    "the records of {hosts} contradict the order of calls: their times may be wrong by {error:.3f} s",
+                    "the times recorded on {hosts} contradict the order of calls: they may be wrong by {error:.3f} s",
                     hosts,
                     wrong,
                 )
         if paused := [step for step in self.steps if step.pause_seconds]:
             total = sum(step.pause_seconds for step in paused)
             yield Text(
-                "in {count} steps, rlpatch spent a total of {total:,.2f} s on opening and saving recording windows; the"
-                " verdict on a step does not count this time",
+                "in {count} steps, rlpatch spent a total of {total:,.2f} s on opening and saving recording windows;"
+                " verdicts on steps leave out this time",
                 len(paused),
                 total,
             )

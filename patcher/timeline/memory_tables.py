@@ -146,7 +146,7 @@ def peaks(run: RunTimeline) -> Table:
         Column("used_bytes", Text("memory in use"), BYTES, bar=True),
         Column("total_bytes", Text("total memory"), BYTES),
         Column("holders", Text("memory by process")),
-        Column("other_bytes", Text("other holders"), BYTES),
+        Column("other_bytes", Text("other memory"), BYTES),
     )
     rows = [
         (
@@ -156,7 +156,7 @@ def peaks(run: RunTimeline) -> Table:
         for peak in run.memory.peaks
     ]  # fmt: skip
     about = Text(
-        "Peak of the memory in use in each step. Other holders are device contexts, libraries, shared memory, and"
+        "Peak of the memory in use in each step. Other memory is that of device contexts, libraries, shared memory, and"
         " processes without a timeline file."
     )
     return Table("memory_peaks", Text("Memory at its peak"), columns, rows, about)
@@ -181,7 +181,8 @@ def changes(run: RunTimeline) -> Table:
     ]  # fmt: skip
     about = Text(
         "Freed memory is the increase of the free device memory; a negative size means that memory was taken. Memory"
-        " needed for a weight sync is the peak during the sync beyond the memory in use at its start and end."
+        " needed for a weight sync: how far the peak during the sync exceeds the memory in use at its start or end,"
+        " whichever is more."
     )
     return Table("memory_changes", Text("Changes in free device memory"), columns, rows, about)
 
@@ -226,7 +227,7 @@ def growth(run: RunTimeline) -> Table:
         for row in run.memory.excesses
     ]  # fmt: skip
     about = Text(
-        "Memory that grows from step to step, with its first and last size, and steps in which a process used more"
-        " than usual, with its usual and largest size."
+        "Memory that grows from step to step (first and last size), and steps in which a process used more memory than"
+        " usual (usual and largest size)."
     )
     return Table("memory_growth", Text("Growing memory, and unusually high memory use"), columns, rows, about)

@@ -82,8 +82,8 @@ def drivers(change: Trend) -> Text:
         )
     texts = (
         Text(
-            "{quantity}: {before:,.4g} in the first third of the steps, {after:,.4g} in the last third (rank"
-            " correlation with the step time: {correlation:.2f})",
+            "{quantity}: {before:,.4g} in the first third of the steps, {after:,.4g} in the last third"
+            " (Spearman correlation with the step time: {correlation:.2f})",
             driver.name,
             driver.before,
             driver.after,
@@ -233,7 +233,7 @@ def clocks(run: RunTimeline) -> Table:
         Column("hosts", Text("machine")),
         Column("ahead_seconds", Text("lead over the driver's wall clock"), Unit("{:+.6f} s".format)),
         Column("error_seconds", Text("largest error"), Unit(seconds, missing="?")),
-        Column("source", Text("basis of the alignment")),
+        Column("source", Text("clocks aligned by")),
         Column("contradicts", "", optional=True),
     )
     rows = [

@@ -185,7 +185,7 @@ def _check_lines(stages: Sequence[StageDiagnosis]) -> Iterator[str]:
         names = joined(COMMA, (stage.stage for stage in supported))
         text = Text(
             "check passed for {stages}: at each load level, predicted and measured time differ by at most {error:.1f}"
-            " % of the stage's time, so the recorded windows suffice to tell the time shares",
+            " % of the stage's time, so the recorded windows suffice for reliable time shares",
             names,
             error,
         )

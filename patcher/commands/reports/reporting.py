@@ -268,7 +268,7 @@ def _profile_reader(
     tables = formats.read_step_table(path)
     timelines = [] if tables else formats.read(path, marks, progress)
     if marks and not any(mark.family == WANTED for timeline in timelines for _, mark in timeline.marks):
-        cause = Text("--marks {pattern} matches no named range of the host in {trace}", marks.pattern, path.name)
+        cause = Text("--marks {pattern} matches the name of no host range in {trace}", marks.pattern, path.name)
         raise Problem(
             Kind.USAGE,
             cause,

@@ -221,8 +221,8 @@ def _no_timeline_problem(folder: Path) -> Problem:
     hint: str = ""
     if not folder.exists():
         hint = Text(
-            "the log of the run and `rlpatch status` name the folder of the traces; the command below"
-            " records a timeline"
+            "to find the folder of the traces, look into the log of the run, or run `rlpatch status`; to record a"
+            " new timeline, run the command below"
         )
         cause = Text("the folder {folder} does not exist", folder)
     else:
@@ -264,7 +264,7 @@ def _unreadable_problem(folder: Path, surveyed: runs.Surveyed) -> Problem:
         path = surveyed.unread[0].path
         cause = Text("none of the files in this folder can be read as a timeline")
         return Problem(Kind.TRACE, cause, str(path), Text("record the timeline again"))
-    hint = Text("wait a second, then run {command}", CommandLine("timeline", str(folder)))
+    hint = Text("after a second, run {command}", CommandLine("timeline", str(folder)))
     return Problem(Kind.NO_TRACE, Text("the processes of the run have not written anything yet"), str(folder), hint)
 
 
@@ -329,7 +329,7 @@ def only_steps(joined_run: model.RunTimeline, numbers: tuple[int, int] | None) -
             hint = Text("steps of the run: {first} to {last}", step_numbers[0], step_numbers[-1])
         raise Problem(
             Kind.USAGE,
-            Text("--steps {first}:{end}: the run has no such step", numbers[0], numbers[1]),
+            Text("--steps {first}:{end}: the run has no step in this range", numbers[0], numbers[1]),
             hint=hint,
         )
     return dataclasses.replace(joined_run, steps=steps)

@@ -284,7 +284,7 @@ def _reporting_work(report: CommandResult, open_display: OpenDisplay, total: int
             yield display._replace(done=done)
         except KeyboardInterrupt:
             count = len(report.lines) - before
-            cause = Text("interrupted: {count} of {total} traces are parsed", count, total)
+            cause = Text("interrupted after {count} of {total} traces", count, total)
             hint = Text("run the same command again to parse the other traces; they were not changed")
             raise Problem(Kind.INTERRUPTED, cause, hint=hint) from None
 
@@ -353,6 +353,6 @@ def _viewer_lines(viewer: Viewer) -> Iterator[str]:
     for file in viewer.files:
         values = file.trace.name, file.name, file.shows
         if file.there:
-            yield Detail("  {trace} has {file}, which shows {contents}", *values)
+            yield Detail("  {trace} contains {file}, which shows {contents}", *values)
         else:
-            yield Detail("  {trace} lacks {file}, which shows {contents}", *values)
+            yield Detail("  {trace} lacks {file}, which would show {contents}", *values)

@@ -32,7 +32,7 @@ from patcher.timeline.page.rows import OTHERS, Interval, Row, merged, rows
 
 RECORDED, WINDOWS = Text("Recorded windows"), Text("Windows to record next")
 CAUSES = Text("several causes")
-_PATH = Text("critical path: the process that the step waited for")
+_PATH = Text("critical path: the step waited for this process")
 _GAP = Text("critical path: time without any record")
 _ITERATING = {"iterations": Text("engine iterations"), "decodes": Text("engine iterations, mostly decode")}
 _WINDOWS = {
@@ -407,7 +407,8 @@ def _omission_notes(placed: Sequence[Placed], timeline: RunTimeline, frame: Fram
     """
     if frame.seconds < 0.97 * timeline.seconds:
         yield Text(
-            "The picture shows {start} to {end} of {total}, without the time before the first and after the last step.",
+            "The picture shows the run from {start} to {end} (of {total}), without the time before the first step and"
+            " after the last one.",
             seconds(frame.start),
             seconds(frame.end),
             seconds(timeline.seconds),
@@ -415,8 +416,8 @@ def _omission_notes(placed: Sequence[Placed], timeline: RunTimeline, frame: Fram
     grouped = sum(len(place.row.lanes) for place in placed if len(place.row.lanes) > 1)
     if grouped:
         yield Text(
-            "{count} processes are drawn in rows for several processes of the same role. Such a row is solid where all"
-            " of its processes are busy, and paler where only some are.",
+            "{count} processes share rows with other processes of the same role. A shared row is solid where all of its"
+            " processes are busy, and paler where only some are.",
             grouped,
         )
     if merged_bars:

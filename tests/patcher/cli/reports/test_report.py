@@ -145,7 +145,7 @@ def test_the_units_of_foreign_traces_are_named(tmp_path: Path, form: str, marks:
 
 
 @pytest.mark.parametrize(
-    ("marks", "says"), [("(", "not a valid regular expression"), ("nothing", "matches no named range of the host in")]
+    ("marks", "says"), [("(", "not a valid regular expression"), ("nothing", "matches the name of no host range in")]
 )
 def test_marks_that_cannot_be_are_answered(trace: Path, marks: str, says: str) -> None:
     result = typed("report", trace, "--marks", marks)

@@ -97,10 +97,10 @@ path d=M0 233V233H400000V213H2400000V201H4000000V233 class=curve mem r-rest: oth
 path d=M0 233V233H400000V217H2400000V205H4000000V233 class=curve mem r-trainer: trainer · a:0
 path d=M0 233V233H400000V221H4000000V233 class=curve mem r-engine: engine · a:0
 path d=M1400000 106V85M2000000 85V190M3600000 190V85 class=links:
-path d=M1400000 84.5h600000 class=b way stroke-width=3: critical path: the process that the step waited for
+path d=M1400000 84.5h600000 class=b way stroke-width=3: critical path: the step waited for this process
 path d=M3600000 84.5h400000 class=b gap stroke-width=3: critical path: time without any record
-path d=M0 105.5h1400000 class=b way stroke-width=3: critical path: the process that the step waited for
-path d=M2000000 189.5h1600000 class=b way stroke-width=3: critical path: the process that the step waited for
+path d=M0 105.5h1400000 class=b way stroke-width=3: critical path: the step waited for this process
+path d=M2000000 189.5h1600000 class=b way stroke-width=3: critical path: the step waited for this process
 path d=M.5 0V241 class=bound:
 rect y=30 width=100% height=4 class=v-limited:
 """
@@ -198,7 +198,7 @@ def test_the_frame_leaves_out_a_long_start_and_end(
     text = page.page(replace(run, steps=(step,), seconds=seconds))
     ((first, length),) = re.findall(r'"start":([\d.]+),"seconds":([\d.]+)', text)
     assert (float(first), float(length)) == pytest.approx(frame)
-    drawn = re.findall(r"picture shows ([\d.]+ m?s) to ([\d.]+) s of ([\d.]+) s", text)
+    drawn = re.findall(r"picture shows the run from ([\d.]+ m?s) to ([\d.]+) s \(of ([\d.]+) s\)", text)
     assert [" ".join(times) for times in drawn] == said
 
 
@@ -397,7 +397,7 @@ def test_the_legend_names_what_the_picture_has(run: RunTimeline) -> None:
         return re.findall(r"</svg>(.*?)</li>", _legend([Placed(row, 0, "")], timeline, timeline.memory.places[:1]))
 
     path, gap, tail, iterations, decodes, pale = (
-        "critical path: the process that the step waited for", "critical path: time without any record",
+        "critical path: the step waited for this process", "critical path: time without any record",
         "long tail: fewer running requests than a tenth of the peak number", "engine iterations", "engine iterations, mostly decode",
         "paler: only some of the processes are busy",
     )  # fmt: skip

@@ -187,7 +187,7 @@ def test_the_critical_path_goes_through_the_rows_of_those_that_were_waited_for()
     text = page.page(found)
     start = found.steps[0].start
     ticks = TICKS / (found.seconds - start)
-    drawn = strokes(text, "critical path: the process that the step waited for") + strokes(
+    drawn = strokes(text, "critical path: the step waited for this process") + strokes(
         text, "critical path: time without any record"
     )
     late = [one for step in found.steps for one in step.critical_path if one.role == "trainer" and one.rank is not None]
@@ -204,7 +204,7 @@ def test_the_start_of_a_run_leaves_room_for_its_steps() -> None:
     found = made.run()
     moved = replace(found, seconds=found.seconds + 3600)
     assert data(page.page(moved))["seconds"] == pytest.approx(1.02 * found.seconds)
-    assert "after the last step" in page.page(moved)
+    assert "before the first step and after the last" in page.page(moved)
 
 
 def test_what_is_drawn_as_one_is_said() -> None:

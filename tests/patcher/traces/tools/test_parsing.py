@@ -415,7 +415,7 @@ def test_an_interrupt(started, traces: Path, number: signal.Signals, how: str) -
     process.send_signal(number)
     _, said = process.communicate()
     assert process.returncode == 130, said
-    assert "0 of 1 traces are parsed" in said
+    assert "after 0 of 1 traces" in said
     assert content(path) == before
     assert parsers(traces) == []
     assert not (path / BEFORE).exists()
