@@ -79,7 +79,10 @@ def run(
         readable, gaps, step = _readable_launch(launch)
         for candidate in (item for item in candidates.values if item.config.profiler.MODULE):
             upstream, target = candidate.upstream, candidate.target
-            profiler, recorder = planning.profiler(upstream, candidate.config), candidate.config.profiler.STARTED_BY
+            profiler, recorder = (
+                planning.builtin_profiler(upstream, candidate.config),
+                candidate.config.profiler.STARTED_BY,
+            )
             step += guard(
                 upstream, target.version, readable, force=force, target=target, profiler=profiler, recorder=recorder
             )
@@ -96,7 +99,7 @@ def run(
     if dry_run:
         return CommandResult("run", step + StepResult((describing.NEXT_DRY_RUN,)), data=data)
     changed = [candidate.plan for candidate in planned.values if candidate.plan.changed]
-    result = CommandResult("run", step + steering.variables(launch.environ), data=data, aside=True)
+    result = CommandResult("run", step + steering.variable_warnings(launch.environ), data=data, aside=True)
     if changed:
         result.lines.append(
             Text("no file is changed: the processes of the command import the patched code from memory")
@@ -182,12 +185,12 @@ def _finish_run(status: int, code: int, companion: Companion | None) -> int:
 def _with_hook(
     plans: Sequence[Plan], launch: Launch, gaps: Sequence[HookGap], meanwhile: Meanwhile | None, *, require: bool
 ) -> Callable[[Show], int]:
-    """Prepare the folder of the import hook, and return the function that runs the command of `launch` with it.
+    """Create the folder of the import hook, and return the function that runs the command of `launch` with the hook.
 
-    That function starts what `meanwhile` returns beside the command, and shows in how many processes each plan had an
-    effect. With `require`, it is a problem if there was none. It returns the exit code of `rlpatch run`; if the command
-    fails, it ends this process with the command's status. `gaps` are the places in the launch at which the hook may get
-    lost.
+    Folders of runs that have ended are deleted. The returned function starts what `meanwhile` returns beside the
+    command, and shows in how many processes each plan had an effect; none is a problem with `require`. It returns the
+    exit code of `rlpatch run`; if the command fails, it ends this process with the command's status. `gaps` are the
+    places in the launch at which the hook may get lost.
     """
     folders.sweep()
     folder = folders.RunFolder(edits.merge_by_root(plan.edit for plan in plans), require=require)
