@@ -79,10 +79,8 @@ def run(
         readable, gaps, step = _readable_launch(launch)
         for candidate in (item for item in candidates.values if item.config.profiler.MODULE):
             upstream, target = candidate.upstream, candidate.target
-            profiler, recorder = (
-                planning.builtin_profiler(upstream, candidate.config),
-                candidate.config.profiler.STARTED_BY,
-            )
+            profiler = planning.builtin_profiler(upstream, candidate.config)
+            recorder = candidate.config.profiler.STARTED_BY
             step += guard(
                 upstream, target.version, readable, force=force, target=target, profiler=profiler, recorder=recorder
             )
@@ -114,8 +112,8 @@ def run(
 def _readable_launch(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepResult]:
     """Return the launch, the places in it at which rlpatch's import hook gets lost, and a report.
 
-    If the script that the command starts cannot be read, the launch is returned without the command, and the report has
-    a warning. If it is `launch.script`, which the user typed, the Problem is raised.
+    If a file that the command names is there but cannot be read, the launch is returned without the command, and the
+    report has a warning. If it is `launch.script`, missing or unreadable, the Problem is raised.
     """
     try:
         return launch, hook_gaps(Launch(launch.environ, launch.script, launch.command), folders.VARIABLE), StepResult()
