@@ -18,8 +18,8 @@ from patcher.diagnosis.rollout import class_shares, reason, supported_loads
 from patcher.diagnosis.training import SIZED, MicroBatches, TrainerStage, correlation, next_micro_batches
 from patcher.diagnosis.windows import FARTHEST_S, Joined, join_units
 from patcher.messages import CommandLine, Text
-from patcher.timeline.recorded import plain_host
 from patcher.traces.model import RankProfile
+from patcher.workers.life import plain_host
 
 ALIKE = 8
 """Micro-batches of about the same size by which the length of a recorded one is expected."""
